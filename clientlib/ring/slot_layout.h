@@ -1,0 +1,27 @@
+// Where each field lies within a slot: computed once by the server, written into control, checked by clients.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "clientlib/ring/layout.h"
+#include "headrace/error.h"
+#include "headrace/field.h"
+
+namespace headrace::ring {
+
+struct SlotLayout {
+  std::vector<FieldDesc> fields;
+  std::uint64_t rows_offset = 0;
+  std::uint64_t slot_stride = 0;   ///< a multiple of 4096
+  std::uint32_t row_capacity = 0;
+
+  /// kInvalidArgument: no field, a name twice or out of form, a negative or overflowing size.
+  static Result<SlotLayout> plan(std::span<const FieldSpec> fields, std::uint32_t rows);
+};
+
+/// The inverse, from a control segment. kBadMessage if an offset or size does not fit the segment.
+Result<FieldSpec> to_spec(const FieldDesc& desc);
+
+}  // namespace headrace::ring
