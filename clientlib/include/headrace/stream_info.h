@@ -1,0 +1,49 @@
+// What a server says of one of its streams.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headrace/cursor.h"
+#include "headrace/field.h"
+
+namespace headrace {
+
+enum class Delivery : std::uint8_t {
+  kBroadcast,  ///< each consumer gets every batch
+  kShard,      ///< the ranks of a group divide the epoch
+};
+
+/// Where a client without a saved state begins.
+enum class Join : std::uint8_t {
+  kDefault,     ///< epoch 0, batch 0
+  kNow,         ///< with the foremost attached lane of the stream
+  kEpochStart,  ///< at batch 0 of the epoch that the foremost lane is in
+  kCursor,      ///< at the given cursor
+};
+
+/// Two streams with equal fingerprints deliver the same samples. In parts, so that a mismatch can say which part differs.
+/// Hexadecimal; batch size, threads, caches and placement are not in it.
+struct Fingerprint {
+  std::string dataset;
+  std::string plan;
+  std::string seed;
+  std::string algorithm;
+
+  friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
+};
+
+struct StreamInfo {
+  std::string name;
+  Delivery delivery = Delivery::kBroadcast;
+  std::uint64_t samples = 0;           ///< per epoch
+  std::uint32_t batch_size = 0;        ///< per rank
+  LastBatch last = LastBatch::kShort;
+  bool shuffle = true;
+  std::vector<FieldSpec> fields;
+  std::vector<std::string> classes;    ///< class names by label
+  Fingerprint fingerprint;
+};
+
+}  // namespace headrace
