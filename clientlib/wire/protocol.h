@@ -1,15 +1,18 @@
-// Control protocol v1: JSON over ZeroMQ (DEALER -> ROUTER), one request frame, one reply frame, for `sample` one more binary
-// frame behind the reply. No ZeroMQ here, so that the codec can be tested and fuzzed alone.
+// Control protocol v1: JSON over ZeroMQ (DEALER -> ROUTER), one request frame, one reply frame, for `sample`
+// one more binary frame behind the reply. No ZeroMQ here, so that the codec can be tested and fuzzed alone.
 //
 //   request   {"v":1, "id":7, "op":"open", "body":{...}}
-//   reply     {"v":1, "id":7, "ok":{...}}    or    {"v":1, "id":7, "error":{"code":"NO_SUCH_STREAM","message":"..."}}
+//   reply     {"v":1, "id":7, "ok":{...}}
+//        or   {"v":1, "id":7, "error":{"code":"NO_SUCH_STREAM","message":"..."}}
 //
 // Names in requests are keys into the server's configuration, never paths.
+// Replies without a struct here: streams {"streams":[StreamInfo, ...]}; stats: any object; drain: {}.
 //
 // Attaching, after `open` gave a token: connect to <directory>/attach.sock (SOCK_SEQPACKET), send one packet
-// "headrace-attach 1 <token>" with the client's own pidfd as its only descriptor (or none where pidfd_open is refused); the
-// server answers one packet "ok <lane>" with four descriptors: data, control, lease, doorbell; or "error <CODE> <message>".
-// The socket stays open: it is the session, and its end is the end of the client.
+// "headrace-attach 1 <token>" with the client's own pidfd as its only descriptor (or none where pidfd_open is
+// refused); the server answers one packet "ok <lane>" with four descriptors: data, control, lease, doorbell;
+// or "error <CODE> <message>". The socket stays open: it is the session, and its end is the end of the
+// client.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +30,16 @@
 namespace headrace::wire {
 
 inline constexpr int kProtocolVersion = 1;
-inline constexpr std::size_t kMaxFrame = 64 * 1024;         ///< of a request; larger ones are dropped and counted
+inline constexpr std::size_t kMaxFrame = 64 * 1024;  ///< of a request; larger ones are dropped and counted
 inline constexpr std::size_t kMaxReplyFrame = 4 * 1024 * 1024;
-inline constexpr int kMaxDepth = 16;                        ///< of JSON nesting
+inline constexpr int kMaxDepth = 16;  ///< of JSON nesting
 inline constexpr std::string_view kAttachHello = "headrace-attach 1 ";
 inline constexpr const char* kControlSocket = "control.sock";
 inline constexpr const char* kAttachSocket = "attach.sock";
 
 struct Request {
   std::int64_t id = 0;
-  std::string op;            ///< hello streams open cursor_get cursor_set stats sample drain
+  std::string op;  ///< hello streams open cursor_get cursor_set stats sample drain
   nlohmann::json body = nlohmann::json::object();
 };
 std::string encode(const Request& request);
@@ -50,16 +53,17 @@ struct Reply {
 std::string encode(const Reply& reply);
 Result<Reply> decode_reply(std::string_view frame);
 
-// --- bodies. Each has to_json and a checked from_json: kBadMessage names the member that is missing or of the wrong type.
+// --- bodies. Each has to_json and a checked from_json: kBadMessage names the member that is missing or of
+// the wrong type.
 
 struct HelloRequest {
-  std::string client;                ///< version of the client library
-  std::uint32_t layout = 0;          ///< ring layout version
+  std::string client;        ///< version of the client library
+  std::uint32_t layout = 0;  ///< ring layout version
 };
 struct HelloReply {
-  std::string server;                ///< version
+  std::string server;  ///< version
   std::uint32_t layout = 0;
-  std::uint64_t instance = 0;        ///< differs for each server start
+  std::uint64_t instance = 0;  ///< differs for each server start
   std::int64_t pid = 0;
 };
 
@@ -68,24 +72,26 @@ struct OpenRequest {
   std::string group;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  std::string client;                ///< name shown in metrics; unique within a stream
+  std::string client;  ///< name shown in metrics; unique within a stream
   std::int64_t pid = 0;
   Join join = Join::kDefault;
-  std::optional<Cursor> start;       ///< the group's start cursor: the same on each rank, constant over re-attachments
-  std::optional<Cursor> position;    ///< re-attach within one process: the next batch to fetch
-  bool resume_server = false;        ///< take the server's memory of the group
+  /// The group's start cursor: the same on each rank, constant over re-attachments.
+  std::optional<Cursor> start;
+  std::optional<Cursor> position;          ///< re-attach within one process: the next batch to fetch
+  bool resume_server = false;              ///< take the server's memory of the group
   std::optional<Fingerprint> fingerprint;  ///< expected; a difference is kFingerprintMismatch
 };
 struct OpenReply {
-  std::string token;                 ///< single use, valid for a few seconds
+  std::string token;  ///< single use, valid for a few seconds
   StreamInfo stream;
   std::uint32_t lane = 0;
   std::uint32_t seek = 0;
-  Cursor cursor;                     ///< where this lane begins
-  std::uint64_t length = 0;          ///< batches in the epoch of `cursor`, counted from its origin
-  std::uint64_t epoch_length = 0;    ///< batches in a whole epoch
+  Cursor start;                    ///< of the group, as resolved: to be given back when attaching again
+  Cursor cursor;                   ///< where this lane begins
+  std::uint64_t length = 0;        ///< batches in the epoch of `cursor`, counted from its origin
+  std::uint64_t epoch_length = 0;  ///< batches in a whole epoch
   std::uint32_t max_leases = 0;
-  std::string session;               ///< names this attachment in cursor_set
+  std::string session;  ///< names this attachment in cursor_set
 };
 
 struct CursorSetRequest {
@@ -93,8 +99,8 @@ struct CursorSetRequest {
   Cursor cursor;
 };
 struct CursorSetReply {
-  std::uint32_t seek = 0;            ///< grants with another seek are stale
-  Cursor cursor;                     ///< as set: normalised (past the end -> next epoch)
+  std::uint32_t seek = 0;  ///< grants with another seek are stale
+  Cursor cursor;           ///< as set: normalised (past the end -> next epoch)
   std::uint64_t length = 0;
   std::uint64_t epoch_length = 0;
 };
@@ -107,8 +113,8 @@ struct LaneCursor {
   std::uint32_t rank = 0;
   std::string client;
   bool attached = false;
-  Cursor granted;                    ///< next batch that will be granted
-  Cursor consumed;                   ///< next batch after the committed ones
+  Cursor granted;   ///< next batch that will be granted
+  Cursor consumed;  ///< next batch after the committed ones
 };
 struct CursorGetReply {
   std::uint32_t world_size = 1;
@@ -119,21 +125,24 @@ struct CursorGetReply {
 struct SampleRequest {
   std::string stream;
   std::uint64_t epoch = 0;
-  std::uint64_t index = 0;           ///< position within the epoch's order
+  std::uint64_t index = 0;  ///< position within the epoch's order
 };
 /// Behind it in the message: one binary frame with the row's fields end to end, in the order of `fields`.
 struct SampleReply {
-  std::uint64_t sample_index = 0;    ///< within the source
-  std::string name;                  ///< path within the source
+  std::uint64_t sample_index = 0;  ///< within the source
+  std::string name;                ///< path within the source
   bool replaced = false;
   std::int64_t label = 0;
   std::vector<FieldSpec> fields;
-  nlohmann::json parameters;         ///< see server/transform/plan.h
+  nlohmann::json parameters;  ///< see server/transform/plan.h
 };
 
-#define HEADRACE_WIRE_BODY(T)              \
+#define HEADRACE_WIRE_BODY(T)             \
   nlohmann::json to_json(const T& value); \
   Result<void> from_json(const nlohmann::json& json, T& value)
+HEADRACE_WIRE_BODY(Cursor);
+HEADRACE_WIRE_BODY(Fingerprint);
+HEADRACE_WIRE_BODY(FieldSpec);
 HEADRACE_WIRE_BODY(HelloRequest);
 HEADRACE_WIRE_BODY(HelloReply);
 HEADRACE_WIRE_BODY(StreamInfo);

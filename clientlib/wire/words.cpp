@@ -1,0 +1,62 @@
+#include "clientlib/wire/words.h"
+
+#include <array>
+#include <utility>
+
+namespace headrace::wire {
+namespace {
+
+template <class T, std::size_t N>
+using Words = std::array<std::pair<T, std::string_view>, N>;
+
+constexpr Words<Join, 4> kJoins{{{Join::kDefault, "default"},
+                                 {Join::kNow, "now"},
+                                 {Join::kEpochStart, "epoch_start"},
+                                 {Join::kCursor, "cursor"}}};
+constexpr Words<Delivery, 2> kDeliveries{{{Delivery::kBroadcast, "broadcast"}, {Delivery::kShard, "shard"}}};
+constexpr Words<LastBatch, 3> kLast{
+    {{LastBatch::kShort, "short"}, {LastBatch::kPad, "pad"}, {LastBatch::kDrop, "drop"}}};
+constexpr Words<FieldKind, 2> kKinds{{{FieldKind::kDense, "dense"}, {FieldKind::kRagged, "ragged"}}};
+
+template <class T, std::size_t N>
+std::string_view find_word(const Words<T, N>& words, T value) {
+  for (const auto& [entry, word] : words)
+    if (entry == value) return word;
+  return "unknown";
+}
+
+template <class T, std::size_t N>
+std::optional<T> find_value(const Words<T, N>& words, std::string_view word) {
+  for (const auto& [value, entry] : words)
+    if (entry == word) return value;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view word_of(Join join) {
+  return find_word(kJoins, join);
+}
+std::string_view word_of(Delivery delivery) {
+  return find_word(kDeliveries, delivery);
+}
+std::string_view word_of(LastBatch last) {
+  return find_word(kLast, last);
+}
+std::string_view word_of(FieldKind kind) {
+  return find_word(kKinds, kind);
+}
+std::optional<Join> join_from_word(std::string_view word) {
+  return find_value(kJoins, word);
+}
+std::optional<Delivery> delivery_from_word(std::string_view word) {
+  return find_value(kDeliveries, word);
+}
+std::optional<LastBatch> last_from_word(std::string_view word) {
+  return find_value(kLast, word);
+}
+std::optional<FieldKind> kind_from_word(std::string_view word) {
+  return find_value(kKinds, word);
+}
+
+}  // namespace headrace::wire

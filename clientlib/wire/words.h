@@ -1,0 +1,21 @@
+// The words that enumerations are on the wire and in configuration files.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "headrace/stream_info.h"
+
+namespace headrace::wire {
+
+std::string_view word_of(Join join);          ///< default now epoch_start cursor
+std::string_view word_of(Delivery delivery);  ///< broadcast shard
+std::string_view word_of(LastBatch last);     ///< short pad drop
+std::string_view word_of(FieldKind kind);     ///< dense ragged
+
+std::optional<Join> join_from_word(std::string_view word);
+std::optional<Delivery> delivery_from_word(std::string_view word);
+std::optional<LastBatch> last_from_word(std::string_view word);
+std::optional<FieldKind> kind_from_word(std::string_view word);
+
+}  // namespace headrace::wire

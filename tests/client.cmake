@@ -1,0 +1,3 @@
+if(TARGET headrace_wire)
+  headrace_test(unit/wire_codec_test.cpp headrace::wire)
+endif()
