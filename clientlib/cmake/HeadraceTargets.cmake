@@ -19,7 +19,8 @@ endif()
 
 # Exactness (design: Determinism): no contraction into fused multiply-add anywhere.
 add_library(headrace_flags INTERFACE)
-target_compile_options(headrace_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+target_compile_options(headrace_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  -Wno-missing-field-initializers)  # designated initialisers leave out what has a default
 if(HEADRACE_WERROR)
   target_compile_options(headrace_flags INTERFACE -Werror)
 endif()
@@ -28,13 +29,27 @@ if(HEADRACE_SANITIZE)
   add_link_options(-fsanitize=${HEADRACE_SANITIZE})
 endif()
 
+# Header-only libraries of the sources are no business of a program that links the installed archives.
+set(HEADRACE_HEADER_ONLY Boost::headers nlohmann_json::nlohmann_json)
+
 function(headrace_library name)
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  if(NOT sources)
+    file(TOUCH "${CMAKE_BINARY_DIR}/empty.cpp")
+    set(sources "${CMAKE_BINARY_DIR}/empty.cpp")
+  endif()
   add_library(headrace_${name} STATIC ${sources})
   add_library(headrace::${name} ALIAS headrace_${name})
   set_target_properties(headrace_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(headrace_${name}
     PUBLIC "$<BUILD_INTERFACE:${headrace_SOURCE_DIR}/clientlib/include>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
     PRIVATE "${headrace_SOURCE_DIR}")
-  target_link_libraries(headrace_${name} PUBLIC ${ARGN} PRIVATE $<BUILD_INTERFACE:headrace_flags>)
+  foreach(library ${ARGN})
+    if(library IN_LIST HEADRACE_HEADER_ONLY)
+      target_link_libraries(headrace_${name} PUBLIC $<BUILD_INTERFACE:${library}>)
+    else()
+      target_link_libraries(headrace_${name} PUBLIC ${library})
+    endif()
+  endforeach()
+  target_link_libraries(headrace_${name} PRIVATE $<BUILD_INTERFACE:headrace_flags>)
 endfunction()

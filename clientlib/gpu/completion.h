@@ -1,0 +1,51 @@
+// Ends leases when their copies have ended: one thread that waits for marks in the order in which they were
+// recorded.
+//
+// Thread safety: any thread.
+// Invariant: an entry's `keep` is dropped after its mark was waited for and before its Completion is done.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "clientlib/gpu/device.h"
+#include "headrace/gpu.h"
+
+namespace headrace::gpu {
+
+struct Completion::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::optional<Error> error;
+};
+
+class CompletionThread {
+ public:
+  explicit CompletionThread(Device& device);
+  ~CompletionThread();  ///< after all entries
+
+  Completion add(Mark mark, std::shared_ptr<const void> keep);
+  void drain();  ///< blocks until no entry is left
+
+ private:
+  struct Entry {
+    Mark mark;
+    std::shared_ptr<const void> keep;
+    std::shared_ptr<Completion::State> state;
+  };
+  void run();
+
+  Device& device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Entry> entries_;  // guarded by mutex_; the front one is being waited for
+  bool stopping_ = false;      // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace headrace::gpu

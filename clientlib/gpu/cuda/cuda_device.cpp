@@ -1,0 +1,140 @@
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <mutex>
+#include <unordered_map>
+
+#include "clientlib/gpu/device.h"
+
+namespace headrace::gpu {
+namespace {
+
+/// Reads and clears: an error that stays behind would surface in the trainer's next, innocent call.
+Error taken(cudaError_t error, std::string_view doing, ErrorCode code = ErrorCode::kInternal) {
+  (void)cudaGetLastError();
+  return {code, fmt::format("{}: {} ({})", doing, cudaGetErrorString(error), cudaGetErrorName(error))};
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int ordinal, std::string name, bool registers_read_only, cudaStream_t stream)
+      : ordinal_(ordinal),
+        name_(std::move(name)),
+        registers_read_only_(registers_read_only),
+        stream_(stream) {}
+  ~CudaDevice() override {
+    (void)cudaSetDevice(ordinal_);
+    (void)cudaStreamSynchronize(stream_);
+    (void)cudaStreamDestroy(stream_);
+  }
+
+  [[nodiscard]] std::string name() const override { return fmt::format("cuda:{} ({})", ordinal_, name_); }
+
+  Result<void> pin(std::span<std::byte> memory) override {
+    (void)cudaSetDevice(ordinal_);
+    cudaError_t error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault);
+    if (error != cudaSuccess && registers_read_only_) {  // a mapping of a server in read-only mode
+      (void)cudaGetLastError();
+      error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterReadOnly);
+    }
+    if (error != cudaSuccess) return fail(taken(error, "cudaHostRegister", ErrorCode::kEnvironment));
+    return {};
+  }
+  void unpin(std::span<std::byte> memory) override {
+    if (const auto error = cudaHostUnregister(memory.data()); error != cudaSuccess) (void)cudaGetLastError();
+  }
+
+  Result<std::byte*> allocate(std::size_t bytes) override {
+    (void)cudaSetDevice(ordinal_);
+    void* memory = nullptr;
+    if (const auto error = cudaMalloc(&memory, bytes); error != cudaSuccess)
+      return fail(taken(error, fmt::format("cudaMalloc of {} bytes", bytes), ErrorCode::kNotEnoughMemory));
+    return static_cast<std::byte*>(memory);
+  }
+  void free(std::byte* memory) override { (void)cudaFree(memory); }
+
+  Result<std::byte*> allocate_staging(std::size_t bytes) override {
+    (void)cudaSetDevice(ordinal_);
+    void* memory = nullptr;
+    if (const auto error = cudaMallocHost(&memory, bytes); error != cudaSuccess)
+      return fail(
+          taken(error, fmt::format("cudaMallocHost of {} bytes", bytes), ErrorCode::kNotEnoughMemory));
+    return static_cast<std::byte*>(memory);
+  }
+  void free_staging(std::byte* memory) override { (void)cudaFreeHost(memory); }
+
+  Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
+    (void)cudaSetDevice(ordinal_);
+    const auto error = cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, stream_);
+    if (error != cudaSuccess) return fail(taken(error, "cudaMemcpyAsync"));
+    return {};
+  }
+
+  Result<Mark> record() override {
+    (void)cudaSetDevice(ordinal_);
+    cudaEvent_t event = nullptr;
+    // BlockingSync: the completion thread sleeps instead of spinning on a core that decodes.
+    auto error = cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming);
+    if (error != cudaSuccess) return fail(taken(error, "cudaEventCreate"));
+    error = cudaEventRecord(event, stream_);
+    if (error != cudaSuccess) {
+      (void)cudaEventDestroy(event);
+      return fail(taken(error, "cudaEventRecord"));
+    }
+    const std::lock_guard lock(mutex_);
+    marks_.emplace(++last_mark_, event);
+    return last_mark_;
+  }
+
+  Result<void> wait(Mark mark) override {
+    cudaEvent_t event = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = marks_.find(mark);
+      if (found == marks_.end()) return {};
+      event = found->second;
+      marks_.erase(found);
+    }
+    (void)cudaSetDevice(ordinal_);
+    const auto error = cudaEventSynchronize(event);
+    (void)cudaEventDestroy(event);
+    if (error != cudaSuccess) return fail(taken(error, "copy to the device"));
+    return {};
+  }
+
+ private:
+  int ordinal_;
+  std::string name_;
+  bool registers_read_only_;
+  cudaStream_t stream_;
+  std::mutex mutex_;
+  std::unordered_map<Mark, cudaEvent_t> marks_;  // guarded by mutex_
+  Mark last_mark_ = 0;                           // guarded by mutex_
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> open_cuda_device(int ordinal) {
+  int count = 0;
+  if (const auto error = cudaGetDeviceCount(&count); error != cudaSuccess)
+    return fail(
+        taken(error, fmt::format("device \"cuda:{}\" cannot be used", ordinal), ErrorCode::kEnvironment));
+  if (ordinal >= count)
+    return fail(
+        ErrorCode::kEnvironment,
+        fmt::format("device \"cuda:{}\" is not there: this process sees {} CUDA device(s)", ordinal, count));
+  cudaDeviceProp properties{};
+  auto error = cudaGetDeviceProperties(&properties, ordinal);
+  if (error == cudaSuccess) error = cudaSetDevice(ordinal);
+  int read_only = 0;
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&read_only, cudaDevAttrHostRegisterReadOnlySupported, ordinal);
+  cudaStream_t stream = nullptr;
+  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (error != cudaSuccess)
+    return fail(
+        taken(error, fmt::format("device \"cuda:{}\" cannot be opened", ordinal), ErrorCode::kEnvironment));
+  return std::make_unique<CudaDevice>(ordinal, properties.name, read_only != 0, stream);
+}
+
+}  // namespace headrace::gpu

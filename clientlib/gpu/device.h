@@ -1,0 +1,51 @@
+// The seam: all that differs between CUDA (cuda/cuda_device.cpp) and the host twin (host/host_device.cpp).
+// CMake chooses the files; nothing outside cuda/ includes a CUDA header.
+//
+// Thread safety: `copy` and `record` by one thread at a time; `wait` by one other thread at the same time;
+// the rest by any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "headrace/error.h"
+
+namespace headrace::gpu {
+
+/// A point in the device's copy stream; from record() to wait(), which ends it.
+using Mark = std::uint64_t;
+
+class Device {
+ public:
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  virtual ~Device() = default;
+
+  [[nodiscard]] virtual std::string name() const = 0;
+
+  /// Makes [memory] readable by DMA. A refusal leaves no sticky error behind on the device.
+  virtual Result<void> pin(std::span<std::byte> memory) = 0;
+  virtual void unpin(std::span<std::byte> memory) = 0;
+
+  virtual Result<std::byte*> allocate(std::size_t bytes) = 0;
+  virtual void free(std::byte* memory) = 0;
+  /// Host memory that is always fit for DMA.
+  virtual Result<std::byte*> allocate_staging(std::size_t bytes) = 0;
+  virtual void free_staging(std::byte* memory) = 0;
+
+  /// Queues a copy; `source` is pinned or staging memory and stays as it is until a later mark was waited
+  /// for.
+  virtual Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) = 0;
+  virtual Result<Mark> record() = 0;
+  /// Blocks until everything queued before the mark has been copied.
+  virtual Result<void> wait(Mark mark) = 0;
+};
+
+Result<std::unique_ptr<Device>> open_cuda_device(int ordinal);
+std::unique_ptr<Device> open_host_device();
+
+}  // namespace headrace::gpu

@@ -1,0 +1,103 @@
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "clientlib/gpu/device.h"
+
+namespace headrace::gpu {
+namespace {
+
+constexpr std::size_t kAlignment = 4096;
+
+/// "Device" memory is host memory; the copy stream is one thread. A mark is the number of copies queued
+/// before it.
+class HostDevice final : public Device {
+ public:
+  HostDevice() : thread_([this] { run(); }) {}
+  ~HostDevice() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  [[nodiscard]] std::string name() const override { return "host"; }
+
+  Result<void> pin(std::span<std::byte>) override { return {}; }
+  void unpin(std::span<std::byte>) override {}
+
+  Result<std::byte*> allocate(std::size_t bytes) override {
+    const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, whole));
+    if (memory == nullptr && whole > 0)
+      return fail(ErrorCode::kNotEnoughMemory,
+                  std::to_string(whole) + " bytes of host memory for a batch: none left");
+    return memory;
+  }
+  void free(std::byte* memory) override { std::free(memory); }
+  Result<std::byte*> allocate_staging(std::size_t bytes) override { return allocate(bytes); }
+  void free_staging(std::byte* memory) override { free(memory); }
+
+  Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back({destination, source, bytes});
+      ++queued_;
+    }
+    changed_.notify_all();
+    return {};
+  }
+  Result<Mark> record() override {
+    const std::lock_guard lock(mutex_);
+    return queued_;
+  }
+  Result<void> wait(Mark mark) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return copied_ >= mark; });
+    return {};
+  }
+
+ private:
+  struct Copy {
+    std::byte* destination;
+    const std::byte* source;
+    std::size_t bytes;
+  };
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      const Copy next = queue_.front();
+      queue_.pop_front();
+      lock.unlock();
+      std::memcpy(next.destination, next.source, next.bytes);
+      lock.lock();
+      ++copied_;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Copy> queue_;    // guarded by mutex_, as are the next three
+  std::uint64_t queued_ = 0;  // copies ever queued
+  std::uint64_t copied_ = 0;  // copies ever finished
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_host_device() {
+  return std::make_unique<HostDevice>();
+}
+
+}  // namespace headrace::gpu

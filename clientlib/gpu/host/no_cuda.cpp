@@ -1,0 +1,12 @@
+#include "clientlib/gpu/device.h"
+
+namespace headrace::gpu {
+
+Result<std::unique_ptr<Device>> open_cuda_device(int) {
+  return fail(ErrorCode::kEnvironment,
+              "device \"cuda\": this Headrace was built without CUDA (CMake found no CUDA toolkit); use "
+              "device \"host\", or "
+              "build where the toolkit is");
+}
+
+}  // namespace headrace::gpu

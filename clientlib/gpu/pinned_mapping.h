@@ -1,0 +1,41 @@
+// The ring's data mapping as the device knows it: registered in chunks, read-only afterwards.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "clientlib/gpu/device.h"
+
+namespace headrace::gpu {
+
+class PinnedMapping {
+ public:
+  /// Pins all of `mapping` or none of it: after a refusal `refusal()` says why and nothing stays pinned. A
+  /// pinned mapping is then protected read-only (some GPUs cannot register memory that is read-only before:
+  /// so in this order).
+  PinnedMapping(Device& device, std::span<std::byte> mapping, std::size_t chunk,
+                std::shared_ptr<const void> owner);
+  PinnedMapping(const PinnedMapping&) = delete;
+  PinnedMapping& operator=(const PinnedMapping&) = delete;
+  ~PinnedMapping();
+
+  [[nodiscard]] bool pinned() const { return !chunks_.empty(); }
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+  /// Whether [source, source + bytes) lies within pinned memory.
+  [[nodiscard]] bool holds(const std::byte* source, std::size_t bytes) const;
+  /// Bytes from `source` to the end of its chunk: no copy may cross two registrations.
+  [[nodiscard]] std::size_t contiguous(const std::byte* source) const;
+
+ private:
+  Device& device_;
+  std::span<std::byte> mapping_;
+  std::size_t chunk_;
+  std::shared_ptr<const void> owner_;
+  std::vector<std::span<std::byte>> chunks_;  // what is registered
+  std::string refusal_;
+};
+
+}  // namespace headrace::gpu

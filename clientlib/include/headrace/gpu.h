@@ -1,0 +1,124 @@
+// Batches to a device: pinned once, copied asynchronously, the lease ended by the copy itself.
+//
+//   auto engine = headrace::gpu::CopyEngine::open({.device = "cuda:0"}).value();
+//   engine->register_mapping(stream.mapping(), stream.mapping_generation());
+//   auto image = engine->allocate(bytes).value();
+//   auto copy = engine->copy(std::move(batch), {{{"image", image.data(), image.size()}}}).value();
+//   ...                                      // the trainer goes on; a thread of the engine ends the lease
+//   copy.wait();
+//
+// Devices: "cuda:N" where Headrace was built with CUDA; "host" everywhere: the twin with the same semantics
+// (copies run on a thread of their own), for machines without a GPU and for tests.
+//
+// Thread safety: CopyEngine: one thread at a time. Completion: any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/client.h"
+#include "headrace/error.h"
+
+namespace headrace::gpu {
+
+class Device;  // clientlib/gpu/device.h: the seam between CUDA and its host twin
+
+/// How a copy ends. Copyable; all copies speak of the same one.
+class Completion {
+ public:
+  /// True once the bytes are in place or the copy failed.
+  [[nodiscard]] bool done() const;
+  /// Blocks (without spinning) until then; kInternal with the device's words if the copy failed.
+  Result<void> wait() const;
+
+  struct State;
+  explicit Completion(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// Device memory with one owner. Must not outlive its engine.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(Device& device, std::byte* data, std::size_t size)
+      : device_(&device), data_(data), size_(size) {}
+  DeviceBuffer(DeviceBuffer&& other) noexcept;
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
+  ~DeviceBuffer();
+
+  [[nodiscard]] std::byte* data() const { return data_; }  ///< a device pointer: not to be read on the host
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  Device* device_;
+  std::byte* data_;
+  std::size_t size_;
+};
+
+/// Host bytes and where on the device they go.
+struct Transfer {
+  const std::byte* source = nullptr;
+  std::byte* destination = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// A field of a batch and where on the device its values go.
+struct Destination {
+  std::string_view field;
+  std::byte* data = nullptr;
+  std::size_t capacity = 0;  ///< bytes; kInvalidArgument if the field's values are more
+};
+
+struct EngineOptions {
+  std::string device = "cuda:0";  ///< "cuda:N" or "host"
+  std::size_t pin_chunk =
+      std::size_t{2} << 30;  ///< bytes registered at a time: one call over a large ring stalls for seconds
+  std::function<void(std::string_view)> warn = {};  ///< default: one line on stderr
+};
+
+struct EngineStats {
+  std::uint64_t direct_copies = 0;  ///< read by DMA from the ring
+  std::uint64_t staged_copies = 0;  ///< through a private pinned buffer, because the ring could not be pinned
+  std::uint64_t pinned_bytes = 0;
+};
+
+class CopyEngine {
+ public:
+  /// kEnvironment says why there is no such device (no driver, no GPU, built without CUDA); kInvalidArgument
+  /// for other names.
+  static Result<std::unique_ptr<CopyEngine>> open(const EngineOptions& options);
+  /// The same over a given device: for tests.
+  CopyEngine(std::unique_ptr<Device> device, EngineOptions options);
+  ~CopyEngine();  ///< waits for the copies under way: their leases end before it returns
+
+  /// Pins the ring, once per mapping, then makes it read-only for this process. A refusal is no error: it is
+  /// reported once through `warn`, counted, and copies are staged. A new generation (the server was
+  /// restarted) replaces the mapping before, after its copies; `owner` keeps the memory mapped for as long as
+  /// it is pinned.
+  void register_mapping(std::span<std::byte> mapping, std::uint64_t generation,
+                        std::shared_ptr<const void> owner = {});
+
+  Result<DeviceBuffer> allocate(std::size_t bytes);
+
+  /// Starts copying fields of a batch; the engine keeps the lease until the bytes are out of the slot, also
+  /// while the caller stalls. After an error nothing was started and the lease is over.
+  Result<Completion> copy(BatchView batch, std::span<const Destination> destinations);
+  /// The same for any memory that `keep` keeps alive.
+  Result<Completion> copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep);
+
+  [[nodiscard]] EngineStats stats() const;
+  [[nodiscard]] std::string device_name() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace headrace::gpu

@@ -1,0 +1,122 @@
+// On a machine with a GPU: the copy engine's CUDA device over a sealed memfd, as the ring is one.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "headrace/gpu.h"
+
+namespace headrace::gpu {
+namespace {
+
+constexpr std::size_t kBatch = std::size_t{64} * 3 * 224 * 224 * sizeof(float);  // 38.5 MB
+constexpr std::size_t kSlots = 8;
+
+class Ring {
+ public:
+  explicit Ring(int protection) {
+    const int fd = ::memfd_create("ring", MFD_CLOEXEC);
+    EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(kBatch * kSlots)), 0);
+    auto* writer =
+        static_cast<std::byte*>(::mmap(nullptr, kBatch * kSlots, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    for (std::size_t i = 0; i < kBatch * kSlots; i += 8) {
+      const std::uint64_t word = i * 0x9E3779B97F4A7C15U;
+      std::memcpy(writer + i, &word, sizeof word);
+    }
+    ::munmap(writer, kBatch * kSlots);
+    memory_ = {static_cast<std::byte*>(::mmap(nullptr, kBatch * kSlots, protection, MAP_SHARED, fd, 0)),
+               kBatch * kSlots};
+    ::close(fd);
+  }
+  ~Ring() { ::munmap(memory_.data(), memory_.size()); }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  [[nodiscard]] std::span<std::byte> memory() const { return memory_; }
+  [[nodiscard]] const std::byte* slot(std::size_t i) const { return memory_.data() + i % kSlots * kBatch; }
+
+ private:
+  std::span<std::byte> memory_;
+};
+
+void expect_copies_are_exact(CopyEngine& engine, const Ring& ring) {
+  const auto buffer = engine.allocate(kBatch).value();
+  std::vector<std::byte> back(kBatch);
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    std::atomic<bool> ended = false;
+    const Transfer transfer{ring.slot(i), buffer.data(), kBatch};
+    const auto copy =
+        engine.copy({&transfer, 1}, {&ended, [](std::atomic<bool>* flag) { flag->store(true); }});
+    ASSERT_TRUE(copy.has_value()) << copy.error().to_string();
+    ASSERT_TRUE(copy->wait().has_value());
+    EXPECT_TRUE(ended);
+    ASSERT_EQ(cudaMemcpy(back.data(), buffer.data(), kBatch, cudaMemcpyDeviceToHost), cudaSuccess);
+    ASSERT_EQ(std::memcmp(back.data(), ring.slot(i), kBatch), 0) << "slot " << i;
+  }
+}
+
+/// GB/s of `rounds` batches, two under way.
+double rate(CopyEngine& engine, const Ring& ring, std::size_t rounds) {
+  std::vector<DeviceBuffer> buffers;
+  for (int i = 0; i < 2; ++i) buffers.push_back(engine.allocate(kBatch).value());
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<Completion> copies;
+  for (std::size_t i = 0; i < rounds; ++i) {
+    if (i >= 2) EXPECT_TRUE(copies[i - 2].wait().has_value());
+    const Transfer transfer{ring.slot(i), buffers[i % 2].data(), kBatch};
+    copies.push_back(engine.copy({&transfer, 1}, nullptr).value());
+  }
+  for (const auto& copy : copies) EXPECT_TRUE(copy.wait().has_value());
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return static_cast<double>(rounds * kBatch) / seconds.count() / 1e9;
+}
+
+TEST(CudaCopy, CopiesAPinnedRingExactlyAndDirectly) {
+  const Ring ring(PROT_READ | PROT_WRITE);
+  auto engine = CopyEngine::open({.device = "cuda:0", .pin_chunk = 3 * kBatch / 2 / 4096 * 4096}).value();
+  engine->register_mapping(ring.memory(), 1);
+  EXPECT_EQ(engine->stats().pinned_bytes, ring.memory().size());
+  expect_copies_are_exact(*engine, ring);
+  EXPECT_EQ(engine->stats().staged_copies, 0U);
+  std::printf("[figure] %s direct: %.1f GB/s\n", engine->device_name().c_str(), rate(*engine, ring, 200));
+}
+
+TEST(CudaCopy, CopiesAReadOnlyRingExactlyPinnedOrStaged) {
+  const Ring ring(PROT_READ);
+  auto engine = CopyEngine::open({.device = "cuda:0"}).value();
+  engine->register_mapping(ring.memory(), 1);
+  expect_copies_are_exact(*engine, ring);
+  std::printf("[figure] %s read-only ring, %s: %.1f GB/s\n", engine->device_name().c_str(),
+              engine->stats().staged_copies > 0 ? "staged" : "pinned", rate(*engine, ring, 200));
+}
+
+TEST(CudaCopy, StagesExactlyWhenNothingIsPinned) {
+  const Ring ring(PROT_READ);
+  auto engine = CopyEngine::open({.device = "cuda:0"}).value();
+  expect_copies_are_exact(*engine, ring);
+  EXPECT_EQ(engine->stats().staged_copies, kSlots);
+  std::printf("[figure] %s staged: %.1f GB/s\n", engine->device_name().c_str(), rate(*engine, ring, 50));
+}
+
+TEST(CudaCopy, LeavesNoStickyErrorAfterARefusedPin) {
+  auto engine = CopyEngine::open({.device = "cuda:0", .warn = [](std::string_view) {}}).value();
+  // Nothing is mapped there: registering it must fail.
+  engine->register_mapping({reinterpret_cast<std::byte*>(std::uintptr_t{4096} * 1000), 1 << 20}, 1);
+  EXPECT_EQ(engine->stats().pinned_bytes, 0U);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST(CudaCopy, NamesADeviceThatIsNotThere) {
+  const auto engine = CopyEngine::open({.device = "cuda:99"});
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().code, ErrorCode::kEnvironment);
+}
+
+}  // namespace
+}  // namespace headrace::gpu

@@ -1,0 +1,245 @@
+// The copy engine over the host twin, and over devices that refuse or stall. Leases are fakes: a shared_ptr
+// that says when it ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <numeric>
+#include <vector>
+
+#include "clientlib/gpu/device.h"
+#include "headrace/gpu.h"
+
+namespace headrace::gpu {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+/// A page-aligned mapping like the ring's, filled with a pattern.
+class Mapping {
+ public:
+  explicit Mapping(std::size_t bytes)
+      : span_(static_cast<std::byte*>(
+                  ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)),
+              bytes) {
+    for (std::size_t i = 0; i < bytes; ++i) span_[i] = static_cast<std::byte>(i * 131 + i / 251);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { ::munmap(span_.data(), span_.size()); }
+  [[nodiscard]] std::span<std::byte> span() const { return span_; }
+
+ private:
+  std::span<std::byte> span_;
+};
+
+/// What a device under test is told and answers.
+struct Script {
+  int refuse_pin_after = 1'000'000;  // pins that succeed
+  bool fail_copies = false;
+  std::shared_future<void> gate;    // copies end only after it
+  std::vector<std::size_t> pinned;  // sizes, in order
+  std::size_t unpinned = 0;
+  std::vector<std::pair<const std::byte*, std::size_t>> copies;
+};
+
+/// The host twin behind a script.
+class ScriptedDevice final : public Device {
+ public:
+  explicit ScriptedDevice(Script& script) : script_(script), host_(open_host_device()) {}
+  [[nodiscard]] std::string name() const override { return "scripted"; }
+  Result<void> pin(std::span<std::byte> memory) override {
+    if (static_cast<int>(script_.pinned.size()) >= script_.refuse_pin_after)
+      return fail(ErrorCode::kEnvironment, "no more memory may be locked");
+    script_.pinned.push_back(memory.size());
+    return {};
+  }
+  void unpin(std::span<std::byte>) override { ++script_.unpinned; }
+  Result<std::byte*> allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  void free(std::byte* memory) override { host_->free(memory); }
+  Result<std::byte*> allocate_staging(std::size_t bytes) override { return host_->allocate_staging(bytes); }
+  void free_staging(std::byte* memory) override { host_->free_staging(memory); }
+  Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
+    if (script_.fail_copies) return fail(ErrorCode::kInternal, "the device is gone");
+    script_.copies.emplace_back(source, bytes);
+    return host_->copy(destination, source, bytes);
+  }
+  Result<Mark> record() override { return host_->record(); }
+  Result<void> wait(Mark mark) override {
+    if (script_.gate.valid()) script_.gate.wait();
+    return host_->wait(mark);
+  }
+
+ private:
+  Script& script_;
+  std::unique_ptr<Device> host_;
+};
+
+std::unique_ptr<CopyEngine> engine_over(Script& script, EngineOptions options = {}) {
+  return std::make_unique<CopyEngine>(std::make_unique<ScriptedDevice>(script), std::move(options));
+}
+
+/// A lease that sets `ended` when its last holder drops it.
+std::shared_ptr<const void> fake_lease(std::atomic<bool>& ended) {
+  return {&ended, [](std::atomic<bool>* flag) { flag->store(true); }};
+}
+
+TEST(CopyEngine, CopiesBytesUnchangedFromAPinnedMapping) {
+  const Mapping mapping(4 * kPage);
+  auto engine = CopyEngine::open({.device = "host"}).value();
+  engine->register_mapping(mapping.span(), 1);
+  const auto buffer = engine->allocate(3 * kPage).value();
+  const Transfer transfer{mapping.span().data() + 100, buffer.data(), 3 * kPage};
+  const auto copy = engine->copy({&transfer, 1}, nullptr).value();
+  ASSERT_TRUE(copy.wait().has_value());
+  EXPECT_TRUE(copy.done());
+  EXPECT_EQ(std::memcmp(buffer.data(), mapping.span().data() + 100, 3 * kPage), 0);
+  EXPECT_EQ(engine->stats().direct_copies, 1U);
+  EXPECT_EQ(engine->stats().staged_copies, 0U);
+  EXPECT_EQ(engine->stats().pinned_bytes, 4 * kPage);
+}
+
+TEST(CopyEngine, KeepsTheLeaseUntilTheCopyHasEndedAlthoughTheCallerStalls) {
+  const Mapping mapping(kPage);
+  std::promise<void> gate;
+  Script script{.gate = gate.get_future().share()};
+  auto engine = engine_over(script);
+  engine->register_mapping(mapping.span(), 1);
+  const auto buffer = engine->allocate(kPage).value();
+  std::atomic<bool> ended = false;
+  const Transfer transfer{mapping.span().data(), buffer.data(), kPage};
+  const auto copy = engine->copy({&transfer, 1}, fake_lease(ended)).value();
+  EXPECT_FALSE(copy.done());
+  EXPECT_FALSE(ended);
+  gate.set_value();
+  ASSERT_TRUE(copy.wait().has_value());
+  EXPECT_TRUE(ended) << "a copy that is done must have given its lease back";
+}
+
+TEST(CopyEngine, EndsLeasesWithoutAnyCallByTheTrainer) {
+  const Mapping mapping(kPage);
+  Script script;
+  auto engine = engine_over(script);
+  engine->register_mapping(mapping.span(), 1);
+  const auto buffer = engine->allocate(kPage).value();
+  std::promise<void> ended;
+  const Transfer transfer{mapping.span().data(), buffer.data(), kPage};
+  const auto copy =
+      engine->copy({&transfer, 1}, {&ended, [](std::promise<void>* promise) { promise->set_value(); }});
+  ASSERT_TRUE(copy.has_value());
+  EXPECT_EQ(ended.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+TEST(CopyEngine, SplitsCopiesAtTheBordersOfRegisteredChunks) {
+  const Mapping mapping(4 * kPage);
+  Script script;
+  auto engine = engine_over(script, {.pin_chunk = kPage});
+  engine->register_mapping(mapping.span(), 1);
+  EXPECT_THAT(script.pinned, testing::ElementsAre(kPage, kPage, kPage, kPage));
+  const auto buffer = engine->allocate(3 * kPage).value();
+  const std::byte* first = mapping.span().data() + kPage / 2;
+  const Transfer transfer{first, buffer.data(), 2 * kPage};
+  ASSERT_TRUE(engine->copy({&transfer, 1}, nullptr).value().wait().has_value());
+  using Copy = std::pair<const std::byte*, std::size_t>;
+  EXPECT_THAT(script.copies,
+              testing::ElementsAre(Copy{first, kPage / 2}, Copy{mapping.span().data() + kPage, kPage},
+                                   Copy{mapping.span().data() + 2 * kPage, kPage / 2}));
+  EXPECT_EQ(std::memcmp(buffer.data(), first, 2 * kPage), 0);
+}
+
+TEST(CopyEngine, StagesWhenPinningIsRefusedAndSaysSoOnce) {
+  const Mapping mapping(4 * kPage);
+  const Mapping second(kPage);
+  Script script{.refuse_pin_after = 2};
+  std::vector<std::string> warnings;
+  auto engine = engine_over(
+      script, {.pin_chunk = kPage, .warn = [&](std::string_view text) { warnings.emplace_back(text); }});
+  engine->register_mapping(mapping.span(), 1);
+  EXPECT_EQ(script.unpinned, 2U) << "a mapping that is pinned in part would be neither";
+  const auto buffer = engine->allocate(kPage).value();
+  for (int i = 0; i < 5; ++i) {
+    std::atomic<bool> ended = false;
+    const Transfer transfer{mapping.span().data() + i * 100, buffer.data(), kPage};
+    const auto copy = engine->copy({&transfer, 1}, fake_lease(ended)).value();
+    EXPECT_TRUE(ended) << "a staged batch leaves its slot at once";
+    ASSERT_TRUE(copy.wait().has_value());
+    EXPECT_EQ(std::memcmp(buffer.data(), mapping.span().data() + i * 100, kPage), 0);
+  }
+  engine->register_mapping(second.span(), 2);
+  EXPECT_EQ(engine->stats().staged_copies, 5U);
+  EXPECT_EQ(engine->stats().pinned_bytes, 0U);
+  EXPECT_THAT(warnings, testing::ElementsAre(testing::HasSubstr("no more memory may be locked")));
+}
+
+TEST(CopyEngine, UnpinsTheOldMappingAndLetsItGoWhenTheServerWasRestarted) {
+  const Mapping first(2 * kPage);
+  const Mapping second(kPage);
+  Script script;
+  auto engine = engine_over(script);
+  std::atomic<bool> unmapped = false;
+  engine->register_mapping(first.span(), 1, fake_lease(unmapped));
+  engine->register_mapping(first.span(), 1, nullptr);
+  EXPECT_EQ(script.pinned.size(), 1U) << "once per mapping, not per call";
+  EXPECT_FALSE(unmapped);
+  engine->register_mapping(second.span(), 2);
+  EXPECT_EQ(script.unpinned, 1U);
+  EXPECT_TRUE(unmapped);
+  EXPECT_EQ(engine->stats().pinned_bytes, kPage);
+}
+
+TEST(CopyEngine, MakesThePinnedRingReadOnlyForThisProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Mapping mapping(kPage);
+  auto engine = CopyEngine::open({.device = "host"}).value();
+  engine->register_mapping(mapping.span(), 1);
+  EXPECT_DEATH(mapping.span()[0] = std::byte{1}, "");
+}
+
+TEST(CopyEngine, ReportsAFailedCopyAndEndsItsLease) {
+  const Mapping mapping(kPage);
+  Script script{.fail_copies = true};
+  auto engine = engine_over(script);
+  engine->register_mapping(mapping.span(), 1);
+  const auto buffer = engine->allocate(kPage).value();
+  std::atomic<bool> ended = false;
+  const Transfer transfer{mapping.span().data(), buffer.data(), kPage};
+  const auto copy = engine->copy({&transfer, 1}, fake_lease(ended));
+  ASSERT_FALSE(copy.has_value());
+  EXPECT_THAT(copy.error().message, testing::HasSubstr("the device is gone"));
+  EXPECT_TRUE(ended);
+}
+
+TEST(CopyEngine, WaitsForCopiesUnderWayWhenItIsDestroyed) {
+  const Mapping mapping(64 * kPage);
+  std::vector<std::byte> out(mapping.span().size());
+  std::atomic<bool> ended = false;
+  {
+    auto engine = CopyEngine::open({.device = "host"}).value();
+    engine->register_mapping(mapping.span(), 1);
+    const Transfer transfer{mapping.span().data(), out.data(), out.size()};
+    ASSERT_TRUE(engine->copy({&transfer, 1}, fake_lease(ended)).has_value());
+  }
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(std::memcmp(out.data(), mapping.span().data(), out.size()), 0);
+}
+
+TEST(CopyEngine, RefusesDevicesItDoesNotKnow) {
+  for (const char* name : {"cuda:", "cuda:x", "cuda:-1", "tpu", ""}) {
+    const auto engine = CopyEngine::open({.device = name});
+    ASSERT_FALSE(engine.has_value()) << name;
+    EXPECT_EQ(engine.error().code, ErrorCode::kInvalidArgument) << name;
+  }
+}
+
+TEST(CopyEngine, SaysWhyThereIsNoCudaDevice) {
+  const auto engine = CopyEngine::open({.device = "cuda:999"});
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().code, ErrorCode::kEnvironment);
+  EXPECT_THAT(engine.error().message, testing::HasSubstr("cuda"));
+}
+
+}  // namespace
+}  // namespace headrace::gpu
