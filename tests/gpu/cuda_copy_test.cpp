@@ -68,7 +68,9 @@ double rate(CopyEngine& engine, const Ring& ring, std::size_t rounds) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Completion> copies;
   for (std::size_t i = 0; i < rounds; ++i) {
-    if (i >= 2) EXPECT_TRUE(copies[i - 2].wait().has_value());
+    if (i >= 2) {
+      EXPECT_TRUE(copies[i - 2].wait().has_value());
+    }
     const Transfer transfer{ring.slot(i), buffers[i % 2].data(), kBatch};
     copies.push_back(engine.copy({&transfer, 1}, nullptr).value());
   }
