@@ -17,7 +17,7 @@ class Permutation {
  private:
   std::uint64_t n_;
   std::uint32_t half_bits_;
-  std::uint64_t keys_[4];
+  std::uint64_t keys_[8];  ///< one per round; four are provably enough only for large halves, small n need more
 };
 
 /// The rows of one batch of one rank: positions first .. first + rows - 1, taken modulo n where they run past the end;

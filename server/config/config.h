@@ -1,0 +1,179 @@
+// The configuration of a server as plain structs, and how it is read: YAML, then environment and flags, then
+// one JSON Schema, then what a schema cannot say. Every problem is found in one go, each with its place.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "headrace/cursor.h"
+#include "headrace/error.h"
+#include "server/transform/plan.h"
+
+namespace headrace::server::config {
+
+struct MetricsConfig {
+  std::string address = "127.0.0.1";
+  std::uint16_t port = 9464;  ///< 0: any free port
+};
+
+enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kOff };
+
+struct ServerConfig {
+  std::filesystem::path directory;       ///< of the sockets; absolute. See default_directory()
+  unsigned threads = 0;                  ///< never 0 after load(): `auto` is default_threads()
+  std::optional<MetricsConfig> metrics;  ///< none: `metrics: off`
+  std::chrono::milliseconds evict_after{30'000};
+  std::chrono::milliseconds group_grace{60'000};
+  std::chrono::milliseconds drain_timeout{5'000};
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+// A split names disjoint parts of a source. Each map is part -> what belongs to it.
+struct SplitFractions {
+  std::map<std::string, double> parts;  ///< each in (0, 1], sum <= 1
+};
+struct SplitClasses {
+  std::map<std::string, std::vector<std::string>> parts;
+};
+struct SplitLists {
+  std::map<std::string, std::filesystem::path> parts;  ///< files of relative paths, one a line; absolute
+};
+struct SplitConfig {
+  std::uint64_t seed = 0;  ///< of fractions
+  std::variant<SplitFractions, SplitClasses, SplitLists> by;
+
+  [[nodiscard]] std::vector<std::string> part_names() const;  ///< sorted
+};
+
+struct ImageFolderSource {
+  std::filesystem::path path;  ///< absolute
+};
+struct SyntheticSource {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+};
+struct SourceConfig {
+  std::variant<ImageFolderSource, SyntheticSource> kind;
+  std::optional<SplitConfig> split;
+
+  [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
+};
+
+enum class Delivery : std::uint8_t { kBroadcast, kShard };
+enum class OnError : std::uint8_t { kReplace, kFail };
+enum class Access : std::uint8_t { kReadWrite, kReadOnly };
+enum class OnLag : std::uint8_t { kDetach, kWait };
+
+struct RingConfig {
+  std::uint32_t prefetch = 4;    ///< look-ahead, batches
+  std::uint32_t max_leases = 3;  ///< per client
+  std::uint32_t max_clients = 4;
+  Access data_access = Access::kReadWrite;
+};
+
+/// Of broadcast streams.
+struct SharingConfig {
+  std::uint32_t max_lag = 4;  ///< batches; <= prefetch, which is the default
+  OnLag on_lag = OnLag::kDetach;
+  std::uint32_t wait_for = 1;  ///< clients that must be there before the first batch
+  std::chrono::milliseconds wait_timeout{60'000};
+};
+
+struct StreamConfig {
+  std::string source;
+  std::string part;  ///< empty: the whole source (which then has no split)
+  bool shuffle = true;
+  std::uint64_t seed = 0;
+  std::uint32_t batch_size = 64;
+  LastBatch last = LastBatch::kShort;
+  Delivery delivery = Delivery::kBroadcast;
+  transform::PlanConfig plan;  ///< meaningless for a synthetic source
+  OnError on_error = OnError::kReplace;
+  double max_bad = 0.1;  ///< fraction of the part's distinct samples found bad at which the stream fails
+  RingConfig ring;
+  SharingConfig sharing;
+};
+
+struct Config {
+  std::filesystem::path file;  ///< where it was read from; empty for parse() without a file
+  ServerConfig server;
+  std::map<std::string, SourceConfig> sources;
+  std::map<std::string, StreamConfig> streams;
+};
+
+/// One thing that is wrong. Line and column count from 1; 0: the value comes from a variable or flag, which
+/// `file` names.
+struct Problem {
+  std::string file;
+  int line = 0, column = 0;
+  std::string path;        ///< dotted: "streams.train.batch_size"; empty for syntax errors
+  std::string message;     ///< with the offending value
+  std::string suggestion;  ///< the nearest right name, or empty
+
+  /// "train.yaml:12:17: streams.train.last: \"shrot\" is none of short, pad, drop; did you mean \"short\"?"
+  [[nodiscard]] std::string to_string() const;
+};
+
+/// One value from outside of the file, typed by YAML's scalar rules.
+struct Override {
+  std::string path;    ///< dotted
+  std::string value;   ///< as written
+  std::string origin;  ///< how messages name it: "HEADRACE_SERVER__THREADS", "--set server.threads=x"
+};
+
+/// "NAME=value" strings as in `environ`.
+using Environment = std::vector<std::string>;
+Environment process_environment();
+
+/// From `--set streams.train.batch_size=32`; kInvalidArgument if there is no "=".
+Result<Override> parse_flag(std::string_view flag);
+
+/// Either a whole configuration or every problem there is (then at least one).
+struct Outcome {
+  std::optional<Config> config;
+  std::vector<Problem> problems;
+};
+
+/// Later overrides win; flags win over the environment, which wins over the file. Relative paths in the text
+/// are relative to `name`'s folder. No dataset is opened.
+Outcome examine(std::string_view text, const std::string& name, std::span<const Override> flags = {},
+                const Environment& environment = {});
+
+/// As examine(); the error kConfigInvalid holds all problems, one per line.
+Result<Config> parse(std::string_view text, const std::string& name, std::span<const Override> flags = {},
+                     const Environment& environment = {});
+/// Reads the file and parses it. kConfigInvalid also when it cannot be read.
+Result<Config> load(const std::filesystem::path& path, std::span<const Override> flags = {},
+                    const Environment& environment = process_environment());
+
+/// The part of a stream's plan that enters its fingerprint: transforms, output, seed, shuffle, part, split.
+/// Not batch size, threads or ring. Equal plans written differently give equal JSON (defaults are filled in,
+/// keys are sorted).
+nlohmann::json canonical(const StreamConfig& stream);
+
+/// $XDG_RUNTIME_DIR/headrace, or /tmp/headrace-<uid>.
+std::filesystem::path default_directory(const Environment& environment);
+
+/// The schema's text, as compiled in from configs/headrace.schema.json.
+std::string_view schema_text();
+
+/// "30s", "500ms", "2m", "1h"; nullopt for anything else.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+std::string_view name_of(Delivery delivery);
+std::string_view name_of(LogLevel level);
+std::string_view name_of(OnError policy);
+std::string_view name_of(OnLag policy);
+std::string_view name_of(Access access);
+
+}  // namespace headrace::server::config
