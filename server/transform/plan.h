@@ -1,5 +1,6 @@
-// From encoded bytes to one row of a batch: decode, geometry, and the fused last stage. Names and semantics are torchvision
-// v2's on its PIL backend; uint8 results are equal bit for bit, float32 equals ToTensor + Normalize.
+// From encoded bytes to one row of a batch: decode, geometry, and the fused last stage. Names and semantics
+// are torchvision v2's on its PIL backend; uint8 results are equal bit for bit, float32 equals ToTensor +
+// Normalize.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "headrace/error.h"
 #include "headrace/field.h"
+#include "server/decode/bad.h"
 
 namespace headrace::server::transform {
 
@@ -19,16 +21,20 @@ enum class Interpolation : std::uint8_t { kBilinear, kBicubic, kNearest };
 enum class PaddingMode : std::uint8_t { kConstant, kEdge, kReflect, kSymmetric };
 enum class PixelLayout : std::uint8_t { kNchw, kNhwc };
 
-struct Size { std::int32_t height = 0, width = 0; };
+struct Size {
+  std::int32_t height = 0, width = 0;
+};
 
 // One struct per transform; members are the arguments of torchvision.transforms.v2's class of that name.
-struct Resize {                       // v2.Resize(size, interpolation, max_size, antialias=True)
-  std::int32_t shorter = 0;           // > 0: the shorter side becomes this; else `size`
+struct Resize {              // v2.Resize(size, interpolation, max_size, antialias=True)
+  std::int32_t shorter = 0;  // > 0: the shorter side becomes this; else `size`
   Size size;
-  std::int32_t max_size = 0;          // 0: none
+  std::int32_t max_size = 0;  // 0: none
   Interpolation interpolation = Interpolation::kBilinear;
 };
-struct CenterCrop { Size size; };
+struct CenterCrop {
+  Size size;
+};
 struct RandomResizedCrop {
   Size size;
   double scale_min = 0.08, scale_max = 1.0;
@@ -37,20 +43,26 @@ struct RandomResizedCrop {
 };
 struct RandomCrop {
   Size size;
-  std::int32_t left = 0, top = 0, right = 0, bottom = 0;   // padding
+  std::int32_t left = 0, top = 0, right = 0, bottom = 0;  // padding
   bool pad_if_needed = false;
   std::uint8_t fill[3] = {0, 0, 0};
   PaddingMode mode = PaddingMode::kConstant;
 };
-struct RandomHorizontalFlip { double p = 0.5; };
-struct RandomVerticalFlip { double p = 0.5; };
-struct Normalize { std::vector<double> mean, std; };       // 3 entries each; only last
+struct RandomHorizontalFlip {
+  double p = 0.5;
+};
+struct RandomVerticalFlip {
+  double p = 0.5;
+};
+struct Normalize {
+  std::vector<double> mean, std;
+};  // 3 entries each; only last
 
-using Transform = std::variant<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip,
-                               Normalize>;
+using Transform = std::variant<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip,
+                               RandomVerticalFlip, Normalize>;
 
 struct Output {
-  DType dtype = DType::kUInt8;        // uint8, float16, bfloat16, float32
+  DType dtype = DType::kUInt8;  // uint8, float16, bfloat16, float32
   PixelLayout layout = PixelLayout::kNchw;
 };
 
@@ -58,22 +70,23 @@ struct PlanConfig {
   std::vector<Transform> transforms;
   Output output;
   std::uint64_t max_pixels = 178'956'970;  // PIL's decompression-bomb limit, refused before allocation
-  bool warnings_are_bad = false;           // corrupt-but-decodable images: counted always; true: treated as bad
+  bool warnings_are_bad = false;  // corrupt-but-decodable images: counted always; true: treated as bad
 };
 
-/// Why a sample was refused; also the `reason` label of the error counter. Never renumber.
-enum class BadReason : std::uint8_t { kNone, kEmpty, kUnknownFormat, kTruncated, kCorrupt, kTooLarge, kUnsupported, kWarning };
-std::string_view name_of(BadReason reason);
+/// Why a sample was refused; also the `reason` label of the error counter.
+using BadReason = decode::BadReason;
+using decode::name_of;
 
 /// What one render did, for metrics and for bad-sample policy.
 struct RenderReport {
   BadReason bad = BadReason::kNone;
-  std::string detail;                 // filled when bad
-  bool warned = false;                // decoder warned, pixels were produced
+  std::string detail;   // filled when bad
+  bool warned = false;  // decoder warned, pixels were produced
   std::uint64_t decode_ns = 0, transform_ns = 0;
 };
 
-/// Per-thread scratch: decoder handles, row buffers, coefficient tables. Not thread safe; one per worker, reused.
+/// Per-thread scratch: decoder handles, row buffers, coefficient tables. Not thread safe; one per worker,
+/// reused.
 class Scratch {
  public:
   Scratch();
@@ -88,7 +101,9 @@ class Scratch {
 };
 
 /// What a draw depends on.
-struct DrawKey { std::uint64_t seed, epoch, position; };
+struct DrawKey {
+  std::uint64_t seed, epoch, position;
+};
 
 /// A compiled chain. Thread safety: immutable; `render` from any thread with its own Scratch.
 class Plan {
@@ -101,13 +116,15 @@ class Plan {
   [[nodiscard]] FieldSpec image_field() const;
   [[nodiscard]] std::size_t row_bytes() const;
 
-  /// Decodes `encoded` (JPEG or PNG by content) and writes one row of exactly row_bytes() at `out` (64-byte alignment not
-  /// needed). On a bad sample `out`'s content is unspecified and report.bad says why.
-  /// Never throws, never reads or writes out of bounds on hostile input.
-  RenderReport render(std::span<const std::uint8_t> encoded, DrawKey key, Scratch& scratch, std::byte* out) const;
+  /// Decodes `encoded` (JPEG or PNG by content) and writes one row of exactly row_bytes() at `out` (64-byte
+  /// alignment not needed). On a bad sample `out`'s content is unspecified and report.bad says why. Never
+  /// throws, never reads or writes out of bounds on hostile input.
+  RenderReport render(std::span<const std::uint8_t> encoded, DrawKey key, Scratch& scratch,
+                      std::byte* out) const;
 
   /// The parameters that render() draws, as JSON: an array with one object per transform, e.g.
-  /// {"op":"random_resized_crop","top":..,"left":..,"height":..,"width":..} in coordinates of that transform's input,
+  /// {"op":"random_resized_crop","top":..,"left":..,"height":..,"width":..} in coordinates of that
+  /// transform's input,
   /// {"op":"random_horizontal_flip","applied":true}. Needs the image's size, hence the bytes.
   Result<nlohmann::json> parameters(std::span<const std::uint8_t> encoded, DrawKey key) const;
 

@@ -1,0 +1,36 @@
+// Why an image was refused.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+
+namespace headrace::server::decode {
+
+/// Also the `reason` label of the error counter. Never renumber.
+enum class BadReason : std::uint8_t {
+  kNone,
+  kEmpty,          ///< zero bytes
+  kUnknownFormat,  ///< neither JPEG nor PNG by content
+  kTruncated,      ///< the bytes end too early
+  kCorrupt,
+  kTooLarge,     ///< more than max_pixels, or than memory allows
+  kUnsupported,  ///< a valid file of a kind that PIL refuses too, or more than 500 scans
+  kWarning       ///< decodable with a warning, where the configuration says that warnings are bad
+};
+std::string_view name_of(BadReason reason);
+
+struct Bad {
+  BadReason reason = BadReason::kCorrupt;
+  std::string detail;
+};
+
+template <class T>
+using Decoded = tl::expected<T, Bad>;
+
+inline tl::unexpected<Bad> bad(BadReason reason, std::string detail) {
+  return tl::make_unexpected(Bad{reason, std::move(detail)});
+}
+
+}  // namespace headrace::server::decode

@@ -1,0 +1,66 @@
+#include "server/decode/decoder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "server/decode/jpeg.h"
+#include "server/decode/png.h"
+
+namespace headrace::server::decode {
+
+std::string_view name_of(BadReason reason) {
+  constexpr std::array<std::string_view, 8> kNames = {"none",    "empty",     "unknown_format", "truncated",
+                                                      "corrupt", "too_large", "unsupported",    "warning"};
+  const auto i = static_cast<std::size_t>(reason);
+  return i < kNames.size() ? kNames[i] : "corrupt";
+}
+
+struct Decoder::Impl {
+  enum class Format : std::uint8_t { kNone, kJpeg, kPng };
+  JpegReader jpeg;
+  PngReader png;
+  Format format = Format::kNone;
+};
+
+Decoder::Decoder() : impl_(std::make_unique<Impl>()) {}
+Decoder::~Decoder() = default;
+Decoder::Decoder(Decoder&&) noexcept = default;
+Decoder& Decoder::operator=(Decoder&&) noexcept = default;
+
+Decoded<ImageSize> Decoder::open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels) {
+  constexpr std::array<std::uint8_t, 3> kJpegStart = {0xFF, 0xD8, 0xFF};
+  constexpr std::array<std::uint8_t, 8> kPngStart = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
+  const auto starts_with = [&](const auto& magic) {
+    return encoded.size() >= magic.size() && std::equal(magic.begin(), magic.end(), encoded.begin());
+  };
+  impl_->format = Impl::Format::kNone;
+  if (encoded.empty()) return bad(BadReason::kEmpty, "the file has no bytes");
+  if (starts_with(kJpegStart)) {
+    auto size = impl_->jpeg.open(encoded, max_pixels);
+    if (size) impl_->format = Impl::Format::kJpeg;
+    return size;
+  }
+  if (starts_with(kPngStart)) {
+    auto size = impl_->png.open(encoded, max_pixels);
+    if (size) impl_->format = Impl::Format::kPng;
+    return size;
+  }
+  return bad(BadReason::kUnknownFormat, "neither a JPEG nor a PNG file by its first bytes");
+}
+
+Decoded<void> Decoder::begin(Rect region) {
+  return impl_->format == Impl::Format::kJpeg ? impl_->jpeg.begin(region) : impl_->png.begin(region);
+}
+
+Decoded<Rows> Decoder::next() {
+  return impl_->format == Impl::Format::kJpeg ? impl_->jpeg.next() : impl_->png.next();
+}
+
+bool Decoder::warned() const {
+  return impl_->format == Impl::Format::kJpeg && impl_->jpeg.warnings() > 0;
+}
+std::string_view Decoder::warning() const {
+  return impl_->jpeg.warning();
+}
+
+}  // namespace headrace::server::decode

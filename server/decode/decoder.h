@@ -1,0 +1,76 @@
+// Encoded bytes to rows of 8-bit RGB: the pixels of PIL's Image.open(...).convert("RGB"), a region of
+// interest only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "server/decode/bad.h"
+
+namespace headrace::server::decode {
+
+struct Rect {
+  std::int32_t left = 0, top = 0, width = 0, height = 0;
+  friend bool operator==(const Rect&, const Rect&) = default;
+};
+
+struct ImageSize {
+  std::int32_t width = 0, height = 0;
+  friend bool operator==(const ImageSize&, const ImageSize&) = default;
+};
+
+/// Rows come in blocks of at most this many: what one pass of the resize takes, and one MCU row of a 4:2:0
+/// JPEG.
+inline constexpr std::int32_t kBlockRows = 16;
+/// Bytes that may be read (not written) past the last pixel of a row.
+inline constexpr std::size_t kRowSlack = 64;
+/// A progressive file may make its reader work once per scan over all coefficients; more scans are refused.
+inline constexpr int kMaxScans = 500;
+
+/// Longest side, JPEG's own limit. PNG could say 2^31 - 1, and a block of such rows would not fit into
+/// memory.
+inline constexpr std::uint32_t kMaxSide = 65'535;
+
+/// Interleaved RGB, valid until the decoder's next call.
+struct Rows {
+  const std::uint8_t* data = nullptr;  ///< first pixel of the region in the first row
+  std::ptrdiff_t stride = 0;           ///< bytes
+  std::int32_t count = 0;
+};
+
+/// One image at a time: open, begin, then next until all rows of the region are read (or abandon it by open).
+/// Handles and buffers are reused. Not thread safe: one per worker. Hostile input is safe. Only allocation
+/// throws (std::bad_alloc); the decoder can be used again after that.
+///
+/// What is delivered is right: rows below the region are not decoded, so damage there goes unseen. A JPEG
+/// without an end-of-image marker is truncated whatever the region, as for PIL; so is a PNG without IEND
+/// whose pixels end early.
+class Decoder {
+ public:
+  Decoder();
+  ~Decoder();
+  Decoder(Decoder&&) noexcept;
+  Decoder& operator=(Decoder&&) noexcept;
+
+  /// Reads the header. `encoded` must live until the last call of next. Refuses more than max_pixels pixels
+  /// before it allocates anything for them.
+  Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels);
+
+  /// `region` lies within the image and is not empty.
+  Decoded<void> begin(Rect region);
+
+  /// The region's next rows, kBlockRows of them or what is left.
+  Decoded<Rows> next();
+
+  /// The decoder repaired something in what was read so far (libjpeg's warnings).
+  [[nodiscard]] bool warned() const;
+  [[nodiscard]] std::string_view warning() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace headrace::server::decode

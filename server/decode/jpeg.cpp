@@ -1,0 +1,246 @@
+#include "server/decode/jpeg.h"
+
+#include <csetjmp>
+#include <cstdio>
+// jpeglib.h needs <cstdio> before it.
+#include <fmt/format.h>
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace headrace::server::decode {
+namespace {
+
+// Ours, beside libjpeg's JERR_ codes.
+constexpr int kOutOfBytes = 100'001;
+constexpr int kTooManyScans = 100'002;
+
+BadReason reason_of(int code) {
+  switch (code) {
+    case kOutOfBytes:
+    case JERR_INPUT_EOF:
+      return BadReason::kTruncated;
+    case JERR_OUT_OF_MEMORY:
+    case JERR_IMAGE_TOO_BIG:
+    case JERR_WIDTH_OVERFLOW:
+      return BadReason::kTooLarge;
+    case kTooManyScans:
+    case JERR_BAD_PRECISION:
+    case JERR_ARITH_NOTIMPL:
+    case JERR_CONVERSION_NOTIMPL:
+    case JERR_SOF_UNSUPPORTED:
+    case JERR_NOT_COMPILED:
+    case JERR_NOTIMPL:
+      return BadReason::kUnsupported;
+    default:
+      return BadReason::kCorrupt;
+  }
+}
+
+}  // namespace
+
+struct JpegReader::Handle {
+  jpeg_decompress_struct info{};
+  jpeg_error_mgr errors{};
+  jpeg_source_mgr source{};
+  jpeg_progress_mgr progress{};
+  std::jmp_buf escape{};
+  int code = 0;
+  char message[JMSG_LENGTH_MAX] = {};
+  char first_warning[JMSG_LENGTH_MAX] = {};
+
+  std::span<const std::uint8_t> encoded;
+  Rect region;
+  std::int32_t done = 0;      // rows of the region
+  std::int32_t block = 0;     // rows of the block being read
+  std::int32_t left = 0;      // the region's first column within what libjpeg delivers
+  std::size_t row_bytes = 0;  // of what libjpeg delivers
+  bool inverted_cmyk = false;
+  std::vector<std::uint8_t> rows, rgb;
+
+  Handle();
+  ~Handle() { jpeg_destroy_decompress(&info); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  // The only frame that libjpeg's errors jump to. Steps hold nothing that needs a destructor.
+  bool run(void (*step)(Handle&)) {
+    if (setjmp(escape) != 0) return false;
+    step(*this);
+    return true;
+  }
+  [[noreturn]] void leave(int error_code, const char* text) {
+    code = error_code;
+    std::snprintf(message, sizeof(message), "%s", text);
+    std::longjmp(escape, 1);
+  }
+  tl::unexpected<Bad> failure() {
+    jpeg_abort_decompress(&info);
+    return bad(reason_of(code), message);
+  }
+
+  static Handle& of(j_common_ptr common) { return *static_cast<Handle*>(common->client_data); }
+  static Handle& of(j_decompress_ptr info) { return *static_cast<Handle*>(info->client_data); }
+};
+
+JpegReader::Handle::Handle() {
+  info.err = jpeg_std_error(&errors);
+  info.client_data = this;
+  errors.error_exit = [](j_common_ptr common) {
+    char text[JMSG_LENGTH_MAX];
+    common->err->format_message(common, text);
+    of(common).leave(common->err->msg_code, text);
+  };
+  errors.emit_message = [](j_common_ptr common, int level) {
+    if (level >= 0) return;
+    if (common->err->num_warnings++ == 0) common->err->format_message(common, of(common).first_warning);
+  };
+  errors.output_message = [](j_common_ptr) {};
+
+  source.init_source = [](j_decompress_ptr) {};
+  source.fill_input_buffer = [](j_decompress_ptr decompress) -> boolean {
+    of(decompress).leave(kOutOfBytes, "the file ends before its image does");
+  };
+  source.skip_input_data = [](j_decompress_ptr decompress, long count) {
+    auto& from = *decompress->src;
+    if (count <= 0) return;
+    if (static_cast<std::size_t>(count) > from.bytes_in_buffer) {
+      of(decompress).leave(kOutOfBytes, "the file ends inside a marker segment");
+    }
+    from.next_input_byte += count;
+    from.bytes_in_buffer -= static_cast<std::size_t>(count);
+  };
+  source.resync_to_restart = jpeg_resync_to_restart;
+  source.term_source = [](j_decompress_ptr) {};
+
+  progress.progress_monitor = [](j_common_ptr common) {
+    const auto& decompress = *reinterpret_cast<j_decompress_ptr>(common);
+    if (decompress.input_scan_number > kMaxScans) {
+      of(common).leave(kTooManyScans, "a progressive JPEG with more than 500 scans");
+    }
+  };
+
+  if (run([](Handle& self) { jpeg_create_decompress(&self.info); })) {
+    info.src = &source;
+    info.progress = &progress;
+  }
+}
+
+JpegReader::JpegReader() : handle_(std::make_unique<Handle>()) {}
+JpegReader::~JpegReader() = default;
+JpegReader::JpegReader(JpegReader&&) noexcept = default;
+JpegReader& JpegReader::operator=(JpegReader&&) noexcept = default;
+
+Decoded<ImageSize> JpegReader::open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels) {
+  auto& h = *handle_;
+  if (h.info.src == nullptr) return bad(BadReason::kTooLarge, "no memory for a JPEG decoder");
+  jpeg_abort_decompress(&h.info);
+  h.encoded = encoded;
+  h.source.next_input_byte = encoded.data();
+  h.source.bytes_in_buffer = encoded.size();
+  h.errors.num_warnings = 0;
+  h.first_warning[0] = '\0';
+  if (!h.run([](Handle& self) { jpeg_read_header(&self.info, TRUE); })) return h.failure();
+
+  const std::uint64_t pixels = std::uint64_t{h.info.image_width} * h.info.image_height;
+  if (pixels > max_pixels) {
+    return bad(BadReason::kTooLarge, fmt::format("{} x {} pixels; the limit is {} pixels", h.info.image_width,
+                                                 h.info.image_height, max_pixels));
+  }
+  if (h.info.num_components != 1 && h.info.num_components != 3 && h.info.num_components != 4) {
+    return bad(BadReason::kUnsupported, fmt::format("a JPEG of {} components", h.info.num_components));
+  }
+  // The end-of-image marker is in the last two bytes of almost every file, so this costs nothing there.
+  const auto* first = reinterpret_cast<const std::uint8_t*>(h.source.next_input_byte);
+  const auto* last = encoded.data() + encoded.size();
+  bool ended = false;
+  for (const auto* at = last; !ended && at - first >= 2; --at) ended = at[-2] == 0xFF && at[-1] == 0xD9;
+  if (!ended) return bad(BadReason::kTruncated, "the file ends without an end-of-image marker");
+  return ImageSize{static_cast<std::int32_t>(h.info.image_width),
+                   static_cast<std::int32_t>(h.info.image_height)};
+}
+
+Decoded<void> JpegReader::begin(Rect region) {
+  auto& h = *handle_;
+  h.region = region;
+  h.done = 0;
+  h.inverted_cmyk = h.info.num_components == 4;
+  h.info.out_color_space = h.inverted_cmyk ? JCS_CMYK : JCS_RGB;
+  h.info.dct_method = JDCT_ISLOW;
+  h.info.do_fancy_upsampling = TRUE;
+  if (!h.run([](Handle& self) {
+        auto& info = self.info;
+        jpeg_start_decompress(&info);
+        const auto image_width = static_cast<std::int32_t>(info.output_width);
+        const auto from = std::max(0, self.region.left - kJpegMargin);
+        const auto to = std::min(image_width, self.region.left + self.region.width + kJpegMargin);
+        auto x = static_cast<JDIMENSION>(from);
+        auto width = static_cast<JDIMENSION>(to - from);
+        if (to - from < image_width) jpeg_crop_scanline(&info, &x, &width);
+        self.left = self.region.left - static_cast<std::int32_t>(x);
+        if (self.region.top > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(self.region.top));
+      })) {
+    return h.failure();
+  }
+  h.row_bytes = std::size_t{h.info.output_width} * static_cast<std::size_t>(h.info.output_components);
+  h.rows.resize(h.row_bytes * kBlockRows + kRowSlack);
+  if (h.inverted_cmyk) h.rgb.resize(static_cast<std::size_t>(region.width) * 3 * kBlockRows + kRowSlack);
+  return {};
+}
+
+namespace {
+
+// PIL takes every four-component JPEG for an inverted one, then converts without a colour profile.
+void cmyk_to_rgb(const std::uint8_t* cmyk, std::uint8_t* rgb, std::int32_t width) {
+  for (std::int32_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
+    const int ink = cmyk[3];
+    for (int c = 0; c < 3; ++c) {
+      const int product = (255 - cmyk[c]) * ink + 128;
+      rgb[c] = static_cast<std::uint8_t>(std::clamp(ink - ((product + (product >> 8)) >> 8), 0, 255));
+    }
+  }
+}
+
+}  // namespace
+
+Decoded<Rows> JpegReader::next() {
+  auto& h = *handle_;
+  h.block = std::min(kBlockRows, h.region.height - h.done);
+  if (!h.run([](Handle& self) {
+        std::int32_t read = 0;
+        while (read < self.block) {
+          JSAMPROW targets[kBlockRows];
+          for (std::int32_t i = read; i < self.block; ++i) {
+            targets[i - read] = self.rows.data() + static_cast<std::size_t>(i) * self.row_bytes;
+          }
+          const auto got = static_cast<std::int32_t>(
+              jpeg_read_scanlines(&self.info, targets, static_cast<JDIMENSION>(self.block - read)));
+          if (got == 0) self.leave(kOutOfBytes, "the file ends before its image does");
+          read += got;
+        }
+      })) {
+    return h.failure();
+  }
+  h.done += h.block;
+  if (h.done == h.region.height) jpeg_abort_decompress(&h.info);
+  if (!h.inverted_cmyk) {
+    return Rows{h.rows.data() + 3 * h.left, static_cast<std::ptrdiff_t>(h.row_bytes), h.block};
+  }
+  const auto rgb_row = static_cast<std::size_t>(h.region.width) * 3;
+  for (std::int32_t i = 0; i < h.block; ++i) {
+    cmyk_to_rgb(h.rows.data() + static_cast<std::size_t>(i) * h.row_bytes + 4 * h.left,
+                h.rgb.data() + static_cast<std::size_t>(i) * rgb_row, h.region.width);
+  }
+  return Rows{h.rgb.data(), static_cast<std::ptrdiff_t>(rgb_row), h.block};
+}
+
+long JpegReader::warnings() const {
+  return handle_->errors.num_warnings;
+}
+std::string_view JpegReader::warning() const {
+  return handle_->first_warning;
+}
+
+}  // namespace headrace::server::decode

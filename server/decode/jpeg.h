@@ -1,0 +1,35 @@
+// JPEG rows by libjpeg-turbo, with PIL's settings: accurate integer DCT, fancy upsampling.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "server/decode/decoder.h"
+
+namespace headrace::server::decode {
+
+/// Columns decoded beyond the region on both sides, so that fancy upsampling sees the same neighbours at the
+/// region's edges as in a full decode.
+inline constexpr std::int32_t kJpegMargin = 16;
+
+/// See Decoder for the order of calls.
+class JpegReader {
+ public:
+  JpegReader();
+  ~JpegReader();
+  JpegReader(JpegReader&&) noexcept;
+  JpegReader& operator=(JpegReader&&) noexcept;
+
+  Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels);
+  Decoded<void> begin(Rect region);
+  Decoded<Rows> next();
+  [[nodiscard]] long warnings() const;
+  [[nodiscard]] std::string_view warning() const;  ///< the first one
+
+ private:
+  struct Handle;
+  std::unique_ptr<Handle> handle_;
+};
+
+}  // namespace headrace::server::decode

@@ -1,0 +1,58 @@
+// Pillow's resampling coefficients: computed in double, normalised, then rounded to 22-bit fixed point.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "server/transform/plan.h"
+
+namespace headrace::server::transform {
+
+/// Fraction bits of a weight. Two bits below an int32's range remain for bicubic's overshoot, eight for the
+/// pixel.
+inline constexpr int kPrecisionBits = 22;
+
+/// How each output sample of one axis is made: output i = round(sum over k < count[i] of
+/// weights[i * taps + k] * input[first[i] + k]), clipped to [0, 255].
+struct Coefficients {
+  std::int32_t taps = 0;  ///< most inputs of an output
+  std::vector<std::int32_t> first, count;
+  std::vector<std::int32_t> weights;
+
+  /// Inputs [begin, end) that outputs [from, to) read.
+  struct Range {
+    std::int32_t begin = 0, end = 0;
+  };
+  [[nodiscard]] Range inputs() const;
+};
+
+/// One axis of a resize from `in` to `out` samples, of which outputs [from, from + outputs) are wanted.
+struct Axis {
+  std::int32_t in = 0, out = 0, from = 0, outputs = 0;
+  Interpolation interpolation = Interpolation::kBilinear;
+  friend bool operator==(const Axis&, const Axis&) = default;
+};
+
+/// Bilinear or bicubic. `from` becomes index 0 of the result.
+Coefficients coefficients_of(const Axis& axis);
+
+/// Nearest neighbour as Pillow's affine scaling finds it: the input index of each wanted output.
+std::vector<std::int32_t> nearest_of(const Axis& axis);
+
+/// Tables of recent axes; random crops meet the same few hundred lengths again and again. One per worker.
+class CoefficientCache {
+ public:
+  std::shared_ptr<const Coefficients> get(const Axis& axis);
+
+ private:
+  struct Entry {
+    Axis axis;
+    std::shared_ptr<const Coefficients> table;
+  };
+  static constexpr std::size_t kEntries = 512;
+  static constexpr std::size_t kLargestKept = 16'384;  // weights
+  std::vector<Entry> entries_{kEntries};
+};
+
+}  // namespace headrace::server::transform

@@ -1,0 +1,16 @@
+// Mathematics of the random draws: the same bits on every machine. libm's exp and log differ between
+// versions; sums, products, quotients and square roots of doubles do not.
+#pragma once
+
+#include <cstdint>
+
+namespace headrace::server::transform {
+
+/// Natural logarithm of a finite x > 0, within a few units in the last place.
+double exact_log(double x);
+/// e to the x for |x| <= 700, within a few units in the last place.
+double exact_exp(double x);
+/// Python's round(): ties to even. |x| < 2^52.
+double round_half_even(double x);
+
+}  // namespace headrace::server::transform

@@ -1,0 +1,53 @@
+// From a chain of transforms, an image's size and a draw key to the few stages that make one row.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "server/decode/decoder.h"
+#include "server/transform/plan.h"
+
+namespace headrace::server::transform {
+
+/// What one transform does to one image, its random parts drawn. Coordinates are those of the transform's
+/// input, padded.
+struct Step {
+  enum class Kind : std::uint8_t { kResize, kCrop, kHorizontalFlip, kVerticalFlip, kNone };
+  Kind kind = Kind::kNone;
+  std::size_t transform = 0;                              ///< index in the chain
+  std::int32_t left = 0, top = 0, right = 0, bottom = 0;  ///< kCrop: padding first
+  PaddingMode mode = PaddingMode::kConstant;
+  std::array<std::uint8_t, 3> fill{};
+  decode::Rect crop;  ///< kCrop, in the padded image
+  Size size;          ///< kResize
+  Interpolation interpolation = Interpolation::kBilinear;
+};
+
+/// Draws every transform for an image of this size. Refused where torchvision raises (an image smaller than a
+/// random crop, a side of zero) and where an intermediate image would have more than max_pixels.
+decode::Decoded<std::vector<Step>> draw_steps(const PlanConfig& config, decode::ImageSize size, DrawKey key);
+
+/// The same as torchvision would be told: see Plan::parameters.
+nlohmann::json parameters_of(const PlanConfig& config, const std::vector<Step>& steps);
+
+/// Crop (with padding), then resize, then a window of the result, then flips. Most chains are one stage:
+/// leading crops become the decoder's region, crops after a resize become its window, flips move to the end.
+/// A flip before a resize stays where it is: Pillow's coefficients are not symmetric to the last bit.
+struct Stage {
+  decode::ImageSize input;
+  decode::Rect crop;    ///< of the input; reaches beyond it when padded
+  bool padded = false;  ///< never together with `resized`
+  PaddingMode mode = PaddingMode::kConstant;
+  std::array<std::uint8_t, 3> fill{};
+  bool resized = false;
+  decode::ImageSize size;  ///< after the resize; the crop's if there is none
+  Interpolation interpolation = Interpolation::kBilinear;
+  decode::Rect window;                     ///< of `size`; all of it if there is no resize
+  bool mirrored = false, flipped = false;  ///< left to right, top to bottom
+
+  [[nodiscard]] decode::ImageSize output() const { return {window.width, window.height}; }
+};
+
+std::vector<Stage> stages_of(const std::vector<Step>& steps, decode::ImageSize size);
+
+}  // namespace headrace::server::transform

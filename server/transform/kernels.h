@@ -1,0 +1,66 @@
+// The inner loops, for every instruction set that the compiler knows; the best one is chosen at run time.
+// Integer results are the same on all of them, and the same as `scalar`, their twin in plain C++.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "server/decode/decoder.h"
+#include "server/transform/coefficients.h"
+
+namespace headrace::server::transform {
+
+/// Bytes that kernels may write past the end of a row that they make.
+inline constexpr std::size_t kWriteSlack = decode::kRowSlack;
+
+/// Horizontal pass over one block of rows.
+struct HorizontalJob {
+  const Coefficients* columns = nullptr;
+  bool mirrored = false;    ///< output i goes to pixel outputs - 1 - i
+  std::int32_t origin = 0;  ///< column that in[] points at
+  std::array<const std::uint8_t*, decode::kBlockRows>
+      in{};  ///< all set (repeat a row if there are fewer); kRowSlack readable
+  std::array<std::uint8_t*, decode::kBlockRows> out{};  ///< all set; kWriteSlack writable past the last pixel
+};
+
+/// How a row of RGB bytes becomes output values: value[c][b] is what channel c's byte b becomes.
+struct PixelFormat {
+  DType dtype = DType::kUInt8;
+  PixelLayout layout = PixelLayout::kNchw;
+  std::array<float, 3> mean{}, std{};
+  std::array<float, 3> reciprocal{};  ///< of std
+  bool normalized = false;
+  /// Exact values, float32 or (half types) in the low 16 bits.
+  std::array<std::array<std::uint32_t, 256>, 3> value{};
+  /// How a kernel gets there: whichever of these reproduced `value` for all 256 bytes.
+  enum class Way : std::uint8_t { kReciprocal, kDivision, kTable } way = Way::kTable;
+};
+
+/// Where one row goes. NHWC uses the first pointer only.
+using RowTarget = std::array<std::byte*, 3>;
+
+/// scratch: grown as needed.
+void resample_rows(const HorizontalJob& job, std::vector<std::uint8_t>& scratch);
+/// out[x] = clip(round(sum over k < count of weights[k] * in[k * stride + x])) for x < bytes. Reads kRowSlack
+/// past each row's end, writes kWriteSlack past out's.
+void resample_column(const std::uint8_t* in, std::ptrdiff_t stride, const std::int32_t* weights,
+                     std::int32_t count, std::size_t bytes, std::uint8_t* out);
+/// Writes exactly `width` pixels. Reads kRowSlack past the row's end.
+void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32_t width,
+                  const RowTarget& out);
+
+namespace scalar {
+void resample_rows(const HorizontalJob& job);
+void resample_column(const std::uint8_t* in, std::ptrdiff_t stride, const std::int32_t* weights,
+                     std::int32_t count, std::size_t bytes, std::uint8_t* out);
+void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32_t width,
+                  const RowTarget& out);
+}  // namespace scalar
+
+/// Tables and way for an output. mean and std empty: values are x / 255.
+PixelFormat make_pixel_format(const Output& output, const std::vector<double>& mean,
+                              const std::vector<double>& std);
+
+}  // namespace headrace::server::transform

@@ -1,0 +1,79 @@
+#include <bit>
+#include <cstring>
+
+#include "server/transform/kernels.h"
+
+namespace headrace::server::transform {
+namespace {
+
+// Round to nearest, ties to even, as torch's cast does. Infinite when too large; NaN stays NaN.
+std::uint16_t half_of(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
+  const std::uint32_t magnitude = bits & 0x7FFF'FFFFU;
+  if (magnitude > 0x7F80'0000U) return static_cast<std::uint16_t>(sign | 0x7E00U);
+  if (magnitude >= 0x477F'F000U) return static_cast<std::uint16_t>(sign | 0x7C00U);
+  if (magnitude < 0x3880'0000U) {  // below 2^-14: a multiple of 2^-24. The sum rounds it, ties to even.
+    const float rounded = std::bit_cast<float>(magnitude) + 0.5F;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(rounded) - 0x3F00'0000U));
+  }
+  const std::uint32_t rounded = magnitude + 0x0FFFU + ((magnitude >> 13) & 1U);
+  return static_cast<std::uint16_t>(sign | ((rounded - 0x3800'0000U) >> 13));
+}
+
+std::uint16_t bfloat_of(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7FFF'FFFFU) > 0x7F80'0000U) return 0x7FC0U;
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
+
+bool reproduces(const PixelFormat& format) {
+  std::array<std::uint8_t, 768 + decode::kRowSlack> bytes{};
+  for (std::size_t i = 0; i < 768; ++i) bytes[i] = static_cast<std::uint8_t>(i / 3);
+  std::array<std::array<std::byte, 768 * 4>, 2> rows;
+  const std::size_t size = size_of(format.dtype);
+  const auto target = [&](auto& row) {
+    return RowTarget{row.data(), row.data() + 256 * size, row.data() + 512 * size};
+  };
+  write_pixels(format, bytes.data(), 256, target(rows[0]));
+  scalar::write_pixels(format, bytes.data(), 256, target(rows[1]));
+  return std::memcmp(rows[0].data(), rows[1].data(), 768 * size) == 0;
+}
+
+}  // namespace
+
+PixelFormat make_pixel_format(const Output& output, const std::vector<double>& mean,
+                              const std::vector<double>& std) {
+  PixelFormat format;
+  format.dtype = output.dtype;
+  format.layout = output.layout;
+  format.normalized = !mean.empty();
+  for (std::size_t c = 0; c < 3; ++c) {
+    format.mean[c] = format.normalized ? static_cast<float>(mean[c]) : 0.0F;
+    format.std[c] = format.normalized ? static_cast<float>(std[c]) : 1.0F;
+    format.reciprocal[c] = 1.0F / format.std[c];
+    for (std::size_t b = 0; b < 256; ++b) {
+      float value = static_cast<float>(b) / 255.0F;
+      if (format.normalized) {
+        value = value - format.mean[c];
+        value = value / format.std[c];
+      }
+      auto& entry = format.value[c][b];
+      if (output.dtype == DType::kFloat16) {
+        entry = half_of(value);
+      } else if (output.dtype == DType::kBFloat16) {
+        entry = bfloat_of(value);
+      } else {
+        entry = std::bit_cast<std::uint32_t>(value);
+      }
+    }
+  }
+  for (const auto way :
+       {PixelFormat::Way::kReciprocal, PixelFormat::Way::kDivision, PixelFormat::Way::kTable}) {
+    format.way = way;
+    if (reproduces(format)) break;
+  }
+  return format;
+}
+
+}  // namespace headrace::server::transform

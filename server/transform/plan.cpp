@@ -1,0 +1,240 @@
+#include "server/transform/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "server/transform/geometry.h"
+#include "server/transform/kernels.h"
+#include "server/transform/render.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using decode::Bad;
+using decode::bad;
+using decode::Decoded;
+
+constexpr std::int32_t kLargestSide = 16'384;
+
+// Checks one transform's arguments; returns what is wrong, or nothing. `known` follows the size through the
+// chain.
+struct Check {
+  std::optional<Size> known;
+
+  static bool fits(Size size) {
+    return size.height >= 1 && size.width >= 1 && size.height <= kLargestSide && size.width <= kLargestSide;
+  }
+  static std::string sides(const char* name, Size size) {
+    return fmt::format("{}: size [{}, {}] (height, width): each side must be between 1 and {}", name,
+                       size.height, size.width, kLargestSide);
+  }
+
+  std::string operator()(const Resize& t) {
+    if (t.shorter > 0) {
+      if (t.shorter > kLargestSide)
+        return fmt::format("resize: size {} is above {}", t.shorter, kLargestSide);
+      if (t.max_size != 0 && t.max_size <= t.shorter) {
+        return fmt::format("resize: max_size {} must be above size {}", t.max_size, t.shorter);
+      }
+      known.reset();
+      return {};
+    }
+    if (t.max_size != 0)
+      return "resize: max_size goes with one size (the shorter side), not with [height, width]";
+    known = t.size;
+    return fits(t.size) ? "" : sides("resize", t.size);
+  }
+  std::string operator()(const CenterCrop& t) {
+    known = t.size;
+    return fits(t.size) ? "" : sides("center_crop", t.size);
+  }
+  std::string operator()(const RandomResizedCrop& t) {
+    known = t.size;
+    if (!fits(t.size)) return sides("random_resized_crop", t.size);
+    if (!(t.scale_min > 0 && t.scale_min <= t.scale_max && t.scale_max <= 1)) {
+      return fmt::format("random_resized_crop: scale [{}, {}] must rise within (0, 1]", t.scale_min,
+                         t.scale_max);
+    }
+    if (!(t.ratio_min >= 0.001 && t.ratio_min <= t.ratio_max && t.ratio_max <= 1000)) {
+      return fmt::format("random_resized_crop: ratio [{}, {}] must rise within [0.001, 1000]", t.ratio_min,
+                         t.ratio_max);
+    }
+    return {};
+  }
+  std::string operator()(const RandomCrop& t) {
+    const auto before = std::exchange(known, t.size);
+    if (!fits(t.size)) return sides("random_crop", t.size);
+    if (std::min({t.left, t.top, t.right, t.bottom}) < 0 ||
+        std::max({t.left, t.top, t.right, t.bottom}) > kLargestSide) {
+      return fmt::format("random_crop: padding [{}, {}, {}, {}]: each must be between 0 and {}", t.left,
+                         t.top, t.right, t.bottom, kLargestSide);
+    }
+    if (before && !t.pad_if_needed &&
+        (before->height + t.top + t.bottom < t.size.height ||
+         before->width + t.left + t.right < t.size.width)) {
+      return fmt::format("random_crop: size [{}, {}] is larger than the [{}, {}] image with its padding",
+                         t.size.height, t.size.width, before->height, before->width);
+    }
+    return {};
+  }
+  static std::string probability(const char* name, double p) {
+    return p >= 0 && p <= 1 ? "" : fmt::format("{}: p {} must be within [0, 1]", name, p);
+  }
+  std::string operator()(const RandomHorizontalFlip& t) { return probability("random_horizontal_flip", t.p); }
+  std::string operator()(const RandomVerticalFlip& t) { return probability("random_vertical_flip", t.p); }
+  std::string operator()(const Normalize& t) {
+    const auto finite = [](double v) { return std::isfinite(static_cast<float>(v)); };
+    if (t.mean.size() != 3 || t.std.size() != 3 || !std::all_of(t.mean.begin(), t.mean.end(), finite) ||
+        !std::all_of(t.std.begin(), t.std.end(), finite)) {
+      return "normalize: mean and std need three finite numbers each";
+    }
+    const auto positive = [](double v) { return static_cast<float>(v) > 0.0F; };
+    return std::all_of(t.std.begin(), t.std.end(), positive) ? "" : "normalize: std must be above 0";
+  }
+};
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+}  // namespace
+
+Scratch::Scratch() : state_(std::make_unique<State>()) {}
+Scratch::~Scratch() = default;
+Scratch::Scratch(Scratch&&) noexcept = default;
+Scratch& Scratch::operator=(Scratch&&) noexcept = default;
+
+struct Plan::Impl {
+  PlanConfig config;
+  Size size;
+  PixelFormat format;
+
+  Decoded<void> run(std::span<const std::uint8_t> encoded, DrawKey key, Scratch::State& scratch,
+                    std::byte* out, std::uint64_t& decode_ns) const {
+    const auto start = now_ns();
+    auto image = scratch.decoder.open(encoded, config.max_pixels);
+    decode_ns += now_ns() - start;
+    if (!image) return tl::make_unexpected(std::move(image.error()));
+    const auto steps = draw_steps(config, *image, key);
+    if (!steps) return tl::make_unexpected(steps.error());
+    const auto stages = stages_of(*steps, *image);
+    for (const auto& stage : stages) {
+      const auto pixels =
+          static_cast<std::uint64_t>(stage.window.width) * static_cast<std::uint64_t>(stage.window.height);
+      if (pixels > std::max<std::uint64_t>(config.max_pixels, std::uint64_t{kLargestSide} * kLargestSide)) {
+        return bad(BadReason::kTooLarge, fmt::format("an intermediate image of {} x {} pixels",
+                                                     stage.window.width, stage.window.height));
+      }
+    }
+    return run_stages(stages, format, scratch, out, decode_ns);
+  }
+};
+
+Result<Plan> Plan::compile(const PlanConfig& config) {
+  const auto invalid = [](std::string what) {
+    return fail(ErrorCode::kConfigInvalid, "transforms: " + std::move(what));
+  };
+  auto impl = std::make_shared<Impl>();
+  impl->config = config;
+  Check check;
+  std::vector<double> mean, std;
+  for (std::size_t i = 0; i < config.transforms.size(); ++i) {
+    const auto& transform = config.transforms[i];
+    if (auto wrong = std::visit(check, transform); !wrong.empty()) return invalid(std::move(wrong));
+    if (const auto* normalize = std::get_if<Normalize>(&transform)) {
+      if (i + 1 != config.transforms.size()) return invalid("normalize must be the last transform");
+      if (config.output.dtype == DType::kUInt8) {
+        return invalid("normalize needs a float output: set output.dtype to float32, float16 or bfloat16");
+      }
+      mean = normalize->mean;
+      std = normalize->std;
+    }
+  }
+  if (!check.known) {
+    return invalid(
+        "images leave the chain with different sizes: end it with random_resized_crop, random_crop, "
+        "center_crop or "
+        "resize to [height, width]");
+  }
+  switch (config.output.dtype) {
+    case DType::kUInt8:
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat32:
+      break;
+    default:
+      return invalid(fmt::format("output.dtype {}: must be uint8, float16, bfloat16 or float32",
+                                 headrace::name_of(config.output.dtype)));
+  }
+  impl->size = *check.known;
+  impl->format = make_pixel_format(config.output, mean, std);
+  Plan plan;
+  plan.impl_ = std::move(impl);
+  return plan;
+}
+
+Size Plan::output_size() const {
+  return impl_->size;
+}
+
+FieldSpec Plan::image_field() const {
+  FieldSpec field;
+  field.name = "image";
+  field.dtype = impl_->config.output.dtype;
+  const std::int64_t height = impl_->size.height, width = impl_->size.width;
+  field.shape = impl_->config.output.layout == PixelLayout::kNchw
+                    ? std::vector<std::int64_t>{3, height, width}
+                    : std::vector<std::int64_t>{height, width, 3};
+  return field;
+}
+
+std::size_t Plan::row_bytes() const {
+  return static_cast<std::size_t>(impl_->size.height) * static_cast<std::size_t>(impl_->size.width) * 3 *
+         size_of(impl_->config.output.dtype);
+}
+
+RenderReport Plan::render(std::span<const std::uint8_t> encoded, DrawKey key, Scratch& scratch,
+                          std::byte* out) const {
+  RenderReport report;
+  const auto start = now_ns();
+  auto& state = scratch.state();
+  try {
+    auto done = impl_->run(encoded, key, state, out, report.decode_ns);
+    report.warned = state.decoder.warned();
+    if (!done) {
+      report.bad = done.error().reason;
+      report.detail = std::move(done.error().detail);
+    } else if (report.warned && impl_->config.warnings_are_bad) {
+      report.bad = BadReason::kWarning;
+      report.detail = state.decoder.warning();
+    }
+  } catch (const std::bad_alloc&) {
+    report.bad = BadReason::kTooLarge;
+    report.detail = "no memory for the image";
+  } catch (const std::length_error&) {
+    report.bad = BadReason::kTooLarge;
+    report.detail = "no memory for the image";
+  }
+  const auto total = now_ns() - start;
+  report.transform_ns = total - std::min(total, report.decode_ns);
+  return report;
+}
+
+Result<nlohmann::json> Plan::parameters(std::span<const std::uint8_t> encoded, DrawKey key) const {
+  const auto refuse = [](const Bad& error) {
+    return fail(ErrorCode::kBadSample, fmt::format("{}: {}", decode::name_of(error.reason), error.detail));
+  };
+  decode::Decoder decoder;
+  const auto image = decoder.open(encoded, impl_->config.max_pixels);
+  if (!image) return refuse(image.error());
+  const auto steps = draw_steps(impl_->config, *image, key);
+  if (!steps) return refuse(steps.error());
+  return parameters_of(impl_->config, *steps);
+}
+
+}  // namespace headrace::server::transform

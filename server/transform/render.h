@@ -1,0 +1,48 @@
+// Executes stages: rows from the decoder, through crops and resizes, into the output row.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/decode/decoder.h"
+#include "server/transform/coefficients.h"
+#include "server/transform/geometry.h"
+#include "server/transform/kernels.h"
+
+namespace headrace::server::transform {
+
+struct Scratch::State {
+  decode::Decoder decoder;
+  CoefficientCache coefficients;
+  std::vector<std::uint8_t> pictures[2];  // between stages
+  std::vector<std::uint8_t> whole;        // the source region, when rows are wanted out of order
+  std::vector<std::uint8_t> middle;       // after the horizontal pass
+  std::vector<std::uint8_t> row, spare;
+  std::vector<std::uint8_t> transposed;
+};
+
+/// A stage's input: blocks of rows of the region that was asked for.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+  /// Once, before next.
+  virtual decode::Decoded<void> begin(decode::Rect region) = 0;
+  virtual decode::Decoded<decode::Rows> next() = 0;
+};
+
+/// A stage's output. Rows may come in any order, each once; kRowSlack bytes past their end can be read.
+class RowSink {
+ public:
+  virtual ~RowSink() = default;
+  virtual void write(std::int32_t y, const std::uint8_t* rgb) = 0;
+};
+
+decode::Decoded<void> run_stage(const Stage& stage, RowSource& source, RowSink& sink,
+                                Scratch::State& scratch);
+
+/// All stages. decode_ns gets the time within the decoder.
+decode::Decoded<void> run_stages(std::span<const Stage> stages, const PixelFormat& format,
+                                 Scratch::State& scratch, std::byte* out, std::uint64_t& decode_ns);
+
+}  // namespace headrace::server::transform

@@ -1,0 +1,115 @@
+#include <chrono>
+#include <cstring>
+
+#include "server/transform/render.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using decode::Decoded;
+using decode::ImageSize;
+using decode::Rect;
+using decode::Rows;
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+class DecoderSource final : public RowSource {
+ public:
+  DecoderSource(decode::Decoder& decoder, std::uint64_t& ns) : decoder_(decoder), ns_(ns) {}
+
+  Decoded<void> begin(Rect region) override {
+    const auto start = now_ns();
+    auto result = decoder_.begin(region);
+    ns_ += now_ns() - start;
+    return result;
+  }
+  Decoded<Rows> next() override {
+    const auto start = now_ns();
+    auto result = decoder_.next();
+    ns_ += now_ns() - start;
+    return result;
+  }
+
+ private:
+  decode::Decoder& decoder_;
+  std::uint64_t& ns_;
+};
+
+// An image between two stages.
+class Picture final : public RowSource, public RowSink {
+ public:
+  Picture(std::vector<std::uint8_t>& pixels, ImageSize size)
+      : pixels_(pixels), width_bytes_(static_cast<std::size_t>(size.width) * 3) {
+    pixels_.resize(width_bytes_ * static_cast<std::size_t>(size.height) + decode::kRowSlack);
+  }
+
+  void write(std::int32_t y, const std::uint8_t* rgb) override {
+    std::memcpy(pixels_.data() + static_cast<std::size_t>(y) * width_bytes_, rgb, width_bytes_);
+  }
+  Decoded<void> begin(Rect region) override {
+    region_ = region;
+    done_ = 0;
+    return {};
+  }
+  Decoded<Rows> next() override {
+    const std::int32_t count = std::min(decode::kBlockRows, region_.height - done_);
+    const auto row = static_cast<std::size_t>(region_.top + done_);
+    done_ += count;
+    return Rows{pixels_.data() + row * width_bytes_ + static_cast<std::size_t>(region_.left) * 3,
+                static_cast<std::ptrdiff_t>(width_bytes_), count};
+  }
+
+ private:
+  std::vector<std::uint8_t>& pixels_;
+  std::size_t width_bytes_;
+  Rect region_;
+  std::int32_t done_ = 0;
+};
+
+// The last stage's output: dtype and layout, row by row while the row is in the cache.
+class OutputSink final : public RowSink {
+ public:
+  OutputSink(const PixelFormat& format, ImageSize size, std::byte* out)
+      : format_(format),
+        size_(size),
+        out_(out),
+        row_bytes_(static_cast<std::size_t>(size.width) * size_of(format.dtype)) {}
+
+  void write(std::int32_t y, const std::uint8_t* rgb) override {
+    const auto row = static_cast<std::size_t>(y);
+    const std::size_t plane = row_bytes_ * static_cast<std::size_t>(size_.height);
+    const RowTarget target = format_.layout == PixelLayout::kNchw
+                                 ? RowTarget{out_ + row * row_bytes_, out_ + plane + row * row_bytes_,
+                                             out_ + 2 * plane + row * row_bytes_}
+                                 : RowTarget{out_ + row * row_bytes_ * 3, nullptr, nullptr};
+    write_pixels(format_, rgb, size_.width, target);
+  }
+
+ private:
+  const PixelFormat& format_;
+  ImageSize size_;
+  std::byte* out_;
+  std::size_t row_bytes_;
+};
+
+}  // namespace
+
+Decoded<void> run_stages(std::span<const Stage> stages, const PixelFormat& format, Scratch::State& scratch,
+                         std::byte* out, std::uint64_t& decode_ns) {
+  DecoderSource decoder(scratch.decoder, decode_ns);
+  OutputSink last(format, stages.back().output(), out);
+  if (stages.size() == 1) return run_stage(stages[0], decoder, last, scratch);
+  std::vector<Picture> pictures;
+  pictures.reserve(stages.size());
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    RowSource& source = i == 0 ? static_cast<RowSource&>(decoder) : pictures.back();
+    RowSink* sink = &last;
+    if (i + 1 < stages.size()) sink = &pictures.emplace_back(scratch.pictures[i % 2], stages[i].output());
+    if (auto done = run_stage(stages[i], source, *sink, scratch); !done) return done;
+  }
+  return {};
+}
+
+}  // namespace headrace::server::transform

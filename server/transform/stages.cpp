@@ -1,0 +1,107 @@
+#include <utility>
+
+#include "server/transform/geometry.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using decode::ImageSize;
+using decode::Rect;
+
+class Builder {
+ public:
+  explicit Builder(ImageSize size) { start(size); }
+
+  // `crop` in coordinates of the current image; where it reaches outside, mode and fill say what is there.
+  void crop(Rect crop, PaddingMode mode, std::array<std::uint8_t, 3> fill) {
+    const ImageSize size = stage_.output();
+    if (mirrored_) crop.left = size.width - crop.left - crop.width;
+    if (flipped_) crop.top = size.height - crop.top - crop.height;
+    const bool inside = crop.left >= 0 && crop.top >= 0 && crop.left + crop.width <= size.width &&
+                        crop.top + crop.height <= size.height;
+    if (!inside && (stage_.resized || stage_.crop != Rect{0, 0, stage_.input.width, stage_.input.height}))
+      finish();
+    Rect& rect = stage_.resized ? stage_.window : stage_.crop;
+    rect = {rect.left + crop.left, rect.top + crop.top, crop.width, crop.height};
+    if (!inside) {
+      stage_.padded = true;
+      stage_.mode = mode;
+      stage_.fill = fill;
+    }
+    if (!stage_.resized) whole_crop();
+  }
+
+  void resize(ImageSize size, Interpolation interpolation) {
+    if (size == stage_.output()) return;  // torchvision returns the image as it is
+    if (stage_.resized || stage_.padded || mirrored_ || flipped_) {
+      stage_.mirrored = std::exchange(mirrored_, false);
+      stage_.flipped = std::exchange(flipped_, false);
+      finish();
+    }
+    stage_.resized = true;
+    stage_.size = size;
+    stage_.interpolation = interpolation;
+    stage_.window = {0, 0, size.width, size.height};
+  }
+
+  void mirror() { mirrored_ = !mirrored_; }
+  void flip() { flipped_ = !flipped_; }
+
+  std::vector<Stage> take() {
+    stage_.mirrored = mirrored_;
+    stage_.flipped = flipped_;
+    finish();
+    return std::move(stages_);
+  }
+
+ private:
+  void start(ImageSize size) {
+    stage_ = Stage{};
+    stage_.input = size;
+    stage_.crop = {0, 0, size.width, size.height};
+    whole_crop();
+  }
+  void whole_crop() {
+    stage_.size = {stage_.crop.width, stage_.crop.height};
+    stage_.window = {0, 0, stage_.crop.width, stage_.crop.height};
+  }
+  void finish() {
+    stages_.push_back(stage_);
+    start(ImageSize{stage_.output()});
+  }
+
+  Stage stage_;
+  std::vector<Stage> stages_;
+  bool mirrored_ = false, flipped_ = false;  // of the current image against stage_'s output
+};
+
+}  // namespace
+
+std::vector<Stage> stages_of(const std::vector<Step>& steps, ImageSize size) {
+  Builder builder(size);
+  for (const auto& step : steps) {
+    switch (step.kind) {
+      case Step::Kind::kResize:
+        // RandomResizedCrop carries its crop along.
+        if (step.crop.width > 0) builder.crop(step.crop, PaddingMode::kConstant, {});
+        builder.resize({step.size.width, step.size.height}, step.interpolation);
+        break;
+      case Step::Kind::kCrop:
+        builder.crop(
+            {step.crop.left - step.left, step.crop.top - step.top, step.crop.width, step.crop.height},
+            step.mode, step.fill);
+        break;
+      case Step::Kind::kHorizontalFlip:
+        builder.mirror();
+        break;
+      case Step::Kind::kVerticalFlip:
+        builder.flip();
+        break;
+      case Step::Kind::kNone:
+        break;
+    }
+  }
+  return builder.take();
+}
+
+}  // namespace headrace::server::transform
