@@ -20,7 +20,9 @@ endif()
 # Exactness (design: Determinism): no contraction into fused multiply-add anywhere.
 add_library(headrace_flags INTERFACE)
 target_compile_options(headrace_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-  -Wno-missing-field-initializers)  # designated initialisers leave out what has a default
+  -Wno-missing-field-initializers  # designated initialisers leave out what has a default
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # GCC 12 at -O3: false alarms in std::string (GCC bug 105651)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # and in std::optional (105593)
 if(HEADRACE_WERROR)
   target_compile_options(headrace_flags INTERFACE -Werror)
 endif()

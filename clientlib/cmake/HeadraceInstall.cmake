@@ -1,0 +1,27 @@
+# cmake --install: the client library as a CMake package (component development) and the server's binary (component server).
+include(CMakePackageConfigHelpers)
+
+set(HEADRACE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/headrace")
+set(HEADRACE_WITH_CUDA OFF)
+if(TARGET CUDA::cudart_static)
+  set(HEADRACE_WITH_CUDA ON)
+endif()
+
+set(HEADRACE_INSTALLED headrace_base headrace_ring headrace_wire headrace_client headrace_gpu)
+
+install(TARGETS ${HEADRACE_INSTALLED} EXPORT headraceTargets
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+install(DIRECTORY "${headrace_SOURCE_DIR}/clientlib/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+        COMPONENT development FILES_MATCHING PATTERN "*.h")
+install(EXPORT headraceTargets NAMESPACE headrace:: DESTINATION "${HEADRACE_PACKAGE_DIR}" COMPONENT development)
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/headraceConfig.cmake.in"
+                              "${CMAKE_CURRENT_BINARY_DIR}/headraceConfig.cmake"
+                              INSTALL_DESTINATION "${HEADRACE_PACKAGE_DIR}")
+write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/headraceConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/headraceConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/headraceConfigVersion.cmake"
+        DESTINATION "${HEADRACE_PACKAGE_DIR}" COMPONENT development)
+
+if(TARGET headrace_cli)
+  install(TARGETS headrace_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT server)
+endif()
