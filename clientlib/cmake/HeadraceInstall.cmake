@@ -1,4 +1,5 @@
-# cmake --install: the client library as a CMake package (component development) and the server's binary (component server).
+# cmake --install: the client library as a CMake package (component development) (The server's binary:
+# component server, in server/verbs.)
 include(CMakePackageConfigHelpers)
 
 set(HEADRACE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/headrace")
@@ -21,7 +22,3 @@ write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/headraceConfigVers
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/headraceConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/headraceConfigVersion.cmake"
         DESTINATION "${HEADRACE_PACKAGE_DIR}" COMPONENT development)
-
-if(TARGET headrace_cli)
-  install(TARGETS headrace_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT server)
-endif()

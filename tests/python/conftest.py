@@ -1,0 +1,66 @@
+"""Shared fixtures: a small image folder, and servers over any config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from running import Server
+
+ServerFactory = Callable[..., Server]
+
+
+def write_images(folder: Path, classes: int, per_class: int, seed: int = 0) -> Path:
+    """Smooth random pictures of odd sizes, quality 90: `classes` sub-folders of `per_class` JPEGs."""
+    random = np.random.default_rng(seed)
+    for label in range(classes):
+        (folder / f"class_{label}").mkdir(parents=True)
+        for index in range(per_class):
+            coarse = random.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+            size = (int(random.integers(60, 140)), int(random.integers(60, 140)))
+            picture = Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+            picture.save(folder / f"class_{label}" / f"{index:04d}.jpg", quality=90)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3 classes of 20 JPEGs. Read only: tests that change files make their own with write_images."""
+    return write_images(tmp_path_factory.mktemp("images"), classes=3, per_class=20)
+
+
+@pytest.fixture
+def basic_config(image_folder: Path) -> dict[str, Any]:
+    """One broadcast stream `train` of uint8 images."""
+    return {
+        "server": {"threads": 1},
+        "sources": {"images": {"kind": "image_folder", "path": str(image_folder)}},
+        "streams": {
+            "train": {
+                "source": "images",
+                "batch_size": 8,
+                "seed": 7,
+                "transforms": [{"random_resized_crop": {"size": 32}}, {"random_horizontal_flip": {}}],
+            }
+        },
+    }
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[ServerFactory]:
+    """start_server(config, env=…): a running server, stopped at the test's end (which must be clean)."""
+    running: list[Server] = []
+
+    def start(config: dict[str, Any], **options: Any) -> Server:
+        folder = tmp_path / f"server{len(running)}"
+        folder.mkdir()
+        running.append(Server(config, folder, **options))
+        return running[-1].wait_ready()
+
+    yield start
+    for server in running:
+        server.stop()

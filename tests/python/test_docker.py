@@ -1,0 +1,103 @@
+"""The container files, as far as they can be checked without a container engine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from running import ROOT, headrace_binary
+
+DOCKER = ROOT / "docker"
+
+
+def run(*command: str) -> str:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PATH": path})
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def compose() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+    return content
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    run("hadolint", str(DOCKER / "Dockerfile"))
+
+
+def test_compose_file_follows_the_compose_schema() -> None:
+    run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", str(DOCKER / "compose.yaml"))
+
+
+def test_server_and_trainer_share_the_socket_volume_and_no_privileges() -> None:
+    services = compose()["services"]
+    for name in ("server", "trainer"):
+        assert "socket:/run/headrace" in services[name]["volumes"]
+        assert services[name]["cap_drop"] == ["ALL"]
+        assert not {"privileged", "ipc", "shm_size", "pid", "network_mode"} & set(services[name])
+    assert services["server"]["healthcheck"]["test"] == ["CMD", "headrace", "health"]
+    assert services["trainer"]["depends_on"]["server"]["condition"] == "service_healthy"
+
+
+def test_files_that_compose_mounts_and_builds_from_are_there() -> None:
+    for name, service in compose()["services"].items():
+        if "build" in service:
+            assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+        for volume in service.get("volumes", []):
+            source = volume.replace("${HEADRACE_CONFIG:-", "").replace("}", "").split(":")[0]
+            if source.startswith("."):
+                assert (DOCKER / source).exists(), f"service {name} mounts {source}"
+
+
+def test_dockerfile_copies_only_what_is_there() -> None:
+    for line in (DOCKER / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists(), line
+
+
+def test_scrape_target_is_the_port_that_the_config_serves() -> None:
+    port = yaml.safe_load((DOCKER / "headrace.yaml").read_text())["server"]["metrics"]["port"]
+    scrape = yaml.safe_load((ROOT / "configs/prometheus.yml").read_text())["scrape_configs"][0]
+    assert scrape["static_configs"][0]["targets"] == [f"server:{port}"]
+    assert compose()["services"]["server"]["expose"] == [str(port)]
+
+
+def test_package_lists_name_packages_that_debian_has() -> None:
+    names = [
+        line
+        for file in sorted(DOCKER.glob("packages-*.txt"))
+        for line in file.read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    known = run("apt-cache", "show", "--no-all-versions", *names)
+    assert {line.split()[1] for line in known.splitlines() if line.startswith("Package:")} == set(names)
+
+
+@pytest.mark.skipif(shutil.which("ldd") is None, reason="no ldd here")
+def test_runtime_list_has_every_library_that_the_server_loads() -> None:
+    listed = set((DOCKER / "packages-runtime.txt").read_text().split("\n"))
+    base = {"libc6", "libstdc++6", "libgcc-s1"}  # debian:12-slim has these, or they come with the listed ones
+    needed = run("objdump", "-p", headrace_binary())
+    for line in needed.splitlines():
+        if not line.strip().startswith("NEEDED"):
+            continue
+        library = line.split()[1]
+        owners = {
+            row.split(":")[0] for row in run("dpkg", "-S", f"*/{library}").splitlines() if "cross" not in row
+        }
+        assert owners & (listed | base), f"{library} is of {owners}, none of which is in packages-runtime.txt"
+
+
+def test_example_config_of_the_image_is_valid(tmp_path: Path, image_folder: Path) -> None:
+    text = (DOCKER / "headrace.yaml").read_text().replace("/data", str(image_folder))
+    config = tmp_path / "headrace.yaml"
+    config.write_text(text.replace("/run/headrace", str(tmp_path / "run")))
+    run(headrace_binary(), "check", str(config))

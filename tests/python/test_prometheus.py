@@ -1,0 +1,141 @@
+"""A real Prometheus over a real server: the scrape config works, and every dashboard panel shows something."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import threading
+import urllib.error
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+import yaml
+from conftest import ServerFactory, write_images
+from running import ROOT, Process, Server, free_port, http_get, wait_until
+
+DASHBOARD = ROOT / "configs/grafana/dashboards/headrace.json"
+
+
+def expressions() -> list[tuple[str, str]]:
+    """(panel title, PromQL) of every target of the dashboard."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [(panel["title"], target["expr"]) for panel in panels for target in panel["targets"]]
+
+
+class Prometheus(Process):
+    def __init__(self, server: Server, folder: Path) -> None:
+        scrape = yaml.safe_load((ROOT / "configs/prometheus.yml").read_text())
+        scrape["global"]["scrape_interval"] = "500ms"
+        scrape["scrape_configs"][0]["static_configs"][0]["targets"] = [
+            server.metrics_url.removeprefix("http://")
+        ]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(scrape))
+        self.url = f"http://127.0.0.1:{free_port()}"
+        super().__init__(
+            [
+                "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={self.url.removeprefix('http://')}",
+            ],
+            folder / "prometheus.log",
+        )
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        self.check_alive()
+        try:
+            reply = json.loads(http_get(f"{self.url}/api/v1/query?query={urllib.parse.quote(expression)}"))
+        except ConnectionError:
+            return []
+        except urllib.error.HTTPError as refused:
+            if refused.code == 503:  # still starting
+                return []
+            raise AssertionError(f"{expression}: {refused.read().decode()}") from None
+        except urllib.error.URLError:
+            return []
+        result: list[dict[str, Any]] = reply["data"]["result"]
+        return result
+
+
+@pytest.fixture
+def training(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path) -> Iterator[Server]:
+    """A server with a stream over a folder that has a bad file in it, and a client that keeps reading."""
+    folder = write_images(tmp_path / "images", classes=2, per_class=40)
+    (folder / "class_0" / "bad.jpg").write_bytes(b"this is no image")
+    basic_config["sources"]["images"]["path"] = str(folder)
+    server = start_server(basic_config)
+    stop = threading.Event()
+
+    def train() -> None:
+        loader = headrace.Loader(server.address, stream="train")
+        while not stop.is_set():
+            for _ in loader:
+                if stop.wait(0.01):
+                    break
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    yield server
+    stop.set()
+    thread.join()
+
+
+def test_every_dashboard_query_returns_data(training: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    prometheus = Prometheus(training, folder)
+    try:
+        wait_until(lambda: prometheus.query("count_over_time(up[1m]) > 6"), "seven scrapes", 60)
+        assert expressions()
+        for title, expression in expressions():
+            concrete = expression.replace("$__rate_interval", "10s").replace("$stream", ".*")
+            result = wait_until(
+                lambda query=concrete: prometheus.query(query), f"panel '{title}': {concrete}", 20
+            )
+            values = [float(row["value"][1]) for row in result]
+            assert any(math.isfinite(value) for value in values), (
+                f"panel '{title}': {concrete} gives {values}"
+            )
+        bad = 'sum(headrace_sample_errors_total{reason!=""})'
+        assert float(prometheus.query(bad)[0]["value"][1]) > 0, "the bad file must have been counted"
+    finally:
+        prometheus.stop()
+
+
+def test_promtool_accepts_the_live_metrics(training: Server) -> None:
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=training.metrics(), capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert not checked.stderr, checked.stderr
+
+
+def test_promtool_accepts_the_scrape_config() -> None:
+    subprocess.run(["promtool", "check", "config", str(ROOT / "configs/prometheus.yml")], check=True)
+
+
+def test_dashboard_names_only_metrics_that_the_server_has(training: Server) -> None:
+    exposed = set(re.findall(r"^# TYPE (\S+)", training.metrics(), re.MULTILINE))
+    used = {
+        re.sub(r"_(bucket|sum|count)$", "", name) if name not in exposed else name
+        for _, expression in expressions()
+        for name in re.findall(r"headrace_\w+", expression)
+    }
+    assert used <= exposed, used - exposed
+
+
+def test_dashboard_panels_do_not_overlap() -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert (x, y) not in taken, f"'{panel['title']}' lies over '{taken.get((x, y))}'"
+                taken[x, y] = panel["title"]
