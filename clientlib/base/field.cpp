@@ -11,10 +11,11 @@ struct Row {
   std::size_t size;
 };
 constexpr std::array kTypes = {
-    Row{DType::kUInt8, "uint8", 1},       Row{DType::kInt8, "int8", 1},         Row{DType::kInt16, "int16", 2},
-    Row{DType::kInt32, "int32", 4},       Row{DType::kInt64, "int64", 8},       Row{DType::kFloat16, "float16", 2},
-    Row{DType::kBFloat16, "bfloat16", 2}, Row{DType::kFloat32, "float32", 4},   Row{DType::kFloat64, "float64", 8},
-    Row{DType::kBool, "bool", 1},
+    Row{DType::kUInt8, "uint8", 1},       Row{DType::kInt8, "int8", 1},
+    Row{DType::kInt16, "int16", 2},       Row{DType::kInt32, "int32", 4},
+    Row{DType::kInt64, "int64", 8},       Row{DType::kFloat16, "float16", 2},
+    Row{DType::kBFloat16, "bfloat16", 2}, Row{DType::kFloat32, "float32", 4},
+    Row{DType::kFloat64, "float64", 8},   Row{DType::kBool, "bool", 1},
 };
 
 }  // namespace

@@ -1,21 +1,27 @@
-// Ring layout v1: what lies in shared memory, byte by byte. Both sides include this file and nothing else agrees for them.
+// Ring layout v1: what lies in shared memory, byte by byte. Both sides include this file; nothing else agrees
+// for them.
 //
-// Three segments (memfd) per stream:
+// Three kinds of segments (memfd) per stream:
 //   data     slots, page-aligned; in each slot the fields' values and the row descriptors
-//   control  ControlHeader | FieldDesc[field_count] | SlotDesc[slot_count] | LaneBlock[lane_count]; clients map it read-only
+//   control  ControlHeader | FieldDesc[field_count] | SlotDesc[slot_count] | LaneBlock[lane_count];
+//            clients map it read-only
 //   lease    one per attached client: LeaseBlock; written by that client, read with suspicion by the server
 //
 // Invariants
-//  1. A slot's word goes FREE -> FILLING -> READY -> FREE; each FREE -> FILLING step takes a generation never used before.
+//  1. A slot's word goes FREE -> FILLING -> READY -> FREE; each FREE -> FILLING step takes a generation never
+//     used before.
 //  2. A client reads a slot only between a grant that names it and its ack of that grant.
-//  3. Who holds what is the server's private truth (server/publish/ledger.h). Nothing here decides it, so garbage in a
-//     lease segment can cost its writer the session and nobody else anything.
+//  3. Who holds what is the server's private truth (server/publish/ledger.h). Nothing here decides it, so
+//     garbage in a lease segment can cost its writer the session and nobody else anything.
+//
 // Release/acquire pairs, named at both ends in the code:
-//   SYNC publish-slot   server stores SlotDesc::word (READY, release)   -> client loads it (acquire)
-//   SYNC grant          server stores LaneBlock::granted (release)      -> client loads it (acquire)
-//   SYNC ack            client stores LeaseBlock::acked (release)       -> server loads it (acquire)
-//   SYNC client-sleeps  client sets LeaseBlock::waiting, then re-reads granted; server stores granted, then reads waiting
-//   SYNC server-sleeps  server sets ControlHeader::server_idle, then re-reads acked; client stores acked, then reads it
+//   SYNC publish-slot   server stores SlotDesc::word (READY, release) -> client loads it (acquire)
+//   SYNC grant          server stores LaneBlock::granted (release)    -> client loads it (acquire)
+//   SYNC ack            client stores LeaseBlock::acked (release)     -> server loads it (acquire)
+//   SYNC client-sleeps  client sets LeaseBlock::waiting, then re-reads granted;
+//                       server stores granted, then reads waiting
+//   SYNC server-sleeps  server sets ControlHeader::server_idle, then re-reads acked;
+//                       client stores acked, then reads server_idle
 //                       (both sleeps: seq_cst on all four accesses, or a wake is lost)
 #pragma once
 
@@ -29,6 +35,7 @@ inline constexpr std::uint32_t kLayoutVersion = 1;
 inline constexpr std::uint64_t kControlMagic = 0x31304C5443524448;  // "HDRCTL01" in memory order
 inline constexpr std::uint64_t kLeaseMagic = 0x31305345'4C524448;   // "HDRLES01"
 inline constexpr std::size_t kMaxDims = 6;
+inline constexpr std::size_t kMaxFields = 64;
 inline constexpr std::size_t kGrantRing = 64;  ///< entries; max_leases may not exceed it
 inline constexpr std::size_t kCacheLine = 64;
 
@@ -37,52 +44,53 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// What a lane's client has to know besides its grants; a bit set.
 enum LaneState : std::uint32_t {
-  kLaneOpen = 1,       ///< attached
-  kLaneFenced = 2,     ///< stuck past the eviction time: next() gives LEASE_FENCED
-  kLaneDraining = 4,   ///< no further grants: the server is going
-  kLaneFailed = 8,     ///< the stream failed; ask the control socket why
+  kLaneOpen = 1,      ///< attached
+  kLaneFenced = 2,    ///< stuck past the eviction time: next() gives LEASE_FENCED
+  kLaneDraining = 4,  ///< no further grants: the server is going
+  kLaneFailed = 8,    ///< the stream failed; ask the control socket why
 };
 
 struct alignas(kCacheLine) ControlHeader {
   std::uint64_t magic;
   std::uint32_t layout_version;
-  std::uint32_t header_bytes;      // sizeof(ControlHeader), so that a reader of another build can refuse
+  std::uint32_t header_bytes;  // sizeof(ControlHeader), so that a reader of another build can refuse
   std::uint64_t control_bytes;
   std::uint64_t data_bytes;
-  std::uint64_t slot_stride;       // bytes from one slot to the next; a multiple of the page size
-  std::uint64_t rows_offset;       // of RowDesc[row_capacity] within a slot
-  std::uint64_t instance;          // random; differs for each server start
+  std::uint64_t slot_stride;  // bytes from one slot to the next; a multiple of the page size
+  std::uint64_t rows_offset;  // of RowDesc[row_capacity] within a slot
+  std::uint64_t instance;     // random; differs for each server start
   std::uint32_t slot_count;
   std::uint32_t field_count;
-  std::uint32_t row_capacity;      // batch size
+  std::uint32_t row_capacity;  // batch size
   std::uint32_t lane_count;
-  std::uint64_t fields_offset;     // within control
+  std::uint64_t fields_offset;  // within control
   std::uint64_t slots_offset;
   std::uint64_t lanes_offset;
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC, at least twice a second
-  alignas(kCacheLine) std::atomic<std::uint32_t> server_idle;   // 1: a worker sleeps; whoever acks rings the doorbell
+  // 1: a worker sleeps; whoever acks rings the doorbell.
+  alignas(kCacheLine) std::atomic<std::uint32_t> server_idle;
 };
 
 struct FieldDesc {
-  char name[48];                   // NUL-terminated
-  std::uint8_t dtype;              // headrace::DType
-  std::uint8_t kind;               // headrace::FieldKind
-  std::uint8_t rank;               // dimensions of one row (dense) or of one value (ragged)
+  char name[48];       // NUL-terminated
+  std::uint8_t dtype;  // headrace::DType
+  std::uint8_t kind;   // headrace::FieldKind
+  std::uint8_t rank;   // dimensions of one row (dense) or of one value (ragged)
   std::uint8_t reserved[5];
   std::int64_t shape[kMaxDims];
-  std::uint64_t values_offset;     // within a slot, 64-byte aligned
-  std::uint64_t values_bytes;      // capacity
-  std::uint64_t offsets_offset;    // ragged: of int64 offsets[row_capacity + 1] within a slot; dense: 0
+  std::uint64_t values_offset;   // within a slot, 64-byte aligned
+  std::uint64_t values_bytes;    // capacity
+  std::uint64_t offsets_offset;  // ragged: of int64 offsets[row_capacity + 1] within a slot; dense: 0
 };
 
 enum RowFlags : std::uint32_t {
-  kRowValid = 1,                   // not set: padding, or a wrapped duplicate at the epoch's tail
-  kRowReplaced = 2,                // stands in for a bad sample
+  kRowValid = 1,     // not set: padding, or a wrapped duplicate at the epoch's tail
+  kRowReplaced = 2,  // stands in for a bad sample
 };
 
 struct RowDesc {
-  std::uint64_t sample_index;      // within the source
-  std::uint32_t flags;             // RowFlags
+  std::uint64_t sample_index;  // within the source
+  std::uint32_t flags;         // RowFlags
   std::uint32_t reserved;
 };
 
@@ -92,18 +100,22 @@ enum class SlotState : std::uint8_t { kFree = 0, kFilling = 1, kReady = 2 };
 constexpr std::uint64_t slot_word(std::uint64_t generation, SlotState state) {
   return generation << 2 | static_cast<std::uint64_t>(state);
 }
-constexpr SlotState slot_state(std::uint64_t word) { return static_cast<SlotState>(word & 3); }
-constexpr std::uint64_t slot_generation(std::uint64_t word) { return word >> 2; }
+constexpr SlotState slot_state(std::uint64_t word) {
+  return static_cast<SlotState>(word & 3);
+}
+constexpr std::uint64_t slot_generation(std::uint64_t word) {
+  return word >> 2;
+}
 
 /// Plain members are written while FILLING, by the server alone, and read by clients after SYNC grant.
 struct alignas(kCacheLine) SlotDesc {
   std::atomic<std::uint64_t> word;
   std::uint64_t epoch;
   std::uint64_t batch;
-  std::uint64_t position;          // of row 0 within the epoch's order
-  std::uint64_t publish_ns;        // CLOCK_MONOTONIC
+  std::uint64_t position;    // of row 0 within the epoch's order
+  std::uint64_t publish_ns;  // CLOCK_MONOTONIC
   std::uint64_t payload_bytes;
-  std::uint32_t rows;              // rows present, valid or not
+  std::uint32_t rows;  // rows present, valid or not
   std::uint32_t valid_rows;
 };
 
@@ -112,12 +124,15 @@ struct Grant {
   std::uint64_t epoch;
   std::uint64_t batch;
   std::uint32_t slot;
-  std::uint32_t seek;              // of the lane when granted: a grant from before a seek is acked unseen
+  std::uint32_t seek;  // of the lane when granted: a grant from before a seek is acked unseen
 };
 
 struct alignas(kCacheLine) LaneBlock {
   std::atomic<std::uint32_t> granted;  // grants ever written, mod 2^32; the futex word of this lane's client
   std::atomic<std::uint32_t> state;    // LaneState
+  // Differs for each attach; 0: nobody. A client that finds another one here was detached while it slept:
+  // what it held is no longer its own.
+  std::atomic<std::uint64_t> attachment;
   alignas(kCacheLine) Grant grants[kGrantRing];  // entry i at [i % kGrantRing]
 };
 
@@ -131,14 +146,15 @@ struct alignas(kCacheLine) LeaseBlock {
   std::uint64_t magic;
   std::uint32_t layout_version;
   std::uint32_t reserved;
-  alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat_ns;   // CLOCK_MONOTONIC, by the client's own thread
-  std::atomic<std::uint64_t> wait_ns;          // time spent waiting in next(), total
-  std::atomic<std::uint64_t> consumed_epoch;   // the committed cursor: the batch before the one in the loop's hands
-  std::atomic<std::uint64_t> consumed_batch;   // batches of that epoch committed
-  std::atomic<std::uint64_t> private_copies;   // batches that next() had to copy because views were alive
-  std::atomic<std::uint64_t> staged_copies;    // device copies through a staging buffer (pinning refused)
-  alignas(kCacheLine) std::atomic<std::uint32_t> waiting;        // 1: sleeps on LaneBlock::granted
-  alignas(kCacheLine) std::atomic<std::uint32_t> acked;          // acks ever written, mod 2^32
+  alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC, by the client's own thread
+  std::atomic<std::uint64_t> wait_ns;                           // time spent waiting in next(), total
+  std::atomic<std::uint64_t>
+      consumed_epoch;  // the committed cursor: the batch before the one in the loop's hands
+  std::atomic<std::uint64_t> consumed_batch;  // batches of that epoch committed
+  std::atomic<std::uint64_t> private_copies;  // batches that next() had to copy because views were alive
+  std::atomic<std::uint64_t> staged_copies;   // device copies through a staging buffer (pinning refused)
+  alignas(kCacheLine) std::atomic<std::uint32_t> waiting;  // 1: sleeps on LaneBlock::granted
+  alignas(kCacheLine) std::atomic<std::uint32_t> acked;    // acks ever written, mod 2^32
   alignas(kCacheLine) Ack acks[kGrantRing];
 };
 
@@ -146,6 +162,7 @@ static_assert(sizeof(FieldDesc) == 128 && sizeof(RowDesc) == 16 && sizeof(Grant)
 static_assert(sizeof(SlotDesc) == kCacheLine);
 static_assert(sizeof(ControlHeader) == 256 && offsetof(ControlHeader, heartbeat_ns) == 128);
 static_assert(sizeof(LaneBlock) == kCacheLine + sizeof(Grant) * kGrantRing);
-static_assert(sizeof(LeaseBlock) == 4 * kCacheLine + sizeof(Ack) * kGrantRing && offsetof(LeaseBlock, acks) == 256);
+static_assert(sizeof(LeaseBlock) == 4 * kCacheLine + sizeof(Ack) * kGrantRing &&
+              offsetof(LeaseBlock, acks) == 256);
 
 }  // namespace headrace::ring

@@ -1,12 +1,16 @@
 // The client's half of a ring: grants in, acks out. No sockets here: descriptors come from clientlib/client.
 //
-// Thread safety: `next` by one thread at a time; `ack` and the accessors by any thread (acks serialise on a small mutex of
-// this process). The mapping lives as long as the reader: hold it by shared_ptr from whatever views its memory.
+// Thread safety: `next` by one thread at a time; `ack` and the accessors by any thread (acks serialise on a
+// small mutex of this process). The mapping lives as long as the reader: hold it by shared_ptr from whatever
+// views its memory.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "clientlib/ring/layout.h"
@@ -24,14 +28,21 @@ class RingReader {
   /// Maps and checks everything (magic, version, sizes, field table). kVersionMismatch names both versions.
   static Result<std::shared_ptr<RingReader>> open(Descriptors fds, std::uint32_t lane);
 
-  /// The next grant of seek `seek`; grants of other seeks are acked unseen. Spins `spin`, then sleeps on the futex in steps of
-  /// at most kLongestSleep until `timeout`. nullopt: nothing yet, or `interrupt` became true (set by another thread, e.g.
-  /// when the server's socket closed), or a lane state bit other than kLaneOpen is set: look at lane_state().
-  std::optional<Grant> next(std::uint32_t seek, std::chrono::nanoseconds timeout, std::chrono::nanoseconds spin,
-                            const std::atomic<bool>* interrupt);
-  /// Ends the lease. Once per grant.
+  /// The next grant of seek `seek`; grants of other seeks are acked unseen. Spins `spin`, then sleeps on the
+  /// futex in steps of at most kLongestSleep until `timeout`. nullopt: nothing yet, or `interrupt` became
+  /// true (set by another thread, e.g. when the server's socket closed), or a lane state bit other than
+  /// kLaneOpen is set: look at lane_state(). Grants that had been given before the lane began to drain or
+  /// failed still come; after fencing none does.
+  std::optional<Grant> next(std::uint32_t seek, std::chrono::nanoseconds timeout,
+                            std::chrono::nanoseconds spin, const std::atomic<bool>* interrupt);
+  /// Ends the lease (SYNC ack). Once per grant, in any order.
   void ack(const Grant& grant);
 
+  /// Makes a sleeping `next` look again at once; for whoever sets `interrupt`. (Just missed, it costs
+  /// kLongestSleep.)
+  void wake() const;
+
+  /// LaneState bits; kLaneFenced also if the server dropped this client or gave the lane to another.
   [[nodiscard]] std::uint32_t lane_state() const;
   [[nodiscard]] const std::vector<FieldSpec>& fields() const;
   [[nodiscard]] const SlotDesc& slot(std::uint32_t slot) const;
@@ -43,13 +54,44 @@ class RingReader {
   [[nodiscard]] std::uint64_t instance() const;
   /// Whole data mapping, for pinning (cudaHostRegister) and protecting.
   [[nodiscard]] std::span<std::byte> data() const;
+  /// False in read-only mode: the mapping cannot be made writable.
+  [[nodiscard]] bool data_writable() const { return data_writable_; }
 
   /// The client's own statements to the server.
   LeaseBlock& lease() const;
 
  private:
   RingReader() = default;
-  // ... implementation
+  Result<void> check(std::uint32_t lane);
+  Result<void> check_fields();
+  [[nodiscard]] const ControlHeader& header() const;
+  [[nodiscard]] const SlotDesc& slot_desc(std::uint32_t slot) const;
+  [[nodiscard]] bool fenced() const;
+  [[nodiscard]] bool wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_until_ns,
+                                    const std::atomic<bool>* interrupt);
+  std::optional<Grant> take(std::uint32_t seek);
+
+  // Immutable after open. Geometry is copied from control once and checked once.
+  Segment data_;
+  Segment control_;
+  Segment lease_;
+  UniqueFd doorbell_;
+  std::vector<FieldSpec> specs_;
+  std::vector<FieldDesc> descs_;
+  const LaneBlock* lane_ = nullptr;
+  std::uint64_t attachment_ = 0;
+  std::uint64_t slots_offset_ = 0;
+  std::uint64_t slot_stride_ = 0;
+  std::uint64_t rows_offset_ = 0;
+  std::uint32_t slot_count_ = 0;
+  std::uint32_t row_capacity_ = 0;
+  bool data_writable_ = false;
+  // The thread in `next`.
+  std::uint32_t seen_ = 0;             // grants taken
+  std::atomic<bool> mismatch_{false};  // a grant named a slot that is not ours: treated as fenced
+  // Ackers.
+  std::mutex ack_mutex_;
+  std::uint32_t acked_ = 0;  // guarded by ack_mutex_
 };
 
 }  // namespace headrace::ring

@@ -1,15 +1,15 @@
-// The server's half of a ring: segments, slot words, grants out, acks in. It holds no policy: which slot to fill and whom to
-// grant it is decided by server/publish, under whose lock all members but the payload accessors are called.
+// The server's half of a ring: segments, slot words, grants out, acks in. It holds no policy: which slot to
+// fill and whom to grant it is decided by server/publish, under whose lock all members but the payload
+// accessors are called.
 //
-// Thread safety: `loan`, `publish`, `abandon`, `release`, `grant`, `attach`, `detach`, `take_acks`: one thread at a time (the
-// publisher's mutex). Writing the payload of a LoanedSlot: any number of threads, which then synchronise with whoever
-// publishes it.
+// Thread safety: `loan`, `publish`, `abandon`, `release`, `grant`, `attach`, `detach`, `has_acks`,
+// `take_acks`, `client_word`: one thread at a time (the publisher's mutex). Writing the payload of a
+// LoanedSlot: any number of threads, which then synchronise with whoever publishes it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +31,7 @@ struct BatchInfo {
 /// The right to write one slot. Move-only; destroyed unpublished it must have been abandoned (asserted).
 class LoanedSlot {
  public:
+  LoanedSlot() = default;  ///< holds nothing
   LoanedSlot(LoanedSlot&& other) noexcept;
   LoanedSlot& operator=(LoanedSlot&& other) noexcept;
   ~LoanedSlot();
@@ -56,12 +57,16 @@ struct TakenAck {
 
 class RingWriter {
  public:
+  ~RingWriter();
+  RingWriter(const RingWriter&) = delete;
+  RingWriter& operator=(const RingWriter&) = delete;
+
   struct Options {
-    std::string name;                 ///< of the stream: appears in /proc/PID/maps
+    std::string name;  ///< of the stream: appears in /proc/PID/maps
     std::vector<FieldSpec> fields;
-    std::uint32_t rows = 0;           ///< batch size
+    std::uint32_t rows = 0;  ///< batch size
     std::uint32_t slots = 0;
-    std::uint32_t lanes = 0;          ///< the most clients attached at once
+    std::uint32_t lanes = 0;  ///< the most clients attached at once
     ClientAccess data_access = ClientAccess::kReadWrite;
   };
   /// Bytes that `create` will take, both segments, without taking them.
@@ -81,26 +86,31 @@ class RingWriter {
   [[nodiscard]] std::uint64_t generation(std::uint32_t slot) const;
 
   // --- lanes
-  struct Attachment {               ///< descriptors to send; borrowed but for `lease`, which the caller owns after sending
-    int data_fd;
-    int control_fd;
-    int lease_fd;
+  struct Attachment {   ///< descriptors to send
+    int data_fd;        ///< borrowed
+    int control_fd;     ///< borrowed
+    UniqueFd lease_fd;  ///< the caller's: drop it after sending (the ring keeps its mapping only)
   };
-  /// Makes a fresh lease segment for this lane and resets its LaneBlock. The lane must be unattached (asserted).
+  /// Makes a fresh lease segment for this lane and resets its LaneBlock. The lane must be unattached
+  /// (asserted).
   Result<Attachment> attach(std::uint32_t lane);
-  /// Drops the lease segment. Grants that were not acked are the ledger's business.
+  /// Drops the lease segment; a client that still looks at the lane finds itself fenced. Grants that were not
+  /// acked are the ledger's business: their slots may be released only if that client is dead or was thrown
+  /// out.
   void detach(std::uint32_t lane);
   [[nodiscard]] bool attached(std::uint32_t lane) const;
   /// Writes the grant, then wakes the client if it sleeps (SYNC grant, SYNC client-sleeps).
   /// The caller bounds outstanding grants by kGrantRing.
   void grant(std::uint32_t lane, std::uint32_t slot, std::uint32_t seek);
-  /// Sets LaneState bits and wakes the client.
+  /// Sets LaneState bits (they add up until the next attach) and wakes the client; a wake that just misses it
+  /// falling asleep costs it kLongestSleep at most.
   void set_lane_state(std::uint32_t lane, std::uint32_t bits);
-  /// True if acks wait to be taken: one relaxed load per lane, for polling between slices.
+  /// True if acks wait to be taken: one load per lane (seq_cst for SYNC server-sleeps; a plain mov on x86),
+  /// for polling between slices.
   [[nodiscard]] bool has_acks(std::uint32_t lane) const;
-  /// Appends the acks that arrived since the last call. kBadMessage if the segment holds garbage (count jumped by more than
-  /// kGrantRing, slot out of range): the caller drops that client. Whether (slot, generation) was really leased to this lane
-  /// is checked by the ledger.
+  /// Appends the acks that arrived since the last call. kBadMessage if the segment holds garbage (count
+  /// jumped by more than kGrantRing, slot out of range): the caller drops that client. Whether (slot,
+  /// generation) was really leased to this lane is checked by the ledger.
   Result<void> take_acks(std::uint32_t lane, std::vector<TakenAck>& out);
   /// Copies of the client's own statements, for metrics and for telling hung from dead.
   struct ClientWord {
@@ -108,8 +118,9 @@ class RingWriter {
   };
   [[nodiscard]] std::optional<ClientWord> client_word(std::uint32_t lane) const;
 
-  void beat();                       ///< stores the heartbeat
-  void set_idle(bool idle);          ///< SYNC server-sleeps; after set_idle(true) look for acks once more, then sleep
+  void beat();  ///< stores the heartbeat; any thread
+  /// SYNC server-sleeps; after set_idle(true) look for acks (has_acks) once more, then sleep. Any thread.
+  void set_idle(bool idle);
 
   [[nodiscard]] const SlotLayout& layout() const { return layout_; }
   [[nodiscard]] std::uint32_t slot_count() const;
@@ -120,9 +131,22 @@ class RingWriter {
  private:
   friend class LoanedSlot;
   struct Lane;
-  RingWriter() = default;
+  RingWriter();
+  [[nodiscard]] ControlHeader& header() const;
+  [[nodiscard]] SlotDesc& slot(std::uint32_t index) const;
+  [[nodiscard]] LaneBlock& block(std::uint32_t lane) const;
+  [[nodiscard]] Lane& attached_lane(std::uint32_t lane) const;
+  void step(std::uint32_t slot, SlotState from, std::uint64_t to_word);
+
+  // Immutable after create.
   SlotLayout layout_;
-  // ... implementation
+  std::string name_;
+  Segment data_;
+  Segment control_;
+  // Guarded by the caller's mutex.
+  std::unique_ptr<Lane[]> lanes_;
+  std::uint64_t last_generation_ = 0;
+  std::uint64_t last_attachment_ = 0;
 };
 
 }  // namespace headrace::ring

@@ -1,0 +1,16 @@
+// Broken contracts abort: a caller's mistake that cannot be reported is not survived.
+#pragma once
+
+#include <string_view>
+
+namespace headrace {
+
+/// Prints "headrace: broken contract: <what>" to stderr and aborts.
+[[noreturn]] void break_contract(std::string_view what);
+
+inline void require(bool holds, std::string_view what) {
+  if (!holds) [[unlikely]]
+    break_contract(what);
+}
+
+}  // namespace headrace

@@ -1,0 +1,155 @@
+#include "clientlib/ring/ring_reader.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "clientlib/base/contract.h"
+#include "clientlib/ring/futex.h"
+
+namespace headrace::ring {
+namespace {
+
+void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+bool is_set(const std::atomic<bool>* flag) {
+  return flag != nullptr && flag->load(std::memory_order_acquire);
+}
+
+std::uint64_t after(std::uint64_t now, std::chrono::nanoseconds span) {
+  const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(span.count(), 0));
+  return now + std::min(ns, ~now);
+}
+
+}  // namespace
+
+bool RingReader::fenced() const {
+  return (lane_state() & kLaneFenced) != 0;
+}
+
+std::optional<Grant> RingReader::next(std::uint32_t seek, std::chrono::nanoseconds timeout,
+                                      std::chrono::nanoseconds spin, const std::atomic<bool>* interrupt) {
+  const std::uint64_t start = monotonic_ns();
+  const std::uint64_t deadline = after(start, timeout);
+  const std::uint64_t spin_until = std::min(deadline, after(start, spin));
+  for (;;) {
+    if (is_set(interrupt) || fenced()) return std::nullopt;
+    if (lane_->granted.load(std::memory_order_acquire) != seen_) {  // SYNC grant
+      if (auto grant = take(seek)) return grant;
+      continue;
+    }
+    if (lane_state() != kLaneOpen || !wait_for_grant(deadline, spin_until, interrupt)) return std::nullopt;
+  }
+}
+
+std::optional<Grant> RingReader::take(std::uint32_t seek) {
+  const Grant grant = lane_->grants[seen_ % kGrantRing];
+  const bool ours = lane_->attachment.load(std::memory_order_acquire) == attachment_;
+  if (!ours || grant.slot >= slot_count_ ||
+      slot_desc(grant.slot).word.load(std::memory_order_acquire) !=  // SYNC publish-slot
+          slot_word(grant.generation, SlotState::kReady)) {
+    mismatch_.store(true, std::memory_order_relaxed);
+    return std::nullopt;
+  }
+  ++seen_;
+  if (grant.seek == seek) return grant;
+  ack(grant);
+  return std::nullopt;
+}
+
+// False at the deadline. True: look again.
+bool RingReader::wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_until_ns,
+                                const std::atomic<bool>* interrupt) {
+  std::uint64_t now = monotonic_ns();
+  for (; now < spin_until_ns; now = monotonic_ns())
+    for (int i = 0; i < 32; ++i) {
+      if (lane_->granted.load(std::memory_order_acquire) != seen_ || is_set(interrupt)) return true;
+      pause_cpu();
+    }
+  if (now >= deadline_ns) return false;
+  lease().waiting.store(1, std::memory_order_seq_cst);            // SYNC client-sleeps
+  if (lane_->granted.load(std::memory_order_seq_cst) == seen_ &&  // SYNC client-sleeps
+      lane_state() == kLaneOpen && !is_set(interrupt))
+    futex_wait(lane_->granted, seen_,
+               std::chrono::nanoseconds(std::min(deadline_ns - now, std::uint64_t{1} << 62)));
+  lease().waiting.store(0, std::memory_order_relaxed);
+  return true;
+}
+
+void RingReader::ack(const Grant& grant) {
+  const std::lock_guard lock(ack_mutex_);
+  lease().acks[acked_ % kGrantRing] = Ack{.generation = grant.generation, .slot = grant.slot, .reserved = 0};
+  lease().acked.store(++acked_, std::memory_order_seq_cst);               // SYNC ack, SYNC server-sleeps
+  if (header().server_idle.load(std::memory_order_seq_cst) == 0) return;  // SYNC server-sleeps
+  const std::uint64_t one = 1;
+  // Fails only if the counter is full, and then the server has been rung already.
+  [[maybe_unused]] const ssize_t written = ::write(doorbell_.get(), &one, sizeof one);
+}
+
+void RingReader::wake() const {
+  futex_wake_all(lane_->granted);
+}
+
+std::uint32_t RingReader::lane_state() const {
+  const std::uint32_t state = lane_->state.load(std::memory_order_acquire);
+  const bool ours = lane_->attachment.load(std::memory_order_acquire) == attachment_;
+  return ours && !mismatch_.load(std::memory_order_relaxed) ? state : state | kLaneFenced;
+}
+
+const std::vector<FieldSpec>& RingReader::fields() const {
+  return specs_;
+}
+
+const ControlHeader& RingReader::header() const {
+  return *reinterpret_cast<const ControlHeader*>(control_.data());
+}
+
+const SlotDesc& RingReader::slot_desc(std::uint32_t slot) const {
+  return reinterpret_cast<const SlotDesc*>(control_.data() + slots_offset_)[slot];
+}
+
+const SlotDesc& RingReader::slot(std::uint32_t slot) const {
+  require(slot < slot_count_, "slot index out of range");
+  return slot_desc(slot);
+}
+
+const std::byte* RingReader::values(std::uint32_t slot, std::size_t field) const {
+  require(slot < slot_count_ && field < descs_.size(), "slot or field index out of range");
+  return data_.data() + slot * slot_stride_ + descs_[field].values_offset;
+}
+
+const std::int64_t* RingReader::offsets(std::uint32_t slot, std::size_t field) const {
+  require(slot < slot_count_ && field < descs_.size(), "slot or field index out of range");
+  require(descs_[field].offsets_offset != 0, "a dense field has no offsets");
+  return reinterpret_cast<const std::int64_t*>(data_.data() + slot * slot_stride_ +
+                                               descs_[field].offsets_offset);
+}
+
+const RowDesc* RingReader::rows(std::uint32_t slot) const {
+  require(slot < slot_count_, "slot index out of range");
+  return reinterpret_cast<const RowDesc*>(data_.data() + slot * slot_stride_ + rows_offset_);
+}
+
+std::uint32_t RingReader::row_capacity() const {
+  return row_capacity_;
+}
+std::uint64_t RingReader::server_heartbeat_ns() const {
+  return header().heartbeat_ns.load(std::memory_order_relaxed);
+}
+std::uint64_t RingReader::instance() const {
+  return header().instance;
+}
+std::span<std::byte> RingReader::data() const {
+  return {data_.data(), data_.size()};
+}
+LeaseBlock& RingReader::lease() const {
+  return *reinterpret_cast<LeaseBlock*>(lease_.data());
+}
+
+}  // namespace headrace::ring

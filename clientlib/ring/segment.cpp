@@ -1,0 +1,112 @@
+#include "clientlib/ring/segment.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <boost/interprocess/exceptions.hpp>
+#include <cerrno>
+#include <cstring>
+
+namespace headrace::ring {
+namespace {
+
+namespace bip = boost::interprocess;
+constexpr int kAgainstResizing = F_SEAL_SHRINK | F_SEAL_GROW;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr double kMiB = 1 << 20;
+
+/// What Boost.Interprocess maps: anything with a handle.
+struct Borrowed {
+  int fd;
+  [[nodiscard]] bip::mapping_handle_t get_mapping_handle() const { return {fd, false}; }
+};
+
+Result<bip::mapped_region> map_region(int fd, bip::mode_t mode, std::size_t bytes) {
+  try {
+    return bip::mapped_region(Borrowed{fd}, mode, 0, bytes);
+  } catch (const bip::interprocess_exception& error) {
+    return fail(error.get_native_error() == ENOMEM ? ErrorCode::kNotEnoughMemory : ErrorCode::kEnvironment,
+                fmt::format("mapping {} bytes of shared memory: {}", bytes, error.what()));
+  }
+}
+
+tl::unexpected<Error> system_failure(const std::string& name, std::string_view step) {
+  return fail(ErrorCode::kEnvironment,
+              fmt::format("shared memory '{}': {}: {}", name, step, std::strerror(errno)));
+}
+
+/// Huge pages where the machine grants them to shared memory. A wish: what fails here is done by
+/// posix_fallocate.
+void wish_for_huge_pages(const bip::mapped_region& region) {
+  if (region.get_size() < kHugePage) return;
+  ::madvise(region.get_address(), region.get_size(), MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_WRITE
+  ::madvise(region.get_address(), region.get_size(), MADV_POPULATE_WRITE);
+#endif
+}
+
+}  // namespace
+
+Result<Segment> Segment::create(const std::string& name, std::size_t bytes, ClientAccess clients) {
+  const MemoryHeadroom headroom = memory_headroom();
+  if (bytes > headroom.bytes)
+    return fail(
+        ErrorCode::kNotEnoughMemory,
+        fmt::format("shared memory '{}' needs {:.1f} MiB, but {:.1f} MiB are left ({}): take fewer slots, a "
+                    "smaller batch, or raise that limit",
+                    name, static_cast<double>(bytes) / kMiB, static_cast<double>(headroom.bytes) / kMiB,
+                    headroom.limited_by));
+  Segment segment;
+  segment.fd_ = UniqueFd(::memfd_create(name.c_str(), MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  if (!segment.fd_) return system_failure(name, "memfd_create");
+  if (::ftruncate(segment.fd(), static_cast<off_t>(bytes)) != 0) return system_failure(name, "ftruncate");
+  auto region = map_region(segment.fd(), bip::read_write, bytes);
+  if (!region) return fail(region.error());
+  segment.region_ = std::move(*region);
+  wish_for_huge_pages(segment.region_);
+  int failed;
+  do failed = ::posix_fallocate(segment.fd(), 0, static_cast<off_t>(bytes));
+  while (failed == EINTR);
+  if (failed != 0)
+    return fail(ErrorCode::kNotEnoughMemory,
+                fmt::format("shared memory '{}': taking {:.1f} MiB: {}", name,
+                            static_cast<double>(bytes) / kMiB, std::strerror(failed)));
+  // After mapping: this seal refuses new writable mappings, the one above stays.
+  const int seals =
+      kAgainstResizing | F_SEAL_SEAL | (clients == ClientAccess::kReadOnly ? F_SEAL_FUTURE_WRITE : 0);
+  if (::fcntl(segment.fd(), F_ADD_SEALS, seals) != 0)
+    return system_failure(name, "sealing (read-only rings need Linux 5.1)");
+  return segment;
+}
+
+Result<Segment> Segment::map(UniqueFd fd, Access access, std::size_t min_bytes) {
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0)
+    return fail(ErrorCode::kBadMessage,
+                fmt::format("a received descriptor is no ring segment: {}", std::strerror(errno)));
+  if ((seals & kAgainstResizing) != kAgainstResizing)
+    return fail(ErrorCode::kBadMessage, "a received segment is not sealed against resizing");
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0)
+    return fail(ErrorCode::kBadMessage, fmt::format("fstat of a received segment: {}", std::strerror(errno)));
+  const auto bytes = static_cast<std::size_t>(status.st_size);
+  if (bytes == 0 || bytes < min_bytes)
+    return fail(ErrorCode::kBadMessage,
+                fmt::format("a received segment has {} bytes, at least {} are needed", bytes, min_bytes));
+  auto region = map_region(fd.get(), access == Access::kReadOnly ? bip::read_only : bip::read_write, bytes);
+  if (!region) return fail(region.error());
+  Segment segment;
+  segment.fd_ = std::move(fd);
+  segment.region_ = std::move(*region);
+  return segment;
+}
+
+bool clients_may_write(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & (F_SEAL_FUTURE_WRITE | F_SEAL_WRITE)) == 0;
+}
+
+}  // namespace headrace::ring

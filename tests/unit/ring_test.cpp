@@ -1,0 +1,236 @@
+#include <poll.h>
+
+#include <thread>
+
+#include "tests/unit/ring_harness.h"
+
+namespace headrace::ring::testing {
+namespace {
+
+TEST(Ring, CarriesAPublishedBatchToTheReader) {
+  auto ring = make_ring(2, 1);
+  auto reader = attach(*ring, 0);
+  fill_and_publish(*ring, 1, 3, 17);
+  ring->grant(0, 1, 0);
+
+  const auto grant = reader->next(0, 1s, 0ns, nullptr);
+  ASSERT_TRUE(grant.has_value());
+  EXPECT_EQ(grant->slot, 1U);
+  EXPECT_EQ(grant->epoch, 3U);
+  EXPECT_EQ(grant->batch, 17U);
+  EXPECT_EQ(wrong_words(*reader, *grant), 0U);
+  const SlotDesc& desc = reader->slot(1);
+  EXPECT_EQ(desc.position, 68U);
+  EXPECT_EQ(desc.rows, 4U);
+  EXPECT_EQ(desc.valid_rows, 4U);
+  EXPECT_EQ(desc.payload_bytes, 4U * 192 + 4 * 8 + 8 * 16);
+  EXPECT_EQ(reader->rows(1)[2].sample_index, 70U);
+  EXPECT_EQ(reader->offsets(1, 2)[4], 8);
+  EXPECT_EQ(reader->fields(), small_ring(2, 1).fields);
+  EXPECT_EQ(reader->row_capacity(), 4U);
+  EXPECT_EQ(reader->instance(), ring->instance());
+}
+
+TEST(Ring, ReturnsAcksInTheOrderTheyWereGivenAndOnlyOnce) {
+  auto ring = make_ring(3, 1);
+  auto reader = attach(*ring, 0);
+  std::vector<Grant> held;
+  for (std::uint32_t slot = 0; slot < 3; ++slot) {
+    fill_and_publish(*ring, slot, 0, slot);
+    ring->grant(0, slot, 0);
+    held.push_back(*reader->next(0, 1s, 0ns, nullptr));
+  }
+  EXPECT_FALSE(ring->has_acks(0));
+  for (const std::size_t i : {2, 0, 1}) reader->ack(held[i]);
+  EXPECT_TRUE(ring->has_acks(0));
+  std::vector<TakenAck> acks;
+  ASSERT_TRUE(ring->take_acks(0, acks));
+  ASSERT_EQ(acks.size(), 3U);
+  EXPECT_EQ(acks[0].slot, 2U);
+  EXPECT_EQ(acks[1].slot, 0U);
+  EXPECT_EQ(acks[2].slot, 1U);
+  EXPECT_EQ(acks[0].generation, held[2].generation);
+  EXPECT_FALSE(ring->has_acks(0));
+}
+
+TEST(Ring, AcksGrantsFromBeforeASeekUnseen) {
+  auto ring = make_ring(3, 1);
+  auto reader = attach(*ring, 0);
+  for (std::uint32_t slot = 0; slot < 3; ++slot) {
+    fill_and_publish(*ring, slot, 0, slot);
+    ring->grant(0, slot, slot == 2 ? 8 : 7);
+  }
+  const auto grant = reader->next(8, 1s, 0ns, nullptr);
+  ASSERT_TRUE(grant.has_value());
+  EXPECT_EQ(grant->slot, 2U);
+  std::vector<TakenAck> acks;
+  ASSERT_TRUE(ring->take_acks(0, acks));
+  ASSERT_EQ(acks.size(), 2U);
+  EXPECT_EQ(acks[1].slot, 1U);
+}
+
+TEST(Ring, NeverGivesAGenerationTwice) {
+  auto ring = make_ring(2, 1);
+  std::uint64_t last = 0;
+  for (int i = 0; i < 6; ++i) {
+    LoanedSlot loaned = ring->loan(static_cast<std::uint32_t>(i % 2));
+    EXPECT_GT(loaned.generation(), last);
+    last = loaned.generation();
+    ring->abandon(std::move(loaned));
+  }
+  EXPECT_EQ(ring->state(0), SlotState::kFree);
+}
+
+TEST(Ring, ReturnsNothingAtTheTimeoutAndOnAnInterrupt) {
+  auto ring = make_ring(1, 1);
+  auto reader = attach(*ring, 0);
+  EXPECT_FALSE(reader->next(0, 1ms, 0ns, nullptr).has_value());
+  EXPECT_EQ(reader->lane_state(), kLaneOpen);
+  std::atomic<bool> interrupt{false};
+  std::thread other([&] {
+    std::this_thread::sleep_for(5ms);
+    interrupt = true;
+    reader->wake();
+  });
+  EXPECT_FALSE(reader->next(0, 1h, 0ns, &interrupt).has_value());
+  other.join();
+}
+
+TEST(Ring, WakesASleepingReader) {
+  auto ring = make_ring(1, 1);
+  auto reader = attach(*ring, 0);
+  std::thread server([&] {
+    while (reader->lease().waiting.load() == 0) std::this_thread::yield();
+    fill_and_publish(*ring, 0, 0, 5);
+    ring->grant(0, 0, 0);
+  });
+  const auto grant = reader->next(0, 1h, 0ns, nullptr);
+  server.join();
+  ASSERT_TRUE(grant.has_value());
+  EXPECT_EQ(grant->batch, 5U);
+}
+
+TEST(Ring, RingsTheDoorbellOnlyWhenTheServerSleeps) {
+  auto ring = make_ring(2, 1);
+  UniqueFd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  auto reader = attach(*ring, 0, doorbell.get());
+  const auto one_batch = [&](std::uint32_t slot) {
+    fill_and_publish(*ring, slot, 0, slot);
+    ring->grant(0, slot, 0);
+    reader->ack(*reader->next(0, 1s, 0ns, nullptr));
+  };
+  std::uint64_t rung = 0;
+  one_batch(0);
+  EXPECT_LT(::read(doorbell.get(), &rung, sizeof rung), 0);
+  ring->set_idle(true);
+  one_batch(1);
+  EXPECT_EQ(::read(doorbell.get(), &rung, sizeof rung), 8);
+  EXPECT_EQ(rung, 1U);
+}
+
+TEST(Ring, StillDeliversWhatWasGrantedBeforeDrainingThenReportsIt) {
+  auto ring = make_ring(1, 1);
+  auto reader = attach(*ring, 0);
+  fill_and_publish(*ring, 0, 0, 0);
+  ring->grant(0, 0, 0);
+  ring->set_lane_state(0, kLaneDraining);
+  EXPECT_TRUE(reader->next(0, 1s, 0ns, nullptr).has_value());
+  EXPECT_FALSE(reader->next(0, 1h, 0ns, nullptr).has_value());
+  EXPECT_EQ(reader->lane_state(), kLaneOpen | kLaneDraining);
+}
+
+TEST(Ring, GivesNothingMoreOnceFenced) {
+  auto ring = make_ring(1, 1);
+  auto reader = attach(*ring, 0);
+  fill_and_publish(*ring, 0, 0, 0);
+  ring->grant(0, 0, 0);
+  ring->set_lane_state(0, kLaneFenced);
+  EXPECT_FALSE(reader->next(0, 1h, 0ns, nullptr).has_value());
+  EXPECT_NE(reader->lane_state() & kLaneFenced, 0U);
+}
+
+TEST(Ring, FencesAReaderWhoseLaneWasGivenToAnother) {
+  auto ring = make_ring(2, 1);
+  auto first = attach(*ring, 0);
+  ring->detach(0);
+  EXPECT_NE(first->lane_state() & kLaneFenced, 0U);
+  auto second = attach(*ring, 0);
+  fill_and_publish(*ring, 0, 0, 9);
+  ring->grant(0, 0, 0);
+  EXPECT_FALSE(first->next(0, 1h, 0ns, nullptr).has_value());
+  EXPECT_NE(first->lane_state() & kLaneFenced, 0U);
+  const auto grant = second->next(0, 1s, 0ns, nullptr);
+  ASSERT_TRUE(grant.has_value());
+  first->ack(*grant);
+  EXPECT_FALSE(ring->has_acks(0)) << "an ack of the old client must not reach the new one's lane";
+}
+
+TEST(Ring, ReportsGarbageInALeaseSegmentAsBadMessage) {
+  for (const std::uint32_t count : {std::uint32_t{kGrantRing + 1}, 0xFFFFFFFFU}) {
+    auto ring = make_ring(1, 1);
+    auto reader = attach(*ring, 0);
+    reader->lease().acked.store(count);
+    std::vector<TakenAck> acks;
+    const auto taken = ring->take_acks(0, acks);
+    ASSERT_FALSE(taken.has_value());
+    EXPECT_EQ(taken.error().code, ErrorCode::kBadMessage);
+    EXPECT_TRUE(acks.empty());
+  }
+  auto ring = make_ring(1, 1);
+  auto reader = attach(*ring, 0);
+  reader->ack(Grant{.generation = 1, .epoch = 0, .batch = 0, .slot = 1, .seek = 0});
+  std::vector<TakenAck> acks;
+  const auto taken = ring->take_acks(0, acks);
+  ASSERT_FALSE(taken.has_value());
+  EXPECT_EQ(taken.error().code, ErrorCode::kBadMessage);
+}
+
+TEST(Ring, SurvivesTheWrapOfItsCounters) {
+  auto ring = make_ring(2, 1);
+  auto reader = attach(*ring, 0);
+  std::vector<TakenAck> acks;
+  for (std::uint64_t batch = 0; batch < 3 * kGrantRing; ++batch) {
+    const auto slot = static_cast<std::uint32_t>(batch % 2);
+    fill_and_publish(*ring, slot, 0, batch);
+    ring->grant(0, slot, 0);
+    const auto grant = reader->next(0, 1s, 0ns, nullptr);
+    ASSERT_TRUE(grant && grant->batch == batch);
+    reader->ack(*grant);
+    acks.clear();
+    ASSERT_TRUE(ring->take_acks(0, acks));
+    ASSERT_EQ(acks.size(), 1U);
+    ring->release(slot);
+  }
+}
+
+TEST(Ring, ShowsTheClientsStatementsToTheServer) {
+  auto ring = make_ring(1, 2);
+  auto reader = attach(*ring, 1);
+  EXPECT_FALSE(ring->client_word(0).has_value());
+  reader->lease().wait_ns.store(12);
+  reader->lease().consumed_batch.store(7);
+  const auto word = ring->client_word(1);
+  ASSERT_TRUE(word.has_value());
+  EXPECT_EQ(word->wait_ns, 12U);
+  EXPECT_EQ(word->consumed_batch, 7U);
+}
+
+TEST(Ring, TakesAsManyBytesAsItSaysBeforehand) {
+  auto ring = make_ring(3, 2);
+  EXPECT_EQ(value_or_die(RingWriter::bytes_needed(small_ring(3, 2))), ring->bytes());
+}
+
+TEST(Ring, RefusesImpossibleSizesByName) {
+  auto options = small_ring(0, 1);
+  EXPECT_EQ(RingWriter::create(options).error().code, ErrorCode::kInvalidArgument);
+  options = small_ring(4000000000U, 1);
+  options.fields[0].shape = {1 << 20, 1 << 10};
+  const auto created = RingWriter::create(options);
+  ASSERT_FALSE(created.has_value());
+  EXPECT_TRUE(created.error().code == ErrorCode::kNotEnoughMemory ||
+              created.error().code == ErrorCode::kInvalidArgument)
+      << created.error().to_string();
+}
+
+}  // namespace
+}  // namespace headrace::ring::testing
