@@ -1,0 +1,176 @@
+#include "server/exec/engine.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "clientlib/ring/futex.h"
+
+namespace headrace::server::exec {
+namespace {
+
+/// A worker looks at the other streams after this long on one batch.
+constexpr std::uint64_t kTurnNs = 2'000'000;
+/// Doorbells make sleeping safe; this only bounds the cost of a client that died before it rang.
+constexpr int kSleepMs = 500;
+
+void watch(int epoll, int fd) {
+  // Edge-triggered: each ring wakes one worker, and nobody has to read the counter back.
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.fd = fd}};
+  ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads)
+    : streams_(std::move(streams)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  watch(epoll_.get(), wake_.get());
+  for (unsigned i = 0; i < threads; ++i) {
+    workers_.push_back(std::make_unique<Worker>());
+    workers_.back()->counters = std::make_unique<metrics::StreamCounters[]>(streams_.size());
+  }
+}
+
+Engine::~Engine() { stop(); }
+
+void Engine::start() {
+  for (auto& worker : workers_) worker->thread = std::thread([this, &worker] { run(*worker); });
+}
+
+void Engine::stop() {
+  stopping_.store(true);
+  ring_wake();
+  for (auto& worker : workers_)
+    if (worker->thread.joinable()) worker->thread.join();
+}
+
+Result<std::size_t> Engine::find(const std::string& name) const {
+  std::string names;
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i]->info().name == name) return i;
+    names += (names.empty() ? "" : ", ") + streams_[i]->info().name;
+  }
+  return fail(ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; there are: {}", name, names));
+}
+
+void Engine::run(Worker& worker) {
+  RowScratch scratch;
+  std::unique_lock lock(mutex_);
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const std::uint64_t now = ring::monotonic_ns();
+    pump_all(now);
+    const std::shared_ptr<FillJob> job = pick(now);
+    if (!job) {
+      sleep(lock);
+      continue;
+    }
+    if (job->unclaimed() && job->rows.rows > job->slice) kick();  // rows for another one, too
+    lock.unlock();
+    const auto index = static_cast<std::size_t>(
+        std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == &job->stream; }) -
+        streams_.begin());
+    worker.slice_since_ns.store(now, std::memory_order_relaxed);
+    const bool completed = job->work(scratch, worker.counters[index], now + kTurnNs);
+    worker.slice_since_ns.store(0, std::memory_order_relaxed);
+    lock.lock();
+    if (completed) job->stream.complete(*job, worker.counters[index]);
+  }
+  kick();  // one wake may have stood for several: pass it on
+}
+
+std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {
+  // Emptiest ring first; a stream that had less of the workers' time goes before its equals.
+  std::uint64_t tried = 0;
+  for (std::size_t pass = 0; pass < streams_.size(); ++pass) {
+    std::size_t best = streams_.size();
+    double best_fullness = 0;
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      if (tried >> i & 1) continue;
+      const double fullness = streams_[i]->fullness();
+      const bool tie = best < streams_.size() && fullness == best_fullness;
+      if (best == streams_.size() || fullness < best_fullness || (tie && stream_busy_ns(i) < stream_busy_ns(best))) {
+        best = i;
+        best_fullness = fullness;
+      }
+    }
+    tried |= std::uint64_t{1} << best;
+    if (auto job = streams_[best]->next_job(now_ns)) return job;
+  }
+  return nullptr;
+}
+
+void Engine::pump_all(std::uint64_t now_ns) {
+  for (auto& stream : streams_) stream->pump(now_ns);
+}
+
+void Engine::kick() {
+  if (sleepers_ > 0) ring_wake();
+}
+
+void Engine::ring_wake() {
+  const std::uint64_t one = 1;
+  if (::write(wake_.get(), &one, sizeof one) < 0 && errno != EAGAIN) std::abort();
+}
+
+void Engine::sleep(std::unique_lock<std::mutex>& lock) {
+  if (sleepers_++ == 0)
+    for (auto& stream : streams_) stream->ring().set_idle(true);
+  // SYNC server-sleeps: an ack stored before its client saw the flag is seen now; a later one rings.
+  bool again = false;
+  for (auto& stream : streams_)
+    for (std::uint32_t lane = 0; lane < stream->lanes().size(); ++lane)
+      again |= stream->lanes()[lane].attached && !stream->lanes()[lane].sink && stream->ring().has_acks(lane);
+  if (!again) {
+    lock.unlock();
+    epoll_event event;
+    ::epoll_wait(epoll_.get(), &event, 1, kSleepMs);
+    lock.lock();
+  }
+  if (--sleepers_ == 0)
+    for (auto& stream : streams_) stream->ring().set_idle(false);
+}
+
+Result<ring::UniqueFd> Engine::make_doorbell() {
+  ring::UniqueFd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!doorbell) return fail(ErrorCode::kEnvironment, fmt::format("eventfd: {}", std::strerror(errno)));
+  watch(epoll_.get(), doorbell.get());
+  return doorbell;
+}
+
+void Engine::unwatch(const ring::UniqueFd& doorbell) {
+  if (doorbell) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, doorbell.get(), nullptr);
+}
+
+metrics::StreamTotals Engine::totals(std::size_t stream) const {
+  metrics::StreamTotals totals;
+  for (const auto& worker : workers_) totals.add(worker->counters[stream]);
+  return totals;
+}
+
+std::uint64_t Engine::stream_busy_ns(std::size_t stream) const {
+  std::uint64_t sum = 0;
+  for (const auto& worker : workers_) sum += worker->counters[stream].busy_ns.get();
+  return sum;
+}
+
+std::uint64_t Engine::busy_ns() const {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < streams_.size(); ++i) sum += stream_busy_ns(i);
+  return sum;
+}
+
+std::uint64_t Engine::longest_slice_ns(std::uint64_t now_ns) const {
+  std::uint64_t longest = 0;
+  for (const auto& worker : workers_)
+    if (const std::uint64_t since = worker->slice_since_ns.load(std::memory_order_relaxed); since && since < now_ns)
+      longest = std::max(longest, now_ns - since);
+  return longest;
+}
+
+}  // namespace headrace::server::exec

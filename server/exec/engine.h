@@ -1,0 +1,90 @@
+// The thread pool that serves all streams, and the one lock under which slots change hands.
+//
+// Workers claim slices of a slot's rows without a lock and take the lock per batch: to start it, to complete it, to take acks in.
+// The worker that completes a slot publishes and grants it; there is no hop to another thread. A worker without work sleeps in
+// epoll on the clients' doorbells, which they ring only while ControlHeader::server_idle is set; so an idle server costs no CPU and a
+// busy one no system calls per batch.
+//
+// Thread safety: all public members, any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "clientlib/ring/unique_fd.h"
+#include "server/exec/stream.h"
+#include "server/metrics/counters.h"
+
+namespace headrace::server::exec {
+
+class Engine {
+ public:
+  Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads);
+  ~Engine();  ///< stops and joins
+
+  void start();
+  void stop();
+
+  [[nodiscard]] std::size_t stream_count() const { return streams_.size(); }
+  [[nodiscard]] const Stream& stream(std::size_t index) const { return *streams_[index]; }
+  [[nodiscard]] Result<std::size_t> find(const std::string& name) const;  ///< kNoSuchStream, with the names that there are
+  [[nodiscard]] unsigned threads() const { return static_cast<unsigned>(workers_.size()); }
+
+  /// Runs `what` on a stream under the lock, then lets the workers look again.
+  template <class F>
+  auto with(std::size_t index, F&& what) {
+    const std::scoped_lock lock(mutex_);
+    const Kick kick{*this};
+    return what(*streams_[index]);
+  }
+  /// The same, without waking anybody.
+  template <class F>
+  auto look(std::size_t index, F&& what) const {
+    const std::scoped_lock lock(mutex_);
+    return what(*streams_[index]);
+  }
+
+  /// A descriptor that wakes a worker when written (an eventfd): the client's doorbell. Watched until `unwatch`.
+  Result<ring::UniqueFd> make_doorbell();
+  void unwatch(const ring::UniqueFd& doorbell);
+
+  [[nodiscard]] metrics::StreamTotals totals(std::size_t stream) const;
+  [[nodiscard]] std::uint64_t stream_busy_ns(std::size_t stream) const;
+  [[nodiscard]] std::uint64_t busy_ns() const;  ///< of all workers
+  /// The longest time that a worker has now been in one slice; for /readyz: workers stall.
+  [[nodiscard]] std::uint64_t longest_slice_ns(std::uint64_t now_ns) const;
+
+ private:
+  struct Worker {
+    std::thread thread;
+    std::unique_ptr<metrics::StreamCounters[]> counters;  ///< one per stream
+    std::atomic<std::uint64_t> slice_since_ns{0};
+  };
+  struct Kick {
+    Engine& engine;
+    ~Kick() { engine.kick(); }
+  };
+
+  void run(Worker& worker);
+  std::shared_ptr<FillJob> pick(std::uint64_t now_ns);  ///< [lock]
+  void pump_all(std::uint64_t now_ns);                  ///< [lock]
+  void kick();                                          ///< [lock] wakes one sleeping worker, if any sleeps
+  void ring_wake();
+  void sleep(std::unique_lock<std::mutex>& lock);
+
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  ring::UniqueFd epoll_, wake_;
+  mutable std::mutex mutex_;
+  unsigned sleepers_ = 0;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,41 @@
+#include "server/exec/fill_job.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "clientlib/ring/futex.h"
+#include "server/exec/stream.h"
+
+namespace headrace::server::exec {
+
+bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
+  const SampleMaker& maker = stream.maker();
+  const std::size_t row_size = row_bytes(maker.fields()[0]);
+  std::byte* const values = slot->values(0);
+  std::byte* const labels = slot->values(1);
+  ring::RowDesc* const descs = slot->rows();
+  for (std::uint64_t now = ring::monotonic_ns();;) {
+    const std::uint32_t first = claimed.fetch_add(slice, std::memory_order_relaxed);
+    if (first >= rows.rows) return false;
+    const std::uint32_t last = std::min(rows.rows, first + slice);
+    for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
+      const std::uint64_t position = (rows.first + i) % maker.size();
+      auto row = maker.make(order, key.cursor.epoch, position, values + i * row_size, scratch, counters);
+      if (!row) {
+        stream.stop(row.error());
+        break;
+      }
+      std::memcpy(labels + i * sizeof row->label, &row->label, sizeof row->label);
+      descs[i].sample_index = row->sample_index;
+      descs[i].flags = (i < rows.valid ? ring::kRowValid : 0U) | (row->replaced ? ring::kRowReplaced : 0U);
+      descs[i].reserved = 0;
+    }
+    const std::uint64_t after = ring::monotonic_ns();
+    counters.busy_ns.add(after - now);
+    now = after;
+    if (done.fetch_add(last - first, std::memory_order_acq_rel) + (last - first) == rows.rows) return true;
+    if (now > until_ns) return false;
+  }
+}
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,39 @@
+// The work of filling one slot: rows are claimed in slices by an atomic, so that a batch spreads over the workers that are free
+// without a queue item per sample.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "clientlib/ring/ring_writer.h"
+#include "server/exec/sample_maker.h"
+#include "server/publish/ledger.h"
+#include "server/sampler/order.h"
+
+namespace headrace::server::exec {
+
+class Stream;
+
+/// Thread safety: immutable but for the two atomics; shared by the workers that claim from it.
+struct FillJob {
+  FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch, const sampler::BatchRows& batch_rows,
+          sampler::Permutation epoch_order, std::uint32_t rows_per_slice)
+      : stream(owner), key(batch), rows(batch_rows), order(epoch_order), slice(rows_per_slice), slot(std::move(loan)) {}
+
+  Stream& stream;
+  const publish::BatchKey key;
+  const sampler::BatchRows rows;
+  const sampler::Permutation order;
+  const std::uint32_t slice;
+  std::optional<ring::LoanedSlot> slot;  ///< taken by whoever completes the job
+  std::atomic<std::uint32_t> claimed{0};
+  std::atomic<std::uint32_t> done{0};    ///< acq_rel: the worker that reaches `rows` sees every row written
+
+  [[nodiscard]] bool unclaimed() const { return claimed.load(std::memory_order_relaxed) < rows.rows; }
+
+  /// Claims and fills slices until none is left or `until_ns` is past. True for the one call that completed the last row.
+  bool work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns);
+};
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,127 @@
+#include "server/exec/sample_maker.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "clientlib/ring/futex.h"
+#include "server/sampler/philox.h"
+
+namespace headrace::server::exec {
+namespace {
+
+constexpr std::uint32_t kReplacementStage = 0xFFFF0000;
+constexpr int kTries = 32;
+
+}  // namespace
+
+SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::optional<transform::Plan> plan,
+                         std::size_t raw_bytes, const SampleOptions& options)
+    : source_(std::move(source)), plan_(std::move(plan)), options_(options), raw_bytes_(raw_bytes) {
+  if (plan_) {
+    fields_.push_back(plan_->image_field());
+  } else {
+    fields_.push_back(FieldSpec{"data", DType::kUInt8, FieldKind::kDense, {static_cast<std::int64_t>(raw_bytes)}, 0});
+  }
+  fields_.push_back(FieldSpec{"label", DType::kInt64, FieldKind::kDense, {}, 0});
+}
+
+sampler::Permutation SampleMaker::order(std::uint64_t epoch) const {
+  return {source_->size(), options_.seed, epoch};
+}
+
+Result<Row> SampleMaker::make(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position,
+                              std::byte* out, RowScratch& scratch, metrics::StreamCounters& counters) const {
+  Row row;
+  std::uint64_t sample = options_.shuffle ? order(position) : position;
+  std::optional<sampler::Draws> draws;
+  for (int attempt = 0;; ++attempt) {
+    auto good = try_sample(sample, epoch, position, out, scratch, counters);
+    if (!good) return tl::make_unexpected(good.error());
+    if (*good) break;
+    if (attempt == kTries)
+      return fail(ErrorCode::kTooManyBadSamples,
+                  fmt::format("position {} of epoch {}: {} candidates in a row were bad", position, epoch, kTries));
+    if (!draws) draws.emplace(options_.seed, epoch, position, kReplacementStage);
+    sample = draws->below(static_cast<std::uint32_t>(std::min<std::uint64_t>(source_->size(), 0xFFFFFFFF)));
+    row.replaced = true;
+  }
+  if (row.replaced) counters.replaced.add(1);
+  row.sample_index = source_->whole_index(sample);
+  row.label = source_->label(sample);
+  counters.samples.add(1);
+  return row;
+}
+
+Result<bool> SampleMaker::try_sample(std::uint64_t sample, std::uint64_t epoch, std::uint64_t position, std::byte* out,
+                                     RowScratch& scratch, metrics::StreamCounters& counters) const {
+  const std::uint64_t begin = ring::monotonic_ns();
+  auto read = source_->read(sample, scratch.encoded);
+  const std::uint64_t read_done = ring::monotonic_ns();
+  counters.stage(metrics::Stage::kRead).observe(read_done - begin);
+  if (!read) {
+    if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());
+    if (auto go_on = note_bad(sample, transform::BadReason::kTooLarge, read.error().message, counters); !go_on)
+      return tl::make_unexpected(go_on.error());
+    return false;
+  }
+  counters.read_bytes.add(scratch.encoded.bytes.size());
+  if (!plan_) {
+    if (scratch.encoded.bytes.size() != raw_bytes_)
+      return fail(ErrorCode::kDatasetInvalid, fmt::format("sample {}: {} bytes instead of {}", source_->name(sample),
+                                                          scratch.encoded.bytes.size(), raw_bytes_));
+    std::memcpy(out, scratch.encoded.bytes.data(), raw_bytes_);
+    return true;
+  }
+  const transform::RenderReport report =
+      plan_->render(scratch.encoded.bytes, {options_.seed, epoch, position}, scratch.pixels, out);
+  counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
+  if (report.bad != transform::BadReason::kNone) {
+    if (auto go_on = note_bad(sample, report.bad, report.detail, counters); !go_on)
+      return tl::make_unexpected(go_on.error());
+    return false;
+  }
+  counters.stage(metrics::Stage::kTransform).observe(report.transform_ns);
+  if (report.warned) counters.errors[static_cast<std::size_t>(transform::BadReason::kWarning)].add(1);
+  return true;
+}
+
+Result<void> SampleMaker::note_bad(std::uint64_t sample, transform::BadReason reason, const std::string& detail,
+                                   metrics::StreamCounters& counters) const {
+  counters.errors[static_cast<std::size_t>(reason)].add(1);
+  std::string why = fmt::format("{}: {} ({})", source_->name(sample), name_of(reason), detail);
+  if (options_.on_error == OnError::kFail)
+    return fail(ErrorCode::kBadSample, fmt::format("{}; the stream's on_error is `fail`", why));
+  const std::scoped_lock lock(bad_mutex_);
+  if (bad_.emplace(sample, why).second && first_bad_.size() < 10) first_bad_.push_back(sample);
+  const double allowed = options_.max_bad * static_cast<double>(source_->size());
+  if (static_cast<double>(bad_.size()) <= allowed) return {};
+  std::string list;
+  for (const std::uint64_t index : first_bad_) list += "\n  " + bad_[index];
+  return fail(ErrorCode::kTooManyBadSamples,
+              fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:{}", bad_.size(), source_->size(),
+                          options_.max_bad, first_bad_.size(), list));
+}
+
+Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::uint64_t position, const Row& row) const {
+  (void)row;
+  Explanation result;
+  const std::uint64_t wanted = row.sample_index;
+  const sampler::Permutation permutation = order(epoch);
+  std::uint64_t sample = options_.shuffle ? permutation(position) : position;
+  sampler::Draws draws(options_.seed, epoch, position, kReplacementStage);
+  for (int attempt = 0; attempt < kTries && source_->whole_index(sample) != wanted; ++attempt)
+    sample = draws.below(static_cast<std::uint32_t>(std::min<std::uint64_t>(source_->size(), 0xFFFFFFFF)));
+  result.name = source_->name(sample);
+  result.parameters = "[]";
+  if (!plan_) return result;
+  source::Encoded encoded;
+  if (auto read = source_->read(sample, encoded); !read) return tl::make_unexpected(read.error());
+  auto parameters = plan_->parameters(encoded.bytes, {options_.seed, epoch, position});
+  if (!parameters) return tl::make_unexpected(parameters.error());
+  result.parameters = parameters->dump();
+  return result;
+}
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,88 @@
+// From (epoch, position) to one row: sampler -> source -> decode -> transforms, with the bad-sample policy. This is the pure
+// function that a stream is (design, promise 1): nothing here depends on threads, batches, trainers or time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "headrace/error.h"
+#include "headrace/field.h"
+#include "server/metrics/counters.h"
+#include "server/sampler/order.h"
+#include "server/source/source.h"
+#include "server/transform/plan.h"
+
+namespace headrace::server::exec {
+
+enum class OnError : std::uint8_t { kReplace, kFail };
+
+struct SampleOptions {
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+  OnError on_error = OnError::kReplace;
+  double max_bad = 0.1;      ///< fraction of distinct samples found bad at which the stream fails
+};
+
+/// A worker's own buffers.
+struct RowScratch {
+  source::Encoded encoded;
+  transform::Scratch pixels;
+};
+
+struct Row {
+  std::uint64_t sample_index = 0;  ///< within the whole source
+  std::int64_t label = 0;
+  bool replaced = false;
+};
+
+/// Thread safety: `make` by any number of workers, each with its own scratch and counters.
+class SampleMaker {
+ public:
+  /// Without a plan the source's bytes are the row (synthetic sources): every sample has `raw_bytes`.
+  SampleMaker(std::shared_ptr<const source::Source> source, std::optional<transform::Plan> plan, std::size_t raw_bytes,
+              const SampleOptions& options);
+
+  /// "image" or "data", then "label".
+  [[nodiscard]] const std::vector<FieldSpec>& fields() const { return fields_; }
+  [[nodiscard]] std::uint64_t size() const { return source_->size(); }
+  [[nodiscard]] const source::Source& source() const { return *source_; }
+  /// The epoch's order, computed once per batch by the caller.
+  [[nodiscard]] sampler::Permutation order(std::uint64_t epoch) const;
+
+  /// Writes the first field's row at `out`. Errors stop the stream: kTransientIo, kDatasetInvalid, kTooManyBadSamples,
+  /// kBadSample with `on_error: fail`.
+  Result<Row> make(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position, std::byte* out,
+                   RowScratch& scratch, metrics::StreamCounters& counters) const;
+
+  /// What `make` drew, as JSON (server/transform/plan.h), and the name of the sample that was used.
+  struct Explanation {
+    std::string name;
+    std::string parameters;
+  };
+  Result<Explanation> explain(std::uint64_t epoch, std::uint64_t position, const Row& row) const;
+
+ private:
+  struct Attempt;
+  Result<bool> try_sample(std::uint64_t sample, std::uint64_t epoch, std::uint64_t position, std::byte* out,
+                          RowScratch& scratch, metrics::StreamCounters& counters) const;
+  Result<void> note_bad(std::uint64_t sample, transform::BadReason reason, const std::string& detail,
+                        metrics::StreamCounters& counters) const;
+
+  std::shared_ptr<const source::Source> source_;
+  std::optional<transform::Plan> plan_;
+  SampleOptions options_;
+  std::vector<FieldSpec> fields_;
+  std::size_t raw_bytes_;
+  mutable std::mutex bad_mutex_;
+  mutable std::unordered_map<std::uint64_t, std::string> bad_;  ///< distinct bad samples and why
+  mutable std::vector<std::uint64_t> first_bad_;
+};
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,184 @@
+#include "server/exec/stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace headrace::server::exec {
+namespace {
+
+constexpr std::size_t kSliceBytes = 64 * 1024;
+
+}  // namespace
+
+Stream::Stream(StreamSetup setup)
+    : setup_(std::move(setup)),
+      slice_(static_cast<std::uint32_t>(std::clamp<std::size_t>(
+          kSliceBytes / std::max<std::size_t>(1, row_bytes(setup_.info.fields[0])), 1, setup_.info.batch_size))),
+      ledger_(setup_.ledger),
+      groups_(setup_.info.delivery, setup_.info.samples, setup_.info.batch_size, setup_.info.last),
+      lanes_(setup_.ledger.lanes) {}
+
+Result<std::unique_ptr<Stream>> Stream::create(StreamSetup setup) {
+  auto stream = std::unique_ptr<Stream>(new Stream(std::move(setup)));
+  const StreamSetup& made = stream->setup_;
+  auto ring = ring::RingWriter::create({.name = made.info.name,
+                                        .fields = made.info.fields,
+                                        .rows = made.info.batch_size,
+                                        .slots = publish::Ledger::slots_needed(made.ledger),
+                                        .lanes = made.ledger.lanes,
+                                        .data_access = made.data_access});
+  if (!ring) {
+    Error error = ring.error();
+    error.message = fmt::format("stream `{}`: {}", made.info.name, error.message);
+    return fail(std::move(error));
+  }
+  stream->ring_ = std::move(*ring);
+  return stream;
+}
+
+void Stream::stop(const Error& reason) {
+  const std::scoped_lock lock(failure_mutex_);
+  if (failed_.load(std::memory_order_relaxed)) return;
+  failure_ = reason;
+  failed_.store(true, std::memory_order_release);
+}
+
+Error Stream::failure() const {
+  const std::scoped_lock lock(failure_mutex_);
+  return Error{ErrorCode::kStreamFailed, fmt::format("stream `{}` stopped: {}", setup_.info.name, failure_.to_string())};
+}
+
+double Stream::fullness() const {
+  double least = 2;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (ledger_.is_open(lane) && !lanes_[lane].fenced)
+      least = std::min(least, static_cast<double>(ledger_.ahead(lane)) / ledger_.quota());
+  return least;
+}
+
+std::shared_ptr<FillJob> Stream::next_job(std::uint64_t now_ns) {
+  if (failed() || draining_) return nullptr;
+  for (const auto& job : jobs_)
+    if (job->unclaimed()) return job;
+  // Emptiest lane first. Lanes are few; sorting indices would cost more than two passes.
+  std::uint64_t tried = 0;
+  bool anyone = false;
+  for (std::size_t pass = 0; pass < lanes_.size(); ++pass) {
+    std::optional<std::uint32_t> emptiest;
+    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+      if (tried >> lane & 1 || !ledger_.is_open(lane)) continue;
+      anyone = true;
+      if (!emptiest || ledger_.ahead(lane) < ledger_.ahead(*emptiest)) emptiest = lane;
+    }
+    if (!emptiest) break;
+    tried |= std::uint64_t{1} << *emptiest;
+    auto fill = ledger_.take_fill(*emptiest);
+    free_slots();  // reclaiming frees a slot for the next attempt
+    if (!fill) continue;
+    if (blocked_since_ns_) blocked_total_ns_ += now_ns - blocked_since_ns_;
+    blocked_since_ns_ = 0;
+    return start_job(*fill);
+  }
+  if (anyone && jobs_.empty() && !blocked_since_ns_) blocked_since_ns_ = now_ns;
+  if (!anyone) blocked_since_ns_ = 0;
+  return nullptr;
+}
+
+std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) {
+  const Lane& lane = lanes_[fill.lane];
+  const Cursor& cursor = fill.key.cursor;
+  const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
+  auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
+                                       setup_.maker->order(cursor.epoch), slice_);
+  jobs_.push_back(job);
+  if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);
+  ++built_by_rank_[lane.rank];
+  return job;
+}
+
+void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
+  ring::LoanedSlot slot = std::move(*job.slot);
+  job.slot.reset();
+  const std::uint32_t index = slot.index();
+  const Cursor& cursor = job.key.cursor;
+  if (!ledger_.filled(index) || failed()) {
+    ring_->abandon(std::move(slot));
+  } else {
+    ring_->publish(std::move(slot), {.epoch = cursor.epoch,
+                                     .batch = cursor.batch,
+                                     .position = job.rows.first,
+                                     .rows = job.rows.rows,
+                                     .valid_rows = job.rows.valid});
+    counters.batches.add(1);
+    std::uint64_t bytes = 0;
+    for (const FieldSpec& field : setup_.info.fields) bytes += row_bytes(field) * job.rows.rows;
+    counters.published_bytes.add(bytes);
+  }
+  std::erase_if(jobs_, [&](const auto& other) { return other.get() == &job; });
+}
+
+bool Stream::pump(std::uint64_t now_ns) {
+  bool changed = false;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (!lane.attached || lane.sink || !ring_->has_acks(index)) continue;
+    acks_.clear();
+    const auto taken = ring_->take_acks(index, acks_);
+    std::string offence = taken ? "" : taken.error().message;
+    for (const ring::TakenAck& ack : acks_) {
+      if (ack.slot < ring_->slot_count() && ring_->generation(ack.slot) == ack.generation && ledger_.ack(index, ack.slot))
+        continue;
+      offence = fmt::format("ack of slot {} generation {}, which it does not lease", ack.slot, ack.generation);
+    }
+    if (!offence.empty()) offenders_.emplace_back(index, offence);
+    changed = true;
+  }
+  free_slots();
+  if (failed()) {
+    for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+      if (lanes_[index].attached && !lanes_[index].sink) ring_->set_lane_state(index, ring::kLaneFailed);
+    return changed;
+  }
+  give_grants(now_ns);
+  return changed || !orders_.empty();
+}
+
+void Stream::give_grants(std::uint64_t now_ns) {
+  orders_.clear();
+  if (draining_ || !gate_open(now_ns)) return;
+  ledger_.take_grants(orders_);
+  for (const auto& order : orders_) {
+    if (lanes_[order.lane].sink) {
+      ledger_.ack(order.lane, order.slot);
+    } else {
+      ring_->grant(order.lane, order.slot, order.seek);
+    }
+    foremost_ = std::max(foremost_, ledger_.next(order.lane));
+  }
+  free_slots();
+}
+
+void Stream::free_slots() {
+  freed_.clear();
+  ledger_.take_freed(freed_);
+  for (const std::uint32_t slot : freed_) ring_->release(slot);
+}
+
+bool Stream::gate_open(std::uint64_t now_ns) {
+  if (gate_passed_) return true;
+  const auto attached = std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.attached; });
+  const auto waited = std::chrono::nanoseconds(now_ns - first_attach_ns_);
+  gate_passed_ = attached >= setup_.wait_for || (attached > 0 && waited > setup_.wait_timeout);
+  return gate_passed_;
+}
+
+std::uint64_t Stream::blocked_ns(std::uint64_t now_ns) const {
+  return blocked_total_ns_ + (blocked_since_ns_ ? now_ns - blocked_since_ns_ : 0);
+}
+
+std::uint64_t Stream::built_by_rank(std::uint32_t rank) const {
+  return rank < built_by_rank_.size() ? built_by_rank_[rank] : 0;
+}
+
+}  // namespace headrace::server::exec

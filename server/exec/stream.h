@@ -1,0 +1,130 @@
+// One stream at run time: its sample maker, its ring, and the ledger and groups that decide about the ring.
+//
+// Thread safety: members marked [lock] are called under the engine's mutex; the others from any thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clientlib/ring/ring_writer.h"
+#include "clientlib/wire/protocol.h"
+#include "headrace/stream_info.h"
+#include "server/exec/fill_job.h"
+#include "server/exec/sample_maker.h"
+#include "server/publish/groups.h"
+#include "server/publish/ledger.h"
+
+namespace headrace::server::exec {
+
+struct StreamSetup {
+  StreamInfo info;
+  std::shared_ptr<const SampleMaker> maker;
+  publish::Ledger::Options ledger;
+  ring::ClientAccess data_access = ring::ClientAccess::kReadWrite;
+  std::uint32_t wait_for = 1;              ///< clients that must be there before the first batch is granted
+  std::chrono::nanoseconds wait_timeout{}; ///< then the ones that are there begin
+};
+
+/// A client's place in a stream, from `open` on.
+struct Lane {
+  bool used = false;
+  bool attached = false;
+  bool sink = false;                       ///< the server's own: grants are acked at once (bench)
+  publish::Group* group = nullptr;
+  publish::Member* member = nullptr;
+  std::string group_name, client;
+  std::uint32_t rank = 0;
+  Cursor begin;                            ///< where it began, or was last sought to
+  std::uint64_t opened_ns = 0, last_beat_ns = 0, last_beat_value = 0;
+  bool fenced = false;
+};
+
+class Stream {
+ public:
+  static Result<std::unique_ptr<Stream>> create(StreamSetup setup);
+
+  [[nodiscard]] const StreamInfo& info() const { return setup_.info; }
+  [[nodiscard]] const SampleMaker& maker() const { return *setup_.maker; }
+
+  /// Stops the stream for good; the first reason is kept.
+  void stop(const Error& reason);
+  [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
+  [[nodiscard]] Error failure() const;
+
+  // --- [lock] work
+  /// The oldest job with rows to claim, or a new one for the lane whose ring is emptiest. Null: nothing to do.
+  std::shared_ptr<FillJob> next_job(std::uint64_t now_ns);
+  /// READY, or free again if nobody wants it or the stream failed.
+  void complete(FillJob& job, metrics::StreamCounters& counters);
+  /// Takes acks in and gives out the grants that are due. False: nothing changed.
+  bool pump(std::uint64_t now_ns);
+  /// How empty the emptiest lane's ring is: batches ahead over quota; 2 without lanes.
+  [[nodiscard]] double fullness() const;
+
+  // --- [lock] lanes
+  Result<wire::OpenReply> open(const wire::OpenRequest& request, std::uint64_t now_ns);
+  Result<ring::RingWriter::Attachment> attach(std::uint32_t lane, std::uint64_t now_ns);
+  /// A lane of the server's own that consumes at once, without a client.
+  Result<std::uint32_t> open_sink();
+  /// Leases freed, pending cancelled, the member remembered.
+  void close(std::uint32_t lane, std::uint64_t now_ns);
+  wire::CursorSetReply seek(std::uint32_t lane, const Cursor& cursor);
+  /// Lanes whose segments hold garbage since the last call, with the reason: to be dropped.
+  std::vector<std::pair<std::uint32_t, std::string>> take_offenders();
+  /// Fences lanes whose heartbeat stands still since `evict_after`. Returns those newly fenced.
+  std::vector<std::uint32_t> fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns);
+  void drain();
+  /// True once nobody holds a lease.
+  [[nodiscard]] bool drained() const;
+  void beat(std::uint64_t now_ns, std::uint64_t grace_ns);
+  Result<wire::CursorGetReply> cursors(const std::string& group) const;
+
+  // --- [lock] for metrics
+  [[nodiscard]] const std::vector<Lane>& lanes() const { return lanes_; }
+  [[nodiscard]] const publish::Ledger& ledger() const { return ledger_; }
+  [[nodiscard]] ring::RingWriter& ring() { return *ring_; }
+  [[nodiscard]] std::uint64_t leases_reclaimed() const { return leases_reclaimed_; }
+  [[nodiscard]] std::uint64_t blocked_ns(std::uint64_t now_ns) const;
+  [[nodiscard]] std::uint64_t built_by_rank(std::uint32_t rank) const;
+  [[nodiscard]] Cursor foremost() const { return foremost_; }
+  [[nodiscard]] std::size_t active_jobs() const { return jobs_.size(); }
+  [[nodiscard]] std::vector<std::pair<std::uint32_t, std::uint32_t>> missing_ranks() const;
+
+ private:
+  explicit Stream(StreamSetup setup);
+  std::shared_ptr<FillJob> start_job(const publish::Ledger::Fill& fill);
+  [[nodiscard]] std::optional<Cursor> foremost_lane() const;
+  [[nodiscard]] bool gate_open(std::uint64_t now_ns);
+  [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
+  void give_grants(std::uint64_t now_ns);
+  void free_slots();
+
+  StreamSetup setup_;
+  std::uint32_t slice_;
+  std::unique_ptr<ring::RingWriter> ring_;
+  publish::Ledger ledger_;
+  publish::Groups groups_;
+  std::vector<Lane> lanes_;
+  std::deque<std::shared_ptr<FillJob>> jobs_;
+  std::vector<std::pair<std::uint32_t, std::string>> offenders_;
+  std::vector<std::uint64_t> built_by_rank_;
+  std::uint64_t first_attach_ns_ = 0, blocked_since_ns_ = 0, blocked_total_ns_ = 0, leases_reclaimed_ = 0;
+  bool gate_passed_ = false, draining_ = false;
+  Cursor foremost_;
+  // scratch, kept to spare allocations per batch
+  std::vector<publish::Ledger::Order> orders_;
+  std::vector<std::uint32_t> freed_;
+  std::vector<ring::TakenAck> acks_;
+
+  std::atomic<bool> failed_{false};
+  mutable std::mutex failure_mutex_;
+  Error failure_;
+};
+
+}  // namespace headrace::server::exec

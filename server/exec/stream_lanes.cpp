@@ -1,0 +1,211 @@
+// Stream: who attaches, seeks, is fenced, goes.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/exec/stream.h"
+
+namespace headrace::server::exec {
+namespace {
+
+Result<void> same_fingerprint(const Fingerprint& ours, const Fingerprint& theirs, const std::string& stream) {
+  const auto differs = [&](const char* part, const std::string& now, const std::string& then) -> Result<void> {
+    return fail(ErrorCode::kFingerprintMismatch,
+                fmt::format("stream `{}`: the {} changed since the checkpoint (now {}, then {}); restore it, or start "
+                            "without the saved state",
+                            stream, part, now, then));
+  };
+  if (ours.dataset != theirs.dataset) return differs("dataset", ours.dataset, theirs.dataset);
+  if (ours.plan != theirs.plan) return differs("plan (transforms, output, order)", ours.plan, theirs.plan);
+  if (ours.seed != theirs.seed) return differs("seed", ours.seed, theirs.seed);
+  if (ours.algorithm != theirs.algorithm) return differs("algorithm version", ours.algorithm, theirs.algorithm);
+  return {};
+}
+
+}  // namespace
+
+std::optional<Cursor> Stream::foremost_lane() const {
+  std::optional<Cursor> foremost;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (ledger_.is_open(lane) && (!foremost || *foremost < ledger_.next(lane))) foremost = ledger_.next(lane);
+  return foremost;
+}
+
+Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request, std::uint64_t now_ns) {
+  if (failed()) return fail(failure());
+  if (request.fingerprint)
+    if (auto same = same_fingerprint(setup_.info.fingerprint, *request.fingerprint, setup_.info.name); !same)
+      return tl::make_unexpected(same.error());
+  if (const publish::Member* holder = groups_.holder_of(request.client))
+    return fail(ErrorCode::kClientNameTaken, fmt::format("client name `{}` on stream `{}` is held by pid {}: give each "
+                                                         "client a name of its own",
+                                                         request.client, setup_.info.name, holder->pid));
+  const auto free = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.used; });
+  if (free == lanes_.end())
+    return fail(ErrorCode::kRingFull, fmt::format("all {} lanes of stream `{}` are taken: raise ring.max_clients",
+                                                  lanes_.size(), setup_.info.name));
+  auto admitted = groups_.admit(request, foremost_lane());
+  if (!admitted) return tl::make_unexpected(admitted.error());
+
+  const auto index = static_cast<std::uint32_t>(free - lanes_.begin());
+  const sampler::EpochPlan& plan = *admitted->group->plan;
+  const Cursor begin = publish::normalised(plan, admitted->begin);
+  if (begin.origin > setup_.info.samples)
+    return fail(ErrorCode::kInvalidArgument, fmt::format("cursor {}: the epoch has only {} samples", to_string(begin),
+                                                         setup_.info.samples));
+  *free = Lane{.used = true,
+               .group = admitted->group,
+               .member = admitted->member,
+               .group_name = request.group,
+               .client = request.client,
+               .rank = request.rank,
+               .begin = begin,
+               .opened_ns = now_ns};
+  *admitted->member = publish::Member{.lane = index, .client = request.client, .pid = request.pid, .granted = begin, .consumed = begin};
+  wire::OpenReply reply;
+  reply.stream = setup_.info;
+  reply.lane = index;
+  reply.seek = ledger_.seek_number(index) + 1;  // opening the ledger's lane, in attach(), takes the next one
+  reply.cursor = begin;
+  reply.start = admitted->group->start;
+  reply.length = plan.length(begin.origin);
+  reply.epoch_length = plan.length(0);
+  reply.max_leases = setup_.ledger.max_leases;
+  return reply;
+}
+
+Result<ring::RingWriter::Attachment> Stream::attach(std::uint32_t index, std::uint64_t now_ns) {
+  auto attachment = ring_->attach(index);
+  if (!attachment) return attachment;
+  Lane& lane = lanes_[index];
+  lane.attached = true;
+  ledger_.open(index, lane.group->plan.get(), lane.begin);
+  lane.last_beat_ns = now_ns;
+  if (!first_attach_ns_) first_attach_ns_ = now_ns;
+  return attachment;
+}
+
+Result<std::uint32_t> Stream::open_sink() {
+  wire::OpenRequest request;
+  request.stream = setup_.info.name;
+  request.group = "(sink)";
+  request.client = "(sink)";
+  auto reply = open(request, 0);
+  if (!reply) return tl::make_unexpected(reply.error());
+  Lane& lane = lanes_[reply->lane];
+  lane.sink = lane.attached = true;
+  ledger_.open(reply->lane, lane.group->plan.get(), lane.begin);
+  gate_passed_ = true;
+  return reply->lane;
+}
+
+Cursor Stream::consumed_by(std::uint32_t index) const {
+  const Lane& lane = lanes_[index];
+  const auto word = ring_->client_word(index);
+  if (!word || (word->consumed_epoch == 0 && word->consumed_batch == 0)) return lane.begin;
+  const Cursor said{word->consumed_epoch, word->consumed_epoch == lane.begin.epoch ? lane.begin.origin : 0,
+                    word->consumed_batch};
+  // A client's own statement: never beyond what it was granted.
+  return std::min(publish::normalised(*lane.group->plan, said), ledger_.next(index));
+}
+
+void Stream::close(std::uint32_t index, std::uint64_t now_ns) {
+  Lane& lane = lanes_[index];
+  if (!lane.used) return;
+  if (lane.attached) lane.member->granted = ledger_.next(index);
+  if (lane.attached && !lane.sink) lane.member->consumed = consumed_by(index);
+  lane.member->lane.reset();
+  lane.member->detached_ns = now_ns;
+  if (lane.attached) {
+    leases_reclaimed_ += ledger_.close(index);
+    free_slots();
+    if (!lane.sink) ring_->detach(index);
+  }
+  lane = Lane{};
+}
+
+wire::CursorSetReply Stream::seek(std::uint32_t index, const Cursor& cursor) {
+  Lane& lane = lanes_[index];
+  wire::CursorSetReply reply;
+  reply.seek = ledger_.seek(index, cursor);
+  free_slots();
+  reply.cursor = lane.begin = ledger_.next(index);
+  reply.length = lane.group->plan->length(reply.cursor.origin);
+  reply.epoch_length = lane.group->plan->length(0);
+  return reply;
+}
+
+std::vector<std::pair<std::uint32_t, std::string>> Stream::take_offenders() { return std::exchange(offenders_, {}); }
+
+std::vector<std::uint32_t> Stream::fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
+  std::vector<std::uint32_t> fenced;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (!lane.attached || lane.sink || lane.fenced) continue;
+    const auto word = ring_->client_word(index);
+    if (word && word->heartbeat_ns != lane.last_beat_value) {
+      lane.last_beat_value = word->heartbeat_ns;
+      lane.last_beat_ns = now_ns;
+    } else if (now_ns - lane.last_beat_ns > evict_after_ns) {
+      lane.fenced = true;
+      ledger_.fence(index);
+      free_slots();
+      ring_->set_lane_state(index, ring::kLaneFenced);
+      fenced.push_back(index);
+    }
+  }
+  return fenced;
+}
+
+void Stream::drain() {
+  draining_ = true;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+    if (lanes_[index].attached && !lanes_[index].sink) ring_->set_lane_state(index, ring::kLaneDraining);
+}
+
+bool Stream::drained() const {
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+    if (lanes_[index].attached && !lanes_[index].fenced && ledger_.leases(index) > 0) return false;
+  return jobs_.empty();
+}
+
+void Stream::beat(std::uint64_t now_ns, std::uint64_t grace_ns) {
+  ring_->beat();
+  if (now_ns > grace_ns) groups_.forget(now_ns - grace_ns);
+}
+
+Result<wire::CursorGetReply> Stream::cursors(const std::string& name) const {
+  if (failed()) return fail(failure());
+  const auto found = groups_.all().find(name);
+  if (found == groups_.all().end()) {
+    std::string names;
+    for (const auto& [known, group] : groups_.all()) names += (names.empty() ? "" : ", ") + known;
+    return fail(ErrorCode::kInvalidArgument, fmt::format("stream `{}` has no group `{}`; there are: {}",
+                                                         setup_.info.name, name, names.empty() ? "none" : names));
+  }
+  wire::CursorGetReply reply;
+  reply.world_size = found->second.world_size;
+  reply.start = found->second.start;
+  for (const auto& [rank, member] : found->second.members) {
+    const bool attached = member.lane && lanes_[*member.lane].attached;
+    reply.lanes.push_back({.rank = rank,
+                           .client = member.client,
+                           .attached = attached,
+                           .granted = attached ? ledger_.next(*member.lane) : member.granted,
+                           .consumed = attached ? consumed_by(*member.lane) : member.consumed});
+  }
+  return reply;
+}
+
+std::vector<std::pair<std::uint32_t, std::uint32_t>> Stream::missing_ranks() const {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> missing;
+  for (const auto& [name, group] : groups_.all()) {
+    if (!group.anyone_attached()) continue;
+    std::uint32_t attached = 0;
+    for (const auto& [rank, member] : group.members) attached += member.lane.has_value();
+    missing.emplace_back(group.world_size - attached, group.world_size);
+  }
+  return missing;
+}
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,67 @@
+// What the workers count. One block per (worker, stream), written by that worker alone and summed at scrape time: counting is a
+// plain add to a line that nobody else writes.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "server/transform/plan.h"
+
+namespace headrace::server::metrics {
+
+/// A number with one writer and any number of readers.
+class Count {
+ public:
+  void add(std::uint64_t n) { value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+enum class Stage : std::uint8_t { kRead, kDecode, kTransform };
+inline constexpr std::size_t kStages = 3;
+inline constexpr std::array<const char*, kStages> kStageNames = {"read", "decode", "transform"};
+
+/// Upper bounds in seconds: 16 us to 1 s in powers of four, then infinity.
+inline constexpr std::array<double, 9> kStageBounds = {16e-6, 64e-6, 256e-6, 1.024e-3, 4.096e-3, 16.384e-3, 65.536e-3, 0.262144, 1.048576};
+inline constexpr std::size_t kReasons = 8;  ///< transform::BadReason
+static_assert(static_cast<std::size_t>(transform::BadReason::kWarning) + 1 == kReasons);
+
+struct StageHistogram {
+  std::array<Count, kStageBounds.size() + 1> buckets;
+  Count total_ns;
+
+  void observe(std::uint64_t ns) {
+    std::size_t bucket = 0;
+    while (bucket < kStageBounds.size() && static_cast<double>(ns) > kStageBounds[bucket] * 1e9) ++bucket;
+    buckets[bucket].add(1);
+    total_ns.add(ns);
+  }
+};
+
+struct alignas(64) StreamCounters {
+  Count samples, batches, read_bytes, published_bytes, replaced;
+  std::array<Count, kReasons> errors;
+  std::array<StageHistogram, kStages> stages;
+  Count busy_ns;
+
+  StageHistogram& stage(Stage stage) { return stages[static_cast<std::size_t>(stage)]; }
+};
+
+/// A sum over workers: plain numbers.
+struct StreamTotals {
+  std::uint64_t samples = 0, batches = 0, read_bytes = 0, published_bytes = 0, replaced = 0, busy_ns = 0;
+  std::array<std::uint64_t, kReasons> errors{};
+  struct Histogram {
+    std::array<std::uint64_t, kStageBounds.size() + 1> buckets{};
+    std::uint64_t total_ns = 0;
+  };
+  std::array<Histogram, kStages> stages{};
+
+  void add(const StreamCounters& counters);
+};
+
+}  // namespace headrace::server::metrics

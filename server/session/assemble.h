@@ -1,0 +1,20 @@
+// From configuration to running parts: sources opened, parts cut, plans compiled, rings sized.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "headrace/error.h"
+#include "server/config/config.h"
+#include "server/exec/stream.h"
+
+namespace headrace::server::session {
+
+/// Opens every source once and prepares every stream, without taking memory. Errors name source or stream.
+Result<std::vector<exec::StreamSetup>> assemble(const config::Config& config);
+
+/// Bytes of shared memory that a stream's ring takes.
+Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup);
+
+}  // namespace headrace::server::session

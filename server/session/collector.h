@@ -1,0 +1,30 @@
+// What the server shows of itself: Prometheus metrics and the control protocol's `stats`, from one look at the engine.
+// Names follow Prometheus's rules: base units, `_total` for counters. Thread safety: any thread.
+#pragma once
+
+#include <prometheus/collectable.h>
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "server/exec/engine.h"
+#include "server/session/sessions.h"
+
+namespace headrace::server::session {
+
+class Collector : public prometheus::Collectable {
+ public:
+  explicit Collector(const exec::Engine& engine) : engine_(engine) {}
+
+  [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override;
+  [[nodiscard]] std::string exposition() const;  ///< Prometheus text format 0.0.4
+  [[nodiscard]] nlohmann::json stats() const;
+  /// Empty if ready: every stream has a READY slot, or waits for a client, or keeps its clients supplied. Else why not.
+  [[nodiscard]] std::string not_ready() const;
+
+ private:
+  const exec::Engine& engine_;
+};
+
+}  // namespace headrace::server::session

@@ -1,0 +1,138 @@
+#include "server/session/server.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/signalfd.h>
+
+#include <csignal>
+
+#include "clientlib/ring/futex.h"
+#include "server/session/assemble.h"
+
+namespace headrace::server::session {
+namespace {
+
+constexpr int kTickMs = 250;
+
+}  // namespace
+
+Server::Server(config::ServerConfig config, Directory directory)
+    : config_(std::move(config)), directory_(std::move(directory)) {}
+
+Server::~Server() {
+  http_.reset();
+  control_.reset();
+  if (engine_) engine_->stop();
+  sessions_.reset();
+}
+
+Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
+  auto directory = Directory::claim(config.server.directory);
+  if (!directory) return tl::make_unexpected(directory.error());
+  auto setups = assemble(config);
+  if (!setups) return tl::make_unexpected(setups.error());
+  std::vector<std::unique_ptr<exec::Stream>> streams;
+  for (exec::StreamSetup& setup : *setups) {
+    auto stream = exec::Stream::create(std::move(setup));
+    if (!stream) return tl::make_unexpected(stream.error());
+    spdlog::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB", (*stream)->info().name,
+                 (*stream)->info().samples, (*stream)->info().batch_size, (*stream)->ring().slot_count(),
+                 static_cast<double>((*stream)->ring().bytes()) / 1e6);
+    streams.push_back(std::move(*stream));
+  }
+
+  auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
+  Server* const raw = server.get();
+  server->engine_ = std::make_unique<exec::Engine>(std::move(streams), config.server.threads);
+  server->collector_ = std::make_unique<Collector>(*server->engine_);
+  server->sessions_ = std::make_unique<Sessions>(*server->engine_);
+  server->control_ = std::make_unique<Control>(
+      *server->engine_, *server->sessions_, [raw] { return raw->collector_->stats(); }, [raw] { raw->ask_to_stop(); });
+  if (auto done = server->sessions_->listen(server->directory_.socket(wire::kAttachSocket)); !done)
+    return tl::make_unexpected(done.error());
+  if (config.server.metrics) {
+    auto http = metrics::HttpServer::start(
+        config.server.metrics->address, config.server.metrics->port,
+        {{"/metrics", [raw] { return metrics::HttpReply{200, "text/plain; version=0.0.4; charset=utf-8", raw->collector_->exposition()}; }},
+         {"/healthz", [] { return metrics::HttpReply{200, "text/plain", "ok\n"}; }},
+         {"/readyz",
+          [raw] {
+            const std::string why = raw->stop_ ? "draining" : raw->collector_->not_ready();
+            return why.empty() ? metrics::HttpReply{200, "text/plain", "ready\n"}
+                               : metrics::HttpReply{503, "text/plain", "not ready: " + why + "\n"};
+          }},
+         {"/", [raw] { return metrics::HttpReply{200, "application/json", raw->collector_->stats().dump(2) + "\n"}; }}});
+    if (!http) return tl::make_unexpected(http.error());
+    server->http_ = std::move(*http);
+  }
+  // The control socket comes last: a client that gets an answer finds everything else in place.
+  if (auto done = server->control_->bind(server->directory_.socket(wire::kControlSocket)); !done)
+    return tl::make_unexpected(done.error());
+  server->engine_->start();
+  return server;
+}
+
+void Server::ask_to_stop() { stop_.store(true); }
+
+void Server::run(int parent_fd) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  const ring::UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  serve_until([this] { return stop_.load(); }, signals.get(), parent_fd);
+
+  spdlog::info("draining: no further batches; waiting at most {} ms for {} clients to finish theirs",
+               config_.drain_timeout.count(), sessions_->attached());
+  control_->refuse_opens();
+  for (std::size_t i = 0; i < engine_->stream_count(); ++i)
+    engine_->with(i, [](exec::Stream& stream) {
+      stream.drain();
+      return 0;
+    });
+  const std::uint64_t deadline = ring::monotonic_ns() + static_cast<std::uint64_t>(config_.drain_timeout.count()) * 1'000'000;
+  serve_until(
+      [&] {
+        bool drained = sessions_->attached() == 0;
+        if (!drained) {
+          drained = true;
+          for (std::size_t i = 0; i < engine_->stream_count(); ++i)
+            drained &= engine_->look(i, [](const exec::Stream& stream) { return stream.drained(); });
+        }
+        return drained || ring::monotonic_ns() > deadline;
+      },
+      -1, -1);
+}
+
+void Server::serve_until(const std::function<bool()>& done, int signals, int parent_fd) {
+  const auto ns = [](std::chrono::milliseconds ms) { return static_cast<std::uint64_t>(ms.count()) * 1'000'000; };
+  std::uint64_t next_tick = 0;
+  std::vector<pollfd> polls;
+  while (!done()) {
+    polls.clear();
+    polls.push_back({control_->fd(), POLLIN, 0});
+    if (signals >= 0) polls.push_back({signals, POLLIN, 0});
+    if (parent_fd >= 0) polls.push_back({parent_fd, POLLIN, 0});
+    sessions_->add_polls(polls);
+    const int wait = signals < 0 ? 20 : kTickMs;
+    ::poll(polls.data(), polls.size(), wait);
+    const std::uint64_t now = ring::monotonic_ns();
+    for (const pollfd& poll : polls) {
+      if (poll.revents == 0) continue;
+      if (poll.fd == signals || poll.fd == parent_fd) stop_.store(true);
+    }
+    sessions_->handle(polls, now);
+    control_->handle();  // always: ZeroMQ's descriptor is edge-triggered
+    if (now < next_tick) continue;
+    next_tick = now + kTickMs * 1'000'000ULL;
+    for (std::size_t i = 0; i < engine_->stream_count(); ++i)
+      engine_->with(i, [&](exec::Stream& stream) {
+        stream.beat(now, ns(config_.group_grace));
+        return 0;
+      });
+    sessions_->tick(now, ns(config_.evict_after));
+  }
+}
+
+}  // namespace headrace::server::session

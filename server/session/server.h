@@ -1,0 +1,52 @@
+// A running server: directory, engine, control, sessions, metrics, and the thread that serves them until it is told to stop.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "clientlib/ring/unique_fd.h"
+#include "headrace/error.h"
+#include "server/config/config.h"
+#include "server/exec/engine.h"
+#include "server/metrics/http.h"
+#include "server/session/collector.h"
+#include "server/session/control.h"
+#include "server/session/directory.h"
+#include "server/session/sessions.h"
+
+namespace headrace::server::session {
+
+class Server {
+ public:
+  /// Everything that can fail fails here: after it the sockets are bound and the workers run.
+  static Result<std::unique_ptr<Server>> start(const config::Config& config);
+  ~Server();
+
+  /// Serves until SIGTERM or SIGINT (which the caller must have blocked in all threads), a `drain` request, or the end of
+  /// `parent_fd`. Then drains: no new grants, waits for leases at most drain_timeout.
+  void run(int parent_fd = -1);
+  /// From any thread: makes run() drain and return.
+  void ask_to_stop();
+
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_.path(); }
+  [[nodiscard]] std::string metrics_url() const { return http_ ? http_->url() : "-"; }
+  [[nodiscard]] exec::Engine& engine() { return *engine_; }
+  [[nodiscard]] const Collector& collector() const { return *collector_; }
+
+ private:
+  Server(config::ServerConfig config, Directory directory);
+  void serve_until(const std::function<bool()>& done, int signals, int parent_fd);
+
+  config::ServerConfig config_;
+  Directory directory_;
+  std::unique_ptr<exec::Engine> engine_;
+  std::unique_ptr<Collector> collector_;
+  std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<Control> control_;
+  std::unique_ptr<metrics::HttpServer> http_;
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace headrace::server::session

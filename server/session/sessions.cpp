@@ -1,0 +1,219 @@
+#include "server/session/sessions.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "clientlib/ring/fd_passing.h"
+#include "clientlib/ring/futex.h"
+
+namespace headrace::server::session {
+namespace {
+
+constexpr std::uint64_t kTokenLifeNs = 5'000'000'000;
+constexpr std::size_t kMaxGuests = 256;
+
+std::string random_token() {
+  std::uint64_t words[2];
+  if (::getrandom(words, sizeof words, 0) != sizeof words) std::abort();
+  return fmt::format("{:016x}{:016x}", words[0], words[1]);
+}
+
+/// Only the server's own user and root may attach.
+Result<void> check_peer(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return fail(ErrorCode::kPermissionDenied, "peer credentials are not to be had");
+  if (peer.uid == 0 || peer.uid == ::geteuid()) return {};
+  return fail(ErrorCode::kPermissionDenied,
+              fmt::format("user {} may not attach to a server of user {}", peer.uid, ::geteuid()));
+}
+
+}  // namespace
+
+Sessions::~Sessions() {
+  for (auto session = sessions_.begin(); session != sessions_.end();)
+    session = end(session, "server stops", ring::monotonic_ns());
+}
+
+Result<void> Sessions::listen(const std::filesystem::path& path) {
+  listener_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.native().copy(address.sun_path, sizeof address.sun_path - 1);
+  if (!listener_ || ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(listener_.get(), 128) != 0)
+    return fail(ErrorCode::kEnvironment, fmt::format("attach socket {}: {}", path.string(), std::strerror(errno)));
+  return {};
+}
+
+Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
+  const auto stream = engine_.find(request.stream);
+  if (!stream) return tl::make_unexpected(stream.error());
+  const std::uint64_t now = ring::monotonic_ns();
+  auto reply = engine_.with(*stream, [&](exec::Stream& s) { return s.open(request, now); });
+  if (!reply) return reply;
+  Session session;
+  session.stream = *stream;
+  session.lane = reply->lane;
+  session.token = random_token();
+  session.name = random_token();
+  session.client = request.client;
+  session.pid = request.pid;
+  session.expires_ns = now + kTokenLifeNs;
+  reply->token = session.token;
+  reply->session = session.name;
+  sessions_.push_back(std::move(session));
+  return reply;
+}
+
+Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& request) {
+  const auto session = std::find_if(sessions_.begin(), sessions_.end(),
+                                    [&](const Session& s) { return s.attached && s.name == request.session; });
+  if (session == sessions_.end()) return fail(ErrorCode::kTokenInvalid, "no such session: attach again");
+  return engine_.with(session->stream, [&](exec::Stream& stream) -> Result<wire::CursorSetReply> {
+    if (stream.failed()) return fail(stream.failure());
+    if (request.cursor.origin > stream.info().samples)
+      return fail(ErrorCode::kInvalidArgument, fmt::format("cursor {}: stream `{}` has {} samples", to_string(request.cursor),
+                                                           stream.info().name, stream.info().samples));
+    return stream.seek(session->lane, request.cursor);
+  });
+}
+
+void Sessions::add_polls(std::vector<pollfd>& polls) const {
+  polls.push_back({listener_.get(), POLLIN, 0});
+  for (const Guest& guest : guests_) polls.push_back({guest.socket.get(), POLLIN, 0});
+  for (const Session& session : sessions_) {
+    if (!session.attached) continue;
+    polls.push_back({session.socket.get(), POLLIN, 0});
+    if (session.pidfd) polls.push_back({session.pidfd.get(), POLLIN, 0});
+  }
+}
+
+void Sessions::handle(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
+  const auto rang = [&](int fd) {
+    return fd >= 0 && std::any_of(ready.begin(), ready.end(), [&](const pollfd& p) { return p.fd == fd && p.revents != 0; });
+  };
+  for (auto session = sessions_.begin(); session != sessions_.end();) {
+    if (session->attached && rang(session->pidfd.get())) {
+      session = end(session, "its process ended", now_ns);
+    } else if (session->attached && rang(session->socket.get())) {
+      session = end(session, "it closed its socket", now_ns);  // clients say nothing after the token
+    } else {
+      ++session;
+    }
+  }
+  for (auto guest = guests_.begin(); guest != guests_.end();) {
+    if (rang(guest->socket.get())) {
+      welcome(*guest, now_ns);
+      guest = guests_.erase(guest);
+    } else {
+      ++guest;
+    }
+  }
+  if (rang(listener_.get())) accept_guest(now_ns);
+}
+
+void Sessions::accept_guest(std::uint64_t now_ns) {
+  while (guests_.size() < kMaxGuests) {
+    ring::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket) {
+      // Out of descriptors: the connection stays in the backlog, and those who are attached notice nothing.
+      if (errno == EMFILE || errno == ENFILE) spdlog::warn("no descriptor left for a new client: raise RLIMIT_NOFILE");
+      return;
+    }
+    guests_.push_back({std::move(socket), now_ns + kTokenLifeNs});
+  }
+}
+
+void Sessions::welcome(Guest& guest, std::uint64_t now_ns) {
+  if (auto done = attach(guest, now_ns); !done) {
+    spdlog::warn("attach refused: {}", done.error().message);
+    const std::string answer = fmt::format("error {} {}", name_of(done.error().code), done.error().message);
+    if (guest.socket) (void)ring::send_packet(guest.socket.get(), answer, {});
+  }
+}
+
+Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
+  if (auto allowed = check_peer(guest.socket.get()); !allowed) return allowed;
+  auto packet = ring::receive_packet(guest.socket.get(), std::chrono::milliseconds(0));
+  if (!packet) return tl::make_unexpected(packet.error());
+  if (!packet->bytes.starts_with(wire::kAttachHello)) return fail(ErrorCode::kBadMessage, "not an attach packet");
+  const std::string token = packet->bytes.substr(wire::kAttachHello.size());
+  const auto session = std::find_if(sessions_.begin(), sessions_.end(),
+                                    [&](const Session& s) { return !s.attached && s.token == token; });
+  if (session == sessions_.end()) return fail(ErrorCode::kTokenInvalid, "unknown, used or expired token: open again");
+
+  auto doorbell = engine_.make_doorbell();
+  if (!doorbell) return tl::make_unexpected(doorbell.error());
+  auto attachment = engine_.with(session->stream, [&](exec::Stream& stream) { return stream.attach(session->lane, now_ns); });
+  if (!attachment) {
+    const Error error = attachment.error();
+    engine_.unwatch(*doorbell);
+    end(session, "its lease segment could not be made", now_ns);
+    return fail(error);
+  }
+  session->attached = true;
+  session->doorbell = std::move(*doorbell);
+  session->socket = std::move(guest.socket);
+  if (!packet->fds.empty()) session->pidfd = std::move(packet->fds[0]);
+  ++opened_;
+  const int fds[] = {attachment->data_fd, attachment->control_fd, attachment->lease_fd.get(), session->doorbell.get()};
+  if (auto sent = ring::send_packet(session->socket.get(), fmt::format("ok {}", session->lane), fds); !sent) {
+    end(session, "it went before it was attached", now_ns);
+    return {};
+  }
+  spdlog::info("client `{}` (pid {}) attached to stream `{}`, lane {}", session->client, session->pid,
+               engine_.stream(session->stream).info().name, session->lane);
+  return {};
+}
+
+Sessions::SessionIt Sessions::end(SessionIt session, const std::string& why, std::uint64_t now_ns) {
+  engine_.with(session->stream, [&](exec::Stream& stream) {
+    stream.close(session->lane, now_ns);
+    return 0;
+  });
+  engine_.unwatch(session->doorbell);
+  if (session->attached)
+    spdlog::info("client `{}` (pid {}) left stream `{}`: {}", session->client, session->pid,
+                 engine_.stream(session->stream).info().name, why);
+  return sessions_.erase(session);
+}
+
+void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
+  for (auto session = sessions_.begin(); session != sessions_.end();)
+    session = !session->attached && session->expires_ns < now_ns ? end(session, "its token expired", now_ns)
+                                                                  : std::next(session);
+  std::erase_if(guests_, [&](const Guest& guest) { return guest.expires_ns < now_ns; });
+  for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
+    const auto offenders = engine_.with(i, [](exec::Stream& stream) { return stream.take_offenders(); });
+    for (const auto& [lane, why] : offenders) {
+      const auto session = std::find_if(sessions_.begin(), sessions_.end(), [&, l = lane](const Session& s) {
+        return s.stream == i && s.lane == l && s.attached;
+      });
+      if (session == sessions_.end()) continue;
+      spdlog::warn("client `{}` (pid {}) is dropped, its segment holds garbage: {}", session->client, session->pid, why);
+      end(session, "garbage in its segment", now_ns);
+    }
+    const auto stuck = engine_.with(i, [&](exec::Stream& stream) { return stream.fence_stuck(now_ns, evict_after_ns); });
+    for (const std::uint32_t lane : stuck)
+      spdlog::warn("client `{}` on stream `{}` gave no sign of life for {} s: fenced",
+                   engine_.look(i, [&](const exec::Stream& s) { return s.lanes()[lane].client; }),
+                   engine_.stream(i).info().name, evict_after_ns / 1'000'000'000);
+  }
+}
+
+std::size_t Sessions::attached() const {
+  return static_cast<std::size_t>(
+      std::count_if(sessions_.begin(), sessions_.end(), [](const Session& session) { return session.attached; }));
+}
+
+}  // namespace headrace::server::session

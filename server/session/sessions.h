@@ -1,0 +1,74 @@
+// Sessions: from a token to an attached client, and to its end. A session is a connection to <directory>/attach.sock; it ends with
+// that connection or with the client's process (pidfd), whichever is told first.
+//
+// Thread safety: the session thread alone.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "clientlib/ring/unique_fd.h"
+#include "clientlib/wire/protocol.h"
+#include "headrace/error.h"
+#include "server/exec/engine.h"
+
+namespace headrace::server::session {
+
+class Sessions {
+ public:
+  explicit Sessions(exec::Engine& engine) : engine_(engine) {}
+  ~Sessions();
+
+  /// Binds the attach socket.
+  Result<void> listen(const std::filesystem::path& path);
+
+  // --- control operations
+  Result<wire::OpenReply> open(const wire::OpenRequest& request);
+  Result<wire::CursorSetReply> seek(const wire::CursorSetRequest& request);
+
+  // --- the session thread's loop
+  /// Appends what to poll. Call `handle` with the same entries afterwards.
+  void add_polls(std::vector<pollfd>& polls) const;
+  void handle(const std::vector<pollfd>& ready, std::uint64_t now_ns);
+  /// Expired tokens, offending and stuck clients.
+  void tick(std::uint64_t now_ns, std::uint64_t evict_after_ns);
+
+  [[nodiscard]] std::size_t attached() const;
+  [[nodiscard]] std::uint64_t opened_total() const { return opened_; }
+
+ private:
+  struct Session {
+    std::size_t stream = 0;
+    std::uint32_t lane = 0;
+    std::string token, name, client;
+    std::int64_t pid = 0;
+    std::uint64_t expires_ns = 0;      ///< until attached
+    ring::UniqueFd socket, pidfd, doorbell;
+    bool attached = false;
+  };
+  /// Connected, token not seen yet.
+  struct Guest {
+    ring::UniqueFd socket;
+    std::uint64_t expires_ns = 0;
+  };
+  using SessionIt = std::list<Session>::iterator;
+
+  void accept_guest(std::uint64_t now_ns);
+  void welcome(Guest& guest, std::uint64_t now_ns);
+  Result<void> attach(Guest& guest, std::uint64_t now_ns);
+  SessionIt end(SessionIt session, const std::string& why, std::uint64_t now_ns);
+
+  exec::Engine& engine_;
+  ring::UniqueFd listener_;
+  std::list<Session> sessions_;
+  std::list<Guest> guests_;
+  std::uint64_t opened_ = 0;
+};
+
+}  // namespace headrace::server::session

@@ -1,0 +1,101 @@
+// The verbs that ask a running server: health, ls, stats, sample, drain.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+
+#include "headrace/client.h"
+#include "server/verbs/verbs.h"
+
+namespace headrace::server::verbs {
+namespace {
+
+struct Address {
+  std::string address;
+  double timeout = 5;
+
+  void add_to(CLI::App& verb) {
+    verb.add_option("--address", address, "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
+    verb.add_option("--timeout", timeout, "Seconds to wait for the server")->check(CLI::PositiveNumber);
+  }
+  [[nodiscard]] Result<Client> connect() const {
+    return Client::connect({.address = address, .timeout = std::chrono::milliseconds(static_cast<long>(timeout * 1000))});
+  }
+};
+
+/// Adds a verb that connects, then does `what`.
+template <class F>
+CLI::App* add_question(CLI::App& app, const char* name, const char* help, int& exit_code, F what) {
+  auto address = std::make_shared<Address>();
+  CLI::App* verb = app.add_subcommand(name, help);
+  address->add_to(*verb);
+  verb->callback([address, what, &exit_code] {
+    auto client = address->connect();
+    const Result<void> done = client ? what(*client) : tl::make_unexpected(client.error());
+    exit_code = done ? 0 : report(done.error());
+  });
+  return verb;
+}
+
+}  // namespace
+
+void add_health(CLI::App& app, int& exit_code) {
+  add_question(app, "health", "Exit 0 if a server answers", exit_code, [](Client& client) -> Result<void> {
+    fmt::print("ok: {} answers\n", client.address());
+    return {};
+  });
+}
+
+void add_ls(CLI::App& app, int& exit_code) {
+  add_question(app, "ls", "List a server's streams", exit_code, [](Client& client) -> Result<void> {
+    auto streams = client.streams();
+    if (!streams) return tl::make_unexpected(streams.error());
+    for (const StreamInfo& info : *streams)
+      fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {} classes\n", info.name,
+                 info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples, info.batch_size, info.classes.size());
+    return {};
+  });
+}
+
+void add_stats(CLI::App& app, int& exit_code) {
+  add_question(app, "stats", "Print a server's counters as JSON", exit_code, [](Client& client) -> Result<void> {
+    auto stats = client.stats();
+    if (!stats) return tl::make_unexpected(stats.error());
+    fmt::print("{}\n", *stats);
+    return {};
+  });
+}
+
+void add_drain(CLI::App& app, int& exit_code) {
+  add_question(app, "drain", "Ask a server to finish and exit", exit_code, [](Client& client) { return client.drain(); });
+}
+
+void add_sample(CLI::App& app, int& exit_code) {
+  struct What {
+    std::string stream, out;
+    std::uint64_t epoch = 0, index = 0;
+  };
+  auto what = std::make_shared<What>();
+  CLI::App* verb = add_question(
+      app, "sample", "Show one sample as trainers get it, with its drawn parameters", exit_code,
+      [what](Client& client) -> Result<void> {
+        auto sample = client.sample(what->stream, what->epoch, what->index);
+        if (!sample) return tl::make_unexpected(sample.error());
+        fmt::print("name: {}\nsample_index: {}\nlabel: {}\nreplaced: {}\nparameters: {}\n", sample->name, sample->sample_index,
+                   sample->label, sample->replaced, sample->parameters);
+        for (const FieldSpec& field : sample->fields)
+          fmt::print("field: {} {} {}\n", field.name, name_of(field.dtype), fmt::join(field.shape, "x"));
+        if (what->out.empty()) return {};
+        std::ofstream file(what->out, std::ios::binary);
+        file.write(reinterpret_cast<const char*>(sample->bytes.data()), static_cast<std::streamsize>(sample->bytes.size()));
+        if (!file) return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", what->out));
+        return {};
+      });
+  verb->add_option("--stream", what->stream, "Stream")->required();
+  verb->add_option("--epoch", what->epoch, "Epoch");
+  verb->add_option("--index", what->index, "Position within the epoch's order");
+  verb->add_option("--out", what->out, "Write the fields' bytes to this file");
+}
+
+}  // namespace headrace::server::verbs

@@ -1,0 +1,216 @@
+// `headrace bench`: how fast this machine builds a stream's batches, and what handing them to clients adds.
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "clientlib/ring/futex.h"
+#include "headrace/client.h"
+#include "server/session/server.h"
+#include "server/verbs/verbs.h"
+
+namespace headrace::server::verbs {
+namespace {
+
+using nlohmann::json;
+
+struct BenchArguments {
+  ConfigArguments config;
+  std::string stream;
+  double seconds = 5;
+  std::vector<unsigned> clients = {0, 1, 2, 4};
+  bool as_json = false;
+};
+
+double cpu_seconds(int who) {
+  rusage usage{};
+  ::getrusage(who, &usage);
+  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+/// A client process: takes batches as fast as they come until it is killed.
+[[noreturn]] void consume(const std::string& directory, const std::string& stream, unsigned number) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  auto client = Client::connect({.address = directory});
+  if (client) {
+    auto opened = client->open({.stream = stream, .client = fmt::format("bench-{}", number), .join = Join::kNow});
+    while (opened)
+      if (auto batch = opened->next(); !batch) break;
+  }
+  ::_exit(1);
+}
+
+/// The children are made before the server has threads; each waits at the pipe until the server is up.
+struct Consumers {
+  std::vector<pid_t> pids;
+  int gate[2] = {-1, -1};
+
+  void spawn(unsigned count, const std::string& directory, const std::string& stream) {
+    if (::pipe(gate) != 0) std::abort();
+    for (unsigned i = 0; i < count; ++i) {
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        ::close(gate[1]);
+        char byte;
+        while (::read(gate[0], &byte, 1) > 0) {}
+        consume(directory, stream, i);
+      }
+      pids.push_back(pid);
+    }
+    ::close(gate[0]);
+  }
+  void open_gate() { ::close(gate[1]); }
+  /// Kills them and gives the CPU seconds that they took.
+  double finish() {
+    const double before = cpu_seconds(RUSAGE_CHILDREN);
+    for (const pid_t pid : pids) ::kill(pid, SIGKILL);
+    for (const pid_t pid : pids) ::waitpid(pid, nullptr, 0);
+    return cpu_seconds(RUSAGE_CHILDREN) - before;
+  }
+};
+
+struct Snapshot {
+  std::uint64_t ns = ring::monotonic_ns();
+  double cpu = cpu_seconds(RUSAGE_SELF);
+  metrics::StreamTotals totals;
+};
+
+Result<json> measure(const config::Config& config, const std::string& stream, unsigned clients, double seconds) {
+  const auto pause = [](double s) { std::this_thread::sleep_for(std::chrono::duration<double>(s)); };
+  Consumers consumers;
+  consumers.spawn(clients, config.server.directory, stream);
+  auto server = session::Server::start(config);
+  if (!server) {
+    consumers.finish();
+    return tl::make_unexpected(server.error());
+  }
+  exec::Engine& engine = (*server)->engine();
+  const auto index = engine.find(stream);
+  if (!index) {
+    consumers.finish();
+    return tl::make_unexpected(index.error());
+  }
+  if (clients == 0) {
+    auto sink = engine.with(*index, [](exec::Stream& s) { return s.open_sink(); });
+    if (!sink) return tl::make_unexpected(sink.error());
+  }
+  std::thread loop([&] { (*server)->run(); });
+  consumers.open_gate();
+  const auto attached = [&] {
+    return engine.look(*index, [](const exec::Stream& s) {
+      return static_cast<unsigned>(std::count_if(s.lanes().begin(), s.lanes().end(), [](const exec::Lane& lane) { return lane.attached; }));
+    });
+  };
+  const std::uint64_t patience = ring::monotonic_ns() + 20'000'000'000;
+  while (attached() < std::max(1U, clients) && ring::monotonic_ns() < patience) pause(0.01);
+  const bool complete = attached() >= std::max(1U, clients);
+  pause(std::min(1.0, seconds / 4));  // warm caches, steady ring
+
+  Snapshot begin;
+  begin.totals = engine.totals(*index);
+  pause(seconds);
+  Snapshot end;
+  end.totals = engine.totals(*index);
+  const Error failure = engine.stream(*index).failed() ? engine.stream(*index).failure() : Error{};
+  const double client_cpu = consumers.finish();
+  (*server)->ask_to_stop();
+  loop.join();
+  if (!complete) return fail(ErrorCode::kTimeout, fmt::format("not all of {} clients attached within 20 s", clients));
+  if (!failure.message.empty()) return fail(failure);
+
+  const double wall = static_cast<double>(end.ns - begin.ns) * 1e-9;
+  const double samples = static_cast<double>(end.totals.samples - begin.totals.samples);
+  const double batches = static_cast<double>(end.totals.batches - begin.totals.batches);
+  if (samples == 0) return fail(ErrorCode::kTimeout, fmt::format("no sample was built in {} s", seconds));
+  const double busy = static_cast<double>(end.totals.busy_ns - begin.totals.busy_ns) * 1e-9;
+  json stages = json::object();
+  for (std::size_t i = 0; i < metrics::kStages; ++i)
+    stages[metrics::kStageNames[i]] =
+        static_cast<double>(end.totals.stages[i].total_ns - begin.totals.stages[i].total_ns) * 1e-9 / std::max(busy, 1e-9);
+  return json{{"clients", clients},
+              {"seconds", wall},
+              {"workers", engine.threads()},
+              {"samples_per_second", samples / wall},
+              {"batches_per_second", batches / wall},
+              {"cpu_us_per_sample", (end.cpu - begin.cpu) * 1e6 / samples},
+              {"cpu_us_per_batch", (end.cpu - begin.cpu) * 1e6 / std::max(batches, 1.0)},
+              {"client_cpu_us_per_batch", clients ? client_cpu * 1e6 / std::max(batches, 1.0) / clients : 0.0},
+              {"published_bytes_per_second", static_cast<double>(end.totals.published_bytes - begin.totals.published_bytes) / wall},
+              {"read_bytes_per_second", static_cast<double>(end.totals.read_bytes - begin.totals.read_bytes) / wall},
+              {"stage_share", stages}};
+}
+
+int bench(const BenchArguments& arguments) {
+  auto config = arguments.config.load();
+  if (!config) return report(config.error());
+  spdlog::set_level(spdlog::level::warn);
+  std::signal(SIGPIPE, SIG_IGN);
+  if (!config->streams.contains(arguments.stream)) {
+    std::string names;
+    for (const auto& [name, stream] : config->streams) names += (names.empty() ? "" : ", ") + name;
+    return report({ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; there are: {}", arguments.stream, names)});
+  }
+  // A server of the bench's own: its own directory, one stream, no HTTP port, as many lanes as clients.
+  std::string folder = (std::filesystem::temp_directory_path() / "headrace-bench-XXXXXX").string();
+  if (!::mkdtemp(folder.data())) return report({ErrorCode::kEnvironment, fmt::format("{} cannot be made", folder)});
+  config->server.directory = folder;
+  config->server.metrics.reset();
+  config->server.drain_timeout = std::chrono::milliseconds(500);
+  std::erase_if(config->streams, [&](const auto& entry) { return entry.first != arguments.stream; });
+  config->streams.begin()->second.sharing.wait_for = 1;
+
+  json runs = json::array();
+  int exit_code = 0;
+  for (const unsigned clients : arguments.clients) {
+    config::Config one = *config;
+    one.streams.begin()->second.ring.max_clients = std::max(one.streams.begin()->second.ring.max_clients, clients);
+    auto run = measure(one, arguments.stream, clients, arguments.seconds);
+    if (!run) {
+      exit_code = report(run.error());
+      break;
+    }
+    if (!arguments.as_json) {
+      if (runs.empty())
+        fmt::print("{:>8} {:>12} {:>14} {:>16} {:>12} {:>7} {:>7} {:>9}\n", "clients", "samples/s", "CPU us/sample",
+                   "client us/batch", "MB/s out", "read", "decode", "transform");
+      const json& r = *run;
+      fmt::print("{:>8} {:>12.0f} {:>14.2f} {:>16.2f} {:>12.1f} {:>6.1f}% {:>6.1f}% {:>8.1f}%\n", clients,
+                 r["samples_per_second"].get<double>(), r["cpu_us_per_sample"].get<double>(),
+                 r["client_cpu_us_per_batch"].get<double>(), r["published_bytes_per_second"].get<double>() / 1e6,
+                 100 * r["stage_share"]["read"].get<double>(), 100 * r["stage_share"]["decode"].get<double>(),
+                 100 * r["stage_share"]["transform"].get<double>());
+      std::fflush(stdout);
+    }
+    runs.push_back(std::move(*run));
+  }
+  if (arguments.as_json && exit_code == 0)
+    fmt::print("{}\n", json{{"stream", arguments.stream}, {"runs", runs}}.dump(2));
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  return exit_code;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<BenchArguments>();
+  CLI::App* verb = app.add_subcommand("bench", "Measure a stream: alone, and with 1, 2 and 4 client processes");
+  arguments->config.add_to(*verb);
+  verb->add_option("--stream", arguments->stream, "Stream")->required();
+  verb->add_option("--seconds", arguments->seconds, "Length of each run")->check(CLI::Range(0.1, 3600.0));
+  verb->add_option("--clients", arguments->clients, "Numbers of client processes, 0 for none")->delimiter(',');
+  verb->add_flag("--json", arguments->as_json, "Print JSON");
+  verb->callback([arguments, &exit_code] { exit_code = bench(*arguments); });
+}
+
+}  // namespace headrace::server::verbs

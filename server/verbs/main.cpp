@@ -1,0 +1,57 @@
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdio>
+
+#include "headrace/version.h"
+#include "server/verbs/verbs.h"
+
+namespace headrace::server::verbs {
+
+int report(const Error& error) {
+  std::fprintf(stderr, "headrace: %s\n", error.to_string().c_str());
+  return error.code == ErrorCode::kConfigInvalid || error.code == ErrorCode::kInvalidArgument ? 2 : 3;
+}
+
+void ConfigArguments::add_to(CLI::App& verb) {
+  verb.add_option("config", file, "Configuration file (YAML)")->required();
+  verb.add_option("--set", settings, "Override one value: --set streams.train.batch_size=32 (repeatable)");
+}
+
+Result<config::Config> ConfigArguments::load() const {
+  std::vector<config::Override> flags;
+  for (const std::string& setting : settings) {
+    auto flag = config::parse_flag(setting);
+    if (!flag) return tl::make_unexpected(flag.error());
+    flags.push_back(std::move(*flag));
+  }
+  return config::load(file, flags);
+}
+
+}  // namespace headrace::server::verbs
+
+int main(int argc, char** argv) {
+  using namespace headrace::server;
+  CLI::App app{"Headrace: one server decodes and augments, every trainer on the machine reads"};
+  app.set_version_flag("--version", std::string("headrace ") + headrace::kVersion);
+  app.require_subcommand(1);
+  int exit_code = 0;
+  verbs::add_serve(app, exit_code);
+  verbs::add_check(app, exit_code);
+  verbs::add_bench(app, exit_code);
+  verbs::add_health(app, exit_code);
+  verbs::add_ls(app, exit_code);
+  verbs::add_stats(app, exit_code);
+  verbs::add_sample(app, exit_code);
+  verbs::add_drain(app, exit_code);
+  spdlog::set_default_logger(spdlog::stderr_color_mt("headrace"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    return verbs::report({headrace::ErrorCode::kInternal, error.what()});
+  }
+  return exit_code;
+}

@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+
+#include "server/session/server.h"
+#include "server/verbs/verbs.h"
+
+namespace headrace::server::verbs {
+namespace {
+
+struct ServeArguments {
+  ConfigArguments config;
+  int parent_fd = -1;
+  int ready_fd = -1;
+};
+
+spdlog::level::level_enum spd_level(config::LogLevel level) {
+  switch (level) {
+    case config::LogLevel::kTrace: return spdlog::level::trace;
+    case config::LogLevel::kDebug: return spdlog::level::debug;
+    case config::LogLevel::kInfo: return spdlog::level::info;
+    case config::LogLevel::kWarning: return spdlog::level::warn;
+    case config::LogLevel::kError: return spdlog::level::err;
+    case config::LogLevel::kOff: return spdlog::level::off;
+  }
+  return spdlog::level::info;
+}
+
+int serve(const ServeArguments& arguments) {
+  auto config = arguments.config.load();
+  if (!config) return report(config.error());
+  spdlog::set_level(spd_level(config->server.log_level));
+  // Before any thread: the session thread alone takes these, from a signalfd.
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  auto server = session::Server::start(*config);
+  if (!server) return report(server.error());
+  spdlog::info("serving in {} with {} workers, metrics {}", (*server)->directory().string(), (*server)->engine().threads(),
+               (*server)->metrics_url());
+  if (arguments.ready_fd >= 0) {
+    const std::string line = fmt::format("ready {} {}\n", (*server)->directory().string(), (*server)->metrics_url());
+    if (::write(arguments.ready_fd, line.data(), line.size()) < 0) spdlog::warn("--ready-fd cannot be written");
+    ::close(arguments.ready_fd);
+  }
+  (*server)->run(arguments.parent_fd);
+  server->reset();
+  spdlog::info("stopped");
+  return 0;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<ServeArguments>();
+  CLI::App* verb = app.add_subcommand("serve", "Serve the streams of a configuration until SIGTERM");
+  arguments->config.add_to(*verb);
+  verb->add_option("--parent-fd", arguments->parent_fd, "Stop when this descriptor reads end of file");
+  verb->add_option("--ready-fd", arguments->ready_fd, "Write `ready DIRECTORY METRICS_URL` here once clients can attach");
+  verb->callback([arguments, &exit_code] { exit_code = serve(*arguments); });
+}
+
+}  // namespace headrace::server::verbs

@@ -1,0 +1,35 @@
+// The verbs of the `headrace` program. Each adds its subcommand; what it returns from its callback is the exit code:
+// 0 good, 2 the configuration or a call is wrong, 3 the machine, the data or the server is.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "headrace/error.h"
+#include "server/config/config.h"
+
+namespace headrace::server::verbs {
+
+void add_serve(CLI::App& app, int& exit_code);
+void add_check(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+void add_health(CLI::App& app, int& exit_code);
+void add_ls(CLI::App& app, int& exit_code);
+void add_stats(CLI::App& app, int& exit_code);
+void add_sample(CLI::App& app, int& exit_code);
+void add_drain(CLI::App& app, int& exit_code);
+
+/// Prints "headrace: NAME: message" on stderr and gives the exit code.
+int report(const Error& error);
+
+/// CONFIG and --set, shared by the verbs that read a configuration.
+struct ConfigArguments {
+  std::string file;
+  std::vector<std::string> settings;
+
+  void add_to(CLI::App& verb);
+  [[nodiscard]] Result<config::Config> load() const;
+};
+
+}  // namespace headrace::server::verbs
