@@ -63,6 +63,13 @@ std::optional<Grant> RingReader::take(std::uint32_t seek) {
   return std::nullopt;
 }
 
+std::uint32_t RingReader::ready(std::uint32_t seek) const {
+  const std::uint32_t granted = lane_->granted.load(std::memory_order_acquire);  // SYNC grant
+  std::uint32_t count = 0;
+  for (std::uint32_t i = seen_; i != granted; ++i) count += lane_->grants[i % kGrantRing].seek == seek ? 1 : 0;
+  return count;
+}
+
 // False at the deadline. True: look again.
 bool RingReader::wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_until_ns,
                                 const std::atomic<bool>* interrupt) {

@@ -35,6 +35,8 @@ class RingReader {
   /// failed still come; after fencing none does.
   std::optional<Grant> next(std::uint32_t seek, std::chrono::nanoseconds timeout,
                             std::chrono::nanoseconds spin, const std::atomic<bool>* interrupt);
+  /// Grants of this seek that `next` would give at once. By the thread that calls `next`.
+  [[nodiscard]] std::uint32_t ready(std::uint32_t seek) const;
   /// Ends the lease (SYNC ack). Once per grant, in any order.
   void ack(const Grant& grant);
 

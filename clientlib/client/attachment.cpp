@@ -1,0 +1,78 @@
+#include "clientlib/client/attachment.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "clientlib/ring/fd_passing.h"
+#include "clientlib/wire/protocol.h"
+
+namespace headrace::client {
+namespace {
+
+Result<ring::UniqueFd> connect_to(const std::string& path) {
+  ring::UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket) return fail(ErrorCode::kEnvironment, fmt::format("attach socket: {}", std::strerror(errno)));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  int done;
+  do done = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  while (done != 0 && errno == EINTR);
+  if (done == 0) return socket;
+  return fail(ErrorCode::kServerUnreachable,
+              fmt::format("attach: connecting to {}: {}", path, std::strerror(errno)));
+}
+
+/// "error <CODE> <message>"
+tl::unexpected<Error> refusal(std::string_view answer) {
+  if (!answer.starts_with("error "))
+    return fail(ErrorCode::kBadMessage, "attach: the server's answer makes no sense");
+  answer.remove_prefix(6);
+  const auto space = answer.find(' ');
+  const auto message = space == std::string_view::npos ? std::string_view{} : answer.substr(space + 1);
+  return fail(error_code_from_name(answer.substr(0, space)), std::string(message));
+}
+
+}  // namespace
+
+Attachment::~Attachment() {
+  // A child shares the connection: shutting it down there would end the parent's session.
+  if (!fork.forked()) ::shutdown(socket.get(), SHUT_RDWR);
+}
+
+Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const std::string& token,
+                                           std::uint32_t lane, const Deadline& deadline) {
+  auto socket = connect_to(directory + "/" + wire::kAttachSocket);
+  if (!socket) return fail(socket.error());
+  const ring::UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  const int fd = self.get();
+  const auto fds = self ? std::span<const int>(&fd, 1) : std::span<const int>();
+  if (auto sent = ring::send_packet(socket->get(), std::string(wire::kAttachHello) + token, fds); !sent)
+    return fail(sent.error());
+  auto packet = ring::receive_packet(socket->get(), deadline.left());
+  if (!packet && packet.error().code == ErrorCode::kTimeout)
+    return fail(
+        ErrorCode::kServerUnreachable,
+        fmt::format("attach: the server in {} took the token, but sent no descriptors within {:.1f} s",
+                    directory, deadline.seconds_spent()));
+  if (!packet) return fail(packet.error());
+  if (!packet->bytes.starts_with("ok")) return refusal(packet->bytes);
+  if (packet->fds.size() != 4)
+    return fail(ErrorCode::kBadMessage,
+                fmt::format("attach: {} descriptors came instead of 4", packet->fds.size()));
+  auto reader = ring::RingReader::open({.data = std::move(packet->fds[0]),
+                                        .control = std::move(packet->fds[1]),
+                                        .lease = std::move(packet->fds[2]),
+                                        .doorbell = std::move(packet->fds[3])},
+                                       lane);
+  if (!reader) return fail(reader.error());
+  return std::make_shared<Attachment>(std::move(*socket), std::move(*reader));
+}
+
+}  // namespace headrace::client

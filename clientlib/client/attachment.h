@@ -1,0 +1,44 @@
+// One attachment to one lane of one server: the socket that is the session, and the mapped ring.
+//
+// Held by shared_ptr from the stream and from every view on a slot, so that a slot stays leased, and its
+// memory mapped, for as long as anybody can read it. The session ends when the last of them goes.
+//
+// Thread safety: any thread; the ring's own rules apply to `reader`.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "clientlib/client/deadline.h"
+#include "clientlib/client/fork_guard.h"
+#include "clientlib/ring/ring_reader.h"
+#include "clientlib/ring/unique_fd.h"
+#include "headrace/error.h"
+
+namespace headrace::client {
+
+struct Attachment {
+  Attachment(ring::UniqueFd session, std::shared_ptr<ring::RingReader> ring)
+      : socket(std::move(session)),
+        reader(std::move(ring)),
+        fields(std::make_shared<const std::vector<FieldSpec>>(reader->fields())) {}
+  ~Attachment();
+  Attachment(const Attachment&) = delete;
+  Attachment& operator=(const Attachment&) = delete;
+
+  ForkGuard fork;
+  ring::UniqueFd socket;
+  std::shared_ptr<ring::RingReader> reader;
+  std::shared_ptr<const std::vector<FieldSpec>> fields;
+  std::atomic<bool> lost{
+      false};  ///< the server closed the session; the flag that interrupts RingReader::next
+  std::atomic<std::uint32_t> live_views{0};  ///< leases that views hold
+};
+
+/// Gives `token` to the attach socket, with this process's pidfd, and maps what comes back.
+Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const std::string& token,
+                                           std::uint32_t lane, const Deadline& deadline);
+
+}  // namespace headrace::client

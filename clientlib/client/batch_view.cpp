@@ -1,0 +1,168 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "clientlib/base/contract.h"
+#include "clientlib/client/lease.h"
+
+namespace headrace {
+namespace {
+
+using Lease = BatchView::Lease;
+
+void describe(Lease& lease, const client::Attachment& attachment, const ring::Grant& grant) {
+  const ring::RingReader& reader = *attachment.reader;
+  const ring::SlotDesc& slot = reader.slot(grant.slot);
+  lease.grant = grant;
+  lease.rows = std::min(slot.rows, reader.row_capacity());
+  lease.valid_rows = std::min(slot.valid_rows, lease.rows);
+  lease.row = reader.rows(grant.slot);
+  lease.specs = attachment.fields;
+  lease.fields.reserve(lease.specs->size());
+  for (std::size_t f = 0; f < lease.specs->size(); ++f) {
+    const FieldSpec& spec = (*lease.specs)[f];
+    Lease::Field field{reader.values(grant.slot, f), {}, lease.rows};
+    if (spec.kind == FieldKind::kRagged) {
+      field.offsets = {reader.offsets(grant.slot, f), lease.rows + std::size_t{1}};
+      field.count = std::clamp<std::int64_t>(field.offsets.back(), 0, spec.ragged_capacity);
+    }
+    lease.fields.push_back(field);
+  }
+}
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+/// Moves what the lease points at into its own memory.
+void make_private(Lease& lease) {
+  std::size_t total = 64 + aligned(lease.rows * sizeof(ring::RowDesc));
+  for (std::size_t f = 0; f < lease.fields.size(); ++f)
+    total += aligned(row_bytes((*lease.specs)[f]) * static_cast<std::size_t>(lease.fields[f].count)) +
+             aligned(lease.fields[f].offsets.size_bytes());
+  lease.memory.resize(total);
+  std::byte* to = lease.memory.data();
+  to += aligned(reinterpret_cast<std::uintptr_t>(to)) - reinterpret_cast<std::uintptr_t>(to);
+  const auto take = [&to](const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return std::exchange(to, to + aligned(bytes));
+  };
+  lease.row = reinterpret_cast<const ring::RowDesc*>(take(lease.row, lease.rows * sizeof(ring::RowDesc)));
+  for (std::size_t f = 0; f < lease.fields.size(); ++f) {
+    Lease::Field& field = lease.fields[f];
+    field.values = take(field.values, row_bytes((*lease.specs)[f]) * static_cast<std::size_t>(field.count));
+    if (!field.offsets.empty())
+      field.offsets = {
+          reinterpret_cast<const std::int64_t*>(take(field.offsets.data(), field.offsets.size_bytes())),
+          field.offsets.size()};
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Lease> Lease::on_slot(std::shared_ptr<client::Attachment> attachment,
+                                      const ring::Grant& grant) {
+  auto lease = std::make_shared<Lease>();
+  describe(*lease, *attachment, grant);
+  attachment->live_views.fetch_add(1, std::memory_order_relaxed);
+  lease->attachment = std::move(attachment);
+  return lease;
+}
+
+std::shared_ptr<Lease> Lease::copy_of(const client::Attachment& attachment, const ring::Grant& grant) {
+  auto lease = std::make_shared<Lease>();
+  describe(*lease, attachment, grant);
+  make_private(*lease);
+  attachment.reader->ack(grant);
+  return lease;
+}
+
+BatchView::Lease::~Lease() {
+  if (attachment == nullptr || attachment->fork.forked()) return;
+  attachment->live_views.fetch_sub(1, std::memory_order_relaxed);
+  attachment->reader->ack(grant);
+}
+
+BatchView::BatchView(std::shared_ptr<Lease> lease) : lease_(std::move(lease)) {}
+BatchView::BatchView(BatchView&&) noexcept = default;
+BatchView& BatchView::operator=(BatchView&&) noexcept = default;
+BatchView::~BatchView() = default;
+
+void BatchView::release() {
+  lease_.reset();
+}
+
+namespace {
+
+const Lease& held(const std::shared_ptr<Lease>& lease) {
+  require(lease != nullptr, "a BatchView was used after release() or after it was moved from");
+  return *lease;
+}
+
+const ring::RowDesc& row_of(const std::shared_ptr<Lease>& lease, std::uint32_t row) {
+  require(row < held(lease).rows, "a BatchView was asked for a row that it does not have");
+  return lease->row[row];
+}
+
+}  // namespace
+
+std::uint64_t BatchView::epoch() const {
+  return held(lease_).grant.epoch;
+}
+std::uint64_t BatchView::batch() const {
+  return held(lease_).grant.batch;
+}
+std::uint32_t BatchView::rows() const {
+  return held(lease_).rows;
+}
+std::uint32_t BatchView::valid_rows() const {
+  return held(lease_).valid_rows;
+}
+bool BatchView::valid(std::uint32_t row) const {
+  return (row_of(lease_, row).flags & ring::kRowValid) != 0;
+}
+bool BatchView::replaced(std::uint32_t row) const {
+  return (row_of(lease_, row).flags & ring::kRowReplaced) != 0;
+}
+std::uint64_t BatchView::sample_index(std::uint32_t row) const {
+  return row_of(lease_, row).sample_index;
+}
+const std::vector<FieldSpec>& BatchView::fields() const {
+  return *held(lease_).specs;
+}
+bool BatchView::private_copy() const {
+  return held(lease_).attachment == nullptr;
+}
+
+Result<FieldView> BatchView::field(std::string_view name) const {
+  const Lease& lease = held(lease_);
+  std::string names;
+  for (std::size_t f = 0; f < lease.specs->size(); ++f) {
+    const FieldSpec& spec = (*lease.specs)[f];
+    names += (names.empty() ? "" : ", ") + spec.name;
+    if (spec.name != name) continue;
+    FieldView view{&spec, lease.fields[f].values, {lease.fields[f].count}, {}, lease.fields[f].offsets};
+    view.shape.insert(view.shape.end(), spec.shape.begin(), spec.shape.end());
+    view.strides.resize(view.shape.size());
+    auto stride = static_cast<std::int64_t>(size_of(spec.dtype));
+    for (std::size_t d = view.shape.size(); d-- > 0; stride *= view.shape[d]) view.strides[d] = stride;
+    return view;
+  }
+  return fail(ErrorCode::kInvalidArgument, fmt::format("a batch has no field '{}'; it has: {}", name, names));
+}
+
+std::size_t FieldView::bytes() const {
+  return row_bytes(*spec) * static_cast<std::size_t>(shape[0]);
+}
+
+FieldView BatchView::checked_field(std::string_view name, std::size_t element) const {
+  auto view = field(name);
+  if (!view) break_contract(view.error().message);
+  if (size_of(view->spec->dtype) != element)
+    break_contract(fmt::format("field '{}' has {} values of {} bytes, it was asked for as {}-byte values",
+                               name, name_of(view->spec->dtype), size_of(view->spec->dtype), element));
+  return std::move(*view);
+}
+
+}  // namespace headrace

@@ -1,0 +1,153 @@
+#include "headrace/client.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+
+#include "clientlib/client/address.h"
+#include "clientlib/client/resume.h"
+#include "clientlib/client/session.h"
+#include "clientlib/client/stream_impl.h"
+
+namespace headrace {
+
+using client::Deadline;
+
+struct Client::Impl {
+  std::string directory;
+  std::chrono::milliseconds timeout{};
+  client::ForkGuard fork;
+
+  Result<client::Answer> ask(std::string op, nlohmann::json body) const {
+    if (auto own = fork.check("client"); !own) return fail(own.error());
+    return client::exchange(directory, std::move(op), std::move(body), Deadline(timeout));
+  }
+};
+
+namespace {
+
+std::string own_name() {
+  static std::atomic<unsigned> counter{0};
+  return fmt::format("{}-{}-{}", program_invocation_short_name, ::getpid(), counter.fetch_add(1));
+}
+
+const StreamInfo* find_stream(const std::vector<StreamInfo>& streams, const std::string& name) {
+  const auto found =
+      std::find_if(streams.begin(), streams.end(), [&](const StreamInfo& s) { return s.name == name; });
+  return found == streams.end() ? nullptr : &*found;
+}
+
+Error no_such_stream(const std::vector<StreamInfo>& streams, const std::string& name) {
+  std::string names;
+  for (const StreamInfo& stream : streams) names += (names.empty() ? "" : ", ") + stream.name;
+  return {ErrorCode::kNoSuchStream, fmt::format("no stream '{}'; this server has: {}", name, names)};
+}
+
+}  // namespace
+
+Client::Client(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+Client::~Client() = default;
+
+Result<Client> Client::connect(const ConnectOptions& options) {
+  auto directory = client::resolve_directory(options.address);
+  if (!directory) return fail(directory.error());
+  if (auto hello = client::say_hello(*directory, Deadline(options.timeout)); !hello)
+    return fail(hello.error());
+  return Client(std::make_shared<Impl>(Impl{std::move(*directory), options.timeout, {}}));
+}
+
+const std::string& Client::address() const {
+  return impl_->directory;
+}
+
+Result<std::vector<StreamInfo>> Client::streams() {
+  auto answer = impl_->ask("streams", nlohmann::json::object());
+  if (!answer) return fail(answer.error());
+  const auto list = answer->body.find("streams");
+  if (list == answer->body.end() || !list->is_array())
+    return fail(ErrorCode::kBadMessage, "streams reply: member 'streams' is missing");
+  std::vector<StreamInfo> streams;
+  for (const auto& entry : *list) {
+    auto stream = wire::parse<StreamInfo>(entry);
+    if (!stream) return fail(stream.error());
+    streams.push_back(std::move(*stream));
+  }
+  return streams;
+}
+
+Result<Stream> Client::open(const OpenOptions& options) {
+  const auto known = streams();
+  if (!known) return fail(known.error());
+  const StreamInfo* info = find_stream(*known, options.stream);
+  if (info == nullptr) return fail(no_such_stream(*known, options.stream));
+
+  auto stream = std::make_unique<Stream::Impl>();
+  stream->directory = impl_->directory;
+  stream->timeout = impl_->timeout;
+  stream->options = options;
+  wire::OpenRequest& identity = stream->identity;
+  identity.stream = options.stream;
+  identity.rank = options.rank;
+  identity.world_size = options.world_size;
+  identity.client = options.client.empty() ? own_name() : options.client;
+  identity.pid = ::getpid();
+  identity.join = options.join;
+  identity.resume_server = options.resume_from_server;
+  if (options.state) {
+    auto cursor = client::resume_cursor(*options.state, *info, options.world_size);
+    if (!cursor) return fail(cursor.error());
+    identity.start = *cursor;
+    identity.fingerprint = options.state->fingerprint;
+  }
+  const Deadline deadline(impl_->timeout);
+  for (;;) {
+    identity.group = !options.group.empty()                   ? options.group
+                     : info->delivery == Delivery::kBroadcast ? identity.client
+                                                              : "default";
+    auto opened = client::open_session(impl_->directory, identity, deadline, {});
+    if (opened) {
+      stream->adopt(std::move(*opened));
+      return Stream(std::move(stream));
+    }
+    // Process ids repeat across containers: a name that nobody chose is made unique.
+    const bool clash = options.client.empty() && opened.error().code == ErrorCode::kClientNameTaken;
+    if (!clash || deadline.over()) return fail(opened.error());
+    identity.client = fmt::format("{}-{:06x}", own_name(), std::random_device{}() & 0xFFFFFFU);
+  }
+}
+
+Result<SampleView> Client::sample(std::string_view stream, std::uint64_t epoch, std::uint64_t index) {
+  auto answer = impl_->ask("sample", wire::to_json(wire::SampleRequest{std::string(stream), epoch, index}));
+  if (!answer) return fail(answer.error());
+  auto reply = wire::parse<wire::SampleReply>(answer->body);
+  if (!reply) return fail(reply.error());
+  return SampleView{
+      reply->sample_index,      std::move(reply->name),   reply->replaced,          reply->label,
+      std::move(reply->fields), reply->parameters.dump(), std::move(answer->binary)};
+}
+
+Result<std::string> Client::stats() {
+  auto answer = impl_->ask("stats", nlohmann::json::object());
+  if (!answer) return fail(answer.error());
+  return answer->body.dump();
+}
+
+Result<std::string> Client::cursors(std::string_view stream, std::string_view group) {
+  auto answer = impl_->ask("cursor_get",
+                           wire::to_json(wire::CursorGetRequest{std::string(stream), std::string(group)}));
+  if (!answer) return fail(answer.error());
+  return answer->body.dump();
+}
+
+Result<void> Client::drain() {
+  if (auto answer = impl_->ask("drain", nlohmann::json::object()); !answer) return fail(answer.error());
+  return {};
+}
+
+}  // namespace headrace

@@ -1,0 +1,36 @@
+// A point in time by which a bounded wait ends; monotonic.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace headrace::client {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Bounded to a year, so that a caller's "for ever" does not overflow.
+  explicit Deadline(std::chrono::nanoseconds timeout)
+      : begun_(Clock::now()),
+        end_(begun_ + std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365))) {}
+
+  [[nodiscard]] bool over() const { return Clock::now() >= end_; }
+  [[nodiscard]] std::chrono::milliseconds left() const {
+    return std::max(std::chrono::milliseconds(0),
+                    std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now()));
+  }
+  /// The earlier of this and `timeout` from now.
+  [[nodiscard]] Deadline within(std::chrono::milliseconds timeout) const {
+    return Deadline(std::min(timeout, left()));
+  }
+  [[nodiscard]] double seconds_spent() const {
+    return std::chrono::duration<double>(Clock::now() - begun_).count();
+  }
+
+ private:
+  Clock::time_point begun_;
+  Clock::time_point end_;
+};
+
+}  // namespace headrace::client

@@ -1,0 +1,132 @@
+#include "clientlib/client/exchange.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <zmq.hpp>
+
+#include "clientlib/ring/layout.h"
+#include "clientlib/ring/unique_fd.h"
+#include "headrace/version.h"
+
+namespace headrace::client {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kSlice{50};
+
+/// Empty if somebody listens on the path, else what is wrong with it.
+std::string who_listens(const std::string& path) {
+  const ring::UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return {};
+  switch (errno) {
+    case EAGAIN:
+      return {};
+    case ENOENT:
+      return fmt::format("{} is not there: no server was started in this directory", path);
+    case ECONNREFUSED:
+      return fmt::format("{} is there, but nobody listens: the server that made it has died", path);
+    default:
+      return fmt::format("{}: {}", path, std::strerror(errno));
+  }
+}
+
+tl::unexpected<Error> unreachable(const std::string& step, const Deadline& deadline) {
+  return fail(ErrorCode::kServerUnreachable,
+              fmt::format("no server within {:.1f} s: {}; start it with `headrace serve CONFIG`",
+                          deadline.seconds_spent(), step));
+}
+
+tl::unexpected<Error> interrupted(const std::string& op) {
+  return fail(ErrorCode::kTimeout, fmt::format("interrupted while waiting for the answer to '{}'", op));
+}
+
+Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wire::Request& request,
+                        const Deadline& deadline, const Interrupt& interrupt) {
+  const std::string frame = wire::encode(request);
+  if (frame.size() > wire::kMaxFrame)
+    return fail(ErrorCode::kInvalidArgument, fmt::format("request '{}' has {} bytes, at most {} are allowed",
+                                                         request.op, frame.size(), wire::kMaxFrame));
+  socket.connect("ipc://" + path);
+  socket.send(zmq::buffer(frame), zmq::send_flags::dontwait);
+  for (;;) {
+    socket.set(zmq::sockopt::rcvtimeo, static_cast<int>(std::min(kSlice, deadline.left()).count()));
+    zmq::message_t text;
+    if (!socket.recv(text)) {
+      if (interrupt && interrupt()) return interrupted(request.op);
+      if (!deadline.over()) continue;
+      std::string why = who_listens(path);
+      if (why.empty()) why = fmt::format("a server listens on {}, but did not answer '{}'", path, request.op);
+      return unreachable(why, deadline);
+    }
+    Answer answer;
+    if (text.more()) {
+      zmq::message_t part;
+      (void)socket.recv(part);
+      const auto* bytes = static_cast<const std::byte*>(part.data());
+      answer.binary.assign(bytes, bytes + part.size());
+    }
+    auto reply = wire::decode_reply(text.to_string_view());
+    if (!reply) return fail(reply.error());
+    // The server that cannot read a request answers it with id 0.
+    if (reply->id != request.id && reply->body) continue;
+    if (!reply->body) return fail(reply->body.error());
+    answer.body = std::move(*reply->body);
+    return answer;
+  }
+}
+
+}  // namespace
+
+Result<Answer> exchange(const std::string& directory, std::string op, nlohmann::json body,
+                        const Deadline& deadline, const Interrupt& interrupt) {
+  static std::atomic<std::int64_t> next_id{1};
+  const wire::Request request{next_id.fetch_add(1, std::memory_order_relaxed), std::move(op),
+                              std::move(body)};
+  try {
+    zmq::context_t context(1);
+    zmq::socket_t socket(context, zmq::socket_type::dealer);
+    socket.set(zmq::sockopt::linger, 0);
+    socket.set(zmq::sockopt::reconnect_ivl, 20);
+    socket.set(zmq::sockopt::maxmsgsize, std::int64_t{1} << 30);
+    return converse(socket, directory + "/" + wire::kControlSocket, request, deadline, interrupt);
+  } catch (const zmq::error_t& error) {
+    return fail(ErrorCode::kEnvironment, fmt::format("control socket in {}: {}", directory, error.what()));
+  }
+}
+
+Result<wire::HelloReply> say_hello(const std::string& directory, const Deadline& deadline,
+                                   const Interrupt& interrupt) {
+  const std::string path = directory + "/" + wire::kControlSocket;
+  for (;;) {
+    const std::string problem = who_listens(path);
+    if (problem.empty()) break;
+    if (interrupt && interrupt()) return interrupted("hello");
+    if (deadline.over()) return unreachable(problem, deadline);
+    std::this_thread::sleep_for(std::min(milliseconds(20), deadline.left()));
+  }
+  auto answer =
+      exchange(directory, "hello", wire::to_json(wire::HelloRequest{kVersion, ring::kLayoutVersion}),
+               deadline, interrupt);
+  if (!answer) return fail(answer.error());
+  auto reply = wire::parse<wire::HelloReply>(answer->body);
+  if (!reply) return reply;
+  if (reply->layout != ring::kLayoutVersion)
+    return fail(ErrorCode::kVersionMismatch,
+                fmt::format("the server in {} (headrace {}) has ring layout {}, this client (headrace {}) "
+                            "has {}: install the "
+                            "same version on both sides",
+                            directory, reply->server, reply->layout, kVersion, ring::kLayoutVersion));
+  return reply;
+}
+
+}  // namespace headrace::client

@@ -1,0 +1,34 @@
+// One request, one reply over the control socket. Each exchange has its own short-lived ZeroMQ context:
+// nothing lingers between calls, over a fork or after a server's death.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "clientlib/client/deadline.h"
+#include "clientlib/wire/protocol.h"
+#include "headrace/error.h"
+
+namespace headrace::client {
+
+/// Asked about every 50 ms while waiting; true gives up.
+using Interrupt = std::function<bool()>;
+
+struct Answer {
+  nlohmann::json body;
+  std::vector<std::byte> binary;  ///< of `sample`
+};
+
+/// kServerUnreachable says in which step the time ran out: no socket, nobody listening, or no answer.
+/// Everything else is the server's own error.
+Result<Answer> exchange(const std::string& directory, std::string op, nlohmann::json body,
+                        const Deadline& deadline, const Interrupt& interrupt = {});
+
+/// Versions on both sides: kVersionMismatch names both. Tries again until the deadline for a server to
+/// appear.
+Result<wire::HelloReply> say_hello(const std::string& directory, const Deadline& deadline,
+                                   const Interrupt& interrupt = {});
+
+}  // namespace headrace::client

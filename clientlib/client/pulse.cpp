@@ -1,0 +1,118 @@
+#include "clientlib/client/pulse.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "clientlib/ring/futex.h"
+
+namespace headrace::client {
+namespace {
+
+constexpr int kBeatMs = 400;
+
+class Pulse {
+ public:
+  Pulse() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's business, not this thread's
+    std::thread([this] { run(); }).detach();
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  void add(const std::shared_ptr<Attachment>& attachment) {
+    beat(*attachment);
+    const std::lock_guard lock(mutex_);
+    attachments_.push_back(attachment);
+    ::eventfd_write(wake_.get(), 1);
+  }
+
+ private:
+  static void beat(const Attachment& attachment) {
+    attachment.reader->lease().heartbeat_ns.store(ring::monotonic_ns(), std::memory_order_release);
+  }
+
+  [[noreturn]] void run() {
+    std::vector<pollfd> polls;
+    std::vector<std::weak_ptr<Attachment>> polled;
+    for (;;) {
+      polls.assign(1, {wake_.get(), POLLIN, 0});
+      polled.assign(1, {});
+      {
+        const std::lock_guard lock(mutex_);
+        std::erase_if(attachments_, [](const auto& weak) { return weak.expired(); });
+        for (const auto& weak : attachments_) {
+          const auto attachment = weak.lock();
+          if (!attachment || attachment->lost.load(std::memory_order_relaxed)) continue;
+          polls.push_back({attachment->socket.get(), POLLIN, 0});
+          polled.push_back(weak);
+        }
+      }
+      ::poll(polls.data(), polls.size(), polls.size() > 1 ? kBeatMs : -1);
+      if (polls[0].revents != 0) {
+        eventfd_t count;
+        ::eventfd_read(wake_.get(), &count);
+      }
+      for (std::size_t i = 1; i < polls.size(); ++i) {
+        const auto attachment = polled[i].lock();
+        if (!attachment) continue;
+        if (polls[i].revents != 0 && ended(polls[i].fd)) declare_lost(*attachment);
+        beat(*attachment);
+      }
+    }
+  }
+
+  static void declare_lost(Attachment& attachment) {
+    attachment.lost.store(true, std::memory_order_release);
+    attachment.reader->wake();
+  }
+
+  /// The server says nothing over this socket after the descriptors: whatever comes is dropped.
+  static bool ended(int socket) {
+    char packet[64];
+    ssize_t got;
+    do got = ::recv(socket, packet, sizeof packet, MSG_DONTWAIT);
+    while (got > 0 || (got < 0 && errno == EINTR));
+    return got == 0 || errno != EAGAIN;
+  }
+
+  ring::UniqueFd wake_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Attachment>> attachments_;  // guarded by mutex_
+};
+
+// Never destroyed: its thread runs until the process ends. A child gets a new one: the old one's thread is
+// not there and its mutex may be locked for ever.
+std::atomic<Pulse*> g_pulse{nullptr};
+std::mutex* g_starting = new std::mutex;
+
+void forget_parent() {
+  g_pulse.store(nullptr, std::memory_order_relaxed);
+  g_starting = new std::mutex;
+}
+
+[[maybe_unused]] const int g_registered = ::pthread_atfork(nullptr, nullptr, forget_parent);
+
+Pulse& pulse() {
+  const std::lock_guard lock(*g_starting);
+  if (g_pulse.load(std::memory_order_relaxed) == nullptr) g_pulse.store(new Pulse, std::memory_order_relaxed);
+  return *g_pulse.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void keep_alive(const std::shared_ptr<Attachment>& attachment) {
+  pulse().add(attachment);
+}
+
+}  // namespace headrace::client

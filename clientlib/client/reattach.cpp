@@ -1,0 +1,96 @@
+// How a stream gets back to a server that died, was restarted, or fenced it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "clientlib/client/stream_impl.h"
+
+namespace headrace {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAttempt{3000};
+constexpr milliseconds kFirstPause{10};
+constexpr milliseconds kLongestPause{250};
+constexpr std::chrono::seconds kOldSelf{
+    5};  ///< how long the server may take to notice that our former session ended
+
+/// A server that is not there, or is on its way up or down.
+bool comes_back(ErrorCode code) {
+  return code == ErrorCode::kServerUnreachable || code == ErrorCode::kServerLost ||
+         code == ErrorCode::kTokenInvalid || code == ErrorCode::kDraining || code == ErrorCode::kTimeout;
+}
+
+/// Our former session may still hold these.
+bool held_by_old_self(ErrorCode code) {
+  return code == ErrorCode::kRankTaken || code == ErrorCode::kClientNameTaken || code == ErrorCode::kRingFull;
+}
+
+}  // namespace
+
+void Stream::Impl::adopt(client::Session opened) {
+  attachment = std::move(opened.attachment);
+  session = std::move(opened.reply.session);
+  seek = opened.reply.seek;
+  max_leases = opened.reply.max_leases;
+  ++mapping_generation;
+  lost_since.reset();
+  info = std::move(opened.reply.stream);
+  identity.start = opened.reply.start;
+  identity.fingerprint = info.fingerprint;
+  identity.resume_server = false;
+  position = opened.reply.cursor;
+  length = opened.reply.length;
+  epoch_length = opened.reply.epoch_length;
+}
+
+void Stream::Impl::lose() {
+  attachment.reset();
+  lost_since = Clock::now();
+}
+
+Result<void> Stream::Impl::reattach(const client::Deadline& deadline) {
+  if (const auto old = fenced.lock()) {
+    if (const auto views = old->live_views.load(std::memory_order_relaxed); views > 0)
+      return fail(
+          ErrorCode::kLeaseFenced,
+          fmt::format(
+              "{} views of before the fencing are alive: their slots stay theirs, so release them first, "
+              "then call next() again",
+              views));
+  }
+  if (!lost_since) lost_since = Clock::now();
+  const auto begun_here = Clock::now();
+  const Cursor wanted = position;
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    wire::OpenRequest request = identity;
+    request.position = wanted;
+    auto opened =
+        client::open_session(directory, request, deadline.within(std::min(kAttempt, timeout)), interrupt);
+    if (opened) {
+      adopt(std::move(*opened));
+      return {};
+    }
+    const Error& error = opened.error();
+    if (interrupted())
+      return fail(ErrorCode::kTimeout, "interrupted while waiting for the server to come back");
+    const auto now = Clock::now();
+    if (!comes_back(error.code) && !(held_by_old_self(error.code) && now - begun_here < kOldSelf))
+      return fail(error);
+    if (now - *lost_since >= options.reconnect_timeout)
+      return fail(ErrorCode::kServerLost,
+                  fmt::format("the server in {} died and did not come back within {:.1f} s "
+                              "(reconnect_timeout); the last try: {}",
+                              directory, std::chrono::duration<double>(now - *lost_since).count(),
+                              error.to_string()));
+    if (deadline.over())
+      return fail(ErrorCode::kTimeout,
+                  fmt::format("waited {:.1f} s for the server in {} to come back; the last try: {}",
+                              deadline.seconds_spent(), directory, error.to_string()));
+    std::this_thread::sleep_for(std::min(pause, std::max(milliseconds(1), deadline.left())));
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,26 @@
+#include "clientlib/client/session.h"
+
+#include <fmt/format.h>
+
+#include "clientlib/client/pulse.h"
+
+namespace headrace::client {
+
+Result<Session> open_session(const std::string& directory, const wire::OpenRequest& request,
+                             const Deadline& deadline, const Interrupt& interrupt) {
+  if (auto hello = say_hello(directory, deadline, interrupt); !hello) return fail(hello.error());
+  auto answer = exchange(directory, "open", wire::to_json(request), deadline, interrupt);
+  if (!answer) return fail(answer.error());
+  auto reply = wire::parse<wire::OpenReply>(answer->body);
+  if (!reply) return fail(reply.error());
+  auto attachment = attach(directory, reply->token, reply->lane, deadline);
+  if (!attachment) return fail(attachment.error());
+  if (*(*attachment)->fields != reply->stream.fields)
+    return fail(ErrorCode::kInternal,
+                fmt::format("stream '{}': the ring's fields are not those that the server announced",
+                            request.stream));
+  keep_alive(*attachment);
+  return Session{std::move(*reply), std::move(*attachment)};
+}
+
+}  // namespace headrace::client

@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "clientlib/client/resume.h"
+#include "clientlib/wire/object_reader.h"
+#include "clientlib/wire/protocol.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint32_t kStateVersion = 1;
+constexpr std::uint32_t kMostRanks = 1 << 20;
+constexpr std::uint32_t kLargestBatch = 1 << 24;
+
+}  // namespace
+
+std::string State::to_json() const {
+  return nlohmann::json{{"version", kStateVersion},        {"stream", stream},
+                        {"cursor", wire::to_json(cursor)}, {"batch_size", batch_size},
+                        {"world_size", world_size},        {"fingerprint", wire::to_json(fingerprint)}}
+      .dump();
+}
+
+Result<State> State::from_json(std::string_view text) {
+  const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  if (json.is_discarded())
+    return fail(ErrorCode::kInvalidArgument, "state: not JSON; give what state() returned");
+  State state;
+  std::uint32_t version = 0;
+  wire::ObjectReader reader(json, "state");
+  reader.integer("version", version)
+      .name("stream", state.stream)
+      .object("cursor", state.cursor)
+      .integer("batch_size", state.batch_size, kLargestBatch)
+      .integer("world_size", state.world_size, kMostRanks)
+      .object("fingerprint", state.fingerprint);
+  if (auto read = reader.done(); !read) return fail(ErrorCode::kInvalidArgument, read.error().message);
+  if (version != kStateVersion)
+    return fail(ErrorCode::kVersionMismatch,
+                fmt::format("state of version {}, this library reads version {}", version, kStateVersion));
+  if (state.batch_size == 0 || state.world_size == 0)
+    return fail(ErrorCode::kInvalidArgument, "state: batch_size or world_size is 0");
+  return state;
+}
+
+namespace client {
+
+Result<Cursor> resume_cursor(const State& state, const StreamInfo& stream, std::uint32_t world_size) {
+  const auto differs = [&](const char* part, const std::string& then, const std::string& now) {
+    return fail(
+        ErrorCode::kFingerprintMismatch,
+        fmt::format(
+            "stream '{}': the {} changed since the state was saved (then {}, now {}): restore it, or start "
+            "without the state",
+            stream.name, part, then, now));
+  };
+  const Fingerprint& then = state.fingerprint;
+  const Fingerprint& now = stream.fingerprint;
+  if (then.dataset != now.dataset) return differs("dataset", then.dataset, now.dataset);
+  if (then.plan != now.plan) return differs("plan (transforms, output, order)", then.plan, now.plan);
+  if (then.seed != now.seed) return differs("seed", then.seed, now.seed);
+  if (then.algorithm != now.algorithm) return differs("algorithm version", then.algorithm, now.algorithm);
+
+  Cursor cursor = state.cursor;
+  if (state.batch_size != stream.batch_size || state.world_size != world_size) {
+    const std::uint64_t per_batch = std::uint64_t{state.batch_size} * state.world_size;
+    const std::uint64_t left = stream.samples - std::min(stream.samples, cursor.origin);
+    const bool all = cursor.batch > left / per_batch;
+    const std::uint64_t position = all ? stream.samples : cursor.origin + cursor.batch * per_batch;
+    cursor = {cursor.epoch, position, 0};
+  }
+  if (cursor.origin >= stream.samples) cursor = {cursor.epoch + 1, 0, 0};
+  return cursor;
+}
+
+}  // namespace client
+}  // namespace headrace

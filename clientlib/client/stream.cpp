@@ -1,0 +1,263 @@
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "clientlib/client/lease.h"
+#include "clientlib/client/resume.h"
+#include "clientlib/client/stream_impl.h"
+#include "clientlib/ring/futex.h"
+
+namespace headrace {
+namespace {
+
+using client::Deadline;
+using std::chrono::milliseconds;
+
+/// Between two looks at signals, sockets and lane state.
+constexpr milliseconds kLook{100};
+/// A server that stops takes lanes away a moment before it closes their sockets.
+constexpr int kClosingMs = 200;
+
+bool session_ended(const client::Attachment& attachment) {
+  if (attachment.lost.load(std::memory_order_acquire)) return true;
+  pollfd entry{attachment.socket.get(), POLLIN, 0};
+  if (::poll(&entry, 1, kClosingMs) <= 0) return attachment.lost.load(std::memory_order_acquire);
+  char byte = 0;
+  return ::recv(attachment.socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
+}  // namespace
+
+Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
+  if (auto own = fork.check("stream"); !own) return fail(own.error());
+  commit();
+  if (position.batch >= length) {
+    begin_epoch(position.epoch + 1);
+    return std::nullopt;
+  }
+  const std::uint64_t asked = ring::monotonic_ns();
+  const auto grant = wait_for_grant(Deadline(limit));
+  const std::uint64_t waited = ring::monotonic_ns() - asked;
+  waited_ns.fetch_add(waited, std::memory_order_relaxed);
+  if (attachment) attachment->reader->lease().wait_ns.fetch_add(waited, std::memory_order_relaxed);
+  if (!grant) return fail(grant.error());
+  if (grant->epoch != position.epoch || grant->batch != position.batch) {
+    attachment->reader->ack(*grant);
+    return fail(ErrorCode::kInternal,
+                fmt::format("stream '{}': the server granted epoch {}, batch {}; due is {}", info.name,
+                            grant->epoch, grant->batch, to_string(position)));
+  }
+  ++position.batch;
+  begun = true;
+  return view_of(*grant);
+}
+
+Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
+  auto spin = options.spin;
+  for (;;) {
+    if (!attachment) {
+      const Cursor due = position;
+      if (auto back = reattach(deadline); !back) return fail(back.error());
+      if (position != due)
+        return fail(ErrorCode::kInternal, fmt::format("stream '{}': attached again at {} instead of {}",
+                                                      info.name, to_string(position), to_string(due)));
+    }
+    ring::RingReader& reader = *attachment->reader;
+    if (auto grant = reader.next(seek, std::min(kLook, deadline.left()), spin, &attachment->lost))
+      return *grant;
+    spin = {};
+    const std::uint32_t state = reader.lane_state();
+    if (attachment->lost.load(std::memory_order_acquire)) {
+      lose();
+    } else if ((state & ring::kLaneFenced) != 0) {
+      if (session_ended(*attachment)) {
+        lose();
+        continue;
+      }
+      fenced = attachment;
+      attachment.reset();
+      return fail(
+          ErrorCode::kLeaseFenced,
+          fmt::format(
+              "stream '{}': this client gave no sign of life for longer than the server's eviction time "
+              "(stopped, or its machine asleep); the next call attaches again at {}",
+              info.name, to_string(position)));
+    } else if ((state & ring::kLaneFailed) != 0) {
+      return fail(stream_failure());
+    } else if (state != ring::kLaneOpen) {
+      std::this_thread::sleep_for(milliseconds(10));  // draining: the end of the socket is near
+    }
+    if (interrupted()) return fail(ErrorCode::kTimeout, "interrupted while waiting for a batch");
+    if (deadline.over()) return fail(timed_out(deadline));
+  }
+}
+
+BatchView Stream::Impl::view_of(const ring::Grant& grant) {
+  const std::uint32_t views = attachment->live_views.load(std::memory_order_relaxed);
+  if (views + 1 < max_leases) return BatchView(BatchView::Lease::on_slot(attachment, grant));
+  attachment->reader->lease().private_copies.fetch_add(1, std::memory_order_relaxed);
+  if (views > 0)
+    warn("private copies", fmt::format("stream '{}': {} views are alive, of {} leases: batches are copied "
+                                       "from here on. Release views sooner, "
+                                       "turn zero_copy off, or raise ring.max_leases",
+                                       info.name, views, max_leases));
+  return BatchView(BatchView::Lease::copy_of(*attachment, grant));
+}
+
+void Stream::Impl::commit() {
+  if (!attachment) return;
+  ring::LeaseBlock& lease = attachment->reader->lease();
+  // Between the two stores a new epoch must not appear with the old one's count.
+  if (lease.consumed_epoch.load(std::memory_order_relaxed) != position.epoch)
+    lease.consumed_batch.store(0, std::memory_order_relaxed);
+  lease.consumed_epoch.store(position.epoch, std::memory_order_release);
+  lease.consumed_batch.store(position.batch, std::memory_order_release);
+}
+
+void Stream::Impl::begin_epoch(std::uint64_t epoch) {
+  position = {epoch, 0, 0};
+  length = epoch_length;
+  begun = false;
+}
+
+Result<void> Stream::Impl::go_to(const Cursor& target) {
+  begun = false;
+  if (attachment && !attachment->lost.load(std::memory_order_acquire)) {
+    auto answer =
+        client::exchange(directory, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target}),
+                         Deadline(timeout), interrupt);
+    if (answer) {
+      auto reply = wire::parse<wire::CursorSetReply>(answer->body);
+      if (!reply) return fail(reply.error());
+      seek = reply->seek;
+      position = reply->cursor;
+      length = reply->length;
+      epoch_length = reply->epoch_length;
+      commit();
+      return {};
+    }
+    // Errors that a new attachment would not cure.
+    const ErrorCode code = answer.error().code;
+    if (code != ErrorCode::kTokenInvalid && code != ErrorCode::kServerUnreachable)
+      return fail(answer.error());
+  }
+  lose();
+  position = target;
+  return reattach(Deadline(options.reconnect_timeout));
+}
+
+Error Stream::Impl::stream_failure() {
+  auto answer =
+      client::exchange(directory, "cursor_set", wire::to_json(wire::CursorSetRequest{session, position}),
+                       Deadline(timeout), interrupt);
+  if (!answer) return answer.error();
+  return {ErrorCode::kStreamFailed, fmt::format("stream '{}' failed; the server's log says why", info.name)};
+}
+
+Error Stream::Impl::timed_out(const Deadline& deadline) const {
+  const double age =
+      attachment
+          ? 1e-9 * static_cast<double>(ring::monotonic_ns() - attachment->reader->server_heartbeat_ns())
+          : 0;
+  return {ErrorCode::kTimeout,
+          fmt::format("stream '{}': waited {:.1f} s for {}; the server gave its last sign of life {:.1f} s "
+                      "ago. It may be "
+                      "slow (see headrace_worker_busy_seconds_total) or wait for other clients (wait_for)",
+                      info.name, deadline.seconds_spent(), to_string(position), age)};
+}
+
+void Stream::Impl::warn(const std::string& kind, const std::string& text) {
+  if (!warned.insert(kind).second) return;
+  if (options.warn)
+    options.warn(text);
+  else
+    std::fprintf(stderr, "headrace: %s\n", text.c_str());
+}
+
+Stream::Stream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Stream::Stream(Stream&&) noexcept = default;
+Stream& Stream::operator=(Stream&&) noexcept = default;
+
+Stream::~Stream() = default;
+
+const StreamInfo& Stream::info() const {
+  return impl_->info;
+}
+std::uint64_t Stream::length() const {
+  return impl_->length;
+}
+std::uint64_t Stream::epoch_length() const {
+  return impl_->epoch_length;
+}
+std::uint64_t Stream::epoch() const {
+  return impl_->position.epoch;
+}
+
+Result<std::optional<BatchView>> Stream::next(milliseconds timeout) {
+  return impl_->next(timeout);
+}
+
+std::uint32_t Stream::ready() const {
+  return impl_->attachment ? impl_->attachment->reader->ready(impl_->seek) : 0;
+}
+
+Result<void> Stream::set_epoch(std::uint64_t epoch) {
+  Impl& my = *impl_;
+  if (auto own = my.fork.check("stream"); !own) return own;
+  if (my.position.batch >= my.length && epoch == my.position.epoch + 1) my.begin_epoch(epoch);
+  if (my.position == Cursor{epoch, 0, 0}) return {};
+  return my.go_to({epoch, 0, 0});
+}
+
+Result<void> Stream::next_epoch() {
+  Impl& my = *impl_;
+  if (auto own = my.fork.check("stream"); !own) return own;
+  if (!my.begun) return {};
+  return set_epoch(my.position.epoch + 1);
+}
+
+State Stream::state() const {
+  const Impl& my = *impl_;
+  const bool ended = my.position.batch >= my.length;
+  return {ended ? Cursor{my.position.epoch + 1, 0, 0} : my.position, my.info.batch_size,
+          my.identity.world_size, my.info.name, my.info.fingerprint};
+}
+
+Result<void> Stream::load_state(const State& state) {
+  Impl& my = *impl_;
+  if (auto own = my.fork.check("stream"); !own) return own;
+  auto cursor = client::resume_cursor(state, my.info, my.identity.world_size);
+  if (!cursor) return fail(cursor.error());
+  if (*cursor == my.position) {
+    my.begun = false;
+    return {};
+  }
+  return my.go_to(*cursor);
+}
+
+void Stream::set_interrupt(std::function<bool()> interrupt) {
+  impl_->interrupt = std::move(interrupt);
+}
+std::uint32_t Stream::max_leases() const {
+  return impl_->max_leases;
+}
+
+std::uint32_t Stream::live_views() const {
+  return impl_->attachment ? impl_->attachment->live_views.load(std::memory_order_relaxed) : 0;
+}
+
+std::span<std::byte> Stream::mapping() const {
+  return impl_->attachment ? impl_->attachment->reader->data() : std::span<std::byte>();
+}
+
+std::uint64_t Stream::mapping_generation() const {
+  return impl_->mapping_generation;
+}
+std::chrono::nanoseconds Stream::waited() const {
+  return std::chrono::nanoseconds(impl_->waited_ns.load());
+}
+
+}  // namespace headrace

@@ -1,0 +1,66 @@
+// A stream's private half. `position` is the whole truth of where the loop is: the next batch that next()
+// will return. Everything else can be rebuilt from it with any server over the same data.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "clientlib/client/session.h"
+#include "headrace/client.h"
+
+namespace headrace {
+
+struct Stream::Impl {
+  using Clock = std::chrono::steady_clock;
+
+  // Fixed by open().
+  std::string directory;
+  std::chrono::milliseconds timeout{};  ///< of one exchange
+  OpenOptions options;
+  wire::OpenRequest identity;  ///< stream, group, rank, client name, start: what every re-attachment repeats
+  StreamInfo info;
+  client::ForkGuard fork;
+
+  // The attachment; replaced when the server comes back.
+  std::shared_ptr<client::Attachment> attachment;  ///< null: detached, the next call attaches again
+  std::weak_ptr<client::Attachment>
+      fenced;  ///< the one that was fenced: its session lasts as long as its views
+  std::string session;
+  std::uint32_t seek = 0;
+  std::uint32_t max_leases = 0;
+  std::uint64_t mapping_generation = 0;
+  std::optional<Clock::time_point> lost_since;
+
+  // Where the loop is.
+  Cursor position;
+  std::uint64_t length = 0;  ///< batches of position.epoch from position.origin
+  std::uint64_t epoch_length = 0;
+  bool begun = false;  ///< next() returned a batch since the epoch began or since a seek
+
+  client::Interrupt interrupt;
+  std::atomic<std::uint64_t> waited_ns{0};
+  std::set<std::string> warned;
+
+  // --- attaching (reattach.cpp)
+  void adopt(client::Session opened);
+  /// Attaches at `position` again, with backoff, until the reconnect timeout or the deadline.
+  Result<void> reattach(const client::Deadline& deadline);
+  void lose();
+
+  // --- iterating (stream.cpp)
+  Result<std::optional<BatchView>> next(std::chrono::milliseconds limit);
+  Result<ring::Grant> wait_for_grant(const client::Deadline& deadline);
+  BatchView view_of(const ring::Grant& grant);
+  void commit();
+  void begin_epoch(std::uint64_t epoch);
+  Result<void> go_to(const Cursor& target);
+  [[nodiscard]] Error stream_failure();
+  [[nodiscard]] Error timed_out(const client::Deadline& deadline) const;
+  [[nodiscard]] bool interrupted() const { return interrupt && interrupt(); }
+  void warn(const std::string& kind, const std::string& text);
+};
+
+}  // namespace headrace

@@ -1,0 +1,168 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+#include <zmq.hpp>
+
+#include "clientlib/client/address.h"
+#include "clientlib/ring/unique_fd.h"
+#include "clientlib/wire/protocol.h"
+#include "headrace/client.h"
+
+namespace headrace {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+class Connect : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string form = testing::TempDir() + "hrXXXXXX";
+    ASSERT_NE(::mkdtemp(form.data()), nullptr);
+    directory_ = form;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  [[nodiscard]] std::string control() const { return directory_ + "/" + wire::kControlSocket; }
+  [[nodiscard]] Error failure(std::chrono::milliseconds timeout = 150ms) const {
+    auto client = Client::connect({.address = directory_, .timeout = timeout});
+    EXPECT_FALSE(client);
+    return client ? Error{} : client.error();
+  }
+
+  std::string directory_;
+};
+
+/// Answers each request with `answer(request)`, in a thread, until destroyed.
+class Peer {
+ public:
+  Peer(const std::string& path, std::function<std::string(const std::string&)> answer)
+      : thread_([this, path, answer = std::move(answer)](const std::stop_token& stop) {
+          zmq::context_t context(1);
+          zmq::socket_t router(context, zmq::socket_type::router);
+          router.set(zmq::sockopt::linger, 0);
+          router.set(zmq::sockopt::rcvtimeo, 20);
+          router.bind("ipc://" + path);
+          while (!stop.stop_requested()) {
+            zmq::message_t identity;
+            zmq::message_t frame;
+            if (!router.recv(identity) || !router.recv(frame)) continue;
+            const std::string reply = answer(frame.to_string());
+            if (reply.empty()) continue;
+            router.send(identity, zmq::send_flags::sndmore);
+            router.send(zmq::buffer(reply), zmq::send_flags::none);
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
+TEST_F(Connect, WithoutAServerSaysThatNoSocketIsThere) {
+  const Error error = failure();
+  EXPECT_EQ(error.code, ErrorCode::kServerUnreachable);
+  EXPECT_THAT(error.message, HasSubstr(control() + " is not there"));
+}
+
+TEST_F(Connect, ToADeadServersSocketSaysThatNobodyListens) {
+  const ring::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  control().copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const Error error = failure();
+  EXPECT_EQ(error.code, ErrorCode::kServerUnreachable);
+  EXPECT_THAT(error.message, HasSubstr("nobody listens"));
+}
+
+TEST_F(Connect, ToAServerThatSaysNothingNamesTheStep) {
+  const Peer peer(control(), [](const std::string&) { return std::string(); });
+  const Error error = failure(400ms);
+  EXPECT_EQ(error.code, ErrorCode::kServerUnreachable);
+  EXPECT_THAT(error.message, HasSubstr("did not answer 'hello'"));
+}
+
+TEST_F(Connect, WaitsForAServerThatComesLater) {
+  std::optional<Peer> peer;
+  std::jthread later([&] {
+    std::this_thread::sleep_for(150ms);
+    peer.emplace(control(), [](const std::string& frame) {
+      const auto request = wire::decode_request(frame);
+      return wire::encode(wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", 1, 77, 1})});
+    });
+  });
+  const auto client = Client::connect({.address = directory_, .timeout = 5s});
+  later.join();
+  ASSERT_TRUE(client) << client.error().to_string();
+  EXPECT_EQ(client->address(), directory_);
+}
+
+TEST_F(Connect, ToAnotherRingLayoutNamesBothVersions) {
+  const Peer peer(control(), [](const std::string& frame) {
+    const auto request = wire::decode_request(frame);
+    return wire::encode(wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", 42, 77, 1})});
+  });
+  const Error error = failure(5s);
+  EXPECT_EQ(error.code, ErrorCode::kVersionMismatch);
+  EXPECT_THAT(error.message, HasSubstr("layout 42"));
+  EXPECT_THAT(error.message, HasSubstr("has 1:"));
+}
+
+TEST_F(Connect, ToAnotherProtocolNamesBothVersions) {
+  const Peer peer(control(), [](const std::string&) { return std::string(R"({"v":8,"id":1,"ok":{}})"); });
+  const Error error = failure(5s);
+  EXPECT_EQ(error.code, ErrorCode::kVersionMismatch);
+  EXPECT_THAT(error.message, HasSubstr("version 8"));
+  EXPECT_THAT(error.message, HasSubstr("version 1"));
+}
+
+TEST_F(Connect, ToSomethingElseIsABadMessage) {
+  const Peer peer(control(), [](const std::string&) { return std::string("HTTP/1.1 400 Bad Request"); });
+  EXPECT_EQ(failure(5s).code, ErrorCode::kBadMessage);
+}
+
+TEST_F(Connect, AForkedChildIsRefusedByName) {
+  const Peer peer(control(), [](const std::string& frame) {
+    const auto request = wire::decode_request(frame);
+    if (request->op == "hello")
+      return wire::encode(wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", 1, 77, 1})});
+    return wire::encode(wire::Reply{request->id, nlohmann::json{{"pid", 1}}});
+  });
+  auto client = Client::connect({.address = directory_, .timeout = 5s});
+  ASSERT_TRUE(client) << client.error().to_string();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto stats = client->stats();
+    ::_exit(!stats && stats.error().code == ErrorCode::kForked ? 17 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 17);
+  EXPECT_TRUE(client->stats());
+}
+
+TEST(Address, ComesFromTheEnvironmentWhenEmpty) {
+  ::setenv("HEADRACE_ADDRESS", "ipc:///run/somewhere/", 1);
+  EXPECT_EQ(client::resolve_directory(""), "/run/somewhere");
+  ::unsetenv("HEADRACE_ADDRESS");
+  ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+  EXPECT_EQ(client::resolve_directory(""), "/run/user/7/headrace");
+  ::unsetenv("XDG_RUNTIME_DIR");
+  EXPECT_EQ(client::resolve_directory(""), "/tmp/headrace-" + std::to_string(::geteuid()));
+}
+
+TEST(Address, OnAnotherMachineOrTooLongIsRefused) {
+  EXPECT_EQ(client::resolve_directory("tcp://host:1").error().code, ErrorCode::kInvalidArgument);
+  const auto longest = client::resolve_directory("/" + std::string(120, 'x'));
+  ASSERT_FALSE(longest);
+  EXPECT_THAT(longest.error().message, HasSubstr("the system allows 107"));
+}
+
+}  // namespace
+}  // namespace headrace
