@@ -17,6 +17,7 @@
 
 #include "headrace/cursor.h"
 #include "headrace/error.h"
+#include "server/source/split.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::config {
@@ -38,23 +39,6 @@ struct ServerConfig {
   LogLevel log_level = LogLevel::kInfo;
 };
 
-// A split names disjoint parts of a source. Each map is part -> what belongs to it.
-struct SplitFractions {
-  std::map<std::string, double> parts;  ///< each in (0, 1], sum <= 1
-};
-struct SplitClasses {
-  std::map<std::string, std::vector<std::string>> parts;
-};
-struct SplitLists {
-  std::map<std::string, std::filesystem::path> parts;  ///< files of relative paths, one a line; absolute
-};
-struct SplitConfig {
-  std::uint64_t seed = 0;  ///< of fractions
-  std::variant<SplitFractions, SplitClasses, SplitLists> by;
-
-  [[nodiscard]] std::vector<std::string> part_names() const;  ///< sorted
-};
-
 struct ImageFolderSource {
   std::filesystem::path path;  ///< absolute
 };
@@ -64,7 +48,7 @@ struct SyntheticSource {
 };
 struct SourceConfig {
   std::variant<ImageFolderSource, SyntheticSource> kind;
-  std::optional<SplitConfig> split;
+  std::optional<source::Split> split;
 
   [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
 };

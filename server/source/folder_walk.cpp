@@ -1,0 +1,142 @@
+#include "server/source/folder_walk.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace headrace::server::source {
+namespace {
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+using Directory = std::unique_ptr<DIR, CloseDirectory>;
+
+tl::unexpected<Error> scan_error(const std::string& what, int error) {
+  const char* remedy = "see that the path is right and the disk is mounted";
+  auto code = ErrorCode::kDatasetInvalid;
+  switch (error) {
+    case EACCES:
+    case EPERM:
+      remedy = "give this user the right to read it";
+      break;
+    case ENOENT:
+      remedy = "remove the link that leads nowhere, or put back what it names";
+      break;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      remedy = "raise the limit (ulimit -n, memory)";
+      code = ErrorCode::kEnvironment;
+      break;
+    case EIO:
+    case ESTALE:
+    case ETIMEDOUT:
+      code = ErrorCode::kTransientIo;
+      break;
+    default:
+      break;
+  }
+  return fail(code, fmt::format("{}: {}; {}", what, std::strerror(error), remedy));
+}
+
+using Identity = std::pair<dev_t, ino_t>;
+
+Result<void> walk_into(int root_fd, const std::string& path, const std::string& root,
+                       std::vector<Identity>& above, std::vector<FoundFolder>& out) {
+  struct stat status {};
+  if (::fstatat(root_fd, path.c_str(), &status, 0) != 0)
+    return scan_error(fmt::format("folder {}/{}", root, path), errno);
+  const Identity self{status.st_dev, status.st_ino};
+  if (std::find(above.begin(), above.end(), self) != above.end())
+    return fail(
+        ErrorCode::kDatasetInvalid,
+        fmt::format("folder {}/{} leads back to a folder that holds it; remove this link", root, path));
+  auto entries = list_folder(root_fd, path, root);
+  if (!entries) return fail(std::move(entries.error()));
+  out.push_back({path, std::move(entries->images)});
+  above.push_back(self);
+  for (const auto& folder : entries->folders) {
+    if (auto r = walk_into(root_fd, path + "/" + folder, root, above, out); !r) return r;
+  }
+  above.pop_back();
+  return {};
+}
+
+}  // namespace
+
+bool is_image_name(std::string_view name) {
+  const auto dot = name.rfind('.');
+  if (dot == std::string_view::npos) return false;
+  std::string extension(name.substr(dot + 1));
+  for (auto& c : extension)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  static constexpr std::array<std::string_view, 3> kExtensions{"jpg", "jpeg", "png"};
+  return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
+}
+
+Result<Entries> list_folder(int root_fd, const std::string& path, const std::string& shown_root) {
+  const auto shown = [&] { return path == "." ? shown_root : shown_root + "/" + path; };
+  const int fd = ::openat(root_fd, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return scan_error(fmt::format("folder {}", shown()), errno);
+  const Directory directory(::fdopendir(fd));
+  if (!directory) {
+    const int error = errno;
+    ::close(fd);
+    return scan_error(fmt::format("folder {}", shown()), error);
+  }
+  Entries out;
+  while (true) {
+    errno = 0;
+    const dirent* entry = ::readdir(directory.get());
+    if (entry == nullptr) {
+      if (errno != 0) return scan_error(fmt::format("folder {}", shown()), errno);
+      break;
+    }
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (entry->d_type == DT_DIR) {
+      out.folders.push_back(name);
+      continue;
+    }
+    const bool image = is_image_name(name);
+    if (entry->d_type == DT_REG && !image) continue;
+    struct stat status {};
+    if (::fstatat(fd, name.c_str(), &status, 0) != 0) {
+      if (!image) continue;  // a dangling link beside the images harms nobody
+      return scan_error(fmt::format("file {}/{}", shown(), name), errno);
+    }
+    if (S_ISDIR(status.st_mode)) {
+      out.folders.push_back(name);
+    } else if (image && !S_ISREG(status.st_mode)) {
+      return fail(ErrorCode::kDatasetInvalid,
+                  fmt::format("{}/{} has an image's name but is no regular file; remove it", shown(), name));
+    } else if (image) {
+      out.images.push_back({name, static_cast<std::uint64_t>(status.st_size)});
+    }
+  }
+  std::sort(out.folders.begin(), out.folders.end());
+  std::sort(out.images.begin(), out.images.end(),
+            [](const FoundFile& a, const FoundFile& b) { return a.name < b.name; });
+  return out;
+}
+
+Result<std::vector<FoundFolder>> walk(int root_fd, const std::string& path, const std::string& shown_root) {
+  std::vector<FoundFolder> out;
+  std::vector<Identity> above;
+  if (auto r = walk_into(root_fd, path, shown_root, above, out); !r) return fail(std::move(r.error()));
+  std::sort(out.begin(), out.end(),
+            [](const FoundFolder& a, const FoundFolder& b) { return a.path < b.path; });
+  return out;
+}
+
+}  // namespace headrace::server::source

@@ -1,0 +1,26 @@
+// A folder of images in which each class is a folder: torchvision's ImageFolder.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "server/source/file_reader.h"
+#include "server/source/source.h"
+
+namespace headrace::server::source {
+
+struct ImageFolderOptions {
+  ReadPolicy read;
+};
+
+/// Indexes `root`: class folders sorted by name; within a class all files *.jpg, *.jpeg, *.png (any case),
+/// also in nested folders, in ImageFolder's own order (folder, then file name), so that sample i here is
+/// sample i there. Symbolic links are followed. Memory: the relative paths plus 24 bytes per file.
+///
+/// kDatasetInvalid, each by name and with what to do: `root` missing, no folder or unreadable; no class
+/// folders; classes without images; a link into nothing or in circles; a folder that holds itself.
+/// kEnvironment: out of descriptors.
+Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::path& root,
+                                                        const ImageFolderOptions& options = {});
+
+}  // namespace headrace::server::source

@@ -1,0 +1,62 @@
+// Named parts of one source, disjoint by construction: training and validation data from one folder.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/source/source.h"
+
+namespace headrace::server::source {
+
+// Each map is part -> what belongs to it.
+
+/// Each in (0, 1], sum at most 1. A keyed permutation of all samples is cut at the rounded cumulative sums
+/// (parts in the order of their names), so sizes are exact to one sample; with a sum of 1 every sample is in
+/// a part.
+struct SplitFractions {
+  std::map<std::string, double> parts;
+  std::uint64_t seed = 0;
+};
+/// By class names.
+struct SplitClasses {
+  std::map<std::string, std::vector<std::string>> parts;
+};
+/// By text files of relative paths, one a line; empty lines and a leading "./" do not count.
+struct SplitLists {
+  std::map<std::string, std::filesystem::path> parts;
+};
+using Split = std::variant<SplitFractions, SplitClasses, SplitLists>;
+
+/// A view on some samples of a source, in the source's order. Labels, class names and whole_index() are the
+/// source's; fingerprint() is of the source and of the choice.
+class Part final : public Source {
+ public:
+  /// `indices`: ascending, each once, below whole->size().
+  Part(std::shared_ptr<const Source> whole, std::vector<std::uint64_t> indices);
+
+  [[nodiscard]] std::uint64_t size() const override { return indices_.size(); }
+  Result<void> read(std::uint64_t index, Encoded& out) const override;
+  [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override { return indices_.at(index); }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const override;
+  [[nodiscard]] std::string name(std::uint64_t index) const override;
+  [[nodiscard]] const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+
+ private:
+  std::shared_ptr<const Source> whole_;
+  std::vector<std::uint64_t> indices_;
+  std::uint64_t fingerprint_;
+};
+
+using Parts = std::map<std::string, std::shared_ptr<const Source>>;
+
+/// kConfigInvalid: fractions out of range, a class unknown or in two parts, a list unreadable, or a path in
+/// it unknown or listed before (with file:line; up to ten of them). kDatasetInvalid: a part without samples.
+Result<Parts> split(const std::shared_ptr<const Source>& whole, const Split& how);
+
+}  // namespace headrace::server::source
