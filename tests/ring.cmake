@@ -1,2 +1,4 @@
 # The ring: unit, stress and death tests, the protocol model, the micro benchmark.
-headrace_test(unit/ring_test.cpp headrace::ring)
+foreach(name ring segment fd_passing layout ring_futex)
+  headrace_test(unit/${name}_test.cpp headrace::ring)
+endforeach()

@@ -110,6 +110,19 @@ TEST(Ring, WakesASleepingReader) {
   EXPECT_EQ(grant->batch, 5U);
 }
 
+TEST(Ring, RecoversFromAWakeThatNeverCame) {
+  auto ring = make_ring(1, 1);
+  auto reader = attach(*ring, 0);
+  std::thread server([&] {
+    while (reader->lease().waiting.load() == 0) std::this_thread::yield();
+    reader->lease().waiting.store(0);  // the server now believes that nobody sleeps
+    fill_and_publish(*ring, 0, 0, 5);
+    ring->grant(0, 0, 0);
+  });
+  EXPECT_TRUE(reader->next(0, 1h, 0ns, nullptr).has_value());
+  server.join();
+}
+
 TEST(Ring, RingsTheDoorbellOnlyWhenTheServerSleeps) {
   auto ring = make_ring(2, 1);
   UniqueFd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
