@@ -48,8 +48,9 @@ Decoded<ImageSize> Decoder::open(std::span<const std::uint8_t> encoded, std::uin
   return bad(BadReason::kUnknownFormat, "neither a JPEG nor a PNG file by its first bytes");
 }
 
-Decoded<void> Decoder::begin(Rect region) {
-  return impl_->format == Impl::Format::kJpeg ? impl_->jpeg.begin(region) : impl_->png.begin(region);
+Decoded<void> Decoder::begin(Rect region, bool keep) {
+  return impl_->format == Impl::Format::kJpeg ? impl_->jpeg.begin(region, keep)
+                                              : impl_->png.begin(region, keep);
 }
 
 Decoded<Rows> Decoder::next() {

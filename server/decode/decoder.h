@@ -33,7 +33,7 @@ inline constexpr int kMaxScans = 500;
 /// memory.
 inline constexpr std::uint32_t kMaxSide = 65'535;
 
-/// Interleaved RGB, valid until the decoder's next call.
+/// Interleaved RGB, valid until the decoder's next call (unless kept).
 struct Rows {
   const std::uint8_t* data = nullptr;  ///< first pixel of the region in the first row
   std::ptrdiff_t stride = 0;           ///< bytes
@@ -58,8 +58,9 @@ class Decoder {
   /// before it allocates anything for them.
   Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels);
 
-  /// `region` lies within the image and is not empty.
-  Decoded<void> begin(Rect region);
+  /// `region` lies within the image and is not empty. keep: blocks stay valid until the next open, and follow
+  /// one another in memory with one stride.
+  Decoded<void> begin(Rect region, bool keep);
 
   /// The region's next rows, kBlockRows of them or what is left.
   Decoded<Rows> next();

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "server/decode/grow.h"
+
 namespace headrace::server::decode {
 namespace {
 
@@ -53,7 +55,9 @@ struct JpegReader::Handle {
 
   std::span<const std::uint8_t> encoded;
   Rect region;
-  std::int32_t done = 0;      // rows of the region
+  std::int32_t done = 0;  // rows of the region
+  bool keep = false;
+  std::int32_t slot = 0;      // row of the buffers that the block begins at
   std::int32_t block = 0;     // rows of the block being read
   std::int32_t left = 0;      // the region's first column within what libjpeg delivers
   std::size_t row_bytes = 0;  // of what libjpeg delivers
@@ -162,10 +166,11 @@ Decoded<ImageSize> JpegReader::open(std::span<const std::uint8_t> encoded, std::
                    static_cast<std::int32_t>(h.info.image_height)};
 }
 
-Decoded<void> JpegReader::begin(Rect region) {
+Decoded<void> JpegReader::begin(Rect region, bool keep) {
   auto& h = *handle_;
   h.region = region;
   h.done = 0;
+  h.keep = keep;
   h.inverted_cmyk = h.info.num_components == 4;
   h.info.out_color_space = h.inverted_cmyk ? JCS_CMYK : JCS_RGB;
   h.info.dct_method = JDCT_ISLOW;
@@ -185,8 +190,9 @@ Decoded<void> JpegReader::begin(Rect region) {
     return h.failure();
   }
   h.row_bytes = std::size_t{h.info.output_width} * static_cast<std::size_t>(h.info.output_components);
-  h.rows.resize(h.row_bytes * kBlockRows + kRowSlack);
-  if (h.inverted_cmyk) h.rgb.resize(static_cast<std::size_t>(region.width) * 3 * kBlockRows + kRowSlack);
+  const auto held = static_cast<std::size_t>(keep ? region.height : kBlockRows);
+  grow(h.rows, h.row_bytes * held + kRowSlack);
+  if (h.inverted_cmyk) grow(h.rgb, static_cast<std::size_t>(region.width) * 3 * held + kRowSlack);
   return {};
 }
 
@@ -208,12 +214,13 @@ void cmyk_to_rgb(const std::uint8_t* cmyk, std::uint8_t* rgb, std::int32_t width
 Decoded<Rows> JpegReader::next() {
   auto& h = *handle_;
   h.block = std::min(kBlockRows, h.region.height - h.done);
+  h.slot = h.keep ? h.done : 0;
   if (!h.run([](Handle& self) {
         std::int32_t read = 0;
         while (read < self.block) {
           JSAMPROW targets[kBlockRows];
           for (std::int32_t i = read; i < self.block; ++i) {
-            targets[i - read] = self.rows.data() + static_cast<std::size_t>(i) * self.row_bytes;
+            targets[i - read] = self.rows.data() + static_cast<std::size_t>(self.slot + i) * self.row_bytes;
           }
           const auto got = static_cast<std::int32_t>(
               jpeg_read_scanlines(&self.info, targets, static_cast<JDIMENSION>(self.block - read)));
@@ -225,15 +232,17 @@ Decoded<Rows> JpegReader::next() {
   }
   h.done += h.block;
   if (h.done == h.region.height) jpeg_abort_decompress(&h.info);
+  const auto* rows = h.rows.data() + static_cast<std::size_t>(h.slot) * h.row_bytes;
   if (!h.inverted_cmyk) {
-    return Rows{h.rows.data() + 3 * h.left, static_cast<std::ptrdiff_t>(h.row_bytes), h.block};
+    return Rows{rows + 3 * h.left, static_cast<std::ptrdiff_t>(h.row_bytes), h.block};
   }
   const auto rgb_row = static_cast<std::size_t>(h.region.width) * 3;
+  auto* rgb = h.rgb.data() + static_cast<std::size_t>(h.slot) * rgb_row;
   for (std::int32_t i = 0; i < h.block; ++i) {
-    cmyk_to_rgb(h.rows.data() + static_cast<std::size_t>(i) * h.row_bytes + 4 * h.left,
-                h.rgb.data() + static_cast<std::size_t>(i) * rgb_row, h.region.width);
+    cmyk_to_rgb(rows + static_cast<std::size_t>(i) * h.row_bytes + 4 * h.left,
+                rgb + static_cast<std::size_t>(i) * rgb_row, h.region.width);
   }
-  return Rows{h.rgb.data(), static_cast<std::ptrdiff_t>(rgb_row), h.block};
+  return Rows{rgb, static_cast<std::ptrdiff_t>(rgb_row), h.block};
 }
 
 long JpegReader::warnings() const {

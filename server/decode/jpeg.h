@@ -22,7 +22,7 @@ class JpegReader {
   JpegReader& operator=(JpegReader&&) noexcept;
 
   Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels);
-  Decoded<void> begin(Rect region);
+  Decoded<void> begin(Rect region, bool keep);
   Decoded<Rows> next();
   [[nodiscard]] long warnings() const;
   [[nodiscard]] std::string_view warning() const;  ///< the first one

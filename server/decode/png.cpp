@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "server/decode/grow.h"
+
 namespace headrace::server::decode {
 namespace {
 
@@ -89,25 +91,22 @@ Decoded<ImageSize> PngReader::open(std::span<const std::uint8_t> encoded, std::u
   if (color_type_ == SPNG_COLOR_TYPE_INDEXED) {
     spng_plte table{};
     if (const int code = spng_get_plte(context_.get(), &table)) return failure(code);
-    for (std::uint32_t i = 0; i < 256; ++i) {
-      const auto gray = static_cast<std::uint8_t>(i);
-      const auto& entry = table.entries[i];
-      if (i < table.n_entries) {
-        palette_[i] = {entry.red, entry.green, entry.blue};
-      } else {
-        palette_[i] = {gray, gray, gray};
-      }
+    palette_ = {};  // an index beyond the palette is black
+    for (std::uint32_t i = 0; i < std::min(table.n_entries, 256U); ++i) {
+      palette_[i] = {table.entries[i].red, table.entries[i].green, table.entries[i].blue};
     }
   }
   return ImageSize{static_cast<std::int32_t>(width_), static_cast<std::int32_t>(height_)};
 }
 
-Decoded<void> PngReader::begin(Rect region) {
+Decoded<void> PngReader::begin(Rect region, bool keep) {
   region_ = region;
   done_ = 0;
+  keep_ = keep;
   // Slack: sub-byte samples are unpacked eight at a time.
-  raw_.resize(raw_row_ + 8);
-  rgb_.resize(std::size_t{width_} * 3 * kBlockRows + kRowSlack);
+  grow(raw_, raw_row_ + 8);
+  grow(rgb_,
+       std::size_t{width_} * 3 * static_cast<std::size_t>(keep ? region.height : kBlockRows) + kRowSlack);
   if (interlaced_ || !has_end_chunk(encoded_)) {
     const std::size_t size = raw_row_ * height_;
     whole_.reset(new std::uint8_t[size + 8]);
@@ -127,6 +126,7 @@ Decoded<void> PngReader::begin(Rect region) {
 Decoded<Rows> PngReader::next() {
   const std::int32_t count = std::min(kBlockRows, region_.height - done_);
   const std::size_t stride = std::size_t{width_} * 3;
+  auto* rows = rgb_.data() + (keep_ ? static_cast<std::size_t>(done_) * stride : 0);
   for (std::int32_t i = 0; i < count; ++i) {
     const auto y = static_cast<std::size_t>(region_.top + done_ + i);
     const std::uint8_t* raw = raw_.data();
@@ -136,11 +136,11 @@ Decoded<Rows> PngReader::next() {
       const int code = spng_decode_row(context_.get(), raw_.data(), raw_row_);
       if (code != 0 && code != SPNG_EOI) return failure(code);
     }
-    convert(raw, rgb_.data() + static_cast<std::size_t>(i) * stride);
+    convert(raw, rows + static_cast<std::size_t>(i) * stride);
   }
   done_ += count;
-  return Rows{rgb_.data() + static_cast<std::ptrdiff_t>(region_.left) * 3,
-              static_cast<std::ptrdiff_t>(stride), count};
+  return Rows{rows + static_cast<std::ptrdiff_t>(region_.left) * 3, static_cast<std::ptrdiff_t>(stride),
+              count};
 }
 
 void PngReader::convert(const std::uint8_t* raw, std::uint8_t* rgb) const {

@@ -17,7 +17,7 @@ namespace headrace::server::decode {
 class PngReader {
  public:
   Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels);
-  Decoded<void> begin(Rect region);
+  Decoded<void> begin(Rect region, bool keep);
   Decoded<Rows> next();
 
  private:
@@ -38,6 +38,7 @@ class PngReader {
       whole_;  // the image as libspng delivers it, when rows cannot be had one by one
   std::vector<std::uint8_t> raw_, rgb_;
   Rect region_;
+  bool keep_ = false;
   std::int32_t done_ = 0;  // rows of the region
 };
 

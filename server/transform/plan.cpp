@@ -131,7 +131,7 @@ struct Plan::Impl {
                                                      stage.window.width, stage.window.height));
       }
     }
-    return run_stages(stages, format, scratch, out, decode_ns);
+    return run_stages(stages, config.passes, format, scratch, out, decode_ns);
   }
 };
 

@@ -66,10 +66,16 @@ struct Output {
   PixelLayout layout = PixelLayout::kNchw;
 };
 
+/// In which order a resize does its two passes; each rounds to bytes, so results can differ by one. Pillow 13
+/// goes vertically first where the height shrinks by more than twice the pixels that the width shrinks by;
+/// before, the horizontal pass always came first.
+enum class ResizePasses : std::uint8_t { kPillow13, kHorizontalFirst };
+
 struct PlanConfig {
   std::vector<Transform> transforms;
   Output output;
   std::uint64_t max_pixels = 178'956'970;  // PIL's decompression-bomb limit, refused before allocation
+  ResizePasses passes = ResizePasses::kPillow13;
   bool warnings_are_bad = false;  // corrupt-but-decodable images: counted always; true: treated as bad
 };
 

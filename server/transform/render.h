@@ -16,7 +16,6 @@ struct Scratch::State {
   decode::Decoder decoder;
   CoefficientCache coefficients;
   std::vector<std::uint8_t> pictures[2];  // between stages
-  std::vector<std::uint8_t> whole;        // the source region, when rows are wanted out of order
   std::vector<std::uint8_t> middle;       // after the horizontal pass
   std::vector<std::uint8_t> row, spare;
   std::vector<std::uint8_t> transposed;
@@ -26,8 +25,8 @@ struct Scratch::State {
 class RowSource {
  public:
   virtual ~RowSource() = default;
-  /// Once, before next.
-  virtual decode::Decoded<void> begin(decode::Rect region) = 0;
+  /// Once, before next. keep: blocks stay valid and follow one another in memory with one stride.
+  virtual decode::Decoded<void> begin(decode::Rect region, bool keep) = 0;
   virtual decode::Decoded<decode::Rows> next() = 0;
 };
 
@@ -38,11 +37,18 @@ class RowSink {
   virtual void write(std::int32_t y, const std::uint8_t* rgb) = 0;
 };
 
-decode::Decoded<void> run_stage(const Stage& stage, RowSource& source, RowSink& sink,
-                                Scratch::State& scratch);
+/// No arithmetic: crops, padding, nearest neighbour, flips.
+decode::Decoded<void> copy_stage(const Stage& stage, RowSource& source, RowSink& sink, Scratch::State& scratch);
+
+/// Pillow's two passes.
+decode::Decoded<void> resample_stage(const Stage& stage, ResizePasses passes, RowSource& source, RowSink& sink,
+                                     Scratch::State& scratch);
+
+/// Bytes between rows of `width` pixels that kernels make.
+std::size_t padded_stride(std::int32_t width);
 
 /// All stages. decode_ns gets the time within the decoder.
-decode::Decoded<void> run_stages(std::span<const Stage> stages, const PixelFormat& format,
+decode::Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, const PixelFormat& format,
                                  Scratch::State& scratch, std::byte* out, std::uint64_t& decode_ns);
 
 }  // namespace headrace::server::transform

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "server/decode/grow.h"
 #include "server/transform/render.h"
 
 namespace headrace::server::transform {
@@ -19,9 +20,9 @@ class DecoderSource final : public RowSource {
  public:
   DecoderSource(decode::Decoder& decoder, std::uint64_t& ns) : decoder_(decoder), ns_(ns) {}
 
-  Decoded<void> begin(Rect region) override {
+  Decoded<void> begin(Rect region, bool keep) override {
     const auto start = now_ns();
-    auto result = decoder_.begin(region);
+    auto result = decoder_.begin(region, keep);
     ns_ += now_ns() - start;
     return result;
   }
@@ -42,13 +43,13 @@ class Picture final : public RowSource, public RowSink {
  public:
   Picture(std::vector<std::uint8_t>& pixels, ImageSize size)
       : pixels_(pixels), width_bytes_(static_cast<std::size_t>(size.width) * 3) {
-    pixels_.resize(width_bytes_ * static_cast<std::size_t>(size.height) + decode::kRowSlack);
+    decode::grow(pixels_, width_bytes_ * static_cast<std::size_t>(size.height) + decode::kRowSlack);
   }
 
   void write(std::int32_t y, const std::uint8_t* rgb) override {
     std::memcpy(pixels_.data() + static_cast<std::size_t>(y) * width_bytes_, rgb, width_bytes_);
   }
-  Decoded<void> begin(Rect region) override {
+  Decoded<void> begin(Rect region, bool) override {
     region_ = region;
     done_ = 0;
     return {};
@@ -96,18 +97,23 @@ class OutputSink final : public RowSink {
 
 }  // namespace
 
-Decoded<void> run_stages(std::span<const Stage> stages, const PixelFormat& format, Scratch::State& scratch,
-                         std::byte* out, std::uint64_t& decode_ns) {
+Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, const PixelFormat& format,
+                         Scratch::State& scratch, std::byte* out, std::uint64_t& decode_ns) {
   DecoderSource decoder(scratch.decoder, decode_ns);
   OutputSink last(format, stages.back().output(), out);
-  if (stages.size() == 1) return run_stage(stages[0], decoder, last, scratch);
+  const auto run_stage = [&](const Stage& stage, RowSource& source, RowSink& sink) {
+    return stage.resized && stage.interpolation != Interpolation::kNearest
+               ? resample_stage(stage, passes, source, sink, scratch)
+               : copy_stage(stage, source, sink, scratch);
+  };
+  if (stages.size() == 1) return run_stage(stages[0], decoder, last);
   std::vector<Picture> pictures;
   pictures.reserve(stages.size());
   for (std::size_t i = 0; i < stages.size(); ++i) {
     RowSource& source = i == 0 ? static_cast<RowSource&>(decoder) : pictures.back();
     RowSink* sink = &last;
     if (i + 1 < stages.size()) sink = &pictures.emplace_back(scratch.pictures[i % 2], stages[i].output());
-    if (auto done = run_stage(stages[i], source, *sink, scratch); !done) return done;
+    if (auto done = run_stage(stages[i], source, *sink); !done) return done;
   }
   return {};
 }

@@ -1,0 +1,29 @@
+// JPEG files of every kind that tests need, written by libjpeg itself: samplings and scans that PIL cannot
+// write.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace headrace::pixels {
+
+struct JpegKind {
+  int width = 64, height = 48;
+  int components = 3;                ///< 1 gray, 3 YCbCr, 4 CMYK
+  int horizontal = 2, vertical = 2;  ///< luma sampling factors; chroma has 1 x 1
+  bool progressive = false;
+  bool arithmetic = false;
+  bool ycck = false;         ///< with 4 components: Adobe's YCCK instead of CMYK
+  bool rgb = false;          ///< with 3 components: stored as RGB
+  int restart_interval = 0;  ///< MCUs
+  int quality = 85;
+  std::uint32_t seed = 1;  ///< of the picture: gradients, edges and noise
+};
+
+std::vector<std::uint8_t> make_jpeg(const JpegKind& kind);
+
+/// A progressive JPEG of one 8x8 gray block whose single AC coefficient is refined in `scans` scans.
+std::vector<std::uint8_t> make_many_scans(int scans);
+
+}  // namespace headrace::pixels
