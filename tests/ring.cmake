@@ -2,3 +2,5 @@
 foreach(name ring segment fd_passing layout ring_futex)
   headrace_test(unit/${name}_test.cpp headrace::ring)
 endforeach()
+headrace_test(stress/ring_stress_test.cpp headrace::ring)
+headrace_test(death/ring_death_test.cpp headrace::ring)
