@@ -20,11 +20,12 @@ using client::Deadline;
 struct Client::Impl {
   std::string directory;
   std::chrono::milliseconds timeout{};
+  client::Interrupt interrupt;
   client::ForkGuard fork;
 
   Result<client::Answer> ask(std::string op, nlohmann::json body) const {
     if (auto own = fork.check("client"); !own) return fail(own.error());
-    return client::exchange(directory, std::move(op), std::move(body), Deadline(timeout));
+    return client::exchange(directory, std::move(op), std::move(body), Deadline(timeout), interrupt);
   }
 };
 
@@ -57,9 +58,9 @@ Client::~Client() = default;
 Result<Client> Client::connect(const ConnectOptions& options) {
   auto directory = client::resolve_directory(options.address);
   if (!directory) return fail(directory.error());
-  if (auto hello = client::say_hello(*directory, Deadline(options.timeout)); !hello)
+  if (auto hello = client::say_hello(*directory, Deadline(options.timeout), options.interrupt); !hello)
     return fail(hello.error());
-  return Client(std::make_shared<Impl>(Impl{std::move(*directory), options.timeout, {}}));
+  return Client(std::make_shared<Impl>(Impl{std::move(*directory), options.timeout, options.interrupt, {}}));
 }
 
 const std::string& Client::address() const {
@@ -110,12 +111,13 @@ Result<Stream> Client::open(const OpenOptions& options) {
     identity.group = !options.group.empty()                   ? options.group
                      : info->delivery == Delivery::kBroadcast ? identity.client
                                                               : "default";
-    auto opened = client::open_session(impl_->directory, identity, deadline, {});
+    auto opened = client::open_session(impl_->directory, identity, deadline, impl_->interrupt);
     if (opened) {
       stream->adopt(std::move(*opened));
       return Stream(std::move(stream));
     }
     // Process ids repeat across containers: a name that nobody chose is made unique.
+    if (impl_->interrupt && impl_->interrupt()) return fail(opened.error());
     const bool clash = options.client.empty() && opened.error().code == ErrorCode::kClientNameTaken;
     if (!clash || deadline.over()) return fail(opened.error());
     identity.client = fmt::format("{}-{:06x}", own_name(), std::random_device{}() & 0xFFFFFFU);

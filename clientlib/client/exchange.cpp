@@ -50,6 +50,16 @@ tl::unexpected<Error> interrupted(const std::string& op) {
   return fail(ErrorCode::kTimeout, fmt::format("interrupted while waiting for the answer to '{}'", op));
 }
 
+/// False if nothing came: the time was up, or a signal arrived.
+bool receive(zmq::socket_t& socket, zmq::message_t& message) {
+  try {
+    return socket.recv(message).has_value();
+  } catch (const zmq::error_t& error) {
+    if (error.num() == EINTR) return false;
+    throw;
+  }
+}
+
 Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wire::Request& request,
                         const Deadline& deadline, const Interrupt& interrupt) {
   const std::string frame = wire::encode(request);
@@ -61,7 +71,7 @@ Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wi
   for (;;) {
     socket.set(zmq::sockopt::rcvtimeo, static_cast<int>(std::min(kSlice, deadline.left()).count()));
     zmq::message_t text;
-    if (!socket.recv(text)) {
+    if (!receive(socket, text)) {
       if (interrupt && interrupt()) return interrupted(request.op);
       if (!deadline.over()) continue;
       std::string why = who_listens(path);
@@ -71,7 +81,8 @@ Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wi
     Answer answer;
     if (text.more()) {
       zmq::message_t part;
-      (void)socket.recv(part);
+      while (!receive(socket, part) && !deadline.over()) {
+      }
       const auto* bytes = static_cast<const std::byte*>(part.data());
       answer.binary.assign(bytes, bytes + part.size());
     }

@@ -36,6 +36,8 @@ struct ConnectOptions {
   /// then /tmp/headrace-<uid>: the server's own default.
   std::string address;
   std::chrono::milliseconds timeout{10'000};  ///< for each exchange; connect also retries until then for a server to appear
+  /// Asked about every 50 ms while an exchange waits; true gives up with kTimeout (Python: signals).
+  std::function<bool()> interrupt;
 };
 
 /// What a checkpoint holds: which batches the loop has been handed.
@@ -127,6 +129,7 @@ class Stream {
   [[nodiscard]] std::uint64_t length() const;
   [[nodiscard]] std::uint64_t epoch_length() const;  ///< of a whole epoch
   [[nodiscard]] std::uint64_t epoch() const;         ///< that next() is in, or is about to begin
+  [[nodiscard]] bool begun() const;                  ///< next() has returned a batch of it, and has not ended it
 
   /// The next batch of this epoch; nullopt once at its end: the call after that begins the next epoch. Commits the batch
   /// before it. Rides through a server's death and restart. kTimeout says what it waited for; kServerLost, kLeaseFenced,

@@ -1,0 +1,39 @@
+"""Headrace's client: batches from a data server on this machine, and the server itself.
+
+    import headrace
+    with headrace.serve("train.yaml") as server:
+        loader = headrace.Loader(server.address, stream="train")
+        for image, label in loader:
+            ...
+"""
+
+from __future__ import annotations
+
+from . import errors
+from ._headrace import __version__
+from .ask import cursors, drain, sample, stats, streams
+from .batch import DictBatch, TupleBatch
+from .errors import Error
+from .loader import Loader
+from .server import Server, serve
+from .types import FieldSpec, Fingerprint, Sample, StreamInfo
+
+__all__ = [
+    "DictBatch",
+    "Error",
+    "FieldSpec",
+    "Fingerprint",
+    "Loader",
+    "Sample",
+    "Server",
+    "StreamInfo",
+    "TupleBatch",
+    "__version__",
+    "cursors",
+    "drain",
+    "errors",
+    "sample",
+    "serve",
+    "stats",
+    "streams",
+]

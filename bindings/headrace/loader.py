@@ -1,0 +1,233 @@
+"""A stream as an iterable: see bindings/README.md for the contract of iteration."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+import weakref
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from . import _headrace
+from .batch import Assembler, DictBatch, TupleBatch
+from .errors import Closed, InvalidArgument, IteratorBusy
+from .types import StreamInfo
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+class _Epoch(Iterator["TupleBatch | DictBatch"]):
+    """One pass. A later iter() of its loader makes it stale."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self.done = False
+
+    def __next__(self) -> TupleBatch | DictBatch:
+        if self.done:
+            raise StopIteration
+        batch = self._loader._next(self)
+        if batch is None:
+            self.done = True
+            raise StopIteration
+        return batch
+
+
+class Loader:
+    """Iterates over a stream like a torch DataLoader; each `for` is one epoch.
+
+    address            the server's directory; None: HEADRACE_ADDRESS, then the server's default
+    rank, world_size   of a shard stream; None: RANK and WORLD_SIZE, else 0 and 1. Ignored on a broadcast stream
+    group              the job that the ranks belong to
+    client             name in metrics and messages; unique on its stream
+    output             "numpy" or "torch"
+    batch              "tuple" or "dict"
+    zero_copy          numpy views on shared memory instead of copies: read-only, labels excepted
+    join               where to begin without a state: "default" (epoch 0), "now", "epoch_start"
+    state              a former state_dict()
+    resume             "server": go on where the server remembers this group
+    timeout            seconds for attaching and for each request
+    batch_timeout      seconds for one batch
+    reconnect_timeout  seconds that a dead server may take to come back
+    meta               row arrays (valid, sample_index, replaced) inside each batch, not only as its attributes
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        stream: str,
+        rank: int | None = None,
+        world_size: int | None = None,
+        group: str | None = None,
+        client: str | None = None,
+        output: str = "numpy",
+        batch: str = "tuple",
+        zero_copy: bool = False,
+        join: str = "default",
+        state: dict[str, Any] | None = None,
+        resume: str | None = None,
+        timeout: float = 10.0,
+        batch_timeout: float = 600.0,
+        reconnect_timeout: float = 60.0,
+        meta: bool = False,
+    ) -> None:
+        if output not in ("numpy", "torch"):
+            raise InvalidArgument(f"output={output!r}: use 'numpy' or 'torch'")
+        if batch not in ("tuple", "dict"):
+            raise InvalidArgument(f"batch={batch!r}: use 'tuple' or 'dict'")
+        if resume not in (None, "server"):
+            raise InvalidArgument(f"resume={resume!r}: use 'server' or None")
+        if zero_copy and output == "torch":
+            raise InvalidArgument(
+                "zero_copy=True with output='torch': torch has no read-only tensors, so an in-place operation would "
+                "change what other trainers read; use output='numpy', or zero_copy=False"
+            )
+        self._arguments: dict[str, Any] = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__")
+        }
+        self._begin()
+        self._attach()
+
+    def _begin(self) -> None:
+        self._stream: _headrace.Stream | None = None
+        self._iterator: weakref.ref[_Epoch] | None = None
+        self._next_epoch: int | None = None
+        self._closed = False
+
+    def _attach(self) -> _headrace.Stream:
+        given = self._arguments
+        server = _headrace.connect(given["address"] or "", given["timeout"])
+        known = {entry["name"]: entry for entry in server.streams()}
+        rank, world_size = given["rank"], given["world_size"]
+        if known.get(given["stream"], {}).get("delivery") == "broadcast":
+            rank, world_size = 0, 1
+        state = given["state"]
+        self._stream = server.open(
+            stream=given["stream"],
+            group=given["group"] or "",
+            rank=int(os.environ.get("RANK", 0)) if rank is None else rank,
+            world_size=int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size,
+            client=given["client"] or "",
+            join=given["join"],
+            state=None if state is None else json.dumps(state),
+            resume_from_server=given["resume"] == "server",
+            reconnect_timeout=given["reconnect_timeout"],
+            warn=_warn,
+        )
+        self.info = StreamInfo.from_dict(self._stream.info())
+        self._assemble = Assembler(self.info.fields, given["output"], given["batch"], given["meta"])
+        return self._stream
+
+    def _attached(self) -> _headrace.Stream:
+        if self._closed:
+            raise Closed("this loader was closed")
+        return self._stream or self._attach()
+
+    # --- iteration
+
+    def _running(self) -> _Epoch | None:
+        iterator = self._iterator() if self._iterator is not None else None
+        return None if iterator is None or iterator.done else iterator
+
+    def __iter__(self) -> Iterator[TupleBatch | DictBatch]:
+        stream = self._attached()
+        self._iterator = None
+        if self._next_epoch is not None:
+            stream.set_epoch(self._next_epoch)
+            self._next_epoch = None
+        else:
+            stream.next_epoch()  # leaves the rest of one that a `break` left; nothing if none was begun
+        iterator = _Epoch(self)
+        self._iterator = weakref.ref(iterator)
+        return iterator
+
+    def _next(self, iterator: _Epoch) -> TupleBatch | DictBatch | None:
+        stream = self._attached()
+        if self._iterator is None or self._iterator() is not iterator:
+            raise IteratorBusy(
+                "a later iter() of this loader has taken over: a loader has one iterator at a time; open a second "
+                "Loader to read the stream twice at once"
+            )
+        raw = stream.next(self._arguments["batch_timeout"], self._arguments["zero_copy"])
+        return None if raw is None else self._assemble(raw)
+
+    def __len__(self) -> int:
+        """Batches in the epoch under way, or about to begin: the same on every rank."""
+        return self._attached().length()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes `epoch` the next one to begin. A pass that has begun and is still iterated ends as it would have."""
+        stream = self._attached()
+        if self._running() is not None and stream.begun():
+            self._next_epoch = epoch
+        else:
+            stream.set_epoch(epoch)
+            self._next_epoch = None
+
+    # --- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop is, counting the batches that it was handed; plain JSON values."""
+        state: dict[str, Any] = json.loads(self._attached().state())
+        if self._next_epoch is not None:
+            state["cursor"] = {"epoch": self._next_epoch, "origin": 0, "batch": 0}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on at a saved state, at once: before, during or after iteration, at any world or batch size."""
+        self._attached().load_state(json.dumps(state))
+        self._next_epoch = None
+
+    # --- what there is to know
+
+    @property
+    def epoch(self) -> int:
+        """The epoch under way, or about to begin."""
+        return self._attached().epoch()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        self._attached()
+        return self.info.classes
+
+    @property
+    def waited(self) -> float:
+        """Seconds spent waiting for batches since attaching."""
+        return self._attached().waited()
+
+    @property
+    def ready(self) -> int:
+        """Batches that would come without waiting for the server to build them."""
+        return self._attached().ready()
+
+    # --- ends and copies
+
+    def close(self) -> None:
+        """Detaches. Batches stay usable; slots under zero_copy arrays stay leased until those are gone."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._arguments
+
+    def __setstate__(self, arguments: dict[str, Any]) -> None:
+        """A pickled loader is its arguments: the copy attaches on first use, as a client of its own."""
+        self._arguments = arguments
+        self._begin()
+
+    def __repr__(self) -> str:
+        given = self._arguments
+        return f"headrace.Loader({given['address']!r}, stream={given['stream']!r})"

@@ -1,0 +1,141 @@
+"""The packaged server as a context manager."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from . import _binary
+from .errors import Error, from_code
+
+_EXIT_CODES = {2: "CONFIG_INVALID", 3: "ENVIRONMENT"}
+
+
+def _scalar(value: object) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Server:
+    """A running `headrace serve`. It ends with its `with` block, with stop(), or with this process."""
+
+    def __init__(
+        self, config: str | Path, wait: float, env: Mapping[str, str] | None, overrides: Mapping[str, object]
+    ) -> None:
+        self.address = ""
+        self.metrics_url: str | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        parent_read, self._parent = os.pipe()
+        ready_read, ready_write = os.pipe()
+        command = [_binary.path(), "serve", str(config), "--parent-fd", str(parent_read), "--ready-fd", str(ready_write)]
+        for path, value in overrides.items():
+            command += ["--set", f"{path}={_scalar(value)}"]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(parent_read, ready_write),
+                start_new_session=True,
+                env=None if env is None else {**os.environ, **env},
+            )
+        except OSError as error:
+            os.close(self._parent)
+            os.close(ready_read)
+            raise from_code("ENVIRONMENT", f"the server's binary does not start: {error}") from error
+        finally:
+            os.close(parent_read)
+            os.close(ready_write)
+        try:
+            with os.fdopen(ready_read, "rb", buffering=0) as ready:
+                self._wait_ready(ready.fileno(), wait)
+        except BaseException:
+            self.stop(grace=2)
+            raise
+
+    def _wait_ready(self, fd: int, wait: float) -> None:
+        end = time.monotonic() + wait
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([fd], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise from_code("TIMEOUT", f"the server was not ready within {wait:g} s; it said:\n{self.log()}")
+            part = os.read(fd, 4096)
+            if not part:
+                raise self._failure()
+            line += part
+        _, self.address, metrics = line.decode().split()
+        self.metrics_url = None if metrics == "-" else metrics
+
+    def _failure(self) -> Error:
+        status = self._process.wait()
+        code = _EXIT_CODES.get(status, "INTERNAL")
+        said = self.log().strip()
+        # The binary's last word is "headrace: CODE: message".
+        for index in range(said.rfind("headrace: "), -1, -1):
+            name, _, message = said[index:].removeprefix("headrace: ").partition(": ")
+            if name.isupper() and name.replace("_", "").isalpha():
+                return from_code(name, message)
+            break
+        return from_code(code, f"the server ended with status {status}; it said:\n{said}")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """None while it runs, else its exit status."""
+        return self._process.poll()
+
+    def log(self) -> str:
+        """What the server has printed so far."""
+        return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    def stop(self, grace: float = 10.0) -> int:
+        """SIGTERM, which lets it hand out what clients hold; SIGKILL after `grace` seconds. Its exit status."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(grace)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+        if self._parent >= 0:
+            os.close(self._parent)
+            self._parent = -1
+        return self._process.returncode
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+        self._log.close()
+
+
+def serve(
+    config: str | Path,
+    *,
+    wait: float = 60.0,
+    env: Mapping[str, str] | None = None,
+    set: Mapping[str, object] | None = None,  # noqa: A002
+    **overrides: Any,
+) -> Server:
+    """Starts the packaged server and waits until clients can attach.
+
+    `set` overrides values by their dotted path, {"streams.train.batch_size": 32}; so do keywords with two underscores for
+    each dot: server__threads=4. A server that does not come up raises the error that it named.
+    """
+    paths: dict[str, object] = {name.replace("__", "."): value for name, value in overrides.items()}
+    return Server(config, wait, env, {**paths, **(set or {})})

@@ -1,0 +1,81 @@
+"""What a server says of its streams and samples."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from ._arrays import array_of
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """One named field of a batch; `shape` is one row's (dense) or one value's (ragged)."""
+
+    name: str
+    dtype: str
+    ragged: bool
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Streams with equal fingerprints deliver the same samples."""
+
+    dataset: str
+    plan: str
+    seed: str
+    algorithm: str
+
+
+@dataclass(frozen=True)
+class StreamInfo:
+    name: str
+    delivery: str
+    samples: int
+    batch_size: int
+    last: str
+    shuffle: bool
+    fields: tuple[FieldSpec, ...]
+    classes: tuple[str, ...]
+    fingerprint: Fingerprint
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> StreamInfo:
+        return cls(
+            **{
+                **values,
+                "fields": tuple(FieldSpec(**field) for field in values["fields"]),
+                "classes": tuple(values["classes"]),
+                "fingerprint": Fingerprint(**values["fingerprint"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample as trainers see it, with the parameters that were drawn for it."""
+
+    sample_index: int
+    name: str
+    replaced: bool
+    label: int
+    parameters: list[dict[str, Any]]
+    fields: dict[str, Any]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Sample:
+        fields: dict[str, Any] = {}
+        at = 0
+        for entry in values["fields"]:
+            spec = FieldSpec(**entry)
+            fields[spec.name], at = array_of(values["bytes"], at, spec.dtype, spec.shape)
+        return cls(
+            sample_index=values["sample_index"],
+            name=values["name"],
+            replaced=values["replaced"],
+            label=values["label"],
+            parameters=json.loads(values["parameters"]),
+            fields=fields,
+        )

@@ -1,0 +1,34 @@
+// What the module's parts share. Exceptions live here and nowhere below.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string_view>
+
+#include "headrace/client.h"
+#include "headrace/error.h"
+
+namespace headrace::python {
+
+namespace nb = nanobind;
+
+/// Throws headrace.Error, or its subclass for this code.
+[[noreturn]] void raise(const Error& error);
+
+template <class T>
+T value_of(Result<T> result) {
+  if (!result) raise(result.error());
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+/// True if a signal's Python handler raised (KeyboardInterrupt): the exception is set. Takes the GIL.
+bool signal_raised();
+
+nb::dict to_dict(const StreamInfo& info);
+nb::list to_list(const std::vector<FieldSpec>& fields);
+
+void bind_batch(nb::module_& module);
+void bind_stream(nb::module_& module);
+void bind_client(nb::module_& module);
+
+}  // namespace headrace::python

@@ -1,0 +1,116 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <chrono>
+
+#include "bindings/src/stream.h"
+
+namespace headrace::python {
+namespace {
+
+struct PyClient {
+  Client client;
+};
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, 1e9) * 1000));
+}
+
+/// Calls `ask` without the GIL; a signal's exception comes before its result.
+template <class F>
+auto without_gil(F ask) {
+  auto answer = [&ask] {
+    const nb::gil_scoped_release no_gil;
+    return ask();
+  }();
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  return value_of(std::move(answer));
+}
+
+PyClient connect(const std::string& address, double timeout) {
+  return {without_gil([&] {
+    return Client::connect(
+        {.address = address, .timeout = milliseconds_of(timeout), .interrupt = signal_raised});
+  })};
+}
+
+Join join_of(const std::string& word) {
+  if (word == "default") return Join::kDefault;
+  if (word == "now") return Join::kNow;
+  if (word == "epoch_start") return Join::kEpochStart;
+  if (word == "cursor") return Join::kCursor;
+  raise({ErrorCode::kInvalidArgument,
+         "join='" + word + "': use default, now, epoch_start or cursor (with state)"});
+}
+
+std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const std::string& group,
+                               std::uint32_t rank, std::uint32_t world_size, const std::string& client,
+                               const std::string& join, const std::optional<std::string>& state,
+                               bool resume_from_server, double reconnect_timeout, nb::object warn) {
+  OpenOptions options;
+  options.stream = stream;
+  options.group = group;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.client = client;
+  options.join = join_of(join);
+  if (state) options.state = value_of(State::from_json(*state));
+  options.resume_from_server = resume_from_server;
+  options.reconnect_timeout = milliseconds_of(reconnect_timeout);
+  // Freed with the GIL, whichever thread lets go last.
+  const std::shared_ptr<nb::object> callback(new nb::object(std::move(warn)), [](nb::object* p) {
+    const nb::gil_scoped_acquire gil;
+    delete p;
+  });
+  options.warn = [callback](std::string_view text) {
+    const nb::gil_scoped_acquire gil;
+    try {
+      (*callback)(nb::str(text.data(), text.size()));
+    } catch (nb::python_error& error) {
+      error.restore();  // a warning turned into an error: next() raises it
+    }
+  };
+  return std::make_unique<PyStream>(without_gil([&] { return my.client.open(options); }));
+}
+
+nb::list streams(PyClient& my) {
+  nb::list list;
+  for (const StreamInfo& info : without_gil([&] { return my.client.streams(); })) list.append(to_dict(info));
+  return list;
+}
+
+nb::dict sample(PyClient& my, const std::string& stream, std::uint64_t epoch, std::uint64_t index) {
+  const SampleView view = without_gil([&] { return my.client.sample(stream, epoch, index); });
+  nb::dict dict;
+  dict["sample_index"] = view.sample_index;
+  dict["name"] = view.name;
+  dict["replaced"] = view.replaced;
+  dict["label"] = view.label;
+  dict["fields"] = to_list(view.fields);
+  dict["parameters"] = view.parameters;
+  dict["bytes"] = nb::bytes(reinterpret_cast<const char*>(view.bytes.data()), view.bytes.size());
+  return dict;
+}
+
+}  // namespace
+
+void bind_client(nb::module_& module) {
+  nb::class_<PyClient>(module, "Client")
+      .def_prop_ro("address", [](PyClient& my) { return my.client.address(); })
+      .def("streams", &streams)
+      .def("open", &open, nb::arg("stream"), nb::arg("group"), nb::arg("rank"), nb::arg("world_size"),
+           nb::arg("client"), nb::arg("join"), nb::arg("state").none(), nb::arg("resume_from_server"),
+           nb::arg("reconnect_timeout"), nb::arg("warn"))
+      .def("sample", &sample, nb::arg("stream"), nb::arg("epoch"), nb::arg("index"))
+      .def("stats", [](PyClient& my) { return without_gil([&] { return my.client.stats(); }); })
+      .def(
+          "cursors",
+          [](PyClient& my, const std::string& stream, const std::string& group) {
+            return without_gil([&] { return my.client.cursors(stream, group); });
+          },
+          nb::arg("stream"), nb::arg("group"))
+      .def("drain", [](PyClient& my) { without_gil([&] { return my.client.drain(); }); });
+  module.def("connect", &connect, nb::arg("address"), nb::arg("timeout"));
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,28 @@
+#include <nanobind/stl/string.h>
+
+#include "bindings/src/bindings.h"
+#include "headrace/version.h"
+
+namespace headrace::python {
+
+void raise(const Error& error) {
+  nb::object exception = nb::module_::import_("headrace.errors")
+                             .attr("from_code")(std::string(name_of(error.code)), error.message);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  throw nb::python_error();
+}
+
+bool signal_raised() {
+  const nb::gil_scoped_acquire gil;
+  return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+}
+
+}  // namespace headrace::python
+
+NB_MODULE(_headrace, module) {
+  namespace python = headrace::python;
+  module.attr("__version__") = headrace::kVersion;
+  python::bind_batch(module);
+  python::bind_stream(module);
+  python::bind_client(module);
+}

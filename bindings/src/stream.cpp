@@ -1,0 +1,101 @@
+#include "bindings/src/stream.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <chrono>
+
+namespace headrace::python {
+namespace {
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, 1e9) * 1000));
+}
+
+}  // namespace
+
+PyStream::PyStream(Stream stream) : stream_(std::move(stream)) {
+  stream_->set_interrupt([this] { return closed_.load() || signal_raised(); });
+}
+
+std::unique_lock<std::mutex> PyStream::enter() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock)
+    raise({ErrorCode::kIteratorBusy,
+           "another thread is inside this loader: give each thread a loader of its own"});
+  if (!stream_) raise({ErrorCode::kClosed, "this loader was closed"});
+  return lock;
+}
+
+std::optional<PyBatch> PyStream::next(double timeout, bool zero_copy) {
+  const auto lock = enter();
+  Result<std::optional<PyBatch>> batch = std::nullopt;
+  {
+    const nb::gil_scoped_release no_gil;
+    auto view = stream_->next(milliseconds_of(timeout));
+    if (!view)
+      batch = fail(view.error());
+    else if (*view)
+      batch = take_batch(**view, zero_copy, pool_);
+  }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  if (!batch && closed_.load()) raise({ErrorCode::kClosed, "this loader was closed while it waited"});
+  return value_of(std::move(batch));
+}
+
+void PyStream::apply(const std::function<Result<void>(Stream&)>& change) {
+  const auto lock = enter();
+  Result<void> done;
+  {
+    const nb::gil_scoped_release no_gil;
+    done = change(*stream_);
+  }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  value_of(std::move(done));
+}
+
+void PyStream::set_epoch(std::uint64_t epoch) {
+  apply([epoch](Stream& stream) { return stream.set_epoch(epoch); });
+}
+
+void PyStream::next_epoch() {
+  apply([](Stream& stream) { return stream.next_epoch(); });
+}
+
+void PyStream::load_state(const std::string& json) {
+  const State state = value_of(State::from_json(json));
+  apply([&state](Stream& stream) { return stream.load_state(state); });
+}
+
+std::string PyStream::state() {
+  return look([](Stream& stream) { return stream.state().to_json(); });
+}
+
+void PyStream::close() {
+  closed_ = true;
+  const nb::gil_scoped_release no_gil;
+  const std::lock_guard lock(mutex_);
+  stream_.reset();
+}
+
+void bind_stream(nb::module_& module) {
+  nb::class_<PyStream>(module, "Stream")
+      .def("next", &PyStream::next, nb::arg("timeout"), nb::arg("zero_copy"))
+      .def("set_epoch", &PyStream::set_epoch, nb::arg("epoch"))
+      .def("next_epoch", &PyStream::next_epoch)
+      .def("state", &PyStream::state)
+      .def("load_state", &PyStream::load_state, nb::arg("json"))
+      .def("close", &PyStream::close)
+      .def("info", [](PyStream& my) { return my.look([](Stream& s) { return to_dict(s.info()); }); })
+      .def("length", [](PyStream& my) { return my.look([](Stream& s) { return s.length(); }); })
+      .def("epoch", [](PyStream& my) { return my.look([](Stream& s) { return s.epoch(); }); })
+      .def("begun", [](PyStream& my) { return my.look([](Stream& s) { return s.begun(); }); })
+      .def("ready", [](PyStream& my) { return my.look([](Stream& s) { return s.ready(); }); })
+      .def("max_leases", [](PyStream& my) { return my.look([](Stream& s) { return s.max_leases(); }); })
+      .def("live_views", [](PyStream& my) { return my.look([](Stream& s) { return s.live_views(); }); })
+      .def("waited", [](PyStream& my) {
+        return my.look([](Stream& s) { return std::chrono::duration<double>(s.waited()).count(); });
+      });
+}
+
+}  // namespace headrace::python
