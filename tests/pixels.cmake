@@ -5,4 +5,13 @@ if(TARGET headrace_transform)
 
   add_executable(pixel_dump pixels/pixel_dump.cpp)
   target_link_libraries(pixel_dump PRIVATE headrace::transform pixels_make_jpeg headrace_flags)
+
+  # Figures, not tests: tests/bench/README.md.
+  find_package(CLI11 REQUIRED)
+  foreach(bench decode_loop pixels_bench)
+    add_executable(${bench} bench/${bench}.cpp bench/rectangles.cpp)
+    target_include_directories(${bench} PRIVATE "${headrace_SOURCE_DIR}")
+    target_link_libraries(${bench} PRIVATE headrace::transform PkgConfig::turbojpeg CLI11::CLI11 Threads::Threads
+                          headrace_flags)
+  endforeach()
 endif()
