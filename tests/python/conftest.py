@@ -38,13 +38,13 @@ def basic_config(image_folder: Path) -> dict[str, Any]:
     """One broadcast stream `train` of uint8 images."""
     return {
         "server": {"threads": 1},
-        "sources": {"images": {"kind": "image_folder", "path": str(image_folder)}},
+        "sources": {"images": {"type": "image_folder", "path": str(image_folder)}},
         "streams": {
             "train": {
                 "source": "images",
                 "batch_size": 8,
                 "seed": 7,
-                "transforms": [{"random_resized_crop": {"size": 32}}, {"random_horizontal_flip": {}}],
+                "transforms": [{"random_resized_crop": {"size": 32}}, "random_horizontal_flip"],
             }
         },
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from conftest import ServerFactory
 from running import ROOT, headrace_binary
 
 DOCKER = ROOT / "docker"
@@ -101,3 +102,25 @@ def test_example_config_of_the_image_is_valid(tmp_path: Path, image_folder: Path
     config = tmp_path / "headrace.yaml"
     config.write_text(text.replace("/run/headrace", str(tmp_path / "run")))
     run(headrace_binary(), "check", str(config))
+
+
+def test_trainer_of_the_image_reads_batches(
+    start_server: ServerFactory, basic_config: dict[str, Any]
+) -> None:
+    server = start_server(basic_config)
+    said = run(sys.executable, str(DOCKER / "trainer.py"), "--address", server.address, "--batches", "12")
+    assert "images/s" in said
+    health = run(headrace_binary(), "health", "--address", server.address)
+    assert "ok" in health, "what the image's health check asks"
+
+
+def test_build_context_holds_everything_that_the_dockerfile_copies() -> None:
+    kept = [
+        line[1:]
+        for line in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
+    for line in (DOCKER / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert any(Path(source).match(pattern) for pattern in kept), f"{source} is not in the context"
