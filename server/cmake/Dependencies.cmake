@@ -1,0 +1,10 @@
+# What the server is built on; found at the root so that tests and benchmarks see the same targets.
+find_package(yaml-cpp REQUIRED)
+find_package(valijson REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(prometheus-cpp REQUIRED)
+find_package(civetweb REQUIRED)
+find_package(hwy REQUIRED)
+pkg_check_modules(turbojpeg REQUIRED IMPORTED_TARGET GLOBAL libjpeg)
+pkg_check_modules(spng REQUIRED IMPORTED_TARGET GLOBAL spng)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET GLOBAL libxxhash)
