@@ -6,6 +6,10 @@ if(TARGET headrace_transform)
   add_executable(pixel_dump pixels/pixel_dump.cpp)
   target_link_libraries(pixel_dump PRIVATE headrace::transform pixels_make_jpeg headrace_flags)
 
+  headrace_test(unit/decode_test.cpp headrace::decode pixels_make_jpeg PkgConfig::spng)
+  headrace_test(unit/resize_test.cpp headrace::transform hwy::hwy)
+  headrace_test(unit/transform_test.cpp headrace::transform pixels_make_jpeg)
+
   # Figures, not tests: tests/bench/README.md.
   find_package(CLI11 REQUIRED)
   foreach(bench decode_loop pixels_bench)

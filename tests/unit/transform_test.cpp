@@ -1,0 +1,206 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "server/transform/geometry.h"
+#include "server/transform/plan.h"
+#include "tests/pixels/make_jpeg.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using pixels::make_jpeg;
+using ::testing::HasSubstr;
+
+Plan plan_of(std::vector<Transform> transforms, Output output = {}) {
+  PlanConfig config;
+  config.transforms = std::move(transforms);
+  config.output = output;
+  auto plan = Plan::compile(config);
+  EXPECT_TRUE(plan) << plan.error().message;
+  return plan.value();
+}
+
+std::string refusal(std::vector<Transform> transforms, Output output = {}) {
+  PlanConfig config;
+  config.transforms = std::move(transforms);
+  config.output = output;
+  const auto plan = Plan::compile(config);
+  EXPECT_FALSE(plan);
+  if (plan) return {};
+  EXPECT_EQ(plan.error().code, ErrorCode::kConfigInvalid);
+  return plan.error().message;
+}
+
+std::vector<std::byte> row_of(const Plan& plan, std::span<const std::uint8_t> file, DrawKey key,
+                              Scratch& scratch) {
+  std::vector<std::byte> row(plan.row_bytes());
+  const auto report = plan.render(file, key, scratch, row.data());
+  EXPECT_EQ(report.bad, BadReason::kNone) << report.detail;
+  return row;
+}
+
+const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+
+TEST(PlanCompile, SaysWhatIsWrongWithAChain) {
+  EXPECT_THAT(refusal({}), HasSubstr("different sizes"));
+  EXPECT_THAT(refusal({Resize{.shorter = 256}}), HasSubstr("different sizes"));
+  EXPECT_THAT(refusal({CenterCrop{{0, 4}}}), HasSubstr("center_crop: size [0, 4]"));
+  EXPECT_THAT(refusal({RandomResizedCrop{.size = {224, 224}, .scale_min = 0.5, .scale_max = 0.2}}),
+              HasSubstr("scale"));
+  EXPECT_THAT(refusal({RandomResizedCrop{.size = {224, 224}, .ratio_min = 0}}), HasSubstr("ratio"));
+  EXPECT_THAT(refusal({Resize{.shorter = 64, .max_size = 64}, CenterCrop{{8, 8}}}), HasSubstr("max_size 64"));
+  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, RandomCrop{.size = {40, 20}}}), HasSubstr("larger than"));
+  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, RandomHorizontalFlip{1.5}}), HasSubstr("p 1.5"));
+  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, kNormalize}), HasSubstr("float output"));
+  EXPECT_THAT(refusal({kNormalize, CenterCrop{{32, 32}}}, {DType::kFloat32}), HasSubstr("last"));
+  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, Normalize{{0, 0}, {1, 1}}}, {DType::kFloat32}),
+              HasSubstr("three"));
+  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, Normalize{{0, 0, 0}, {1, 0, 1}}}, {DType::kFloat32}),
+              HasSubstr("above 0"));
+  EXPECT_THAT(refusal({CenterCrop{{32, 32}}}, {DType::kInt64}), HasSubstr("dtype int64"));
+}
+
+TEST(Plan, DescribesItsField) {
+  const auto planar = plan_of({CenterCrop{{20, 30}}}, {DType::kFloat16, PixelLayout::kNchw}).image_field();
+  EXPECT_EQ(planar.shape, (std::vector<std::int64_t>{3, 20, 30}));
+  EXPECT_EQ(planar.dtype, DType::kFloat16);
+  const auto plan = plan_of({CenterCrop{{20, 30}}}, {DType::kFloat32, PixelLayout::kNhwc});
+  EXPECT_EQ(plan.image_field().shape, (std::vector<std::int64_t>{20, 30, 3}));
+  EXPECT_EQ(plan.row_bytes(), 20U * 30 * 3 * 4);
+  EXPECT_EQ(plan.row_bytes(), row_bytes(plan.image_field()));
+}
+
+TEST(Plan, RendersTheSameRowWhateverTheScratchDidBefore) {
+  const auto plan = plan_of({RandomResizedCrop{.size = {64, 48}}, RandomHorizontalFlip{}, kNormalize},
+                            {DType::kFloat32, PixelLayout::kNchw});
+  std::vector<std::vector<std::uint8_t>> files;
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    files.push_back(make_jpeg(
+        {.width = 40 + 90 * static_cast<int>(i), .height = 300 - 50 * static_cast<int>(i), .seed = i}));
+  }
+  Scratch used;
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      std::vector<std::byte> ignored(plan.row_bytes());
+      const auto report =
+          plan.render(std::span(files[i]).first(files[i].size() / 2), {1, 2, i}, used, ignored.data());
+      EXPECT_EQ(report.bad, BadReason::kTruncated);
+      Scratch fresh;
+      EXPECT_EQ(row_of(plan, files[i], {1, 2, i}, used), row_of(plan, files[i], {1, 2, i}, fresh));
+    }
+  }
+}
+
+TEST(Plan, DrawsDependOnSeedEpochPositionAndStageAlone) {
+  const auto plan = plan_of({RandomResizedCrop{.size = {8, 8}}, RandomHorizontalFlip{}});
+  const auto file = make_jpeg({.width = 400, .height = 300});
+  const auto at = [&](DrawKey key) { return plan.parameters(file, key).value()[0]; };
+  EXPECT_EQ(at({1, 2, 3}), at({1, 2, 3}));
+  EXPECT_NE(at({1, 2, 3}), at({1, 2, 4}));
+  EXPECT_NE(at({1, 2, 3}), at({1, 3, 3}));
+  EXPECT_NE(at({1, 2, 3}), at({2, 2, 3}));
+  const auto later = plan_of({RandomVerticalFlip{}, RandomResizedCrop{.size = {8, 8}}});
+  EXPECT_NE(at({1, 2, 3}), later.parameters(file, {1, 2, 3}).value()[1]) << "the stage is part of the key";
+}
+
+TEST(Plan, GoldenDrawsStayAsTheyAre) {
+  // A change here changes every user's stream: it needs a new algorithm version in the fingerprint.
+  const auto plan = plan_of(
+      {RandomResizedCrop{.size = {224, 224}}, RandomHorizontalFlip{}, RandomCrop{.size = {200, 200}}});
+  const auto drawn = plan.parameters(make_jpeg({.width = 500, .height = 375}), {1234, 5, 678}).value();
+  EXPECT_EQ(drawn.dump(),
+            R"([{"height":332,"left":49,"op":"random_resized_crop","top":14,"width":263},)"
+            R"({"applied":false,"op":"random_horizontal_flip"},)"
+            R"({"height":200,"left":21,"op":"random_crop","padding":[0,0,0,0],"top":15,"width":200}])");
+}
+
+TEST(Plan, SmallerImagesThanARandomCropAreBadSamples) {
+  const auto plan = plan_of({RandomCrop{.size = {64, 64}}});
+  std::vector<std::byte> row(plan.row_bytes());
+  Scratch scratch;
+  const auto report = plan.render(make_jpeg({.width = 63, .height = 64}), {}, scratch, row.data());
+  EXPECT_EQ(report.bad, BadReason::kUnsupported);
+  EXPECT_THAT(report.detail, HasSubstr("random_crop"));
+}
+
+TEST(Plan, WarningsAreBadOnlyWhereTheConfigurationSaysSo) {
+  auto file = make_jpeg({.width = 160, .height = 120, .horizontal = 1, .vertical = 1});
+  file[file.size() / 2] = 0xFF;
+  file[file.size() / 2 + 1] = 0xD3;
+  for (const bool bad : {false, true}) {
+    PlanConfig config;
+    config.transforms = {CenterCrop{{120, 160}}};
+    config.warnings_are_bad = bad;
+    const auto plan = Plan::compile(config).value();
+    std::vector<std::byte> row(plan.row_bytes());
+    Scratch scratch;
+    const auto report = plan.render(file, {}, scratch, row.data());
+    EXPECT_TRUE(report.warned);
+    EXPECT_EQ(report.bad, bad ? BadReason::kWarning : BadReason::kNone);
+  }
+}
+
+TEST(Plan, OrderOfPassesFollowsThePillowThatIsAskedFor) {
+  const auto file = make_jpeg({.width = 300, .height = 500});
+  PlanConfig config;
+  config.transforms = {Resize{.size = {224, 224}}};
+  const auto now = Plan::compile(config).value();
+  config.passes = ResizePasses::kHorizontalFirst;
+  const auto before = Plan::compile(config).value();
+  Scratch scratch;
+  EXPECT_NE(row_of(now, file, {}, scratch), row_of(before, file, {}, scratch))
+      << "height shrinks by 276, width by 76";
+  const auto wide = make_jpeg({.width = 500, .height = 300});
+  EXPECT_EQ(row_of(now, wide, {}, scratch), row_of(before, wide, {}, scratch));
+}
+
+TEST(Stages, MergeCropsAndMoveFlipsToTheEnd) {
+  PlanConfig config;
+  config.transforms = {CenterCrop{{80, 90}}, RandomHorizontalFlip{1.0}, CenterCrop{{60, 61}},
+                       RandomVerticalFlip{1.0}, RandomCrop{.size = {50, 40}}};
+  const auto steps = draw_steps(config, {100, 200}, {1, 2, 3}).value();
+  const auto stages = stages_of(steps, {100, 200});
+  ASSERT_EQ(stages.size(), 1U);
+  EXPECT_TRUE(stages[0].mirrored && stages[0].flipped && !stages[0].resized && !stages[0].padded);
+  EXPECT_EQ(stages[0].crop.width, 40);
+  EXPECT_EQ(stages[0].crop.height, 50);
+}
+
+TEST(Stages, ResizeThenCenterCropIsOneWindow) {
+  PlanConfig config;
+  config.transforms = {Resize{.shorter = 256}, CenterCrop{{224, 224}}};
+  const auto stages = stages_of(draw_steps(config, {500, 375}, {}).value(), {500, 375});
+  ASSERT_EQ(stages.size(), 1U);
+  EXPECT_EQ(stages[0].size, (decode::ImageSize{341, 256}));
+  EXPECT_EQ(stages[0].window, (decode::Rect{58, 16, 224, 224}));
+}
+
+TEST(Plan, SurvivesDamagedFilesInLongChains) {
+  std::mt19937 random(12);
+  const auto plan = plan_of(
+      {Resize{.shorter = 90}, RandomHorizontalFlip{},
+       RandomCrop{
+           .size = {80, 70}, .left = 3, .bottom = 9, .pad_if_needed = true, .mode = PaddingMode::kReflect},
+       CenterCrop{{60, 66}}, RandomVerticalFlip{},
+       Resize{.size = {40, 51}, .interpolation = Interpolation::kBicubic}, CenterCrop{{36, 31}}});
+  Scratch scratch;
+  std::vector<std::byte> row(plan.row_bytes());
+  int good = 0, bad = 0;
+  for (int i = 0; i < 300; ++i) {
+    auto file = make_jpeg({.width = 1 + static_cast<int>(random() % 200),
+                           .height = 1 + static_cast<int>(random() % 200),
+                           .progressive = i % 3 == 0,
+                           .seed = static_cast<std::uint32_t>(random())});
+    if (i % 4 != 0) file[random() % file.size()] = static_cast<std::uint8_t>(random());
+    const auto report = plan.render(file, {9, 9, static_cast<std::uint64_t>(i)}, scratch, row.data());
+    (report.bad == BadReason::kNone ? good : bad)++;
+  }
+  EXPECT_GT(good, 0);
+  EXPECT_GT(bad, 0);
+}
+
+}  // namespace
+}  // namespace headrace::server::transform
