@@ -37,7 +37,9 @@ Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads)
   }
 }
 
-Engine::~Engine() { stop(); }
+Engine::~Engine() {
+  stop();
+}
 
 void Engine::start() {
   for (auto& worker : workers_) worker->thread = std::thread([this, &worker] { run(*worker); });
@@ -72,9 +74,10 @@ void Engine::run(Worker& worker) {
     }
     if (job->unclaimed() && job->rows.rows > job->slice) kick();  // rows for another one, too
     lock.unlock();
-    const auto index = static_cast<std::size_t>(
-        std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == &job->stream; }) -
-        streams_.begin());
+    const auto index =
+        static_cast<std::size_t>(std::find_if(streams_.begin(), streams_.end(),
+                                              [&](const auto& s) { return s.get() == &job->stream; }) -
+                                 streams_.begin());
     worker.slice_since_ns.store(now, std::memory_order_relaxed);
     const bool completed = job->work(scratch, worker.counters[index], now + kTurnNs);
     worker.slice_since_ns.store(0, std::memory_order_relaxed);
@@ -94,7 +97,8 @@ std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {
       if (tried >> i & 1) continue;
       const double fullness = streams_[i]->fullness();
       const bool tie = best < streams_.size() && fullness == best_fullness;
-      if (best == streams_.size() || fullness < best_fullness || (tie && stream_busy_ns(i) < stream_busy_ns(best))) {
+      if (best == streams_.size() || fullness < best_fullness ||
+          (tie && stream_busy_ns(i) < stream_busy_ns(best))) {
         best = i;
         best_fullness = fullness;
       }
@@ -168,7 +172,8 @@ std::uint64_t Engine::busy_ns() const {
 std::uint64_t Engine::longest_slice_ns(std::uint64_t now_ns) const {
   std::uint64_t longest = 0;
   for (const auto& worker : workers_)
-    if (const std::uint64_t since = worker->slice_since_ns.load(std::memory_order_relaxed); since && since < now_ns)
+    if (const std::uint64_t since = worker->slice_since_ns.load(std::memory_order_relaxed);
+        since && since < now_ns)
       longest = std::max(longest, now_ns - since);
   return longest;
 }

@@ -11,9 +11,6 @@ namespace headrace::server::exec {
 bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
   const SampleMaker& maker = stream.maker();
   const std::size_t row_size = row_bytes(maker.fields()[0]);
-  std::byte* const values = slot->values(0);
-  std::byte* const labels = slot->values(1);
-  ring::RowDesc* const descs = slot->rows();
   for (std::uint64_t now = ring::monotonic_ns();;) {
     const std::uint32_t first = claimed.fetch_add(slice, std::memory_order_relaxed);
     if (first >= rows.rows) return false;

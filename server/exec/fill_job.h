@@ -19,14 +19,18 @@ class Stream;
 struct FillJob {
   FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch, const sampler::BatchRows& batch_rows,
           sampler::Permutation epoch_order, std::uint32_t rows_per_slice)
-      : stream(owner), key(batch), rows(batch_rows), order(epoch_order), slice(rows_per_slice), slot(std::move(loan)) {}
+      : stream(owner), key(batch), rows(batch_rows), order(epoch_order), slice(rows_per_slice), slot(std::move(loan)),
+        values(slot->values(0)), labels(slot->values(1)), descs(slot->rows()) {}
 
   Stream& stream;
   const publish::BatchKey key;
   const sampler::BatchRows rows;
   const sampler::Permutation order;
   const std::uint32_t slice;
-  std::optional<ring::LoanedSlot> slot;  ///< taken by whoever completes the job
+  std::optional<ring::LoanedSlot> slot;  ///< taken by whoever completes the job; workers that come late use the pointers
+  std::byte* const values;
+  std::byte* const labels;
+  ring::RowDesc* const descs;
   std::atomic<std::uint32_t> claimed{0};
   std::atomic<std::uint32_t> done{0};    ///< acq_rel: the worker that reaches `rows` sees every row written
 

@@ -22,7 +22,8 @@ SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::opti
   if (plan_) {
     fields_.push_back(plan_->image_field());
   } else {
-    fields_.push_back(FieldSpec{"data", DType::kUInt8, FieldKind::kDense, {static_cast<std::int64_t>(raw_bytes)}, 0});
+    fields_.push_back(
+        FieldSpec{"data", DType::kUInt8, FieldKind::kDense, {static_cast<std::int64_t>(raw_bytes)}, 0});
   }
   fields_.push_back(FieldSpec{"label", DType::kInt64, FieldKind::kDense, {}, 0});
 }
@@ -41,8 +42,9 @@ Result<Row> SampleMaker::make(const sampler::Permutation& order, std::uint64_t e
     if (!good) return tl::make_unexpected(good.error());
     if (*good) break;
     if (attempt == kTries)
-      return fail(ErrorCode::kTooManyBadSamples,
-                  fmt::format("position {} of epoch {}: {} candidates in a row were bad", position, epoch, kTries));
+      return fail(
+          ErrorCode::kTooManyBadSamples,
+          fmt::format("position {} of epoch {}: {} candidates in a row were bad", position, epoch, kTries));
     if (!draws) draws.emplace(options_.seed, epoch, position, kReplacementStage);
     sample = draws->below(static_cast<std::uint32_t>(std::min<std::uint64_t>(source_->size(), 0xFFFFFFFF)));
     row.replaced = true;
@@ -54,23 +56,26 @@ Result<Row> SampleMaker::make(const sampler::Permutation& order, std::uint64_t e
   return row;
 }
 
-Result<bool> SampleMaker::try_sample(std::uint64_t sample, std::uint64_t epoch, std::uint64_t position, std::byte* out,
-                                     RowScratch& scratch, metrics::StreamCounters& counters) const {
+Result<bool> SampleMaker::try_sample(std::uint64_t sample, std::uint64_t epoch, std::uint64_t position,
+                                     std::byte* out, RowScratch& scratch,
+                                     metrics::StreamCounters& counters) const {
   const std::uint64_t begin = ring::monotonic_ns();
   auto read = source_->read(sample, scratch.encoded);
   const std::uint64_t read_done = ring::monotonic_ns();
   counters.stage(metrics::Stage::kRead).observe(read_done - begin);
   if (!read) {
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());
-    if (auto go_on = note_bad(sample, transform::BadReason::kTooLarge, read.error().message, counters); !go_on)
+    if (auto go_on = note_bad(sample, transform::BadReason::kTooLarge, read.error().message, counters);
+        !go_on)
       return tl::make_unexpected(go_on.error());
     return false;
   }
   counters.read_bytes.add(scratch.encoded.bytes.size());
   if (!plan_) {
     if (scratch.encoded.bytes.size() != raw_bytes_)
-      return fail(ErrorCode::kDatasetInvalid, fmt::format("sample {}: {} bytes instead of {}", source_->name(sample),
-                                                          scratch.encoded.bytes.size(), raw_bytes_));
+      return fail(ErrorCode::kDatasetInvalid,
+                  fmt::format("sample {}: {} bytes instead of {}", source_->name(sample),
+                              scratch.encoded.bytes.size(), raw_bytes_));
     std::memcpy(out, scratch.encoded.bytes.data(), raw_bytes_);
     return true;
   }
@@ -87,8 +92,8 @@ Result<bool> SampleMaker::try_sample(std::uint64_t sample, std::uint64_t epoch, 
   return true;
 }
 
-Result<void> SampleMaker::note_bad(std::uint64_t sample, transform::BadReason reason, const std::string& detail,
-                                   metrics::StreamCounters& counters) const {
+Result<void> SampleMaker::note_bad(std::uint64_t sample, transform::BadReason reason,
+                                   const std::string& detail, metrics::StreamCounters& counters) const {
   counters.errors[static_cast<std::size_t>(reason)].add(1);
   std::string why = fmt::format("{}: {} ({})", source_->name(sample), name_of(reason), detail);
   if (options_.on_error == OnError::kFail)
@@ -100,11 +105,12 @@ Result<void> SampleMaker::note_bad(std::uint64_t sample, transform::BadReason re
   std::string list;
   for (const std::uint64_t index : first_bad_) list += "\n  " + bad_[index];
   return fail(ErrorCode::kTooManyBadSamples,
-              fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:{}", bad_.size(), source_->size(),
-                          options_.max_bad, first_bad_.size(), list));
+              fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:{}", bad_.size(),
+                          source_->size(), options_.max_bad, first_bad_.size(), list));
 }
 
-Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::uint64_t position, const Row& row) const {
+Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::uint64_t position,
+                                                      const Row& row) const {
   (void)row;
   Explanation result;
   const std::uint64_t wanted = row.sample_index;

@@ -13,8 +13,9 @@ constexpr std::size_t kSliceBytes = 64 * 1024;
 
 Stream::Stream(StreamSetup setup)
     : setup_(std::move(setup)),
-      slice_(static_cast<std::uint32_t>(std::clamp<std::size_t>(
-          kSliceBytes / std::max<std::size_t>(1, row_bytes(setup_.info.fields[0])), 1, setup_.info.batch_size))),
+      slice_(static_cast<std::uint32_t>(
+          std::clamp<std::size_t>(kSliceBytes / std::max<std::size_t>(1, row_bytes(setup_.info.fields[0])), 1,
+                                  setup_.info.batch_size))),
       ledger_(setup_.ledger),
       groups_(setup_.info.delivery, setup_.info.samples, setup_.info.batch_size, setup_.info.last),
       lanes_(setup_.ledger.lanes) {}
@@ -46,7 +47,8 @@ void Stream::stop(const Error& reason) {
 
 Error Stream::failure() const {
   const std::scoped_lock lock(failure_mutex_);
-  return Error{ErrorCode::kStreamFailed, fmt::format("stream `{}` stopped: {}", setup_.info.name, failure_.to_string())};
+  return Error{ErrorCode::kStreamFailed,
+               fmt::format("stream `{}` stopped: {}", setup_.info.name, failure_.to_string())};
 }
 
 double Stream::fullness() const {
@@ -80,6 +82,10 @@ std::shared_ptr<FillJob> Stream::next_job(std::uint64_t now_ns) {
     blocked_since_ns_ = 0;
     return start_job(*fill);
   }
+  give_grants(now_ns);  // a lane may have joined batches that were ready
+  const auto to_sink = [this](const auto& order) { return lanes_[order.lane].sink; };
+  if (std::any_of(orders_.begin(), orders_.end(), to_sink))
+    return next_job(now_ns);  // a sink acks at once: more room
   if (anyone && jobs_.empty() && !blocked_since_ns_) blocked_since_ns_ = now_ns;
   if (!anyone) blocked_since_ns_ = 0;
   return nullptr;
@@ -102,7 +108,10 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
   job.slot.reset();
   const std::uint32_t index = slot.index();
   const Cursor& cursor = job.key.cursor;
-  if (!ledger_.filled(index) || failed()) {
+  if (failed()) {
+    ledger_.discard(index);
+    ring_->abandon(std::move(slot));
+  } else if (!ledger_.filled(index)) {
     ring_->abandon(std::move(slot));
   } else {
     ring_->publish(std::move(slot), {.epoch = cursor.epoch,
@@ -127,9 +136,11 @@ bool Stream::pump(std::uint64_t now_ns) {
     const auto taken = ring_->take_acks(index, acks_);
     std::string offence = taken ? "" : taken.error().message;
     for (const ring::TakenAck& ack : acks_) {
-      if (ack.slot < ring_->slot_count() && ring_->generation(ack.slot) == ack.generation && ledger_.ack(index, ack.slot))
+      if (ack.slot < ring_->slot_count() && ring_->generation(ack.slot) == ack.generation &&
+          ledger_.ack(index, ack.slot))
         continue;
-      offence = fmt::format("ack of slot {} generation {}, which it does not lease", ack.slot, ack.generation);
+      offence =
+          fmt::format("ack of slot {} generation {}, which it does not lease", ack.slot, ack.generation);
     }
     if (!offence.empty()) offenders_.emplace_back(index, offence);
     changed = true;
@@ -167,7 +178,8 @@ void Stream::free_slots() {
 
 bool Stream::gate_open(std::uint64_t now_ns) {
   if (gate_passed_) return true;
-  const auto attached = std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.attached; });
+  const auto attached =
+      std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.attached; });
   const auto waited = std::chrono::nanoseconds(now_ns - first_attach_ns_);
   gate_passed_ = attached >= setup_.wait_for || (attached > 0 && waited > setup_.wait_timeout);
   return gate_passed_;

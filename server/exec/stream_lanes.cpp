@@ -9,16 +9,20 @@ namespace headrace::server::exec {
 namespace {
 
 Result<void> same_fingerprint(const Fingerprint& ours, const Fingerprint& theirs, const std::string& stream) {
-  const auto differs = [&](const char* part, const std::string& now, const std::string& then) -> Result<void> {
-    return fail(ErrorCode::kFingerprintMismatch,
-                fmt::format("stream `{}`: the {} changed since the checkpoint (now {}, then {}); restore it, or start "
-                            "without the saved state",
-                            stream, part, now, then));
+  const auto differs = [&](const char* part, const std::string& now,
+                           const std::string& then) -> Result<void> {
+    return fail(
+        ErrorCode::kFingerprintMismatch,
+        fmt::format(
+            "stream `{}`: the {} changed since the checkpoint (now {}, then {}); restore it, or start "
+            "without the saved state",
+            stream, part, now, then));
   };
   if (ours.dataset != theirs.dataset) return differs("dataset", ours.dataset, theirs.dataset);
   if (ours.plan != theirs.plan) return differs("plan (transforms, output, order)", ours.plan, theirs.plan);
   if (ours.seed != theirs.seed) return differs("seed", ours.seed, theirs.seed);
-  if (ours.algorithm != theirs.algorithm) return differs("algorithm version", ours.algorithm, theirs.algorithm);
+  if (ours.algorithm != theirs.algorithm)
+    return differs("algorithm version", ours.algorithm, theirs.algorithm);
   return {};
 }
 
@@ -37,13 +41,15 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request, std::uint
     if (auto same = same_fingerprint(setup_.info.fingerprint, *request.fingerprint, setup_.info.name); !same)
       return tl::make_unexpected(same.error());
   if (const publish::Member* holder = groups_.holder_of(request.client))
-    return fail(ErrorCode::kClientNameTaken, fmt::format("client name `{}` on stream `{}` is held by pid {}: give each "
-                                                         "client a name of its own",
-                                                         request.client, setup_.info.name, holder->pid));
+    return fail(ErrorCode::kClientNameTaken,
+                fmt::format("client name `{}` on stream `{}` is held by pid {}: give each "
+                            "client a name of its own",
+                            request.client, setup_.info.name, holder->pid));
   const auto free = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.used; });
   if (free == lanes_.end())
-    return fail(ErrorCode::kRingFull, fmt::format("all {} lanes of stream `{}` are taken: raise ring.max_clients",
-                                                  lanes_.size(), setup_.info.name));
+    return fail(ErrorCode::kRingFull,
+                fmt::format("all {} lanes of stream `{}` are taken: raise ring.max_clients", lanes_.size(),
+                            setup_.info.name));
   auto admitted = groups_.admit(request, foremost_lane());
   if (!admitted) return tl::make_unexpected(admitted.error());
 
@@ -51,8 +57,8 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request, std::uint
   const sampler::EpochPlan& plan = *admitted->group->plan;
   const Cursor begin = publish::normalised(plan, admitted->begin);
   if (begin.origin > setup_.info.samples)
-    return fail(ErrorCode::kInvalidArgument, fmt::format("cursor {}: the epoch has only {} samples", to_string(begin),
-                                                         setup_.info.samples));
+    return fail(ErrorCode::kInvalidArgument, fmt::format("cursor {}: the epoch has only {} samples",
+                                                         to_string(begin), setup_.info.samples));
   *free = Lane{.used = true,
                .group = admitted->group,
                .member = admitted->member,
@@ -61,7 +67,8 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request, std::uint
                .rank = request.rank,
                .begin = begin,
                .opened_ns = now_ns};
-  *admitted->member = publish::Member{.lane = index, .client = request.client, .pid = request.pid, .granted = begin, .consumed = begin};
+  *admitted->member = publish::Member{
+      .lane = index, .client = request.client, .pid = request.pid, .granted = begin, .consumed = begin};
   wire::OpenReply reply;
   reply.stream = setup_.info;
   reply.lane = index;
@@ -135,7 +142,9 @@ wire::CursorSetReply Stream::seek(std::uint32_t index, const Cursor& cursor) {
   return reply;
 }
 
-std::vector<std::pair<std::uint32_t, std::string>> Stream::take_offenders() { return std::exchange(offenders_, {}); }
+std::vector<std::pair<std::uint32_t, std::string>> Stream::take_offenders() {
+  return std::exchange(offenders_, {});
+}
 
 std::vector<std::uint32_t> Stream::fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
   std::vector<std::uint32_t> fenced;
@@ -180,8 +189,9 @@ Result<wire::CursorGetReply> Stream::cursors(const std::string& name) const {
   if (found == groups_.all().end()) {
     std::string names;
     for (const auto& [known, group] : groups_.all()) names += (names.empty() ? "" : ", ") + known;
-    return fail(ErrorCode::kInvalidArgument, fmt::format("stream `{}` has no group `{}`; there are: {}",
-                                                         setup_.info.name, name, names.empty() ? "none" : names));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("stream `{}` has no group `{}`; there are: {}", setup_.info.name, name,
+                            names.empty() ? "none" : names));
   }
   wire::CursorGetReply reply;
   reply.world_size = found->second.world_size;

@@ -7,7 +7,8 @@
 namespace headrace::server::publish {
 
 bool Group::anyone_attached() const {
-  return std::any_of(members.begin(), members.end(), [](const auto& entry) { return entry.second.lane.has_value(); });
+  return std::any_of(members.begin(), members.end(),
+                     [](const auto& entry) { return entry.second.lane.has_value(); });
 }
 
 std::uint64_t Group::last_seen_ns() const {
@@ -16,16 +17,20 @@ std::uint64_t Group::last_seen_ns() const {
   return last;
 }
 
-Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request, const std::optional<Cursor>& foremost) {
+Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
+                                        const std::optional<Cursor>& foremost) {
   const std::string& name = request.group;
   if (request.world_size == 0 || request.rank >= request.world_size)
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("rank {} of world size {}: ranks go from 0 to world size - 1", request.rank, request.world_size));
+                fmt::format("rank {} of world size {}: ranks go from 0 to world size - 1", request.rank,
+                            request.world_size));
   if (delivery_ == Delivery::kBroadcast && request.world_size != 1)
-    return fail(ErrorCode::kGroupMismatch,
-                fmt::format("world size {} on the broadcast stream `{}`, where every client gets every batch: attach with "
-                            "world size 1, or set the stream's `delivery: shard` to divide the epoch among ranks",
-                            request.world_size, request.stream));
+    return fail(
+        ErrorCode::kGroupMismatch,
+        fmt::format(
+            "world size {} on the broadcast stream `{}`, where every client gets every batch: attach with "
+            "world size 1, or set the stream's `delivery: shard` to divide the epoch among ranks",
+            request.world_size, request.stream));
 
   auto found = groups_.find(name);
   const bool live = found != groups_.end() && found->second.anyone_attached();
@@ -40,28 +45,34 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request, const 
   if (live) {
     const Group& group = found->second;
     if (group.world_size != request.world_size)
-      return fail(ErrorCode::kGroupMismatch,
-                  fmt::format("group `{}` has world size {}, rank {} came with {}: start all ranks with the same", name,
-                              group.world_size, request.rank, request.world_size));
+      return fail(
+          ErrorCode::kGroupMismatch,
+          fmt::format("group `{}` has world size {}, rank {} came with {}: start all ranks with the same",
+                      name, group.world_size, request.rank, request.world_size));
     const bool says_where = request.start || request.join == Join::kDefault;
     if (says_where && !request.resume_server && group.start != start)
-      return fail(ErrorCode::kGroupMismatch,
-                  fmt::format("group `{}` started from {}, rank {} wants to start from {}: load the same checkpoint on "
-                              "all ranks",
-                              name, to_string(group.start), request.rank, to_string(start)));
+      return fail(
+          ErrorCode::kGroupMismatch,
+          fmt::format(
+              "group `{}` started from {}, rank {} wants to start from {}: load the same checkpoint on "
+              "all ranks",
+              name, to_string(group.start), request.rank, to_string(start)));
     start = group.start;
-    if (const auto member = group.members.find(request.rank); member != group.members.end() && member->second.lane)
+    if (const auto member = group.members.find(request.rank);
+        member != group.members.end() && member->second.lane)
       return fail(ErrorCode::kRankTaken,
-                  fmt::format("rank {} of group `{}` on stream `{}` is held by `{}` (pid {})", request.rank, name,
-                              request.stream, member->second.client, member->second.pid));
+                  fmt::format("rank {} of group `{}` on stream `{}` is held by `{}` (pid {})", request.rank,
+                              name, request.stream, member->second.client, member->second.pid));
   }
 
   auto plan = std::make_unique<sampler::EpochPlan>(samples_, batch_size_, request.world_size, last_);
   if (plan->length(0) == 0)
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("an epoch of stream `{}` has no batch: {} samples, batch size {} times world size {}, and the "
-                            "incomplete batch is dropped (`last: drop`); use `short` or `pad`, or smaller batches",
-                            request.stream, samples_, batch_size_, request.world_size));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "an epoch of stream `{}` has no batch: {} samples, batch size {} times world size {}, and the "
+            "incomplete batch is dropped (`last: drop`); use `short` or `pad`, or smaller batches",
+            request.stream, samples_, batch_size_, request.world_size));
   if (renew) {
     Group group;
     group.world_size = request.world_size;
@@ -71,7 +82,8 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request, const 
   }
   Group& group = found->second;
   Member& member = group.members[request.rank];
-  Cursor begin = request.position.value_or(request.resume_server && member.detached_ns ? member.consumed : group.start);
+  Cursor begin =
+      request.position.value_or(request.resume_server && member.detached_ns ? member.consumed : group.start);
   return Admission{&group, &member, begin};
 }
 

@@ -8,7 +8,9 @@
 namespace headrace::server::publish {
 namespace {
 
-constexpr std::uint64_t bit(std::uint32_t lane) { return std::uint64_t{1} << lane; }
+constexpr std::uint64_t bit(std::uint32_t lane) {
+  return std::uint64_t{1} << lane;
+}
 
 void require(bool condition, const char* what) {
   if (condition) return;
@@ -80,7 +82,8 @@ std::uint32_t Ledger::lag(std::uint32_t lane, std::uint32_t most) const {
   for (const Lane& other : lanes_)
     if (other.plan && !other.fenced) foremost = std::max(foremost, other.next);
   std::uint32_t steps = 0;
-  for (Cursor at = lanes_[lane].next; at < foremost && steps < most; ++steps) at = advance(*lanes_[lane].plan, at);
+  for (Cursor at = lanes_[lane].next; at < foremost && steps < most; ++steps)
+    at = advance(*lanes_[lane].plan, at);
   return steps;
 }
 
@@ -105,7 +108,9 @@ Ledger::Slot* Ledger::find(const BatchKey& key, std::uint32_t lane) {
   return other;
 }
 
-std::uint32_t Ledger::limit(const Lane& lane) const { return lane.lagging ? reserve_ : quota(); }
+std::uint32_t Ledger::limit(const Lane& lane) const {
+  return lane.lagging ? reserve_ : quota();
+}
 
 std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
   Lane& lane = lanes_[index];
@@ -118,21 +123,52 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
     const BatchKey key = key_of(index, cursor);
     if (Slot* slot = find(key, index)) {
       if (slot->pending & bit(index)) continue;
-      if (held(lane) >= limit(lane)) return std::nullopt;
+      if (!make_room(index, cursor)) return std::nullopt;
       slot->pending |= bit(index);
       ++lane.pending;
       continue;
     }
-    if (held(lane) >= limit(lane)) return std::nullopt;
+    if (too_far_ahead(*lane.plan, cursor) || !make_room(index, cursor)) return std::nullopt;
     Slot* slot = allocate(index);
     if (!slot) return std::nullopt;
     slot->state = State::kFilling;
     slot->key = key;
     slot->pending = bit(index);
     ++lane.pending;
+    join_others(*slot);
     return Fill{static_cast<std::uint32_t>(slot - slots_.data()), key, index};
   }
   return std::nullopt;
+}
+
+Ledger::Slot* Ledger::farthest_pending(std::uint32_t index) {
+  Slot* farthest = nullptr;
+  for (Slot& slot : slots_)
+    if (slot.pending & bit(index) && (!farthest || farthest->key.cursor < slot.key.cursor)) farthest = &slot;
+  return farthest;
+}
+
+bool Ledger::make_room(std::uint32_t index, const Cursor& cursor) {
+  const Lane& lane = lanes_[index];
+  while (held(lane) >= limit(lane)) {
+    Slot* farthest = farthest_pending(index);
+    if (!farthest || farthest->key.cursor <= cursor) return false;
+    drop_pending(index, *farthest);
+  }
+  return true;
+}
+
+void Ledger::join_others(Slot& slot) {
+  if (!options_.broadcast) return;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (!lane.plan || lane.fenced || slot.pending & bit(index) || held(lane) >= limit(lane)) continue;
+    Cursor cursor = lane.next;
+    for (std::uint32_t i = lane.leased; i < quota() && cursor < slot.key.cursor; ++i) cursor = advance(*lane.plan, cursor);
+    if (cursor != slot.key.cursor) continue;
+    slot.pending |= bit(index);
+    ++lane.pending;
+  }
 }
 
 Ledger::Slot* Ledger::allocate(std::uint32_t index) {
@@ -140,8 +176,8 @@ Ledger::Slot* Ledger::allocate(std::uint32_t index) {
   Slot* first = nullptr;
   for (Slot& slot : slots_) {
     // A slot freed since the last take_freed() is still READY in the ring: not to be taken before that call.
-    const bool in_transit =
-        std::find(freed_.begin(), freed_.end(), static_cast<std::uint32_t>(&slot - slots_.data())) != freed_.end();
+    const bool in_transit = std::find(freed_.begin(), freed_.end(),
+                                      static_cast<std::uint32_t>(&slot - slots_.data())) != freed_.end();
     if (slot.state != State::kFree || in_transit) continue;
     ++free;
     if (!first) first = &slot;
@@ -152,8 +188,8 @@ Ledger::Slot* Ledger::allocate(std::uint32_t index) {
   return free > owed ? first : nullptr;
 }
 
-/// The lane is entitled to a slot and none is free, because lanes with shared slots hold more than their reserve: take
-/// back the farthest batch that nobody has in hands yet. It will be built again.
+/// The lane is entitled to a slot and none is free, because lanes with shared slots hold more than their
+/// reserve: take back the farthest batch that nobody has in hands yet. It will be built again.
 Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
   if (options_.broadcast && !options_.detach) return nullptr;
   Slot* farthest = nullptr;
@@ -185,6 +221,20 @@ void Ledger::free_if_unwanted(Slot& slot) {
   freed_.push_back(static_cast<std::uint32_t>(&slot - slots_.data()));
 }
 
+bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const {
+  if (!options_.broadcast || options_.detach) return false;
+  Cursor hindmost = cursor;
+  for (const Lane& lane : lanes_)
+    if (lane.plan && !lane.fenced) hindmost = std::min(hindmost, lane.next);
+  std::uint32_t steps = 0;
+  const std::uint32_t most = std::max(1U, options_.max_lag);  // no further than the hindmost lane's window reaches
+  while (hindmost < cursor && steps < most) {
+    hindmost = advance(plan, hindmost);
+    ++steps;
+  }
+  return steps == most;
+}
+
 void Ledger::update_lag(std::uint32_t index) {
   if (!options_.broadcast || !options_.detach) return;
   Lane& lane = lanes_[index];
@@ -195,7 +245,8 @@ void Ledger::update_lag(std::uint32_t index) {
   while (lane.pending && held(lane) > reserve_) {
     Slot* farthest = nullptr;
     for (Slot& slot : slots_)
-      if (slot.pending & bit(index) && (!farthest || farthest->key.cursor < slot.key.cursor)) farthest = &slot;
+      if (slot.pending & bit(index) && (!farthest || farthest->key.cursor < slot.key.cursor))
+        farthest = &slot;
     drop_pending(index, *farthest);
   }
 }
@@ -205,6 +256,14 @@ bool Ledger::filled(std::uint32_t index) {
   require(slot.state == State::kFilling, "filled() of a slot that nobody fills");
   slot.state = slot.pending ? State::kReady : State::kFree;
   return slot.state == State::kReady;
+}
+
+void Ledger::discard(std::uint32_t index) {
+  Slot& slot = slots_[index];
+  require(slot.state == State::kFilling, "discard() of a slot that nobody fills");
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (slot.pending & bit(lane)) drop_pending(lane, slot);
+  slot.state = State::kFree;
 }
 
 void Ledger::take_grants(std::vector<Order>& out) {
@@ -241,10 +300,14 @@ void Ledger::take_freed(std::vector<std::uint32_t>& out) {
 Ledger::Counts Ledger::counts() const {
   Counts counts;
   for (const Slot& slot : slots_) {
-    if (slot.state == State::kFree) ++counts.free;
-    else if (slot.state == State::kFilling) ++counts.filling;
-    else if (slot.leased) ++counts.leased;
-    else ++counts.ready;
+    if (slot.state == State::kFree)
+      ++counts.free;
+    else if (slot.state == State::kFilling)
+      ++counts.filling;
+    else if (slot.leased)
+      ++counts.leased;
+    else
+      ++counts.ready;
   }
   return counts;
 }
@@ -265,8 +328,10 @@ void Ledger::check() const {
     require((slot.pending & slot.leased) == 0, "a lane both waits for a slot and holds it");
     require(slot.state != State::kFree || (slot.pending | slot.leased) == 0, "a free slot has holders");
     require(slot.state != State::kFilling || slot.leased == 0, "a slot is filled while leased");
-    require(slot.state != State::kReady || (slot.pending | slot.leased) != 0, "a ready slot without holders was not freed");
-    if (!options_.broadcast) require(std::popcount(slot.pending | slot.leased) <= 1, "a shard's slot has two holders");
+    require(slot.state != State::kReady || (slot.pending | slot.leased) != 0,
+            "a ready slot without holders was not freed");
+    if (!options_.broadcast)
+      require(std::popcount(slot.pending | slot.leased) <= 1, "a shard's slot has two holders");
   }
 }
 

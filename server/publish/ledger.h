@@ -8,7 +8,7 @@
 //   shard:     reserve = max_leases + prefetch, pool = 0 (nothing is shared; a slow rank fills nobody else's slots)
 // A lane takes a slot beyond its reserve only if every other lane could still reach its own. A broadcast lane more than
 // `max_lag` batches behind the foremost one is cut down to its reserve (`detach`): it goes on as an ordinary lane whose
-// batches are built for it alone. With `wait` the foremost waits instead.
+// batches are built for it alone. With `wait` no batch is built that is `max_lag` or more ahead of the hindmost lane's next.
 //
 // Invariants (checked by tests/property/ledger_test.cpp after every step)
 //  1. pending and leased of a slot are disjoint; each lane's `leased` count <= max_leases.
@@ -84,9 +84,12 @@ class Ledger {
     std::uint32_t lane = 0;  ///< on whose behalf
   };
   /// Joins this lane to the batches of its window that exist, and takes a slot for the first one that does not.
+  /// Joining a ready batch can make grants due: call take_grants() afterwards.
   std::optional<Fill> take_fill(std::uint32_t lane);
   /// The fill is done. False: nobody wants it any more; the slot is free again.
   bool filled(std::uint32_t slot);
+  /// The fill came to nothing (the stream failed): nobody waits for it any more, the slot is free.
+  void discard(std::uint32_t slot);
 
   struct Order {
     std::uint32_t lane, slot, seek;
@@ -127,12 +130,18 @@ class Ledger {
   [[nodiscard]] Slot* find(const BatchKey& key, std::uint32_t lane);
   [[nodiscard]] std::uint32_t held(const Lane& lane) const { return lane.pending + lane.leased; }
   [[nodiscard]] std::uint32_t limit(const Lane& lane) const;
+  /// Lets every other lane whose window holds this new batch wait for it, too: it must not be freed before they looked.
+  void join_others(Slot& slot);
+  Slot* farthest_pending(std::uint32_t lane);
+  /// Keeps the lane within its limit by giving up batches farther away than `cursor`. False: there are none.
+  bool make_room(std::uint32_t lane, const Cursor& cursor);
   Slot* allocate(std::uint32_t lane);
   Slot* reclaim(std::uint32_t lane);
   void drop_pending(std::uint32_t lane, Slot& slot);
   void cancel_pending(std::uint32_t lane);
   void free_if_unwanted(Slot& slot);
   void update_lag(std::uint32_t lane);
+  [[nodiscard]] bool too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const;
 
   Options options_;
   std::uint32_t reserve_;

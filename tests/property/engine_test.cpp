@@ -1,0 +1,195 @@
+// Promise 1: a stream is a pure function; not of threads, clients, speed or restarts.
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "tests/engine_fixture.h"
+
+namespace headrace::testing {
+namespace {
+
+constexpr std::uint64_t kSamples = 1003;
+constexpr std::uint32_t kBatch = 16;
+constexpr int kBatches = 63 * 2;  // two epochs: ceil(1003 / 16) = 63
+
+std::uint64_t digest_of_two_epochs(RingClient& client, std::uint64_t dawdle_seed = 0) {
+  std::mt19937 random(static_cast<unsigned>(dawdle_seed));
+  Digest digest;
+  for (int i = 0; i < kBatches; ++i) {
+    const auto grant = client.next();
+    if (!grant) {
+      ADD_FAILURE() << "no batch " << i;
+      return 0;
+    }
+    digest.add_batch(client.reader(), *grant);
+    if (dawdle_seed && random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+    client.reader().ack(*grant);
+  }
+  return digest.value();
+}
+
+std::uint64_t reference() {
+  auto engine = start_engine({synthetic_stream("s", kSamples, kBatch, 4)}, 1);
+  RingClient client(*engine, "s", "reference");
+  return digest_of_two_epochs(client);
+}
+
+TEST(Engine, GivesTheSameBatchesWithOneToEightWorkers) {
+  const std::uint64_t expected = reference();
+  for (const unsigned threads : {1U, 2U, 3U, 5U, 8U}) {
+    auto engine = start_engine({synthetic_stream("s", kSamples, kBatch, 4)}, threads);
+    RingClient client(*engine, "s", "one");
+    EXPECT_EQ(digest_of_two_epochs(client), expected) << threads << " workers";
+  }
+}
+
+TEST(Engine, GivesEachOfFourBroadcastClientsOfDifferentSpeedsTheSameBatches) {
+  const std::uint64_t expected = reference();
+  for (const bool detach : {true, false}) {
+    StreamSetup setup = synthetic_stream("s", kSamples, kBatch, 4);
+    setup.ledger.detach = detach;
+    auto engine = start_engine({std::move(setup)}, 2);
+    std::vector<std::unique_ptr<RingClient>> clients;
+    for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<RingClient>(*engine, "s", "c" + std::to_string(i)));
+    std::vector<std::uint64_t> digests(4);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < 4; ++i)
+      threads.emplace_back([&, i] {
+        digests[i] = digest_of_two_epochs(*clients[i], i);
+        clients[i]->leave();  // who is done holds nobody back
+      });
+    for (auto& thread : threads) thread.join();
+    for (const std::uint64_t digest : digests) EXPECT_EQ(digest, expected) << (detach ? "detach" : "wait");
+  }
+}
+
+TEST(Engine, BuildsABatchOnceForBroadcastClientsInStep) {
+  StreamSetup setup = synthetic_stream("s", kSamples, kBatch, 4);
+  setup.ledger.detach = false;
+  setup.wait_for = 3;
+  setup.wait_timeout = std::chrono::seconds(60);
+  auto engine = start_engine({std::move(setup)}, 2);
+  std::vector<std::unique_ptr<RingClient>> clients;
+  for (int i = 0; i < 3; ++i) clients.push_back(std::make_unique<RingClient>(*engine, "s", "c" + std::to_string(i)));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 3; ++i)
+    threads.emplace_back([&, i] {
+      digest_of_two_epochs(*clients[i], i);
+      clients[i]->leave();
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_LE(engine->totals(0).batches, kBatches + 7U) << "126 batches and at most a ring's look-ahead, not three times that";
+}
+
+TEST(Engine, ContinuesFromACursorWithTheBatchesThatWouldHaveComeNext) {
+  auto engine = start_engine({synthetic_stream("s", kSamples, kBatch, 4)}, 2);
+  RingClient whole(*engine, "s", "whole"), late(*engine, "s", "late");
+  for (const std::uint64_t at : {0UL, 1UL, 17UL, 62UL}) {
+    whole.seek({0, 0, 0});
+    late.seek({0, 0, at});
+    Digest expected, seen;
+    for (std::uint64_t i = 0; i < 70; ++i) {
+      const auto grant = whole.next();
+      ASSERT_TRUE(grant);
+      if (i >= at) expected.add_batch(whole.reader(), *grant);
+      whole.reader().ack(*grant);
+    }
+    for (std::uint64_t i = at; i < 70; ++i) {
+      const auto grant = late.next();
+      ASSERT_TRUE(grant);
+      seen.add_batch(late.reader(), *grant);
+      late.reader().ack(*grant);
+    }
+    EXPECT_EQ(seen.value(), expected.value()) << "from batch " << at;
+  }
+}
+
+TEST(Engine, BuildsOnlyTheBatchesOfAttachedRanks) {
+  // Two servers share a job of eight ranks: four each.
+  std::set<std::uint64_t> seen;
+  for (const std::uint32_t first : {0U, 4U}) {
+    auto engine = start_engine({synthetic_stream("s", 800, 10, 4, Delivery::kShard)}, 2);
+    std::vector<std::unique_ptr<RingClient>> ranks;
+    for (std::uint32_t r = first; r < first + 4; ++r)
+      ranks.push_back(std::make_unique<RingClient>(*engine, "s", "r" + std::to_string(r), r, 8));
+    for (auto& rank : ranks) {
+      EXPECT_EQ(rank->opened().epoch_length, 10U);
+      for (int i = 0; i < 10; ++i) {
+        const auto grant = rank->next();
+        ASSERT_TRUE(grant);
+        const ring::SlotDesc& slot = rank->reader().slot(grant->slot);
+        for (std::uint32_t row = 0; row < slot.valid_rows; ++row)
+          EXPECT_TRUE(seen.insert(rank->reader().rows(grant->slot)[row].sample_index).second) << "a sample twice";
+        rank->reader().ack(*grant);
+      }
+    }
+    engine->look(0, [&](const Stream& s) {
+      for (std::uint32_t r = 0; r < 8; ++r) {
+        const bool here = r >= first && r < first + 4;
+        EXPECT_EQ(s.built_by_rank(r) > 0, here) << "rank " << r << " at the server of ranks " << first;
+      }
+      return 0;
+    });
+  }
+  EXPECT_EQ(seen.size(), 800U) << "each sample exactly once over both servers";
+}
+
+TEST(Engine, KeepsASlowRankFromFillingTheOthersSlots) {
+  auto engine = start_engine({synthetic_stream("s", 4000, 10, 2, Delivery::kShard)}, 2);
+  RingClient fast(*engine, "s", "fast", 0, 2), stuck(*engine, "s", "stuck", 1, 2);
+  for (int i = 0; i < 500; ++i) {
+    const auto grant = fast.next();
+    ASSERT_TRUE(grant) << "starved at batch " << i;
+    fast.reader().ack(*grant);
+  }
+  engine->look(0, [&](const Stream& s) {
+    EXPECT_LE(s.ledger().leases(stuck.opened().lane), 3U);
+    EXPECT_LE(s.built_by_rank(1), 7U) << "max_leases + prefetch, no more";
+    return 0;
+  });
+}
+
+TEST(Engine, ServesTwoStreamsWithOnePool) {
+  auto engine = start_engine({synthetic_stream("train", 500, 8, 2), synthetic_stream("val", 90, 8, 2)}, 2);
+  RingClient train(*engine, "train", "t"), val(*engine, "val", "v");
+  for (int i = 0; i < 200; ++i)
+    for (RingClient* client : {&train, &val}) {
+      const auto grant = client->next();
+      ASSERT_TRUE(grant);
+      client->reader().ack(*grant);
+    }
+}
+
+TEST(Engine, CostsNextToNoCpuWhileItsClientsPause) {
+  auto engine = start_engine({synthetic_stream("s", 500, 8, 2)}, 4);
+  RingClient client(*engine, "s", "c");
+  ASSERT_TRUE(client.next());
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the ring fills
+  const auto cpu_ns = [] {
+    timespec t{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
+  };
+  const auto before = cpu_ns();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_LT(cpu_ns() - before, 20'000'000) << "an idle engine spins";
+}
+
+TEST(Engine, StopsAStreamWithTooManyBadSamplesByName) {
+  StreamSetup setup = synthetic_stream("s", 500, 8, 2);
+  setup.maker = std::make_shared<SampleMaker>(server::source::make_synthetic(500, 24).value(), std::nullopt, 23,
+                                              server::exec::SampleOptions{});  // rows of 23 bytes cannot come from 24
+  setup.info.fields = setup.maker->fields();
+  auto engine = start_engine({std::move(setup)}, 2);
+  RingClient client(*engine, "s", "c");
+  EXPECT_FALSE(client.next(std::chrono::seconds(5)));
+  EXPECT_TRUE(client.reader().lane_state() & ring::kLaneFailed);
+  EXPECT_TRUE(engine->stream(0).failed());
+  EXPECT_NE(engine->stream(0).failure().message.find("DATASET_INVALID"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headrace::testing

@@ -1,0 +1,274 @@
+// The ledger under random histories: lanes that come, go, seek, are fenced; fills that end in any order; acks in any order. After every
+// step the invariants hold; every lane sees its batches in order, each once; nobody starves.
+#include "server/publish/ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <optional>
+#include <random>
+#include <vector>
+
+namespace headrace::server::publish {
+namespace {
+
+using sampler::EpochPlan;
+
+struct SimulatedLane {
+  bool open = false, fenced = false;
+  Cursor expected;
+  std::uint32_t seek = 0;
+  std::deque<std::uint32_t> held;  // slots
+  std::uint64_t received = 0;
+};
+
+class Simulation {
+ public:
+  Simulation(const Ledger::Options& options, std::uint64_t seed)
+      : ledger_(options), plan_(37, 4, options.broadcast ? 1 : 2, LastBatch::kShort), lanes_(options.lanes), random_(seed) {}
+
+  Ledger& ledger() { return ledger_; }
+  SimulatedLane& lane(std::uint32_t i) { return lanes_[i]; }
+  [[nodiscard]] std::uint64_t delivered() const { return delivered_; }
+  std::uint32_t pick(std::uint32_t bound) { return static_cast<std::uint32_t>(random_() % bound); }
+
+  void open(std::uint32_t i, Cursor at) {
+    ledger_.open(i, &plan_, at);
+    lanes_[i] = SimulatedLane{.open = true, .expected = normalised(plan_, at), .seek = ledger_.seek_number(i)};
+  }
+  void close(std::uint32_t i) {
+    EXPECT_EQ(ledger_.close(i), lanes_[i].held.size());
+    lanes_[i] = SimulatedLane{};
+    settle();
+  }
+  void seek(std::uint32_t i, Cursor at) {
+    lanes_[i].seek = ledger_.seek(i, at);
+    lanes_[i].expected = normalised(plan_, at);
+    settle();
+  }
+  void start_fill(std::uint32_t i) {
+    const auto fill = ledger_.take_fill(i);
+    settle();
+    if (fill) filling_.push_back(fill->slot);
+    grants();  // it may have joined a batch that is ready
+  }
+  void end_fill() {
+    if (filling_.empty()) return;
+    const std::uint32_t which = pick(static_cast<std::uint32_t>(filling_.size()));
+    ledger_.filled(filling_[which]);
+    filling_.erase(filling_.begin() + which);
+    settle();
+    grants();
+  }
+  void grants() {
+    std::vector<Ledger::Order> orders;
+    std::vector<Cursor> before;
+    for (std::uint32_t i = 0; i < lanes_.size(); ++i) before.push_back(lanes_[i].open ? ledger_.next(i) : Cursor{});
+    ledger_.take_grants(orders);
+    for (const auto& order : orders) {
+      SimulatedLane& to = lanes_[order.lane];
+      ASSERT_TRUE(to.open && !to.fenced) << "a grant to a lane that is not there";
+      EXPECT_EQ(order.seek, to.seek);
+      EXPECT_EQ(before[order.lane], to.expected) << "out of order";
+      before[order.lane] = to.expected = advance(plan_, to.expected);
+      to.held.push_back(order.slot);
+      ++to.received;
+      ++delivered_;
+    }
+    settle();
+  }
+  void ack(std::uint32_t i, bool oldest) {
+    auto& held = lanes_[i].held;
+    if (held.empty()) return;
+    const std::uint32_t which = oldest ? 0 : pick(static_cast<std::uint32_t>(held.size()));
+    EXPECT_TRUE(ledger_.ack(i, held[which]));
+    held.erase(held.begin() + which);
+    settle();
+    grants();
+  }
+  /// What the publisher does after each change: freed slots go back to the ring.
+  void settle() {
+    std::vector<std::uint32_t> freed;
+    ledger_.take_freed(freed);
+    ledger_.check();
+  }
+
+ private:
+  Ledger ledger_;
+  EpochPlan plan_;
+  std::vector<SimulatedLane> lanes_;
+  std::vector<std::uint32_t> filling_;
+  std::mt19937_64 random_;
+  std::uint64_t delivered_ = 0;
+};
+
+Ledger::Options options_for(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto prefetch = static_cast<std::uint32_t>(random() % 5);
+  return {.lanes = static_cast<std::uint32_t>(1 + random() % 5),
+          .max_leases = static_cast<std::uint32_t>(1 + random() % 4),
+          .prefetch = prefetch,
+          .broadcast = random() % 2 == 0,
+          .max_lag = static_cast<std::uint32_t>(random() % (prefetch + 1)),
+          .detach = random() % 3 != 0};
+}
+
+TEST(Ledger, KeepsItsInvariantsAndOrderUnderRandomHistories) {
+  std::uint64_t delivered = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Simulation run(options_for(seed), seed);
+    const std::uint32_t lanes = run.ledger().options().lanes;
+    for (int step = 0; step < 1500 && !HasFailure(); ++step) {
+      const std::uint32_t lane = run.pick(lanes);
+      const bool open = run.lane(lane).open;
+      switch (run.pick(100)) {
+        case 0: open ? run.close(lane) : run.open(lane, {run.pick(3), 0, run.pick(12)}); break;
+        case 1: if (open && !run.lane(lane).fenced) run.seek(lane, {run.pick(3), run.pick(37), run.pick(4)}); break;
+        case 2:
+          if (open && run.pick(4) == 0) {
+            run.ledger().fence(lane);
+            run.lane(lane).fenced = true;
+            run.settle();
+          } else if (!open) {
+            run.open(lane, {});
+          }
+          break;
+        default:
+          if (run.pick(3) == 0) run.ack(lane, run.pick(2) == 0);
+          else if (run.pick(2) == 0) run.start_fill(lane);
+          else run.end_fill();
+      }
+    }
+    delivered += run.delivered();
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+  EXPECT_GT(delivered, 5000U) << "the histories hardly delivered anything: the test tests nothing";
+}
+
+TEST(Ledger, FreesEverySlotOnceAllLanesAreGone) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Simulation run(options_for(seed), seed);
+    const std::uint32_t lanes = run.ledger().options().lanes;
+    for (std::uint32_t i = 0; i < lanes; ++i) run.open(i, {});
+    for (int step = 0; step < 300; ++step) {
+      run.start_fill(run.pick(lanes));
+      run.end_fill();
+    }
+    for (std::uint32_t i = 0; i < lanes; ++i) run.close(i);
+    for (int step = 0; step < 300; ++step) run.end_fill();
+    EXPECT_EQ(run.ledger().counts().free, Ledger::slots_needed(run.ledger().options())) << "seed " << seed;
+  }
+}
+
+/// Everybody but `stuck` consumes; nobody is starved by the stuck ones' leases.
+TEST(Ledger, LetsEveryLivingLaneGoOnWhateverStuckLanesHold) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    Ledger::Options options = options_for(seed);
+    options.lanes = std::max(2U, options.lanes);
+    options.detach = true;
+    Simulation run(options, seed);
+    for (std::uint32_t i = 0; i < options.lanes; ++i) run.open(i, {run.pick(2), 0, run.pick(8)});
+    for (int round = 0; round < 400; ++round) {
+      const std::uint32_t lane = run.pick(options.lanes);
+      run.start_fill(lane);
+      run.end_fill();
+      if (lane != 0) run.ack(lane, true);  // lane 0 never acks
+    }
+    for (std::uint32_t i = 1; i < options.lanes; ++i)
+      EXPECT_GT(run.lane(i).received, 20U)
+          << "seed " << seed << ", lane " << i << " of " << options.lanes << ", max_leases " << options.max_leases << ", prefetch "
+          << options.prefetch << ", max_lag " << options.max_lag << (options.broadcast ? ", broadcast" : ", shard");
+    EXPECT_LE(run.lane(0).held.size(), options.max_leases);
+  }
+}
+
+TEST(Ledger, SharesABatchAmongBroadcastLanesInStep) {
+  Simulation run({.lanes = 3, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4}, 1);
+  for (std::uint32_t i = 0; i < 3; ++i) run.open(i, {});
+  int fills = 0;
+  for (int round = 0; round < 100; ++round) {
+    for (std::uint32_t i = 0; i < 3; ++i)
+      while (auto fill = run.ledger().take_fill(i)) {
+        ++fills;
+        run.ledger().filled(fill->slot);
+        run.grants();
+      }
+    for (std::uint32_t i = 0; i < 3; ++i) run.ack(i, true);
+  }
+  EXPECT_EQ(run.lane(0).received, run.lane(2).received);
+  EXPECT_LE(fills, static_cast<int>(run.lane(0).received) + 6) << "each batch is built once for all three";
+}
+
+TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
+  Simulation run({.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 3, .detach = true}, 1);
+  run.open(0, {});
+  run.open(1, {});
+  for (int round = 0; round < 200; ++round) {
+    run.start_fill(0);
+    run.start_fill(1);
+    run.end_fill();
+    run.ack(0, true);
+  }
+  EXPECT_GT(run.lane(0).received, 50U);
+  EXPECT_EQ(run.lane(1).held.size(), 2U);
+  EXPECT_GE(run.ledger().detachments(), 1U);
+  run.ack(1, true);  // wakes up: goes on where it was
+  for (int round = 0; round < 50; ++round) {
+    run.start_fill(1);
+    run.end_fill();
+    run.ack(1, true);
+  }
+  EXPECT_GT(run.lane(1).received, 5U);
+}
+
+TEST(Ledger, MakesTheForemostWaitWhereSharingSaysSo) {
+  Simulation run({.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4, .detach = false}, 1);
+  run.open(0, {});
+  run.open(1, {});
+  for (int round = 0; round < 200; ++round) {
+    run.start_fill(0);
+    run.start_fill(1);
+    run.end_fill();
+    run.ack(0, true);
+  }
+  EXPECT_LE(run.lane(0).received, 2 + 4 + 2U) << "lane 1 holds 2 and waits for the rest";
+  const std::uint64_t before = run.lane(0).received;
+  for (int round = 0; round < 50; ++round) {
+    run.ack(1, true);
+    run.start_fill(0);
+    run.start_fill(1);
+    run.end_fill();
+    run.ack(0, true);
+  }
+  EXPECT_GT(run.lane(0).received, before + 20);
+}
+
+TEST(Ledger, GivesABatchAgainAfterASeekBackWhileItsFirstLeaseLives) {
+  Simulation run({.lanes = 1, .max_leases = 2, .prefetch = 2, .broadcast = true, .max_lag = 2}, 1);
+  run.open(0, {});
+  run.start_fill(0);
+  run.end_fill();
+  ASSERT_EQ(run.lane(0).held.size(), 1U);
+  run.seek(0, {});
+  for (int round = 0; round < 4; ++round) {
+    run.start_fill(0);
+    run.end_fill();
+  }
+  EXPECT_EQ(run.lane(0).held.size(), 2U) << "the view of before the seek holds its slot, batch 0 comes in another one";
+}
+
+TEST(Ledger, RefusesAcksOfWhatIsNotLeased) {
+  Simulation run({.lanes = 2, .max_leases = 2, .prefetch = 2}, 1);
+  run.open(0, {});
+  run.open(1, {5, 0, 0});
+  run.start_fill(0);
+  run.end_fill();
+  ASSERT_EQ(run.lane(0).held.size(), 1U);
+  EXPECT_FALSE(run.ledger().ack(1, run.lane(0).held[0]));
+  EXPECT_FALSE(run.ledger().ack(0, 9999));
+  run.ack(0, true);
+  EXPECT_FALSE(run.ledger().ack(0, 0));
+}
+
+}  // namespace
+}  // namespace headrace::server::publish
