@@ -17,7 +17,6 @@
 
 #include "headrace/cursor.h"
 #include "headrace/error.h"
-#include "server/source/split.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::config {
@@ -39,6 +38,24 @@ struct ServerConfig {
   LogLevel log_level = LogLevel::kInfo;
 };
 
+// A split names disjoint parts of a source. Each map is part -> what belongs to it; see
+// server/source/split.h.
+struct SplitFractions {
+  std::map<std::string, double> parts;  ///< each in (0, 1], sum <= 1
+};
+struct SplitClasses {
+  std::map<std::string, std::vector<std::string>> parts;
+};
+struct SplitLists {
+  std::map<std::string, std::filesystem::path> parts;  ///< files of relative paths, one a line; absolute
+};
+struct SplitConfig {
+  std::uint64_t seed = 0;  ///< of fractions
+  std::variant<SplitFractions, SplitClasses, SplitLists> by;
+
+  [[nodiscard]] std::vector<std::string> part_names() const;  ///< sorted
+};
+
 struct ImageFolderSource {
   std::filesystem::path path;  ///< absolute
 };
@@ -48,7 +65,7 @@ struct SyntheticSource {
 };
 struct SourceConfig {
   std::variant<ImageFolderSource, SyntheticSource> kind;
-  std::optional<source::Split> split;
+  std::optional<SplitConfig> split;
 
   [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
 };

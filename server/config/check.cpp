@@ -1,0 +1,242 @@
+// What a schema cannot say: references between parts, and rules over several values.
+#include <fmt/format.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "server/config/nearest.h"
+#include "server/config/read.h"
+
+namespace headrace::server::config {
+namespace {
+
+using nlohmann::json;
+
+class Checker {
+ public:
+  Checker(const Document& document, std::vector<Problem>& problems)
+      : document_(document), problems_(problems) {
+    for (const auto& problem : problems) wrong_.insert(problem.path);
+  }
+
+  // Whether the node or something below it has a problem already: then it is not read.
+  [[nodiscard]] bool sound(const Pointer& at) const {
+    const auto path = dotted(at);
+    return std::none_of(wrong_.begin(), wrong_.end(), [&](const std::string& other) {
+      return other == path || other.starts_with(path + ".") || other.starts_with(path + "[");
+    });
+  }
+
+  void server(const ServerConfig& config);
+  void source(const Pointer& at);
+  void stream(const Pointer& at, const Config& config);
+
+ private:
+  [[nodiscard]] const json& value(const Pointer& at) const { return document_.value.at(at); }
+  [[nodiscard]] bool has(const Pointer& at) const { return document_.value.contains(at); }
+  void wrong(Problem problem) { problems_.push_back(std::move(problem)); }
+
+  void part(const Pointer& at, const StreamConfig& stream, const SourceConfig& source);
+  void plan(const Pointer& at, const StreamConfig& stream);
+  void synthetic(const Pointer& at);
+  bool transforms(const Pointer& at, const StreamConfig& stream);
+  void sharing(const Pointer& at, const StreamConfig& stream);
+
+  const Document& document_;
+  std::vector<Problem>& problems_;
+  std::set<std::string> wrong_;
+};
+
+void Checker::server(const ServerConfig& config) {
+  const auto longest = config.directory / "control.sock";
+  constexpr std::size_t kRoom = sizeof(sockaddr_un::sun_path) - 1;
+  if (longest.string().size() > kRoom)
+    wrong(document_.at_value(
+        Pointer("/server/directory"),
+        fmt::format("\"{}\" is too long: the path of a socket in it has {} bytes, and {} are possible",
+                    config.directory.string(), longest.string().size(), kRoom)));
+}
+
+void Checker::source(const Pointer& at) {
+  const Pointer split = at / "split";
+  if (!has(split)) return;
+  std::vector<std::string> ways;
+  for (const char* way : {"fractions", "classes", "lists"})
+    if (has(split / way)) ways.emplace_back(way);
+  if (ways.size() != 1) {
+    wrong(document_.at_key(
+        split, ways.empty() ? std::string("needs fractions, classes or lists")
+                            : fmt::format("has {}; it takes one of them", fmt::join(ways, " and "))));
+    return;
+  }
+  if (ways[0] == "fractions") {
+    double sum = 0;
+    for (const auto& fraction : value(split / "fractions")) sum += fraction.get<double>();
+    if (sum > 1 + 1e-9)
+      wrong(document_.at_value(split / "fractions",
+                               fmt::format("the fractions add up to {:.6g}, more than 1", sum)));
+  }
+  if (ways[0] == "classes") {
+    std::map<std::string, std::string> owner;
+    for (const auto& [name, classes] : value(split / "classes").items()) {
+      for (std::size_t i = 0; i < classes.size(); ++i) {
+        const auto [before, fresh] = owner.emplace(classes[i].get<std::string>(), name);
+        if (!fresh)
+          wrong(document_.at_value(split / "classes" / name / std::to_string(i),
+                                   fmt::format("class {} is in part \"{}\" already; parts are disjoint",
+                                               classes[i].dump(), before->second)));
+      }
+    }
+  }
+}
+
+void Checker::stream(const Pointer& at, const Config& config) {
+  const auto source_name = has(at / "source") && value(at / "source").is_string()
+                               ? value(at / "source").get<std::string>()
+                               : std::string();
+  const json& sources = document_.value.value("sources", json::object());
+  const bool known = sources.is_object() && sources.contains(source_name);
+  if (!source_name.empty() && sources.is_object() && !known) {
+    std::vector<std::string> names;
+    for (const auto& [name, ignored] : sources.items()) names.push_back(name);
+    wrong(document_.at_value(
+        at / "source",
+        fmt::format("there is no source \"{}\"; sources: {}", source_name, fmt::join(names, ", ")),
+        nearest(source_name, names)));
+  }
+  if (!sound(at)) return;
+  const auto& stream = config.streams.at(at.back());
+  const auto source = config.sources.find(source_name);
+  if (source != config.sources.end()) part(at, stream, source->second);
+  if (source != config.sources.end() && source->second.synthetic()) {
+    synthetic(at);
+  } else {
+    plan(at, stream);
+  }
+  sharing(at, stream);
+}
+
+void Checker::part(const Pointer& at, const StreamConfig& stream, const SourceConfig& source) {
+  const bool given = has(at / "part");
+  if (!source.split) {
+    if (given)
+      wrong(document_.at_key(
+          at / "part", fmt::format("source \"{}\" has no split, so no parts; leave this out, or split it",
+                                   stream.source)));
+    return;
+  }
+  const auto names = source.split->part_names();
+  if (!given) {
+    wrong(document_.at_key(at, fmt::format("key \"part\" is missing: source \"{}\" is split into {}",
+                                           stream.source, fmt::join(names, ", "))));
+  } else if (std::find(names.begin(), names.end(), stream.part) == names.end()) {
+    wrong(document_.at_value(at / "part",
+                             fmt::format("source \"{}\" has no part \"{}\"; parts: {}", stream.source,
+                                         stream.part, fmt::join(names, ", ")),
+                             nearest(stream.part, names)));
+  }
+}
+
+void Checker::synthetic(const Pointer& at) {
+  for (const char* key : {"transforms", "output", "warnings", "max_pixels", "resize_passes"})
+    if (has(at / key))
+      wrong(document_.at_key(at / key, "the source is synthetic and has no images; leave this out"));
+}
+
+// Rules over single transforms, each at its place. False if one is broken.
+bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
+  bool sound = true;
+  const auto complain = [&](Problem problem) {
+    wrong(std::move(problem));
+    sound = false;
+  };
+  const auto& all = stream.plan.transforms;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Pointer item = at / "transforms" / std::to_string(i);
+    if (std::holds_alternative<transform::Normalize>(all[i])) {
+      if (i + 1 != all.size()) complain(document_.at_value(item, "normalize must be the last transform"));
+      const Pointer dtype = at / "output" / "dtype";
+      if (stream.plan.output.dtype == DType::kUInt8) {
+        constexpr const char* kMessage =
+            "normalize gives fractions, which uint8 cannot hold; set output.dtype to float32, float16 or "
+            "bfloat16";
+        complain(has(dtype) ? document_.at_value(dtype, kMessage) : document_.at_value(item, kMessage));
+      }
+    }
+    const Pointer padding = item / "random_crop" / "padding";
+    if (has(padding) && value(padding).is_array() && value(padding).size() == 3)
+      complain(
+          document_.at_value(padding, fmt::format("{} has 3 sides; give 1, 2 or 4", value(padding).dump())));
+  }
+  return sound;
+}
+
+void Checker::plan(const Pointer& at, const StreamConfig& stream) {
+  if (!transforms(at, stream)) return;
+  const auto compiled = transform::Plan::compile(stream.plan);
+  if (compiled) return;
+  // The shortest prefix with the same error ends with the transform that it is about; the empty one: it is
+  // about all.
+  auto prefix = stream.plan;
+  std::size_t culprit = 0;
+  for (; culprit < stream.plan.transforms.size(); ++culprit) {
+    prefix.transforms.assign(stream.plan.transforms.begin(),
+                             stream.plan.transforms.begin() + static_cast<std::ptrdiff_t>(culprit));
+    const auto shorter = transform::Plan::compile(prefix);
+    if (!shorter && shorter.error().message == compiled.error().message) break;
+  }
+  auto message = compiled.error().message;
+  if (constexpr std::string_view kLead = "transforms: "; message.starts_with(kLead))
+    message.erase(0, kLead.size());
+  const Pointer list = at / "transforms";
+  wrong(culprit == 0 ? document_.at_key(has(list) ? list : at, std::move(message))
+                     : document_.at_value(list / std::to_string(culprit - 1), std::move(message)));
+}
+
+void Checker::sharing(const Pointer& at, const StreamConfig& stream) {
+  const auto& sharing = stream.sharing;
+  if (sharing.max_lag > stream.ring.prefetch)
+    wrong(document_.at_value(
+        at / "sharing" / "max_lag",
+        fmt::format("{} is more than ring.prefetch, which is {}; a client cannot lag more than what is kept",
+                    sharing.max_lag, stream.ring.prefetch)));
+  if (sharing.wait_for > stream.ring.max_clients)
+    wrong(document_.at_value(
+        at / "sharing" / "wait_for",
+        fmt::format("{} is more than ring.max_clients, which is {}; the first batch would never come",
+                    sharing.wait_for, stream.ring.max_clients)));
+}
+
+}  // namespace
+
+Config read_and_check(const Document& document, const std::filesystem::path& folder,
+                      const Environment& environment, std::vector<Problem>& problems) {
+  Config out;
+  Checker checker(document, problems);
+  const json server = document.value.value("server", json::object());
+  if (checker.sound(Pointer("/server")) && server.is_object()) {
+    out.server = read_server(server, folder, environment);
+    checker.server(out.server);
+  }
+  const auto each = [&](const char* key, const auto& visit) {
+    const auto found = document.value.find(key);
+    if (found == document.value.end() || !found->is_object()) return;
+    for (const auto& [name, value] : found->items()) {
+      if (value.is_object()) visit(Pointer() / key / name, name, value);
+    }
+  };
+  each("sources", [&](const Pointer& at, const std::string& name, const json& value) {
+    if (!checker.sound(at)) return;
+    out.sources[name] = read_source(value, folder);
+    checker.source(at);
+  });
+  each("streams", [&](const Pointer& at, const std::string& name, const json& value) {
+    if (checker.sound(at)) out.streams[name] = read_stream(value);
+    checker.stream(at, out);
+  });
+  return out;
+}
+
+}  // namespace headrace::server::config

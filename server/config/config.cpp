@@ -1,0 +1,165 @@
+#include "server/config/config.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <tuple>
+
+#include "server/config/document.h"
+#include "server/config/overrides.h"
+#include "server/config/read.h"
+#include "server/config/schema.h"
+#include "server/config/transforms.h"
+
+namespace headrace::server::config {
+namespace {
+
+template <class Split>
+std::vector<std::string> keys(const Split& split) {
+  std::vector<std::string> out;
+  for (const auto& [name, ignored] : split.parts) out.push_back(name);
+  return out;
+}
+
+std::filesystem::path folder_of(const std::string& name) {
+  std::error_code ignored;
+  const auto whole = std::filesystem::absolute(name, ignored);
+  return whole.parent_path();
+}
+
+}  // namespace
+
+std::vector<std::string> SplitConfig::part_names() const {
+  return std::visit([](const auto& split) { return keys(split); }, by);
+}
+
+std::string Problem::to_string() const {
+  std::string out = line > 0 ? fmt::format("{}:{}:{}: ", file, line, column) : file + ": ";
+  if (!path.empty()) out += path + ": ";
+  out += message;
+  if (!suggestion.empty()) out += fmt::format("; did you mean \"{}\"?", suggestion);
+  return out;
+}
+
+Outcome examine(std::string_view text, const std::string& name, std::span<const Override> flags,
+                const Environment& environment) {
+  Outcome out;
+  Document document(name);
+  if (!read_yaml(text, name, document, out.problems)) return out;
+  apply_environment(environment, document, out.problems);
+  apply_flags(flags, document, out.problems);
+  validate(document, out.problems);
+  auto config = read_and_check(document, folder_of(name), environment, out.problems);
+  if (out.problems.empty()) {
+    config.file = name;
+    out.config = std::move(config);
+  }
+  std::stable_sort(out.problems.begin(), out.problems.end(), [](const Problem& a, const Problem& b) {
+    return std::tuple(a.line == 0, a.line, a.column) < std::tuple(b.line == 0, b.line, b.column);
+  });
+  return out;
+}
+
+Result<Config> parse(std::string_view text, const std::string& name, std::span<const Override> flags,
+                     const Environment& environment) {
+  auto outcome = examine(text, name, flags, environment);
+  if (outcome.config) return std::move(*outcome.config);
+  std::vector<std::string> lines;
+  for (const auto& problem : outcome.problems) lines.push_back(problem.to_string());
+  return fail(ErrorCode::kConfigInvalid, fmt::format("{}", fmt::join(lines, "\n")));
+}
+
+Result<Config> load(const std::filesystem::path& path, std::span<const Override> flags,
+                    const Environment& environment) {
+  std::error_code status;
+  if (std::filesystem::is_directory(path, status))
+    return fail(ErrorCode::kConfigInvalid, fmt::format("{}: is a folder; give the YAML file", path.string()));
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream)
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno)));
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (stream.bad()) return fail(ErrorCode::kConfigInvalid, fmt::format("{}: reading failed", path.string()));
+  return parse(text, path.string(), flags, environment);
+}
+
+nlohmann::json canonical(const StreamConfig& stream) {
+  auto transforms = nlohmann::json::array();
+  for (const auto& transform : stream.plan.transforms) transforms.push_back(canonical(transform));
+  const bool nhwc = stream.plan.output.layout == transform::PixelLayout::kNhwc;
+  const bool horizontal = stream.plan.passes == transform::ResizePasses::kHorizontalFirst;
+  return {{"transforms", std::move(transforms)},
+          {"output",
+           {{"dtype", headrace::name_of(stream.plan.output.dtype)}, {"layout", nhwc ? "NHWC" : "NCHW"}}},
+          {"seed", stream.seed},
+          {"shuffle", stream.shuffle},
+          {"part", stream.part},
+          {"max_pixels", stream.plan.max_pixels},
+          {"resize_passes", horizontal ? "horizontal_first" : "pillow_13"},
+          {"warnings", stream.plan.warnings_are_bad ? "bad" : "keep"}};
+}
+
+std::filesystem::path default_directory(const Environment& environment) {
+  static constexpr std::string_view kVariable = "XDG_RUNTIME_DIR=";
+  for (const auto& entry : environment)
+    if (entry.starts_with(kVariable) && entry.size() > kVariable.size() && entry[kVariable.size()] == '/')
+      return std::filesystem::path(entry.substr(kVariable.size())) / "headrace";
+  return fmt::format("/tmp/headrace-{}", ::getuid());
+}
+
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
+  const auto unit_at = text.find_first_not_of("0123456789.");
+  if (unit_at == 0 || unit_at == std::string_view::npos) return std::nullopt;
+  const std::string number(text.substr(0, unit_at));
+  char* end = nullptr;
+  const double count = std::strtod(number.c_str(), &end);
+  if (end != number.c_str() + number.size()) return std::nullopt;
+  const auto unit = text.substr(unit_at);
+  double scale = 0;
+  if (unit == "ms") scale = 1;
+  if (unit == "s") scale = 1e3;
+  if (unit == "m") scale = 60e3;
+  if (unit == "h") scale = 3600e3;
+  const double milliseconds = count * scale;
+  if (scale == 0 || milliseconds > 1e16) return std::nullopt;
+  return std::chrono::milliseconds(std::llround(milliseconds));
+}
+
+std::string_view name_of(Delivery delivery) {
+  return delivery == Delivery::kShard ? "shard" : "broadcast";
+}
+std::string_view name_of(OnError policy) {
+  return policy == OnError::kFail ? "fail" : "replace";
+}
+std::string_view name_of(OnLag policy) {
+  return policy == OnLag::kWait ? "wait" : "detach";
+}
+std::string_view name_of(Access access) {
+  return access == Access::kReadOnly ? "read_only" : "read_write";
+}
+
+std::string_view name_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::kTrace:
+      return "trace";
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      return "off";
+  }
+  return "?";
+}
+
+}  // namespace headrace::server::config

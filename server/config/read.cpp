@@ -1,0 +1,126 @@
+#include "server/config/read.h"
+
+#include <array>
+
+#include "server/config/cpus.h"
+#include "server/config/transforms.h"
+
+namespace headrace::server::config {
+namespace {
+
+using nlohmann::json;
+
+json part(const json& value, const char* name) {
+  const auto found = value.find(name);
+  return found == value.end() ? json::object() : *found;
+}
+
+template <class Enum, std::size_t N>
+Enum word(const json& value, const char* name, Enum otherwise,
+          const std::array<std::pair<const char*, Enum>, N>& words) {
+  const auto text = value.value(name, std::string());
+  for (const auto& [known, meaning] : words)
+    if (text == known) return meaning;
+  return otherwise;
+}
+
+std::chrono::milliseconds duration(const json& value, const char* name, std::chrono::milliseconds otherwise) {
+  return parse_duration(value.value(name, std::string())).value_or(otherwise);
+}
+
+std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path) {
+  return (folder / path).lexically_normal();
+}
+
+SplitConfig read_split(const json& value, const std::filesystem::path& folder) {
+  SplitConfig out;
+  out.seed = value.value("seed", std::uint64_t{0});
+  if (value.contains("classes")) {
+    out.by = SplitClasses{value["classes"].get<std::map<std::string, std::vector<std::string>>>()};
+  } else if (value.contains("lists")) {
+    SplitLists lists;
+    for (const auto& [name, path] : value["lists"].items())
+      lists.parts[name] = absolute(folder, path.get<std::string>());
+    out.by = std::move(lists);
+  } else {
+    out.by = SplitFractions{value.value("fractions", std::map<std::string, double>{})};
+  }
+  return out;
+}
+
+}  // namespace
+
+ServerConfig read_server(const json& value, const std::filesystem::path& folder,
+                         const Environment& environment) {
+  ServerConfig out;
+  out.directory = value.contains("directory") ? absolute(folder, value["directory"].get<std::string>())
+                                              : default_directory(environment);
+  const auto threads = value.find("threads");
+  out.threads = threads != value.end() && threads->is_number() ? threads->get<unsigned>() : default_threads();
+  const json metrics = part(value, "metrics");
+  if (metrics.is_object()) {
+    out.metrics = MetricsConfig{};
+    out.metrics->address = metrics.value("address", out.metrics->address);
+    out.metrics->port = metrics.value("port", out.metrics->port);
+  }
+  out.evict_after = duration(value, "evict_after", out.evict_after);
+  out.group_grace = duration(value, "group_grace", out.group_grace);
+  out.drain_timeout = duration(value, "drain_timeout", out.drain_timeout);
+  static constexpr std::array<std::pair<const char*, LogLevel>, 6> kLevels{{{"trace", LogLevel::kTrace},
+                                                                            {"debug", LogLevel::kDebug},
+                                                                            {"info", LogLevel::kInfo},
+                                                                            {"warning", LogLevel::kWarning},
+                                                                            {"error", LogLevel::kError},
+                                                                            {"off", LogLevel::kOff}}};
+  out.log_level = word(value, "log_level", out.log_level, kLevels);
+  return out;
+}
+
+SourceConfig read_source(const json& value, const std::filesystem::path& folder) {
+  SourceConfig out;
+  if (value.at("type") == "synthetic") {
+    out.kind =
+        SyntheticSource{value.at("count").get<std::uint64_t>(), value.at("bytes").get<std::uint64_t>()};
+  } else {
+    out.kind = ImageFolderSource{absolute(folder, value.at("path").get<std::string>())};
+  }
+  if (value.contains("split")) out.split = read_split(value["split"], folder);
+  return out;
+}
+
+StreamConfig read_stream(const json& value) {
+  StreamConfig out;
+  out.source = value.at("source").get<std::string>();
+  out.part = value.value("part", out.part);
+  out.shuffle = value.value("shuffle", out.shuffle);
+  out.seed = value.value("seed", out.seed);
+  out.batch_size = value.value("batch_size", out.batch_size);
+  out.last = word(value, "last", out.last,
+                  std::array<std::pair<const char*, LastBatch>, 3>{
+                      {{"short", LastBatch::kShort}, {"pad", LastBatch::kPad}, {"drop", LastBatch::kDrop}}});
+  out.delivery = word(value, "delivery", out.delivery,
+                      std::array<std::pair<const char*, Delivery>, 2>{
+                          {{"broadcast", Delivery::kBroadcast}, {"shard", Delivery::kShard}}});
+  out.plan = read_plan(value);
+  out.on_error = word(value, "on_error", out.on_error,
+                      std::array<std::pair<const char*, OnError>, 2>{
+                          {{"replace", OnError::kReplace}, {"fail", OnError::kFail}}});
+  out.max_bad = value.value("max_bad", out.max_bad);
+  const json ring = part(value, "ring");
+  out.ring.prefetch = ring.value("prefetch", out.ring.prefetch);
+  out.ring.max_leases = ring.value("max_leases", out.ring.max_leases);
+  out.ring.max_clients = ring.value("max_clients", out.ring.max_clients);
+  out.ring.data_access = word(ring, "data_access", out.ring.data_access,
+                              std::array<std::pair<const char*, Access>, 2>{
+                                  {{"read_write", Access::kReadWrite}, {"read_only", Access::kReadOnly}}});
+  const json sharing = part(value, "sharing");
+  out.sharing.max_lag = sharing.value("max_lag", out.ring.prefetch);
+  out.sharing.on_lag = word(
+      sharing, "on_lag", out.sharing.on_lag,
+      std::array<std::pair<const char*, OnLag>, 2>{{{"detach", OnLag::kDetach}, {"wait", OnLag::kWait}}});
+  out.sharing.wait_for = sharing.value("wait_for", out.sharing.wait_for);
+  out.sharing.wait_timeout = duration(sharing, "wait_timeout", out.sharing.wait_timeout);
+  return out;
+}
+
+}  // namespace headrace::server::config

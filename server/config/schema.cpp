@@ -1,0 +1,111 @@
+#include "server/config/schema.h"
+
+#include <algorithm>
+#include <set>
+#include <valijson/adapters/nlohmann_json_adapter.hpp>
+#include <valijson/schema.hpp>
+#include <valijson/schema_parser.hpp>
+#include <valijson/validation_results.hpp>
+#include <valijson/validator.hpp>
+
+#include "server/config/explain.h"
+
+namespace headrace::server::config {
+namespace {
+
+using nlohmann::json;
+
+const json& follow(const json& node) {
+  const json* at = &node;
+  while (at->is_object() && at->contains("$ref"))
+    at = &schema().at(Pointer(at->at("$ref").get<std::string>().substr(1)));
+  return *at;
+}
+
+const json* branches(const json& node) {
+  for (const char* key : {"anyOf", "oneOf"})
+    if (const auto found = node.find(key); found != node.end()) return &*found;
+  return nullptr;
+}
+
+// Not copyable, so it is filled where it stands.
+struct Compiled {
+  Compiled() {
+    valijson::SchemaParser(valijson::SchemaParser::kDraft7)
+        .populateSchema(valijson::adapters::NlohmannJsonAdapter(headrace::server::config::schema()), schema);
+  }
+  valijson::Schema schema;
+};
+
+}  // namespace
+
+const json& schema() {
+  static const json parsed = json::parse(schema_text());
+  return parsed;
+}
+
+const json& resolve(const json& start, const json& value) {
+  const json* node = &follow(start);
+  while (const json* options = branches(*node)) {
+    const json* chosen = nullptr;
+    for (const auto& option : *options) {
+      const json& branch = follow(option);
+      const auto properties = branch.find("properties");
+      const bool marked = properties != branch.end() && properties->contains("type") &&
+                          properties->at("type").contains("const");
+      const bool fits = marked ? value.is_object() && value.contains("type") &&
+                                     value["type"] == properties->at("type")["const"]
+                               : has_type(branch, value);
+      if (fits) chosen = &branch;
+    }
+    if (chosen == nullptr) return *node;
+    node = chosen;
+  }
+  return *node;
+}
+
+const json* child(const json& node, const json& value, const std::string& name) {
+  if (value.is_array()) {
+    const auto items = node.find("items");
+    return items == node.end() ? nullptr : &*items;
+  }
+  if (const auto properties = node.find("properties"); properties != node.end() && properties->contains(name))
+    return &properties->at(name);
+  const auto others = node.find("additionalProperties");
+  return others != node.end() && others->is_object() ? &*others : nullptr;
+}
+
+std::vector<std::string> known_keys(const json& start) {
+  const json& node = follow(start);
+  std::vector<std::string> out;
+  if (const auto properties = node.find("properties"); properties != node.end())
+    for (const auto& [name, ignored] : properties->items()) out.push_back(name);
+  if (const json* options = branches(node))
+    for (const auto& option : *options)
+      for (auto& name : known_keys(option)) out.push_back(std::move(name));
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+void validate(const Document& document, std::vector<Problem>& problems) {
+  static const Compiled kCompiled;
+  valijson::ValidationResults results;
+  valijson::Validator validator;
+  const valijson::adapters::NlohmannJsonAdapter target(document.value);
+  if (validator.validate(kCompiled.schema, target, &results)) return;
+
+  const auto before = problems.size();
+  std::set<std::string>
+      explained;  // many errors have one cause: a branch not taken, a parent of what is wrong
+  for (const auto& error : results) {
+    Pointer at;
+    for (std::size_t i = 1; i < error.context.size(); ++i)  // "<root>", "[streams]", "[train]", ...
+      at /= error.context[i].substr(1, error.context[i].size() - 2);
+    if (explained.insert(at.to_string()).second) explain(document, at, problems);
+  }
+  if (problems.size() == before)
+    for (const auto& error : results) problems.push_back(document.at_value(Pointer(), error.description));
+}
+
+}  // namespace headrace::server::config
