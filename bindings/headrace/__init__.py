@@ -13,6 +13,7 @@ from . import errors
 from ._headrace import __version__
 from .ask import cursors, drain, sample, stats, streams
 from .batch import DictBatch, TupleBatch
+from .digest import Digest
 from .errors import Error
 from .loader import Loader
 from .server import Server, serve
@@ -20,6 +21,7 @@ from .types import FieldSpec, Fingerprint, Sample, StreamInfo
 
 __all__ = [
     "DictBatch",
+    "Digest",
     "Error",
     "FieldSpec",
     "Fingerprint",

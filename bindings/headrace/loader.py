@@ -174,8 +174,6 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is, counting the batches that it was handed; plain JSON values."""
         state: dict[str, Any] = json.loads(self._attached().state())
-        if self._next_epoch is not None:
-            state["cursor"] = {"epoch": self._next_epoch, "origin": 0, "batch": 0}
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

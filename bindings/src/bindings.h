@@ -30,5 +30,6 @@ nb::list to_list(const std::vector<FieldSpec>& fields);
 void bind_batch(nb::module_& module);
 void bind_stream(nb::module_& module);
 void bind_client(nb::module_& module);
+void bind_digest(nb::module_& module);
 
 }  // namespace headrace::python

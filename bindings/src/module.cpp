@@ -25,4 +25,5 @@ NB_MODULE(_headrace, module) {
   python::bind_batch(module);
   python::bind_stream(module);
   python::bind_client(module);
+  python::bind_digest(module);
 }
