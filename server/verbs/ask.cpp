@@ -16,11 +16,13 @@ struct Address {
   double timeout = 5;
 
   void add_to(CLI::App& verb) {
-    verb.add_option("--address", address, "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
+    verb.add_option("--address", address,
+                    "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
     verb.add_option("--timeout", timeout, "Seconds to wait for the server")->check(CLI::PositiveNumber);
   }
   [[nodiscard]] Result<Client> connect() const {
-    return Client::connect({.address = address, .timeout = std::chrono::milliseconds(static_cast<long>(timeout * 1000))});
+    return Client::connect(
+        {.address = address, .timeout = std::chrono::milliseconds(static_cast<long>(timeout * 1000))});
   }
 };
 
@@ -53,22 +55,25 @@ void add_ls(CLI::App& app, int& exit_code) {
     if (!streams) return tl::make_unexpected(streams.error());
     for (const StreamInfo& info : *streams)
       fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {} classes\n", info.name,
-                 info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples, info.batch_size, info.classes.size());
+                 info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples, info.batch_size,
+                 info.classes.size());
     return {};
   });
 }
 
 void add_stats(CLI::App& app, int& exit_code) {
-  add_question(app, "stats", "Print a server's counters as JSON", exit_code, [](Client& client) -> Result<void> {
-    auto stats = client.stats();
-    if (!stats) return tl::make_unexpected(stats.error());
-    fmt::print("{}\n", *stats);
-    return {};
-  });
+  add_question(app, "stats", "Print a server's counters as JSON", exit_code,
+               [](Client& client) -> Result<void> {
+                 auto stats = client.stats();
+                 if (!stats) return tl::make_unexpected(stats.error());
+                 fmt::print("{}\n", *stats);
+                 return {};
+               });
 }
 
 void add_drain(CLI::App& app, int& exit_code) {
-  add_question(app, "drain", "Ask a server to finish and exit", exit_code, [](Client& client) { return client.drain(); });
+  add_question(app, "drain", "Ask a server to finish and exit", exit_code,
+               [](Client& client) { return client.drain(); });
 }
 
 void add_sample(CLI::App& app, int& exit_code) {
@@ -82,13 +87,14 @@ void add_sample(CLI::App& app, int& exit_code) {
       [what](Client& client) -> Result<void> {
         auto sample = client.sample(what->stream, what->epoch, what->index);
         if (!sample) return tl::make_unexpected(sample.error());
-        fmt::print("name: {}\nsample_index: {}\nlabel: {}\nreplaced: {}\nparameters: {}\n", sample->name, sample->sample_index,
-                   sample->label, sample->replaced, sample->parameters);
+        fmt::print("name: {}\nsample_index: {}\nlabel: {}\nreplaced: {}\nparameters: {}\n", sample->name,
+                   sample->sample_index, sample->label, sample->replaced, sample->parameters);
         for (const FieldSpec& field : sample->fields)
           fmt::print("field: {} {} {}\n", field.name, name_of(field.dtype), fmt::join(field.shape, "x"));
         if (what->out.empty()) return {};
         std::ofstream file(what->out, std::ios::binary);
-        file.write(reinterpret_cast<const char*>(sample->bytes.data()), static_cast<std::streamsize>(sample->bytes.size()));
+        file.write(reinterpret_cast<const char*>(sample->bytes.data()),
+                   static_cast<std::streamsize>(sample->bytes.size()));
         if (!file) return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", what->out));
         return {};
       });

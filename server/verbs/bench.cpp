@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
 #include <thread>
 
 #include "clientlib/ring/futex.h"
@@ -34,7 +35,9 @@ struct BenchArguments {
 double cpu_seconds(int who) {
   rusage usage{};
   ::getrusage(who, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -43,7 +46,8 @@ double cpu_seconds(int who) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   auto client = Client::connect({.address = directory});
   if (client) {
-    auto opened = client->open({.stream = stream, .client = fmt::format("bench-{}", number), .join = Join::kNow});
+    auto opened =
+        client->open({.stream = stream, .client = fmt::format("bench-{}", number), .join = Join::kNow});
     while (opened)
       if (auto batch = opened->next(); !batch) break;
   }
@@ -62,7 +66,8 @@ struct Consumers {
       if (pid == 0) {
         ::close(gate[1]);
         char byte;
-        while (::read(gate[0], &byte, 1) > 0) {}
+        while (::read(gate[0], &byte, 1) > 0) {
+        }
         consume(directory, stream, i);
       }
       pids.push_back(pid);
@@ -85,7 +90,8 @@ struct Snapshot {
   metrics::StreamTotals totals;
 };
 
-Result<json> measure(const config::Config& config, const std::string& stream, unsigned clients, double seconds) {
+Result<json> measure(const config::Config& config, const std::string& stream, unsigned clients,
+                     double seconds) {
   const auto pause = [](double s) { std::this_thread::sleep_for(std::chrono::duration<double>(s)); };
   Consumers consumers;
   consumers.spawn(clients, config.server.directory, stream);
@@ -108,7 +114,8 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
   consumers.open_gate();
   const auto attached = [&] {
     return engine.look(*index, [](const exec::Stream& s) {
-      return static_cast<unsigned>(std::count_if(s.lanes().begin(), s.lanes().end(), [](const exec::Lane& lane) { return lane.attached; }));
+      return static_cast<unsigned>(std::count_if(s.lanes().begin(), s.lanes().end(),
+                                                 [](const exec::Lane& lane) { return lane.attached; }));
     });
   };
   const std::uint64_t patience = ring::monotonic_ns() + 20'000'000'000;
@@ -125,7 +132,8 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
   const double client_cpu = consumers.finish();
   (*server)->ask_to_stop();
   loop.join();
-  if (!complete) return fail(ErrorCode::kTimeout, fmt::format("not all of {} clients attached within 20 s", clients));
+  if (!complete)
+    return fail(ErrorCode::kTimeout, fmt::format("not all of {} clients attached within 20 s", clients));
   if (!failure.message.empty()) return fail(failure);
 
   const double wall = static_cast<double>(end.ns - begin.ns) * 1e-9;
@@ -136,18 +144,21 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
   json stages = json::object();
   for (std::size_t i = 0; i < metrics::kStages; ++i)
     stages[metrics::kStageNames[i]] =
-        static_cast<double>(end.totals.stages[i].total_ns - begin.totals.stages[i].total_ns) * 1e-9 / std::max(busy, 1e-9);
-  return json{{"clients", clients},
-              {"seconds", wall},
-              {"workers", engine.threads()},
-              {"samples_per_second", samples / wall},
-              {"batches_per_second", batches / wall},
-              {"cpu_us_per_sample", (end.cpu - begin.cpu) * 1e6 / samples},
-              {"cpu_us_per_batch", (end.cpu - begin.cpu) * 1e6 / std::max(batches, 1.0)},
-              {"client_cpu_us_per_batch", clients ? client_cpu * 1e6 / std::max(batches, 1.0) / clients : 0.0},
-              {"published_bytes_per_second", static_cast<double>(end.totals.published_bytes - begin.totals.published_bytes) / wall},
-              {"read_bytes_per_second", static_cast<double>(end.totals.read_bytes - begin.totals.read_bytes) / wall},
-              {"stage_share", stages}};
+        static_cast<double>(end.totals.stages[i].total_ns - begin.totals.stages[i].total_ns) * 1e-9 /
+        std::max(busy, 1e-9);
+  return json{
+      {"clients", clients},
+      {"seconds", wall},
+      {"workers", engine.threads()},
+      {"samples_per_second", samples / wall},
+      {"batches_per_second", batches / wall},
+      {"cpu_us_per_sample", (end.cpu - begin.cpu) * 1e6 / samples},
+      {"cpu_us_per_batch", (end.cpu - begin.cpu) * 1e6 / std::max(batches, 1.0)},
+      {"client_cpu_us_per_batch", clients ? client_cpu * 1e6 / std::max(batches, 1.0) / clients : 0.0},
+      {"published_bytes_per_second",
+       static_cast<double>(end.totals.published_bytes - begin.totals.published_bytes) / wall},
+      {"read_bytes_per_second", static_cast<double>(end.totals.read_bytes - begin.totals.read_bytes) / wall},
+      {"stage_share", stages}};
 }
 
 int bench(const BenchArguments& arguments) {
@@ -158,11 +169,13 @@ int bench(const BenchArguments& arguments) {
   if (!config->streams.contains(arguments.stream)) {
     std::string names;
     for (const auto& [name, stream] : config->streams) names += (names.empty() ? "" : ", ") + name;
-    return report({ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; there are: {}", arguments.stream, names)});
+    return report(
+        {ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; there are: {}", arguments.stream, names)});
   }
   // A server of the bench's own: its own directory, one stream, no HTTP port, as many lanes as clients.
   std::string folder = (std::filesystem::temp_directory_path() / "headrace-bench-XXXXXX").string();
-  if (!::mkdtemp(folder.data())) return report({ErrorCode::kEnvironment, fmt::format("{} cannot be made", folder)});
+  if (!::mkdtemp(folder.data()))
+    return report({ErrorCode::kEnvironment, fmt::format("{} cannot be made", folder)});
   config->server.directory = folder;
   config->server.metrics.reset();
   config->server.drain_timeout = std::chrono::milliseconds(500);
@@ -173,7 +186,8 @@ int bench(const BenchArguments& arguments) {
   int exit_code = 0;
   for (const unsigned clients : arguments.clients) {
     config::Config one = *config;
-    one.streams.begin()->second.ring.max_clients = std::max(one.streams.begin()->second.ring.max_clients, clients);
+    one.streams.begin()->second.ring.max_clients =
+        std::max(one.streams.begin()->second.ring.max_clients, clients);
     auto run = measure(one, arguments.stream, clients, arguments.seconds);
     if (!run) {
       exit_code = report(run.error());
@@ -181,12 +195,13 @@ int bench(const BenchArguments& arguments) {
     }
     if (!arguments.as_json) {
       if (runs.empty())
-        fmt::print("{:>8} {:>12} {:>14} {:>16} {:>12} {:>7} {:>7} {:>9}\n", "clients", "samples/s", "CPU us/sample",
-                   "client us/batch", "MB/s out", "read", "decode", "transform");
+        fmt::print("{:>8} {:>12} {:>14} {:>16} {:>12} {:>7} {:>7} {:>9}\n", "clients", "samples/s",
+                   "CPU us/sample", "client us/batch", "MB/s out", "read", "decode", "transform");
       const json& r = *run;
       fmt::print("{:>8} {:>12.0f} {:>14.2f} {:>16.2f} {:>12.1f} {:>6.1f}% {:>6.1f}% {:>8.1f}%\n", clients,
                  r["samples_per_second"].get<double>(), r["cpu_us_per_sample"].get<double>(),
-                 r["client_cpu_us_per_batch"].get<double>(), r["published_bytes_per_second"].get<double>() / 1e6,
+                 r["client_cpu_us_per_batch"].get<double>(),
+                 r["published_bytes_per_second"].get<double>() / 1e6,
                  100 * r["stage_share"]["read"].get<double>(), 100 * r["stage_share"]["decode"].get<double>(),
                  100 * r["stage_share"]["transform"].get<double>());
       std::fflush(stdout);
@@ -204,11 +219,13 @@ int bench(const BenchArguments& arguments) {
 
 void add_bench(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<BenchArguments>();
-  CLI::App* verb = app.add_subcommand("bench", "Measure a stream: alone, and with 1, 2 and 4 client processes");
+  CLI::App* verb =
+      app.add_subcommand("bench", "Measure a stream: alone, and with 1, 2 and 4 client processes");
   arguments->config.add_to(*verb);
   verb->add_option("--stream", arguments->stream, "Stream")->required();
   verb->add_option("--seconds", arguments->seconds, "Length of each run")->check(CLI::Range(0.1, 3600.0));
-  verb->add_option("--clients", arguments->clients, "Numbers of client processes, 0 for none")->delimiter(',');
+  verb->add_option("--clients", arguments->clients, "Numbers of client processes, 0 for none")
+      ->delimiter(',');
   verb->add_flag("--json", arguments->as_json, "Print JSON");
   verb->callback([arguments, &exit_code] { exit_code = bench(*arguments); });
 }

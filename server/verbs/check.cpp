@@ -11,7 +11,9 @@
 namespace headrace::server::verbs {
 namespace {
 
-std::string megabytes(std::uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
+std::string megabytes(std::uint64_t bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
 
 std::string shape(const FieldSpec& field) {
   std::string text = "batch";
@@ -30,20 +32,24 @@ int check(const ConfigArguments& arguments) {
     if (!bytes) return report(bytes.error());
     total += *bytes;
     const StreamInfo& info = setup.info;
-    fmt::print("stream {}: {} samples, {} classes, batches of {}\n", info.name, info.samples, info.classes.size(), info.batch_size);
+    fmt::print("stream {}: {} samples, {} classes, batches of {}\n", info.name, info.samples,
+               info.classes.size(), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
-    fmt::print("  ring: {} slots for {} clients, {}\n", publish::Ledger::slots_needed(setup.ledger), setup.ledger.lanes, megabytes(*bytes));
+    fmt::print("  ring: {} slots for {} clients, {}\n", publish::Ledger::slots_needed(setup.ledger),
+               setup.ledger.lanes, megabytes(*bytes));
   }
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   // While clients of a server that died still hold its ring, the next server's ring lives beside it.
   fmt::print("memory: rings {}, twice that while a server restarts, {} available ({})\n", megabytes(total),
              megabytes(headroom.bytes), headroom.limited_by);
   if (total > headroom.bytes)
-    return report({ErrorCode::kNotEnoughMemory, fmt::format("the rings need {}, {} are available ({}): lower batch_size, "
-                                                            "ring.prefetch or ring.max_clients",
-                                                            megabytes(total), megabytes(headroom.bytes), headroom.limited_by)});
+    return report({ErrorCode::kNotEnoughMemory,
+                   fmt::format("the rings need {}, {} are available ({}): lower batch_size, "
+                               "ring.prefetch or ring.max_clients",
+                               megabytes(total), megabytes(headroom.bytes), headroom.limited_by)});
   if (2 * total > headroom.bytes)
-    fmt::print("warning: a restart beside living clients needs {}, more than there is\n", megabytes(2 * total));
+    fmt::print("warning: a restart beside living clients needs {}, more than there is\n",
+               megabytes(2 * total));
   fmt::print("ok: `headrace serve {}` will run with {} workers\n", arguments.file, config->server.threads);
   return 0;
 }
@@ -52,7 +58,8 @@ int check(const ConfigArguments& arguments) {
 
 void add_check(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<ConfigArguments>();
-  CLI::App* verb = app.add_subcommand("check", "Check a configuration, its datasets and the memory that it needs");
+  CLI::App* verb =
+      app.add_subcommand("check", "Check a configuration, its datasets and the memory that it needs");
   arguments->add_to(*verb);
   verb->callback([arguments, &exit_code] { exit_code = check(*arguments); });
 }

@@ -20,12 +20,18 @@ struct ServeArguments {
 
 spdlog::level::level_enum spd_level(config::LogLevel level) {
   switch (level) {
-    case config::LogLevel::kTrace: return spdlog::level::trace;
-    case config::LogLevel::kDebug: return spdlog::level::debug;
-    case config::LogLevel::kInfo: return spdlog::level::info;
-    case config::LogLevel::kWarning: return spdlog::level::warn;
-    case config::LogLevel::kError: return spdlog::level::err;
-    case config::LogLevel::kOff: return spdlog::level::off;
+    case config::LogLevel::kTrace:
+      return spdlog::level::trace;
+    case config::LogLevel::kDebug:
+      return spdlog::level::debug;
+    case config::LogLevel::kInfo:
+      return spdlog::level::info;
+    case config::LogLevel::kWarning:
+      return spdlog::level::warn;
+    case config::LogLevel::kError:
+      return spdlog::level::err;
+    case config::LogLevel::kOff:
+      return spdlog::level::off;
   }
   return spdlog::level::info;
 }
@@ -44,11 +50,13 @@ int serve(const ServeArguments& arguments) {
 
   auto server = session::Server::start(*config);
   if (!server) return report(server.error());
-  spdlog::info("serving in {} with {} workers, metrics {}", (*server)->directory().string(), (*server)->engine().threads(),
-               (*server)->metrics_url());
+  spdlog::info("serving in {} with {} workers, metrics {}", (*server)->directory().string(),
+               (*server)->engine().threads(), (*server)->metrics_url());
   if (arguments.ready_fd >= 0) {
-    const std::string line = fmt::format("ready {} {}\n", (*server)->directory().string(), (*server)->metrics_url());
-    if (::write(arguments.ready_fd, line.data(), line.size()) < 0) spdlog::warn("--ready-fd cannot be written");
+    const std::string line =
+        fmt::format("ready {} {}\n", (*server)->directory().string(), (*server)->metrics_url());
+    if (::write(arguments.ready_fd, line.data(), line.size()) < 0)
+      spdlog::warn("--ready-fd cannot be written");
     ::close(arguments.ready_fd);
   }
   (*server)->run(arguments.parent_fd);
@@ -64,7 +72,8 @@ void add_serve(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("serve", "Serve the streams of a configuration until SIGTERM");
   arguments->config.add_to(*verb);
   verb->add_option("--parent-fd", arguments->parent_fd, "Stop when this descriptor reads end of file");
-  verb->add_option("--ready-fd", arguments->ready_fd, "Write `ready DIRECTORY METRICS_URL` here once clients can attach");
+  verb->add_option("--ready-fd", arguments->ready_fd,
+                   "Write `ready DIRECTORY METRICS_URL` here once clients can attach");
   verb->callback([arguments, &exit_code] { exit_code = serve(*arguments); });
 }
 
