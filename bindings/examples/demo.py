@@ -155,7 +155,7 @@ def report(trainers: list[Trainer], cpu: float, built: int, epochs: int) -> bool
 
 def run(folder: Path, cpp_trainer: str, directory: Path) -> bool:
     commands = {"c++": [cpp_trainer], "python": [sys.executable, str(HERE / "trainer.py")]}
-    settings = {"sources.images.path": folder, "server.directory": directory}
+    settings = {"sources.photos.path": folder, "server.directory": directory}
     trainers: list[Trainer] = []
     with headrace.serve(CONFIG, set=settings) as server:
         pid = server.pid

@@ -121,7 +121,6 @@ class Server:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
-        self._log.close()
 
 
 def serve(
