@@ -80,15 +80,27 @@ bool outside(const json& node, const json& value) {
                                value.size() > node.value("maxProperties", std::size_t(-1)));
 }
 
+// valijson does not say where a key breaks `propertyNames`, only that the map above has a fault: so told from
+// there.
+void explain_names(const Document& document, const Pointer& at, const json& node, const json& value,
+                   const std::string& name, std::vector<Problem>& problems) {
+  const json* below = child(node, value, name);
+  const json& map = value.at(name);
+  if (below == nullptr || !map.is_object()) return;
+  const json& schema_of_map = resolve(*below, map);
+  if (!schema_of_map.contains("propertyNames")) return;
+  const json& rule = resolve(schema_of_map["propertyNames"], json(""));
+  for (const auto& [key, ignored] : map.items()) {
+    if (outside(rule, json(key)))
+      problems.push_back(document.at_key(at / key, fmt::format("\"{}\" is not {}", key, expected(rule))));
+  }
+}
+
 void explain_keys(const Document& document, const Pointer& at, const json& node, const json& value,
                   std::vector<Problem>& problems) {
   const auto known = known_keys(node);
   for (const auto& [name, ignored] : value.items()) {
-    if (node.contains("propertyNames") && outside(resolve(node["propertyNames"], json(name)), json(name))) {
-      problems.push_back(document.at_key(
-          at / name,
-          fmt::format("\"{}\" is not {}", name, expected(resolve(node["propertyNames"], json(name))))));
-    }
+    explain_names(document, at / name, node, value, name, problems);
     if (node.value("additionalProperties", json(true)) != json(false) || child(node, value, name) != nullptr)
       continue;
     auto suggestion = nearest(name, known);
@@ -168,17 +180,20 @@ void explain(const Document& document, const Pointer& at, std::vector<Problem>& 
   std::vector<std::string> names;
   for (Pointer p = at; !p.empty(); p = p.parent_pointer()) names.push_back(p.back());
   const json* value = &document.value;
-  const json* node = &resolve(schema(), *value);
+  const json* asked = &schema();
+  const json* node = &resolve(*asked, *value);
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    const json* below = child(*node, *value, *name);
-    if (below == nullptr) return;  // an unknown key, or a branch not taken: told at the node above
+    asked = child(*node, *value, *name);
+    if (asked == nullptr) return;  // an unknown key, or a branch not taken: told at the node above
     value = value->is_array() ? &value->at(std::stoul(*name)) : &value->at(*name);
-    node = &resolve(*below, *value);
+    node = &resolve(*asked, *value);
   }
   if (explain_discriminator(document, at, *node, *value, problems)) return;
   if (node->contains("anyOf") || !has_type(*node, *value) || outside(*node, *value)) {
-    problems.push_back(document.at_value(at, fmt::format("{} is not {}", shown(*value), expected(*node)),
-                                         suggest_value(*node, *value)));
+    // A scalar may have been meant as another of the choices.
+    const json& choices = value->is_structured() ? *node : resolve(*asked, json::value_t::discarded);
+    problems.push_back(document.at_value(at, fmt::format("{} is not {}", shown(*value), expected(choices)),
+                                         suggest_value(choices, *value)));
     return;
   }
   if (value->is_object()) explain_keys(document, at, *node, *value, problems);
