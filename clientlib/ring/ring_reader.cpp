@@ -65,8 +65,10 @@ std::optional<Grant> RingReader::take(std::uint32_t seek) {
 
 std::uint32_t RingReader::ready(std::uint32_t seek) const {
   const std::uint32_t granted = lane_->granted.load(std::memory_order_acquire);  // SYNC grant
+  if (fenced() || granted - seen_ > kGrantRing) return 0;  // the lane was given to another: not our count
   std::uint32_t count = 0;
-  for (std::uint32_t i = seen_; i != granted; ++i) count += lane_->grants[i % kGrantRing].seek == seek ? 1 : 0;
+  for (std::uint32_t i = seen_; i != granted; ++i)
+    count += lane_->grants[i % kGrantRing].seek == seek ? 1 : 0;
   return count;
 }
 

@@ -256,9 +256,9 @@ void RingWriter::set_lane_state(std::uint32_t index, std::uint32_t bits) {
 }
 
 bool RingWriter::has_acks(std::uint32_t index) const {
+  if (!attached(index)) return false;
   const Lane& lane = lanes_[index];
-  return lane.attached &&
-         lane.block().acked.load(std::memory_order_seq_cst) != lane.taken;  // SYNC server-sleeps
+  return lane.block().acked.load(std::memory_order_seq_cst) != lane.taken;  // SYNC server-sleeps
 }
 
 Result<void> RingWriter::take_acks(std::uint32_t index, std::vector<TakenAck>& out) {

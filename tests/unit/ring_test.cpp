@@ -178,6 +178,23 @@ TEST(Ring, FencesAReaderWhoseLaneWasGivenToAnother) {
   EXPECT_FALSE(ring->has_acks(0)) << "an ack of the old client must not reach the new one's lane";
 }
 
+TEST(Ring, CountsTheGrantsThatWaitAndNoneOfASuccessor) {
+  auto ring = make_ring(3, 1);
+  auto first = attach(*ring, 0);
+  for (std::uint32_t slot = 0; slot < 3; ++slot) {
+    fill_and_publish(*ring, slot, 0, slot);
+    ring->grant(0, slot, slot == 2 ? 8 : 7);
+  }
+  EXPECT_EQ(first->ready(7), 2U);
+  EXPECT_EQ(first->ready(8), 1U);
+  ASSERT_TRUE(first->next(7, 1s, 0ns, nullptr).has_value());
+  EXPECT_EQ(first->ready(7), 1U);
+  ring->detach(0);
+  auto second = attach(*ring, 0);  // its count begins at 0 again: behind what `first` has seen
+  EXPECT_EQ(first->ready(7), 0U);
+  EXPECT_EQ(second->ready(7), 0U);
+}
+
 TEST(Ring, ReportsGarbageInALeaseSegmentAsBadMessage) {
   for (const std::uint32_t count : {std::uint32_t{kGrantRing + 1}, 0xFFFFFFFFU}) {
     auto ring = make_ring(1, 1);
