@@ -38,6 +38,11 @@ Result<std::unique_ptr<Stream>> Stream::create(StreamSetup setup) {
   return stream;
 }
 
+Stream::~Stream() {
+  for (const auto& job : jobs_)
+    if (job->slot) ring_->abandon(std::move(*job->slot));
+}
+
 void Stream::stop(const Error& reason) {
   const std::scoped_lock lock(failure_mutex_);
   if (failed_.load(std::memory_order_relaxed)) return;

@@ -48,6 +48,7 @@ struct Lane {
 class Stream {
  public:
   static Result<std::unique_ptr<Stream>> create(StreamSetup setup);
+  ~Stream();  ///< the workers must have stopped; what they left unfinished is abandoned
 
   [[nodiscard]] const StreamInfo& info() const { return setup_.info; }
   [[nodiscard]] const SampleMaker& maker() const { return *setup_.maker; }
