@@ -1,0 +1,174 @@
+"""A real server meets what goes wrong around it: a second server, kills while starting, signals, broken configurations."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+import yaml
+from conftest import ServerFactory, write_images
+from running import Server, headrace_binary, http_get, wait_until
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([headrace_binary(), *arguments], capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+def test_a_second_server_in_one_directory_says_who_holds_it(
+    start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path
+) -> None:
+    first = start_server(basic_config)
+    second = run("serve", str(first.config))
+    assert second.returncode == 3
+    assert "DIRECTORY_IN_USE" in second.stderr
+    assert f"pid {first.popen.pid}" in second.stderr
+    assert headrace.streams(first.address), "the first one serves on"
+
+
+def test_a_server_killed_while_starting_twice_leaves_nothing_to_clean(
+    basic_config: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = write_images(tmp_path / "many", classes=2, per_class=60)
+    basic_config["sources"]["images"]["path"] = str(folder)
+    basic_config["streams"]["train"]["ring"] = {"prefetch": 8, "max_clients": 16}
+    for delay in (0.005, 0.03):
+        server = Server(basic_config, tmp_path)
+        time.sleep(delay)
+        server.popen.send_signal(signal.SIGKILL)
+        server.popen.wait()
+    server = Server(basic_config, tmp_path).wait_ready()
+    try:
+        with headrace.Loader(server.address, stream="train") as loader:
+            assert sum(1 for _ in loader) == len(loader)
+    finally:
+        assert server.stop() == 0
+    assert sorted(p.name for p in Path(server.address).iterdir()) == ["lock"]
+
+
+def test_sigterm_with_an_attached_client_drains_and_exits_0_within_5_seconds(
+    start_server: ServerFactory, basic_config: dict[str, Any]
+) -> None:
+    server = start_server(basic_config)
+    with headrace.Loader(server.address, stream="train", reconnect_timeout=1) as loader:
+        next(iter(loader))
+        begin = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - begin < 6
+
+
+def test_sigterm_with_a_stopped_client_exits_within_the_drain_timeout(
+    start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path
+) -> None:
+    basic_config["server"]["drain_timeout"] = "1s"
+    server = start_server(basic_config)
+    script = (
+        "import headrace, sys, time\n"
+        f"loader = headrace.Loader({server.address!r}, stream='train', zero_copy=True)\n"
+        "kept = next(iter(loader)); print('holding', flush=True); time.sleep(600)\n"
+    )
+    client = subprocess.Popen([os.sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout is not None and client.stdout.readline() == "holding\n"
+        client.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - begin < 5
+    finally:
+        client.kill()
+        client.wait()
+
+
+def test_the_server_ends_when_its_parent_is_killed(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text(yaml.safe_dump({**basic_config, "server": {"directory": str(tmp_path / "run"), "metrics": False}}))
+    script = (
+        "import headrace, time\n"
+        f"with headrace.serve({str(config)!r}) as server:\n"
+        "    print(server.pid, flush=True); time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([os.sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or "Z (zombie)" in Path(f"/proc/{pid}/status").read_text(), "the server to end", 10)
+
+
+def test_health_ready_and_metrics_answer(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    server = start_server(basic_config)
+    assert http_get(server.metrics_url + "/healthz") == "ok\n"
+    assert http_get(server.metrics_url + "/readyz") == "ready\n", "a stream without clients waits for one: ready"
+    assert run("health", "--address", server.address).returncode == 0
+    with headrace.Loader(server.address, stream="train") as loader:
+        count = sum(1 for _ in loader)
+        assert count == len(loader)
+        assert http_get(server.metrics_url + "/readyz") == "ready\n"
+    metrics = server.metrics()
+    assert 'headrace_samples_total{stream="train"}' in metrics
+    lint = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True, check=False)
+    assert lint.returncode == 0, lint.stdout + lint.stderr
+
+
+def test_health_of_a_server_that_is_not_there_says_where_it_looked(tmp_path: Path) -> None:
+    answer = run("health", "--address", str(tmp_path / "nowhere"), "--timeout", "0.3")
+    assert answer.returncode == 3
+    assert "SERVER_UNREACHABLE" in answer.stderr and "nowhere" in answer.stderr
+
+
+def test_drain_ends_the_server(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    server = start_server(basic_config)
+    assert run("drain", "--address", server.address).returncode == 0
+    assert server.popen.wait(10) == 0
+
+
+def test_stats_and_ls_and_sample_answer(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path) -> None:
+    server = start_server(basic_config)
+    assert "train" in run("ls", "--address", server.address).stdout
+    assert yaml.safe_load(run("stats", "--address", server.address).stdout)["streams"]["train"]["batches"] >= 0
+    out = tmp_path / "row.bin"
+    shown = run("sample", "--address", server.address, "--stream", "train", "--epoch", "2", "--index", "5", "--out", str(out))
+    assert shown.returncode == 0, shown.stderr
+    assert "random_resized_crop" in shown.stdout
+    assert out.stat().st_size == 3 * 32 * 32 + 8
+    beyond = run("sample", "--address", server.address, "--stream", "train", "--index", "60")
+    assert beyond.returncode == 2 and "60 samples" in beyond.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (lambda c: c["streams"]["train"].update(batch_sise=3), 2, ["batch_sise", "batch_size"]),
+        (lambda c: c["streams"]["train"].update(batch_size=0), 2, ["batch_size"]),
+        (lambda c: c["streams"]["train"].update(last="shrot"), 2, ["shrot", "short"]),
+        (lambda c: c["streams"]["train"].update(source="imagse"), 2, ["imagse", "images"]),
+        (lambda c: c["sources"]["images"].update(path="/nowhere/at/all"), 3, ["/nowhere/at/all"]),
+        (lambda c: c["streams"]["train"].update(batch_size=4_000_000), 3, ["NOT_ENOUGH_MEMORY", "available"]),
+    ],
+    ids=["unknown key", "out of range", "unknown word", "unknown source", "no such folder", "more than the memory"],
+)
+def test_check_refuses_a_broken_config_by_name(
+    basic_config: dict[str, Any], tmp_path: Path, change: Any, code: int, words: list[str]
+) -> None:
+    change(basic_config)
+    path = tmp_path / "broken.yaml"
+    path.write_text(yaml.safe_dump(basic_config))
+    answer = run("check", str(path))
+    assert answer.returncode == code, answer.stdout + answer.stderr
+    for word in words:
+        assert word in answer.stderr
+    if code == 2:
+        assert f"{path.name}:" in answer.stderr, "file:line:column"
+
+
+def test_check_counts_samples_and_compares_the_ring_with_the_memory(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "good.yaml"
+    path.write_text(yaml.safe_dump(basic_config))
+    answer = run("check", str(path))
+    assert answer.returncode == 0, answer.stderr
+    assert "60 samples, 3 classes" in answer.stdout and "available" in answer.stdout
