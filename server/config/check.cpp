@@ -103,7 +103,9 @@ void Checker::stream(const Pointer& at, const Config& config) {
     for (const auto& [name, ignored] : sources.items()) names.push_back(name);
     wrong(document_.at_value(
         at / "source",
-        fmt::format("there is no source \"{}\"; sources: {}", source_name, fmt::join(names, ", ")),
+        names.empty()
+            ? fmt::format("there is no source \"{}\", nor any other", source_name)
+            : fmt::format("there is no source \"{}\"; sources: {}", source_name, fmt::join(names, ", ")),
         nearest(source_name, names)));
   }
   if (!sound(at)) return;
@@ -112,7 +114,7 @@ void Checker::stream(const Pointer& at, const Config& config) {
   if (source != config.sources.end()) part(at, stream, source->second);
   if (source != config.sources.end() && source->second.synthetic()) {
     synthetic(at);
-  } else {
+  } else if (source != config.sources.end() || has(at / "transforms")) {
     plan(at, stream);
   }
   sharing(at, stream);
@@ -229,8 +231,9 @@ Config read_and_check(const Document& document, const std::filesystem::path& fol
   };
   each("sources", [&](const Pointer& at, const std::string& name, const json& value) {
     if (!checker.sound(at)) return;
-    out.sources[name] = read_source(value, folder);
+    const auto before = problems.size();
     checker.source(at);
+    if (problems.size() == before) out.sources[name] = read_source(value, folder);
   });
   each("streams", [&](const Pointer& at, const std::string& name, const json& value) {
     if (checker.sound(at)) out.streams[name] = read_stream(value);

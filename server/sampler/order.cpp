@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
-#include <cstdlib>
 
+#include "clientlib/base/contract.h"
 #include "server/sampler/philox.h"
 
 namespace headrace::server::sampler {
@@ -17,12 +16,6 @@ std::uint64_t mix(std::uint64_t z) {
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
   z = (z ^ z >> 27) * 0x94D049BB133111EB;
   return z ^ z >> 31;
-}
-
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "headrace: broken invariant in the sampler: %s\n", what);
-  std::abort();
 }
 
 }  // namespace

@@ -1,0 +1,316 @@
+// Wrong configurations of every kind: each names file, line, column, value and the nearest right name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "server/config/config.h"
+
+namespace headrace::server::config {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Wrong {
+  const char* name;
+  std::string yaml;
+  std::string expected;  // all problems, one per line
+};
+
+// A sound stream, its lines counted from `first` on by the cases below.
+const std::string kNothing = "sources: {s: {type: synthetic, count: 10, bytes: 4}}\n";  // 1 line
+const std::string kFolder = "sources: {f: {type: image_folder, path: /data}}\n";        // 1 line
+const std::string kCrop = "- random_resized_crop: {size: 8}";
+
+std::string stream(const std::string& body) {
+  return kFolder + "streams:\n  t:\n    source: f\n" + body;
+}  // body: line 5
+std::string images(const std::string& body) {
+  return stream("    transforms: [random_resized_crop: {size: 8}]\n" + body);
+}
+std::string with_transforms(const std::string& items) {
+  return stream("    transforms:\n" + items);
+}  // items: line 6
+
+std::vector<Wrong> cases() {
+  const std::string ok = "streams: {t: {source: s}}\n";
+  return {
+      // YAML
+      {"UnclosedBracket", "a: [1,2\nb: 3\n", "x.yaml:2:2: YAML: end of sequence flow not found"},
+      {"Tab", "\ta: 1\n", "x.yaml:1:3: YAML: illegal map value"},
+      {"UnknownAlias", "a: *nope\n", "x.yaml:1:4: YAML: the referenced anchor is not defined"},
+      {"Empty", "", "x.yaml:1:1: holds no map with `sources` and `streams`"},
+      {"List", "- 1\n", "x.yaml:1:1: holds no map with `sources` and `streams`"},
+      {"TwoDocuments", kNothing + ok + "---\na: 1\n",
+       "x.yaml:4:1: a second document; a configuration is one"},
+      {"RepeatedKey", kNothing + "streams:\n  t: {source: s}\n  t: {source: s}\n",
+       "x.yaml:4:3: streams.t: the key is there twice, first at 3:3"},
+      {"KeyThatIsAList", kNothing + ok + "[a]: 1\n", "x.yaml:3:1: a key must be plain text"},
+      {"Infinity", kNothing + "streams: {t: {source: s, max_bad: .inf}}\n",
+       "x.yaml:2:35: streams.t.max_bad: .inf is not a finite number"},
+      {"MergeOfAScalar", kNothing + ok + "server: {<<: 3}\n",
+       "x.yaml:3:10: server: << merges a map or a list of maps"},
+      // keys
+      {"NoSources", ok,
+       "x.yaml:1:1: key \"sources\" is missing\n"
+       "x.yaml:1:23: streams.t.source: there is no source \"s\", nor any other"},
+      {"NoStreams", kNothing, "x.yaml:1:1: key \"streams\" is missing"},
+      {"EmptyStreams", kNothing + "streams: {}\n",
+       "x.yaml:2:10: streams: an empty map is not a map that is not empty"},
+      {"NullStreams", kNothing + "streams:\n", "x.yaml:2:1: streams: nothing is not a map that is not empty"},
+      {"UnknownTopKey", kNothing + ok + "sever: {threads: 3}\n",
+       "x.yaml:3:1: sever: unknown key \"sever\"; did you mean \"server\"?"},
+      {"UnknownKeyFarFromAll", kNothing + ok + "server: {zzzzzzzzz: 3}\n",
+       "x.yaml:3:10: server.zzzzzzzzz: unknown key \"zzzzzzzzz\"; known here: directory, drain_timeout, "
+       "evict_after, "
+       "group_grace, log_level, metrics, threads"},
+      {"DashForUnderscore", images("    batch-size: 4\n"),
+       "x.yaml:6:5: streams.t.batch-size: unknown key \"batch-size\"; did you mean \"batch_size\"?"},
+      {"StreamWithoutSource", kNothing + "streams:\n  t: {seed: 1}\n",
+       "x.yaml:3:3: streams.t: key \"source\" is missing"},
+      {"BadName", kNothing + "streams:\n  9t: {source: s}\n",
+       "x.yaml:3:3: streams.9t: \"9t\" is not a name of 1 to 47 letters, digits, _ and -, a letter first"},
+      // server
+      {"ThreadsWord", kNothing + ok + "server: {threads: atuo}\n",
+       "x.yaml:3:19: server.threads: \"atuo\" is not auto, or a whole number from 1 to 4096; did you mean "
+       "\"auto\"?"},
+      {"ThreadsZero", kNothing + ok + "server: {threads: 0}\n",
+       "x.yaml:3:19: server.threads: 0 is not auto, or a whole number from 1 to 4096"},
+      {"ThreadsQuoted", kNothing + ok + "server: {threads: '4'}\n",
+       "x.yaml:3:19: server.threads: \"4\" is not auto, or a whole number from 1 to 4096"},
+      {"Port", kNothing + ok + "server:\n  metrics: {port: 65536}\n",
+       "x.yaml:4:19: server.metrics.port: 65536 is not a whole number from 0 to 65535"},
+      {"MetricsWord", kNothing + ok + "server: {metrics: on}\n",
+       "x.yaml:3:19: server.metrics: \"on\" is not off, or a map"},
+      {"DurationWithoutUnit", kNothing + ok + "server: {evict_after: 30}\n",
+       "x.yaml:3:23: server.evict_after: 30 is not a duration such as 500ms, 30s or 2m; did you mean "
+       "\"30s\"?"},
+      {"DurationWithUnknownUnit", kNothing + ok + "server: {drain_timeout: 3 weeks}\n",
+       "x.yaml:3:25: server.drain_timeout: \"3 weeks\" is not a duration such as 500ms, 30s or 2m"},
+      {"LogLevel", kNothing + ok + "server: {log_level: INF}\n",
+       "x.yaml:3:21: server.log_level: \"INF\" is not one of trace, debug, info, warning, error, off; did "
+       "you mean "
+       "\"info\"?"},
+      {"LongDirectory", kNothing + ok + "server: {directory: /" + std::string(100, 'd') + "}\n",
+       "x.yaml:3:21: server.directory: \"/" + std::string(100, 'd') +
+           "\" is too long: the path of a socket in it has 114 bytes, and 107 are possible"},
+      // sources
+      {"UnknownType", "sources: {s: {type: image_foldr, path: /x}}\n" + ok,
+       "x.yaml:1:21: sources.s.type: \"image_foldr\" is not one of image_folder, synthetic; did you mean "
+       "\"image_folder\"?"},
+      {"NoType", "sources: {s: {path: /x}}\n" + ok,
+       "x.yaml:1:11: sources.s: key \"type\" is missing: one of image_folder, synthetic"},
+      {"SourceThatIsAPath", "sources: {s: /x}\n" + ok,
+       "x.yaml:1:14: sources.s: \"/x\" is not a map with the key type"},
+      {"FolderWithoutPath", "sources: {s: {type: image_folder}}\n" + ok,
+       "x.yaml:1:11: sources.s: key \"path\" is missing"},
+      {"SyntheticWithPath", "sources: {s: {type: synthetic, count: 1, bytes: 1, path: /x}}\n" + ok,
+       "x.yaml:1:52: sources.s.path: unknown key \"path\"; known here: bytes, count, split, type"},
+      {"SyntheticOfNothing", "sources: {s: {type: synthetic, count: 0, bytes: 1}}\n" + ok,
+       "x.yaml:1:39: sources.s.count: 0 is not a whole number from 1 to 1000000000000"},
+      // splits
+      {"TwoWays",
+       "sources: {s: {type: synthetic, count: 9, bytes: 1, split: {fractions: {a: 0.5}, classes: {b: "
+       "[c]}}}}\n"
+       "streams: {t: {source: s, part: a}}\n",
+       "x.yaml:1:52: sources.s.split: has fractions and classes; it takes one of them"},
+      {"NoWay",
+       "sources: {s: {type: synthetic, count: 9, bytes: 1, split: {seed: 1}}}\nstreams: {t: {source: s, "
+       "part: a}}\n",
+       "x.yaml:1:52: sources.s.split: needs fractions, classes or lists"},
+      {"FractionsAboveOne",
+       "sources: {s: {type: synthetic, count: 9, bytes: 1, split: {fractions: {a: 0.9, b: 0.2}}}}\n"
+       "streams: {t: {source: s, part: a}}\n",
+       "x.yaml:1:71: sources.s.split.fractions: the fractions add up to 1.1, more than 1"},
+      {"FractionZero",
+       "sources: {s: {type: synthetic, count: 9, bytes: 1, split: {fractions: {a: 0}}}}\nstreams: {t: "
+       "{source: s, part: a}}\n",
+       "x.yaml:1:75: sources.s.split.fractions.a: 0 is not a number above 0 and at most 1"},
+      {"ClassInTwoParts",
+       "sources: {s: {type: image_folder, path: /x, split: {classes: {a: [cat], b: [dog, cat]}}}}\n"
+       "streams: {t: {source: s, part: a, transforms: [center_crop: {size: 1}]}}\n",
+       "x.yaml:1:82: sources.s.split.classes.b[1]: class \"cat\" is in part \"a\" already; parts are "
+       "disjoint"},
+      {"ClassThatLooksLikeANumber",
+       "sources: {s: {type: image_folder, path: /x, split: {classes: {a: [7]}}}}\n"
+       "streams: {t: {source: s, part: a, transforms: [center_crop: {size: 1}]}}\n",
+       "x.yaml:1:67: sources.s.split.classes.a[0]: 7 is not the name of a class (in quotes if it looks like "
+       "a number)"},
+      // streams
+      {"UnknownSource", kNothing + "streams: {t: {source: z}}\n",
+       "x.yaml:2:23: streams.t.source: there is no source \"z\"; sources: s"},
+      {"MistypedSource",
+       "sources: {photos: {type: synthetic, count: 1, bytes: 1}}\nstreams: {t: {source: photo}}\n",
+       "x.yaml:2:23: streams.t.source: there is no source \"photo\"; sources: photos; did you mean "
+       "\"photos\"?"},
+      {"PartMissing",
+       "sources: {s: {type: synthetic, count: 9, bytes: 1, split: {fractions: {train: 0.5, val: 0.5}}}}\n"
+       "streams:\n  t: {source: s}\n",
+       "x.yaml:3:3: streams.t: key \"part\" is missing: source \"s\" is split into train, val"},
+      {"PartUnknown",
+       "sources: {s: {type: synthetic, count: 9, bytes: 1, split: {fractions: {train: 0.5, val: 0.5}}}}\n"
+       "streams:\n  t: {source: s, part: trian}\n",
+       "x.yaml:3:24: streams.t.part: source \"s\" has no part \"trian\"; parts: train, val; did you mean "
+       "\"train\"?"},
+      {"PartOfAWhole", kNothing + "streams: {t: {source: s, part: train}}\n",
+       "x.yaml:2:26: streams.t.part: source \"s\" has no split, so no parts; leave this out, or split it"},
+      {"TransformsOfASyntheticSource",
+       kNothing + "streams: {t: {source: s, transforms: [center_crop: {size: 1}]}}\n",
+       "x.yaml:2:26: streams.t.transforms: the source is synthetic and has no images; leave this out"},
+      {"BatchSizeZero", images("    batch_size: 0\n"),
+       "x.yaml:6:17: streams.t.batch_size: 0 is not a whole number from 1 to 1000000"},
+      {"BatchSizeFraction", images("    batch_size: 2.5\n"),
+       "x.yaml:6:17: streams.t.batch_size: 2.5 is not a whole number from 1 to 1000000"},
+      {"BatchSizeEmpty", images("    batch_size:\n"),
+       "x.yaml:6:5: streams.t.batch_size: nothing is not a whole number from 1 to 1000000"},
+      {"BatchSizeBeyondIntegers", images("    batch_size: 99999999999999999999999\n"),
+       "x.yaml:6:17: streams.t.batch_size: 9.999999999999999e+22 is not a whole number from 1 to 1000000"},
+      {"SeedNegative", images("    seed: -1\n"),
+       "x.yaml:6:11: streams.t.seed: -1 is not a whole number from 0 to 9223372036854775807"},
+      {"ShuffleYes", images("    shuffle: yes\n"),
+       "x.yaml:6:14: streams.t.shuffle: \"yes\" is not true or false"},
+      {"Last", images("    last: shrot\n"),
+       "x.yaml:6:11: streams.t.last: \"shrot\" is not one of short, pad, drop; did you mean \"short\"?"},
+      {"Delivery", images("    delivery: shards\n"),
+       "x.yaml:6:15: streams.t.delivery: \"shards\" is not one of broadcast, shard; did you mean \"shard\"?"},
+      {"MaxBad", images("    max_bad: 1.5\n"),
+       "x.yaml:6:14: streams.t.max_bad: 1.5 is not a number from 0 to 1"},
+      {"Dtype", images("    output: {dtype: float32x}\n"),
+       "x.yaml:6:21: streams.t.output.dtype: \"float32x\" is not one of uint8, float16, bfloat16, float32; "
+       "did you mean "
+       "\"float32\"?"},
+      {"MaxLag", images("    ring: {prefetch: 2}\n    sharing: {max_lag: 3}\n"),
+       "x.yaml:7:24: streams.t.sharing.max_lag: 3 is more than ring.prefetch, which is 2; a client cannot "
+       "lag more than "
+       "what is kept"},
+      {"WaitForTooMany", images("    sharing: {wait_for: 5}\n"),
+       "x.yaml:6:25: streams.t.sharing.wait_for: 5 is more than ring.max_clients, which is 4; the first "
+       "batch would never "
+       "come"},
+      // transforms
+      {"UnknownTransform", with_transforms("      - random_resize_crop: {size: 8}\n"),
+       "x.yaml:6:9: streams.t.transforms[0].random_resize_crop: unknown key \"random_resize_crop\"; did you "
+       "mean "
+       "\"random_resized_crop\"?"},
+      {"UnknownTransformWord", with_transforms("      - random_horizontal_flp\n"),
+       "x.yaml:6:9: streams.t.transforms[0]: \"random_horizontal_flp\" is not random_horizontal_flip or "
+       "random_vertical_flip, or one transform with its arguments (each is a list item of its own); did you "
+       "mean "
+       "\"random_horizontal_flip\"?"},
+      {"TwoTransformsInOneItem",
+       with_transforms("      - center_crop: {size: 8}\n        resize: {size: 8}\n"),
+       "x.yaml:6:9: streams.t.transforms[0]: a map is not one transform with its arguments (each is a list "
+       "item of its "
+       "own)"},
+      {"CropWithoutSize", with_transforms("      - center_crop: {}\n"),
+       "x.yaml:6:9: streams.t.transforms[0].center_crop: key \"size\" is missing"},
+      {"SizeOfThree", with_transforms("      - center_crop: {size: [1, 2, 3]}\n"),
+       "x.yaml:6:29: streams.t.transforms[0].center_crop.size: [1,2,3] is not [height, width]"},
+      {"SizeZero", with_transforms("      - center_crop: {size: [0, 3]}\n"),
+       "x.yaml:6:30: streams.t.transforms[0].center_crop.size[0]: 0 is not a whole number from 1 to 65535"},
+      {"ScaleBackwards", with_transforms("      - random_resized_crop: {size: 8, scale: [1, 0.5]}\n"),
+       "x.yaml:6:9: streams.t.transforms[0]: random_resized_crop: scale [1, 0.5] must rise within (0, 1]"},
+      {"SecondTransformWrong", with_transforms("      " + kCrop + "\n      - random_crop: {size: 9}\n"),
+       "x.yaml:7:9: streams.t.transforms[1]: random_crop: size [9, 9] is larger than the [8, 8] image with "
+       "its padding"},
+      {"PaddingOfThree", with_transforms("      - random_crop: {size: 9, padding: [1, 2, 3]}\n"),
+       "x.yaml:6:41: streams.t.transforms[0].random_crop.padding: [1,2,3] has 3 sides; give 1, 2 or 4"},
+      {"MeanOfTwo",
+       with_transforms(
+           "      " + kCrop +
+           "\n      - normalize: {mean: [0.5, 0.5], std: [1, 1, 1]}\n    output: {dtype: float32}\n"),
+       "x.yaml:7:27: streams.t.transforms[1].normalize.mean: [0.5,0.5] is not a list of 3 numbers (red, "
+       "green, blue)"},
+      {"StdZero",
+       with_transforms(
+           "      " + kCrop +
+           "\n      - normalize: {mean: [0, 0, 0], std: [1, 0, 1]}\n    output: {dtype: float32}\n"),
+       "x.yaml:7:47: streams.t.transforms[1].normalize.std[1]: 0 is not a number above 0"},
+      {"NormalizeToBytes",
+       with_transforms("      " + kCrop +
+                       "\n      - normalize: {mean: [0, 0, 0], std: [1, 1, 1]}\n"
+                       "    output: {dtype: uint8}\n"),
+       "x.yaml:8:21: streams.t.output.dtype: normalize gives fractions, which uint8 cannot hold; set "
+       "output.dtype to "
+       "float32, float16 or bfloat16"},
+      {"NormalizeToBytesByDefault",
+       with_transforms("      " + kCrop + "\n      - normalize: {mean: [0, 0, 0], std: [1, 1, 1]}\n"),
+       "x.yaml:7:9: streams.t.transforms[1]: normalize gives fractions, which uint8 cannot hold; set "
+       "output.dtype to "
+       "float32, float16 or bfloat16"},
+      {"NormalizeFirst",
+       with_transforms("      - normalize: {mean: [0, 0, 0], std: [1, 1, 1]}\n      " + kCrop +
+                       "\n    output: {dtype: float32}\n"),
+       "x.yaml:6:9: streams.t.transforms[0]: normalize must be the last transform"},
+      {"NoFixedSize", with_transforms("      - resize: {size: 8}\n"),
+       "x.yaml:5:5: streams.t.transforms: images leave the chain with different sizes: end it with "
+       "random_resized_crop, "
+       "random_crop, center_crop or resize to [height, width]"},
+      {"NoTransforms", stream(""),
+       "x.yaml:3:3: streams.t: images leave the chain with different sizes: end it with random_resized_crop, "
+       "random_crop, "
+       "center_crop or resize to [height, width]"},
+  };
+}
+
+class ConfigProblems : public testing::TestWithParam<Wrong> {};
+
+TEST_P(ConfigProblems, AreNamedWithPlaceValueAndNearestName) {
+  const auto config = parse(GetParam().yaml, "x.yaml");
+  ASSERT_FALSE(config) << "was taken:\n" << GetParam().yaml;
+  EXPECT_EQ(config.error().code, ErrorCode::kConfigInvalid);
+  EXPECT_EQ(config.error().message, GetParam().expected) << GetParam().yaml;
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, ConfigProblems, testing::ValuesIn(cases()),
+                         [](const auto& wrong) { return wrong.param.name; });
+
+TEST(Config, ReportsAllProblemsAtOnceInTheOrderOfTheFile) {
+  const auto outcome = examine(
+      "server: {threads: 0, lgo_level: info}\n"
+      "sources:\n  f: {type: image_folder, path: /x}\n  g: {type: synthetic, count: -1, bytes: 1}\n"
+      "streams:\n  a: {source: f, last: never, transforms: [center_crop: {size: 8}]}\n"
+      "  b: {source: f, transforms: [resize: {size: 8}]}\n  c: {source: h}\n",
+      "x.yaml");
+  EXPECT_FALSE(outcome.config);
+  std::vector<std::string> paths;
+  for (const auto& problem : outcome.problems)
+    paths.push_back(std::to_string(problem.line) + " " + problem.path);
+  EXPECT_THAT(paths, ElementsAre("1 server.threads", "1 server.lgo_level", "4 sources.g.count",
+                                 "6 streams.a.last", "7 streams.b.transforms", "8 streams.c.source"));
+}
+
+TEST(Config, SaysThatAFileCannotBeRead) {
+  const auto missing = load("/nowhere/x.yaml", {}, {});
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, ErrorCode::kConfigInvalid);
+  EXPECT_EQ(missing.error().message, "/nowhere/x.yaml: cannot be read: No such file or directory");
+  EXPECT_EQ(load("/tmp", {}, {}).error().message, "/tmp: is a folder; give the YAML file");
+}
+
+TEST(Config, SurvivesAliasesThatBlowUpOrHoldThemselves) {
+  std::string text = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
+  for (int i = 1; i < 10; ++i) {
+    const auto before = "*a" + std::to_string(i - 1);
+    text += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
+    for (int k = 0; k < 9; ++k) text += ", " + before;
+    text += "]\n";
+  }
+  EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("is too deep or too large"));
+  EXPECT_THAT(parse("a: &x [*x]\n", "x.yaml").error().message, HasSubstr("is too deep or too large"));
+  EXPECT_THAT(parse("a: &x {<<: *x}\n", "x.yaml").error().code, ErrorCode::kConfigInvalid);
+}
+
+TEST(Config, SurvivesAnyPrefixOfASoundText) {
+  const std::string text =
+      images("    output: {dtype: float32, layout: NHWC}\n    sharing: {wait_timeout: '5s'}\n");
+  ASSERT_TRUE(parse(text, "x.yaml")) << parse(text, "x.yaml").error().message;
+  for (std::size_t n = 0; n < text.size(); ++n) {
+    const auto outcome = examine(text.substr(0, n), "x.yaml");
+    EXPECT_NE(outcome.config.has_value(), !outcome.problems.empty());
+  }
+}
+
+}  // namespace
+}  // namespace headrace::server::config

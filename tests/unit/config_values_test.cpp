@@ -1,0 +1,261 @@
+// Sound configurations: what they become.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "server/config/config.h"
+
+namespace headrace::server::config {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+namespace fs = std::filesystem;
+
+Config sound(const std::string& yaml, const Environment& environment = {}) {
+  auto config = parse(yaml, "/etc/headrace/x.yaml", {}, environment);
+  EXPECT_TRUE(config) << config.error().message;
+  return config.value_or(Config{});
+}
+
+constexpr const char* kLeast =
+    "sources: {f: {type: image_folder, path: /data}}\n"
+    "streams: {t: {source: f, transforms: [center_crop: {size: 8}]}}\n";
+
+TEST(ConfigValues, LeaveOutWhatHasADefault) {
+  const auto config = sound(kLeast, {"XDG_RUNTIME_DIR=/run/user/7"});
+  EXPECT_EQ(config.server.directory, "/run/user/7/headrace");
+  EXPECT_GE(config.server.threads, 1U);
+  ASSERT_TRUE(config.server.metrics);
+  EXPECT_EQ(config.server.metrics->address, "127.0.0.1");
+  EXPECT_EQ(config.server.metrics->port, 9464);
+  EXPECT_EQ(config.server.evict_after, 30s);
+  EXPECT_EQ(config.server.group_grace, 60s);
+  EXPECT_EQ(config.server.drain_timeout, 5s);
+  EXPECT_EQ(config.server.log_level, LogLevel::kInfo);
+  const auto& t = config.streams.at("t");
+  EXPECT_TRUE(t.shuffle);
+  EXPECT_EQ(t.seed, 0U);
+  EXPECT_EQ(t.batch_size, 64U);
+  EXPECT_EQ(t.last, LastBatch::kShort);
+  EXPECT_EQ(t.delivery, Delivery::kBroadcast);
+  EXPECT_EQ(t.on_error, OnError::kReplace);
+  EXPECT_EQ(t.max_bad, 0.1);
+  EXPECT_EQ(t.ring.prefetch, 4U);
+  EXPECT_EQ(t.ring.max_leases, 3U);
+  EXPECT_EQ(t.ring.max_clients, 4U);
+  EXPECT_EQ(t.ring.data_access, Access::kReadWrite);
+  EXPECT_EQ(t.sharing.max_lag, 4U);
+  EXPECT_EQ(t.sharing.on_lag, OnLag::kDetach);
+  EXPECT_EQ(t.sharing.wait_for, 1U);
+  EXPECT_EQ(t.sharing.wait_timeout, 60s);
+  EXPECT_EQ(t.plan.output.dtype, DType::kUInt8);
+  EXPECT_EQ(t.plan.output.layout, transform::PixelLayout::kNchw);
+  EXPECT_FALSE(t.plan.warnings_are_bad);
+}
+
+TEST(ConfigValues, ReadEveryKey) {
+  const auto config = sound(R"(
+server:
+  directory: run
+  threads: 3
+  metrics: off
+  evict_after: 500ms
+  group_grace: 2m
+  drain_timeout: 1.5s
+  log_level: debug
+sources:
+  photos: {type: image_folder, path: ../photos, split: {seed: 7, fractions: {train: 0.9, val: 0.1}}}
+  lists: {type: image_folder, path: /p, split: {lists: {a: a.txt, b: /b.txt}}}
+  classes: {type: image_folder, path: /p, split: {classes: {a: [cat, "7"], b: [emu]}}}
+  nothing: {type: synthetic, count: 100, bytes: 0x40}
+streams:
+  train:
+    source: photos
+    part: train
+    shuffle: false
+    seed: 9223372036854775807
+    batch_size: 32
+    last: pad
+    delivery: shard
+    transforms:
+      - resize: {size: 256, max_size: 400, interpolation: bicubic}
+      - random_crop: {size: [100, 120], padding: [1, 2], pad_if_needed: true, fill: [9, 8, 7], padding_mode: reflect}
+      - random_resized_crop: {size: 224, scale: [0.5, 1], ratio: [1, 2], interpolation: nearest}
+      - random_horizontal_flip
+      - random_vertical_flip: {p: 0.25}
+      - normalize: {mean: [0, 0.5, 1], std: [1, 2, 3]}
+    output: {dtype: bfloat16, layout: NHWC}
+    on_error: fail
+    max_bad: 0
+    warnings: bad
+    max_pixels: 1000
+    resize_passes: horizontal_first
+    ring: {prefetch: 6, max_leases: 2, max_clients: 9, data_access: read_only}
+    sharing: {on_lag: wait, wait_for: 3, wait_timeout: 1h}
+  other: {source: nothing, sharing: {max_lag: 2}}
+)");
+  EXPECT_EQ(config.server.directory, "/etc/headrace/run");
+  EXPECT_EQ(config.server.threads, 3U);
+  EXPECT_FALSE(config.server.metrics);
+  EXPECT_EQ(config.server.evict_after, 500ms);
+  EXPECT_EQ(config.server.group_grace, 120s);
+  EXPECT_EQ(config.server.drain_timeout, 1500ms);
+  EXPECT_EQ(config.server.log_level, LogLevel::kDebug);
+
+  const auto& photos = config.sources.at("photos");
+  EXPECT_EQ(std::get<ImageFolderSource>(photos.kind).path, "/etc/photos");
+  EXPECT_EQ(photos.split->seed, 7U);
+  EXPECT_EQ(std::get<SplitFractions>(photos.split->by).parts.at("val"), 0.1);
+  EXPECT_THAT(photos.split->part_names(), ElementsAre("train", "val"));
+  const auto& lists = std::get<SplitLists>(config.sources.at("lists").split->by);
+  EXPECT_EQ(lists.parts.at("a"), "/etc/headrace/a.txt");
+  EXPECT_EQ(lists.parts.at("b"), "/b.txt");
+  const auto& classes = std::get<SplitClasses>(config.sources.at("classes").split->by);
+  EXPECT_THAT(classes.parts.at("a"), ElementsAre("cat", "7"));
+  EXPECT_EQ(std::get<SyntheticSource>(config.sources.at("nothing").kind).bytes, 64U);
+
+  const auto& t = config.streams.at("train");
+  EXPECT_EQ(t.source, "photos");
+  EXPECT_EQ(t.part, "train");
+  EXPECT_FALSE(t.shuffle);
+  EXPECT_EQ(t.seed, ~std::uint64_t{0} >> 1);
+  EXPECT_EQ(t.batch_size, 32U);
+  EXPECT_EQ(t.last, LastBatch::kPad);
+  EXPECT_EQ(t.delivery, Delivery::kShard);
+  EXPECT_EQ(t.on_error, OnError::kFail);
+  EXPECT_EQ(t.max_bad, 0);
+  EXPECT_EQ(t.ring.prefetch, 6U);
+  EXPECT_EQ(t.ring.max_leases, 2U);
+  EXPECT_EQ(t.ring.max_clients, 9U);
+  EXPECT_EQ(t.ring.data_access, Access::kReadOnly);
+  EXPECT_EQ(t.sharing.max_lag, 6U) << "its default is prefetch";
+  EXPECT_EQ(t.sharing.on_lag, OnLag::kWait);
+  EXPECT_EQ(t.sharing.wait_for, 3U);
+  EXPECT_EQ(t.sharing.wait_timeout, 1h);
+  EXPECT_EQ(config.streams.at("other").sharing.max_lag, 2U);
+
+  ASSERT_EQ(t.plan.transforms.size(), 6U);
+  const auto& resize = std::get<transform::Resize>(t.plan.transforms[0]);
+  EXPECT_EQ(resize.shorter, 256);
+  EXPECT_EQ(resize.max_size, 400);
+  EXPECT_EQ(resize.interpolation, transform::Interpolation::kBicubic);
+  const auto& crop = std::get<transform::RandomCrop>(t.plan.transforms[1]);
+  EXPECT_EQ(crop.size.height, 100);
+  EXPECT_EQ(crop.size.width, 120);
+  EXPECT_EQ(crop.left, 1);
+  EXPECT_EQ(crop.top, 2);
+  EXPECT_EQ(crop.right, 1);
+  EXPECT_EQ(crop.bottom, 2);
+  EXPECT_TRUE(crop.pad_if_needed);
+  EXPECT_EQ(crop.fill[0], 9);
+  EXPECT_EQ(crop.fill[2], 7);
+  EXPECT_EQ(crop.mode, transform::PaddingMode::kReflect);
+  const auto& resized = std::get<transform::RandomResizedCrop>(t.plan.transforms[2]);
+  EXPECT_EQ(resized.size.height, 224);
+  EXPECT_EQ(resized.size.width, 224);
+  EXPECT_EQ(resized.scale_min, 0.5);
+  EXPECT_EQ(resized.ratio_max, 2);
+  EXPECT_EQ(resized.interpolation, transform::Interpolation::kNearest);
+  EXPECT_EQ(std::get<transform::RandomHorizontalFlip>(t.plan.transforms[3]).p, 0.5);
+  EXPECT_EQ(std::get<transform::RandomVerticalFlip>(t.plan.transforms[4]).p, 0.25);
+  EXPECT_THAT(std::get<transform::Normalize>(t.plan.transforms[5]).std, ElementsAre(1, 2, 3));
+  EXPECT_EQ(t.plan.output.dtype, DType::kBFloat16);
+  EXPECT_EQ(t.plan.output.layout, transform::PixelLayout::kNhwc);
+  EXPECT_EQ(t.plan.max_pixels, 1000U);
+  EXPECT_EQ(t.plan.passes, transform::ResizePasses::kHorizontalFirst);
+  EXPECT_TRUE(t.plan.warnings_are_bad);
+}
+
+TEST(ConfigValues, TakeAnchorsAndMergeKeys) {
+  const auto config = sound(
+      "sources: {f: {type: image_folder, path: /data}}\n"
+      "streams:\n"
+      "  a: &a {source: f, batch_size: 8, seed: 1, transforms: [center_crop: {size: 8}]}\n"
+      "  b: {<<: *a, batch_size: 9}\n");
+  EXPECT_EQ(config.streams.at("b").batch_size, 9U);
+  EXPECT_EQ(config.streams.at("b").seed, 1U);
+}
+
+TEST(ConfigValues, ReadTransformsWrittenInEveryWayAlike) {
+  const auto plan = [](const std::string& transforms) {
+    return canonical(
+        sound("sources: {f: {type: image_folder, path: /data}}\nstreams: {t: {source: f, transforms: [" +
+              transforms + "]}}\n")
+            .streams.at("t"));
+  };
+  EXPECT_EQ(plan("center_crop: {size: 8}, random_horizontal_flip"),
+            plan("center_crop: {size: [8, 8]}, random_horizontal_flip: {p: 0.5}"));
+  EXPECT_EQ(plan("center_crop: {size: 8}, random_horizontal_flip:"),
+            plan("center_crop: {size: 8}, {random_horizontal_flip: {}}"));
+  EXPECT_EQ(plan("random_crop: {size: 8, padding: 4}"),
+            plan("random_crop: {size: 8, padding: [4, 4, 4, 4], fill: 0}"));
+  EXPECT_NE(plan("center_crop: {size: 8}"), plan("center_crop: {size: 9}"));
+}
+
+TEST(ConfigValues, EnterTheCanonicalPlanIfAndOnlyIfTheyChangeTheStream) {
+  const auto base = sound(kLeast).streams.at("t");
+  const auto same = [&](auto change) {
+    auto other = base;
+    change(other);
+    return canonical(other) == canonical(base);
+  };
+  EXPECT_TRUE(same([](StreamConfig& s) { s.batch_size = 7; }));
+  EXPECT_TRUE(same([](StreamConfig& s) { s.ring.prefetch = 7; }));
+  EXPECT_TRUE(same([](StreamConfig& s) { s.last = LastBatch::kDrop; }));
+  EXPECT_TRUE(same([](StreamConfig& s) { s.delivery = Delivery::kShard; }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.seed = 7; }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.shuffle = false; }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.part = "val"; }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.output.dtype = DType::kFloat32; }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.output.layout = transform::PixelLayout::kNhwc; }));
+  EXPECT_FALSE(
+      same([](StreamConfig& s) { s.plan.transforms.emplace_back(transform::RandomHorizontalFlip{}); }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.warnings_are_bad = true; }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.passes = transform::ResizePasses::kHorizontalFirst; }));
+}
+
+TEST(ConfigValues, ReadDurations) {
+  EXPECT_EQ(parse_duration("500ms"), 500ms);
+  EXPECT_EQ(parse_duration("30s"), 30s);
+  EXPECT_EQ(parse_duration("0.25s"), 250ms);
+  EXPECT_EQ(parse_duration("2m"), 2min);
+  EXPECT_EQ(parse_duration("1h"), 1h);
+  for (const char* wrong : {"", "30", "s", "3 s", "-3s", "1.2.3s", "3d", "3sec"})
+    EXPECT_FALSE(parse_duration(wrong)) << wrong;
+}
+
+TEST(ConfigValues, PutTheSocketsWhereTheUserMayWrite) {
+  EXPECT_EQ(default_directory({"A=b", "XDG_RUNTIME_DIR=/run/user/5"}), "/run/user/5/headrace");
+  EXPECT_THAT(default_directory({"XDG_RUNTIME_DIR="}).string(), testing::StartsWith("/tmp/headrace-"));
+  EXPECT_THAT(default_directory({}).string(), testing::StartsWith("/tmp/headrace-"));
+}
+
+TEST(ConfigExamples, AreAllSound) {
+  int seen = 0;
+  for (const auto& entry : fs::directory_iterator(HEADRACE_CONFIGS)) {
+    if (entry.path().extension() != ".yaml") continue;
+    const auto config = load(entry.path(), {}, {});
+    EXPECT_TRUE(config) << config.error().message;
+    ++seen;
+  }
+  EXPECT_GE(seen, 6);
+}
+
+TEST(ConfigExamples, CompiledInSchemaIsTheFileThatShips) {
+  std::ifstream file(fs::path(HEADRACE_CONFIGS) / "headrace.schema.json");
+  EXPECT_EQ(nlohmann::json::parse(schema_text()), nlohmann::json::parse(file));
+}
+
+TEST(ConfigExamples, DemoTakesItsFolderFromTheEnvironment) {
+  const auto config = load(fs::path(HEADRACE_CONFIGS) / "demo.yaml", {},
+                           {"HEADRACE_SOURCES__PHOTOS__PATH=/my/photos", "HOME=/x"});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(std::get<ImageFolderSource>(config->sources.at("photos").kind).path, "/my/photos");
+  EXPECT_EQ(config->streams.at("train").sharing.wait_for, 2U);
+}
+
+}  // namespace
+}  // namespace headrace::server::config
