@@ -80,7 +80,6 @@ Result<void> attempt(int root_fd, const char* path, std::uint64_t expected, cons
   const auto bytes = static_cast<std::uint64_t>(status.st_size);
   if (bytes != expected)
     return fail(changed(file(), fmt::format("has {} bytes, had {}; it was changed", bytes, expected)));
-  if (bytes == 0) return fail(ErrorCode::kBadSample, fmt::format("{}: is empty", file()));
   if (bytes > policy.max_bytes)
     return fail(ErrorCode::kBadSample,
                 fmt::format("{}: has {} bytes, more than the limit of {}", file(), bytes, policy.max_bytes));
