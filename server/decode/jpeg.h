@@ -10,8 +10,10 @@
 namespace headrace::server::decode {
 
 /// Columns decoded beyond the region on both sides, so that fancy upsampling sees the same neighbours at the
-/// region's edges as in a full decode.
-inline constexpr std::int32_t kJpegMargin = 16;
+/// region's edges as in a full decode. It looks one chroma sample to each side, which is at most two columns
+/// away; libjpeg widens the left edge to a whole MCU besides. With 0, regions differ; with 2 none does, for
+/// any sampling (decode_test).
+inline constexpr std::int32_t kJpegMargin = 2;
 
 /// See Decoder for the order of calls.
 class JpegReader {

@@ -21,15 +21,6 @@ double bicubic(double x) {
 
 }  // namespace
 
-Coefficients::Range Coefficients::inputs() const {
-  Range range{first.front(), 0};
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    range.begin = std::min(range.begin, first[i]);
-    range.end = std::max(range.end, first[i] + count[i]);
-  }
-  return range;
-}
-
 Coefficients coefficients_of(const Axis& axis) {
   const bool cubic = axis.interpolation == Interpolation::kBicubic;
   const double scale = static_cast<double>(axis.in) / axis.out;
@@ -38,6 +29,7 @@ Coefficients coefficients_of(const Axis& axis) {
   const double step = 1.0 / filter_scale;
 
   Coefficients result;
+  result.inputs = {axis.in, 0};
   result.taps = std::min(static_cast<std::int32_t>(std::ceil(support)) * 2 + 1, axis.in);
   const auto outputs = static_cast<std::size_t>(axis.outputs);
   result.first.resize(outputs);
@@ -63,6 +55,7 @@ Coefficients coefficients_of(const Axis& axis) {
     }
     result.first[i] = begin;
     result.count[i] = count;
+    result.inputs = {std::min(result.inputs.begin, begin), std::max(result.inputs.end, begin + count)};
   }
   return result;
 }

@@ -20,11 +20,11 @@ struct Coefficients {
   std::vector<std::int32_t> first, count;
   std::vector<std::int32_t> weights;
 
-  /// Inputs [begin, end) that outputs [from, to) read.
+  /// [begin, end)
   struct Range {
     std::int32_t begin = 0, end = 0;
   };
-  [[nodiscard]] Range inputs() const;
+  Range inputs;  ///< all that the outputs read
 };
 
 /// One axis of a resize from `in` to `out` samples, of which outputs [from, from + outputs) are wanted.

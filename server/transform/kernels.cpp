@@ -74,7 +74,7 @@ void ResampleRows(const HorizontalJob& job, std::vector<std::uint8_t>& scratch) 
   const DBytes bytes;
   const auto& table = *job.columns;
   const std::size_t outputs = table.first.size();
-  const auto range = table.inputs();
+  const auto range = table.inputs;
   const std::size_t in_bytes = static_cast<std::size_t>(range.end - range.begin) * 3;
   const std::size_t out_bytes = outputs * 3;
   const std::size_t turned_size = ((in_bytes + 15) & ~std::size_t{15}) * kRows;

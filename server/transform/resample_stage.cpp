@@ -149,12 +149,12 @@ Decoded<void> resample_stage(const Stage& stage, ResizePasses passes, RowSource&
   if (stage.size.width != stage.crop.width) {
     job.columns = scratch.coefficients.get(
         {stage.crop.width, stage.size.width, window.left, window.width, stage.interpolation});
-    job.across = job.columns->inputs();
+    job.across = job.columns->inputs;
   }
   if (stage.size.height != stage.crop.height) {
     job.rows = scratch.coefficients.get(
         {stage.crop.height, stage.size.height, window.top, window.height, stage.interpolation});
-    job.down = job.rows->inputs();
+    job.down = job.rows->inputs;
   }
   decode::grow(scratch.row, padded_stride(window.width));
   decode::grow(scratch.spare, padded_stride(window.width));

@@ -39,7 +39,7 @@ TEST(ResampleRows, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
            {Lengths{1, 1}, {1, 40}, {5, 3}, {300, 224}, {37, 224}, {224, 17}, {2000, 9}, {16, 16}}) {
         const Axis axis{in, out, out / 4, out - out / 4, interpolation};
         const auto columns = coefficients_of(axis);
-        const auto range = columns.inputs();
+        const auto range = columns.inputs;
         const auto stride = static_cast<std::size_t>(range.end - range.begin) * 3 + decode::kRowSlack;
         std::vector<std::uint8_t> image(stride * 16), scratch;
         for (auto& p : image) p = static_cast<std::uint8_t>(random() % 5 == 0 ? 255 : random());
