@@ -7,8 +7,8 @@
 
 namespace headrace::server::sampler {
 
-/// A keyed permutation of [0, n): Feistel network with cycle walking (Black & Rogaway 2002, "Ciphers with arbitrary finite
-/// domains"). O(1) memory, one index at a time, the same on every machine.
+/// A keyed permutation of [0, n): Feistel network with cycle walking (Black & Rogaway 2002, "Ciphers with
+/// arbitrary finite domains"). O(1) memory, one index at a time, the same on every machine.
 class Permutation {
  public:
   Permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch);
@@ -17,11 +17,12 @@ class Permutation {
  private:
   std::uint64_t n_;
   std::uint32_t half_bits_;
-  std::uint64_t keys_[8];  ///< one per round; four are provably enough only for large halves, small n need more
+  std::uint64_t
+      keys_[8];  ///< one per round; four are provably enough only for large halves, small n need more
 };
 
-/// The rows of one batch of one rank: positions first .. first + rows - 1, taken modulo n where they run past the end;
-/// the first `valid` are real, the rest are wrapped duplicates.
+/// The rows of one batch of one rank: positions first .. first + rows - 1, taken modulo n where they run past
+/// the end; the first `valid` are real, the rest are wrapped duplicates.
 struct BatchRows {
   std::uint64_t first = 0;
   std::uint32_t rows = 0;
@@ -38,8 +39,8 @@ class EpochPlan {
   [[nodiscard]] std::uint64_t length(std::uint64_t origin) const;
   /// batch < length(origin), rank < world_size.
   [[nodiscard]] BatchRows rows(std::uint64_t origin, std::uint64_t batch, std::uint32_t rank) const;
-  /// Position up to which the group has consumed the epoch after `batch` batches: the origin to resume from at another
-  /// world size or batch size. Never beyond n.
+  /// Position up to which the group has consumed the epoch after `batch` batches: the origin to resume from
+  /// at another world size or batch size. Never beyond n.
   [[nodiscard]] std::uint64_t consumed(std::uint64_t origin, std::uint64_t batch) const;
 
  private:
