@@ -12,7 +12,8 @@ void StreamTotals::add(const StreamCounters& counters) {
   for (std::size_t i = 0; i < kReasons; ++i) errors[i] += counters.errors[i].get();
   for (std::size_t s = 0; s < kStages; ++s) {
     stages[s].total_ns += counters.stages[s].total_ns.get();
-    for (std::size_t b = 0; b < stages[s].buckets.size(); ++b) stages[s].buckets[b] += counters.stages[s].buckets[b].get();
+    for (std::size_t b = 0; b < stages[s].buckets.size(); ++b)
+      stages[s].buckets[b] += counters.stages[s].buckets[b].get();
   }
 }
 

@@ -20,16 +20,20 @@ constexpr const char* kAlgorithmVersion = "1";
 using SourcePtr = std::shared_ptr<const source::Source>;
 
 /// Keeps `error`'s code and says first where it happened.
-Error at(const std::string& where, const Error& error) { return {error.code, fmt::format("{}: {}", where, error.message)}; }
+Error at(const std::string& where, const Error& error) {
+  return {error.code, fmt::format("{}: {}", where, error.message)};
+}
 
 Result<SourcePtr> open_source(const config::SourceConfig& config) {
-  if (const auto* folder = std::get_if<config::ImageFolderSource>(&config.kind)) return source::open_image_folder(folder->path);
+  if (const auto* folder = std::get_if<config::ImageFolderSource>(&config.kind))
+    return source::open_image_folder(folder->path);
   const auto& synthetic = std::get<config::SyntheticSource>(config.kind);
   return source::make_synthetic(synthetic.count, synthetic.bytes);
 }
 
 source::Split split_of(const config::SplitConfig& config) {
-  if (const auto* by = std::get_if<config::SplitFractions>(&config.by)) return source::SplitFractions{by->parts, config.seed};
+  if (const auto* by = std::get_if<config::SplitFractions>(&config.by))
+    return source::SplitFractions{by->parts, config.seed};
   if (const auto* by = std::get_if<config::SplitClasses>(&config.by)) return source::SplitClasses{by->parts};
   return source::SplitLists{std::get<config::SplitLists>(config.by).parts};
 }
@@ -42,17 +46,21 @@ Result<source::Parts> offers(const config::SourceConfig& config) {
   return source::split(*whole, split_of(*config.split));
 }
 
-std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
+std::string hex(std::uint64_t value) {
+  return fmt::format("{:016x}", value);
+}
 
 Fingerprint fingerprint(const source::Source& source, const config::StreamConfig& config) {
   nlohmann::json plan = config::canonical(config);
   plan.erase("seed");  // named apart, so that a mismatch can say that it is the seed
   const std::string text = plan.dump();
-  return {hex(source.fingerprint()), hex(XXH3_64bits(text.data(), text.size())), std::to_string(config.seed), kAlgorithmVersion};
+  return {hex(source.fingerprint()), hex(XXH3_64bits(text.data(), text.size())), std::to_string(config.seed),
+          kAlgorithmVersion};
 }
 
 Result<exec::StreamSetup> assemble_stream(const std::string& name, const config::StreamConfig& config,
-                                          const config::SourceConfig& source_config, const SourcePtr& source) {
+                                          const config::SourceConfig& source_config,
+                                          const SourcePtr& source) {
   std::optional<transform::Plan> plan;
   if (!source_config.synthetic()) {
     auto compiled = transform::Plan::compile(config.plan);
@@ -66,24 +74,26 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
       .on_error = config.on_error == config::OnError::kFail ? exec::OnError::kFail : exec::OnError::kReplace,
       .max_bad = config.max_bad};
   exec::StreamSetup setup;
-  setup.maker = std::make_shared<exec::SampleMaker>(source, std::move(plan), synthetic ? synthetic->bytes : 0, options);
-  setup.info = {.name = name,
-                .delivery = config.delivery == config::Delivery::kShard ? Delivery::kShard : Delivery::kBroadcast,
-                .samples = source->size(),
-                .batch_size = config.batch_size,
-                .last = config.last,
-                .shuffle = config.shuffle,
-                .fields = setup.maker->fields(),
-                .classes = source->class_names(),
-                .fingerprint = fingerprint(*source, config)};
+  setup.maker =
+      std::make_shared<exec::SampleMaker>(source, std::move(plan), synthetic ? synthetic->bytes : 0, options);
+  setup.info = {
+      .name = name,
+      .delivery = config.delivery == config::Delivery::kShard ? Delivery::kShard : Delivery::kBroadcast,
+      .samples = source->size(),
+      .batch_size = config.batch_size,
+      .last = config.last,
+      .shuffle = config.shuffle,
+      .fields = setup.maker->fields(),
+      .classes = source->class_names(),
+      .fingerprint = fingerprint(*source, config)};
   setup.ledger = {.lanes = config.ring.max_clients,
                   .max_leases = config.ring.max_leases,
                   .prefetch = config.ring.prefetch,
                   .broadcast = config.delivery == config::Delivery::kBroadcast,
                   .max_lag = config.sharing.max_lag,
                   .detach = config.sharing.on_lag == config::OnLag::kDetach};
-  setup.data_access =
-      config.ring.data_access == config::Access::kReadOnly ? ring::ClientAccess::kReadOnly : ring::ClientAccess::kReadWrite;
+  setup.data_access = config.ring.data_access == config::Access::kReadOnly ? ring::ClientAccess::kReadOnly
+                                                                           : ring::ClientAccess::kReadWrite;
   setup.wait_for = config.sharing.wait_for;
   setup.wait_timeout = config.sharing.wait_timeout;
   return setup;

@@ -76,7 +76,8 @@ StreamLook look(const exec::Engine& engine, std::size_t index, std::uint64_t now
                               .fenced = lane.fenced,
                               .next = stream.ledger().next(i)});
     }
-    for (std::uint32_t rank = 0; rank < 1024 && (rank == 0 || stream.built_by_rank(rank) || rank < 64); ++rank)
+    for (std::uint32_t rank = 0; rank < 1024 && (rank == 0 || stream.built_by_rank(rank) || rank < 64);
+         ++rank)
       seen.built.push_back(stream.built_by_rank(rank));
     while (seen.built.size() > 1 && seen.built.back() == 0) seen.built.pop_back();
     return 0;
@@ -101,8 +102,10 @@ using Labels = std::vector<ClientMetric::Label>;
 void add(MetricFamily& family, Labels labels, double value) {
   ClientMetric metric;
   metric.label = std::move(labels);
-  if (family.type == MetricType::Counter) metric.counter.value = value;
-  else metric.gauge.value = value;
+  if (family.type == MetricType::Counter)
+    metric.counter.value = value;
+  else
+    metric.gauge.value = value;
   family.metric.push_back(std::move(metric));
 }
 
@@ -133,20 +136,27 @@ std::vector<MetricFamily> Collector::Collect() const {
         add(family, {{"stream", s.info.name}, {"client", c.name}}, static_cast<double>(value(c)));
   };
 
-  counter("headrace_samples_total", "Samples decoded and written into slots.", [](const auto& s) { return s.totals.samples; });
+  counter("headrace_samples_total", "Samples decoded and written into slots.",
+          [](const auto& s) { return s.totals.samples; });
   counter("headrace_batches_total", "Batches published.", [](const auto& s) { return s.totals.batches; });
-  counter("headrace_source_read_bytes_total", "Encoded bytes read from the source.", [](const auto& s) { return s.totals.read_bytes; });
-  counter("headrace_published_bytes_total", "Bytes of field values published.", [](const auto& s) { return s.totals.published_bytes; });
-  counter("headrace_samples_replaced_total", "Rows in which another sample stands in for a bad one.", [](const auto& s) { return s.totals.replaced; });
+  counter("headrace_source_read_bytes_total", "Encoded bytes read from the source.",
+          [](const auto& s) { return s.totals.read_bytes; });
+  counter("headrace_published_bytes_total", "Bytes of field values published.",
+          [](const auto& s) { return s.totals.published_bytes; });
+  counter("headrace_samples_replaced_total", "Rows in which another sample stands in for a bad one.",
+          [](const auto& s) { return s.totals.replaced; });
   {
-    MetricFamily& family = families.open("headrace_sample_errors_total", "Bad samples met, by reason.", MetricType::Counter);
+    MetricFamily& family =
+        families.open("headrace_sample_errors_total", "Bad samples met, by reason.", MetricType::Counter);
     for (const StreamLook& s : streams)
       for (std::size_t r = 1; r < metrics::kReasons; ++r)
-        add(family, {{"stream", s.info.name}, {"reason", std::string(name_of(static_cast<transform::BadReason>(r)))}},
+        add(family,
+            {{"stream", s.info.name}, {"reason", std::string(name_of(static_cast<transform::BadReason>(r)))}},
             static_cast<double>(s.totals.errors[r]));
   }
   {
-    MetricFamily& family = families.open("headrace_stage_seconds", "Time per sample in a stage.", MetricType::Histogram);
+    MetricFamily& family =
+        families.open("headrace_stage_seconds", "Time per sample in a stage.", MetricType::Histogram);
     for (const StreamLook& s : streams)
       for (std::size_t stage = 0; stage < metrics::kStages; ++stage) {
         const auto& from = s.totals.stages[stage];
@@ -155,25 +165,31 @@ std::vector<MetricFamily> Collector::Collect() const {
         std::uint64_t sum = 0;
         for (std::size_t b = 0; b < from.buckets.size(); ++b) {
           sum += from.buckets[b];
-          metric.histogram.bucket.push_back(
-              {sum, b < metrics::kStageBounds.size() ? metrics::kStageBounds[b] : std::numeric_limits<double>::infinity()});
+          metric.histogram.bucket.push_back({sum, b < metrics::kStageBounds.size()
+                                                      ? metrics::kStageBounds[b]
+                                                      : std::numeric_limits<double>::infinity()});
         }
         metric.histogram.sample_count = sum;
         metric.histogram.sample_sum = static_cast<double>(from.total_ns) * kNs;
         family.metric.push_back(std::move(metric));
       }
   }
-  add(families.open("headrace_worker_busy_seconds_total", "Time that workers spent on rows, all together.", MetricType::Counter), {},
-      static_cast<double>(engine_.busy_ns()) * kNs);
+  add(families.open("headrace_worker_busy_seconds_total", "Time that workers spent on rows, all together.",
+                    MetricType::Counter),
+      {}, static_cast<double>(engine_.busy_ns()) * kNs);
   add(families.open("headrace_workers", "Worker threads.", MetricType::Gauge), {}, engine_.threads());
-  counter("headrace_producer_blocked_seconds_total", "Time in which a stream's ring was full: its clients are slower.",
+  counter("headrace_producer_blocked_seconds_total",
+          "Time in which a stream's ring was full: its clients are slower.",
           [](const auto& s) { return static_cast<double>(s.blocked_ns) * kNs; });
-  by_client("headrace_client_wait_seconds_total", "Time that a client waited in next(): the server is slower.", MetricType::Counter,
+  by_client("headrace_client_wait_seconds_total",
+            "Time that a client waited in next(): the server is slower.", MetricType::Counter,
             [](const auto& c) { return static_cast<double>(c.wait_ns) * kNs; });
-  by_client("headrace_client_lag_batches", "Batches behind the foremost client of the stream.", MetricType::Gauge,
-            [](const auto& c) { return c.lag; });
-  by_client("headrace_client_leases", "Batches in a client's hands or granted to it.", MetricType::Gauge, [](const auto& c) { return c.leases; });
-  by_client("headrace_client_private_copies_total", "Batches copied because the client's views held all leases.", MetricType::Counter,
+  by_client("headrace_client_lag_batches", "Batches behind the foremost client of the stream.",
+            MetricType::Gauge, [](const auto& c) { return c.lag; });
+  by_client("headrace_client_leases", "Batches in a client's hands or granted to it.", MetricType::Gauge,
+            [](const auto& c) { return c.leases; });
+  by_client("headrace_client_private_copies_total",
+            "Batches copied because the client's views held all leases.", MetricType::Counter,
             [](const auto& c) { return c.private_copies; });
   {
     MetricFamily& family = families.open("headrace_ring_slots", "Slots by state.", MetricType::Gauge);
@@ -184,14 +200,20 @@ std::vector<MetricFamily> Collector::Collect() const {
       add(family, {{"stream", s.info.name}, {"state", "leased"}}, s.slots.leased);
     }
   }
-  gauge("headrace_ring_bytes", "Shared memory of a stream's ring.", [](const auto& s) { return s.ring_bytes; });
+  gauge("headrace_ring_bytes", "Shared memory of a stream's ring.",
+        [](const auto& s) { return s.ring_bytes; });
   gauge("headrace_clients", "Clients attached.", [](const auto& s) { return s.clients.size(); });
-  gauge("headrace_missing_ranks", "Ranks of groups with attached clients that are not attached.", [](const auto& s) { return s.missing; });
-  counter("headrace_leases_reclaimed_total", "Leases taken back from clients that died.", [](const auto& s) { return s.reclaimed; });
-  counter("headrace_detachments_total", "Times that a lagging client was cut down to slots of its own.", [](const auto& s) { return s.detachments; });
+  gauge("headrace_missing_ranks", "Ranks of groups with attached clients that are not attached.",
+        [](const auto& s) { return s.missing; });
+  counter("headrace_leases_reclaimed_total", "Leases taken back from clients that died.",
+          [](const auto& s) { return s.reclaimed; });
+  counter("headrace_detachments_total", "Times that a lagging client was cut down to slots of its own.",
+          [](const auto& s) { return s.detachments; });
   gauge("headrace_epoch", "Epoch of the foremost client.", [](const auto& s) { return s.foremost.epoch; });
-  gauge("headrace_epoch_progress_ratio", "Progress of the foremost client in its epoch.", [](const auto& s) { return progress(s); });
-  gauge("headrace_stream_failed", "1 if the stream stopped with an error.", [](const auto& s) { return s.failed; });
+  gauge("headrace_epoch_progress_ratio", "Progress of the foremost client in its epoch.",
+        [](const auto& s) { return progress(s); });
+  gauge("headrace_stream_failed", "1 if the stream stopped with an error.",
+        [](const auto& s) { return s.failed; });
   add(families.open("headrace_build_info", "Version of this server.", MetricType::Gauge),
       {{"version", kVersion}, {"ring_layout", std::to_string(ring::kLayoutVersion)}}, 1);
   return families.take();
@@ -210,28 +232,54 @@ nlohmann::json Collector::stats() const {
     const StreamLook s = look(engine_, i, now);
     nlohmann::json clients = nlohmann::json::array();
     for (const ClientLook& c : s.clients)
-      clients.push_back({{"client", c.name}, {"group", c.group}, {"rank", c.rank}, {"lag", c.lag}, {"leases", c.leases},
-                         {"fenced", c.fenced}, {"wait_seconds", static_cast<double>(c.wait_ns) * kNs},
-                         {"private_copies", c.private_copies}, {"staged_copies", c.staged_copies},
+      clients.push_back({{"client", c.name},
+                         {"group", c.group},
+                         {"rank", c.rank},
+                         {"lag", c.lag},
+                         {"leases", c.leases},
+                         {"fenced", c.fenced},
+                         {"wait_seconds", static_cast<double>(c.wait_ns) * kNs},
+                         {"private_copies", c.private_copies},
+                         {"staged_copies", c.staged_copies},
                          {"next", {{"epoch", c.next.epoch}, {"batch", c.next.batch}}}});
     nlohmann::json errors = nlohmann::json::object();
     for (std::size_t r = 1; r < metrics::kReasons; ++r)
-      if (s.totals.errors[r]) errors[std::string(name_of(static_cast<transform::BadReason>(r)))] = s.totals.errors[r];
+      if (s.totals.errors[r])
+        errors[std::string(name_of(static_cast<transform::BadReason>(r)))] = s.totals.errors[r];
     nlohmann::json stages = nlohmann::json::object();
     for (std::size_t stage = 0; stage < metrics::kStages; ++stage)
       stages[metrics::kStageNames[stage]] = static_cast<double>(s.totals.stages[stage].total_ns) * kNs;
-    streams[s.info.name] = {
-        {"samples", s.totals.samples}, {"batches", s.totals.batches}, {"read_bytes", s.totals.read_bytes},
-        {"published_bytes", s.totals.published_bytes}, {"replaced", s.totals.replaced}, {"errors", errors},
-        {"stage_seconds", stages}, {"busy_seconds", static_cast<double>(s.totals.busy_ns) * kNs},
-        {"blocked_seconds", static_cast<double>(s.blocked_ns) * kNs}, {"leases_reclaimed", s.reclaimed},
-        {"detachments", s.detachments}, {"ring_bytes", s.ring_bytes}, {"epoch", s.foremost.epoch}, {"progress", progress(s)},
-        {"slots", {{"free", s.slots.free}, {"filling", s.slots.filling}, {"ready", s.slots.ready}, {"leased", s.slots.leased}}},
-        {"clients", clients}, {"missing_ranks", s.missing}, {"batches_started_by_rank", s.built},
-        {"failed", s.failed ? nlohmann::json{{"code", name_of(s.failure.code)}, {"message", s.failure.message}} : nlohmann::json()}};
+    streams[s.info.name] = {{"samples", s.totals.samples},
+                            {"batches", s.totals.batches},
+                            {"read_bytes", s.totals.read_bytes},
+                            {"published_bytes", s.totals.published_bytes},
+                            {"replaced", s.totals.replaced},
+                            {"errors", errors},
+                            {"stage_seconds", stages},
+                            {"busy_seconds", static_cast<double>(s.totals.busy_ns) * kNs},
+                            {"blocked_seconds", static_cast<double>(s.blocked_ns) * kNs},
+                            {"leases_reclaimed", s.reclaimed},
+                            {"detachments", s.detachments},
+                            {"ring_bytes", s.ring_bytes},
+                            {"epoch", s.foremost.epoch},
+                            {"progress", progress(s)},
+                            {"slots",
+                             {{"free", s.slots.free},
+                              {"filling", s.slots.filling},
+                              {"ready", s.slots.ready},
+                              {"leased", s.slots.leased}}},
+                            {"clients", clients},
+                            {"missing_ranks", s.missing},
+                            {"batches_started_by_rank", s.built},
+                            {"failed", s.failed ? nlohmann::json{{"code", name_of(s.failure.code)},
+                                                                 {"message", s.failure.message}}
+                                                : nlohmann::json()}};
   }
-  return {{"version", kVersion}, {"pid", ::getpid()}, {"workers", engine_.threads()},
-          {"busy_seconds", static_cast<double>(engine_.busy_ns()) * kNs}, {"streams", streams}};
+  return {{"version", kVersion},
+          {"pid", ::getpid()},
+          {"workers", engine_.threads()},
+          {"busy_seconds", static_cast<double>(engine_.busy_ns()) * kNs},
+          {"streams", streams}};
 }
 
 std::string Collector::not_ready() const {

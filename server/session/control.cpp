@@ -20,7 +20,8 @@ struct Control::Socket {
   zmq::socket_t router{context, zmq::socket_type::router};
 };
 
-Control::Control(exec::Engine& engine, Sessions& sessions, std::function<json()> stats, std::function<void()> drain)
+Control::Control(exec::Engine& engine, Sessions& sessions, std::function<json()> stats,
+                 std::function<void()> drain)
     : engine_(engine),
       sessions_(sessions),
       stats_(std::move(stats)),
@@ -36,7 +37,7 @@ Result<void> Control::bind(const std::filesystem::path& path) {
   try {
     zmq::socket_t& router = socket_->router;
     router.set(zmq::sockopt::linger, 200);
-    router.set(zmq::sockopt::sndhwm, 64);                 // a client that never reads costs bounded memory
+    router.set(zmq::sockopt::sndhwm, 64);  // a client that never reads costs bounded memory
     router.set(zmq::sockopt::rcvhwm, 256);
     router.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(wire::kMaxFrame));
     router.bind("ipc://" + path.string());
@@ -46,7 +47,9 @@ Result<void> Control::bind(const std::filesystem::path& path) {
   return {};
 }
 
-int Control::fd() const { return socket_->router.get(zmq::sockopt::fd); }
+int Control::fd() const {
+  return socket_->router.get(zmq::sockopt::fd);
+}
 
 void Control::handle() {
   while (true) {
@@ -61,8 +64,9 @@ void Control::handle() {
       frame = std::move(part);
       ++frames;
     }
-    auto request = frames == 1 ? wire::decode_request(frame.to_string_view())
-                               : Result<wire::Request>(fail(ErrorCode::kBadMessage, "a request is one frame"));
+    auto request = frames == 1
+                       ? wire::decode_request(frame.to_string_view())
+                       : Result<wire::Request>(fail(ErrorCode::kBadMessage, "a request is one frame"));
     Answer reply{json::object(), {}};
     if (request) {
       reply = answer(request->op, request->body);
@@ -91,20 +95,23 @@ Control::Answer Control::answer(const std::string& op, const json& body) {
     auto hello = wire::parse<wire::HelloRequest>(body);
     if (!hello) return refuse(hello.error());
     if (hello->layout != ring::kLayoutVersion)
-      return refuse({ErrorCode::kVersionMismatch, fmt::format("the server (headrace {}) has ring layout {}, the client "
-                                                              "(headrace {}) has {}: install the same version on both sides",
-                                                              kVersion, ring::kLayoutVersion, hello->client, hello->layout)});
+      return refuse({ErrorCode::kVersionMismatch,
+                     fmt::format("the server (headrace {}) has ring layout {}, the client "
+                                 "(headrace {}) has {}: install the same version on both sides",
+                                 kVersion, ring::kLayoutVersion, hello->client, hello->layout)});
     return {wire::to_json(wire::HelloReply{kVersion, ring::kLayoutVersion, instance_, ::getpid()}), {}};
   }
   if (op == "streams") {
     json list = json::array();
-    for (std::size_t i = 0; i < engine_.stream_count(); ++i) list.push_back(wire::to_json(engine_.stream(i).info()));
+    for (std::size_t i = 0; i < engine_.stream_count(); ++i)
+      list.push_back(wire::to_json(engine_.stream(i).info()));
     return {json{{"streams", std::move(list)}}, {}};
   }
   if (op == "open") {
     auto request = wire::parse<wire::OpenRequest>(body);
     if (!request) return refuse(request.error());
-    if (draining_) return refuse({ErrorCode::kDraining, "the server is shutting down: attach again once it is back"});
+    if (draining_)
+      return refuse({ErrorCode::kDraining, "the server is shutting down: attach again once it is back"});
     auto reply = sessions_.open(*request);
     if (!reply) return refuse(reply.error());
     return {wire::to_json(*reply), {}};
@@ -142,8 +149,8 @@ Control::Answer Control::sample(const json& body) {
   if (!index) return refuse(index.error());
   const exec::SampleMaker& maker = engine_.stream(*index).maker();
   if (request->index >= maker.size())
-    return refuse({ErrorCode::kInvalidArgument, fmt::format("index {}: stream `{}` has {} samples per epoch", request->index,
-                                                            request->stream, maker.size())});
+    return refuse({ErrorCode::kInvalidArgument, fmt::format("index {}: stream `{}` has {} samples per epoch",
+                                                            request->index, request->stream, maker.size())});
   std::string binary(row_bytes(maker.fields()[0]), '\0');
   auto row = maker.make(maker.order(request->epoch), request->epoch, request->index,
                         reinterpret_cast<std::byte*>(binary.data()), scratch_, uncounted_);

@@ -16,7 +16,8 @@ namespace {
 
 tl::unexpected<Error> no_directory(const std::filesystem::path& path, const std::string& why) {
   return fail(ErrorCode::kEnvironment,
-              fmt::format("server directory {}: {}; set server.directory to a place that this user can write", path.string(), why));
+              fmt::format("server directory {}: {}; set server.directory to a place that this user can write",
+                          path.string(), why));
 }
 
 std::string holder(int lock) {
@@ -32,19 +33,22 @@ Result<Directory> Directory::claim(const std::filesystem::path& path) {
   const std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
   const std::size_t longest = (absolute / wire::kControlSocket).native().size();
   if (longest >= sizeof(sockaddr_un::sun_path))
-    return fail(ErrorCode::kEnvironment, fmt::format("server directory {}: a socket path in it would be {} bytes long, the "
-                                                     "system allows {}; use a shorter one",
-                                                     absolute.string(), longest, sizeof(sockaddr_un::sun_path) - 1));
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("server directory {}: a socket path in it would be {} bytes long, the "
+                            "system allows {}; use a shorter one",
+                            absolute.string(), longest, sizeof(sockaddr_un::sun_path) - 1));
   if (!std::filesystem::exists(absolute, error)) {
     std::filesystem::create_directories(absolute.parent_path(), error);
-    if (::mkdir(absolute.c_str(), 0700) != 0 && errno != EEXIST) return no_directory(absolute, std::strerror(errno));
+    if (::mkdir(absolute.c_str(), 0700) != 0 && errno != EEXIST)
+      return no_directory(absolute, std::strerror(errno));
   }
   ring::UniqueFd lock(::open((absolute / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return no_directory(absolute, std::strerror(errno));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return fail(ErrorCode::kDirectoryInUse, fmt::format("{} is held by another server (pid {}): stop it, or give this one a "
-                                                        "server.directory of its own",
-                                                        absolute.string(), holder(lock.get())));
+    return fail(ErrorCode::kDirectoryInUse,
+                fmt::format("{} is held by another server (pid {}): stop it, or give this one a "
+                            "server.directory of its own",
+                            absolute.string(), holder(lock.get())));
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
     return no_directory(absolute, std::strerror(errno));

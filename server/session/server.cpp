@@ -36,9 +36,9 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   for (exec::StreamSetup& setup : *setups) {
     auto stream = exec::Stream::create(std::move(setup));
     if (!stream) return tl::make_unexpected(stream.error());
-    spdlog::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB", (*stream)->info().name,
-                 (*stream)->info().samples, (*stream)->info().batch_size, (*stream)->ring().slot_count(),
-                 static_cast<double>((*stream)->ring().bytes()) / 1e6);
+    spdlog::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB",
+                 (*stream)->info().name, (*stream)->info().samples, (*stream)->info().batch_size,
+                 (*stream)->ring().slot_count(), static_cast<double>((*stream)->ring().bytes()) / 1e6);
     streams.push_back(std::move(*stream));
   }
 
@@ -48,21 +48,31 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   server->collector_ = std::make_unique<Collector>(*server->engine_);
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
   server->control_ = std::make_unique<Control>(
-      *server->engine_, *server->sessions_, [raw] { return raw->collector_->stats(); }, [raw] { raw->ask_to_stop(); });
+      *server->engine_, *server->sessions_, [raw] { return raw->collector_->stats(); },
+      [raw] { raw->ask_to_stop(); });
   if (auto done = server->sessions_->listen(server->directory_.socket(wire::kAttachSocket)); !done)
     return tl::make_unexpected(done.error());
   if (config.server.metrics) {
     auto http = metrics::HttpServer::start(
         config.server.metrics->address, config.server.metrics->port,
-        {{"/metrics", [raw] { return metrics::HttpReply{200, "text/plain; version=0.0.4; charset=utf-8", raw->collector_->exposition()}; }},
-         {"/healthz", [] { return metrics::HttpReply{200, "text/plain", "ok\n"}; }},
+        {{"/metrics",
+          [raw] {
+            return metrics::HttpReply{200, "text/plain; version=0.0.4; charset=utf-8",
+                                      raw->collector_->exposition()};
+          }},
+         {"/healthz",
+          [] {
+            return metrics::HttpReply{200, "text/plain", "ok\n"};
+          }},
          {"/readyz",
           [raw] {
             const std::string why = raw->stop_ ? "draining" : raw->collector_->not_ready();
             return why.empty() ? metrics::HttpReply{200, "text/plain", "ready\n"}
                                : metrics::HttpReply{503, "text/plain", "not ready: " + why + "\n"};
           }},
-         {"/", [raw] { return metrics::HttpReply{200, "application/json", raw->collector_->stats().dump(2) + "\n"}; }}});
+         {"/", [raw] {
+            return metrics::HttpReply{200, "application/json", raw->collector_->stats().dump(2) + "\n"};
+          }}});
     if (!http) return tl::make_unexpected(http.error());
     server->http_ = std::move(*http);
   }
@@ -73,7 +83,9 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   return server;
 }
 
-void Server::ask_to_stop() { stop_.store(true); }
+void Server::ask_to_stop() {
+  stop_.store(true);
+}
 
 void Server::run(int parent_fd) {
   sigset_t set;
@@ -91,7 +103,8 @@ void Server::run(int parent_fd) {
       stream.drain();
       return 0;
     });
-  const std::uint64_t deadline = ring::monotonic_ns() + static_cast<std::uint64_t>(config_.drain_timeout.count()) * 1'000'000;
+  const std::uint64_t deadline =
+      ring::monotonic_ns() + static_cast<std::uint64_t>(config_.drain_timeout.count()) * 1'000'000;
   serve_until(
       [&] {
         bool drained = sessions_->attached() == 0;
@@ -106,7 +119,9 @@ void Server::run(int parent_fd) {
 }
 
 void Server::serve_until(const std::function<bool()>& done, int signals, int parent_fd) {
-  const auto ns = [](std::chrono::milliseconds ms) { return static_cast<std::uint64_t>(ms.count()) * 1'000'000; };
+  const auto ns = [](std::chrono::milliseconds ms) {
+    return static_cast<std::uint64_t>(ms.count()) * 1'000'000;
+  };
   std::uint64_t next_tick = 0;
   std::vector<pollfd> polls;
   while (!done()) {

@@ -49,9 +49,11 @@ Result<void> Sessions::listen(const std::filesystem::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.native().copy(address.sun_path, sizeof address.sun_path - 1);
-  if (!listener_ || ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+  if (!listener_ ||
+      ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       ::listen(listener_.get(), 128) != 0)
-    return fail(ErrorCode::kEnvironment, fmt::format("attach socket {}: {}", path.string(), std::strerror(errno)));
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("attach socket {}: {}", path.string(), std::strerror(errno)));
   return {};
 }
 
@@ -76,14 +78,16 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
 }
 
 Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& request) {
-  const auto session = std::find_if(sessions_.begin(), sessions_.end(),
-                                    [&](const Session& s) { return s.attached && s.name == request.session; });
+  const auto session = std::find_if(sessions_.begin(), sessions_.end(), [&](const Session& s) {
+    return s.attached && s.name == request.session;
+  });
   if (session == sessions_.end()) return fail(ErrorCode::kTokenInvalid, "no such session: attach again");
   return engine_.with(session->stream, [&](exec::Stream& stream) -> Result<wire::CursorSetReply> {
     if (stream.failed()) return fail(stream.failure());
     if (request.cursor.origin > stream.info().samples)
-      return fail(ErrorCode::kInvalidArgument, fmt::format("cursor {}: stream `{}` has {} samples", to_string(request.cursor),
-                                                           stream.info().name, stream.info().samples));
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("cursor {}: stream `{}` has {} samples", to_string(request.cursor),
+                              stream.info().name, stream.info().samples));
     return stream.seek(session->lane, request.cursor);
   });
 }
@@ -100,7 +104,8 @@ void Sessions::add_polls(std::vector<pollfd>& polls) const {
 
 void Sessions::handle(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
   const auto rang = [&](int fd) {
-    return fd >= 0 && std::any_of(ready.begin(), ready.end(), [&](const pollfd& p) { return p.fd == fd && p.revents != 0; });
+    return fd >= 0 && std::any_of(ready.begin(), ready.end(),
+                                  [&](const pollfd& p) { return p.fd == fd && p.revents != 0; });
   };
   for (auto session = sessions_.begin(); session != sessions_.end();) {
     if (session->attached && rang(session->pidfd.get())) {
@@ -127,7 +132,8 @@ void Sessions::accept_guest(std::uint64_t now_ns) {
     ring::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) {
       // Out of descriptors: the connection stays in the backlog, and those who are attached notice nothing.
-      if (errno == EMFILE || errno == ENFILE) spdlog::warn("no descriptor left for a new client: raise RLIMIT_NOFILE");
+      if (errno == EMFILE || errno == ENFILE)
+        spdlog::warn("no descriptor left for a new client: raise RLIMIT_NOFILE");
       return;
     }
     guests_.push_back({std::move(socket), now_ns + kTokenLifeNs});
@@ -146,15 +152,18 @@ Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
   if (auto allowed = check_peer(guest.socket.get()); !allowed) return allowed;
   auto packet = ring::receive_packet(guest.socket.get(), std::chrono::milliseconds(0));
   if (!packet) return tl::make_unexpected(packet.error());
-  if (!packet->bytes.starts_with(wire::kAttachHello)) return fail(ErrorCode::kBadMessage, "not an attach packet");
+  if (!packet->bytes.starts_with(wire::kAttachHello))
+    return fail(ErrorCode::kBadMessage, "not an attach packet");
   const std::string token = packet->bytes.substr(wire::kAttachHello.size());
   const auto session = std::find_if(sessions_.begin(), sessions_.end(),
                                     [&](const Session& s) { return !s.attached && s.token == token; });
-  if (session == sessions_.end()) return fail(ErrorCode::kTokenInvalid, "unknown, used or expired token: open again");
+  if (session == sessions_.end())
+    return fail(ErrorCode::kTokenInvalid, "unknown, used or expired token: open again");
 
   auto doorbell = engine_.make_doorbell();
   if (!doorbell) return tl::make_unexpected(doorbell.error());
-  auto attachment = engine_.with(session->stream, [&](exec::Stream& stream) { return stream.attach(session->lane, now_ns); });
+  auto attachment = engine_.with(session->stream,
+                                 [&](exec::Stream& stream) { return stream.attach(session->lane, now_ns); });
   if (!attachment) {
     const Error error = attachment.error();
     engine_.unwatch(*doorbell);
@@ -166,7 +175,8 @@ Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
   session->socket = std::move(guest.socket);
   if (!packet->fds.empty()) session->pidfd = std::move(packet->fds[0]);
   ++opened_;
-  const int fds[] = {attachment->data_fd, attachment->control_fd, attachment->lease_fd.get(), session->doorbell.get()};
+  const int fds[] = {attachment->data_fd, attachment->control_fd, attachment->lease_fd.get(),
+                     session->doorbell.get()};
   if (auto sent = ring::send_packet(session->socket.get(), fmt::format("ok {}", session->lane), fds); !sent) {
     end(session, "it went before it was attached", now_ns);
     return {};
@@ -191,7 +201,7 @@ Sessions::SessionIt Sessions::end(SessionIt session, const std::string& why, std
 void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
   for (auto session = sessions_.begin(); session != sessions_.end();)
     session = !session->attached && session->expires_ns < now_ns ? end(session, "its token expired", now_ns)
-                                                                  : std::next(session);
+                                                                 : std::next(session);
   std::erase_if(guests_, [&](const Guest& guest) { return guest.expires_ns < now_ns; });
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
     const auto offenders = engine_.with(i, [](exec::Stream& stream) { return stream.take_offenders(); });
@@ -200,10 +210,12 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
         return s.stream == i && s.lane == l && s.attached;
       });
       if (session == sessions_.end()) continue;
-      spdlog::warn("client `{}` (pid {}) is dropped, its segment holds garbage: {}", session->client, session->pid, why);
+      spdlog::warn("client `{}` (pid {}) is dropped, its segment holds garbage: {}", session->client,
+                   session->pid, why);
       end(session, "garbage in its segment", now_ns);
     }
-    const auto stuck = engine_.with(i, [&](exec::Stream& stream) { return stream.fence_stuck(now_ns, evict_after_ns); });
+    const auto stuck =
+        engine_.with(i, [&](exec::Stream& stream) { return stream.fence_stuck(now_ns, evict_after_ns); });
     for (const std::uint32_t lane : stuck)
       spdlog::warn("client `{}` on stream `{}` gave no sign of life for {} s: fenced",
                    engine_.look(i, [&](const exec::Stream& s) { return s.lanes()[lane].client; }),
@@ -212,8 +224,8 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
 }
 
 std::size_t Sessions::attached() const {
-  return static_cast<std::size_t>(
-      std::count_if(sessions_.begin(), sessions_.end(), [](const Session& session) { return session.attached; }));
+  return static_cast<std::size_t>(std::count_if(sessions_.begin(), sessions_.end(),
+                                                [](const Session& session) { return session.attached; }));
 }
 
 }  // namespace headrace::server::session

@@ -22,7 +22,7 @@ class RunningServer {
  public:
   explicit RunningServer(const std::filesystem::path& directory) {
     const std::string text = "server: { directory: " + directory.string() +
-                             ", threads: 1, metrics: off }\n"
+                             ", threads: 1, metrics: off, drain_timeout: 100ms }\n"
                              "sources: { zeros: { type: synthetic, count: 100, bytes: " +
                              std::to_string(kRow) +
                              " } }\n"
