@@ -6,8 +6,8 @@
 
 namespace headrace::server::decode {
 
-/// Makes room for `size` bytes, keeping what is there if it is enough: shrinking and growing a vector for every image
-/// would clear its bytes every time. A buffer that one giant image left behind is given back.
+/// Makes room for `size` bytes, keeping what is there if it is enough: shrinking and growing a vector for
+/// every image would clear its bytes every time. A buffer that one giant image left behind is given back.
 inline std::uint8_t* grow(std::vector<std::uint8_t>& buffer, std::size_t size) {
   constexpr std::size_t kLarge = std::size_t{64} << 20;
   if (buffer.size() > kLarge && size <= kLarge) buffer = {};

@@ -128,10 +128,10 @@ Decoded<Rows> PngReader::next() {
   const std::size_t stride = std::size_t{width_} * 3;
   auto* rows = rgb_.data() + (keep_ ? static_cast<std::size_t>(done_) * stride : 0);
   for (std::int32_t i = 0; i < count; ++i) {
-    const auto y = static_cast<std::size_t>(region_.top + done_ + i);
+    const std::int32_t y = region_.top + done_ + i;
     const std::uint8_t* raw = raw_.data();
     if (whole_) {
-      raw = whole_.get() + y * raw_row_;
+      raw = whole_.get() + static_cast<std::size_t>(y) * raw_row_;
     } else {
       const int code = spng_decode_row(context_.get(), raw_.data(), raw_row_);
       if (code != 0 && code != SPNG_EOI) return failure(code);

@@ -6,6 +6,10 @@
 namespace headrace::server::transform {
 namespace {
 
+std::int32_t truncated(double x) {
+  return static_cast<std::int32_t>(x);
+}
+
 double bilinear(double x) {
   x = std::abs(x);
   return x < 1.0 ? 1.0 - x : 0.0;
@@ -38,8 +42,8 @@ Coefficients coefficients_of(const Axis& axis) {
   std::vector<double> exact(static_cast<std::size_t>(result.taps));
   for (std::size_t i = 0; i < outputs; ++i) {
     const double center = (axis.from + static_cast<std::int32_t>(i) + 0.5) * scale;
-    const auto begin = std::max(static_cast<std::int32_t>(center - support + 0.5), 0);
-    const auto end = std::min(static_cast<std::int32_t>(center + support + 0.5), axis.in);
+    const auto begin = std::max(truncated(center - support + 0.5), 0);
+    const auto end = std::min(truncated(center + support + 0.5), axis.in);
     const auto count = std::clamp(end - begin, 0, result.taps);
     double sum = 0.0;
     for (std::int32_t k = 0; k < count; ++k) {

@@ -8,8 +8,6 @@ namespace headrace::server::transform {
 namespace {
 
 using decode::Decoded;
-using decode::kBlockRows;
-using decode::Rect;
 using decode::Rows;
 
 tl::unexpected<decode::Bad> pass_on(decode::Bad& error) {
@@ -70,8 +68,9 @@ Decoded<void> copy_stage(const Stage& stage, RowSource& source, RowSink& sink, S
     }
     return begin < end ? std::pair{begin, end} : std::pair{0, 1};  // nothing but fill: any pixel will do
   };
-  const auto [left, right] = span_of(columns);
-  const auto [top, bottom] = span_of(rows);
+  const auto wanted_columns = span_of(columns), wanted_rows = span_of(rows);
+  const std::int32_t left = wanted_columns.first, right = wanted_columns.second;
+  const std::int32_t top = wanted_rows.first, bottom = wanted_rows.second;
   bool contiguous = true, ordered = true;
   for (std::size_t i = 0; i < columns.size(); ++i) {
     contiguous = contiguous && columns[i] == left + static_cast<std::int32_t>(i);

@@ -38,17 +38,19 @@ class RowSink {
 };
 
 /// No arithmetic: crops, padding, nearest neighbour, flips.
-decode::Decoded<void> copy_stage(const Stage& stage, RowSource& source, RowSink& sink, Scratch::State& scratch);
+decode::Decoded<void> copy_stage(const Stage& stage, RowSource& source, RowSink& sink,
+                                 Scratch::State& scratch);
 
 /// Pillow's two passes.
-decode::Decoded<void> resample_stage(const Stage& stage, ResizePasses passes, RowSource& source, RowSink& sink,
-                                     Scratch::State& scratch);
+decode::Decoded<void> resample_stage(const Stage& stage, ResizePasses passes, RowSource& source,
+                                     RowSink& sink, Scratch::State& scratch);
 
 /// Bytes between rows of `width` pixels that kernels make.
 std::size_t padded_stride(std::int32_t width);
 
 /// All stages. decode_ns gets the time within the decoder.
-decode::Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, const PixelFormat& format,
-                                 Scratch::State& scratch, std::byte* out, std::uint64_t& decode_ns);
+decode::Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes,
+                                 const PixelFormat& format, Scratch::State& scratch, std::byte* out,
+                                 std::uint64_t& decode_ns);
 
 }  // namespace headrace::server::transform

@@ -54,26 +54,25 @@ struct Job {
 
 // Vertical output rows follow as soon as their inputs are there, while those are in the cache.
 Decoded<void> horizontal_first(Job& job) {
-  const auto& [stage, source, sink, scratch, columns, rows, across, down] = job;
-  const auto& window = stage.window;
+  const auto& window = job.stage.window;
   const std::size_t stride = padded_stride(window.width);
   const std::size_t bytes = static_cast<std::size_t>(window.width) * 3;
-  decode::grow(scratch.middle, stride * static_cast<std::size_t>(down.end - down.begin));
+  decode::grow(job.scratch.middle, stride * static_cast<std::size_t>(job.down.end - job.down.begin));
   const auto middle = [&](std::int32_t y) {
-    return scratch.middle.data() + static_cast<std::size_t>(y - down.begin) * stride;
+    return job.scratch.middle.data() + static_cast<std::size_t>(y - job.down.begin) * stride;
   };
   if (auto begun = job.begin(false); !begun) return begun;
   std::int32_t y = 0;
-  for (std::int32_t done = down.begin; done < down.end;) {
-    auto block = source.next();
+  for (std::int32_t done = job.down.begin; done < job.down.end;) {
+    auto block = job.source.next();
     if (!block) return pass_on(block.error());
-    if (columns) {
+    if (job.columns) {
       job.horizontal(block->data, block->stride, middle(done), stride, block->count);
     } else {
       for (std::int32_t i = 0; i < block->count; ++i) {
         const auto* from = block->data + i * block->stride;
         auto* to = middle(done + i);
-        if (!stage.mirrored) {
+        if (!job.stage.mirrored) {
           std::memcpy(to, from, bytes);
           continue;
         }
@@ -82,40 +81,40 @@ Decoded<void> horizontal_first(Job& job) {
     }
     done += block->count;
     for (; y < window.height; ++y) {
-      if (!rows) {
+      if (!job.rows) {
         if (window.top + y >= done) break;
         job.emit(y, middle(window.top + y));
         continue;
       }
       const auto i = static_cast<std::size_t>(y);
-      if (rows->first[i] + rows->count[i] > done) break;
-      job.vertical(scratch.middle.data(), static_cast<std::ptrdiff_t>(stride), y, bytes, scratch.row.data());
-      job.emit(y, scratch.row.data());
+      if (job.rows->first[i] + job.rows->count[i] > done) break;
+      job.vertical(job.scratch.middle.data(), static_cast<std::ptrdiff_t>(stride), y, bytes,
+                   job.scratch.row.data());
+      job.emit(y, job.scratch.row.data());
     }
   }
   return {};
 }
 
 Decoded<void> vertical_first(Job& job) {
-  const auto& [stage, source, sink, scratch, columns, rows, across, down] = job;
-  const auto& window = stage.window;
-  const std::size_t bytes = static_cast<std::size_t>(across.end - across.begin) * 3;
-  const std::size_t middle_stride = padded_stride(across.end - across.begin);
+  const auto& window = job.stage.window;
+  const std::size_t bytes = static_cast<std::size_t>(job.across.end - job.across.begin) * 3;
+  const std::size_t middle_stride = padded_stride(job.across.end - job.across.begin);
   const std::size_t out_stride = padded_stride(window.width);
-  decode::grow(scratch.middle, (middle_stride + out_stride) * kBlockRows);
-  auto* const middle = scratch.middle.data();
+  decode::grow(job.scratch.middle, (middle_stride + out_stride) * kBlockRows);
+  auto* const middle = job.scratch.middle.data();
   auto* const out = middle + middle_stride * kBlockRows;
   if (auto begun = job.begin(true); !begun) return begun;
   const std::uint8_t* first = nullptr;
   std::int32_t y = 0, waiting = 0;
-  for (std::int32_t done = down.begin; done < down.end;) {
-    auto block = source.next();
+  for (std::int32_t done = job.down.begin; done < job.down.end;) {
+    auto block = job.source.next();
     if (!block) return pass_on(block.error());
     if (first == nullptr) first = block->data;
     done += block->count;
     for (; y < window.height; ++y) {
       const auto i = static_cast<std::size_t>(y);
-      if (rows->first[i] + rows->count[i] > done) break;
+      if (job.rows->first[i] + job.rows->count[i] > done) break;
       job.vertical(first, block->stride, y, bytes,
                    middle + static_cast<std::size_t>(waiting) * middle_stride);
       if (++waiting < kBlockRows && y + 1 < window.height) continue;

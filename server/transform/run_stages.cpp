@@ -56,9 +56,10 @@ class Picture final : public RowSource, public RowSink {
   }
   Decoded<Rows> next() override {
     const std::int32_t count = std::min(decode::kBlockRows, region_.height - done_);
-    const auto row = static_cast<std::size_t>(region_.top + done_);
+    const std::int32_t row = region_.top + done_;
     done_ += count;
-    return Rows{pixels_.data() + row * width_bytes_ + static_cast<std::size_t>(region_.left) * 3,
+    return Rows{pixels_.data() + static_cast<std::size_t>(row) * width_bytes_ +
+                    static_cast<std::size_t>(region_.left) * 3,
                 static_cast<std::ptrdiff_t>(width_bytes_), count};
   }
 

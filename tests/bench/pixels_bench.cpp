@@ -35,10 +35,11 @@ int main(int argc, char** argv) {
         BareDecoder decoder;
         transform::Scratch scratch;
         std::vector<std::byte> memory(plan.row_bytes() * slots + 64);
-        auto* const ring = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64);  // as a slot
+        auto* const ring =
+            memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64);  // as a slot
         double my_bare = 0, my_rendered = 0, my_decode = 0, my_transform = 0;
         // The first tenth of a round warms caches and clocks.
-        for (std::size_t i; (i = next++) < items.size() * rounds + items.size() / 10;) {
+        for (std::size_t i = 0; (i = next++) < items.size() * rounds + items.size() / 10;) {
           const auto position = i % items.size();
           const auto& item = items[position];
           auto* row = ring + i % slots * plan.row_bytes();

@@ -19,7 +19,6 @@
 namespace {
 
 using namespace headrace::server::transform;
-using headrace::DType;
 using nlohmann::json;
 
 std::vector<std::uint8_t> read_file(const std::string& path) {
