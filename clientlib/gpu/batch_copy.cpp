@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "clientlib/client/lease.h"
 #include "headrace/gpu.h"
 
 namespace headrace::gpu {
@@ -20,8 +21,9 @@ Result<Completion> CopyEngine::copy(BatchView batch, std::span<const Destination
               destination.field, field->bytes(), destination.capacity));
     transfers.push_back({field->data, destination.data, field->bytes()});
   }
-  std::shared_ptr<const void> lease = batch.lease();
-  return copy(transfers, std::move(lease));
+  const std::shared_ptr<const BatchView::Lease> lease = batch.lease();
+  if (lease->attachment) register_mapping(lease->attachment->reader->data(), lease->attachment->reader);
+  return copy(transfers, lease);
 }
 
 }  // namespace headrace::gpu

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <list>
 #include <optional>
 #include <utility>
 
@@ -55,8 +56,7 @@ struct CopyEngine::Impl {
   std::unique_ptr<Device> device;
   EngineOptions options;
   EngineStats stats;
-  std::optional<PinnedMapping> mapping;
-  std::uint64_t generation = 0;
+  std::list<PinnedMapping> mappings;  // one per ring; also those whose pinning was refused
   bool refusal_reported = false;
   std::array<Staging, 2> staging;
   std::size_t next_staging = 0;
@@ -65,7 +65,15 @@ struct CopyEngine::Impl {
   Impl(std::unique_ptr<Device> d, EngineOptions o)
       : device(std::move(d)), options(std::move(o)), completions(*device) {}
 
+  /// The pinned mapping that the transfer reads; null: none.
+  const PinnedMapping* mapping_of(const Transfer& transfer) const {
+    for (const PinnedMapping& mapping : mappings)
+      if (mapping.holds(transfer.source, transfer.bytes)) return &mapping;
+    return nullptr;
+  }
+
   Result<void> queue(const Transfer& transfer) {
+    const PinnedMapping* mapping = mapping_of(transfer);
     std::size_t done = 0;
     while (done < transfer.bytes) {
       const std::byte* source = transfer.source + done;
@@ -127,7 +135,7 @@ struct CopyEngine::Impl {
 
   void shut_down() {
     completions.drain();
-    mapping.reset();
+    mappings.clear();
     for (Staging& buffer : staging)
       if (buffer.memory != nullptr) device->free_staging(buffer.memory);
   }
@@ -160,20 +168,22 @@ CopyEngine::~CopyEngine() {
   impl_->shut_down();
 }
 
-void CopyEngine::register_mapping(std::span<std::byte> mapping, std::uint64_t generation,
-                                  std::shared_ptr<const void> owner) {
+void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<const void> owner) {
   Impl& impl = *impl_;
-  if (impl.mapping && impl.generation == generation) return;
+  for (const PinnedMapping& known : impl.mappings)
+    if (known.is(mapping, owner)) return;
   impl.completions.drain();
-  impl.mapping.reset();
-  impl.mapping.emplace(*impl.device, mapping, impl.options.pin_chunk, std::move(owner));
-  impl.generation = generation;
-  impl.stats.pinned_bytes = impl.mapping->pinned() ? mapping.size() : 0;
-  if (!impl.mapping->pinned() && !std::exchange(impl.refusal_reported, true))
+  impl.mappings.remove_if([](const PinnedMapping& known) { return known.orphaned(); });
+  const PinnedMapping& added =
+      impl.mappings.emplace_back(*impl.device, mapping, impl.options.pin_chunk, std::move(owner));
+  impl.stats.pinned_bytes = 0;
+  for (const PinnedMapping& known : impl.mappings)
+    if (known.pinned()) impl.stats.pinned_bytes += known.size();
+  if (!added.pinned() && !std::exchange(impl.refusal_reported, true))
     impl.options.warn(fmt::format(
-        "the ring ({} bytes) could not be pinned for {}: {}. Batches take one more copy, through a "
-        "pinned buffer (counted as staged); raise the memlock limit if that is what is short",
-        mapping.size(), impl.device->name(), impl.mapping->refusal()));
+        "the ring ({} bytes) could not be pinned for {}: {}. Batches take one more copy, through a pinned "
+        "buffer (counted as staged); raise the memlock limit if that is what is short",
+        mapping.size(), impl.device->name(), added.refusal()));
 }
 
 Result<DeviceBuffer> CopyEngine::allocate(std::size_t bytes) {
@@ -183,9 +193,7 @@ Result<DeviceBuffer> CopyEngine::allocate(std::size_t bytes) {
 }
 
 Result<Completion> CopyEngine::copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
-  const auto is_pinned = [&](const Transfer& transfer) {
-    return impl_->mapping && impl_->mapping->holds(transfer.source, transfer.bytes);
-  };
+  const auto is_pinned = [&](const Transfer& transfer) { return impl_->mapping_of(transfer) != nullptr; };
   if (std::all_of(transfers.begin(), transfers.end(), is_pinned))
     return impl_->direct(transfers, std::move(keep));
   return impl_->staged(transfers);

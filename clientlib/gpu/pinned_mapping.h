@@ -1,4 +1,4 @@
-// The ring's data mapping as the device knows it: registered in chunks, read-only afterwards.
+// A ring's data mapping as the device knows it: registered in chunks, read-only afterwards.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@ namespace headrace::gpu {
 
 class PinnedMapping {
  public:
+  /// REQUIRES: `owner` is not null.
   /// Pins all of `mapping` or none of it: after a refusal `refusal()` says why and nothing stays pinned. A
   /// pinned mapping is then protected read-only (some GPUs cannot register memory that is read-only before:
   /// so in this order).
@@ -22,6 +23,12 @@ class PinnedMapping {
   PinnedMapping& operator=(const PinnedMapping&) = delete;
   ~PinnedMapping();
 
+  [[nodiscard]] bool is(std::span<std::byte> mapping, const std::shared_ptr<const void>& owner) const {
+    return mapping_.data() == mapping.data() && mapping_.size() == mapping.size() && owner_ == owner;
+  }
+  /// Nobody else holds the memory: no copy can come from it any more.
+  [[nodiscard]] bool orphaned() const { return owner_.use_count() == 1; }
+  [[nodiscard]] std::size_t size() const { return mapping_.size(); }
   [[nodiscard]] bool pinned() const { return !chunks_.empty(); }
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
   /// Whether [source, source + bytes) lies within pinned memory.

@@ -19,6 +19,12 @@ namespace {
 constexpr std::size_t kBatch = std::size_t{64} * 3 * 224 * 224 * sizeof(float);  // 38.5 MB
 constexpr std::size_t kSlots = 8;
 
+/// Says that the memory is somebody's.
+std::shared_ptr<const void> held() {
+  static const auto kOwner = std::make_shared<int>();
+  return kOwner;
+}
+
 class Ring {
  public:
   explicit Ring(int protection) {
@@ -82,7 +88,7 @@ double rate(CopyEngine& engine, const Ring& ring, std::size_t rounds) {
 TEST(CudaCopy, CopiesAPinnedRingExactlyAndDirectly) {
   const Ring ring(PROT_READ | PROT_WRITE);
   auto engine = CopyEngine::open({.device = "cuda:0", .pin_chunk = 3 * kBatch / 2 / 4096 * 4096}).value();
-  engine->register_mapping(ring.memory(), 1);
+  engine->register_mapping(ring.memory(), held());
   EXPECT_EQ(engine->stats().pinned_bytes, ring.memory().size());
   expect_copies_are_exact(*engine, ring);
   EXPECT_EQ(engine->stats().staged_copies, 0U);
@@ -92,7 +98,7 @@ TEST(CudaCopy, CopiesAPinnedRingExactlyAndDirectly) {
 TEST(CudaCopy, CopiesAReadOnlyRingExactlyPinnedOrStaged) {
   const Ring ring(PROT_READ);
   auto engine = CopyEngine::open({.device = "cuda:0"}).value();
-  engine->register_mapping(ring.memory(), 1);
+  engine->register_mapping(ring.memory(), held());
   expect_copies_are_exact(*engine, ring);
   std::printf("[figure] %s read-only ring, %s: %.1f GB/s\n", engine->device_name().c_str(),
               engine->stats().staged_copies > 0 ? "staged" : "pinned", rate(*engine, ring, 200));
@@ -109,7 +115,7 @@ TEST(CudaCopy, StagesExactlyWhenNothingIsPinned) {
 TEST(CudaCopy, LeavesNoStickyErrorAfterARefusedPin) {
   auto engine = CopyEngine::open({.device = "cuda:0", .warn = [](std::string_view) {}}).value();
   // Nothing is mapped there: registering it must fail.
-  engine->register_mapping({reinterpret_cast<std::byte*>(std::uintptr_t{4096} * 1000), 1 << 20}, 1);
+  engine->register_mapping({reinterpret_cast<std::byte*>(std::uintptr_t{4096} * 1000), 1 << 20}, held());
   EXPECT_EQ(engine->stats().pinned_bytes, 0U);
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -16,17 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from headrace import _binary
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def headrace_binary() -> str:
     """The binary under test: HEADRACE_BINARY, else the one of the installed package."""
-    found = os.environ.get("HEADRACE_BINARY") or shutil.which(
-        "headrace", path=f"{Path(sys.executable).parent}"
-    )
-    assert found, "no headrace binary: ./run build makes one, or set HEADRACE_BINARY"
-    return found
+    return _binary.path()
 
 
 def free_port() -> int:

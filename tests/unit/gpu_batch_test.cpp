@@ -53,7 +53,6 @@ class BatchCopy : public testing::Test {
     client_.emplace(Client::connect({.address = directory_.string()}).value());
     stream_.emplace(client_->open({.stream = "train"}).value());
     engine_ = CopyEngine::open({.device = "host"}).value();
-    engine_->register_mapping(stream_->mapping(), stream_->mapping_generation());
   }
   void TearDown() override {
     engine_.reset();
@@ -118,7 +117,6 @@ TEST_F(BatchCopy, GoesOnWithTheRingOfARestartedServer) {
   auto batch = stream_->next(std::chrono::seconds(30)).value();
   ASSERT_TRUE(batch.has_value());
   EXPECT_NE(stream_->mapping_generation(), before);
-  engine_->register_mapping(stream_->mapping(), stream_->mapping_generation());
   const auto values = batch->values<std::byte>(field);
   const std::vector<std::byte> expected(values.begin(), values.end());
   ASSERT_TRUE(engine_->copy(std::move(*batch), {&destination, 1}).value().wait().has_value());

@@ -88,29 +88,29 @@ std::shared_ptr<const void> fake_lease(std::atomic<bool>& ended) {
 }
 
 TEST(CopyEngine, CopiesBytesUnchangedFromAPinnedMapping) {
-  const Mapping mapping(4 * kPage);
+  const auto mapping = std::make_shared<Mapping>(4 * kPage);
   auto engine = CopyEngine::open({.device = "host"}).value();
-  engine->register_mapping(mapping.span(), 1);
+  engine->register_mapping(mapping->span(), mapping);
   const auto buffer = engine->allocate(3 * kPage).value();
-  const Transfer transfer{mapping.span().data() + 100, buffer.data(), 3 * kPage};
+  const Transfer transfer{mapping->span().data() + 100, buffer.data(), 3 * kPage};
   const auto copy = engine->copy({&transfer, 1}, nullptr).value();
   ASSERT_TRUE(copy.wait().has_value());
   EXPECT_TRUE(copy.done());
-  EXPECT_EQ(std::memcmp(buffer.data(), mapping.span().data() + 100, 3 * kPage), 0);
+  EXPECT_EQ(std::memcmp(buffer.data(), mapping->span().data() + 100, 3 * kPage), 0);
   EXPECT_EQ(engine->stats().direct_copies, 1U);
   EXPECT_EQ(engine->stats().staged_copies, 0U);
   EXPECT_EQ(engine->stats().pinned_bytes, 4 * kPage);
 }
 
 TEST(CopyEngine, KeepsTheLeaseUntilTheCopyHasEndedAlthoughTheCallerStalls) {
-  const Mapping mapping(kPage);
+  const auto mapping = std::make_shared<Mapping>(kPage);
   std::promise<void> gate;
   Script script{.gate = gate.get_future().share()};
   auto engine = engine_over(script);
-  engine->register_mapping(mapping.span(), 1);
+  engine->register_mapping(mapping->span(), mapping);
   const auto buffer = engine->allocate(kPage).value();
   std::atomic<bool> ended = false;
-  const Transfer transfer{mapping.span().data(), buffer.data(), kPage};
+  const Transfer transfer{mapping->span().data(), buffer.data(), kPage};
   const auto copy = engine->copy({&transfer, 1}, fake_lease(ended)).value();
   EXPECT_FALSE(copy.done());
   EXPECT_FALSE(ended);
@@ -120,13 +120,13 @@ TEST(CopyEngine, KeepsTheLeaseUntilTheCopyHasEndedAlthoughTheCallerStalls) {
 }
 
 TEST(CopyEngine, EndsLeasesWithoutAnyCallByTheTrainer) {
-  const Mapping mapping(kPage);
+  const auto mapping = std::make_shared<Mapping>(kPage);
   Script script;
   auto engine = engine_over(script);
-  engine->register_mapping(mapping.span(), 1);
+  engine->register_mapping(mapping->span(), mapping);
   const auto buffer = engine->allocate(kPage).value();
   std::promise<void> ended;
-  const Transfer transfer{mapping.span().data(), buffer.data(), kPage};
+  const Transfer transfer{mapping->span().data(), buffer.data(), kPage};
   const auto copy =
       engine->copy({&transfer, 1}, {&ended, [](std::promise<void>* promise) { promise->set_value(); }});
   ASSERT_TRUE(copy.has_value());
@@ -134,78 +134,82 @@ TEST(CopyEngine, EndsLeasesWithoutAnyCallByTheTrainer) {
 }
 
 TEST(CopyEngine, SplitsCopiesAtTheBordersOfRegisteredChunks) {
-  const Mapping mapping(4 * kPage);
+  const auto mapping = std::make_shared<Mapping>(4 * kPage);
   Script script;
   auto engine = engine_over(script, {.pin_chunk = kPage});
-  engine->register_mapping(mapping.span(), 1);
+  engine->register_mapping(mapping->span(), mapping);
   EXPECT_THAT(script.pinned, testing::ElementsAre(kPage, kPage, kPage, kPage));
   const auto buffer = engine->allocate(3 * kPage).value();
-  const std::byte* first = mapping.span().data() + kPage / 2;
+  const std::byte* first = mapping->span().data() + kPage / 2;
   const Transfer transfer{first, buffer.data(), 2 * kPage};
   ASSERT_TRUE(engine->copy({&transfer, 1}, nullptr).value().wait().has_value());
   using Copy = std::pair<const std::byte*, std::size_t>;
   EXPECT_THAT(script.copies,
-              testing::ElementsAre(Copy{first, kPage / 2}, Copy{mapping.span().data() + kPage, kPage},
-                                   Copy{mapping.span().data() + 2 * kPage, kPage / 2}));
+              testing::ElementsAre(Copy{first, kPage / 2}, Copy{mapping->span().data() + kPage, kPage},
+                                   Copy{mapping->span().data() + 2 * kPage, kPage / 2}));
   EXPECT_EQ(std::memcmp(buffer.data(), first, 2 * kPage), 0);
 }
 
 TEST(CopyEngine, StagesWhenPinningIsRefusedAndSaysSoOnce) {
-  const Mapping mapping(4 * kPage);
-  const Mapping second(kPage);
+  const auto mapping = std::make_shared<Mapping>(4 * kPage);
+  const auto second = std::make_shared<Mapping>(kPage);
   Script script{.refuse_pin_after = 2};
   std::vector<std::string> warnings;
   auto engine = engine_over(
       script, {.pin_chunk = kPage, .warn = [&](std::string_view text) { warnings.emplace_back(text); }});
-  engine->register_mapping(mapping.span(), 1);
+  engine->register_mapping(mapping->span(), mapping);
   EXPECT_EQ(script.unpinned, 2U) << "a mapping that is pinned in part would be neither";
   const auto buffer = engine->allocate(kPage).value();
   for (int i = 0; i < 5; ++i) {
     std::atomic<bool> ended = false;
-    const Transfer transfer{mapping.span().data() + i * 100, buffer.data(), kPage};
+    const Transfer transfer{mapping->span().data() + i * 100, buffer.data(), kPage};
     const auto copy = engine->copy({&transfer, 1}, fake_lease(ended)).value();
     EXPECT_TRUE(ended) << "a staged batch leaves its slot at once";
     ASSERT_TRUE(copy.wait().has_value());
-    EXPECT_EQ(std::memcmp(buffer.data(), mapping.span().data() + i * 100, kPage), 0);
+    EXPECT_EQ(std::memcmp(buffer.data(), mapping->span().data() + i * 100, kPage), 0);
   }
-  engine->register_mapping(second.span(), 2);
+  engine->register_mapping(second->span(), second);
   EXPECT_EQ(engine->stats().staged_copies, 5U);
   EXPECT_EQ(engine->stats().pinned_bytes, 0U);
   EXPECT_THAT(warnings, testing::ElementsAre(testing::HasSubstr("no more memory may be locked")));
 }
 
-TEST(CopyEngine, UnpinsTheOldMappingAndLetsItGoWhenTheServerWasRestarted) {
-  const Mapping first(2 * kPage);
-  const Mapping second(kPage);
+TEST(CopyEngine, UnpinsTheRingOfAServerThatWasRestartedAndLetsItGo) {
   Script script;
   auto engine = engine_over(script);
-  std::atomic<bool> unmapped = false;
-  engine->register_mapping(first.span(), 1, fake_lease(unmapped));
-  engine->register_mapping(first.span(), 1, nullptr);
+  auto first = std::make_shared<Mapping>(2 * kPage);
+  const auto second = std::make_shared<Mapping>(kPage);
+  const auto third = std::make_shared<Mapping>(kPage);
+  const std::weak_ptr<Mapping> mapped = first;
+  engine->register_mapping(first->span(), first);
+  engine->register_mapping(first->span(), first);
   EXPECT_EQ(script.pinned.size(), 1U) << "once per mapping, not per call";
-  EXPECT_FALSE(unmapped);
-  engine->register_mapping(second.span(), 2);
+  engine->register_mapping(second->span(), second);
+  EXPECT_EQ(script.unpinned, 0U) << "two streams: both rings are in use";
+  first.reset();
+  EXPECT_FALSE(mapped.expired()) << "pinned memory stays mapped";
+  engine->register_mapping(third->span(), third);
   EXPECT_EQ(script.unpinned, 1U);
-  EXPECT_TRUE(unmapped);
-  EXPECT_EQ(engine->stats().pinned_bytes, kPage);
+  EXPECT_TRUE(mapped.expired());
+  EXPECT_EQ(engine->stats().pinned_bytes, 2 * kPage);
 }
 
 TEST(CopyEngine, MakesThePinnedRingReadOnlyForThisProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const Mapping mapping(kPage);
+  const auto mapping = std::make_shared<Mapping>(kPage);
   auto engine = CopyEngine::open({.device = "host"}).value();
-  engine->register_mapping(mapping.span(), 1);
-  EXPECT_DEATH(mapping.span()[0] = std::byte{1}, "");
+  engine->register_mapping(mapping->span(), mapping);
+  EXPECT_DEATH(mapping->span()[0] = std::byte{1}, "");
 }
 
 TEST(CopyEngine, ReportsAFailedCopyAndEndsItsLease) {
-  const Mapping mapping(kPage);
+  const auto mapping = std::make_shared<Mapping>(kPage);
   Script script{.fail_copies = true};
   auto engine = engine_over(script);
-  engine->register_mapping(mapping.span(), 1);
+  engine->register_mapping(mapping->span(), mapping);
   const auto buffer = engine->allocate(kPage).value();
   std::atomic<bool> ended = false;
-  const Transfer transfer{mapping.span().data(), buffer.data(), kPage};
+  const Transfer transfer{mapping->span().data(), buffer.data(), kPage};
   const auto copy = engine->copy({&transfer, 1}, fake_lease(ended));
   ASSERT_FALSE(copy.has_value());
   EXPECT_THAT(copy.error().message, testing::HasSubstr("the device is gone"));
@@ -213,17 +217,17 @@ TEST(CopyEngine, ReportsAFailedCopyAndEndsItsLease) {
 }
 
 TEST(CopyEngine, WaitsForCopiesUnderWayWhenItIsDestroyed) {
-  const Mapping mapping(64 * kPage);
-  std::vector<std::byte> out(mapping.span().size());
+  const auto mapping = std::make_shared<Mapping>(64 * kPage);
+  std::vector<std::byte> out(mapping->span().size());
   std::atomic<bool> ended = false;
   {
     auto engine = CopyEngine::open({.device = "host"}).value();
-    engine->register_mapping(mapping.span(), 1);
-    const Transfer transfer{mapping.span().data(), out.data(), out.size()};
+    engine->register_mapping(mapping->span(), mapping);
+    const Transfer transfer{mapping->span().data(), out.data(), out.size()};
     ASSERT_TRUE(engine->copy({&transfer, 1}, fake_lease(ended)).has_value());
   }
   EXPECT_TRUE(ended);
-  EXPECT_EQ(std::memcmp(out.data(), mapping.span().data(), out.size()), 0);
+  EXPECT_EQ(std::memcmp(out.data(), mapping->span().data(), out.size()), 0);
 }
 
 TEST(CopyEngine, RefusesDevicesItDoesNotKnow) {

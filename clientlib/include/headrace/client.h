@@ -3,15 +3,16 @@
 //   auto client = headrace::Client::connect({.address = "/run/headrace"});
 //   auto stream = client->open({.stream = "train"});
 //   for (int epoch = 0; epoch < 10; ++epoch) {
-//     while (auto batch = stream->next().value()) {          // std::optional<BatchView>: empty at the epoch's end
+//     while (auto batch = stream->next().value()) {          // std::optional<BatchView>: empty at the
+//     epoch's end
 //       std::span<const float> image = batch->values<float>("image");
 //       ...
 //     }                                                      // the view's lease ends when it is destroyed
 //   }
 //
-// Thread safety: Client: any thread. Stream: one thread at a time. BatchView: one thread at a time, any thread may destroy it,
-// also after its Stream is gone.
-// Fork: a child process cannot use its parent's Client, Stream or BatchView: calls give FORKED; destruction does nothing.
+// Thread safety: Client: any thread. Stream: one thread at a time. BatchView: one thread at a time, any
+// thread may destroy it, also after its Stream is gone. Fork: a child process cannot use its parent's Client,
+// Stream or BatchView: calls give FORKED; destruction does nothing.
 #pragma once
 
 #include <chrono>
@@ -34,15 +35,16 @@ namespace headrace {
 struct ConnectOptions {
   /// The server's directory, or "ipc://<directory>". Empty: HEADRACE_ADDRESS, then $XDG_RUNTIME_DIR/headrace,
   /// then /tmp/headrace-<uid>: the server's own default.
-  std::string address;
-  std::chrono::milliseconds timeout{10'000};  ///< for each exchange; connect also retries until then for a server to appear
+  std::string address = {};
+  std::chrono::milliseconds timeout{
+      10'000};  ///< for each exchange; connect also retries until then for a server to appear
   /// Asked about every 50 ms while an exchange waits; true gives up with kTimeout (Python: signals).
-  std::function<bool()> interrupt;
+  std::function<bool()> interrupt = {};
 };
 
 /// What a checkpoint holds: which batches the loop has been handed.
 struct State {
-  Cursor cursor;                 ///< the next batch
+  Cursor cursor;  ///< the next batch
   std::uint32_t batch_size = 0;
   std::uint32_t world_size = 1;
   std::string stream;
@@ -53,32 +55,34 @@ struct State {
 };
 
 struct OpenOptions {
-  std::string stream;
-  std::string group;             ///< empty: "default" on a shard stream, the client's name on a broadcast stream
+  std::string stream = {};
+  std::string group = {};  ///< empty: "default" on a shard stream, the client's name on a broadcast stream
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  std::string client;            ///< name in metrics and errors; empty: "<program>-<pid>-<counter>"
+  std::string client = {};  ///< name in metrics and errors; empty: "<program>-<pid>-<counter>"
   Join join = Join::kDefault;
-  std::optional<State> state;    ///< resume: at another batch size or world size, too
-  bool resume_from_server = false;  ///< take up the server's memory of this group
+  std::optional<State> state = {};                      ///< resume: at another batch size or world size, too
+  bool resume_from_server = false;                      ///< take up the server's memory of this group
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
-  /// Longest busy wait before sleeping, per next(). Costs up to that much CPU per batch; saves the wake's latency.
+  /// Longest busy wait before sleeping, per next(). Costs up to that much CPU per batch; saves the wake's
+  /// latency.
   std::chrono::microseconds spin{0};
   /// Called once per kind of warning (default: one line on stderr).
-  std::function<void(std::string_view)> warn;
+  std::function<void(std::string_view)> warn = {};
 };
 
 /// One field of a batch, read-only memory. Strides are in bytes.
 struct FieldView {
   const FieldSpec* spec = nullptr;
   const std::byte* data = nullptr;
-  std::vector<std::int64_t> shape;          ///< dense: rows + row shape; ragged: total values + value shape
+  std::vector<std::int64_t> shape;  ///< dense: rows + row shape; ragged: total values + value shape
   std::vector<std::int64_t> strides;
-  std::span<const std::int64_t> offsets;    ///< ragged: rows + 1 entries; dense: empty
+  std::span<const std::int64_t> offsets;  ///< ragged: rows + 1 entries; dense: empty
   [[nodiscard]] std::size_t bytes() const;
 };
 
-/// A lease on one batch. Move-only; the lease ends when it is destroyed or released, in any order between batches.
+/// A lease on one batch. Move-only; the lease ends when it is destroyed or released, in any order between
+/// batches.
 class BatchView {
  public:
   BatchView(BatchView&&) noexcept;
@@ -86,16 +90,18 @@ class BatchView {
   ~BatchView();
 
   [[nodiscard]] std::uint64_t epoch() const;
-  [[nodiscard]] std::uint64_t batch() const;      ///< within the epoch, from the cursor's origin
+  [[nodiscard]] std::uint64_t batch() const;  ///< within the epoch, from the cursor's origin
   [[nodiscard]] std::uint32_t rows() const;
   [[nodiscard]] std::uint32_t valid_rows() const;
-  [[nodiscard]] bool valid(std::uint32_t row) const;          ///< false: padding or wrapped duplicate
-  [[nodiscard]] bool replaced(std::uint32_t row) const;       ///< stands in for a bad sample
+  [[nodiscard]] bool valid(std::uint32_t row) const;     ///< false: padding or wrapped duplicate
+  [[nodiscard]] bool replaced(std::uint32_t row) const;  ///< stands in for a bad sample
   [[nodiscard]] std::uint64_t sample_index(std::uint32_t row) const;
 
   [[nodiscard]] const std::vector<FieldSpec>& fields() const;
-  [[nodiscard]] Result<FieldView> field(std::string_view name) const;  ///< kInvalidArgument lists the names that there are
-  /// All values of a field as a typed span. The type's size must match the dtype (checked, aborts on a mismatch).
+  [[nodiscard]] Result<FieldView> field(
+      std::string_view name) const;  ///< kInvalidArgument lists the names that there are
+  /// All values of a field as a typed span. The type's size must match the dtype (checked, aborts on a
+  /// mismatch).
   template <class T>
   [[nodiscard]] std::span<const T> values(std::string_view name) const {
     const FieldView view = checked_field(name, sizeof(T));
@@ -129,17 +135,17 @@ class Stream {
   [[nodiscard]] std::uint64_t length() const;
   [[nodiscard]] std::uint64_t epoch_length() const;  ///< of a whole epoch
   [[nodiscard]] std::uint64_t epoch() const;         ///< that next() is in, or is about to begin
-  [[nodiscard]] bool begun() const;                  ///< next() has returned a batch of it, and has not ended it
+  [[nodiscard]] bool begun() const;  ///< next() has returned a batch of it, and has not ended it
 
-  /// The next batch of this epoch; nullopt once at its end: the call after that begins the next epoch. Commits the batch
-  /// before it. Rides through a server's death and restart. kTimeout says what it waited for; kServerLost, kLeaseFenced,
-  /// kStreamFailed, kDraining, kFingerprintMismatch, kForked.
+  /// The next batch of this epoch; nullopt once at its end: the call after that begins the next epoch.
+  /// Commits the batch before it. Rides through a server's death and restart. kTimeout says what it waited
+  /// for; kServerLost, kLeaseFenced, kStreamFailed, kDraining, kFingerprintMismatch, kForked.
   Result<std::optional<BatchView>> next(std::chrono::milliseconds timeout = std::chrono::minutes(10));
   /// Batches that next() would give without waiting for the server to build them (granted and not taken).
   [[nodiscard]] std::uint32_t ready() const;
 
-  /// Makes `epoch` the one that next() begins, at its first batch. Free if it is the one under way and untouched (what was
-  /// prefetched is kept); else the server discards this lane's prefetched batches.
+  /// Makes `epoch` the one that next() begins, at its first batch. Free if it is the one under way and
+  /// untouched (what was prefetched is kept); else the server discards this lane's prefetched batches.
   Result<void> set_epoch(std::uint64_t epoch);
   /// Leaves the rest of the epoch under way, if it was begun: next() starts the one after it.
   Result<void> next_epoch();
@@ -148,7 +154,8 @@ class Stream {
   [[nodiscard]] State state() const;
   Result<void> load_state(const State& state);
 
-  /// Called by next() about every 100 ms while it waits; return true to give up with kTimeout (Python: signals).
+  /// Called by next() about every 100 ms while it waits; return true to give up with kTimeout (Python:
+  /// signals).
   void set_interrupt(std::function<bool()> interrupt);
 
   [[nodiscard]] std::uint32_t max_leases() const;
@@ -172,14 +179,14 @@ struct SampleView {
   bool replaced = false;
   std::int64_t label = 0;
   std::vector<FieldSpec> fields;
-  std::string parameters;                 ///< JSON
-  std::vector<std::byte> bytes;           ///< the fields end to end
+  std::string parameters;        ///< JSON
+  std::vector<std::byte> bytes;  ///< the fields end to end
 };
 
 class Client {
  public:
-  /// Waits until a server answers or options.timeout is over (kServerUnreachable says where it looked and in which step it
-  /// waited). kVersionMismatch names both versions.
+  /// Waits until a server answers or options.timeout is over (kServerUnreachable says where it looked and in
+  /// which step it waited). kVersionMismatch names both versions.
   static Result<Client> connect(const ConnectOptions& options = {});
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
@@ -190,10 +197,10 @@ class Client {
   Result<Stream> open(const OpenOptions& options);
   /// One sample as trainers see it, with the parameters that were drawn for it.
   Result<SampleView> sample(std::string_view stream, std::uint64_t epoch, std::uint64_t index);
-  Result<std::string> stats();            ///< JSON
+  Result<std::string> stats();  ///< JSON
   /// Where each rank of a group is: JSON.
   Result<std::string> cursors(std::string_view stream, std::string_view group);
-  Result<void> drain();                   ///< asks the server to finish and exit
+  Result<void> drain();  ///< asks the server to finish and exit
 
   struct Impl;
   explicit Client(std::shared_ptr<Impl> impl);

@@ -1,7 +1,6 @@
 // Batches to a device: pinned once, copied asynchronously, the lease ended by the copy itself.
 //
 //   auto engine = headrace::gpu::CopyEngine::open({.device = "cuda:0"}).value();
-//   engine->register_mapping(stream.mapping(), stream.mapping_generation());
 //   auto image = engine->allocate(bytes).value();
 //   auto copy = engine->copy(std::move(batch), {{{"image", image.data(), image.size()}}}).value();
 //   ...                                      // the trainer goes on; a thread of the engine ends the lease
@@ -98,17 +97,17 @@ class CopyEngine {
   CopyEngine(std::unique_ptr<Device> device, EngineOptions options);
   ~CopyEngine();  ///< waits for the copies under way: their leases end before it returns
 
-  /// Pins the ring, once per mapping, then makes it read-only for this process. A refusal is no error: it is
-  /// reported once through `warn`, counted, and copies are staged. A new generation (the server was
-  /// restarted) replaces the mapping before, after its copies; `owner` keeps the memory mapped for as long as
-  /// it is pinned.
-  void register_mapping(std::span<std::byte> mapping, std::uint64_t generation,
-                        std::shared_ptr<const void> owner = {});
+  /// Pins memory, once per (mapping, owner), then makes it read-only for this process. copy() does so by
+  /// itself with the ring of each batch. A refusal is no error: it is reported once through `warn`, counted,
+  /// and copies are staged. `owner` keeps the memory mapped; what nobody but the engine owns any more (the
+  /// ring of a server that was restarted) is unpinned by the next registration, after its copies.
+  void register_mapping(std::span<std::byte> mapping, std::shared_ptr<const void> owner);
 
   Result<DeviceBuffer> allocate(std::size_t bytes);
 
-  /// Starts copying fields of a batch; the engine keeps the lease until the bytes are out of the slot, also
-  /// while the caller stalls. After an error nothing was started and the lease is over.
+  /// Starts copying fields of a batch (the first of a ring also pins it); the engine keeps the lease until
+  /// the bytes are out of the slot, also while the caller stalls. After an error nothing was started and the
+  /// lease is over.
   Result<Completion> copy(BatchView batch, std::span<const Destination> destinations);
   /// The same for any memory that `keep` keeps alive.
   Result<Completion> copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep);
