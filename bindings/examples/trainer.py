@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--client")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--report", type=int, default=5, help="batches between two progress lines")
-    parser.add_argument("--rate", type=float, default=0.01)
+    parser.add_argument("--rate", type=float, default=0.003)
     arguments = parser.parse_args()
 
     with headrace.Loader(arguments.address, stream=arguments.stream, client=arguments.client) as loader:

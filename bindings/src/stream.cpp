@@ -19,6 +19,7 @@ PyStream::PyStream(Stream stream) : stream_(std::move(stream)) {
 }
 
 std::unique_lock<std::mutex> PyStream::enter() {
+  value_of(fork_.check("loader"));
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock)
     raise({ErrorCode::kIteratorBusy,
@@ -73,6 +74,7 @@ std::string PyStream::state() {
 
 void PyStream::close() {
   closed_ = true;
+  if (fork_.forked()) return;
   const nb::gil_scoped_release no_gil;
   const std::lock_guard lock(mutex_);
   stream_.reset();

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "bindings/src/batch.h"
+#include "clientlib/client/fork_guard.h"
 
 namespace headrace::python {
 
@@ -30,10 +31,12 @@ class PyStream {
   }
 
  private:
-  /// Throws ITERATOR_BUSY if another thread is inside, CLOSED after close().
+  /// Throws FORKED in a child (whose copy of the lock may be held for ever), ITERATOR_BUSY if another thread
+  /// is inside, CLOSED after close().
   std::unique_lock<std::mutex> enter();
   void apply(const std::function<Result<void>(Stream&)>& change);
 
+  client::ForkGuard fork_;
   std::mutex mutex_;
   std::optional<Stream> stream_;  // guarded by mutex_
   std::atomic<bool> closed_{false};

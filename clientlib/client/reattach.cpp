@@ -67,8 +67,10 @@ Result<void> Stream::Impl::reattach(const client::Deadline& deadline) {
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     wire::OpenRequest request = identity;
     request.position = wanted;
-    auto opened =
-        client::open_session(directory, request, deadline.within(std::min(kAttempt, timeout)), interrupt);
+    const auto patience =
+        std::chrono::ceil<milliseconds>(*lost_since + options.reconnect_timeout - Clock::now());
+    const auto attempt = std::clamp(patience, milliseconds(1), std::min(kAttempt, timeout));
+    auto opened = client::open_session(directory, request, deadline.within(attempt), interrupt);
     if (opened) {
       adopt(std::move(*opened));
       return {};

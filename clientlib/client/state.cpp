@@ -35,7 +35,9 @@ Result<State> State::from_json(std::string_view text) {
       .integer("batch_size", state.batch_size, kLargestBatch)
       .integer("world_size", state.world_size, kMostRanks)
       .object("fingerprint", state.fingerprint);
-  if (auto read = reader.done(); !read) return fail(ErrorCode::kInvalidArgument, read.error().message);
+  if (auto read = reader.done(); !read)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("not a state ({}): give what state() returned", read.error().message));
   if (version != kStateVersion)
     return fail(ErrorCode::kVersionMismatch,
                 fmt::format("state of version {}, this library reads version {}", version, kStateVersion));

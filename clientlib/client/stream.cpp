@@ -192,7 +192,9 @@ std::uint64_t Stream::length() const {
 std::uint64_t Stream::epoch_length() const {
   return impl_->epoch_length;
 }
-bool Stream::begun() const { return impl_->begun; }
+bool Stream::begun() const {
+  return impl_->begun;
+}
 std::uint64_t Stream::epoch() const {
   return impl_->position.epoch;
 }

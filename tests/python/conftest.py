@@ -51,6 +51,12 @@ def basic_config(image_folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
+def quiet_config(basic_config: dict[str, Any]) -> dict[str, Any]:
+    """The same without metrics: for tests that need none (stopping the HTTP server takes its time)."""
+    return {**basic_config, "server": {**basic_config["server"], "metrics": "off"}}
+
+
+@pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[ServerFactory]:
     """start_server(config, env=…): a running server, stopped at the test's end (which must be clean)."""
     running: list[Server] = []

@@ -86,7 +86,7 @@ def test_sigterm_with_a_stopped_client_exits_within_the_drain_timeout(
 
 def test_the_server_ends_when_its_parent_is_killed(basic_config: dict[str, Any], tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
-    config.write_text(yaml.safe_dump({**basic_config, "server": {"directory": str(tmp_path / "run"), "metrics": False}}))
+    config.write_text(yaml.safe_dump({**basic_config, "server": {"directory": str(tmp_path / "run"), "metrics": "off"}}))
     script = (
         "import headrace, time\n"
         f"with headrace.serve({str(config)!r}) as server:\n"
@@ -148,7 +148,7 @@ def test_stats_and_ls_and_sample_answer(start_server: ServerFactory, basic_confi
         (lambda c: c["streams"]["train"].update(last="shrot"), 2, ["shrot", "short"]),
         (lambda c: c["streams"]["train"].update(source="imagse"), 2, ["imagse", "images"]),
         (lambda c: c["sources"]["images"].update(path="/nowhere/at/all"), 3, ["/nowhere/at/all"]),
-        (lambda c: c["streams"]["train"].update(batch_size=4_000_000), 3, ["NOT_ENOUGH_MEMORY", "available"]),
+        (lambda c: c["streams"]["train"].update(batch_size=900_000), 3, ["NOT_ENOUGH_MEMORY", "available"]),
     ],
     ids=["unknown key", "out of range", "unknown word", "unknown source", "no such folder", "more than the memory"],
 )

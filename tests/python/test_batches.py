@@ -1,0 +1,198 @@
+"""What batches are made of: copies, views, types, and what is told of their rows."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from typing import Any
+
+import headrace
+import numpy as np
+import pytest
+import torch
+from running import wait_until
+
+
+def client_stats(address: str) -> dict[str, Any]:
+    (client,) = headrace.stats(address)["streams"]["train"]["clients"]
+    found: dict[str, Any] = client
+    return found
+
+
+def test_tuples_and_dicts_hold_the_same(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with (
+        headrace.Loader(address, stream="train") as tuples,
+        headrace.Loader(address, stream="train", batch="dict", meta=True) as dicts,
+        headrace.Loader(address, stream="train", meta=True) as with_meta,
+    ):
+        for plain, named, meta in zip(tuples, dicts, with_meta, strict=True):
+            image, label = plain
+            assert image.shape == (len(label), 3, 32, 32)
+            assert (image.dtype, label.dtype) == (np.uint8, np.int64)
+            assert set(named) == {"image", "label", "valid", "sample_index", "replaced"}
+            np.testing.assert_array_equal(named["image"], image)
+            np.testing.assert_array_equal(named["label"], label)
+            assert list(meta[2]) == ["valid", "sample_index", "replaced"]
+            np.testing.assert_array_equal(meta[2]["sample_index"], plain.sample_index)
+            np.testing.assert_array_equal(named["sample_index"], plain.sample_index)
+            assert not plain.replaced.any()
+
+
+def test_padded_rows_are_marked_also_in_tuples(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["last"] = "pad"
+    with headrace.Loader(start_server(quiet_config).address, stream="train") as loader:
+        valid = np.concatenate([batch.valid for batch in loader])
+        assert len(valid) == 64
+        assert valid[:60].all()
+        assert not valid[60:].any()
+
+
+def test_labels_are_those_of_the_files(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train") as loader:
+        assert loader.classes == ("class_0", "class_1", "class_2")
+        for batch in loader:
+            np.testing.assert_array_equal(batch[1], batch.sample_index // 20)
+
+
+def test_a_private_copy_may_be_changed_without_anybody_noticing(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train") as first, headrace.Loader(address, stream="train") as second:
+        for mine, theirs in zip(first, second, strict=True):
+            before = theirs[0].copy()
+            assert mine.private_copy
+            mine[0][:] = 255 - mine[0]
+            mine[1][:] = -1
+            np.testing.assert_array_equal(theirs[0], before)
+            assert (theirs[1] >= 0).all()
+
+
+def test_copies_that_are_kept_stay_as_they_are(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train") as loader:
+        kept = list(loader)
+        digests = []
+        for batches in (kept, loader):
+            loader.set_epoch(0)
+            digest = headrace.Digest()
+            for batch in batches:
+                digest.add(batch)
+            digests.append(digest.hexdigest())
+        assert digests[0] == digests[1]
+
+
+def test_zero_copy_views_are_read_only_and_labels_are_copies(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", zero_copy=True) as loader:
+        image, label = batch = next(iter(loader))
+        assert not batch.private_copy
+        with pytest.raises(ValueError, match="read-only"):
+            image[0] = 0
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            image.flags.writeable = True
+        label[0] = -1
+
+
+def test_zero_copy_gives_the_same_bytes(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    digests = []
+    for zero_copy in (False, True):
+        digest = headrace.Digest()
+        with headrace.Loader(address, stream="train", zero_copy=zero_copy) as loader:
+            for batch in loader:
+                digest.add(batch)
+                del batch
+        digests.append(digest.hexdigest())
+    assert digests[0] == digests[1]
+
+
+def test_a_view_never_changes_while_it_lives(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", zero_copy=True) as loader:
+        image = next(iter(loader))[0][0]  # a view of a view keeps the slot, too
+        gc.collect()
+        before = image.copy()
+        for _ in range(5):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                for batch in loader:
+                    del batch
+        np.testing.assert_array_equal(image, before)
+        loader.close()
+        np.testing.assert_array_equal(image, before)
+        assert client_stats(address)["leases"] >= 1  # the slot is leased for as long as the view lives
+        del image
+        gc.collect()
+        wait_until(lambda: not headrace.stats(address)["streams"]["train"]["clients"], "the session's end with its last view")
+
+
+def test_views_are_released_in_any_order(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["ring"] = {"max_leases": 6}
+    with headrace.Loader(start_server(quiet_config).address, stream="train", zero_copy=True) as loader:
+        held: list[Any] = []
+        for epoch in range(4):
+            for batch in loader:
+                held.append(batch)
+                if len(held) == 4:
+                    del held[(epoch + batch.number) % 4]
+        assert all(not batch.private_copy for batch in held)
+
+
+def test_keeping_every_view_gives_copies_one_warning_and_no_deadlock(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", zero_copy=True, batch_timeout=10) as loader:
+        with pytest.warns(RuntimeWarning, match="2 views are alive, of 3 leases.*zero_copy off.*ring.max_leases") as seen:
+            kept = list(loader)
+            kept += list(loader)
+        assert len(seen) == 1
+        assert [batch.private_copy for batch in kept] == [False] * 2 + [True] * 14
+        assert sorted(np.concatenate([batch.sample_index for batch in kept[:8]])) == list(range(60))
+        assert client_stats(address)["private_copies"] == 14
+
+
+def test_torch_tensors_own_their_memory(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with (
+        headrace.Loader(address, stream="train", output="torch") as tensors,
+        headrace.Loader(address, stream="train") as arrays,
+    ):
+        for tensor, array in zip(tensors, arrays, strict=True):
+            image, label = tensor
+            assert (image.dtype, label.dtype, tensor.valid.dtype) == (torch.uint8, torch.int64, torch.bool)
+            np.testing.assert_array_equal(image.numpy(), array[0])
+            np.testing.assert_array_equal(label.numpy(), array[1])
+            image.add_(1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_float_types_agree_with_torchs_cast(start_server: Any, quiet_config: dict[str, Any], dtype: str) -> None:
+    stream = quiet_config["streams"]["train"]
+    stream["transforms"] = [*stream["transforms"], {"normalize": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}}]
+    whole = {**stream, "output": {"dtype": "float32"}}
+    other = {**stream, "output": {"dtype": dtype}}
+    address = start_server({**quiet_config, "streams": {"whole": whole, "other": other}}).address
+    with (
+        headrace.Loader(address, stream="whole", output="torch") as exact,
+        headrace.Loader(address, stream="other", output="torch") as cast,
+        headrace.Loader(address, stream="other") as arrays,
+    ):
+        for left, right, array in zip(exact, cast, arrays, strict=True):
+            assert right[0].dtype == getattr(torch, dtype)
+            assert torch.equal(left[0].to(right[0].dtype), right[0])
+            if dtype == "bfloat16" and array[0].dtype == np.uint16:  # no ml_dtypes: the bits
+                np.testing.assert_array_equal(array[0], right[0].view(torch.uint16).numpy())
+            else:
+                np.testing.assert_array_equal(array[0].astype(np.float32), right[0].float().numpy())
+
+
+def test_one_sample_is_the_one_that_trainers_get(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train") as loader:
+        loader.set_epoch(3)
+        batch = next(iter(loader))
+        for row in range(len(batch[1])):
+            sample = headrace.sample(address, "train", 3, row)
+            assert sample.sample_index == batch.sample_index[row]
+            assert sample.label == sample.fields["label"] == batch[1][row]
+            assert [entry["op"] for entry in sample.parameters] == ["random_resized_crop", "random_horizontal_flip"]
+            assert sample.name.startswith(f"class_{sample.label}/")
+            np.testing.assert_array_equal(sample.fields["image"], batch[0][row])

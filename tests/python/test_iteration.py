@@ -1,0 +1,222 @@
+"""The contract of iteration, as bindings/README.md words it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace
+import numpy as np
+import pytest
+from headrace.errors import Closed, InvalidArgument, IteratorBusy, NoSuchStream
+
+SAMPLES, BATCH = 60, 8
+BATCHES = 8
+
+
+def places(loader: headrace.Loader) -> list[tuple[int, int]]:
+    return [(batch.epoch, batch.number) for batch in loader]
+
+
+def epoch_of(number: int) -> list[tuple[int, int]]:
+    return [(number, index) for index in range(BATCHES)]
+
+
+@pytest.fixture
+def loader(start_server: Any, quiet_config: dict[str, Any]) -> Any:
+    with headrace.Loader(start_server(quiet_config).address, stream="train") as opened:
+        yield opened
+
+
+def test_each_for_is_one_epoch_and_the_next_for_is_the_next(loader: headrace.Loader) -> None:
+    assert len(loader) == BATCHES
+    for epoch in range(3):
+        assert loader.epoch == epoch
+        assert places(loader) == epoch_of(epoch)
+
+
+def test_an_epoch_has_each_sample_once_and_another_order_than_the_next(loader: headrace.Loader) -> None:
+    orders = [np.concatenate([batch.sample_index for batch in loader]) for _ in range(2)]
+    for order in orders:
+        assert sorted(order) == list(range(SAMPLES))
+    assert not np.array_equal(*orders)
+
+
+def test_break_and_a_new_for_leave_the_rest_of_the_epoch(loader: headrace.Loader) -> None:
+    for batch in loader:
+        if batch.number == 2:
+            break
+    assert places(loader) == epoch_of(1)
+
+
+def test_break_in_the_last_batch_leaves_nothing_and_skips_nothing(loader: headrace.Loader) -> None:
+    for batch in loader:
+        if batch.number == BATCHES - 1:
+            break
+    assert places(loader) == epoch_of(1)
+
+
+def test_an_iterator_that_was_never_used_costs_no_epoch(loader: headrace.Loader) -> None:
+    iter(loader)
+    iter(loader)
+    assert places(loader) == epoch_of(0)
+
+
+def test_an_exhausted_iterator_stays_exhausted(loader: headrace.Loader) -> None:
+    iterator = iter(loader)
+    assert len(list(iterator)) == BATCHES
+    assert next(iterator, None) is None
+    assert next(iterator, None) is None
+    assert loader.epoch == 1
+
+
+def test_two_iterators_at_once_are_refused_by_name(loader: headrace.Loader) -> None:
+    with pytest.raises(IteratorBusy, match="ITERATOR_BUSY: a later iter"):
+        for _ in zip(loader, loader, strict=True):
+            pass
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    next(second)
+    with pytest.raises(IteratorBusy):
+        next(first)
+    assert next(second).number == 1
+
+
+def test_set_epoch_makes_that_epoch_the_next_one(loader: headrace.Loader) -> None:
+    loader.set_epoch(7)
+    assert places(loader) == epoch_of(7)
+    assert places(loader) == epoch_of(8)
+    loader.set_epoch(2)
+    assert places(loader) == epoch_of(2)
+
+
+def test_set_epoch_after_iter_and_prefetch_discards_what_was_prefetched(loader: headrace.Loader) -> None:
+    iterator = iter(loader)
+    while loader.ready < 2:
+        pass
+    loader.set_epoch(5)
+    assert [(batch.epoch, batch.number) for batch in iterator] == epoch_of(5)
+
+
+def test_set_epoch_inside_the_loop_waits_for_its_end(loader: headrace.Loader) -> None:
+    seen = []
+    for batch in loader:
+        loader.set_epoch(4)
+        seen.append((batch.epoch, batch.number))
+    assert seen == epoch_of(0)
+    assert places(loader) == epoch_of(4)
+
+
+def test_set_epoch_in_the_usual_loop_gives_equal_epochs_equal_bytes(loader: headrace.Loader) -> None:
+    def digest() -> str:
+        state = headrace.Digest()
+        for batch in loader:
+            state.add(batch)
+        return state.hexdigest()
+
+    digests = []
+    for epoch in (0, 1, 0, 1):
+        loader.set_epoch(epoch)
+        digests.append(digest())
+    assert digests[:2] == digests[2:]
+    assert digests[0] != digests[1]
+
+
+def test_repeated_validation_gives_the_same_batches(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"] |= {"shuffle": False, "transforms": [{"resize": {"size": [32, 32]}}]}
+    with headrace.Loader(start_server(quiet_config).address, stream="train") as loader:
+        passes = []
+        for _ in range(3):
+            digest = headrace.Digest()
+            for batch in loader:
+                digest.add(batch)
+            passes.append(digest.hexdigest())
+        assert len(set(passes)) == 1
+
+
+def test_joining_late_begins_where_it_was_asked_to(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["sharing"] = {"on_lag": "detach"}
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train") as first:
+        list(first)
+        iterator = iter(first)
+        for _ in range(4):
+            next(iterator)
+        with headrace.Loader(address, stream="train") as late:
+            assert places(late) == epoch_of(0)
+        with headrace.Loader(address, stream="train", join="epoch_start") as late:
+            assert places(late) == epoch_of(1)
+        with headrace.Loader(address, stream="train", join="now") as late:
+            where = next(iter(late))
+            assert where.epoch == 1
+            assert where.number >= 4
+
+
+def test_state_counts_the_batches_that_the_loop_was_handed(loader: headrace.Loader) -> None:
+    assert loader.state_dict()["cursor"] == {"epoch": 0, "origin": 0, "batch": 0}
+    for batch in loader:
+        expected = {"epoch": 0, "origin": 0, "batch": batch.number + 1}
+        if batch.number == BATCHES - 1:
+            expected = {"epoch": 1, "origin": 0, "batch": 0}
+        assert loader.state_dict()["cursor"] == expected
+    assert loader.state_dict()["cursor"] == {"epoch": 1, "origin": 0, "batch": 0}
+
+
+def test_next_commits_the_batch_before_it(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+
+    def consumed() -> int:
+        (lane,) = headrace.cursors(address, "train", "job")["lanes"]
+        return int(lane["consumed"]["batch"])
+
+    with headrace.Loader(address, stream="train", group="job") as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert consumed() == 0
+        next(iterator)
+        assert consumed() == 1
+
+
+def test_a_state_is_loaded_before_during_and_after_iteration(loader: headrace.Loader) -> None:
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    state = loader.state_dict()
+    assert [batch.number for batch in iterator] == [3, 4, 5, 6, 7]
+
+    loader.load_state_dict(state)  # after
+    assert places(loader) == epoch_of(0)[3:]
+    iterator = iter(loader)
+    loader.load_state_dict(state)  # before the first batch
+    assert next(iterator).number == 3
+    next(iterator)
+    loader.load_state_dict(state)  # during
+    assert [(batch.epoch, batch.number) for batch in iterator] == epoch_of(0)[3:]
+    assert places(loader) == epoch_of(1)
+
+
+def test_len_is_the_epochs_also_after_a_state_was_loaded(loader: headrace.Loader) -> None:
+    next(iter(loader))
+    loader.load_state_dict(loader.state_dict())
+    assert len(loader) == BATCHES
+
+
+def test_a_closed_loader_says_so(loader: headrace.Loader) -> None:
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    loader.close()
+    for use in (lambda: next(iterator), lambda: iter(loader), lambda: len(loader), loader.state_dict):
+        with pytest.raises(Closed):
+            use()
+
+
+def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with pytest.raises(NoSuchStream, match="no stream 'trian'; this server has: train"):
+        headrace.Loader(address, stream="trian")
+    for wrong in ({"output": "jax"}, {"batch": "list"}, {"join": "later"}, {"resume": "yes"}):
+        with pytest.raises(InvalidArgument, match=next(iter(wrong.values()))):
+            headrace.Loader(address, stream="train", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="torch has no read-only tensors"):
+        headrace.Loader(address, stream="train", output="torch", zero_copy=True)

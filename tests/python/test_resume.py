@@ -1,0 +1,174 @@
+"""Checkpoints: byte-identical at the same sizes, each remaining sample once at others, refused when the data changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import headrace
+import numpy as np
+import pytest
+from children import Child
+from conftest import write_images
+from headrace.errors import FingerprintMismatch, GroupMismatch, InvalidArgument
+
+
+def digests(batches: Any) -> Iterator[str]:
+    for batch in batches:
+        state = headrace.Digest()
+        state.add(batch)
+        yield state.hexdigest()
+
+
+def indices(batches: Any) -> list[int]:
+    return [int(i) for batch in batches for i in batch.sample_index[np.asarray(batch.valid)]]
+
+
+@pytest.fixture
+def shard_config(quiet_config: dict[str, Any]) -> dict[str, Any]:
+    quiet_config["streams"]["train"] |= {"delivery": "shard", "batch_size": 4, "ring": {"max_clients": 8}}
+    return quiet_config
+
+
+def test_all_killed_and_resumed_from_the_checkpoint_goes_on_byte_identically(
+    start_server: Any, quiet_config: dict[str, Any], tmp_path: Path
+) -> None:
+    server = start_server(quiet_config)
+    with headrace.Loader(server.address, stream="train") as loader:
+        undisturbed = list(digests(loader)) + list(digests(loader))
+    code = """
+loader = headrace.Loader(address, stream="train")
+for batch in loader:
+    say(digest=digest(batch), state=loader.state_dict())
+"""
+    with Child(code, server.address) as trainer:
+        heard = [trainer.hear() for _ in range(5)]
+        trainer.kill()
+    server.kill()
+    checkpoint = json.loads(json.dumps(heard[-1]["state"]))
+
+    again = start_server(quiet_config)
+    with headrace.Loader(again.address, stream="train", state=checkpoint) as loader:
+        resumed = list(digests(loader)) + list(digests(loader))
+    assert [line["digest"] for line in heard] + resumed == undisturbed
+    with headrace.Loader(again.address, stream="train") as loader:
+        loader.load_state_dict(checkpoint)
+        assert list(digests(loader)) == undisturbed[5:8]
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 4])
+def test_at_another_world_size_each_remaining_sample_comes_once(
+    start_server: Any, shard_config: dict[str, Any], ranks: int
+) -> None:
+    address = start_server(shard_config).address
+    with ExitStack() as stack:
+        pair = [
+            stack.enter_context(headrace.Loader(address, stream="train", rank=rank, world_size=2, group="before"))
+            for rank in range(2)
+        ]
+        seen = []
+        states = []
+        for loader in pair:
+            for batch in loader:
+                seen += indices([batch])
+                if batch.number == 2:
+                    break
+            states.append(loader.state_dict())
+    assert len(seen) == 3 * 4 * 2
+    assert states[0] == states[1]
+
+    with ExitStack() as stack:
+        after = [
+            stack.enter_context(
+                headrace.Loader(address, stream="train", rank=rank, world_size=ranks, state=states[0], group="after")
+            )
+            for rank in range(ranks)
+        ]
+        assert len({len(loader) for loader in after}) == 1
+        rest = [index for loader in after for index in indices(loader)]
+        assert sorted(seen + rest) == list(range(60))
+        whole = [index for loader in after for index in indices(loader)]
+        assert sorted(whole) == list(range(60))
+
+
+def test_at_another_batch_size_each_remaining_sample_comes_once(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train") as loader:
+        iterator = iter(loader)
+        seen = indices([next(iterator) for _ in range(3)])
+        state = loader.state_dict()
+    quiet_config["streams"]["train"]["batch_size"] = 5
+    with headrace.Loader(start_server(quiet_config).address, stream="train", state=state) as loader:
+        assert len(loader) == 8  # 36 samples in batches of 5
+        assert sorted(seen + indices(loader)) == list(range(60))
+        assert len(loader) == 12
+
+
+@pytest.mark.parametrize("part", ["dataset", "plan", "seed"])
+def test_what_changed_since_the_checkpoint_is_named(
+    start_server: Any, quiet_config: dict[str, Any], tmp_path: Path, part: str
+) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train") as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    stream = quiet_config["streams"]["train"]
+    if part == "dataset":
+        quiet_config["sources"]["images"]["path"] = str(write_images(tmp_path / "other", classes=3, per_class=19))
+    elif part == "plan":
+        stream["transforms"] = stream["transforms"][:1]
+    else:
+        stream["seed"] = 8
+    address = start_server(quiet_config).address
+    with pytest.raises(FingerprintMismatch, match=f"the {part} .*changed"):
+        headrace.Loader(address, stream="train", state=state)
+    with headrace.Loader(address, stream="train") as loader, pytest.raises(FingerprintMismatch, match=f"the {part} "):
+        loader.load_state_dict(state)
+
+
+def test_something_else_than_a_state_is_refused(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train") as loader:
+        good = loader.state_dict()
+        for wrong in ({}, {**good, "cursor": {"epoch": -1, "origin": 0, "batch": 0}}, {**good, "batch_size": "8"}):
+            with pytest.raises(InvalidArgument, match="state"):
+                loader.load_state_dict(wrong)
+
+
+def test_ranks_that_disagree_are_told_both_values(start_server: Any, shard_config: dict[str, Any]) -> None:
+    address = start_server(shard_config).address
+    with headrace.Loader(address, stream="train", rank=0, world_size=2) as first:
+        with pytest.raises(GroupMismatch, match="world size 2.* with 3"):
+            headrace.Loader(address, stream="train", rank=1, world_size=3)
+        next(iter(first))
+        with pytest.raises(GroupMismatch, match=r"epoch 0, origin 0, batch 0.*epoch 0, origin 0, batch 1"):
+            headrace.Loader(address, stream="train", rank=1, world_size=2, state=first.state_dict())
+
+
+def test_rank_and_world_size_come_from_the_environment(
+    start_server: Any, shard_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = start_server(shard_config).address
+    seen = []
+    for rank in range(2):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with headrace.Loader(address, stream="train") as loader:
+            assert loader.state_dict()["world_size"] == 2
+            seen += indices(loader)
+    assert sorted(seen) == list(range(60))
+
+
+def test_resume_from_the_servers_memory_goes_on_with_the_uncommitted_batch(
+    start_server: Any, quiet_config: dict[str, Any]
+) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", group="job") as loader:
+        iterator = iter(loader)
+        first = [(batch.number, digest) for batch, digest in ((b, next(digests([b]))) for b in (next(iterator), next(iterator)))]
+    with headrace.Loader(address, stream="train", group="job", resume="server") as loader:
+        batch = next(iter(loader))
+        assert (batch.number, next(digests([batch]))) == first[1]
+    with headrace.Loader(address, stream="train", group="job") as loader:
+        assert next(iter(loader)).number == 0

@@ -1,0 +1,95 @@
+"""headrace.serve(): the packaged server as a context manager."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+import yaml
+from children import Child
+from headrace.errors import ConfigInvalid, DirectoryInUse, ServerUnreachable
+from running import http_get, wait_until
+
+
+@pytest.fixture
+def config(basic_config: dict[str, Any], tmp_path: Path) -> Path:
+    path = tmp_path / "served.yaml"
+    server = {**basic_config["server"], "directory": str(tmp_path / "run"), "metrics": "off"}
+    path.write_text(yaml.safe_dump({**basic_config, "server": server}))
+    return path
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_it_serves_until_the_blocks_end(config: Path, tmp_path: Path) -> None:
+    with headrace.serve(config) as server:
+        assert server.address == str(tmp_path / "run")
+        assert server.metrics_url is None
+        assert server.poll() is None
+        (stream,) = headrace.streams(server.address)
+        assert (stream.name, stream.samples, stream.classes) == ("train", 60, ("class_0", "class_1", "class_2"))
+        with headrace.Loader(server.address, stream="train") as loader:
+            assert len(list(loader)) == 8
+    assert server.poll() == 0
+    assert gone(server.pid)
+    assert not list((tmp_path / "run").glob("*.sock"))
+    assert "stopped" in server.log()
+    with pytest.raises(ServerUnreachable):
+        headrace.streams(server.address, timeout=0.1)
+
+
+def test_overrides_and_metrics(config: Path) -> None:
+    with headrace.serve(config, set={"streams.train.batch_size": 20, "server.metrics.port": 0}, server__threads=1) as server:
+        assert headrace.streams(server.address)[0].batch_size == 20
+        assert server.metrics_url
+        assert "headrace_" in http_get(server.metrics_url + "/metrics")
+
+
+def test_a_wrong_config_is_the_named_error(config: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="batch_size"):
+        headrace.serve(config, streams__train__batch_size="many")
+
+
+def test_a_directory_in_use_says_who_holds_it(config: Path) -> None:
+    with headrace.serve(config) as server, pytest.raises(DirectoryInUse, match=f"pid {server.pid}"):
+        headrace.serve(config)
+
+
+def test_it_ends_with_a_parent_that_is_killed(config: Path) -> None:
+    code = """
+server = headrace.serve(address)
+say(pid=server.pid)
+time.sleep(60)
+"""
+    with Child(code, str(config)) as parent:
+        pid = parent.hear()["pid"]
+        assert os.getpgid(pid) == pid != os.getpgid(parent.pid)
+        parent.kill()
+        wait_until(lambda: gone(pid), "the server's end after its parent's", 10)
+
+
+def test_control_c_in_the_terminal_reaches_the_trainer_alone(config: Path) -> None:
+    code = """
+with headrace.serve(address) as server:
+    say(pid=server.pid)
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        say(alive=server.poll() is None, streams=len(headrace.streams(server.address)))
+say(status=server.poll())
+"""
+    with Child(code, str(config)) as trainer:
+        trainer.hear()
+        os.killpg(trainer.pid, signal.SIGINT)
+        assert trainer.hear() == {"alive": True, "streams": 1}
+        assert trainer.hear() == {"status": 0}
