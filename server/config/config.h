@@ -34,7 +34,7 @@ struct ServerConfig {
   std::optional<MetricsConfig> metrics;  ///< none: `metrics: off`
   std::chrono::milliseconds evict_after{30'000};
   std::chrono::milliseconds group_grace{60'000};
-  std::chrono::milliseconds drain_timeout{4'000};
+  std::chrono::milliseconds drain_timeout{3'000};
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -33,7 +33,7 @@ TEST(ConfigValues, LeaveOutWhatHasADefault) {
   EXPECT_EQ(config.server.metrics->port, 9464);
   EXPECT_EQ(config.server.evict_after, 30s);
   EXPECT_EQ(config.server.group_grace, 60s);
-  EXPECT_EQ(config.server.drain_timeout, 4s);
+  EXPECT_EQ(config.server.drain_timeout, 3s);
   EXPECT_EQ(config.server.log_level, LogLevel::kInfo);
   const auto& t = config.streams.at("t");
   EXPECT_TRUE(t.shuffle);
