@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -40,6 +41,20 @@ std::string who_listens(const std::string& path) {
   }
 }
 
+/// Which socket file lies at the path: another one, or none, means another server. Inode numbers are used
+/// again: so the time of creation counts, too.
+struct SocketFile {
+  ino_t inode = 0;
+  std::int64_t seconds = 0, nanoseconds = 0;
+
+  static SocketFile at(const std::string& path) {
+    struct stat file {};
+    if (::stat(path.c_str(), &file) != 0) return {};
+    return {file.st_ino, file.st_ctim.tv_sec, file.st_ctim.tv_nsec};
+  }
+  friend bool operator==(const SocketFile&, const SocketFile&) = default;
+};
+
 tl::unexpected<Error> unreachable(const std::string& step, const Deadline& deadline) {
   return fail(ErrorCode::kServerUnreachable,
               fmt::format("no server within {:.1f} s: {}; start it with `headrace serve CONFIG`",
@@ -66,6 +81,7 @@ Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wi
   if (frame.size() > wire::kMaxFrame)
     return fail(ErrorCode::kInvalidArgument, fmt::format("request '{}' has {} bytes, at most {} are allowed",
                                                          request.op, frame.size(), wire::kMaxFrame));
+  const SocketFile asked = SocketFile::at(path);
   socket.connect("ipc://" + path);
   socket.send(zmq::buffer(frame), zmq::send_flags::dontwait);
   for (;;) {
@@ -73,6 +89,9 @@ Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wi
     zmq::message_t text;
     if (!receive(socket, text)) {
       if (interrupt && interrupt()) return interrupted(request.op);
+      if (asked.inode != 0 && (SocketFile::at(path) != asked || !who_listens(path).empty()))
+        return fail(ErrorCode::kServerLost,
+                    fmt::format("the server at {} died while it was asked for '{}'", path, request.op));
       if (!deadline.over()) continue;
       std::string why = who_listens(path);
       if (why.empty()) why = fmt::format("a server listens on {}, but did not answer '{}'", path, request.op);
@@ -118,16 +137,16 @@ Result<Answer> exchange(const std::string& directory, std::string op, nlohmann::
 Result<wire::HelloReply> say_hello(const std::string& directory, const Deadline& deadline,
                                    const Interrupt& interrupt) {
   const std::string path = directory + "/" + wire::kControlSocket;
+  const auto body = wire::to_json(wire::HelloRequest{kVersion, ring::kLayoutVersion});
+  Result<Answer> answer = fail(ErrorCode::kServerLost, {});
   for (;;) {
     const std::string problem = who_listens(path);
-    if (problem.empty()) break;
+    if (problem.empty()) answer = exchange(directory, "hello", body, deadline, interrupt);
+    if (problem.empty() && (answer || answer.error().code != ErrorCode::kServerLost)) break;
     if (interrupt && interrupt()) return interrupted("hello");
-    if (deadline.over()) return unreachable(problem, deadline);
+    if (deadline.over()) return unreachable(problem.empty() ? answer.error().message : problem, deadline);
     std::this_thread::sleep_for(std::min(milliseconds(20), deadline.left()));
   }
-  auto answer =
-      exchange(directory, "hello", wire::to_json(wire::HelloRequest{kVersion, ring::kLayoutVersion}),
-               deadline, interrupt);
   if (!answer) return fail(answer.error());
   auto reply = wire::parse<wire::HelloReply>(answer->body);
   if (!reply) return reply;

@@ -22,7 +22,7 @@ struct Answer {
 };
 
 /// kServerUnreachable says in which step the time ran out: no socket, nobody listening, or no answer.
-/// Everything else is the server's own error.
+/// kServerLost: it died under way. Everything else is the server's own error.
 Result<Answer> exchange(const std::string& directory, std::string op, nlohmann::json body,
                         const Deadline& deadline, const Interrupt& interrupt = {});
 
