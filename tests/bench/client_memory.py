@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""How much memory of its own a Python trainer takes: private pages (smaps_rollup) before and after 200 batches.
+
+  client_memory.py CONFIG STREAM [--set KEY=VALUE]...      starts a server of its own
+"""
+import argparse
+
+import headrace
+
+
+def private_mb() -> float:
+    with open("/proc/self/smaps_rollup") as lines:
+        kb = sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty")))
+    return kb / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config")
+    parser.add_argument("stream")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    arguments = parser.parse_args()
+    settings = dict(setting.split("=", 1) for setting in arguments.set)
+    with headrace.serve(arguments.config, set=settings) as server:
+        for zero_copy in (True, False):
+            before = private_mb()
+            with headrace.Loader(server.address, stream=arguments.stream, zero_copy=zero_copy, client=f"memory-{zero_copy}") as loader:
+                taken = 0
+                batch = None
+                while taken < 200:
+                    for batch in loader:
+                        taken += 1
+                        if taken == 200:
+                            break
+                grown = private_mb() - before
+                size = sum(field.nbytes for field in batch) / 1e6
+                print(f"zero_copy={zero_copy}: {grown:.1f} MB grown over {taken} batches of {size:.1f} MB each")
+                del batch
+
+
+if __name__ == "__main__":
+    main()
