@@ -1,4 +1,5 @@
-// An engine with streams over synthetic data, and clients of it in this process: sockets left out, everything else real.
+// An engine with streams over synthetic data, and clients of it in this process: sockets left out, everything
+// else real.
 #pragma once
 
 #include <fcntl.h>
@@ -22,13 +23,23 @@ using server::exec::SampleMaker;
 using server::exec::Stream;
 using server::exec::StreamSetup;
 
-inline StreamSetup synthetic_stream(const std::string& name, std::uint64_t samples, std::uint32_t batch, std::uint32_t clients,
-                                    Delivery delivery = Delivery::kBroadcast, std::size_t bytes = 24) {
+inline StreamSetup synthetic_stream(const std::string& name, std::uint64_t samples, std::uint32_t batch,
+                                    std::uint32_t clients, Delivery delivery = Delivery::kBroadcast,
+                                    std::size_t bytes = 24) {
   StreamSetup setup;
-  setup.maker = std::make_shared<SampleMaker>(server::source::make_synthetic(samples, bytes).value(), std::nullopt, bytes,
-                                              server::exec::SampleOptions{.seed = 5, .shuffle = true});
-  setup.info = {.name = name, .delivery = delivery, .samples = samples, .batch_size = batch, .fields = setup.maker->fields()};
-  setup.ledger = {.lanes = clients, .max_leases = 3, .prefetch = 4, .broadcast = delivery == Delivery::kBroadcast, .max_lag = 4};
+  setup.maker =
+      std::make_shared<SampleMaker>(server::source::make_synthetic(samples, bytes).value(), std::nullopt,
+                                    bytes, server::exec::SampleOptions{.seed = 5, .shuffle = true});
+  setup.info = {.name = name,
+                .delivery = delivery,
+                .samples = samples,
+                .batch_size = batch,
+                .fields = setup.maker->fields()};
+  setup.ledger = {.lanes = clients,
+                  .max_leases = 3,
+                  .prefetch = 4,
+                  .broadcast = delivery == Delivery::kBroadcast,
+                  .max_lag = 4};
   return setup;
 }
 
@@ -43,7 +54,8 @@ inline std::unique_ptr<Engine> start_engine(std::vector<StreamSetup> setups, uns
 /// A client without sockets: opens and attaches through the engine, reads through the ring.
 class RingClient {
  public:
-  RingClient(Engine& engine, const std::string& stream, const std::string& name, std::uint32_t rank = 0, std::uint32_t world = 1)
+  RingClient(Engine& engine, const std::string& stream, const std::string& name, std::uint32_t rank = 0,
+             std::uint32_t world = 1)
       : engine_(engine), index_(engine.find(stream).value()) {
     wire::OpenRequest request;
     request.stream = stream;
@@ -52,11 +64,13 @@ class RingClient {
     request.rank = rank;
     request.world_size = world;
     reply_ = engine.with(index_, [&](Stream& s) { return s.open(request, ring::monotonic_ns()); }).value();
-    auto attachment = engine.with(index_, [&](Stream& s) { return s.attach(reply_.lane, ring::monotonic_ns()); }).value();
+    auto attachment =
+        engine.with(index_, [&](Stream& s) { return s.attach(reply_.lane, ring::monotonic_ns()); }).value();
     doorbell_ = engine.make_doorbell().value();
-    reader_ = ring::RingReader::open({ring::UniqueFd(::dup(attachment.data_fd)), ring::UniqueFd(::dup(attachment.control_fd)),
-                                      std::move(attachment.lease_fd), ring::UniqueFd(::dup(doorbell_.get()))},
-                                     reply_.lane)
+    reader_ = ring::RingReader::open(
+                  {ring::UniqueFd(::dup(attachment.data_fd)), ring::UniqueFd(::dup(attachment.control_fd)),
+                   std::move(attachment.lease_fd), ring::UniqueFd(::dup(doorbell_.get()))},
+                  reply_.lane)
                   .value();
     seek_ = reply_.seek;
   }
@@ -93,7 +107,8 @@ class RingClient {
   bool left_ = false;
 };
 
-/// Order-sensitive digest of what a client saw (FNV-1a over 64-bit words: a test's checksum, not a hash for data).
+/// Order-sensitive digest of what a client saw (FNV-1a over 64-bit words: a test's checksum, not a hash for
+/// data).
 class Digest {
  public:
   void add(std::uint64_t word) { value_ = (value_ ^ word) * 0x100000001B3ULL; }

@@ -23,9 +23,16 @@ struct Client::Impl {
   client::Interrupt interrupt;
   client::ForkGuard fork;
 
-  Result<client::Answer> ask(std::string op, nlohmann::json body) const {
+  /// A question that may be asked twice: again if the server died over it and another came within the
+  /// timeout.
+  Result<client::Answer> ask(const std::string& op, const nlohmann::json& body) const {
     if (auto own = fork.check("client"); !own) return fail(own.error());
-    return client::exchange(directory, std::move(op), std::move(body), Deadline(timeout), interrupt);
+    const Deadline deadline(timeout);
+    for (;;) {
+      auto answer = client::exchange(directory, op, body, deadline, interrupt);
+      if (answer || answer.error().code != ErrorCode::kServerLost) return answer;
+      if (auto hello = client::say_hello(directory, deadline, interrupt); !hello) return fail(hello.error());
+    }
   }
 };
 
@@ -116,6 +123,7 @@ Result<Stream> Client::open(const OpenOptions& options) {
       stream->adopt(std::move(*opened));
       return Stream(std::move(stream));
     }
+    if (opened.error().code == ErrorCode::kServerLost && !deadline.over()) continue;
     // Process ids repeat across containers: a name that nobody chose is made unique.
     if (impl_->interrupt && impl_->interrupt()) return fail(opened.error());
     const bool clash = options.client.empty() && opened.error().code == ErrorCode::kClientNameTaken;

@@ -139,10 +139,11 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
       commit();
       return {};
     }
-    // Errors that a new attachment would not cure.
+    // Other errors a new attachment would not cure.
     const ErrorCode code = answer.error().code;
-    if (code != ErrorCode::kTokenInvalid && code != ErrorCode::kServerUnreachable)
-      return fail(answer.error());
+    const bool cured = code == ErrorCode::kTokenInvalid || code == ErrorCode::kServerUnreachable ||
+                       code == ErrorCode::kServerLost;
+    if (!cured) return fail(answer.error());
   }
   lose();
   position = target;

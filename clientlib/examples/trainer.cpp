@@ -17,7 +17,7 @@ struct Arguments {
   std::string client;
   int epochs = 3;
   int report = 5;
-  float rate = 0.01F;
+  float rate = 0.003F;
 };
 
 int give_up(const headrace::Error& error) {

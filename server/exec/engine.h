@@ -1,9 +1,9 @@
 // The thread pool that serves all streams, and the one lock under which slots change hands.
 //
-// Workers claim slices of a slot's rows without a lock and take the lock per batch: to start it, to complete it, to take acks in.
-// The worker that completes a slot publishes and grants it; there is no hop to another thread. A worker without work sleeps in
-// epoll on the clients' doorbells, which they ring only while ControlHeader::server_idle is set; so an idle server costs no CPU and a
-// busy one no system calls per batch.
+// Workers claim slices of a slot's rows without a lock and take the lock per batch: to start it, to complete
+// it, to take acks in. The worker that completes a slot publishes and grants it; there is no hop to another
+// thread. A worker without work sleeps in epoll on the clients' doorbells, which they ring only while
+// ControlHeader::server_idle is set; so an idle server costs no CPU and a busy one no system calls per batch.
 //
 // Thread safety: all public members, any thread.
 #pragma once
@@ -34,7 +34,8 @@ class Engine {
 
   [[nodiscard]] std::size_t stream_count() const { return streams_.size(); }
   [[nodiscard]] const Stream& stream(std::size_t index) const { return *streams_[index]; }
-  [[nodiscard]] Result<std::size_t> find(const std::string& name) const;  ///< kNoSuchStream, with the names that there are
+  [[nodiscard]] Result<std::size_t> find(
+      const std::string& name) const;  ///< kNoSuchStream, with the names that there are
   [[nodiscard]] unsigned threads() const { return static_cast<unsigned>(workers_.size()); }
 
   /// Runs `what` on a stream under the lock, then lets the workers look again.
@@ -51,7 +52,8 @@ class Engine {
     return what(*streams_[index]);
   }
 
-  /// A descriptor that wakes a worker when written (an eventfd): the client's doorbell. Watched until `unwatch`.
+  /// A descriptor that wakes a worker when written (an eventfd): the client's doorbell. Watched until
+  /// `unwatch`.
   Result<ring::UniqueFd> make_doorbell();
   void unwatch(const ring::UniqueFd& doorbell);
 

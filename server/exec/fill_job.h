@@ -1,5 +1,5 @@
-// The work of filling one slot: rows are claimed in slices by an atomic, so that a batch spreads over the workers that are free
-// without a queue item per sample.
+// The work of filling one slot: rows are claimed in slices by an atomic, so that a batch spreads over the
+// workers that are free without a queue item per sample.
 #pragma once
 
 #include <atomic>
@@ -17,26 +17,36 @@ class Stream;
 
 /// Thread safety: immutable but for the two atomics; shared by the workers that claim from it.
 struct FillJob {
-  FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch, const sampler::BatchRows& batch_rows,
-          sampler::Permutation epoch_order, std::uint32_t rows_per_slice)
-      : stream(owner), key(batch), rows(batch_rows), order(epoch_order), slice(rows_per_slice), slot(std::move(loan)),
-        values(slot->values(0)), labels(slot->values(1)), descs(slot->rows()) {}
+  FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
+          const sampler::BatchRows& batch_rows, sampler::Permutation epoch_order,
+          std::uint32_t rows_per_slice)
+      : stream(owner),
+        key(batch),
+        rows(batch_rows),
+        order(epoch_order),
+        slice(rows_per_slice),
+        slot(std::move(loan)),
+        values(slot->values(0)),
+        labels(slot->values(1)),
+        descs(slot->rows()) {}
 
   Stream& stream;
   const publish::BatchKey key;
   const sampler::BatchRows rows;
   const sampler::Permutation order;
   const std::uint32_t slice;
-  std::optional<ring::LoanedSlot> slot;  ///< taken by whoever completes the job; workers that come late use the pointers
+  std::optional<ring::LoanedSlot>
+      slot;  ///< taken by whoever completes the job; workers that come late use the pointers
   std::byte* const values;
   std::byte* const labels;
   ring::RowDesc* const descs;
   std::atomic<std::uint32_t> claimed{0};
-  std::atomic<std::uint32_t> done{0};    ///< acq_rel: the worker that reaches `rows` sees every row written
+  std::atomic<std::uint32_t> done{0};  ///< acq_rel: the worker that reaches `rows` sees every row written
 
   [[nodiscard]] bool unclaimed() const { return claimed.load(std::memory_order_relaxed) < rows.rows; }
 
-  /// Claims and fills slices until none is left or `until_ns` is past. True for the one call that completed the last row.
+  /// Claims and fills slices until none is left or `until_ns` is past. True for the one call that completed
+  /// the last row.
   bool work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns);
 };
 

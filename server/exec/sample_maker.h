@@ -1,5 +1,6 @@
-// From (epoch, position) to one row: sampler -> source -> decode -> transforms, with the bad-sample policy. This is the pure
-// function that a stream is (design, promise 1): nothing here depends on threads, batches, trainers or time.
+// From (epoch, position) to one row: sampler -> source -> decode -> transforms, with the bad-sample policy.
+// This is the pure function that a stream is (design, promise 1): nothing here depends on threads, batches,
+// trainers or time.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct SampleOptions {
   std::uint64_t seed = 0;
   bool shuffle = true;
   OnError on_error = OnError::kReplace;
-  double max_bad = 0.1;      ///< fraction of distinct samples found bad at which the stream fails
+  double max_bad = 0.1;  ///< fraction of distinct samples found bad at which the stream fails
 };
 
 /// A worker's own buffers.
@@ -46,8 +47,8 @@ struct Row {
 class SampleMaker {
  public:
   /// Without a plan the source's bytes are the row (synthetic sources): every sample has `raw_bytes`.
-  SampleMaker(std::shared_ptr<const source::Source> source, std::optional<transform::Plan> plan, std::size_t raw_bytes,
-              const SampleOptions& options);
+  SampleMaker(std::shared_ptr<const source::Source> source, std::optional<transform::Plan> plan,
+              std::size_t raw_bytes, const SampleOptions& options);
 
   /// "image" or "data", then "label".
   [[nodiscard]] const std::vector<FieldSpec>& fields() const { return fields_; }
@@ -56,10 +57,10 @@ class SampleMaker {
   /// The epoch's order, computed once per batch by the caller.
   [[nodiscard]] sampler::Permutation order(std::uint64_t epoch) const;
 
-  /// Writes the first field's row at `out`. Errors stop the stream: kTransientIo, kDatasetInvalid, kTooManyBadSamples,
-  /// kBadSample with `on_error: fail`.
-  Result<Row> make(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position, std::byte* out,
-                   RowScratch& scratch, metrics::StreamCounters& counters) const;
+  /// Writes the first field's row at `out`. Errors stop the stream: kTransientIo, kDatasetInvalid,
+  /// kTooManyBadSamples, kBadSample with `on_error: fail`.
+  Result<Row> make(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position,
+                   std::byte* out, RowScratch& scratch, metrics::StreamCounters& counters) const;
 
   /// What `make` drew, as JSON (server/transform/plan.h), and the name of the sample that was used.
   struct Explanation {

@@ -27,20 +27,20 @@ struct StreamSetup {
   std::shared_ptr<const SampleMaker> maker;
   publish::Ledger::Options ledger;
   ring::ClientAccess data_access = ring::ClientAccess::kReadWrite;
-  std::uint32_t wait_for = 1;              ///< clients that must be there before the first batch is granted
-  std::chrono::nanoseconds wait_timeout{}; ///< then the ones that are there begin
+  std::uint32_t wait_for = 1;               ///< clients that must be there before the first batch is granted
+  std::chrono::nanoseconds wait_timeout{};  ///< then the ones that are there begin
 };
 
 /// A client's place in a stream, from `open` on.
 struct Lane {
   bool used = false;
   bool attached = false;
-  bool sink = false;                       ///< the server's own: grants are acked at once (bench)
+  bool sink = false;  ///< the server's own: grants are acked at once (bench)
   publish::Group* group = nullptr;
   publish::Member* member = nullptr;
   std::string group_name, client;
   std::uint32_t rank = 0;
-  Cursor begin;                            ///< where it began, or was last sought to
+  Cursor begin;  ///< where it began, or was last sought to
   std::uint64_t opened_ns = 0, last_beat_ns = 0, last_beat_value = 0;
   bool fenced = false;
 };
@@ -59,7 +59,8 @@ class Stream {
   [[nodiscard]] Error failure() const;
 
   // --- [lock] work
-  /// The oldest job with rows to claim, or a new one for the lane whose ring is emptiest. Null: nothing to do.
+  /// The oldest job with rows to claim, or a new one for the lane whose ring is emptiest. Null: nothing to
+  /// do.
   std::shared_ptr<FillJob> next_job(std::uint64_t now_ns);
   /// READY, or free again if nobody wants it or the stream failed.
   void complete(FillJob& job, metrics::StreamCounters& counters);

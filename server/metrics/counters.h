@@ -1,5 +1,5 @@
-// What the workers count. One block per (worker, stream), written by that worker alone and summed at scrape time: counting is a
-// plain add to a line that nobody else writes.
+// What the workers count. One block per (worker, stream), written by that worker alone and summed at scrape
+// time: counting is a plain add to a line that nobody else writes.
 #pragma once
 
 #include <array>
@@ -14,7 +14,9 @@ namespace headrace::server::metrics {
 /// A number with one writer and any number of readers.
 class Count {
  public:
-  void add(std::uint64_t n) { value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
+  void add(std::uint64_t n) {
+    value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint64_t get() const { return value_.load(std::memory_order_relaxed); }
 
  private:
@@ -26,7 +28,8 @@ inline constexpr std::size_t kStages = 3;
 inline constexpr std::array<const char*, kStages> kStageNames = {"read", "decode", "transform"};
 
 /// Upper bounds in seconds: 16 us to 1 s in powers of four, then infinity.
-inline constexpr std::array<double, 9> kStageBounds = {16e-6, 64e-6, 256e-6, 1.024e-3, 4.096e-3, 16.384e-3, 65.536e-3, 0.262144, 1.048576};
+inline constexpr std::array<double, 9> kStageBounds = {16e-6,     64e-6,     256e-6,   1.024e-3, 4.096e-3,
+                                                       16.384e-3, 65.536e-3, 0.262144, 1.048576};
 inline constexpr std::size_t kReasons = 8;  ///< transform::BadReason
 static_assert(static_cast<std::size_t>(transform::BadReason::kWarning) + 1 == kReasons);
 

@@ -1,4 +1,5 @@
-// One HTTP port: /metrics, /healthz, /readyz, / (civetweb). Slow or many readers cost their own connection threads, nothing else.
+// One HTTP port: /metrics, /healthz, /readyz, / (civetweb). Slow or many readers cost their own connection
+// threads, nothing else.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,8 @@ class HttpServer {
     Handler handler;  ///< called from civetweb's threads
   };
   /// Port 0: any free one. kEnvironment if the port is taken.
-  static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port, std::vector<Route> routes);
+  static Result<std::unique_ptr<HttpServer>> start(const std::string& address, int port,
+                                                   std::vector<Route> routes);
   ~HttpServer();
 
   [[nodiscard]] const std::string& url() const { return url_; }  ///< "http://127.0.0.1:9464"

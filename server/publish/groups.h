@@ -19,8 +19,8 @@ struct Member {
   std::optional<std::uint32_t> lane;  ///< set while attached or about to attach
   std::string client;
   std::int64_t pid = 0;
-  Cursor granted;                     ///< of a detached member: where it stood
-  Cursor consumed;                    ///< the server's memory: what `resume_server` continues from
+  Cursor granted;   ///< of a detached member: where it stood
+  Cursor consumed;  ///< the server's memory: what `resume_server` continues from
   std::uint64_t detached_ns = 0;
 };
 
@@ -40,8 +40,9 @@ class Groups {
   Groups(Delivery delivery, std::uint64_t samples, std::uint32_t batch_size, LastBatch last)
       : delivery_(delivery), samples_(samples), batch_size_(batch_size), last_(last) {}
 
-  /// Checks that this rank may attach, makes or renews its group, and says where it begins. `foremost`: the cursor of the
-  /// foremost attached lane of the stream, if any. kGroupMismatch, kRankTaken, kInvalidArgument.
+  /// Checks that this rank may attach, makes or renews its group, and says where it begins. `foremost`: the
+  /// cursor of the foremost attached lane of the stream, if any. kGroupMismatch, kRankTaken,
+  /// kInvalidArgument.
   struct Admission {
     Group* group;
     Member* member;

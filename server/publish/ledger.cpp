@@ -164,7 +164,8 @@ void Ledger::join_others(Slot& slot) {
     Lane& lane = lanes_[index];
     if (!lane.plan || lane.fenced || slot.pending & bit(index) || held(lane) >= limit(lane)) continue;
     Cursor cursor = lane.next;
-    for (std::uint32_t i = lane.leased; i < quota() && cursor < slot.key.cursor; ++i) cursor = advance(*lane.plan, cursor);
+    for (std::uint32_t i = lane.leased; i < quota() && cursor < slot.key.cursor; ++i)
+      cursor = advance(*lane.plan, cursor);
     if (cursor != slot.key.cursor) continue;
     slot.pending |= bit(index);
     ++lane.pending;
@@ -227,7 +228,8 @@ bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor)
   for (const Lane& lane : lanes_)
     if (lane.plan && !lane.fenced) hindmost = std::min(hindmost, lane.next);
   std::uint32_t steps = 0;
-  const std::uint32_t most = std::max(1U, options_.max_lag);  // no further than the hindmost lane's window reaches
+  const std::uint32_t most =
+      std::max(1U, options_.max_lag);  // no further than the hindmost lane's window reaches
   while (hindmost < cursor && steps < most) {
     hindmost = advance(plan, hindmost);
     ++steps;

@@ -1,14 +1,18 @@
-// Who waits for which slot and who holds it: the server's private truth, as pure bookkeeping without memory or sockets.
+// Who waits for which slot and who holds it: the server's private truth, as pure bookkeeping without memory
+// or sockets.
 //
-// A lane is one attached client. A slot carries one batch and two sets of lanes: `pending` (will be granted it) and `leased`
-// (holds it). A slot is free if and only if both sets are empty and nobody fills it.
+// A lane is one attached client. A slot carries one batch and two sets of lanes: `pending` (will be granted
+// it) and `leased` (holds it). A slot is free if and only if both sets are empty and nobody fills it.
 //
-// Budgets. Every lane owns a reserve of slots that no other lane can keep from it; beyond the reserves lies a pool:
-//   broadcast: reserve = max_leases, pool = prefetch     (consumers share slots; slots = prefetch + lanes * max_leases)
-//   shard:     reserve = max_leases + prefetch, pool = 0 (nothing is shared; a slow rank fills nobody else's slots)
-// A lane takes a slot beyond its reserve only if every other lane could still reach its own. A broadcast lane more than
-// `max_lag` batches behind the foremost one is cut down to its reserve (`detach`): it goes on as an ordinary lane whose
-// batches are built for it alone. With `wait` no batch is built that is `max_lag` or more ahead of the hindmost lane's next.
+// Budgets. Every lane owns a reserve of slots that no other lane can keep from it; beyond the reserves lies a
+// pool:
+//   broadcast: reserve = max_leases, pool = prefetch     (consumers share slots; slots = prefetch + lanes *
+//   max_leases) shard:     reserve = max_leases + prefetch, pool = 0 (nothing is shared; a slow rank fills
+//   nobody else's slots)
+// A lane takes a slot beyond its reserve only if every other lane could still reach its own. A broadcast lane
+// more than `max_lag` batches behind the foremost one is cut down to its reserve (`detach`): it goes on as an
+// ordinary lane whose batches are built for it alone. With `wait` no batch is built that is `max_lag` or more
+// ahead of the hindmost lane's next.
 //
 // Invariants (checked by tests/property/ledger_test.cpp after every step)
 //  1. pending and leased of a slot are disjoint; each lane's `leased` count <= max_leases.
@@ -83,8 +87,8 @@ class Ledger {
     BatchKey key;
     std::uint32_t lane = 0;  ///< on whose behalf
   };
-  /// Joins this lane to the batches of its window that exist, and takes a slot for the first one that does not.
-  /// Joining a ready batch can make grants due: call take_grants() afterwards.
+  /// Joins this lane to the batches of its window that exist, and takes a slot for the first one that does
+  /// not. Joining a ready batch can make grants due: call take_grants() afterwards.
   std::optional<Fill> take_fill(std::uint32_t lane);
   /// The fill is done. False: nobody wants it any more; the slot is free again.
   bool filled(std::uint32_t slot);
@@ -125,12 +129,13 @@ class Ledger {
   };
 
   [[nodiscard]] BatchKey key_of(std::uint32_t lane, const Cursor& cursor) const;
-  /// The slot of this batch for this lane: the one it waits for, else one that it does not hold already (after a seek back
-  /// a batch may be wanted again while a view on its first slot lives).
+  /// The slot of this batch for this lane: the one it waits for, else one that it does not hold already
+  /// (after a seek back a batch may be wanted again while a view on its first slot lives).
   [[nodiscard]] Slot* find(const BatchKey& key, std::uint32_t lane);
   [[nodiscard]] std::uint32_t held(const Lane& lane) const { return lane.pending + lane.leased; }
   [[nodiscard]] std::uint32_t limit(const Lane& lane) const;
-  /// Lets every other lane whose window holds this new batch wait for it, too: it must not be freed before they looked.
+  /// Lets every other lane whose window holds this new batch wait for it, too: it must not be freed before
+  /// they looked.
   void join_others(Slot& slot);
   Slot* farthest_pending(std::uint32_t lane);
   /// Keeps the lane within its limit by giving up batches farther away than `cursor`. False: there are none.

@@ -1,5 +1,5 @@
-// What the server shows of itself: Prometheus metrics and the control protocol's `stats`, from one look at the engine.
-// Names follow Prometheus's rules: base units, `_total` for counters. Thread safety: any thread.
+// What the server shows of itself: Prometheus metrics and the control protocol's `stats`, from one look at
+// the engine. Names follow Prometheus's rules: base units, `_total` for counters. Thread safety: any thread.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -20,7 +20,8 @@ class Collector : public prometheus::Collectable {
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override;
   [[nodiscard]] std::string exposition() const;  ///< Prometheus text format 0.0.4
   [[nodiscard]] nlohmann::json stats() const;
-  /// Empty if ready: every stream has a READY slot, or waits for a client, or keeps its clients supplied. Else why not.
+  /// Empty if ready: every stream has a READY slot, or waits for a client, or keeps its clients supplied.
+  /// Else why not.
   [[nodiscard]] std::string not_ready() const;
 
  private:

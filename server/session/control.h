@@ -17,12 +17,13 @@ namespace headrace::server::session {
 
 class Control {
  public:
-  Control(exec::Engine& engine, Sessions& sessions, std::function<nlohmann::json()> stats, std::function<void()> drain);
+  Control(exec::Engine& engine, Sessions& sessions, std::function<nlohmann::json()> stats,
+          std::function<void()> drain);
   ~Control();
 
   Result<void> bind(const std::filesystem::path& path);
-  [[nodiscard]] int fd() const;        ///< readable: call `handle` (ZeroMQ's edge-triggered descriptor)
-  void handle();                       ///< answers all that waits; malformed requests are counted, answered and dropped
+  [[nodiscard]] int fd() const;  ///< readable: call `handle` (ZeroMQ's edge-triggered descriptor)
+  void handle();  ///< answers all that waits; malformed requests are counted, answered and dropped
   void refuse_opens() { draining_ = true; }
 
   [[nodiscard]] std::uint64_t bad_messages() const { return bad_messages_; }
@@ -31,7 +32,7 @@ class Control {
  private:
   struct Answer {
     Result<nlohmann::json> body;
-    std::string binary;                ///< second frame, may be empty
+    std::string binary;  ///< second frame, may be empty
   };
   Answer answer(const std::string& op, const nlohmann::json& body);
   Answer sample(const nlohmann::json& body);

@@ -1,5 +1,6 @@
-// Sessions: from a token to an attached client, and to its end. A session is a connection to <directory>/attach.sock; it ends with
-// that connection or with the client's process (pidfd), whichever is told first.
+// Sessions: from a token to an attached client, and to its end. A session is a connection to
+// <directory>/attach.sock; it ends with that connection or with the client's process (pidfd), whichever is
+// told first.
 //
 // Thread safety: the session thread alone.
 #pragma once
@@ -48,7 +49,7 @@ class Sessions {
     std::uint32_t lane = 0;
     std::string token, name, client;
     std::int64_t pid = 0;
-    std::uint64_t expires_ns = 0;      ///< until attached
+    std::uint64_t expires_ns = 0;  ///< until attached
     ring::UniqueFd socket, pidfd, doorbell;
     bool attached = false;
   };

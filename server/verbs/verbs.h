@@ -1,5 +1,5 @@
-// The verbs of the `headrace` program. Each adds its subcommand; what it returns from its callback is the exit code:
-// 0 good, 2 the configuration or a call is wrong, 3 the machine, the data or the server is.
+// The verbs of the `headrace` program. Each adds its subcommand; what it returns from its callback is the
+// exit code: 0 good, 2 the configuration or a call is wrong, 3 the machine, the data or the server is.
 #pragma once
 
 #include <CLI/CLI.hpp>

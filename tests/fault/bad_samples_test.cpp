@@ -1,4 +1,5 @@
-// Bad content is replaced deterministically and marked, or stops the stream by name; I/O errors are never replaced.
+// Bad content is replaced deterministically and marked, or stops the stream by name; I/O errors are never
+// replaced.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -21,7 +22,8 @@ using server::transform::BadReason;
 
 void write(const fs::path& path, const std::vector<std::uint8_t>& bytes) {
   fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
 class BadSamples : public ::testing::Test {
@@ -30,7 +32,8 @@ class BadSamples : public ::testing::Test {
     char name[] = "/tmp/headrace-bad-XXXXXX";
     root_ = ::mkdtemp(name);
     for (std::uint32_t i = 0; i < 40; ++i)
-      write(root_ / (i % 2 ? "cat" : "dog") / (std::to_string(100 + i) + ".jpg"), pixels::make_jpeg({.width = 50, .height = 40, .seed = i}));
+      write(root_ / (i % 2 ? "cat" : "dog") / (std::to_string(100 + i) + ".jpg"),
+            pixels::make_jpeg({.width = 50, .height = 40, .seed = i}));
   }
   void TearDown() override { fs::remove_all(root_); }
 
@@ -38,7 +41,8 @@ class BadSamples : public ::testing::Test {
     std::vector<std::uint8_t> good = pixels::make_jpeg({.width = 200, .height = 200, .seed = 77});
     write(root_ / "cat/bad_empty.jpg", {});
     write(root_ / "cat/bad_text.jpg", {'h', 'e', 'l', 'l', 'o', ' ', 'w', 'o', 'r', 'l', 'd', '\n'});
-    write(root_ / "cat/bad_truncated.jpg", {good.begin(), good.begin() + static_cast<std::ptrdiff_t>(good.size() / 3)});
+    write(root_ / "cat/bad_truncated.jpg",
+          {good.begin(), good.begin() + static_cast<std::ptrdiff_t>(good.size() / 3)});
     std::vector<std::uint8_t> gigantic = good;  // a header of 65,500 x 65,500
     for (std::size_t i = 0; i + 9 < gigantic.size(); ++i)
       if (gigantic[i] == 0xFF && gigantic[i + 1] == 0xC0) {
@@ -54,7 +58,8 @@ class BadSamples : public ::testing::Test {
     server::transform::PlanConfig plan;
     plan.transforms = {server::transform::RandomResizedCrop{.size = {24, 24}}};
     StreamSetup setup;
-    setup.maker = std::make_shared<SampleMaker>(source, server::transform::Plan::compile(plan).value(), 0, options);
+    setup.maker =
+        std::make_shared<SampleMaker>(source, server::transform::Plan::compile(plan).value(), 0, options);
     setup.info = {.name = "s", .samples = source->size(), .batch_size = 8, .fields = setup.maker->fields()};
     setup.ledger = {.lanes = 2, .max_leases = 3, .prefetch = 4};
     return setup;
@@ -99,7 +104,8 @@ TEST_F(BadSamples, AreReplacedMarkedAndCountedByReason) {
   EXPECT_EQ(seen.rows, 44U);
   EXPECT_EQ(seen.replaced, 4U);
   const auto totals = engine->totals(0);
-  for (const BadReason reason : {BadReason::kEmpty, BadReason::kUnknownFormat, BadReason::kTruncated, BadReason::kTooLarge})
+  for (const BadReason reason :
+       {BadReason::kEmpty, BadReason::kUnknownFormat, BadReason::kTruncated, BadReason::kTooLarge})
     EXPECT_GE(totals.errors[static_cast<std::size_t>(reason)], 1U) << name_of(reason);
 }
 

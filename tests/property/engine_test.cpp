@@ -25,7 +25,8 @@ std::uint64_t digest_of_two_epochs(RingClient& client, std::uint64_t dawdle_seed
       return 0;
     }
     digest.add_batch(client.reader(), *grant);
-    if (dawdle_seed && random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+    if (dawdle_seed && random() % 4 == 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
     client.reader().ack(*grant);
   }
   return digest.value();
@@ -53,7 +54,8 @@ TEST(Engine, GivesEachOfFourBroadcastClientsOfDifferentSpeedsTheSameBatches) {
     setup.ledger.detach = detach;
     auto engine = start_engine({std::move(setup)}, 2);
     std::vector<std::unique_ptr<RingClient>> clients;
-    for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<RingClient>(*engine, "s", "c" + std::to_string(i)));
+    for (int i = 0; i < 4; ++i)
+      clients.push_back(std::make_unique<RingClient>(*engine, "s", "c" + std::to_string(i)));
     std::vector<std::uint64_t> digests(4);
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < 4; ++i)
@@ -73,7 +75,8 @@ TEST(Engine, BuildsABatchOnceForBroadcastClientsInStep) {
   setup.wait_timeout = std::chrono::seconds(60);
   auto engine = start_engine({std::move(setup)}, 2);
   std::vector<std::unique_ptr<RingClient>> clients;
-  for (int i = 0; i < 3; ++i) clients.push_back(std::make_unique<RingClient>(*engine, "s", "c" + std::to_string(i)));
+  for (int i = 0; i < 3; ++i)
+    clients.push_back(std::make_unique<RingClient>(*engine, "s", "c" + std::to_string(i)));
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < 3; ++i)
     threads.emplace_back([&, i] {
@@ -81,7 +84,8 @@ TEST(Engine, BuildsABatchOnceForBroadcastClientsInStep) {
       clients[i]->leave();
     });
   for (auto& thread : threads) thread.join();
-  EXPECT_LE(engine->totals(0).batches, kBatches + 7U) << "126 batches and at most a ring's look-ahead, not three times that";
+  EXPECT_LE(engine->totals(0).batches, kBatches + 7U)
+      << "126 batches and at most a ring's look-ahead, not three times that";
 }
 
 TEST(Engine, ContinuesFromACursorWithTheBatchesThatWouldHaveComeNext) {
@@ -122,7 +126,8 @@ TEST(Engine, BuildsOnlyTheBatchesOfAttachedRanks) {
         ASSERT_TRUE(grant);
         const ring::SlotDesc& slot = rank->reader().slot(grant->slot);
         for (std::uint32_t row = 0; row < slot.valid_rows; ++row)
-          EXPECT_TRUE(seen.insert(rank->reader().rows(grant->slot)[row].sample_index).second) << "a sample twice";
+          EXPECT_TRUE(seen.insert(rank->reader().rows(grant->slot)[row].sample_index).second)
+              << "a sample twice";
         rank->reader().ack(*grant);
       }
     }
@@ -180,8 +185,9 @@ TEST(Engine, CostsNextToNoCpuWhileItsClientsPause) {
 
 TEST(Engine, StopsAStreamWithTooManyBadSamplesByName) {
   StreamSetup setup = synthetic_stream("s", 500, 8, 2);
-  setup.maker = std::make_shared<SampleMaker>(server::source::make_synthetic(500, 24).value(), std::nullopt, 23,
-                                              server::exec::SampleOptions{});  // rows of 23 bytes cannot come from 24
+  setup.maker =
+      std::make_shared<SampleMaker>(server::source::make_synthetic(500, 24).value(), std::nullopt, 23,
+                                    server::exec::SampleOptions{});  // rows of 23 bytes cannot come from 24
   setup.info.fields = setup.maker->fields();
   auto engine = start_engine({std::move(setup)}, 2);
   RingClient client(*engine, "s", "c");

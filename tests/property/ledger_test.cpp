@@ -1,5 +1,6 @@
-// The ledger under random histories: lanes that come, go, seek, are fenced; fills that end in any order; acks in any order. After every
-// step the invariants hold; every lane sees its batches in order, each once; nobody starves.
+// The ledger under random histories: lanes that come, go, seek, are fenced; fills that end in any order; acks
+// in any order. After every step the invariants hold; every lane sees its batches in order, each once; nobody
+// starves.
 #include "server/publish/ledger.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +26,10 @@ struct SimulatedLane {
 class Simulation {
  public:
   Simulation(const Ledger::Options& options, std::uint64_t seed)
-      : ledger_(options), plan_(37, 4, options.broadcast ? 1 : 2, LastBatch::kShort), lanes_(options.lanes), random_(seed) {}
+      : ledger_(options),
+        plan_(37, 4, options.broadcast ? 1 : 2, LastBatch::kShort),
+        lanes_(options.lanes),
+        random_(seed) {}
 
   Ledger& ledger() { return ledger_; }
   SimulatedLane& lane(std::uint32_t i) { return lanes_[i]; }
@@ -34,7 +38,8 @@ class Simulation {
 
   void open(std::uint32_t i, Cursor at) {
     ledger_.open(i, &plan_, at);
-    lanes_[i] = SimulatedLane{.open = true, .expected = normalised(plan_, at), .seek = ledger_.seek_number(i)};
+    lanes_[i] =
+        SimulatedLane{.open = true, .expected = normalised(plan_, at), .seek = ledger_.seek_number(i)};
   }
   void close(std::uint32_t i) {
     EXPECT_EQ(ledger_.close(i), lanes_[i].held.size());
@@ -63,7 +68,8 @@ class Simulation {
   void grants() {
     std::vector<Ledger::Order> orders;
     std::vector<Cursor> before;
-    for (std::uint32_t i = 0; i < lanes_.size(); ++i) before.push_back(lanes_[i].open ? ledger_.next(i) : Cursor{});
+    for (std::uint32_t i = 0; i < lanes_.size(); ++i)
+      before.push_back(lanes_[i].open ? ledger_.next(i) : Cursor{});
     ledger_.take_grants(orders);
     for (const auto& order : orders) {
       SimulatedLane& to = lanes_[order.lane];
@@ -122,8 +128,12 @@ TEST(Ledger, KeepsItsInvariantsAndOrderUnderRandomHistories) {
       const std::uint32_t lane = run.pick(lanes);
       const bool open = run.lane(lane).open;
       switch (run.pick(100)) {
-        case 0: open ? run.close(lane) : run.open(lane, {run.pick(3), 0, run.pick(12)}); break;
-        case 1: if (open && !run.lane(lane).fenced) run.seek(lane, {run.pick(3), run.pick(37), run.pick(4)}); break;
+        case 0:
+          open ? run.close(lane) : run.open(lane, {run.pick(3), 0, run.pick(12)});
+          break;
+        case 1:
+          if (open && !run.lane(lane).fenced) run.seek(lane, {run.pick(3), run.pick(37), run.pick(4)});
+          break;
         case 2:
           if (open && run.pick(4) == 0) {
             run.ledger().fence(lane);
@@ -134,9 +144,12 @@ TEST(Ledger, KeepsItsInvariantsAndOrderUnderRandomHistories) {
           }
           break;
         default:
-          if (run.pick(3) == 0) run.ack(lane, run.pick(2) == 0);
-          else if (run.pick(2) == 0) run.start_fill(lane);
-          else run.end_fill();
+          if (run.pick(3) == 0)
+            run.ack(lane, run.pick(2) == 0);
+          else if (run.pick(2) == 0)
+            run.start_fill(lane);
+          else
+            run.end_fill();
       }
     }
     delivered += run.delivered();
@@ -176,8 +189,9 @@ TEST(Ledger, LetsEveryLivingLaneGoOnWhateverStuckLanesHold) {
     }
     for (std::uint32_t i = 1; i < options.lanes; ++i)
       EXPECT_GT(run.lane(i).received, 20U)
-          << "seed " << seed << ", lane " << i << " of " << options.lanes << ", max_leases " << options.max_leases << ", prefetch "
-          << options.prefetch << ", max_lag " << options.max_lag << (options.broadcast ? ", broadcast" : ", shard");
+          << "seed " << seed << ", lane " << i << " of " << options.lanes << ", max_leases "
+          << options.max_leases << ", prefetch " << options.prefetch << ", max_lag " << options.max_lag
+          << (options.broadcast ? ", broadcast" : ", shard");
     EXPECT_LE(run.lane(0).held.size(), options.max_leases);
   }
 }
@@ -200,7 +214,8 @@ TEST(Ledger, SharesABatchAmongBroadcastLanesInStep) {
 }
 
 TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
-  Simulation run({.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 3, .detach = true}, 1);
+  Simulation run(
+      {.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 3, .detach = true}, 1);
   run.open(0, {});
   run.open(1, {});
   for (int round = 0; round < 200; ++round) {
@@ -222,7 +237,8 @@ TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
 }
 
 TEST(Ledger, MakesTheForemostWaitWhereSharingSaysSo) {
-  Simulation run({.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4, .detach = false}, 1);
+  Simulation run(
+      {.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4, .detach = false}, 1);
   run.open(0, {});
   run.open(1, {});
   for (int round = 0; round < 200; ++round) {
@@ -254,7 +270,8 @@ TEST(Ledger, GivesABatchAgainAfterASeekBackWhileItsFirstLeaseLives) {
     run.start_fill(0);
     run.end_fill();
   }
-  EXPECT_EQ(run.lane(0).held.size(), 2U) << "the view of before the seek holds its slot, batch 0 comes in another one";
+  EXPECT_EQ(run.lane(0).held.size(), 2U)
+      << "the view of before the seek holds its slot, batch 0 comes in another one";
 }
 
 TEST(Ledger, RefusesAcksOfWhatIsNotLeased) {

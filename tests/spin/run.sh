@@ -9,6 +9,7 @@ cd "$work"
 
 # verify MODEL [-DMACRO]: "clean", or what was found
 verify() {
+  # shellcheck disable=SC2086  # no macro: no argument
   spin -a ${2:-} "$here/$1.pml" >spin.log 2>&1 || { cat spin.log >&2; exit 2; }
   # COLLAPSE keeps memory small; SAFETY: assertions and invalid end states, no cycles.
   ${CC:-cc} -O2 -w -DSAFETY -DCOLLAPSE -DMEMLIM=1800 -o pan pan.c
@@ -22,12 +23,14 @@ verify() {
 }
 
 failed=0
-for model in ${*:-ring sleep}; do
+[ $# -gt 0 ] || set -- ring sleep
+for model in "$@"; do
   result=$(verify "$model")
   states=$(sed -n 's/ *\([0-9.e+]*\) states, stored.*/\1/p' pan.log | head -n 1)
   memory=$(sed -n 's/ *\([0-9.]*\)[[:space:]]*total actual memory usage/\1/p' pan.log)
   echo "$model: $result ($states states, $memory MB)"
   [ "$result" = clean ] || failed=1
+  # shellcheck disable=SC2013  # names without spaces
   for mutant in $(grep -o 'MUTANT_[A-Z]*' "$here/$model.pml" | sort -u); do
     result=$(verify "$model" "-D$mutant")
     echo "$model with $mutant: $result"

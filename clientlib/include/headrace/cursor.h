@@ -1,4 +1,5 @@
-// The whole mutable state of an iteration. Everything else can be thrown away (design: Positions, tails, cursors).
+// The whole mutable state of an iteration. Everything else can be thrown away (design: Positions, tails,
+// cursors).
 #pragma once
 
 #include <cstdint>
@@ -6,8 +7,8 @@
 
 namespace headrace {
 
-/// Batch k of a group with world size w and batch size B covers the positions [origin + k*B*w, origin + (k+1)*B*w) of
-/// the epoch's order; it is the same on every rank. A new epoch begins at origin 0, batch 0.
+/// Batch k of a group with world size w and batch size B covers the positions [origin + k*B*w, origin +
+/// (k+1)*B*w) of the epoch's order; it is the same on every rank. A new epoch begins at origin 0, batch 0.
 struct Cursor {
   std::uint64_t epoch = 0;
   std::uint64_t origin = 0;
@@ -20,7 +21,8 @@ std::string to_string(const Cursor& cursor);  ///< "epoch 3, origin 0, batch 17"
 
 /// What the last, incomplete global batch of an epoch becomes. `len` is the same on every rank in each case.
 enum class LastBatch : std::uint8_t {
-  kShort,  ///< the remaining samples, split evenly over the ranks; at most w - 1 wrapped rows flagged not valid
+  kShort,  ///< the remaining samples, split evenly over the ranks; at most w - 1 wrapped rows flagged not
+           ///< valid
   kPad,    ///< filled up with wrapped rows flagged not valid
   kDrop,   ///< left out
 };

@@ -9,44 +9,44 @@
 
 namespace headrace {
 
-/// One enumeration for the whole project, because an error that starts in the server crosses the wire and ends as a
-/// Python exception: a name must survive the way. `name_of` gives the name in UPPER_SNAKE_CASE.
+/// One enumeration for the whole project, because an error that starts in the server crosses the wire and
+/// ends as a Python exception: a name must survive the way. `name_of` gives the name in UPPER_SNAKE_CASE.
 enum class ErrorCode : std::uint16_t {
-  kInternal = 0,           ///< a broken invariant that could be reported instead of aborting
+  kInternal = 0,  ///< a broken invariant that could be reported instead of aborting
   // What the user wrote.
-  kConfigInvalid,          ///< configuration (exit code 2)
-  kInvalidArgument,        ///< a call's argument
+  kConfigInvalid,    ///< configuration (exit code 2)
+  kInvalidArgument,  ///< a call's argument
   // The machine.
-  kEnvironment,            ///< missing right, missing device, full disk (exit code 3)
-  kNotEnoughMemory,        ///< ring larger than what the cgroup or rlimit leaves
-  kDirectoryInUse,         ///< another server holds this directory
+  kEnvironment,      ///< missing right, missing device, full disk (exit code 3)
+  kNotEnoughMemory,  ///< ring larger than what the cgroup or rlimit leaves
+  kDirectoryInUse,   ///< another server holds this directory
   // The data.
-  kDatasetInvalid,         ///< a folder without classes, nothing readable, changed under way
-  kBadSample,              ///< content of one sample: corrupt, truncated, not an image, gigantic
-  kTransientIo,            ///< an I/O error, retried and then reported; never replaced by another sample
-  kTooManyBadSamples,      ///< the threshold was passed: how many of how many, and the first ten
-  kStreamFailed,           ///< the stream stopped; the message carries the reason
+  kDatasetInvalid,     ///< a folder without classes, nothing readable, changed under way
+  kBadSample,          ///< content of one sample: corrupt, truncated, not an image, gigantic
+  kTransientIo,        ///< an I/O error, retried and then reported; never replaced by another sample
+  kTooManyBadSamples,  ///< the threshold was passed: how many of how many, and the first ten
+  kStreamFailed,       ///< the stream stopped; the message carries the reason
   // Attaching.
-  kServerUnreachable,      ///< no answer within the timeout; says which step it waited in
-  kVersionMismatch,        ///< layout or protocol: both versions are named
-  kNoSuchStream,           ///< with the names that there are
-  kClientNameTaken,        ///< says who holds it
-  kRankTaken,              ///< the same (group, rank) twice: says who holds it
-  kGroupMismatch,          ///< world size or start cursor differ within a group: both values are named
-  kFingerprintMismatch,    ///< dataset, plan or seed changed since the checkpoint: says which part
-  kRingFull,               ///< no lane is left: says how many there are
-  kTokenInvalid,           ///< attach token unknown, used or expired
-  kPermissionDenied,       ///< peer credentials
-  kAttachLocalOnly,        ///< `open` over tcp
-  kBadMessage,             ///< malformed or oversized control message
-  kDraining,               ///< the server is shutting down
+  kServerUnreachable,    ///< no answer within the timeout; says which step it waited in
+  kVersionMismatch,      ///< layout or protocol: both versions are named
+  kNoSuchStream,         ///< with the names that there are
+  kClientNameTaken,      ///< says who holds it
+  kRankTaken,            ///< the same (group, rank) twice: says who holds it
+  kGroupMismatch,        ///< world size or start cursor differ within a group: both values are named
+  kFingerprintMismatch,  ///< dataset, plan or seed changed since the checkpoint: says which part
+  kRingFull,             ///< no lane is left: says how many there are
+  kTokenInvalid,         ///< attach token unknown, used or expired
+  kPermissionDenied,     ///< peer credentials
+  kAttachLocalOnly,      ///< `open` over tcp
+  kBadMessage,           ///< malformed or oversized control message
+  kDraining,             ///< the server is shutting down
   // Iterating.
-  kTimeout,                ///< a bounded wait ended; says what it waited for
-  kServerLost,             ///< the server died and did not come back within the reconnect time
-  kLeaseFenced,            ///< this client was stuck past the eviction time; attach again
-  kForked,                 ///< a forked child used its parent's client
-  kIteratorBusy,           ///< two iterators at once on one loader
-  kClosed,                 ///< the object was closed
+  kTimeout,       ///< a bounded wait ended; says what it waited for
+  kServerLost,    ///< the server died and did not come back within the reconnect time
+  kLeaseFenced,   ///< this client was stuck past the eviction time; attach again
+  kForked,        ///< a forked child used its parent's client
+  kIteratorBusy,  ///< two iterators at once on one loader
+  kClosed,        ///< the object was closed
 };
 
 std::string_view name_of(ErrorCode code);
@@ -67,6 +67,8 @@ using Result = tl::expected<T, Error>;
 inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
   return tl::make_unexpected(Error{code, std::move(message)});
 }
-inline tl::unexpected<Error> fail(Error error) { return tl::make_unexpected(std::move(error)); }
+inline tl::unexpected<Error> fail(Error error) {
+  return tl::make_unexpected(std::move(error));
+}
 
 }  // namespace headrace

@@ -36,12 +36,12 @@ enum class FieldKind : std::uint8_t {
 };
 
 struct FieldSpec {
-  std::string name;                    ///< 1 to 47 bytes of [a-z0-9_]
+  std::string name;  ///< 1 to 47 bytes of [a-z0-9_]
   DType dtype = DType::kUInt8;
   FieldKind kind = FieldKind::kDense;
-  std::vector<std::int64_t> shape;     ///< of one row, without the batch dimension; at most 6 dimensions.
-                                       ///< Ragged: the trailing shape of one value (empty for scalars)
-  std::int64_t ragged_capacity = 0;    ///< ragged only: values that fit into one batch
+  std::vector<std::int64_t> shape;   ///< of one row, without the batch dimension; at most 6 dimensions.
+                                     ///< Ragged: the trailing shape of one value (empty for scalars)
+  std::int64_t ragged_capacity = 0;  ///< ragged only: values that fit into one batch
 
   friend bool operator==(const FieldSpec&, const FieldSpec&) = default;
 };

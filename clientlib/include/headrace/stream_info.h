@@ -23,8 +23,8 @@ enum class Join : std::uint8_t {
   kCursor,      ///< at the given cursor
 };
 
-/// Two streams with equal fingerprints deliver the same samples. In parts, so that a mismatch can say which part differs.
-/// Hexadecimal; batch size, threads, caches and placement are not in it.
+/// Two streams with equal fingerprints deliver the same samples. In parts, so that a mismatch can say which
+/// part differs. Hexadecimal; batch size, threads, caches and placement are not in it.
 struct Fingerprint {
   std::string dataset;
   std::string plan;
@@ -37,12 +37,12 @@ struct Fingerprint {
 struct StreamInfo {
   std::string name;
   Delivery delivery = Delivery::kBroadcast;
-  std::uint64_t samples = 0;           ///< per epoch
-  std::uint32_t batch_size = 0;        ///< per rank
+  std::uint64_t samples = 0;     ///< per epoch
+  std::uint32_t batch_size = 0;  ///< per rank
   LastBatch last = LastBatch::kShort;
   bool shuffle = true;
   std::vector<FieldSpec> fields;
-  std::vector<std::string> classes;    ///< class names by label
+  std::vector<std::string> classes;  ///< class names by label
   Fingerprint fingerprint;
 };
 
