@@ -156,7 +156,11 @@ Result<std::string> Client::cursors(std::string_view stream, std::string_view gr
 }
 
 Result<void> Client::drain() {
-  if (auto answer = impl_->ask("drain", nlohmann::json::object()); !answer) return fail(answer.error());
+  if (auto own = impl_->fork.check("client"); !own) return own;
+  auto answer = client::exchange(impl_->directory, "drain", nlohmann::json::object(),
+                                 Deadline(impl_->timeout), impl_->interrupt);
+  // Gone before its answer is what was asked for.
+  if (!answer && answer.error().code != ErrorCode::kServerLost) return fail(answer.error());
   return {};
 }
 
