@@ -15,6 +15,12 @@ namespace headrace::server::session {
 
 using nlohmann::json;
 
+namespace {
+
+constexpr int kRequestsAtOnce = 256;
+
+}  // namespace
+
 struct Control::Socket {
   zmq::context_t context{1};
   zmq::socket_t router{context, zmq::socket_type::router};
@@ -51,10 +57,10 @@ int Control::fd() const {
   return socket_->router.get(zmq::sockopt::fd);
 }
 
-void Control::handle() {
-  while (true) {
+bool Control::handle() {
+  for (int turn = 0; turn < kRequestsAtOnce; ++turn) {
     zmq::message_t identity, frame;
-    if (!socket_->router.recv(identity, zmq::recv_flags::dontwait)) return;
+    if (!socket_->router.recv(identity, zmq::recv_flags::dontwait)) return false;
     bool more = identity.more();
     int frames = 0;
     while (more) {
@@ -87,6 +93,7 @@ void Control::handle() {
       spdlog::debug("reply dropped: {}", error.what());
     }
   }
+  return true;
 }
 
 Control::Answer Control::answer(const std::string& op, const json& body) {

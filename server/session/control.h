@@ -23,7 +23,9 @@ class Control {
 
   Result<void> bind(const std::filesystem::path& path);
   [[nodiscard]] int fd() const;  ///< readable: call `handle` (ZeroMQ's edge-triggered descriptor)
-  void handle();  ///< answers all that waits; malformed requests are counted, answered and dropped
+  /// Answers what waits, at most a few hundred requests at a time, so that a flood holds up nobody else: true
+  /// if there is more. Malformed requests are counted, answered and dropped.
+  bool handle();
   void refuse_opens() { draining_ = true; }
 
   [[nodiscard]] std::uint64_t bad_messages() const { return bad_messages_; }

@@ -123,6 +123,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
     return static_cast<std::uint64_t>(ms.count()) * 1'000'000;
   };
   std::uint64_t next_tick = 0;
+  bool more = false;
   std::vector<pollfd> polls;
   while (!done()) {
     polls.clear();
@@ -130,7 +131,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
     if (signals >= 0) polls.push_back({signals, POLLIN, 0});
     if (parent_fd >= 0) polls.push_back({parent_fd, POLLIN, 0});
     sessions_->add_polls(polls);
-    const int wait = signals < 0 ? 20 : kTickMs;
+    const int wait = more ? 0 : signals < 0 ? 20 : kTickMs;
     ::poll(polls.data(), polls.size(), wait);
     const std::uint64_t now = ring::monotonic_ns();
     for (const pollfd& poll : polls) {
@@ -138,7 +139,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
       if (poll.fd == signals || poll.fd == parent_fd) stop_.store(true);
     }
     sessions_->handle(polls, now);
-    control_->handle();  // always: ZeroMQ's descriptor is edge-triggered
+    more = control_->handle();  // always: ZeroMQ's descriptor is edge-triggered
     if (now < next_tick) continue;
     next_tick = now + kTickMs * 1'000'000ULL;
     for (std::size_t i = 0; i < engine_->stream_count(); ++i)
