@@ -1,0 +1,272 @@
+// The client's stream over a real server in this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "headrace/client.h"
+#include "server/config/config.h"
+#include "server/session/server.h"
+
+namespace headrace {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t kBatch = 8;
+constexpr std::uint64_t kSamples = 50;
+constexpr std::uint64_t kBatches = 7;
+
+class RunningServer {
+ public:
+  RunningServer(const std::string& directory, const std::string& more) {
+    const std::string text = "server: { directory: " + directory +
+                             ", threads: 1, metrics: off, drain_timeout: 100ms, log_level: error }\n"
+                             "sources: { rows: { type: synthetic, count: 50, bytes: 1000 } }\n"
+                             "streams: { train: { source: rows, batch_size: 8, ring: { max_leases: 3 }" +
+                             more + " } }\n";
+    server_ = server::session::Server::start(server::config::parse(text, "test.yaml").value()).value();
+    thread_ = std::thread([this] { server_->run(); });
+  }
+  RunningServer(const RunningServer&) = delete;
+  RunningServer& operator=(const RunningServer&) = delete;
+  ~RunningServer() {
+    server_->ask_to_stop();
+    thread_.join();
+  }
+
+ private:
+  std::unique_ptr<server::session::Server> server_;
+  std::thread thread_;
+};
+
+class StreamTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = (std::filesystem::temp_directory_path() / "headrace-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
+    serve();
+  }
+  void TearDown() override {
+    server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+  void serve(const std::string& more = "") {
+    server_.reset();
+    server_.emplace(directory_, more);
+  }
+  [[nodiscard]] Stream open(OpenOptions options = {}) const {
+    options.stream = "train";
+    return Client::connect({.address = directory_}).value().open(options).value();
+  }
+  static BatchView next(Stream& stream) {
+    auto batch = stream.next(20s);
+    EXPECT_TRUE(batch) << batch.error().to_string();
+    return std::move(batch.value().value());
+  }
+  static std::vector<std::uint64_t> rest_of_epoch(Stream& stream) {
+    std::vector<std::uint64_t> samples;
+    while (auto batch = stream.next(20s).value())
+      for (std::uint32_t row = 0; row < batch->rows(); ++row)
+        if (batch->valid(row)) samples.push_back(batch->sample_index(row));
+    return samples;
+  }
+
+  std::string directory_;
+  std::optional<RunningServer> server_;
+};
+
+std::vector<std::byte> bytes_of(const BatchView& batch) {
+  std::vector<std::byte> all;
+  for (const FieldSpec& spec : batch.fields()) {
+    const FieldView field = batch.field(spec.name).value();
+    all.insert(all.end(), field.data, field.data + field.bytes());
+  }
+  return all;
+}
+
+TEST_F(StreamTest, EpochsFollowEachOtherAndEachHasEverySampleOnce) {
+  Stream stream = open();
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_EQ(stream.epoch(), epoch);
+    EXPECT_EQ(stream.length(), kBatches);
+    auto samples = rest_of_epoch(stream);
+    std::sort(samples.begin(), samples.end());
+    ASSERT_EQ(samples.size(), kSamples);
+    for (std::uint64_t i = 0; i < kSamples; ++i) EXPECT_EQ(samples[i], i);
+  }
+  EXPECT_GT(stream.waited().count(), 0);
+}
+
+TEST_F(StreamTest, ABatchTellsItsShapeAndItsFields) {
+  Stream stream = open();
+  const BatchView batch = next(stream);
+  EXPECT_EQ(batch.epoch(), 0u);
+  EXPECT_EQ(batch.batch(), 0u);
+  EXPECT_EQ(batch.rows(), kBatch);
+  EXPECT_EQ(batch.valid_rows(), kBatch);
+  EXPECT_FALSE(batch.private_copy());
+  const FieldSpec& spec = batch.fields().front();
+  const FieldView field = batch.field(spec.name).value();
+  EXPECT_EQ(field.shape, (std::vector<std::int64_t>{kBatch, 1000}));
+  EXPECT_EQ(field.strides, (std::vector<std::int64_t>{1000, 1}));
+  EXPECT_EQ(batch.values<std::byte>(spec.name).size(), kBatch * 1000u);
+  const auto missing = batch.field("pixels");
+  ASSERT_FALSE(missing);
+  EXPECT_THAT(missing.error().message, HasSubstr("no field 'pixels'; it has: " + spec.name));
+  EXPECT_DEATH((void)batch.values<double>(spec.name), "asked for as 8-byte values");
+}
+
+TEST_F(StreamTest, ViewsOutliveTheirStreamUnchanged) {
+  std::optional<Stream> stream = open();
+  const BatchView view = next(*stream);
+  const auto before = bytes_of(view);
+  stream.reset();
+  Stream other = open();
+  for (int epoch = 0; epoch < 3; ++epoch) rest_of_epoch(other);
+  EXPECT_EQ(bytes_of(view), before);
+}
+
+TEST_F(StreamTest, ViewsMayBeReleasedByAnyThreadInAnyOrder) {
+  serve(", sharing: { wait_for: 1 }");
+  Stream stream = open();
+  for (int round = 0; round < 30; ++round) {
+    std::vector<BatchView> held;
+    while (held.size() < 2)
+      if (auto batch = stream.next(20s).value()) held.push_back(std::move(*batch));
+    EXPECT_EQ(stream.live_views(), 2u);
+    std::thread([view = std::move(held[static_cast<std::size_t>(round % 2)])]() mutable {
+      view.release();
+    }).join();
+    EXPECT_EQ(stream.live_views(), 1u);
+  }
+}
+
+TEST_F(StreamTest, KeepingEveryViewGivesPrivateCopiesAndOneWarning) {
+  std::vector<std::string> warnings;
+  OpenOptions options;
+  options.warn = [&](std::string_view text) { warnings.emplace_back(text); };
+  Stream stream = open(std::move(options));
+  std::vector<BatchView> kept;
+  while (auto batch = stream.next(20s).value()) kept.push_back(std::move(*batch));
+  ASSERT_EQ(kept.size(), kBatches);
+  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i].private_copy(), i >= 2) << i;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("2 views are alive, of 3 leases"));
+
+  Stream again = open();
+  for (const BatchView& view : kept) EXPECT_EQ(bytes_of(view), bytes_of(next(again)));
+}
+
+TEST_F(StreamTest, SetEpochIsFreeWhereTheLoopIsAnyway) {
+  Stream stream = open();
+  while (stream.ready() == 0) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(stream.set_epoch(0));
+  EXPECT_GT(stream.ready(), 0u) << "what was prefetched is kept";
+  rest_of_epoch(stream);
+  ASSERT_TRUE(stream.set_epoch(1));
+  EXPECT_EQ(next(stream).epoch(), 1u);
+  ASSERT_TRUE(stream.set_epoch(9));
+  const BatchView batch = next(stream);
+  EXPECT_EQ(batch.epoch(), 9u);
+  EXPECT_EQ(batch.batch(), 0u);
+}
+
+TEST_F(StreamTest, NextEpochLeavesOnlyWhatWasBegun) {
+  Stream stream = open();
+  ASSERT_TRUE(stream.next_epoch());
+  EXPECT_EQ(stream.epoch(), 0u);
+  (void)next(stream);
+  EXPECT_TRUE(stream.begun());
+  ASSERT_TRUE(stream.next_epoch());
+  EXPECT_EQ(stream.epoch(), 1u);
+  EXPECT_EQ(next(stream).batch(), 0u);
+}
+
+TEST_F(StreamTest, AStateGoesOnByteIdentically) {
+  Stream stream = open();
+  for (int i = 0; i < 3; ++i) (void)next(stream);
+  const State state = State::from_json(stream.state().to_json()).value();
+  EXPECT_EQ(state.cursor, (Cursor{0, 0, 3}));
+  const auto expected = bytes_of(next(stream));
+  rest_of_epoch(stream);
+  EXPECT_EQ(stream.state().cursor, (Cursor{1, 0, 0}));
+
+  ASSERT_TRUE(stream.load_state(state));
+  EXPECT_EQ(bytes_of(next(stream)), expected);
+  OpenOptions options;
+  options.state = state;
+  Stream other = open(std::move(options));
+  EXPECT_EQ(bytes_of(next(other)), expected);
+}
+
+TEST_F(StreamTest, ARestartedServerIsTakenUpAgainAtTheNextBatch) {
+  Stream stream = open();
+  const BatchView held = next(stream);
+  const auto before = bytes_of(held);
+  const auto generation = stream.mapping_generation();
+  serve();
+  const BatchView after = next(stream);
+  EXPECT_EQ(after.batch(), 1u);
+  EXPECT_EQ(bytes_of(held), before);
+  EXPECT_EQ(stream.mapping_generation(), generation + 1);
+  EXPECT_EQ(rest_of_epoch(stream).size(), kSamples - 2 * kBatch);
+}
+
+TEST_F(StreamTest, AnInterruptEndsAWait) {
+  serve(", sharing: { wait_for: 2 }");
+  Stream stream = open();
+  stream.set_interrupt([] { return true; });
+  const auto batch = stream.next(60s);
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(batch.error().message, HasSubstr("interrupted"));
+}
+
+TEST_F(StreamTest, ATimeoutSaysWhatItWaitedForAndLosesNothing) {
+  serve(", sharing: { wait_for: 2 }");
+  Stream stream = open();
+  const auto batch = stream.next(50ms);
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code, ErrorCode::kTimeout);
+  EXPECT_THAT(batch.error().message, HasSubstr("epoch 0, origin 0, batch 0"));
+  const Stream second = open();
+  EXPECT_EQ(next(stream).batch(), 0u);
+}
+
+TEST_F(StreamTest, AForkedChildIsRefusedAndEndsNoLeaseOfItsParent) {
+  Stream stream = open();
+  std::optional<BatchView> view = next(stream);
+  const auto before = bytes_of(*view);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool refused = stream.next(1s).error().code == ErrorCode::kForked &&
+                         stream.set_epoch(4).error().code == ErrorCode::kForked;
+    view.reset();
+    ::_exit(refused ? 17 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 17);
+  EXPECT_EQ(stream.live_views(), 1u);
+  EXPECT_EQ(rest_of_epoch(stream).size(), kSamples - kBatch);
+  EXPECT_EQ(bytes_of(*view), before);
+}
+
+TEST_F(StreamTest, AMissingStreamIsNamedWithThoseThatThereAre) {
+  auto client = Client::connect({.address = directory_}).value();
+  const auto stream = client.open({.stream = "trian"});
+  ASSERT_FALSE(stream);
+  EXPECT_EQ(stream.error().code, ErrorCode::kNoSuchStream);
+  EXPECT_THAT(stream.error().message, HasSubstr("this server has: train"));
+}
+
+}  // namespace
+}  // namespace headrace
