@@ -1,4 +1,5 @@
-"""The pixel engine against PIL, numpy and torchvision themselves. Tools come from the build folder $HEADRACE_BUILD."""
+"""The pixel engine against PIL, numpy and torchvision themselves. Tools come from the build folder
+$HEADRACE_BUILD, by default build/release."""
 import json
 import os
 import subprocess
@@ -8,20 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from running import ROOT
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "pixels"))
+sys.path.insert(0, str(ROOT / "tests/pixels"))
 import odd_images  # noqa: E402
 import proof  # noqa: E402
 
 
 def find_tool():
-    build = os.environ.get("HEADRACE_BUILD")
-    if not build:
-        pytest.skip("HEADRACE_BUILD names no build folder")
-    for place in (Path(build) / "tests" / "pixel_dump", Path(build) / "pixel_dump"):
-        if place.exists():
-            return str(place.resolve())
-    pytest.fail(f"no pixel_dump in {build}")
+    tool = Path(os.environ.get("HEADRACE_BUILD", ROOT / "build/release")) / "tests/pixel_dump"
+    assert tool.exists(), f"{tool} is not there: ./run build makes it, or set HEADRACE_BUILD to another build folder"
+    return str(tool.resolve())
 
 
 @pytest.fixture(scope="module")
