@@ -40,7 +40,7 @@ def odd_folder(folder: Path) -> Path:
     picture.convert("RGBA").save(folder / "odd/alpha.png")
     Image.fromarray(noise(1, 1)).save(folder / "odd/one_pixel.png")
     Image.fromarray(noise(3, 3000)).save(folder / "odd/very_wide.jpg")
-    Image.fromarray((noise(50, 60, 1).astype(np.uint16) * 257)).save(folder / "odd/gray16.png")
+    Image.fromarray(noise(50, 60, 1).astype(np.uint16) * 257).save(folder / "odd/gray16.png")
     return folder
 
 
