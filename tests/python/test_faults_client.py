@@ -272,8 +272,8 @@ def test_control_c_ends_a_wait_at_once(start_server: Any, quiet_config: dict[str
     address = start_server(quiet_config).address
     code = """
 loader = headrace.Loader(address, stream="train")
-say(waiting=True)
 try:
+    say(waiting=True)
     next(iter(loader))
 except KeyboardInterrupt:
     say(interrupted=True, state=loader.state_dict()["cursor"]["batch"])
@@ -293,9 +293,9 @@ def test_control_c_ends_the_wait_for_a_dead_server(quiet_config: dict[str, Any],
 loader = headrace.Loader(address, stream="train")
 iterator = iter(loader)
 next(iterator)
-say(ready=True)
-sys.stdin.readline()
 try:
+    say(ready=True)
+    sys.stdin.readline()
     for batch in iterator:
         pass
 except KeyboardInterrupt:

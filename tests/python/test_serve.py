@@ -81,8 +81,8 @@ time.sleep(60)
 def test_control_c_in_the_terminal_reaches_the_trainer_alone(config: Path) -> None:
     code = """
 with headrace.serve(address) as server:
-    say(pid=server.pid)
     try:
+        say(pid=server.pid)
         time.sleep(60)
     except KeyboardInterrupt:
         say(alive=server.poll() is None, streams=len(headrace.streams(server.address)))
