@@ -2,6 +2,15 @@
 
 #include <CivetServer.h>
 #include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "clientlib/ring/unique_fd.h"
 
 namespace headrace::server::metrics {
 namespace {
@@ -28,15 +37,40 @@ class RouteHandler : public CivetHandler {
   HttpServer::Handler handler_;
 };
 
+/// Connects and hangs up. Errors do not matter.
+void knock(const std::string& address, int port) {
+  const addrinfo hints{.ai_flags = AI_NUMERICHOST, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  const ring::UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket) (void)::connect(socket.get(), found->ai_addr, found->ai_addrlen);
+}
+
 }  // namespace
 
 struct HttpServer::Impl {
+  std::string address;
+  int port = 0;
   std::vector<std::unique_ptr<RouteHandler>> handlers;
   std::unique_ptr<CivetServer> server;
 };
 
 HttpServer::HttpServer() : impl_(std::make_unique<Impl>()) {}
-HttpServer::~HttpServer() = default;
+HttpServer::~HttpServer() {
+  if (!impl_->server) return;
+  // civetweb looks at its stop flag when its poll returns, up to 2 s later, unless somebody connects.
+  std::atomic<bool> stopped{false};
+  std::thread knocker([&] {
+    while (!stopped) {
+      knock(impl_->address, impl_->port);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  impl_->server.reset();
+  stopped = true;
+  knocker.join();
+}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address, int port,
                                                       std::vector<Route> routes) {
@@ -61,7 +95,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
     http->impl_->server->addHandler(route.path, *http->impl_->handlers.back());
   }
   const std::vector<int> ports = http->impl_->server->getListeningPorts();
-  http->url_ = fmt::format("http://{}:{}", address, ports.empty() ? port : ports.front());
+  http->impl_->address = address;
+  http->impl_->port = ports.empty() ? port : ports.front();
+  http->url_ = fmt::format("http://{}:{}", address, http->impl_->port);
   return http;
 }
 
