@@ -63,7 +63,7 @@ class RingClient {
     request.client = name;
     request.rank = rank;
     request.world_size = world;
-    reply_ = engine.with(index_, [&](Stream& s) { return s.open(request, ring::monotonic_ns()); }).value();
+    reply_ = engine.with(index_, [&](Stream& s) { return s.open(request); }).value();
     auto attachment =
         engine.with(index_, [&](Stream& s) { return s.attach(reply_.lane, ring::monotonic_ns()); }).value();
     doorbell_ = engine.make_doorbell().value();

@@ -1,5 +1,6 @@
 if(TARGET headrace_session)
   headrace_test(property/ledger_test.cpp headrace::publish)
   headrace_test(property/engine_test.cpp headrace::exec)
+  headrace_test(fault/hostile_client_test.cpp headrace::exec)
   headrace_test(fault/bad_samples_test.cpp headrace::exec pixels_make_jpeg)
 endif()

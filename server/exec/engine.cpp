@@ -126,10 +126,8 @@ void Engine::sleep(std::unique_lock<std::mutex>& lock) {
   if (sleepers_++ == 0)
     for (auto& stream : streams_) stream->ring().set_idle(true);
   // SYNC server-sleeps: an ack stored before its client saw the flag is seen now; a later one rings.
-  bool again = false;
-  for (auto& stream : streams_)
-    for (std::uint32_t lane = 0; lane < stream->lanes().size(); ++lane)
-      again |= stream->lanes()[lane].attached && !stream->lanes()[lane].sink && stream->ring().has_acks(lane);
+  const bool again =
+      std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) { return stream->has_acks(); });
   if (!again) {
     lock.unlock();
     epoll_event event;

@@ -111,7 +111,6 @@ Result<void> SampleMaker::note_bad(std::uint64_t sample, transform::BadReason re
 
 Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::uint64_t position,
                                                       const Row& row) const {
-  (void)row;
   Explanation result;
   const std::uint64_t wanted = row.sample_index;
   const sampler::Permutation permutation = order(epoch);

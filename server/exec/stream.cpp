@@ -4,10 +4,16 @@
 
 #include <algorithm>
 
+#include "clientlib/ring/futex.h"
+
 namespace headrace::server::exec {
 namespace {
 
 constexpr std::size_t kSliceBytes = 64 * 1024;
+
+bool listened_to(const Lane& lane) {
+  return lane.attached && !lane.sink && lane.offence.empty();
+}
 
 }  // namespace
 
@@ -124,6 +130,7 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
                                      .position = job.rows.first,
                                      .rows = job.rows.rows,
                                      .valid_rows = job.rows.valid});
+    last_batch_ns_ = ring::monotonic_ns();
     counters.batches.add(1);
     std::uint64_t bytes = 0;
     for (const FieldSpec& field : setup_.info.fields) bytes += row_bytes(field) * job.rows.rows;
@@ -132,22 +139,27 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
   std::erase_if(jobs_, [&](const auto& other) { return other.get() == &job; });
 }
 
+bool Stream::has_acks() const {
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+    if (listened_to(lanes_[index]) && ring_->has_acks(index)) return true;
+  return false;
+}
+
 bool Stream::pump(std::uint64_t now_ns) {
   bool changed = false;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
-    if (!lane.attached || lane.sink || !ring_->has_acks(index)) continue;
+    if (!listened_to(lane) || !ring_->has_acks(index)) continue;
     acks_.clear();
     const auto taken = ring_->take_acks(index, acks_);
-    std::string offence = taken ? "" : taken.error().message;
+    if (!taken) lane.offence = taken.error().message;
     for (const ring::TakenAck& ack : acks_) {
       if (ack.slot < ring_->slot_count() && ring_->generation(ack.slot) == ack.generation &&
           ledger_.ack(index, ack.slot))
         continue;
-      offence =
+      lane.offence =
           fmt::format("ack of slot {} generation {}, which it does not lease", ack.slot, ack.generation);
     }
-    if (!offence.empty()) offenders_.emplace_back(index, offence);
     changed = true;
   }
   free_slots();
@@ -191,7 +203,7 @@ bool Stream::gate_open(std::uint64_t now_ns) {
 }
 
 std::uint64_t Stream::blocked_ns(std::uint64_t now_ns) const {
-  return blocked_total_ns_ + (blocked_since_ns_ ? now_ns - blocked_since_ns_ : 0);
+  return blocked_total_ns_ + (blocked_since_ns_ ? now_ns - std::min(now_ns, blocked_since_ns_) : 0);
 }
 
 std::uint64_t Stream::built_by_rank(std::uint32_t rank) const {

@@ -41,7 +41,9 @@ struct Lane {
   std::string group_name, client;
   std::uint32_t rank = 0;
   Cursor begin;  ///< where it began, or was last sought to
-  std::uint64_t opened_ns = 0, last_beat_ns = 0, last_beat_value = 0;
+  std::uint64_t last_beat_ns = 0, last_beat_value = 0;
+  std::string
+      offence;  ///< what was wrong in its segment: it is not listened to any more, and is to be dropped
   bool fenced = false;
 };
 
@@ -70,15 +72,17 @@ class Stream {
   [[nodiscard]] double fullness() const;
 
   // --- [lock] lanes
-  Result<wire::OpenReply> open(const wire::OpenRequest& request, std::uint64_t now_ns);
+  Result<wire::OpenReply> open(const wire::OpenRequest& request);
   Result<ring::RingWriter::Attachment> attach(std::uint32_t lane, std::uint64_t now_ns);
   /// A lane of the server's own that consumes at once, without a client.
   Result<std::uint32_t> open_sink();
   /// Leases freed, pending cancelled, the member remembered.
   void close(std::uint32_t lane, std::uint64_t now_ns);
   wire::CursorSetReply seek(std::uint32_t lane, const Cursor& cursor);
-  /// Lanes whose segments hold garbage since the last call, with the reason: to be dropped.
-  std::vector<std::pair<std::uint32_t, std::string>> take_offenders();
+  /// Lanes whose segments hold garbage, with the reason: to be dropped.
+  [[nodiscard]] std::vector<std::pair<std::uint32_t, std::string>> offenders() const;
+  /// Acks of an attached client wait to be taken.
+  [[nodiscard]] bool has_acks() const;
   /// Fences lanes whose heartbeat stands still since `evict_after`. Returns those newly fenced.
   std::vector<std::uint32_t> fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns);
   void drain();
@@ -94,6 +98,7 @@ class Stream {
   [[nodiscard]] std::uint64_t leases_reclaimed() const { return leases_reclaimed_; }
   [[nodiscard]] std::uint64_t blocked_ns(std::uint64_t now_ns) const;
   [[nodiscard]] std::uint64_t built_by_rank(std::uint32_t rank) const;
+  [[nodiscard]] std::uint64_t last_batch_ns() const { return last_batch_ns_; }  ///< 0: none yet
   [[nodiscard]] Cursor foremost() const { return foremost_; }
   [[nodiscard]] std::size_t active_jobs() const { return jobs_.size(); }
   [[nodiscard]] std::vector<std::pair<std::uint32_t, std::uint32_t>> missing_ranks() const;
@@ -114,9 +119,9 @@ class Stream {
   publish::Groups groups_;
   std::vector<Lane> lanes_;
   std::deque<std::shared_ptr<FillJob>> jobs_;
-  std::vector<std::pair<std::uint32_t, std::string>> offenders_;
   std::vector<std::uint64_t> built_by_rank_;
-  std::uint64_t first_attach_ns_ = 0, blocked_since_ns_ = 0, blocked_total_ns_ = 0, leases_reclaimed_ = 0;
+  std::uint64_t first_attach_ns_ = 0, blocked_since_ns_ = 0, blocked_total_ns_ = 0, leases_reclaimed_ = 0,
+                last_batch_ns_ = 0;
   bool gate_passed_ = false, draining_ = false;
   Cursor foremost_;
   // scratch, kept to spare allocations per batch

@@ -30,12 +30,18 @@ Result<void> same_fingerprint(const Fingerprint& ours, const Fingerprint& theirs
 
 std::optional<Cursor> Stream::foremost_lane() const {
   std::optional<Cursor> foremost;
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (ledger_.is_open(lane) && (!foremost || *foremost < ledger_.next(lane))) foremost = ledger_.next(lane);
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (!ledger_.is_open(lane)) continue;
+    Cursor next = ledger_.next(lane);
+    // A batch of a group of w ranks is w batches of samples: other groups understand positions alone.
+    if (setup_.info.delivery == Delivery::kShard)
+      next = {next.epoch, lanes_[lane].group->plan->consumed(next.origin, next.batch), 0};
+    foremost = foremost ? std::max(*foremost, next) : next;
+  }
   return foremost;
 }
 
-Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request, std::uint64_t now_ns) {
+Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
   if (failed()) return fail(failure());
   if (request.fingerprint)
     if (auto same = same_fingerprint(setup_.info.fingerprint, *request.fingerprint, setup_.info.name); !same)
@@ -45,6 +51,12 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request, std::uint
                 fmt::format("client name `{}` on stream `{}` is held by pid {}: give each "
                             "client a name of its own",
                             request.client, setup_.info.name, holder->pid));
+  // Before anything reckons with them: what a client says of positions is not to be believed.
+  for (const auto& cursor : {request.start, request.position})
+    if (cursor && cursor->origin > setup_.info.samples)
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("cursor {}: an epoch of stream `{}` has only {} samples", to_string(*cursor),
+                              setup_.info.name, setup_.info.samples));
   const auto free = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.used; });
   if (free == lanes_.end())
     return fail(ErrorCode::kRingFull,
@@ -56,17 +68,13 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request, std::uint
   const auto index = static_cast<std::uint32_t>(free - lanes_.begin());
   const sampler::EpochPlan& plan = *admitted->group->plan;
   const Cursor begin = publish::normalised(plan, admitted->begin);
-  if (begin.origin > setup_.info.samples)
-    return fail(ErrorCode::kInvalidArgument, fmt::format("cursor {}: the epoch has only {} samples",
-                                                         to_string(begin), setup_.info.samples));
   *free = Lane{.used = true,
                .group = admitted->group,
                .member = admitted->member,
                .group_name = request.group,
                .client = request.client,
                .rank = request.rank,
-               .begin = begin,
-               .opened_ns = now_ns};
+               .begin = begin};
   *admitted->member = publish::Member{
       .lane = index, .client = request.client, .pid = request.pid, .granted = begin, .consumed = begin};
   wire::OpenReply reply;
@@ -97,7 +105,7 @@ Result<std::uint32_t> Stream::open_sink() {
   request.stream = setup_.info.name;
   request.group = "(sink)";
   request.client = "(sink)";
-  auto reply = open(request, 0);
+  auto reply = open(request);
   if (!reply) return tl::make_unexpected(reply.error());
   Lane& lane = lanes_[reply->lane];
   lane.sink = lane.attached = true;
@@ -142,8 +150,11 @@ wire::CursorSetReply Stream::seek(std::uint32_t index, const Cursor& cursor) {
   return reply;
 }
 
-std::vector<std::pair<std::uint32_t, std::string>> Stream::take_offenders() {
-  return std::exchange(offenders_, {});
+std::vector<std::pair<std::uint32_t, std::string>> Stream::offenders() const {
+  std::vector<std::pair<std::uint32_t, std::string>> offenders;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+    if (!lanes_[index].offence.empty()) offenders.emplace_back(index, lanes_[index].offence);
+  return offenders;
 }
 
 std::vector<std::uint32_t> Stream::fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
@@ -175,7 +186,7 @@ void Stream::drain() {
 bool Stream::drained() const {
   for (std::uint32_t index = 0; index < lanes_.size(); ++index)
     if (lanes_[index].attached && !lanes_[index].fenced && ledger_.leases(index) > 0) return false;
-  return jobs_.empty();
+  return true;
 }
 
 void Stream::beat(std::uint64_t now_ns, std::uint64_t grace_ns) {

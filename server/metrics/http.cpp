@@ -22,8 +22,12 @@ class RouteHandler : public CivetHandler {
 
   bool handleGet(CivetServer*, mg_connection* connection) override {
     const char* asked = mg_get_request_info(connection)->local_uri;
-    const HttpReply reply =
-        asked && path_ == asked ? handler_() : HttpReply{404, "text/plain", "not found\n"};
+    HttpReply reply{500, "text/plain", "internal error\n"};
+    try {
+      reply = asked && path_ == asked ? handler_() : HttpReply{404, "text/plain", "not found\n"};
+    } catch (const std::exception& error) {  // below us is C: nothing may pass
+      reply.body = fmt::format("internal error: {}\n", error.what());
+    }
     mg_printf(connection,
               "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
               reply.status, mg_get_response_code_text(connection, reply.status), reply.type.c_str(),

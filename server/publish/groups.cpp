@@ -100,9 +100,4 @@ void Groups::forget(std::uint64_t before_ns) {
   });
 }
 
-Group* Groups::find(const std::string& name) {
-  const auto found = groups_.find(name);
-  return found == groups_.end() ? nullptr : &found->second;
-}
-
 }  // namespace headrace::server::publish

@@ -54,7 +54,6 @@ class Groups {
   /// Forgets groups of which nobody was attached since `before_ns`.
   void forget(std::uint64_t before_ns);
   [[nodiscard]] const std::map<std::string, Group>& all() const { return groups_; }
-  [[nodiscard]] Group* find(const std::string& name);
 
  private:
   Delivery delivery_;

@@ -244,13 +244,7 @@ void Ledger::update_lag(std::uint32_t index) {
   if (lagging && !lane.lagging) ++detachments_;
   lane.lagging = lagging;
   if (!lagging) return;
-  while (lane.pending && held(lane) > reserve_) {
-    Slot* farthest = nullptr;
-    for (Slot& slot : slots_)
-      if (slot.pending & bit(index) && (!farthest || farthest->key.cursor < slot.key.cursor))
-        farthest = &slot;
-    drop_pending(index, *farthest);
-  }
+  while (lane.pending && held(lane) > reserve_) drop_pending(index, *farthest_pending(index));
 }
 
 bool Ledger::filled(std::uint32_t index) {

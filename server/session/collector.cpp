@@ -25,7 +25,7 @@ constexpr std::uint64_t kStallNs = 10'000'000'000;
 struct ClientLook {
   std::string name, group;
   std::uint32_t rank = 0, lag = 0, leases = 0;
-  std::uint64_t wait_ns = 0, private_copies = 0, staged_copies = 0;
+  std::uint64_t wait_ns = 0, private_copies = 0;
   bool fenced = false;
   Cursor next;
 };
@@ -34,7 +34,8 @@ struct StreamLook {
   StreamInfo info;
   metrics::StreamTotals totals;
   publish::Ledger::Counts slots;
-  std::uint64_t blocked_ns = 0, reclaimed = 0, detachments = 0, ring_bytes = 0, epoch_length = 0;
+  std::uint64_t blocked_ns = 0, since_batch_ns = 0, reclaimed = 0, detachments = 0, ring_bytes = 0,
+                epoch_length = 0;
   std::size_t filling = 0;
   std::vector<ClientLook> clients;
   std::vector<std::uint64_t> built;
@@ -44,14 +45,16 @@ struct StreamLook {
   Cursor foremost;
 };
 
-StreamLook look(const exec::Engine& engine, std::size_t index, std::uint64_t now) {
+StreamLook look(const exec::Engine& engine, std::size_t index) {
   StreamLook seen;
   seen.info = engine.stream(index).info();
   seen.totals = engine.totals(index);
   engine.look(index, [&](const exec::Stream& constant) {
     auto& stream = const_cast<exec::Stream&>(constant);  // ring() has no const flavour; only reads follow
+    const std::uint64_t now = ring::monotonic_ns();  // under the lock: not before what it is compared with
     seen.slots = stream.ledger().counts();
     seen.blocked_ns = stream.blocked_ns(now);
+    seen.since_batch_ns = stream.last_batch_ns() ? now - stream.last_batch_ns() : 0;
     seen.reclaimed = stream.leases_reclaimed();
     seen.detachments = stream.ledger().detachments();
     seen.ring_bytes = stream.ring().bytes();
@@ -72,7 +75,6 @@ StreamLook look(const exec::Engine& engine, std::size_t index, std::uint64_t now
                               .leases = stream.ledger().leases(i),
                               .wait_ns = word ? word->wait_ns : 0,
                               .private_copies = word ? word->private_copies : 0,
-                              .staged_copies = word ? word->staged_copies : 0,
                               .fenced = lane.fenced,
                               .next = stream.ledger().next(i)});
     }
@@ -117,9 +119,8 @@ double progress(const StreamLook& stream) {
 }  // namespace
 
 std::vector<MetricFamily> Collector::Collect() const {
-  const std::uint64_t now = ring::monotonic_ns();
   std::vector<StreamLook> streams;
-  for (std::size_t i = 0; i < engine_.stream_count(); ++i) streams.push_back(look(engine_, i, now));
+  for (std::size_t i = 0; i < engine_.stream_count(); ++i) streams.push_back(look(engine_, i));
   Families families;
   const auto counter = [&](const char* name, const char* help, auto value) {
     MetricFamily& family = families.open(name, help, MetricType::Counter);
@@ -214,6 +215,9 @@ std::vector<MetricFamily> Collector::Collect() const {
         [](const auto& s) { return progress(s); });
   gauge("headrace_stream_failed", "1 if the stream stopped with an error.",
         [](const auto& s) { return s.failed; });
+  add(families.open("headrace_control_bad_messages_total", "Malformed control messages, dropped.",
+                    MetricType::Counter),
+      {}, static_cast<double>(bad_messages_.get()));
   add(families.open("headrace_build_info", "Version of this server.", MetricType::Gauge),
       {{"version", kVersion}, {"ring_layout", std::to_string(ring::kLayoutVersion)}}, 1);
   return families.take();
@@ -226,10 +230,9 @@ std::string Collector::exposition() const {
 }
 
 nlohmann::json Collector::stats() const {
-  const std::uint64_t now = ring::monotonic_ns();
   nlohmann::json streams = nlohmann::json::object();
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
-    const StreamLook s = look(engine_, i, now);
+    const StreamLook s = look(engine_, i);
     nlohmann::json clients = nlohmann::json::array();
     for (const ClientLook& c : s.clients)
       clients.push_back({{"client", c.name},
@@ -240,7 +243,6 @@ nlohmann::json Collector::stats() const {
                          {"fenced", c.fenced},
                          {"wait_seconds", static_cast<double>(c.wait_ns) * kNs},
                          {"private_copies", c.private_copies},
-                         {"staged_copies", c.staged_copies},
                          {"next", {{"epoch", c.next.epoch}, {"batch", c.next.batch}}}});
     nlohmann::json errors = nlohmann::json::object();
     for (std::size_t r = 1; r < metrics::kReasons; ++r)
@@ -287,10 +289,13 @@ std::string Collector::not_ready() const {
   if (const std::uint64_t stall = engine_.longest_slice_ns(now); stall > kStallNs)
     return fmt::format("a worker has been in one slice for {} s", stall / 1'000'000'000);
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
-    const StreamLook s = look(engine_, i, now);
+    const StreamLook s = look(engine_, i);
     if (s.failed) return s.failure.message;
-    if (!s.clients.empty() && s.slots.ready + s.slots.leased == 0 && s.totals.batches == 0)
-      return fmt::format("stream `{}` has clients and no batch yet", s.info.name);
+    if (s.clients.empty() || s.slots.ready + s.slots.leased > 0) continue;
+    if (s.totals.batches == 0) return fmt::format("stream `{}` has clients and no batch yet", s.info.name);
+    if (s.since_batch_ns > kStallNs)
+      return fmt::format("stream `{}` has clients and gave no batch for {} s", s.info.name,
+                         s.since_batch_ns / 1'000'000'000);
   }
   return {};
 }

@@ -20,12 +20,15 @@ class Collector : public prometheus::Collectable {
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override;
   [[nodiscard]] std::string exposition() const;  ///< Prometheus text format 0.0.4
   [[nodiscard]] nlohmann::json stats() const;
+  /// Malformed control messages; written by the session thread.
+  metrics::Count& bad_messages() { return bad_messages_; }
   /// Empty if ready: every stream has a READY slot, or waits for a client, or keeps its clients supplied.
   /// Else why not.
   [[nodiscard]] std::string not_ready() const;
 
  private:
   const exec::Engine& engine_;
+  metrics::Count bad_messages_;
 };
 
 }  // namespace headrace::server::session

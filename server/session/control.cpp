@@ -7,6 +7,7 @@
 
 #include <zmq.hpp>
 
+#include "clientlib/ring/futex.h"
 #include "clientlib/ring/layout.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/version.h"
@@ -17,7 +18,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kRequestsAtOnce = 256;
+/// Samples cost milliseconds each: so it is time that is bounded, not a number of requests.
+constexpr std::uint64_t kTurnNs = 10'000'000;
 
 }  // namespace
 
@@ -27,12 +29,13 @@ struct Control::Socket {
 };
 
 Control::Control(exec::Engine& engine, Sessions& sessions, std::function<json()> stats,
-                 std::function<void()> drain)
+                 std::function<void()> drain, metrics::Count& bad_messages)
     : engine_(engine),
       sessions_(sessions),
       stats_(std::move(stats)),
       drain_(std::move(drain)),
-      socket_(std::make_unique<Socket>()) {
+      socket_(std::make_unique<Socket>()),
+      bad_messages_(bad_messages) {
   if (::getrandom(&instance_, sizeof instance_, 0) != sizeof instance_) std::abort();
   instance_ >>= 1;  // fits a signed 64-bit JSON integer
 }
@@ -58,7 +61,8 @@ int Control::fd() const {
 }
 
 bool Control::handle() {
-  for (int turn = 0; turn < kRequestsAtOnce; ++turn) {
+  const std::uint64_t end = ring::monotonic_ns() + kTurnNs;
+  while (ring::monotonic_ns() < end) {
     zmq::message_t identity, frame;
     if (!socket_->router.recv(identity, zmq::recv_flags::dontwait)) return false;
     bool more = identity.more();
@@ -80,7 +84,7 @@ bool Control::handle() {
       reply.body = tl::make_unexpected(request.error());
     }
     if (!reply.body && reply.body.error().code == ErrorCode::kBadMessage) {
-      ++bad_messages_;
+      bad_messages_.add(1);
       spdlog::debug("bad control message: {}", reply.body.error().message);
     }
     const std::string text = wire::encode(wire::Reply{request ? request->id : 0, std::move(reply.body)});

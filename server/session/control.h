@@ -18,18 +18,15 @@ namespace headrace::server::session {
 class Control {
  public:
   Control(exec::Engine& engine, Sessions& sessions, std::function<nlohmann::json()> stats,
-          std::function<void()> drain);
+          std::function<void()> drain, metrics::Count& bad_messages);
   ~Control();
 
   Result<void> bind(const std::filesystem::path& path);
   [[nodiscard]] int fd() const;  ///< readable: call `handle` (ZeroMQ's edge-triggered descriptor)
-  /// Answers what waits, at most a few hundred requests at a time, so that a flood holds up nobody else: true
+  /// Answers what waits, for some milliseconds at a time, so that a flood holds up nobody else: true
   /// if there is more. Malformed requests are counted, answered and dropped.
   bool handle();
   void refuse_opens() { draining_ = true; }
-
-  [[nodiscard]] std::uint64_t bad_messages() const { return bad_messages_; }
-  [[nodiscard]] std::uint64_t instance() const { return instance_; }
 
  private:
   struct Answer {
@@ -47,7 +44,8 @@ class Control {
   std::unique_ptr<Socket> socket_;
   exec::RowScratch scratch_;
   metrics::StreamCounters uncounted_;  ///< samples shown to people are not samples served
-  std::uint64_t bad_messages_ = 0, instance_ = 0;
+  metrics::Count& bad_messages_;
+  std::uint64_t instance_ = 0;
   bool draining_ = false;
 };
 

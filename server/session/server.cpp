@@ -49,7 +49,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
   server->control_ = std::make_unique<Control>(
       *server->engine_, *server->sessions_, [raw] { return raw->collector_->stats(); },
-      [raw] { raw->ask_to_stop(); });
+      [raw] { raw->ask_to_stop(); }, server->collector_->bad_messages());
   if (auto done = server->sessions_->listen(server->directory_.socket(wire::kAttachSocket)); !done)
     return tl::make_unexpected(done.error());
   if (config.server.metrics) {
@@ -71,7 +71,10 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
                                : metrics::HttpReply{503, "text/plain", "not ready: " + why + "\n"};
           }},
          {"/", [raw] {
-            return metrics::HttpReply{200, "application/json", raw->collector_->stats().dump(2) + "\n"};
+            return metrics::HttpReply{
+                200, "application/json",
+                raw->collector_->stats().dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                    "\n"};
           }}});
     if (!http) return tl::make_unexpected(http.error());
     server->http_ = std::move(*http);

@@ -61,7 +61,7 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
   const auto stream = engine_.find(request.stream);
   if (!stream) return tl::make_unexpected(stream.error());
   const std::uint64_t now = ring::monotonic_ns();
-  auto reply = engine_.with(*stream, [&](exec::Stream& s) { return s.open(request, now); });
+  auto reply = engine_.with(*stream, [&](exec::Stream& s) { return s.open(request); });
   if (!reply) return reply;
   Session session;
   session.stream = *stream;
@@ -93,7 +93,8 @@ Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& reques
 }
 
 void Sessions::add_polls(std::vector<pollfd>& polls) const {
-  polls.push_back({listener_.get(), POLLIN, 0});
+  // Full, or out of descriptors: whoever connects waits in the backlog until the next tick.
+  if (!full_) polls.push_back({listener_.get(), POLLIN, 0});
   for (const Guest& guest : guests_) polls.push_back({guest.socket.get(), POLLIN, 0});
   for (const Session& session : sessions_) {
     if (!session.attached) continue;
@@ -128,12 +129,14 @@ void Sessions::handle(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
 }
 
 void Sessions::accept_guest(std::uint64_t now_ns) {
-  while (guests_.size() < kMaxGuests) {
+  while (!full_) {
+    full_ = guests_.size() >= kMaxGuests;
+    if (full_) return;
     ring::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket) {
       // Out of descriptors: the connection stays in the backlog, and those who are attached notice nothing.
-      if (errno == EMFILE || errno == ENFILE)
-        spdlog::warn("no descriptor left for a new client: raise RLIMIT_NOFILE");
+      full_ = errno == EMFILE || errno == ENFILE;
+      if (full_) spdlog::warn("no descriptor left for a new client: raise RLIMIT_NOFILE");
       return;
     }
     guests_.push_back({std::move(socket), now_ns + kTokenLifeNs});
@@ -174,7 +177,6 @@ Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
   session->doorbell = std::move(*doorbell);
   session->socket = std::move(guest.socket);
   if (!packet->fds.empty()) session->pidfd = std::move(packet->fds[0]);
-  ++opened_;
   const int fds[] = {attachment->data_fd, attachment->control_fd, attachment->lease_fd.get(),
                      session->doorbell.get()};
   if (auto sent = ring::send_packet(session->socket.get(), fmt::format("ok {}", session->lane), fds); !sent) {
@@ -202,9 +204,10 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
   for (auto session = sessions_.begin(); session != sessions_.end();)
     session = !session->attached && session->expires_ns < now_ns ? end(session, "its token expired", now_ns)
                                                                  : std::next(session);
+  full_ = false;
   std::erase_if(guests_, [&](const Guest& guest) { return guest.expires_ns < now_ns; });
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
-    const auto offenders = engine_.with(i, [](exec::Stream& stream) { return stream.take_offenders(); });
+    const auto offenders = engine_.look(i, [](const exec::Stream& stream) { return stream.offenders(); });
     for (const auto& [lane, why] : offenders) {
       const auto session = std::find_if(sessions_.begin(), sessions_.end(), [&, l = lane](const Session& s) {
         return s.stream == i && s.lane == l && s.attached;

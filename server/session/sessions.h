@@ -41,7 +41,6 @@ class Sessions {
   void tick(std::uint64_t now_ns, std::uint64_t evict_after_ns);
 
   [[nodiscard]] std::size_t attached() const;
-  [[nodiscard]] std::uint64_t opened_total() const { return opened_; }
 
  private:
   struct Session {
@@ -69,7 +68,7 @@ class Sessions {
   ring::UniqueFd listener_;
   std::list<Session> sessions_;
   std::list<Guest> guests_;
-  std::uint64_t opened_ = 0;
+  bool full_ = false;  ///< nobody is let in until the next tick
 };
 
 }  // namespace headrace::server::session
