@@ -51,13 +51,18 @@ void Stream::Impl::lose() {
   lost_since = Clock::now();
 }
 
+void Stream::Impl::leave() {
+  former = attachment;
+  lose();
+}
+
 Result<void> Stream::Impl::reattach(const client::Deadline& deadline) {
-  if (const auto old = fenced.lock()) {
+  if (const auto old = former.lock()) {
     if (const auto views = old->live_views.load(std::memory_order_relaxed); views > 0)
       return fail(
           ErrorCode::kLeaseFenced,
           fmt::format(
-              "{} views of before the fencing are alive: their slots stay theirs, so release them first, "
+              "{} views of the attachment before are alive: their slots stay theirs, so release them first, "
               "then call next() again",
               views));
   }

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <thread>
+#include <utility>
 
 #include "clientlib/client/lease.h"
 #include "clientlib/client/resume.h"
@@ -77,7 +78,7 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
         lose();
         continue;
       }
-      fenced = attachment;
+      former = attachment;
       attachment.reset();
       return fail(
           ErrorCode::kLeaseFenced,
@@ -124,14 +125,14 @@ void Stream::Impl::begin_epoch(std::uint64_t epoch) {
 }
 
 Result<void> Stream::Impl::go_to(const Cursor& target) {
-  begun = false;
   if (attachment && !attachment->lost.load(std::memory_order_acquire)) {
     auto answer =
         client::exchange(directory, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target}),
                          Deadline(timeout), interrupt);
-    if (answer) {
-      auto reply = wire::parse<wire::CursorSetReply>(answer->body);
-      if (!reply) return fail(reply.error());
+    Result<wire::CursorSetReply> reply =
+        answer ? wire::parse<wire::CursorSetReply>(answer->body) : fail(answer.error());
+    if (reply) {
+      begun = false;
       seek = reply->seek;
       position = reply->cursor;
       length = reply->length;
@@ -139,15 +140,24 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
       commit();
       return {};
     }
+    const ErrorCode code = reply.error().code;
+    const bool ended = code == ErrorCode::kTokenInvalid || code == ErrorCode::kServerLost;
+    if (ended)
+      lose();
+    else
+      leave();  // the server may have moved the lane, under a seek number that we do not know
     // Other errors a new attachment would not cure.
-    const ErrorCode code = answer.error().code;
-    const bool cured = code == ErrorCode::kTokenInvalid || code == ErrorCode::kServerUnreachable ||
-                       code == ErrorCode::kServerLost;
-    if (!cured) return fail(answer.error());
+    if (!ended && code != ErrorCode::kServerUnreachable) return fail(reply.error());
+  } else {
+    lose();
   }
-  lose();
-  position = target;
-  return reattach(Deadline(options.reconnect_timeout));
+  const Cursor before = std::exchange(position, target);
+  auto back = reattach(Deadline(options.reconnect_timeout));
+  if (back)
+    begun = false;
+  else
+    position = before;
+  return back;
 }
 
 Error Stream::Impl::stream_failure() {
@@ -155,6 +165,7 @@ Error Stream::Impl::stream_failure() {
       client::exchange(directory, "cursor_set", wire::to_json(wire::CursorSetRequest{session, position}),
                        Deadline(timeout), interrupt);
   if (!answer) return answer.error();
+  leave();  // this was a seek
   return {ErrorCode::kStreamFailed, fmt::format("stream '{}' failed; the server's log says why", info.name)};
 }
 

@@ -27,7 +27,7 @@ struct Stream::Impl {
   // The attachment; replaced when the server comes back.
   std::shared_ptr<client::Attachment> attachment;  ///< null: detached, the next call attaches again
   std::weak_ptr<client::Attachment>
-      fenced;  ///< the one that was fenced: its session lasts as long as its views
+      former;  ///< the one that was fenced or left: its session lasts as long as its views
   std::string session;
   std::uint32_t seek = 0;
   std::uint32_t max_leases = 0;
@@ -48,7 +48,10 @@ struct Stream::Impl {
   void adopt(client::Session opened);
   /// Attaches at `position` again, with backoff, until the reconnect timeout or the deadline.
   Result<void> reattach(const client::Deadline& deadline);
+  /// The session has ended: the next call attaches again.
   void lose();
+  /// Ends a session that the server may still hold: the same, once the views on it are gone.
+  void leave();
 
   // --- iterating (stream.cpp)
   Result<std::optional<BatchView>> next(std::chrono::milliseconds limit);

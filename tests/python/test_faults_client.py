@@ -7,6 +7,8 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +310,63 @@ except KeyboardInterrupt:
         time.sleep(0.5)
         child.signal(signal.SIGINT)
         assert child.hear(5) == {"interrupted": True}
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """KeyboardInterrupt in the main thread, as Ctrl-C would raise it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("way", ["set_epoch", "load_state_dict", "iter"])
+def test_control_c_in_a_seek_loses_nothing(start_server: Any, quiet_config: dict[str, Any], way: str) -> None:
+    server = start_server(quiet_config)
+    with headrace.Loader(server.address, stream="train", batch_timeout=15) as loader:
+        state = loader.state_dict()
+        iterator = iter(loader)
+        assert [next(iterator).number for _ in range(2)] == [0, 1]
+        del iterator
+        server.popen.send_signal(signal.SIGSTOP)
+        with interrupted_after(0.3):
+            if way == "set_epoch":
+                loader.set_epoch(5)
+            elif way == "load_state_dict":
+                loader.load_state_dict(state)
+            else:
+                iter(loader)
+        assert loader.state_dict()["cursor"]["batch"] == 2
+        server.popen.send_signal(signal.SIGCONT)
+        assert [(batch.epoch, batch.number) for batch in loader] == [(1, number) for number in range(8)]
+
+
+def test_a_seek_that_is_interrupted_under_live_views_asks_for_their_release(
+    start_server: Any, quiet_config: dict[str, Any]
+) -> None:
+    server = start_server(quiet_config)
+    with headrace.Loader(server.address, stream="train", batch_timeout=15, zero_copy=True) as loader:
+        held = next(iter(loader))
+        before = held[0].copy()
+        server.popen.send_signal(signal.SIGSTOP)
+        with interrupted_after(0.3):
+            loader.set_epoch(5)
+        server.popen.send_signal(signal.SIGCONT)
+        with pytest.raises(headrace.errors.LeaseFenced, match="release them first"):
+            loader.set_epoch(5)
+        assert (held[0] == before).all()
+        del held
+        loader.set_epoch(5)
+        assert [(batch.epoch, batch.number) for batch in loader] == [(5, number) for number in range(8)]
 
 
 def test_a_wait_ends_with_its_timeout_and_says_for_what(start_server: Any, quiet_config: dict[str, Any]) -> None:
