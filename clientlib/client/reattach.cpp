@@ -12,6 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kAttempt{3000};
+/// A server that listens gets this long to let us in, however little of the reconnect timeout is left.
+constexpr milliseconds kShortestAttempt{1000};
 constexpr milliseconds kFirstPause{10};
 constexpr milliseconds kLongestPause{250};
 constexpr std::chrono::seconds kOldSelf{
@@ -66,6 +68,13 @@ Result<void> Stream::Impl::reattach(const client::Deadline& deadline) {
               "then call next() again",
               views));
   }
+  auto back = attach_again(deadline);
+  // Whoever calls after an error is ready to wait again.
+  if (!back) lost_since.reset();
+  return back;
+}
+
+Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
   if (!lost_since) lost_since = Clock::now();
   const auto begun_here = Clock::now();
   const Cursor wanted = position;
@@ -74,8 +83,13 @@ Result<void> Stream::Impl::reattach(const client::Deadline& deadline) {
     request.position = wanted;
     const auto patience =
         std::chrono::ceil<milliseconds>(*lost_since + options.reconnect_timeout - Clock::now());
-    const auto attempt = std::clamp(patience, milliseconds(1), std::min(kAttempt, timeout));
-    auto opened = client::open_session(directory, request, deadline.within(attempt), interrupt);
+    const auto longest = std::max(kShortestAttempt, std::min(kAttempt, timeout));
+    auto hello = client::say_hello(directory, deadline.within(std::clamp(patience, milliseconds(1), longest)),
+                                   interrupt);
+    auto opened = hello ? client::open_session(
+                              directory, request,
+                              deadline.within(std::clamp(patience, kShortestAttempt, longest)), interrupt)
+                        : fail(hello.error());
     if (opened) {
       adopt(std::move(*opened));
       return {};

@@ -48,6 +48,7 @@ struct Stream::Impl {
   void adopt(client::Session opened);
   /// Attaches at `position` again, with backoff, until the reconnect timeout or the deadline.
   Result<void> reattach(const client::Deadline& deadline);
+  Result<void> attach_again(const client::Deadline& deadline);
   /// The session has ended: the next call attaches again.
   void lose();
   /// Ends a session that the server may still hold: the same, once the views on it are gone.

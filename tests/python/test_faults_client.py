@@ -252,6 +252,22 @@ def test_a_server_that_does_not_come_back_is_given_up_by_name(quiet_config: dict
                 pass
 
 
+def test_a_stream_that_gave_its_server_up_takes_it_when_it_comes(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    server = Server(quiet_config, tmp_path).wait_ready()
+    with headrace.Loader(server.address, stream="train", reconnect_timeout=0.3) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        server.kill()
+        for _ in range(2):
+            with pytest.raises(ServerLost, match="did not come back within 0.3"):
+                while True:
+                    next(iterator)
+        at = loader.state_dict()["cursor"]["batch"]
+        server = Server(quiet_config, tmp_path).wait_ready()
+        assert next(iterator).number == at
+    assert server.stop() == 0
+
+
 def test_row_13_a_client_that_comes_first_waits_for_its_server(quiet_config: dict[str, Any], tmp_path: Path) -> None:
     started: list[Server] = []
 
