@@ -16,8 +16,9 @@ constexpr milliseconds kAttempt{3000};
 constexpr milliseconds kShortestAttempt{1000};
 constexpr milliseconds kFirstPause{10};
 constexpr milliseconds kLongestPause{250};
-constexpr std::chrono::seconds kOldSelf{
-    5};  ///< how long the server may take to notice that our former session ended
+/// How long what we left behind may stand in our way: a token that nobody used (5 s, and the server's tick),
+/// or a session whose end the server has yet to notice.
+constexpr std::chrono::seconds kOldSelf{8};
 
 /// A server that is not there, or is on its way up or down.
 bool comes_back(ErrorCode code) {
@@ -76,7 +77,7 @@ Result<void> Stream::Impl::reattach(const client::Deadline& deadline) {
 
 Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
   if (!lost_since) lost_since = Clock::now();
-  const auto begun_here = Clock::now();
+  auto left_behind = Clock::now();  // the last moment at which a session of ours may have been made
   const Cursor wanted = position;
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     wire::OpenRequest request = identity;
@@ -98,8 +99,9 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
     if (interrupted())
       return fail(ErrorCode::kTimeout, "interrupted while waiting for the server to come back");
     const auto now = Clock::now();
-    if (!comes_back(error.code) && !(held_by_old_self(error.code) && now - begun_here < kOldSelf))
-      return fail(error);
+    const bool held = held_by_old_self(error.code);
+    if (!comes_back(error.code) && !(held && now - left_behind < kOldSelf)) return fail(error);
+    if (hello && !held) left_behind = now;
     if (now - *lost_since >= options.reconnect_timeout)
       return fail(ErrorCode::kServerLost,
                   fmt::format("the server in {} died and did not come back within {:.1f} s "
