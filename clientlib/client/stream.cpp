@@ -39,6 +39,8 @@ Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
     begin_epoch(position.epoch + 1);
     return std::nullopt;
   }
+  // Before a batch is taken: a warning may end the call (Python: warnings as errors), and must not cost one.
+  if (warn_of_copies() && interrupted()) return fail(ErrorCode::kTimeout, "interrupted by a warning");
   const std::uint64_t asked = ring::monotonic_ns();
   const auto grant = wait_for_grant(Deadline(limit));
   const std::uint64_t waited = ring::monotonic_ns() - asked;
@@ -100,12 +102,17 @@ BatchView Stream::Impl::view_of(const ring::Grant& grant) {
   const std::uint32_t views = attachment->live_views.load(std::memory_order_relaxed);
   if (views + 1 < max_leases) return BatchView(BatchView::Lease::on_slot(attachment, grant));
   attachment->reader->lease().private_copies.fetch_add(1, std::memory_order_relaxed);
-  if (views > 0)
-    warn("private copies", fmt::format("stream '{}': {} views are alive, of {} leases: batches are copied "
-                                       "from here on. Release views sooner, "
-                                       "turn zero_copy off, or raise ring.max_leases",
-                                       info.name, views, max_leases));
   return BatchView(BatchView::Lease::copy_of(*attachment, grant));
+}
+
+bool Stream::Impl::warn_of_copies() {
+  const std::uint32_t views = attachment ? attachment->live_views.load(std::memory_order_relaxed) : 0;
+  if (views == 0 || views + 1 < max_leases) return false;
+  return warn("private copies",
+              fmt::format("stream '{}': {} views are alive, of {} leases: batches are copied "
+                          "from here on. Release views sooner, "
+                          "turn zero_copy off, or raise ring.max_leases",
+                          info.name, views, max_leases));
 }
 
 void Stream::Impl::commit() {
@@ -181,12 +188,13 @@ Error Stream::Impl::timed_out(const Deadline& deadline) const {
                       info.name, deadline.seconds_spent(), to_string(position), age)};
 }
 
-void Stream::Impl::warn(const std::string& kind, const std::string& text) {
-  if (!warned.insert(kind).second) return;
+bool Stream::Impl::warn(const std::string& kind, const std::string& text) {
+  if (!warned.insert(kind).second) return false;
   if (options.warn)
     options.warn(text);
   else
     std::fprintf(stderr, "headrace: %s\n", text.c_str());
+  return true;
 }
 
 Stream::Stream(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -64,7 +64,10 @@ struct Stream::Impl {
   [[nodiscard]] Error stream_failure();
   [[nodiscard]] Error timed_out(const client::Deadline& deadline) const;
   [[nodiscard]] bool interrupted() const { return interrupt && interrupt(); }
-  void warn(const std::string& kind, const std::string& text);
+  /// True if it warned now.
+  bool warn_of_copies();
+  /// Once per kind; true if this is the time.
+  bool warn(const std::string& kind, const std::string& text);
 };
 
 }  // namespace headrace

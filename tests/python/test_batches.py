@@ -149,6 +149,20 @@ def test_keeping_every_view_gives_copies_one_warning_and_no_deadlock(start_serve
         assert client_stats(address)["private_copies"] == 14
 
 
+def test_a_warning_that_is_an_error_costs_no_batch(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", zero_copy=True, batch_timeout=10) as loader:
+        iterator = iter(loader)
+        kept = [next(iterator) for _ in range(2)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(RuntimeWarning, match="2 views are alive"):
+                next(iterator)
+            assert loader.state_dict()["cursor"]["batch"] == 2
+            kept += iterator
+        assert [batch.number for batch in kept] == list(range(8))
+
+
 def test_torch_tensors_own_their_memory(start_server: Any, quiet_config: dict[str, Any]) -> None:
     address = start_server(quiet_config).address
     with (
