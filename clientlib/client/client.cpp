@@ -99,6 +99,7 @@ Result<Stream> Client::open(const OpenOptions& options) {
   stream->directory = impl_->directory;
   stream->timeout = impl_->timeout;
   stream->options = options;
+  stream->options.reconnect_timeout = Deadline::bounded(options.reconnect_timeout);
   wire::OpenRequest& identity = stream->identity;
   identity.stream = options.stream;
   identity.rank = options.rank;

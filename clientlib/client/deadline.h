@@ -10,10 +10,14 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Bounded to a year, so that a caller's "for ever" does not overflow.
-  explicit Deadline(std::chrono::nanoseconds timeout)
-      : begun_(Clock::now()),
-        end_(begun_ + std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365))) {}
+  explicit Deadline(std::chrono::milliseconds timeout)
+      : begun_(Clock::now()), end_(begun_ + bounded(timeout)) {}
+
+  /// From nothing to a year: a caller's "for ever" overflows in nanoseconds.
+  static std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
+    return std::clamp<std::chrono::milliseconds>(timeout, std::chrono::milliseconds(0),
+                                                 std::chrono::hours(24 * 365));
+  }
 
   [[nodiscard]] bool over() const { return Clock::now() >= end_; }
   [[nodiscard]] std::chrono::milliseconds left() const {

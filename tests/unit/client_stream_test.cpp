@@ -241,6 +241,24 @@ TEST_F(StreamTest, ATimeoutSaysWhatItWaitedForAndLosesNothing) {
   EXPECT_EQ(next(stream).batch(), 0u);
 }
 
+TEST_F(StreamTest, ForEverIsNoTimeout) {
+  serve(", sharing: { wait_for: 2 }");
+  OpenOptions options;
+  options.reconnect_timeout = std::chrono::milliseconds::max();
+  Stream stream = open(std::move(options));
+  std::jthread later([this] {
+    std::this_thread::sleep_for(100ms);
+    Stream second = open();
+    (void)next(second);
+  });
+  const auto batch = stream.next(std::chrono::milliseconds::max());
+  ASSERT_TRUE(batch) << batch.error().to_string();
+  later.join();
+  serve();
+  const auto after = stream.next(std::chrono::milliseconds::max());
+  ASSERT_TRUE(after) << after.error().to_string();
+}
+
 TEST_F(StreamTest, AForkedChildIsRefusedAndEndsNoLeaseOfItsParent) {
   Stream stream = open();
   std::optional<BatchView> view = next(stream);
