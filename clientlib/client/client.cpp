@@ -90,6 +90,9 @@ Result<std::vector<StreamInfo>> Client::streams() {
 }
 
 Result<Stream> Client::open(const OpenOptions& options) {
+  if (options.join == Join::kCursor && !options.state && !options.resume_from_server)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("stream '{}': join=cursor needs a state", options.stream));
   const auto known = streams();
   if (!known) return fail(known.error());
   const StreamInfo* info = find_stream(*known, options.stream);

@@ -278,6 +278,14 @@ TEST_F(StreamTest, AForkedChildIsRefusedAndEndsNoLeaseOfItsParent) {
   EXPECT_EQ(bytes_of(*view), before);
 }
 
+TEST_F(StreamTest, JoiningAtACursorNeedsOne) {
+  auto client = Client::connect({.address = directory_}).value();
+  const auto stream = client.open({.stream = "train", .join = Join::kCursor});
+  ASSERT_FALSE(stream);
+  EXPECT_EQ(stream.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(stream.error().message, HasSubstr("join=cursor needs a state"));
+}
+
 TEST_F(StreamTest, AMissingStreamIsNamedWithThoseThatThereAre) {
   auto client = Client::connect({.address = directory_}).value();
   const auto stream = client.open({.stream = "trian"});
