@@ -74,8 +74,10 @@ class Server:
             if not part:
                 raise self._failure()
             line += part
-        _, self.address, metrics = line.decode().split()
-        self.metrics_url = None if metrics == "-" else metrics
+        # "ready DIRECTORY URL": the directory may have spaces.
+        address, url = line.removeprefix(b"ready ").rstrip(b"\n").rsplit(b" ", 1)
+        self.address = os.fsdecode(address)
+        self.metrics_url = None if url == b"-" else url.decode()
 
     def _failure(self) -> Error:
         status = self._process.wait()

@@ -48,6 +48,13 @@ def test_it_serves_until_the_blocks_end(config: Path, tmp_path: Path) -> None:
         headrace.streams(server.address, timeout=0.1)
 
 
+def test_a_directory_may_have_spaces(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "my run  here"
+    with headrace.serve(config, set={"server.directory": str(folder)}) as server:
+        assert (server.address, server.metrics_url) == (str(folder), None)
+        assert len(headrace.streams(server.address)) == 1
+
+
 def test_overrides_and_metrics(config: Path) -> None:
     with headrace.serve(config, set={"streams.train.batch_size": 20, "server.metrics.port": 0}, server__threads=1) as server:
         assert headrace.streams(server.address)[0].batch_size == 20
