@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
 #include <string_view>
 
 #include "headrace/client.h"
@@ -23,6 +24,9 @@ T value_of(Result<T> result) {
 
 /// True if a signal's Python handler raised (KeyboardInterrupt): the exception is set. Takes the GIL.
 bool signal_raised();
+
+/// At most 1e9 s, which is for ever. Throws INVALID_ARGUMENT, naming the argument, for NaN. With the GIL.
+std::chrono::milliseconds milliseconds_of(std::string_view argument, double seconds);
 
 nb::dict to_dict(const StreamInfo& info);
 nb::list to_list(const std::vector<FieldSpec>& fields);

@@ -13,10 +13,6 @@ struct PyClient {
   Client client;
 };
 
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, 1e9) * 1000));
-}
-
 /// Calls `ask` without the GIL; a signal's exception comes before its result.
 template <class F>
 auto without_gil(F ask) {
@@ -29,10 +25,9 @@ auto without_gil(F ask) {
 }
 
 PyClient connect(const std::string& address, double timeout) {
-  return {without_gil([&] {
-    return Client::connect(
-        {.address = address, .timeout = milliseconds_of(timeout), .interrupt = signal_raised});
-  })};
+  const ConnectOptions options{
+      .address = address, .timeout = milliseconds_of("timeout", timeout), .interrupt = signal_raised};
+  return {without_gil([&] { return Client::connect(options); })};
 }
 
 Join join_of(const std::string& word) {
@@ -57,7 +52,7 @@ std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const st
   options.join = join_of(join);
   if (state) options.state = value_of(State::from_json(*state));
   options.resume_from_server = resume_from_server;
-  options.reconnect_timeout = milliseconds_of(reconnect_timeout);
+  options.reconnect_timeout = milliseconds_of("reconnect_timeout", reconnect_timeout);
   // Freed with the GIL, whichever thread lets go last.
   const std::shared_ptr<nb::object> callback(new nb::object(std::move(warn)), [](nb::object* p) {
     const nb::gil_scoped_acquire gil;

@@ -1,5 +1,9 @@
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <cmath>
+#include <string>
+
 #include "bindings/src/bindings.h"
 #include "headrace/version.h"
 
@@ -15,6 +19,12 @@ void raise(const Error& error) {
 bool signal_raised() {
   const nb::gil_scoped_acquire gil;
   return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+}
+
+std::chrono::milliseconds milliseconds_of(std::string_view argument, double seconds) {
+  if (std::isnan(seconds))
+    raise({ErrorCode::kInvalidArgument, std::string(argument) + "=nan: give it a number of seconds"});
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::clamp(seconds, 0.0, 1e9) * 1000));
 }
 
 }  // namespace headrace::python

@@ -6,14 +6,6 @@
 #include <chrono>
 
 namespace headrace::python {
-namespace {
-
-std::chrono::milliseconds milliseconds_of(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, 1e9) * 1000));
-}
-
-}  // namespace
-
 PyStream::PyStream(Stream stream) : stream_(std::move(stream)) {
   stream_->set_interrupt([this] { return closed_.load() || signal_raised(); });
 }
@@ -29,11 +21,12 @@ std::unique_lock<std::mutex> PyStream::enter() {
 }
 
 std::optional<PyBatch> PyStream::next(double timeout, bool zero_copy) {
+  const std::chrono::milliseconds limit = milliseconds_of("batch_timeout", timeout);
   const auto lock = enter();
   Result<std::optional<PyBatch>> batch = std::nullopt;
   {
     const nb::gil_scoped_release no_gil;
-    auto view = stream_->next(milliseconds_of(timeout));
+    auto view = stream_->next(limit);
     if (!view)
       batch = fail(view.error());
     else if (*view)

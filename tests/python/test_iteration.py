@@ -218,6 +218,9 @@ def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: di
     for wrong in ({"output": "jax"}, {"batch": "list"}, {"join": "later"}, {"resume": "yes"}):
         with pytest.raises(InvalidArgument, match=next(iter(wrong.values()))):
             headrace.Loader(address, stream="train", **wrong)  # type: ignore[arg-type]
+    for name in ("timeout", "batch_timeout", "reconnect_timeout"):
+        with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}=nan"):
+            next(iter(headrace.Loader(address, stream="train", **{name: float("nan")})))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="join=cursor needs a state"):
         headrace.Loader(address, stream="train", join="cursor")
     with pytest.raises(InvalidArgument, match="torch has no read-only tensors"):
