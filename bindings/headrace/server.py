@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,18 @@ def _scalar(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+_running: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked child: its copy of the pipe would keep the server alive after the parent's death."""
+    for server in list(_running):
+        server._let_go()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
 class Server:
     """A running `headrace serve`. It ends with its `with` block, with stop(), or with this process."""
 
@@ -36,6 +49,7 @@ class Server:
         self.metrics_url: str | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         parent_read, self._parent = os.pipe()
+        _running.add(self)
         ready_read, ready_write = os.pipe()
         command = [_binary.path(), "serve", str(config), "--parent-fd", str(parent_read), "--ready-fd", str(ready_write)]
         for path, value in overrides.items():
@@ -51,7 +65,7 @@ class Server:
                 env=None if env is None else {**os.environ, **env},
             )
         except OSError as error:
-            os.close(self._parent)
+            self._let_go()
             os.close(ready_read)
             raise from_code("ENVIRONMENT", f"the server's binary does not start: {error}") from error
         finally:
@@ -113,10 +127,13 @@ class Server:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
+        self._let_go()
+        return self._process.returncode
+
+    def _let_go(self) -> None:
         if self._parent >= 0:
             os.close(self._parent)
             self._parent = -1
-        return self._process.returncode
 
     def __enter__(self) -> Server:
         return self

@@ -85,6 +85,22 @@ time.sleep(60)
         wait_until(lambda: gone(pid), "the server's end after its parent's", 10)
 
 
+def test_a_forked_child_does_not_keep_it_after_its_parents_end(config: Path) -> None:
+    code = """
+server = headrace.serve(address)
+if os.fork() == 0:
+    say(pid=server.pid, child=os.getpid())
+time.sleep(60)
+"""
+    with Child(code, str(config)) as parent:
+        heard = parent.hear()
+        parent.kill()
+        try:
+            wait_until(lambda: gone(heard["pid"]), "the server's end after its parent's", 10)
+        finally:
+            os.kill(heard["child"], signal.SIGKILL)
+
+
 def test_control_c_in_the_terminal_reaches_the_trainer_alone(config: Path) -> None:
     code = """
 with headrace.serve(address) as server:
