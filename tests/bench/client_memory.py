@@ -25,17 +25,13 @@ def main() -> None:
         for zero_copy in (True, False):
             before = private_mb()
             with headrace.Loader(server.address, stream=arguments.stream, zero_copy=zero_copy, client=f"memory-{zero_copy}") as loader:
-                taken = 0
-                batch = None
+                taken, size, most = 0, 0, 0.0
                 while taken < 200:
                     for batch in loader:
                         taken += 1
-                        if taken == 200:
-                            break
-                grown = private_mb() - before
-                size = sum(field.nbytes for field in batch) / 1e6
-                print(f"zero_copy={zero_copy}: {grown:.1f} MB grown over {taken} batches of {size:.1f} MB each")
-                del batch
+                        size = max(size, sum(field.nbytes for field in batch))
+                        most = max(most, private_mb() - before)
+                print(f"zero_copy={zero_copy}: {most:.1f} MB at most over {taken} batches of {size / 1e6:.1f} MB each")
 
 
 if __name__ == "__main__":
