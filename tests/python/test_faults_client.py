@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import headrace
 import pytest
 from children import Child
-from headrace.errors import ClientNameTaken, RankTaken, ServerLost, ServerUnreachable
+from headrace.errors import ClientNameTaken, RankTaken, ServerLost, ServerUnreachable, StreamFailed
 from running import Server, wait_until
 
 HOLD = """
@@ -383,6 +384,37 @@ def test_a_seek_that_is_interrupted_under_live_views_asks_for_their_release(
         del held
         loader.set_epoch(5)
         assert [(batch.epoch, batch.number) for batch in loader] == [(5, number) for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"on_error": "fail"}, "BAD_SAMPLE.*class_.*the stream's on_error is `fail`"),
+        ({"max_bad": 0.2}, "TOO_MANY_BAD_SAMPLES.*samples are bad, max_bad is 0.2"),
+    ],
+)
+def test_a_stream_that_fails_says_why_at_its_clients(
+    start_server: Any, quiet_config: dict[str, Any], tmp_path: Path, options: dict[str, Any], reason: str
+) -> None:
+    folder = tmp_path / "text"
+    for index in range(10):
+        path = folder / f"class_{index % 2}" / f"{index}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("no picture, however long one looks at it\n" * 20)
+    quiet_config["sources"]["images"]["path"] = str(folder)
+    quiet_config["streams"]["train"] |= options
+    address = start_server(quiet_config).address
+    try:
+        loader = headrace.Loader(address, stream="train", batch_timeout=15)
+    except StreamFailed as error:  # it may fail before a client comes
+        assert re.search(reason, str(error), re.DOTALL)
+    else:
+        with loader:
+            for _ in range(2):
+                with pytest.raises(StreamFailed, match=f"(?s)^STREAM_FAILED: stream `train` stopped: {reason}"):
+                    next(iter(loader))
+    with pytest.raises(StreamFailed, match=f"(?s){reason}"):
+        headrace.Loader(address, stream="train", batch_timeout=15)
 
 
 def test_a_wait_ends_with_its_timeout_and_says_for_what(start_server: Any, quiet_config: dict[str, Any]) -> None:

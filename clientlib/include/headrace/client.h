@@ -64,8 +64,8 @@ struct OpenOptions {
   std::optional<State> state = {};                      ///< resume: at another batch size or world size, too
   bool resume_from_server = false;                      ///< take up the server's memory of this group
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
-  /// Longest busy wait before sleeping, per next(). Costs up to that much CPU per batch; saves the wake's
-  /// latency.
+  /// Longest busy wait before sleeping, per next(); 0: sleeps at once. Costs up to that much CPU per batch;
+  /// saves the wake's latency.
   std::chrono::microseconds spin{0};
   /// Called once per kind of warning (default: one line on stderr).
   std::function<void(std::string_view)> warn = {};
