@@ -1,0 +1,158 @@
+"""Waits end by name: with Ctrl-C, with a timeout, with a stream that failed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+from children import Child
+from headrace.errors import StreamFailed
+from running import Server
+
+
+def test_control_c_ends_a_wait_at_once(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}
+    address = start_server(quiet_config).address
+    code = """
+loader = headrace.Loader(address, stream="train")
+try:
+    say(waiting=True)
+    next(iter(loader))
+except KeyboardInterrupt:
+    say(interrupted=True, state=loader.state_dict()["cursor"]["batch"])
+"""
+    with Child(code, address) as child:
+        child.hear()
+        time.sleep(0.3)
+        sent = time.monotonic()
+        child.signal(signal.SIGINT)
+        assert child.hear(5) == {"interrupted": True, "state": 0}
+        assert time.monotonic() - sent < 2.0
+
+
+def test_control_c_ends_the_wait_for_a_dead_server(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    server = Server(quiet_config, tmp_path).wait_ready()
+    code = """
+loader = headrace.Loader(address, stream="train")
+iterator = iter(loader)
+next(iterator)
+try:
+    say(ready=True)
+    sys.stdin.readline()
+    for batch in iterator:
+        pass
+except KeyboardInterrupt:
+    say(interrupted=True)
+"""
+    with Child(code, server.address) as child:
+        child.hear()
+        server.kill()
+        child.go_on()
+        time.sleep(0.5)
+        child.signal(signal.SIGINT)
+        assert child.hear(5) == {"interrupted": True}
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """KeyboardInterrupt in the main thread, as Ctrl-C would raise it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("way", ["set_epoch", "load_state_dict", "iter"])
+def test_control_c_in_a_seek_loses_nothing(start_server: Any, quiet_config: dict[str, Any], way: str) -> None:
+    server = start_server(quiet_config)
+    with headrace.Loader(server.address, stream="train", batch_timeout=15) as loader:
+        state = loader.state_dict()
+        iterator = iter(loader)
+        assert [next(iterator).number for _ in range(2)] == [0, 1]
+        del iterator
+        server.popen.send_signal(signal.SIGSTOP)
+        with interrupted_after(0.3):
+            if way == "set_epoch":
+                loader.set_epoch(5)
+            elif way == "load_state_dict":
+                loader.load_state_dict(state)
+            else:
+                iter(loader)
+        assert loader.state_dict()["cursor"]["batch"] == 2
+        server.popen.send_signal(signal.SIGCONT)
+        assert [(batch.epoch, batch.number) for batch in loader] == [(1, number) for number in range(8)]
+
+
+def test_a_seek_that_is_interrupted_under_live_views_asks_for_their_release(
+    start_server: Any, quiet_config: dict[str, Any]
+) -> None:
+    server = start_server(quiet_config)
+    with headrace.Loader(server.address, stream="train", batch_timeout=15, zero_copy=True) as loader:
+        held = next(iter(loader))
+        before = held[0].copy()
+        server.popen.send_signal(signal.SIGSTOP)
+        with interrupted_after(0.3):
+            loader.set_epoch(5)
+        server.popen.send_signal(signal.SIGCONT)
+        with pytest.raises(headrace.errors.LeaseFenced, match="release them first"):
+            loader.set_epoch(5)
+        assert (held[0] == before).all()
+        del held
+        loader.set_epoch(5)
+        assert [(batch.epoch, batch.number) for batch in loader] == [(5, number) for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"on_error": "fail"}, "BAD_SAMPLE.*class_.*the stream's on_error is `fail`"),
+        ({"max_bad": 0.2}, "TOO_MANY_BAD_SAMPLES.*samples are bad, max_bad is 0.2"),
+    ],
+)
+def test_a_stream_that_fails_says_why_at_its_clients(
+    start_server: Any, quiet_config: dict[str, Any], tmp_path: Path, options: dict[str, Any], reason: str
+) -> None:
+    folder = tmp_path / "text"
+    for index in range(10):
+        path = folder / f"class_{index % 2}" / f"{index}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("no picture, however long one looks at it\n" * 20)
+    quiet_config["sources"]["images"]["path"] = str(folder)
+    quiet_config["streams"]["train"] |= options
+    address = start_server(quiet_config).address
+    try:
+        loader = headrace.Loader(address, stream="train", batch_timeout=15)
+    except StreamFailed as error:  # it may fail before a client comes
+        assert re.search(reason, str(error), re.DOTALL)
+    else:
+        with loader:
+            for _ in range(2):
+                with pytest.raises(StreamFailed, match=f"(?s)^STREAM_FAILED: stream `train` stopped: {reason}"):
+                    next(iter(loader))
+    with pytest.raises(StreamFailed, match=f"(?s){reason}"):
+        headrace.Loader(address, stream="train", batch_timeout=15)
+
+
+def test_a_wait_ends_with_its_timeout_and_says_for_what(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", batch_timeout=0.3) as loader:
+        with pytest.raises(headrace.errors.Timeout, match="waited 0.3 s for epoch 0, origin 0, batch 0"):
+            next(iter(loader))
+        with headrace.Loader(address, stream="train"):
+            assert next(iter(loader)).number == 0  # a timeout loses nothing
