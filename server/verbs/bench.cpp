@@ -65,7 +65,7 @@ struct Consumers {
       const pid_t pid = ::fork();
       if (pid == 0) {
         ::close(gate[1]);
-        char byte;
+        char byte = 0;
         while (::read(gate[0], &byte, 1) > 0) {
         }
         consume(directory, stream, i);
