@@ -64,8 +64,9 @@ class RingClient {
     request.rank = rank;
     request.world_size = world;
     reply_ = engine.with(index_, [&](Stream& s) { return s.open(request); }).value();
-    auto attachment =
-        engine.with(index_, [&](Stream& s) { return s.attach(reply_.lane, ring::monotonic_ns()); }).value();
+    auto lease = engine.stream(index_).make_lease().value();
+    auto attachment = engine.with(
+        index_, [&](Stream& s) { return s.attach(reply_.lane, std::move(lease), ring::monotonic_ns()); });
     doorbell_ = engine.make_doorbell().value();
     reader_ = ring::RingReader::open(
                   {ring::UniqueFd(::dup(attachment.data_fd)), ring::UniqueFd(::dup(attachment.control_fd)),

@@ -23,8 +23,8 @@ PyBatch take_batch(const BatchView& view, bool zero_copy, const std::shared_ptr<
       batch.lease = view.lease();
     } else {
       to.copy = std::make_unique<PooledBuffer>(pool, to.bytes);
-      to.data = to.copy->memory.get();
-      if (to.bytes > 0) std::memcpy(to.copy->memory.get(), from.data, to.bytes);
+      to.data = to.copy->data();
+      if (to.bytes > 0) std::memcpy(to.copy->data(), from.data, to.bytes);
     }
   }
   for (std::uint32_t row = 0; row < view.rows(); ++row) {
@@ -64,7 +64,7 @@ nb::list take_fields(PyBatch& batch) {
     nb::object bytes;
     const auto* data = reinterpret_cast<const std::uint8_t*>(field.data);
     if (field.copy) {
-      auto* own = reinterpret_cast<std::uint8_t*>(field.copy->memory.get());
+      auto* own = reinterpret_cast<std::uint8_t*>(field.copy->data());
       bytes = array_over<Bytes>(std::move(field.copy), own, field.bytes);
     } else {
       bytes = array_over<ReadOnlyBytes>(std::make_unique<std::shared_ptr<BatchView::Lease>>(batch.lease),

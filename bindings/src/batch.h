@@ -14,14 +14,14 @@ namespace headrace::python {
 /// A private buffer that returns to its pool.
 struct PooledBuffer {
   std::shared_ptr<BufferPool> pool;
-  Buffer memory;
-  std::size_t bytes = 0;
+  Buffer buffer;
 
-  PooledBuffer(std::shared_ptr<BufferPool> from, std::size_t size)
-      : pool(std::move(from)), memory(pool->take(size)), bytes(size) {}
+  PooledBuffer(std::shared_ptr<BufferPool> from, std::size_t bytes)
+      : pool(std::move(from)), buffer(pool->take(bytes)) {}
   PooledBuffer(const PooledBuffer&) = delete;
   PooledBuffer& operator=(const PooledBuffer&) = delete;
-  ~PooledBuffer() { pool->give_back(std::move(memory), bytes); }
+  ~PooledBuffer() { pool->give_back(std::move(buffer)); }
+  [[nodiscard]] std::byte* data() const { return buffer.memory.get(); }
 };
 
 struct PyBatch {

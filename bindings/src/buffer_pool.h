@@ -1,9 +1,11 @@
 // Buffers for private copies, used again once no array refers to them: fresh pages for each batch would cost
-// more than the copy.
+// more than the copy. In a loop that keeps nothing two per field are alive: the one in the loop's hands and
+// the one that next() fills meanwhile.
 //
 // Thread safety: any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -15,29 +17,48 @@ namespace headrace::python {
 struct BufferDeleter {
   void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
 };
-using Buffer = std::unique_ptr<std::byte[], BufferDeleter>;
+
+struct Buffer {
+  std::unique_ptr<std::byte[], BufferDeleter> memory;
+  std::size_t capacity = 0;
+};
 
 class BufferPool {
  public:
+  /// Keeps at most `most` free buffers: as many as a batch has fields.
+  explicit BufferPool(std::size_t most) : most_(most) { kept_.reserve(most + 1); }
+
+  /// At least `bytes`; the smallest that fits, unless most of it would stay unused.
   Buffer take(std::size_t bytes) {
     {
       const std::lock_guard lock(mutex_);
-      for (auto& [size, memory] : kept_)
-        if (size == bytes && memory) return std::move(memory);
+      auto best = kept_.end();
+      for (auto entry = kept_.begin(); entry != kept_.end(); ++entry)
+        if (entry->capacity >= bytes && entry->capacity / 4 <= bytes &&
+            (best == kept_.end() || entry->capacity < best->capacity))
+          best = entry;
+      if (best != kept_.end()) {
+        Buffer found = std::move(*best);
+        kept_.erase(best);
+        return found;
+      }
     }
-    return Buffer(new (std::align_val_t{64}) std::byte[bytes]);
+    return {std::unique_ptr<std::byte[], BufferDeleter>(new (std::align_val_t{64}) std::byte[bytes]), bytes};
   }
 
-  void give_back(Buffer memory, std::size_t bytes) {
+  /// When there are too many, the smallest goes: the pages of a large one cost the most to get again.
+  void give_back(Buffer buffer) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(kept_, [](const auto& entry) { return !entry.second; });
-    if (kept_.size() < kMost) kept_.emplace_back(bytes, std::move(memory));
+    kept_.push_back(std::move(buffer));
+    if (kept_.size() > most_)
+      kept_.erase(std::min_element(kept_.begin(), kept_.end(),
+                                   [](const Buffer& a, const Buffer& b) { return a.capacity < b.capacity; }));
   }
 
  private:
-  static constexpr std::size_t kMost = 6;  ///< image and label of three batches
+  std::size_t most_;
   std::mutex mutex_;
-  std::vector<std::pair<std::size_t, Buffer>> kept_;  // guarded by mutex_; a null entry was taken
+  std::vector<Buffer> kept_;  // guarded by mutex_
 };
 
 }  // namespace headrace::python

@@ -40,7 +40,7 @@ class PyStream {
   std::mutex mutex_;
   std::optional<Stream> stream_;  // guarded by mutex_
   std::atomic<bool> closed_{false};
-  std::shared_ptr<BufferPool> pool_ = std::make_shared<BufferPool>();
+  std::shared_ptr<BufferPool> pool_ = std::make_shared<BufferPool>(stream_->info().fields.size());
 };
 
 }  // namespace headrace::python

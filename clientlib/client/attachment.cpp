@@ -21,7 +21,7 @@ Result<ring::UniqueFd> connect_to(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  int done;
+  int done = -1;
   do done = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   while (done != 0 && errno == EINTR);
   if (done == 0) return socket;

@@ -1,11 +1,11 @@
 #include "headrace/client.h"
 
-#include <errno.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <random>
 
 #include "clientlib/client/address.h"

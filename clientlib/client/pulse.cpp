@@ -2,12 +2,12 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -60,7 +60,7 @@ class Pulse {
       }
       ::poll(polls.data(), polls.size(), polls.size() > 1 ? kBeatMs : -1);
       if (polls[0].revents != 0) {
-        eventfd_t count;
+        eventfd_t count = 0;
         ::eventfd_read(wake_.get(), &count);
       }
       for (std::size_t i = 1; i < polls.size(); ++i) {
@@ -80,7 +80,7 @@ class Pulse {
   /// The server says nothing over this socket after the descriptors: whatever comes is dropped.
   static bool ended(int socket) {
     char packet[64];
-    ssize_t got;
+    ssize_t got = 0;
     do got = ::recv(socket, packet, sizeof packet, MSG_DONTWAIT);
     while (got > 0 || (got < 0 && errno == EINTR));
     return got == 0 || errno != EAGAIN;

@@ -49,28 +49,17 @@ Result<State> State::from_json(std::string_view text) {
 namespace client {
 
 Result<Cursor> resume_cursor(const State& state, const StreamInfo& stream, std::uint32_t world_size) {
-  const auto differs = [&](const char* part, const std::string& then, const std::string& now) {
+  if (const auto changed = difference(stream.fingerprint, state.fingerprint); !changed.empty())
     return fail(
         ErrorCode::kFingerprintMismatch,
-        fmt::format(
-            "stream '{}': the {} changed since the state was saved (then {}, now {}): restore it, or start "
-            "without the state",
-            stream.name, part, then, now));
-  };
-  const Fingerprint& then = state.fingerprint;
-  const Fingerprint& now = stream.fingerprint;
-  if (then.dataset != now.dataset) return differs("dataset", then.dataset, now.dataset);
-  if (then.plan != now.plan) return differs("plan (transforms, output, order)", then.plan, now.plan);
-  if (then.seed != now.seed) return differs("seed", then.seed, now.seed);
-  if (then.algorithm != now.algorithm) return differs("algorithm version", then.algorithm, now.algorithm);
-
+        fmt::format("stream '{}': this changed since the state was saved: the {}; restore it, or start "
+                    "without the state",
+                    stream.name, changed));
   Cursor cursor = state.cursor;
   if (state.batch_size != stream.batch_size || state.world_size != world_size) {
-    const std::uint64_t per_batch = std::uint64_t{state.batch_size} * state.world_size;
-    const std::uint64_t left = stream.samples - std::min(stream.samples, cursor.origin);
-    const bool all = cursor.batch > left / per_batch;
-    const std::uint64_t position = all ? stream.samples : cursor.origin + cursor.batch * per_batch;
-    cursor = {cursor.epoch, position, 0};
+    const std::uint64_t rows = std::uint64_t{state.batch_size} * state.world_size;
+    cursor = {cursor.epoch,
+              position_after(stream.samples, std::min(cursor.origin, stream.samples), cursor.batch, rows), 0};
   }
   if (cursor.origin >= stream.samples) cursor = {cursor.epoch + 1, 0, 0};
   return cursor;

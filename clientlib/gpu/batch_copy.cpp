@@ -23,7 +23,11 @@ Result<Completion> CopyEngine::copy(BatchView batch, std::span<const Destination
   }
   const std::shared_ptr<const BatchView::Lease> lease = batch.lease();
   if (lease->attachment) register_mapping(lease->attachment->reader->data(), lease->attachment->reader);
-  return copy(transfers, lease);
+  const std::uint64_t staged_before = stats().staged_copies;
+  auto completion = copy(transfers, lease);
+  if (lease->attachment && stats().staged_copies > staged_before)
+    lease->attachment->reader->lease().staged_copies.fetch_add(1, std::memory_order_relaxed);
+  return completion;
 }
 
 }  // namespace headrace::gpu

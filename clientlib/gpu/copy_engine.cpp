@@ -84,6 +84,13 @@ struct CopyEngine::Impl {
     return {};
   }
 
+  /// A mark after what was queued; without one nobody could tell when it ends: so it is waited for here.
+  Result<Mark> record() {
+    auto mark = device->record();
+    if (!mark) device->synchronise();
+    return mark;
+  }
+
   Result<std::byte*> take_staging(std::size_t bytes) {
     Staging& buffer = staging[next_staging];
     if (buffer.in_use) (void)buffer.in_use->wait();  // its own caller hears of an error
@@ -103,7 +110,7 @@ struct CopyEngine::Impl {
     Result<void> queued;
     for (const Transfer& transfer : transfers)
       if (queued) queued = queue(transfer);
-    auto mark = device->record();
+    auto mark = record();
     if (!mark) return fail(mark.error());
     ++stats.direct_copies;
     Completion completion = completions.add(*mark, std::move(keep));
@@ -123,7 +130,7 @@ struct CopyEngine::Impl {
       if (queued) queued = device->copy(transfer.destination, at, transfer.bytes);
       at += transfer.bytes;
     }
-    auto mark = device->record();
+    auto mark = record();
     if (!mark) return fail(mark.error());
     ++stats.staged_copies;
     Completion completion = completions.add(*mark, nullptr);

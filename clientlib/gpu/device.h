@@ -43,6 +43,8 @@ class Device {
   virtual Result<Mark> record() = 0;
   /// Blocks until everything queued before the mark has been copied.
   virtual Result<void> wait(Mark mark) = 0;
+  /// Blocks until nothing that was queued is under way any more: for when no mark could be recorded.
+  virtual void synchronise() = 0;
 };
 
 Result<std::unique_ptr<Device>> open_cuda_device(int ordinal);

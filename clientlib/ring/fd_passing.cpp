@@ -51,7 +51,7 @@ Result<void> send_packet(int socket, std::string_view bytes, std::span<const int
     header->cmsg_len = CMSG_LEN(fds.size_bytes());
     std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   }
-  ssize_t sent;
+  ssize_t sent = -1;
   do sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR);
   if (sent == static_cast<ssize_t>(bytes.size())) return {};
@@ -85,7 +85,7 @@ Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
       const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
       for (std::size_t i = 0; i < count; ++i) {
-        int fd;
+        int fd = -1;
         std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
         packet.fds.emplace_back(fd);
       }

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -87,7 +88,7 @@ void narrow_by_cgroups(MemoryHeadroom& least, const std::string& root, bool vers
   if (mount->group != "/") group = group->starts_with(mount->group) ? group->substr(mount->group.size()) : "";
   const Hierarchy& kind = version2 ? kVersion2 : kVersion1;
   for (std::string path = *group == "/" ? "" : *group;; path.resize(path.rfind('/'))) {
-    const std::string folder = root + mount->point + path + "/";
+    const std::string folder = fmt::format("{}{}{}/", root, mount->point, path);
     const auto limit = read_number(folder + std::string(kind.limit_file));
     const auto usage = read_number(folder + std::string(kind.usage_file));
     if (limit && usage) {

@@ -39,7 +39,7 @@ Result<void> check_header(const ControlHeader& header, std::size_t control_size,
       !holds<SlotDesc>(header, header.slots_offset, header.slot_count) ||
       !holds<LaneBlock>(header, header.lanes_offset, header.lane_count))
     return bad_ring("a table does not fit the control segment");
-  std::uint64_t slots_bytes;
+  std::uint64_t slots_bytes = 0;
   if (__builtin_mul_overflow(header.slot_stride, std::uint64_t{header.slot_count}, &slots_bytes) ||
       slots_bytes > header.data_bytes)
     return bad_ring("the slots do not fit the data segment");

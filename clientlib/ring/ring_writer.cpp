@@ -203,22 +203,25 @@ std::uint64_t RingWriter::generation(std::uint32_t index) const {
   return slot_generation(slot(index).word.load(std::memory_order_relaxed));
 }
 
-Result<RingWriter::Attachment> RingWriter::attach(std::uint32_t index) {
-  LaneBlock& lane_block = block(index);
-  require(!attached(index), "attach: the lane is attached already");
+Result<Segment> RingWriter::make_lease() const {
   auto lease = Segment::create("headrace-lease-" + name_, sizeof(LeaseBlock), ClientAccess::kReadWrite);
   if (!lease) return fail(lease.error());
   auto* statements = new (lease->data()) LeaseBlock{};
   statements->magic = kLeaseMagic;
   statements->layout_version = kLayoutVersion;
   statements->heartbeat_ns.store(monotonic_ns(), std::memory_order_relaxed);
+  return lease;
+}
 
+RingWriter::Attachment RingWriter::attach(std::uint32_t index, Segment lease) {
+  LaneBlock& lane_block = block(index);
+  require(!attached(index), "attach: the lane is attached already");
   lane_block.granted.store(0, std::memory_order_relaxed);
   lane_block.state.store(kLaneOpen, std::memory_order_relaxed);
   lane_block.attachment.store(++last_attachment_, std::memory_order_release);
   Lane& lane = lanes_[index];
-  UniqueFd fd = lease->take_fd();
-  lane = Lane{.lease = std::move(*lease), .attached = true};
+  UniqueFd fd = lease.take_fd();
+  lane = Lane{.lease = std::move(lease), .attached = true};
   return Attachment{.data_fd = data_.fd(), .control_fd = control_.fd(), .lease_fd = std::move(fd)};
 }
 

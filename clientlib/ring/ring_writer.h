@@ -91,9 +91,11 @@ class RingWriter {
     int control_fd;     ///< borrowed
     UniqueFd lease_fd;  ///< the caller's: drop it after sending (the ring keeps its mapping only)
   };
-  /// Makes a fresh lease segment for this lane and resets its LaneBlock. The lane must be unattached
-  /// (asserted).
-  Result<Attachment> attach(std::uint32_t lane);
+  /// A lease segment for an `attach`. Any thread, without the publisher's mutex: it takes system calls.
+  [[nodiscard]] Result<Segment> make_lease() const;
+  /// Gives the lane to the client that gets this lease segment and resets its LaneBlock. The lane must be
+  /// unattached (asserted).
+  Attachment attach(std::uint32_t lane, Segment lease);
   /// Drops the lease segment; a client that still looks at the lane finds itself fenced. Grants that were not
   /// acked are the ledger's business: their slots may be released only if that client is dead or was thrown
   /// out.

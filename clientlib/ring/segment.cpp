@@ -67,7 +67,7 @@ Result<Segment> Segment::create(const std::string& name, std::size_t bytes, Clie
   if (!region) return fail(region.error());
   segment.region_ = std::move(*region);
   wish_for_huge_pages(segment.region_);
-  int failed;
+  int failed = 0;
   do failed = ::posix_fallocate(segment.fd(), 0, static_cast<off_t>(bytes));
   while (failed == EINTR);
   if (failed != 0)

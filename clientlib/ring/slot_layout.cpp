@@ -21,7 +21,7 @@ bool well_formed(std::string_view name) {
 }
 
 std::optional<std::uint64_t> times(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t product;
+  std::uint64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product) || product > kLargest) return std::nullopt;
   return product;
 }

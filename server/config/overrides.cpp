@@ -121,6 +121,7 @@ std::string suggest(const Document& document, const std::string& written, Write 
   std::vector<Segments> paths;
   list_paths(schema(), document.value, {}, paths);
   std::vector<std::string> names;
+  names.reserve(paths.size());
   for (const auto& path : paths) names.push_back(write(path));
   return nearest(written, names);
 }

@@ -54,6 +54,8 @@ class Stream {
 
   [[nodiscard]] const StreamInfo& info() const { return setup_.info; }
   [[nodiscard]] const SampleMaker& maker() const { return *setup_.maker; }
+  /// For `attach`; made outside of the lock.
+  [[nodiscard]] Result<ring::Segment> make_lease() const { return ring_->make_lease(); }
 
   /// Stops the stream for good; the first reason is kept.
   void stop(const Error& reason);
@@ -73,7 +75,7 @@ class Stream {
 
   // --- [lock] lanes
   Result<wire::OpenReply> open(const wire::OpenRequest& request);
-  Result<ring::RingWriter::Attachment> attach(std::uint32_t lane, std::uint64_t now_ns);
+  ring::RingWriter::Attachment attach(std::uint32_t lane, ring::Segment lease, std::uint64_t now_ns);
   /// A lane of the server's own that consumes at once, without a client.
   Result<std::uint32_t> open_sink();
   /// Leases freed, pending cancelled, the member remembered.

@@ -6,28 +6,6 @@
 #include "server/exec/stream.h"
 
 namespace headrace::server::exec {
-namespace {
-
-Result<void> same_fingerprint(const Fingerprint& ours, const Fingerprint& theirs, const std::string& stream) {
-  const auto differs = [&](const char* part, const std::string& now,
-                           const std::string& then) -> Result<void> {
-    return fail(
-        ErrorCode::kFingerprintMismatch,
-        fmt::format(
-            "stream `{}`: the {} changed since the checkpoint (now {}, then {}); restore it, or start "
-            "without the saved state",
-            stream, part, now, then));
-  };
-  if (ours.dataset != theirs.dataset) return differs("dataset", ours.dataset, theirs.dataset);
-  if (ours.plan != theirs.plan) return differs("plan (transforms, output, order)", ours.plan, theirs.plan);
-  if (ours.seed != theirs.seed) return differs("seed", ours.seed, theirs.seed);
-  if (ours.algorithm != theirs.algorithm)
-    return differs("algorithm version", ours.algorithm, theirs.algorithm);
-  return {};
-}
-
-}  // namespace
-
 std::optional<Cursor> Stream::foremost_lane() const {
   std::optional<Cursor> foremost;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
@@ -44,8 +22,11 @@ std::optional<Cursor> Stream::foremost_lane() const {
 Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
   if (failed()) return fail(failure());
   if (request.fingerprint)
-    if (auto same = same_fingerprint(setup_.info.fingerprint, *request.fingerprint, setup_.info.name); !same)
-      return tl::make_unexpected(same.error());
+    if (const auto changed = difference(setup_.info.fingerprint, *request.fingerprint); !changed.empty())
+      return fail(ErrorCode::kFingerprintMismatch,
+                  fmt::format("stream `{}`: this changed since the checkpoint: the {}; restore it, or start "
+                              "without the saved state",
+                              setup_.info.name, changed));
   if (const publish::Member* holder = groups_.holder_of(request.client))
     return fail(ErrorCode::kClientNameTaken,
                 fmt::format("client name `{}` on stream `{}` is held by pid {}: give each "
@@ -89,9 +70,8 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
   return reply;
 }
 
-Result<ring::RingWriter::Attachment> Stream::attach(std::uint32_t index, std::uint64_t now_ns) {
-  auto attachment = ring_->attach(index);
-  if (!attachment) return attachment;
+ring::RingWriter::Attachment Stream::attach(std::uint32_t index, ring::Segment lease, std::uint64_t now_ns) {
+  auto attachment = ring_->attach(index, std::move(lease));
   Lane& lane = lanes_[index];
   lane.attached = true;
   ledger_.open(index, lane.group->plan.get(), lane.begin);

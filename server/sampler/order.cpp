@@ -74,9 +74,7 @@ BatchRows EpochPlan::rows(std::uint64_t origin, std::uint64_t batch, std::uint32
 
 std::uint64_t EpochPlan::consumed(std::uint64_t origin, std::uint64_t batch) const {
   require(origin <= n_, "an origin past the end of the epoch");
-  const std::uint64_t global = std::uint64_t{batch_size_} * world_size_;
-  const std::uint64_t left = n_ - origin;
-  return batch > left / global ? n_ : origin + batch * global;
+  return position_after(n_, origin, batch, std::uint64_t{batch_size_} * world_size_);
 }
 
 }  // namespace headrace::server::sampler

@@ -25,7 +25,7 @@ constexpr std::uint64_t kStallNs = 10'000'000'000;
 struct ClientLook {
   std::string name, group;
   std::uint32_t rank = 0, lag = 0, leases = 0;
-  std::uint64_t wait_ns = 0, private_copies = 0;
+  std::uint64_t wait_ns = 0, private_copies = 0, staged_copies = 0;
   bool fenced = false;
   Cursor next;
 };
@@ -75,6 +75,7 @@ StreamLook look(const exec::Engine& engine, std::size_t index) {
                               .leases = stream.ledger().leases(i),
                               .wait_ns = word ? word->wait_ns : 0,
                               .private_copies = word ? word->private_copies : 0,
+                              .staged_copies = word ? word->staged_copies : 0,
                               .fenced = lane.fenced,
                               .next = stream.ledger().next(i)});
     }
@@ -192,6 +193,9 @@ std::vector<MetricFamily> Collector::Collect() const {
   by_client("headrace_client_private_copies_total",
             "Batches copied because the client's views held all leases.", MetricType::Counter,
             [](const auto& c) { return c.private_copies; });
+  by_client("headrace_client_staged_copies_total",
+            "Batches copied to a device through a staging buffer, because the ring could not be pinned.",
+            MetricType::Counter, [](const auto& c) { return c.staged_copies; });
   {
     MetricFamily& family = families.open("headrace_ring_slots", "Slots by state.", MetricType::Gauge);
     for (const StreamLook& s : streams) {
@@ -243,6 +247,7 @@ nlohmann::json Collector::stats() const {
                          {"fenced", c.fenced},
                          {"wait_seconds", static_cast<double>(c.wait_ns) * kNs},
                          {"private_copies", c.private_copies},
+                         {"staged_copies", c.staged_copies},
                          {"next", {{"epoch", c.next.epoch}, {"batch", c.next.batch}}}});
     nlohmann::json errors = nlohmann::json::object();
     for (std::size_t r = 1; r < metrics::kReasons; ++r)

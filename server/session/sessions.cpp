@@ -165,19 +165,20 @@ Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
 
   auto doorbell = engine_.make_doorbell();
   if (!doorbell) return tl::make_unexpected(doorbell.error());
-  auto attachment = engine_.with(session->stream,
-                                 [&](exec::Stream& stream) { return stream.attach(session->lane, now_ns); });
-  if (!attachment) {
-    const Error error = attachment.error();
+  auto lease = engine_.stream(session->stream).make_lease();
+  if (!lease) {
     engine_.unwatch(*doorbell);
     end(session, "its lease segment could not be made", now_ns);
-    return fail(error);
+    return fail(lease.error());
   }
+  const auto attachment = engine_.with(session->stream, [&](exec::Stream& stream) {
+    return stream.attach(session->lane, std::move(*lease), now_ns);
+  });
   session->attached = true;
   session->doorbell = std::move(*doorbell);
   session->socket = std::move(guest.socket);
   if (!packet->fds.empty()) session->pidfd = std::move(packet->fds[0]);
-  const int fds[] = {attachment->data_fd, attachment->control_fd, attachment->lease_fd.get(),
+  const int fds[] = {attachment.data_fd, attachment.control_fd, attachment.lease_fd.get(),
                      session->doorbell.get()};
   if (auto sent = ring::send_packet(session->socket.get(), fmt::format("ok {}", session->lane), fds); !sent) {
     end(session, "it went before it was attached", now_ns);

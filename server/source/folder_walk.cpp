@@ -66,7 +66,7 @@ Result<void> walk_into(int root_fd, const std::string& path, const std::string& 
   out.push_back({path, std::move(entries->images)});
   above.push_back(self);
   for (const auto& folder : entries->folders) {
-    if (auto r = walk_into(root_fd, path + "/" + folder, root, above, out); !r) return r;
+    if (auto r = walk_into(root_fd, fmt::format("{}/{}", path, folder), root, above, out); !r) return r;
   }
   above.pop_back();
   return {};

@@ -60,7 +60,7 @@ struct Bench {
                                     .rows = 64,
                                     .slots = kSlots,
                                     .lanes = 1}));
-    auto sent = need(ring->attach(0));
+    auto sent = ring->attach(0, need(ring->make_lease()));
     auto reader = need(RingReader::open({.data = UniqueFd(::dup(sent.data_fd)),
                                          .control = UniqueFd(::dup(sent.control_fd)),
                                          .lease = std::move(sent.lease_fd),
@@ -109,7 +109,7 @@ struct Bench {
     ring->set_idle(true);
     pollfd entry{.fd = doorbell.get(), .events = POLLIN, .revents = 0};
     if (!ring->has_acks(0) && ::poll(&entry, 1, 100) > 0) {
-      std::uint64_t rung;
+      std::uint64_t rung = 0;
       [[maybe_unused]] const ssize_t got = ::read(doorbell.get(), &rung, sizeof rung);
     }
     ring->set_idle(false);

@@ -60,6 +60,17 @@ class Child:
         heard: dict[str, Any] = json.loads(line)
         return heard
 
+    def read_bytes(self, count: int) -> bytes:
+        """Its next `count` bytes, or what it wrote before its end."""
+        assert self.process.stdout
+        data, self._buffer = self._buffer[:count], self._buffer[count:]
+        while len(data) < count:
+            part: bytes = self.process.stdout.read1(count - len(data))  # type: ignore[attr-defined]
+            if not part:
+                break
+            data += part
+        return data
+
     def go_on(self) -> None:
         """Lets a child that waits in sys.stdin.readline() continue."""
         assert self.process.stdin

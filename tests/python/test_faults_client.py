@@ -56,6 +56,39 @@ def test_row_1_and_3_a_killed_client_frees_its_leases_and_gets_the_same_batch_ag
         assert (batch.number, digest.hexdigest()) == (heard["number"], heard["digest"])
 
 
+def test_row_2_a_client_killed_while_its_copy_runs_frees_its_leases_and_gets_the_same_batch_again(
+    start_server: Any, quiet_config: dict[str, Any]
+) -> None:
+    address = start_server(quiet_config).address
+    # The copy goes into a pipe that holds a sixth of a batch: it stands still on the way, until somebody reads on.
+    code = """
+import fcntl
+fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 4096)
+loader = headrace.Loader(address, stream="train", zero_copy=True, group="job", client="copier")
+iterator = iter(loader)
+next(iterator)
+image, label = next(iterator)
+say(bytes=image.nbytes)
+os.write(1, image)
+say(copied="whole")
+"""
+    with Child(code, address) as copier:
+        size = copier.hear()["bytes"]
+        begun = copier.read_bytes(4096)
+        leased, before = stream_stats(address)["slots"]["leased"], lane(address, "job")["consumed"]
+        assert leased >= 2, "the batch in its hands, and the one that is granted next"
+        copier.kill()
+        killed = time.monotonic()
+        wait_until(lambda: stream_stats(address)["slots"]["leased"] == 0, "the leases' end")
+        assert time.monotonic() - killed < 1.0
+        rest = copier.read_bytes(size)
+        assert len(begun) + len(rest) < size, "the kill fell into the copy"
+    assert lane(address, "job")["consumed"] == before
+    with headrace.Loader(address, stream="train", group="job", resume="server") as loader:
+        image, _ = next(iter(loader))
+        assert image.tobytes().startswith(begun + rest)
+
+
 def test_row_5_a_stopped_client_is_fenced_its_view_stays_and_it_attaches_again(
     start_server: Any, quiet_config: dict[str, Any]
 ) -> None:

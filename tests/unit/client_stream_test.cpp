@@ -1,9 +1,9 @@
 // The client's stream over a real server in this process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cstdlib>
 
 #include <algorithm>
 #include <filesystem>

@@ -10,6 +10,7 @@
 #include "headrace/gpu.h"
 #include "server/config/config.h"
 #include "server/session/server.h"
+#include "tests/unit/scripted_device.h"
 
 namespace headrace::gpu {
 namespace {
@@ -85,6 +86,16 @@ TEST_F(BatchCopy, CarriesEveryByteOfAnEpochAndGivesEachLeaseBack) {
   }
   EXPECT_EQ(batches, stream_->length());
   EXPECT_EQ(engine_->stats().direct_copies, batches) << "every batch was read from the pinned ring";
+}
+
+TEST_F(BatchCopy, TellsTheServerHowManyBatchesWereStagedBecauseTheRingCouldNotBePinned) {
+  Script script{.refuse_pin_after = 0};
+  CopyEngine staging(std::make_unique<ScriptedDevice>(script), {.warn = [](std::string_view) {}});
+  const auto buffer = staging.allocate(kRow * kBatch).value();
+  const Destination destination{stream_->info().fields.front().name, buffer.data(), buffer.size()};
+  for (int batch = 0; batch < 3; ++batch)
+    ASSERT_TRUE(staging.copy(stream_->next().value().value(), {&destination, 1}).value().wait().has_value());
+  EXPECT_NE(client_->stats().value().find(R"("staged_copies":3)"), std::string::npos) << *client_->stats();
 }
 
 TEST_F(BatchCopy, RefusesABufferThatIsTooSmallAndEndsTheLease) {

@@ -10,8 +10,8 @@
 #include <numeric>
 #include <vector>
 
-#include "clientlib/gpu/device.h"
 #include "headrace/gpu.h"
+#include "tests/unit/scripted_device.h"
 
 namespace headrace::gpu {
 namespace {
@@ -34,48 +34,6 @@ class Mapping {
 
  private:
   std::span<std::byte> span_;
-};
-
-/// What a device under test is told and answers.
-struct Script {
-  int refuse_pin_after = 1'000'000;  // pins that succeed
-  bool fail_copies = false;
-  std::shared_future<void> gate;    // copies end only after it
-  std::vector<std::size_t> pinned;  // sizes, in order
-  std::size_t unpinned = 0;
-  std::vector<std::pair<const std::byte*, std::size_t>> copies;
-};
-
-/// The host twin behind a script.
-class ScriptedDevice final : public Device {
- public:
-  explicit ScriptedDevice(Script& script) : script_(script), host_(open_host_device()) {}
-  [[nodiscard]] std::string name() const override { return "scripted"; }
-  Result<void> pin(std::span<std::byte> memory) override {
-    if (static_cast<int>(script_.pinned.size()) >= script_.refuse_pin_after)
-      return fail(ErrorCode::kEnvironment, "no more memory may be locked");
-    script_.pinned.push_back(memory.size());
-    return {};
-  }
-  void unpin(std::span<std::byte>) override { ++script_.unpinned; }
-  Result<std::byte*> allocate(std::size_t bytes) override { return host_->allocate(bytes); }
-  void free(std::byte* memory) override { host_->free(memory); }
-  Result<std::byte*> allocate_staging(std::size_t bytes) override { return host_->allocate_staging(bytes); }
-  void free_staging(std::byte* memory) override { host_->free_staging(memory); }
-  Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
-    if (script_.fail_copies) return fail(ErrorCode::kInternal, "the device is gone");
-    script_.copies.emplace_back(source, bytes);
-    return host_->copy(destination, source, bytes);
-  }
-  Result<Mark> record() override { return host_->record(); }
-  Result<void> wait(Mark mark) override {
-    if (script_.gate.valid()) script_.gate.wait();
-    return host_->wait(mark);
-  }
-
- private:
-  Script& script_;
-  std::unique_ptr<Device> host_;
 };
 
 std::unique_ptr<CopyEngine> engine_over(Script& script, EngineOptions options = {}) {
@@ -214,6 +172,29 @@ TEST(CopyEngine, ReportsAFailedCopyAndEndsItsLease) {
   ASSERT_FALSE(copy.has_value());
   EXPECT_THAT(copy.error().message, testing::HasSubstr("the device is gone"));
   EXPECT_TRUE(ended);
+}
+
+TEST(CopyEngine, EndsALeaseWhoseMarkCannotBeRecordedOnlyAfterItsBytesAreOut) {
+  const auto mapping = std::make_shared<Mapping>(1024 * kPage);
+  Script script{.fail_marks = true};
+  auto engine = engine_over(script);
+  const auto buffer = engine->allocate(mapping->span().size()).value();
+  for (const bool pinned : {false, true}) {
+    if (pinned) engine->register_mapping(mapping->span(), mapping);
+    std::memset(buffer.data(), 0, buffer.size());
+    bool whole_at_the_end = false;
+    std::shared_ptr<const void> lease(mapping->span().data(), [&](const std::byte* source) {
+      whole_at_the_end = !pinned || std::memcmp(buffer.data(), source, buffer.size()) == 0;
+    });
+    const Transfer transfer{mapping->span().data(), buffer.data(), buffer.size()};
+    const auto copy = engine->copy({&transfer, 1}, std::move(lease));
+    ASSERT_FALSE(copy.has_value());
+    EXPECT_THAT(copy.error().message, testing::HasSubstr("no event is left"));
+    EXPECT_TRUE(whole_at_the_end) << "the copy still read the slot when its lease ended";
+    EXPECT_EQ(std::memcmp(buffer.data(), mapping->span().data(), buffer.size()), 0)
+        << "the staging buffer is free for the next batch";
+  }
+  EXPECT_EQ(script.synchronised, 2U);
 }
 
 TEST(CopyEngine, WaitsForCopiesUnderWayWhenItIsDestroyed) {

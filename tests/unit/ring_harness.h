@@ -46,7 +46,7 @@ inline std::unique_ptr<RingWriter> make_ring(std::uint32_t slots, std::uint32_t 
 
 /// What a client would receive over its socket.
 inline RingReader::Descriptors descriptors_for(RingWriter& ring, std::uint32_t lane, int doorbell = -1) {
-  auto sent = value_or_die(ring.attach(lane));
+  auto sent = ring.attach(lane, value_or_die(ring.make_lease()));
   return {.data = UniqueFd(::dup(sent.data_fd)),
           .control = UniqueFd(::dup(sent.control_fd)),
           .lease = std::move(sent.lease_fd),

@@ -102,6 +102,12 @@ class CudaDevice final : public Device {
     return {};
   }
 
+  void synchronise() override {
+    (void)cudaSetDevice(ordinal_);
+    // An error means that the context is lost, and with it whatever was under way.
+    if (cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
+  }
+
  private:
   int ordinal_;
   std::string name_;

@@ -62,6 +62,10 @@ class HostDevice final : public Device {
     changed_.wait(lock, [&] { return copied_ >= mark; });
     return {};
   }
+  void synchronise() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return copied_ == queued_; });
+  }
 
  private:
   struct Copy {

@@ -17,6 +17,12 @@ struct Cursor {
   friend auto operator<=>(const Cursor&, const Cursor&) = default;
 };
 
+/// Up to which position of an epoch of `samples` a group has come that took `batches` global batches of
+/// `rows` (batch size times world size) from `origin` (<= samples): where it goes on at another batch or
+/// world size.
+std::uint64_t position_after(std::uint64_t samples, std::uint64_t origin, std::uint64_t batches,
+                             std::uint64_t rows);
+
 std::string to_string(const Cursor& cursor);  ///< "epoch 3, origin 0, batch 17"
 
 /// What the last, incomplete global batch of an epoch becomes. `len` is the same on every rank in each case.

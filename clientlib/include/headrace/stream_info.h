@@ -34,6 +34,10 @@ struct Fingerprint {
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
+/// The first part that differs, as words for an error: "dataset (now 1f2e, then 77aa)". Empty: they are
+/// equal.
+std::string difference(const Fingerprint& now, const Fingerprint& then);
+
 struct StreamInfo {
   std::string name;
   Delivery delivery = Delivery::kBroadcast;

@@ -1,0 +1,65 @@
+// The host twin behind a script: a device that refuses, stalls or fails as a test says.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "clientlib/gpu/device.h"
+
+namespace headrace::gpu {
+
+/// What a device under test is told and answers.
+struct Script {
+  int refuse_pin_after = 1'000'000;  // pins that succeed
+  bool fail_copies = false;
+  bool fail_marks = false;
+  std::shared_future<void> gate;    // copies end only after it
+  std::vector<std::size_t> pinned;  // sizes, in order
+  std::size_t unpinned = 0, synchronised = 0;
+  std::vector<std::pair<const std::byte*, std::size_t>> copies;
+};
+
+/// The host twin behind a script.
+class ScriptedDevice final : public Device {
+ public:
+  explicit ScriptedDevice(Script& script) : script_(script), host_(open_host_device()) {}
+  [[nodiscard]] std::string name() const override { return "scripted"; }
+  Result<void> pin(std::span<std::byte> memory) override {
+    if (static_cast<int>(script_.pinned.size()) >= script_.refuse_pin_after)
+      return fail(ErrorCode::kEnvironment, "no more memory may be locked");
+    script_.pinned.push_back(memory.size());
+    return {};
+  }
+  void unpin(std::span<std::byte>) override { ++script_.unpinned; }
+  Result<std::byte*> allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  void free(std::byte* memory) override { host_->free(memory); }
+  Result<std::byte*> allocate_staging(std::size_t bytes) override { return host_->allocate_staging(bytes); }
+  void free_staging(std::byte* memory) override { host_->free_staging(memory); }
+  Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
+    if (script_.fail_copies) return fail(ErrorCode::kInternal, "the device is gone");
+    script_.copies.emplace_back(source, bytes);
+    return host_->copy(destination, source, bytes);
+  }
+  Result<Mark> record() override {
+    if (script_.fail_marks) return fail(ErrorCode::kInternal, "no event is left");
+    return host_->record();
+  }
+  void synchronise() override {
+    ++script_.synchronised;
+    host_->synchronise();
+  }
+  Result<void> wait(Mark mark) override {
+    if (script_.gate.valid()) script_.gate.wait();
+    return host_->wait(mark);
+  }
+
+ private:
+  Script& script_;
+  std::unique_ptr<Device> host_;
+};
+
+}  // namespace headrace::gpu
