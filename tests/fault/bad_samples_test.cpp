@@ -9,6 +9,7 @@
 #include "server/source/image_folder.h"
 #include "tests/engine_fixture.h"
 #include "tests/pixels/make_jpeg.h"
+#include "tests/temp_folder.h"
 
 namespace headrace::testing {
 namespace {
@@ -29,13 +30,10 @@ void write(const fs::path& path, const std::vector<std::uint8_t>& bytes) {
 class BadSamples : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/headrace-bad-XXXXXX";
-    root_ = ::mkdtemp(name);
     for (std::uint32_t i = 0; i < 40; ++i)
       write(root_ / (i % 2 ? "cat" : "dog") / (std::to_string(100 + i) + ".jpg"),
             pixels::make_jpeg({.width = 50, .height = 40, .seed = i}));
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   void add_bad_files() {
     std::vector<std::uint8_t> good = pixels::make_jpeg({.width = 200, .height = 200, .seed = 77});
@@ -65,7 +63,8 @@ class BadSamples : public ::testing::Test {
     return setup;
   }
 
-  fs::path root_;
+  TempFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 /// One epoch: digest and the rows that stand in for others.

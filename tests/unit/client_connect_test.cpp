@@ -4,7 +4,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cstdlib>
 
 #include <filesystem>
 #include <thread>
@@ -14,6 +13,7 @@
 #include "clientlib/ring/unique_fd.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/client.h"
+#include "tests/temp_folder.h"
 
 namespace headrace {
 namespace {
@@ -23,12 +23,6 @@ using namespace std::chrono_literals;
 
 class Connect : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string form = testing::TempDir() + "hrXXXXXX";
-    ASSERT_NE(::mkdtemp(form.data()), nullptr);
-    directory_ = form;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
   [[nodiscard]] std::string control() const { return directory_ + "/" + wire::kControlSocket; }
   [[nodiscard]] Error failure(std::chrono::milliseconds timeout = 150ms) const {
     auto client = Client::connect({.address = directory_, .timeout = timeout});
@@ -36,7 +30,8 @@ class Connect : public testing::Test {
     return client ? Error{} : client.error();
   }
 
-  std::string directory_;
+  TempFolder folder_;
+  const std::string directory_ = folder_.path().string();
 };
 
 /// Answers each request with `answer(request)`, in a thread, until destroyed.

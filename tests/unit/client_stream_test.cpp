@@ -3,16 +3,15 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cstdlib>
 
 #include <algorithm>
-#include <filesystem>
 #include <thread>
 #include <vector>
 
+#include "clientlib/client/exchange.h"
 #include "headrace/client.h"
-#include "server/config/config.h"
-#include "server/session/server.h"
+#include "tests/running_server.h"
+#include "tests/temp_folder.h"
 
 namespace headrace {
 namespace {
@@ -24,43 +23,12 @@ constexpr std::uint32_t kBatch = 8;
 constexpr std::uint64_t kSamples = 50;
 constexpr std::uint64_t kBatches = 7;
 
-class RunningServer {
- public:
-  RunningServer(const std::string& directory, const std::string& more) {
-    const std::string text = "server: { directory: " + directory +
-                             ", threads: 1, metrics: off, drain_timeout: 100ms, log_level: error }\n"
-                             "sources: { rows: { type: synthetic, count: 50, bytes: 1000 } }\n"
-                             "streams: { train: { source: rows, batch_size: 8, ring: { max_leases: 3 }" +
-                             more + " } }\n";
-    server_ = server::session::Server::start(server::config::parse(text, "test.yaml").value()).value();
-    thread_ = std::thread([this] { server_->run(); });
-  }
-  RunningServer(const RunningServer&) = delete;
-  RunningServer& operator=(const RunningServer&) = delete;
-  ~RunningServer() {
-    server_->ask_to_stop();
-    thread_.join();
-  }
-
- private:
-  std::unique_ptr<server::session::Server> server_;
-  std::thread thread_;
-};
-
 class StreamTest : public testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = (std::filesystem::temp_directory_path() / "headrace-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
-    serve();
-  }
-  void TearDown() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  void SetUp() override { serve(); }
   void serve(const std::string& more = "") {
     server_.reset();
-    server_.emplace(directory_, more);
+    server_.emplace(directory_, kSamples, 1000, "batch_size: 8, ring: { max_leases: 3 }" + more);
   }
   [[nodiscard]] Stream open(OpenOptions options = {}) const {
     options.stream = "train";
@@ -79,7 +47,8 @@ class StreamTest : public testing::Test {
     return samples;
   }
 
-  std::string directory_;
+  TempFolder folder_;
+  const std::string directory_ = folder_.path().string();
   std::optional<RunningServer> server_;
 };
 
@@ -217,6 +186,22 @@ TEST_F(StreamTest, ARestartedServerIsTakenUpAgainAtTheNextBatch) {
   EXPECT_EQ(after.batch(), 1u);
   EXPECT_EQ(bytes_of(held), before);
   EXPECT_EQ(stream.mapping_generation(), generation + 1);
+  EXPECT_EQ(rest_of_epoch(stream).size(), kSamples - 2 * kBatch);
+}
+
+TEST_F(StreamTest, AReservationOfItsOwnThatNobodyTookHoldsAReturningClientUpOnlyUntilItExpires) {
+  OpenOptions options;
+  options.client = "returning";
+  Stream stream = open(std::move(options));
+  (void)next(stream);
+  serve();
+  // What a connection that broke between the token and the attachment leaves behind.
+  wire::OpenRequest request;
+  request.stream = "train";
+  request.group = request.client = "returning";
+  request.pid = ::getpid();
+  ASSERT_TRUE(client::exchange(directory_, "open", wire::to_json(request), client::Deadline(10s)));
+  EXPECT_EQ(next(stream).batch(), 1u);
   EXPECT_EQ(rest_of_epoch(stream).size(), kSamples - 2 * kBatch);
 }
 

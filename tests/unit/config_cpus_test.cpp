@@ -1,4 +1,5 @@
 #include "server/config/cpus.h"
+#include "tests/temp_folder.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -20,17 +21,10 @@ unsigned mask_size() {
 
 class Cpus : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "headrace-cpus-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(root_); }
-  void put(const fs::path& file, const std::string& content) const {
-    fs::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << content;
-  }
-  fs::path root_;
+  void put(const fs::path& file, const std::string& content) const { folder_.put(file, content); }
+
+  TempFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(Cpus, WithoutCgroupsAreTheAffinityMask) {

@@ -2,14 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <filesystem>
-#include <thread>
 #include <vector>
 
 #include "headrace/client.h"
 #include "headrace/gpu.h"
-#include "server/config/config.h"
-#include "server/session/server.h"
+#include "tests/running_server.h"
+#include "tests/temp_folder.h"
 #include "tests/unit/scripted_device.h"
 
 namespace headrace::gpu {
@@ -18,40 +16,11 @@ namespace {
 constexpr std::size_t kRow = 5000;
 constexpr std::uint32_t kBatch = 8;
 
-/// A server in this process over synthetic rows; as little look-ahead and as few leases as there may be.
-class RunningServer {
- public:
-  explicit RunningServer(const std::filesystem::path& directory) {
-    const std::string text = "server: { directory: " + directory.string() +
-                             ", threads: 1, metrics: off, drain_timeout: 100ms }\n"
-                             "sources: { zeros: { type: synthetic, count: 100, bytes: " +
-                             std::to_string(kRow) +
-                             " } }\n"
-                             "streams: { train: { source: zeros, batch_size: " +
-                             std::to_string(kBatch) + ", ring: { max_leases: 2 } } }\n";
-    server_ = server::session::Server::start(server::config::parse(text, "test.yaml").value()).value();
-    thread_ = std::thread([this] { server_->run(); });
-  }
-  RunningServer(const RunningServer&) = delete;
-  RunningServer& operator=(const RunningServer&) = delete;
-  ~RunningServer() {
-    server_->ask_to_stop();
-    thread_.join();
-  }
-
- private:
-  std::unique_ptr<server::session::Server> server_;
-  std::thread thread_;
-};
-
 class BatchCopy : public testing::Test {
  protected:
   void SetUp() override {
-    std::string path = (std::filesystem::temp_directory_path() / "headrace-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(path.data()), nullptr);
-    directory_ = path;
-    server_.emplace(directory_);
-    client_.emplace(Client::connect({.address = directory_.string()}).value());
+    serve();
+    client_.emplace(Client::connect({.address = folder_.path().string()}).value());
     stream_.emplace(client_->open({.stream = "train"}).value());
     engine_ = CopyEngine::open({.device = "host"}).value();
   }
@@ -60,10 +29,15 @@ class BatchCopy : public testing::Test {
     stream_.reset();
     client_.reset();
     server_.reset();
-    std::filesystem::remove_all(directory_);
+  }
+  /// As little look-ahead and as few leases as there may be.
+  void serve() {
+    server_.reset();
+    server_.emplace(folder_.path(), 100, kRow,
+                    "batch_size: " + std::to_string(kBatch) + ", ring: { max_leases: 2 }");
   }
 
-  std::filesystem::path directory_;
+  TempFolder folder_;
   std::optional<RunningServer> server_;
   std::optional<Client> client_;
   std::optional<Stream> stream_;
@@ -123,8 +97,7 @@ TEST_F(BatchCopy, GoesOnWithTheRingOfARestartedServer) {
   const Destination destination{field, buffer.data(), buffer.size()};
   const std::uint64_t before = stream_->mapping_generation();
   ASSERT_TRUE(engine_->copy(stream_->next().value().value(), {&destination, 1}).value().wait().has_value());
-  server_.reset();
-  server_.emplace(directory_);
+  serve();
   auto batch = stream_->next(std::chrono::seconds(30)).value();
   ASSERT_TRUE(batch.has_value());
   EXPECT_NE(stream_->mapping_generation(), before);

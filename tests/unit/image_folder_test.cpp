@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "server/source/synthetic.h"
+#include "tests/temp_folder.h"
 
 namespace headrace::server::source {
 namespace {
@@ -23,20 +24,7 @@ using testing::HasSubstr;
 
 class ImageFolder : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "headrace-folder-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override {
-    std::error_code ignored;
-    fs::permissions(root_, fs::perms::owner_all, ignored);
-    fs::remove_all(root_, ignored);
-  }
-  void put(const fs::path& file, const std::string& content = "image") const {
-    fs::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file, std::ios::binary) << content;
-  }
+  void put(const fs::path& file, const std::string& content = "image") const { folder_.put(file, content); }
   std::shared_ptr<const Source> open(const ImageFolderOptions& options = {}) const {
     auto source = open_image_folder(root_, options);
     EXPECT_TRUE(source.has_value()) << source.error().message;
@@ -47,7 +35,8 @@ class ImageFolder : public testing::Test {
     EXPECT_FALSE(source.has_value());
     return source ? Error{} : source.error();
   }
-  fs::path root_;
+  TempFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 std::vector<std::string> names(const Source& source) {

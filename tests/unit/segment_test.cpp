@@ -1,4 +1,5 @@
 #include "clientlib/ring/segment.h"
+#include "tests/temp_folder.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -126,28 +127,17 @@ TEST(Segment, NamesNeededAndAvailableWhenMemoryIsShort) {
 
 class Machine {
  public:
-  Machine() {
-    char pattern[] = "/tmp/headrace-headroom-XXXXXX";
-    root_ = ::mkdtemp(pattern);
-  }
-  ~Machine() { std::filesystem::remove_all(root_); }
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
-
-  void write(const std::string& path, const std::string& text) const {
-    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
+  void write(const std::string& path, const std::string& text) const { folder_.put(path.substr(1), text); }
   void write_version_2(const std::string& group, const std::string& mounted_group) const {
     write("/proc/self/cgroup", "0::" + group + "\n");
     write("/proc/self/mountinfo", "22 27 0:21 / /proc rw,relatime - proc proc rw\n31 23 0:28 " +
                                       mounted_group +
                                       " /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
   }
-  [[nodiscard]] MemoryHeadroom headroom() const { return memory_headroom(root_); }
+  [[nodiscard]] MemoryHeadroom headroom() const { return memory_headroom(folder_.path().string()); }
 
  private:
-  std::string root_;
+  TempFolder folder_;
 };
 
 TEST(MemoryHeadroom, CountsCgroupVersion2WithoutReclaimableFileCache) {

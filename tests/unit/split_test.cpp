@@ -8,6 +8,7 @@
 
 #include "server/source/image_folder.h"
 #include "server/source/synthetic.h"
+#include "tests/temp_folder.h"
 
 namespace headrace::server::source {
 namespace {
@@ -19,27 +20,21 @@ using testing::HasSubstr;
 class SplitTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "headrace-split-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
     for (const char* name :
-         {"set/cat/1.jpg", "set/cat/2.jpg", "set/dog/1.jpg", "set/emu/1.jpg", "set/emu/2.jpg"}) {
-      fs::create_directories((root_ / name).parent_path());
-      std::ofstream(root_ / name) << name;
-    }
+         {"set/cat/1.jpg", "set/cat/2.jpg", "set/dog/1.jpg", "set/emu/1.jpg", "set/emu/2.jpg"})
+      folder_.put(name, name);
     whole_ = open_image_folder(root_ / "set").value();
   }
-  void TearDown() override { fs::remove_all(root_); }
   fs::path list(const std::string& name, const std::string& content) const {
-    std::ofstream(root_ / name) << content;
-    return root_ / name;
+    return folder_.put(name, content);
   }
   Error refused(const Split& how) const {
     const auto parts = split(whole_, how);
     EXPECT_FALSE(parts);
     return parts ? Error{} : parts.error();
   }
-  fs::path root_;
+  TempFolder folder_;
+  const fs::path root_ = folder_.path();
   std::shared_ptr<const Source> whole_;
 };
 
