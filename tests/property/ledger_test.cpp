@@ -213,9 +213,7 @@ TEST(Ledger, SharesABatchAmongBroadcastLanesInStep) {
   EXPECT_LE(fills, static_cast<int>(run.lane(0).received) + 6) << "each batch is built once for all three";
 }
 
-TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
-  Simulation run(
-      {.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 3, .detach = true}, 1);
+void serve_lane_0_while_lane_1_sleeps(Simulation& run) {
   run.open(0, {});
   run.open(1, {});
   for (int round = 0; round < 200; ++round) {
@@ -224,6 +222,12 @@ TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
     run.end_fill();
     run.ack(0, true);
   }
+}
+
+TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
+  Simulation run(
+      {.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 3, .detach = true}, 1);
+  serve_lane_0_while_lane_1_sleeps(run);
   EXPECT_GT(run.lane(0).received, 50U);
   EXPECT_EQ(run.lane(1).held.size(), 2U);
   EXPECT_GE(run.ledger().detachments(), 1U);
@@ -239,14 +243,7 @@ TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
 TEST(Ledger, MakesTheForemostWaitWhereSharingSaysSo) {
   Simulation run(
       {.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4, .detach = false}, 1);
-  run.open(0, {});
-  run.open(1, {});
-  for (int round = 0; round < 200; ++round) {
-    run.start_fill(0);
-    run.start_fill(1);
-    run.end_fill();
-    run.ack(0, true);
-  }
+  serve_lane_0_while_lane_1_sleeps(run);
   EXPECT_LE(run.lane(0).received, 2 + 4 + 2U) << "lane 1 holds 2 and waits for the rest";
   const std::uint64_t before = run.lane(0).received;
   for (int round = 0; round < 50; ++round) {
