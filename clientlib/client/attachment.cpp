@@ -6,7 +6,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "clientlib/ring/fd_passing.h"
@@ -15,18 +17,31 @@
 namespace headrace::client {
 namespace {
 
-Result<ring::UniqueFd> connect_to(const std::string& path) {
+constexpr std::chrono::milliseconds kLook{50};
+
+tl::unexpected<Error> interrupted() {
+  return fail(ErrorCode::kTimeout, "interrupted while attaching");
+}
+
+/// A stopped server's backlog may be full: then connect() waits.
+Result<ring::UniqueFd> connect_to(const std::string& path, const Deadline& deadline,
+                                  const Interrupt& interrupt) {
   ring::UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) return fail(ErrorCode::kEnvironment, fmt::format("attach socket: {}", std::strerror(errno)));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  int done = -1;
-  do done = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  while (done != 0 && errno == EINTR);
-  if (done == 0) return socket;
-  return fail(ErrorCode::kServerUnreachable,
-              fmt::format("attach: connecting to {}: {}", path, std::strerror(errno)));
+  const timeval look{.tv_sec = 0, .tv_usec = std::chrono::microseconds(kLook).count()};
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &look, sizeof look);
+  while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    const bool waits = errno == EINTR || errno == EAGAIN;
+    if (!waits || deadline.over())
+      return fail(ErrorCode::kServerUnreachable,
+                  fmt::format("attach: connecting to {}: {}", path,
+                              waits ? "the server takes no connections" : std::strerror(errno)));
+    if (interrupt && interrupt()) return interrupted();
+  }
+  return socket;
 }
 
 /// "error <CODE> <message>"
@@ -47,15 +62,20 @@ Attachment::~Attachment() {
 }
 
 Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const std::string& token,
-                                           std::uint32_t lane, const Deadline& deadline) {
-  auto socket = connect_to(directory + "/" + wire::kAttachSocket);
+                                           std::uint32_t lane, const Deadline& deadline,
+                                           const Interrupt& interrupt) {
+  auto socket = connect_to(directory + "/" + wire::kAttachSocket, deadline, interrupt);
   if (!socket) return fail(socket.error());
   const ring::UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   const int fd = self.get();
   const auto fds = self ? std::span<const int>(&fd, 1) : std::span<const int>();
   if (auto sent = ring::send_packet(socket->get(), std::string(wire::kAttachHello) + token, fds); !sent)
     return fail(sent.error());
-  auto packet = ring::receive_packet(socket->get(), deadline.left());
+  auto packet = ring::receive_packet(socket->get(), std::min(kLook, deadline.left()));
+  while (!packet && packet.error().code == ErrorCode::kTimeout && !deadline.over()) {
+    if (interrupt && interrupt()) return interrupted();
+    packet = ring::receive_packet(socket->get(), std::min(kLook, deadline.left()));
+  }
   if (!packet && packet.error().code == ErrorCode::kTimeout)
     return fail(
         ErrorCode::kServerUnreachable,

@@ -37,8 +37,10 @@ struct Attachment {
   std::atomic<std::uint32_t> live_views{0};  ///< leases that views hold
 };
 
-/// Gives `token` to the attach socket, with this process's pidfd, and maps what comes back.
+/// Gives `token` to the attach socket, with this process's pidfd, and maps what comes back. Both waits end at
+/// the deadline (kServerUnreachable) and by `interrupt` (kTimeout).
 Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const std::string& token,
-                                           std::uint32_t lane, const Deadline& deadline);
+                                           std::uint32_t lane, const Deadline& deadline,
+                                           const Interrupt& interrupt);
 
 }  // namespace headrace::client

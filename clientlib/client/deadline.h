@@ -1,10 +1,14 @@
-// A point in time by which a bounded wait ends; monotonic.
+// What ends a wait: a point in time (monotonic), or the caller's wish.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 namespace headrace::client {
+
+/// Asked about every 50 ms while waiting; true gives up.
+using Interrupt = std::function<bool()>;
 
 class Deadline {
  public:

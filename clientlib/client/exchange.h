@@ -2,7 +2,6 @@
 // nothing lingers between calls, over a fork or after a server's death.
 #pragma once
 
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,9 +11,6 @@
 #include "headrace/error.h"
 
 namespace headrace::client {
-
-/// Asked about every 50 ms while waiting; true gives up.
-using Interrupt = std::function<bool()>;
 
 struct Answer {
   nlohmann::json body;

@@ -13,7 +13,7 @@ Result<Session> open_session(const std::string& directory, const wire::OpenReque
   if (!answer) return fail(answer.error());
   auto reply = wire::parse<wire::OpenReply>(answer->body);
   if (!reply) return fail(reply.error());
-  auto attachment = attach(directory, reply->token, reply->lane, deadline);
+  auto attachment = attach(directory, reply->token, reply->lane, deadline, interrupt);
   if (!attachment) return fail(attachment.error());
   if (*(*attachment)->fields != reply->stream.fields)
     return fail(ErrorCode::kInternal,

@@ -52,9 +52,9 @@ Result<Cursor> resume_cursor(const State& state, const StreamInfo& stream, std::
   if (const auto changed = difference(stream.fingerprint, state.fingerprint); !changed.empty())
     return fail(
         ErrorCode::kFingerprintMismatch,
-        fmt::format("stream '{}': this changed since the state was saved: the {}; restore it, or start "
-                    "without the state",
-                    stream.name, changed));
+        fmt::format(
+            "stream '{}': the {} changed since the state was saved; restore it, or start without the state",
+            stream.name, changed));
   Cursor cursor = state.cursor;
   if (state.batch_size != stream.batch_size || state.world_size != world_size) {
     const std::uint64_t rows = std::uint64_t{state.batch_size} * state.world_size;

@@ -116,13 +116,7 @@ bool Stream::Impl::warn_of_copies() {
 }
 
 void Stream::Impl::commit() {
-  if (!attachment) return;
-  ring::LeaseBlock& lease = attachment->reader->lease();
-  // Between the two stores a new epoch must not appear with the old one's count.
-  if (lease.consumed_epoch.load(std::memory_order_relaxed) != position.epoch)
-    lease.consumed_batch.store(0, std::memory_order_relaxed);
-  lease.consumed_epoch.store(position.epoch, std::memory_order_release);
-  lease.consumed_batch.store(position.batch, std::memory_order_release);
+  if (attachment) attachment->reader->commit(position);
 }
 
 void Stream::Impl::begin_epoch(std::uint64_t epoch) {
@@ -231,7 +225,8 @@ Result<void> Stream::set_epoch(std::uint64_t epoch) {
   Impl& my = *impl_;
   if (auto own = my.fork.check("stream"); !own) return own;
   if (my.position.batch >= my.length && epoch == my.position.epoch + 1) my.begin_epoch(epoch);
-  if (my.position == Cursor{epoch, 0, 0}) return {};
+  // Also behind a checkpoint: the usual loop calls set_epoch() with the epoch that it resumes.
+  if (!my.begun && my.position.epoch == epoch) return {};
   return my.go_to({epoch, 0, 0});
 }
 

@@ -142,17 +142,23 @@ struct Ack {
   std::uint32_t reserved;
 };
 
+/// A client's committed cursor: the batch after the last one that its loop is done with.
+struct ConsumedCursor {
+  std::atomic<std::uint64_t> epoch, origin, batch;
+};
+
 struct alignas(kCacheLine) LeaseBlock {
   std::uint64_t magic;
   std::uint32_t layout_version;
   std::uint32_t reserved;
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC, by the client's own thread
   std::atomic<std::uint64_t> wait_ns;                           // time spent waiting in next(), total
-  std::atomic<std::uint64_t>
-      consumed_epoch;  // the committed cursor: the batch before the one in the loop's hands
-  std::atomic<std::uint64_t> consumed_batch;  // batches of that epoch committed
   std::atomic<std::uint64_t> private_copies;  // batches that next() had to copy because views were alive
   std::atomic<std::uint64_t> staged_copies;   // device copies through a staging buffer (pinning refused)
+  // Commits ever; 0: none. Entry commits % 2 is whole at every moment, also when its client is killed while
+  // it writes the other one.
+  alignas(kCacheLine) std::atomic<std::uint64_t> commits;
+  ConsumedCursor consumed[2];
   alignas(kCacheLine) std::atomic<std::uint32_t> waiting;  // 1: sleeps on LaneBlock::granted
   alignas(kCacheLine) std::atomic<std::uint32_t> acked;    // acks ever written, mod 2^32
   alignas(kCacheLine) Ack acks[kGrantRing];
@@ -162,7 +168,7 @@ static_assert(sizeof(FieldDesc) == 128 && sizeof(RowDesc) == 16 && sizeof(Grant)
 static_assert(sizeof(SlotDesc) == kCacheLine);
 static_assert(sizeof(ControlHeader) == 256 && offsetof(ControlHeader, heartbeat_ns) == 128);
 static_assert(sizeof(LaneBlock) == kCacheLine + sizeof(Grant) * kGrantRing);
-static_assert(sizeof(LeaseBlock) == 4 * kCacheLine + sizeof(Ack) * kGrantRing &&
-              offsetof(LeaseBlock, acks) == 256);
+static_assert(sizeof(LeaseBlock) == 5 * kCacheLine + sizeof(Ack) * kGrantRing &&
+              offsetof(LeaseBlock, acks) == 320);
 
 }  // namespace headrace::ring

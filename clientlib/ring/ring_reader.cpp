@@ -101,6 +101,17 @@ void RingReader::ack(const Grant& grant) {
   [[maybe_unused]] const ssize_t written = ::write(doorbell_.get(), &one, sizeof one);
 }
 
+void RingReader::commit(const Cursor& consumed) const {
+  LeaseBlock& mine = lease();
+  const std::uint64_t commits = mine.commits.load(std::memory_order_relaxed) + 1;
+  std::atomic_thread_fence(std::memory_order_release);  // the entry that is read now was left before
+  ConsumedCursor& entry = mine.consumed[commits % 2];
+  entry.epoch.store(consumed.epoch, std::memory_order_relaxed);
+  entry.origin.store(consumed.origin, std::memory_order_relaxed);
+  entry.batch.store(consumed.batch, std::memory_order_relaxed);
+  mine.commits.store(commits, std::memory_order_release);  // SYNC commit
+}
+
 void RingReader::wake() const {
   futex_wake_all(lane_->granted);
 }

@@ -15,6 +15,7 @@
 
 #include "clientlib/ring/layout.h"
 #include "clientlib/ring/segment.h"
+#include "headrace/cursor.h"
 #include "headrace/error.h"
 #include "headrace/field.h"
 
@@ -39,6 +40,9 @@ class RingReader {
   [[nodiscard]] std::uint32_t ready(std::uint32_t seek) const;
   /// Ends the lease (SYNC ack). Once per grant, in any order.
   void ack(const Grant& grant);
+
+  /// Tells the server how far the loop has come. By the thread that calls `next`.
+  void commit(const Cursor& consumed) const;
 
   /// Makes a sleeping `next` look again at once; for whoever sets `interrupt`. (Just missed, it costs
   /// kLongestSleep.)

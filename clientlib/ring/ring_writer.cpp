@@ -62,6 +62,22 @@ T untrusted(const T& word) {
   return __atomic_load_n(&word, __ATOMIC_RELAXED);  // read once: its owner may change it meanwhile
 }
 
+/// A client that commits faster than this reads is not honest: after some tries it has said nothing.
+std::optional<Cursor> committed(const LeaseBlock& said) {
+  constexpr int kTries = 64;
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    const std::uint64_t commits = said.commits.load(std::memory_order_acquire);  // SYNC commit
+    if (commits == 0) return std::nullopt;
+    const ConsumedCursor& entry = said.consumed[commits % 2];
+    const Cursor cursor{entry.epoch.load(std::memory_order_relaxed),
+                        entry.origin.load(std::memory_order_relaxed),
+                        entry.batch.load(std::memory_order_relaxed)};
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (said.commits.load(std::memory_order_relaxed) == commits) return cursor;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 struct RingWriter::Lane {
@@ -288,10 +304,9 @@ std::optional<RingWriter::ClientWord> RingWriter::client_word(std::uint32_t inde
   constexpr auto kRelaxed = std::memory_order_relaxed;
   return ClientWord{.heartbeat_ns = said.heartbeat_ns.load(kRelaxed),
                     .wait_ns = said.wait_ns.load(kRelaxed),
-                    .consumed_epoch = said.consumed_epoch.load(kRelaxed),
-                    .consumed_batch = said.consumed_batch.load(kRelaxed),
                     .private_copies = said.private_copies.load(kRelaxed),
-                    .staged_copies = said.staged_copies.load(kRelaxed)};
+                    .staged_copies = said.staged_copies.load(kRelaxed),
+                    .consumed = committed(said)};
 }
 
 void RingWriter::beat() {

@@ -16,6 +16,7 @@
 #include "clientlib/ring/layout.h"
 #include "clientlib/ring/segment.h"
 #include "clientlib/ring/slot_layout.h"
+#include "headrace/cursor.h"
 #include "headrace/error.h"
 
 namespace headrace::ring {
@@ -116,7 +117,8 @@ class RingWriter {
   Result<void> take_acks(std::uint32_t lane, std::vector<TakenAck>& out);
   /// Copies of the client's own statements, for metrics and for telling hung from dead.
   struct ClientWord {
-    std::uint64_t heartbeat_ns, wait_ns, consumed_epoch, consumed_batch, private_copies, staged_copies;
+    std::uint64_t heartbeat_ns, wait_ns, private_copies, staged_copies;
+    std::optional<Cursor> consumed;  ///< its last commit, as it says: not checked; nullopt: none yet
   };
   [[nodiscard]] std::optional<ClientWord> client_word(std::uint32_t lane) const;
 

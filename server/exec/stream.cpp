@@ -74,32 +74,39 @@ std::shared_ptr<FillJob> Stream::next_job(std::uint64_t now_ns) {
   if (failed() || draining_) return nullptr;
   for (const auto& job : jobs_)
     if (job->unclaimed()) return job;
+  for (;;) {
+    bool freed = false;
+    if (const auto fill = take_fill(freed)) {
+      if (blocked_since_ns_) blocked_total_ns_ += now_ns - blocked_since_ns_;
+      blocked_since_ns_ = 0;
+      return start_job(*fill);
+    }
+    give_grants(now_ns);  // a lane may have joined batches that were ready
+    // Whoever finds nothing goes to sleep: so what moved in this look calls for another one.
+    if (!freed && orders_.empty()) break;
+  }
+  const bool anyone = foremost_lane().has_value();
+  if (anyone && jobs_.empty() && !blocked_since_ns_) blocked_since_ns_ = now_ns;
+  if (!anyone) blocked_since_ns_ = 0;
+  return nullptr;
+}
+
+std::optional<publish::Ledger::Fill> Stream::take_fill(bool& freed) {
   // Emptiest lane first. Lanes are few; sorting indices would cost more than two passes.
   std::uint64_t tried = 0;
-  bool anyone = false;
   for (std::size_t pass = 0; pass < lanes_.size(); ++pass) {
     std::optional<std::uint32_t> emptiest;
     for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
       if (tried >> lane & 1 || !ledger_.is_open(lane)) continue;
-      anyone = true;
       if (!emptiest || ledger_.ahead(lane) < ledger_.ahead(*emptiest)) emptiest = lane;
     }
     if (!emptiest) break;
     tried |= std::uint64_t{1} << *emptiest;
     auto fill = ledger_.take_fill(*emptiest);
-    free_slots();  // reclaiming frees a slot for the next attempt
-    if (!fill) continue;
-    if (blocked_since_ns_) blocked_total_ns_ += now_ns - blocked_since_ns_;
-    blocked_since_ns_ = 0;
-    return start_job(*fill);
+    freed |= free_slots();  // what was given up for this lane, for example others' look-ahead
+    if (fill) return fill;
   }
-  give_grants(now_ns);  // a lane may have joined batches that were ready
-  const auto to_sink = [this](const auto& order) { return lanes_[order.lane].sink; };
-  if (std::any_of(orders_.begin(), orders_.end(), to_sink))
-    return next_job(now_ns);  // a sink acks at once: more room
-  if (anyone && jobs_.empty() && !blocked_since_ns_) blocked_since_ns_ = now_ns;
-  if (!anyone) blocked_since_ns_ = 0;
-  return nullptr;
+  return std::nullopt;
 }
 
 std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) {
@@ -182,15 +189,15 @@ void Stream::give_grants(std::uint64_t now_ns) {
     } else {
       ring_->grant(order.lane, order.slot, order.seek);
     }
-    foremost_ = std::max(foremost_, ledger_.next(order.lane));
   }
   free_slots();
 }
 
-void Stream::free_slots() {
+bool Stream::free_slots() {
   freed_.clear();
   ledger_.take_freed(freed_);
   for (const std::uint32_t slot : freed_) ring_->release(slot);
+  return !freed_.empty();
 }
 
 bool Stream::gate_open(std::uint64_t now_ns) {

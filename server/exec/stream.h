@@ -101,18 +101,22 @@ class Stream {
   [[nodiscard]] std::uint64_t blocked_ns(std::uint64_t now_ns) const;
   [[nodiscard]] std::uint64_t built_by_rank(std::uint32_t rank) const;
   [[nodiscard]] std::uint64_t last_batch_ns() const { return last_batch_ns_; }  ///< 0: none yet
-  [[nodiscard]] Cursor foremost() const { return foremost_; }
+  /// Of the client that is farthest, or was when it left.
+  [[nodiscard]] publish::Place foremost() const;
   [[nodiscard]] std::size_t active_jobs() const { return jobs_.size(); }
   [[nodiscard]] std::vector<std::pair<std::uint32_t, std::uint32_t>> missing_ranks() const;
 
  private:
   explicit Stream(StreamSetup setup);
   std::shared_ptr<FillJob> start_job(const publish::Ledger::Fill& fill);
-  [[nodiscard]] std::optional<Cursor> foremost_lane() const;
+  [[nodiscard]] std::optional<std::uint32_t> foremost_lane() const;
+  [[nodiscard]] std::optional<Cursor> meeting_point() const;
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
+  /// For the lane whose ring is emptiest. `freed`: slots were given up on the way.
+  std::optional<publish::Ledger::Fill> take_fill(bool& freed);
   void give_grants(std::uint64_t now_ns);
-  void free_slots();
+  bool free_slots();  ///< false: there were none to free
 
   StreamSetup setup_;
   std::uint32_t slice_;
@@ -125,7 +129,7 @@ class Stream {
   std::uint64_t first_attach_ns_ = 0, blocked_since_ns_ = 0, blocked_total_ns_ = 0, leases_reclaimed_ = 0,
                 last_batch_ns_ = 0;
   bool gate_passed_ = false, draining_ = false;
-  Cursor foremost_;
+  publish::Place last_place_;
   // scratch, kept to spare allocations per batch
   std::vector<publish::Ledger::Order> orders_;
   std::vector<std::uint32_t> freed_;

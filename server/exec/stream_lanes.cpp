@@ -6,17 +6,27 @@
 #include "server/exec/stream.h"
 
 namespace headrace::server::exec {
-std::optional<Cursor> Stream::foremost_lane() const {
-  std::optional<Cursor> foremost;
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (!ledger_.is_open(lane)) continue;
-    Cursor next = ledger_.next(lane);
-    // A batch of a group of w ranks is w batches of samples: other groups understand positions alone.
-    if (setup_.info.delivery == Delivery::kShard)
-      next = {next.epoch, lanes_[lane].group->plan->consumed(next.origin, next.batch), 0};
-    foremost = foremost ? std::max(*foremost, next) : next;
-  }
+std::optional<std::uint32_t> Stream::foremost_lane() const {
+  std::optional<std::uint32_t> foremost;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (ledger_.is_open(lane) && (!foremost || ledger_.place(*foremost) < ledger_.place(lane)))
+      foremost = lane;
   return foremost;
+}
+
+publish::Place Stream::foremost() const {
+  const auto lane = foremost_lane();
+  return lane ? ledger_.place(*lane) : last_place_;
+}
+
+/// Where a client that joins the foremost one begins.
+std::optional<Cursor> Stream::meeting_point() const {
+  const auto lane = foremost_lane();
+  if (!lane) return std::nullopt;
+  // A batch of a group of w ranks is w batches of samples: other groups understand positions alone.
+  if (setup_.info.delivery == Delivery::kShard)
+    return Cursor{ledger_.place(*lane).epoch, ledger_.place(*lane).position, 0};
+  return ledger_.next(*lane);
 }
 
 Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
@@ -24,7 +34,7 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
   if (request.fingerprint)
     if (const auto changed = difference(setup_.info.fingerprint, *request.fingerprint); !changed.empty())
       return fail(ErrorCode::kFingerprintMismatch,
-                  fmt::format("stream `{}`: this changed since the checkpoint: the {}; restore it, or start "
+                  fmt::format("stream `{}`: the {} changed since the checkpoint; restore it, or start "
                               "without the saved state",
                               setup_.info.name, changed));
   if (const publish::Member* holder = groups_.holder_of(request.client))
@@ -43,7 +53,7 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
     return fail(ErrorCode::kRingFull,
                 fmt::format("all {} lanes of stream `{}` are taken: raise ring.max_clients", lanes_.size(),
                             setup_.info.name));
-  auto admitted = groups_.admit(request, foremost_lane());
+  auto admitted = groups_.admit(request, meeting_point());
   if (!admitted) return tl::make_unexpected(admitted.error());
 
   const auto index = static_cast<std::uint32_t>(free - lanes_.begin());
@@ -97,11 +107,11 @@ Result<std::uint32_t> Stream::open_sink() {
 Cursor Stream::consumed_by(std::uint32_t index) const {
   const Lane& lane = lanes_[index];
   const auto word = ring_->client_word(index);
-  if (!word || (word->consumed_epoch == 0 && word->consumed_batch == 0)) return lane.begin;
-  const Cursor said{word->consumed_epoch, word->consumed_epoch == lane.begin.epoch ? lane.begin.origin : 0,
-                    word->consumed_batch};
+  if (!word || !word->consumed || word->consumed->origin > setup_.info.samples) return lane.begin;
+  const sampler::EpochPlan& plan = *lane.group->plan;
+  const Cursor said = publish::normalised(plan, *word->consumed);
   // A client's own statement: never beyond what it was granted.
-  return std::min(publish::normalised(*lane.group->plan, said), ledger_.next(index));
+  return publish::place_of(plan, said) <= ledger_.place(index) ? said : ledger_.next(index);
 }
 
 void Stream::close(std::uint32_t index, std::uint64_t now_ns) {
@@ -109,6 +119,7 @@ void Stream::close(std::uint32_t index, std::uint64_t now_ns) {
   if (!lane.used) return;
   if (lane.attached) lane.member->granted = ledger_.next(index);
   if (lane.attached && !lane.sink) lane.member->consumed = consumed_by(index);
+  if (ledger_.is_open(index)) last_place_ = ledger_.place(index);
   lane.member->lane.reset();
   lane.member->detached_ns = now_ns;
   if (lane.attached) {

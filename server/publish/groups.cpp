@@ -11,6 +11,13 @@ bool Group::anyone_attached() const {
                      [](const auto& entry) { return entry.second.lane.has_value(); });
 }
 
+Cursor Group::consumed_by_all() const {
+  if (members.size() < world_size) return start;
+  return std::min_element(members.begin(), members.end(),
+                          [](const auto& a, const auto& b) { return a.second.consumed < b.second.consumed; })
+      ->second.consumed;
+}
+
 std::uint64_t Group::last_seen_ns() const {
   std::uint64_t last = 0;
   for (const auto& [rank, member] : members) last = std::max(last, member.detached_ns);
@@ -34,14 +41,17 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
 
   auto found = groups_.find(name);
   const bool live = found != groups_.end() && found->second.anyone_attached();
-  // A group of which nobody is left is a new job under the same name, unless it takes up the server's memory.
-  const bool renew = found == groups_.end() ||
-                     (!live && (found->second.world_size != request.world_size || !request.resume_server));
 
   const Cursor origin = foremost.value_or(Cursor{});
-  Cursor start = request.start.value_or(request.join == Join::kNow          ? origin
-                                        : request.join == Join::kEpochStart ? Cursor{origin.epoch, 0, 0}
-                                                                            : Cursor{});
+  const bool comes_back = found != groups_.end() && request.resume_server && !live &&
+                          found->second.world_size == request.world_size;
+  // Ranks that were killed were not all at the same batch; the cursor is the same on every rank: the
+  // hindmost's.
+  Cursor start = comes_back
+                     ? found->second.consumed_by_all()
+                     : request.start.value_or(request.join == Join::kNow          ? origin
+                                              : request.join == Join::kEpochStart ? Cursor{origin.epoch, 0, 0}
+                                                                                  : Cursor{});
   if (live) {
     const Group& group = found->second;
     if (group.world_size != request.world_size)
@@ -73,7 +83,7 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
             "an epoch of stream `{}` has no batch: {} samples, batch size {} times world size {}, and the "
             "incomplete batch is dropped (`last: drop`); use `short` or `pad`, or smaller batches",
             request.stream, samples_, batch_size_, request.world_size));
-  if (renew) {
+  if (!live) {
     Group group;
     group.world_size = request.world_size;
     group.start = start;

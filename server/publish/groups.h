@@ -31,6 +31,8 @@ struct Group {
   std::map<std::uint32_t, Member> members;  ///< by rank
 
   [[nodiscard]] bool anyone_attached() const;
+  /// The cursor that every rank has consumed up to: the hindmost one's, `start` while ranks are missing.
+  [[nodiscard]] Cursor consumed_by_all() const;
   [[nodiscard]] std::uint64_t last_seen_ns() const;
 };
 
@@ -41,8 +43,9 @@ class Groups {
       : delivery_(delivery), samples_(samples), batch_size_(batch_size), last_(last) {}
 
   /// Checks that this rank may attach, makes or renews its group, and says where it begins. `foremost`: the
-  /// cursor of the foremost attached lane of the stream, if any. kGroupMismatch, kRankTaken,
-  /// kInvalidArgument.
+  /// cursor of the foremost attached lane of the stream, if any. A group of which nobody is left begins anew;
+  /// with `resume_server` where all of its ranks had come, so that they stay at one cursor whoever returns
+  /// first. kGroupMismatch, kRankTaken, kInvalidArgument.
   struct Admission {
     Group* group;
     Member* member;

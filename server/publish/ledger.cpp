@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
-#include <cstdlib>
+
+#include "clientlib/base/contract.h"
 
 namespace headrace::server::publish {
 namespace {
@@ -12,17 +12,15 @@ constexpr std::uint64_t bit(std::uint32_t lane) {
   return std::uint64_t{1} << lane;
 }
 
-void require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "headrace: ledger: %s\n", what);
-  std::abort();
-}
-
 }  // namespace
 
 Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor) {
   if (cursor.batch < plan.length(cursor.origin)) return cursor;
   return Cursor{cursor.epoch + 1, 0, 0};
+}
+
+Place place_of(const sampler::EpochPlan& plan, const Cursor& cursor) {
+  return {cursor.epoch, plan.consumed(cursor.origin, cursor.batch)};
 }
 
 Cursor advance(const sampler::EpochPlan& plan, Cursor cursor) {
@@ -78,12 +76,13 @@ std::uint32_t Ledger::seek(std::uint32_t lane, const Cursor& cursor) {
 }
 
 std::uint32_t Ledger::lag(std::uint32_t lane, std::uint32_t most) const {
-  Cursor foremost = lanes_[lane].next;
+  const sampler::EpochPlan& plan = *lanes_[lane].plan;
+  Place foremost = place(lanes_[lane]);
   for (const Lane& other : lanes_)
-    if (other.plan && !other.fenced) foremost = std::max(foremost, other.next);
+    if (other.plan && !other.fenced) foremost = std::max(foremost, place(other));
   std::uint32_t steps = 0;
-  for (Cursor at = lanes_[lane].next; at < foremost && steps < most; ++steps)
-    at = advance(*lanes_[lane].plan, at);
+  for (Cursor at = lanes_[lane].next; place_of(plan, at) < foremost && steps < most; ++steps)
+    at = advance(plan, at);
   return steps;
 }
 
@@ -193,10 +192,11 @@ Ledger::Slot* Ledger::allocate(std::uint32_t index) {
 /// reserve: take back the farthest batch that nobody has in hands yet. It will be built again.
 Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
   if (options_.broadcast && !options_.detach) return nullptr;
+  const sampler::EpochPlan& plan = *lanes_[index].plan;
   Slot* farthest = nullptr;
   for (Slot& slot : slots_) {
     if (slot.state != State::kReady || slot.leased || slot.pending & bit(index)) continue;
-    if (!farthest || farthest->key.cursor < slot.key.cursor) farthest = &slot;
+    if (!farthest || place_of(plan, farthest->key.cursor) < place_of(plan, slot.key.cursor)) farthest = &slot;
   }
   if (!farthest) return nullptr;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
@@ -224,16 +224,16 @@ void Ledger::free_if_unwanted(Slot& slot) {
 
 bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const {
   if (!options_.broadcast || options_.detach) return false;
-  Cursor hindmost = cursor;
+  const Place wanted = place_of(plan, cursor);
+  const Lane* hindmost = nullptr;
   for (const Lane& lane : lanes_)
-    if (lane.plan && !lane.fenced) hindmost = std::min(hindmost, lane.next);
-  std::uint32_t steps = 0;
+    if (lane.plan && !lane.fenced && (!hindmost || place(lane) < place(*hindmost))) hindmost = &lane;
+  if (!hindmost) return false;
   const std::uint32_t most =
       std::max(1U, options_.max_lag);  // no further than the hindmost lane's window reaches
-  while (hindmost < cursor && steps < most) {
-    hindmost = advance(plan, hindmost);
-    ++steps;
-  }
+  std::uint32_t steps = 0;
+  for (Cursor at = hindmost->next; place_of(plan, at) < wanted && steps < most; ++steps)
+    at = advance(plan, at);
   return steps == most;
 }
 

@@ -35,6 +35,15 @@ Cursor advance(const sampler::EpochPlan& plan, Cursor cursor);
 /// A cursor at or past its epoch's end becomes the next epoch's start.
 Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor);
 
+/// How far a cursor is, comparable between cursors that count their batches from different origins or in
+/// batches of different size.
+struct Place {
+  std::uint64_t epoch = 0, position = 0;
+
+  friend auto operator<=>(const Place&, const Place&) = default;
+};
+Place place_of(const sampler::EpochPlan& plan, const Cursor& cursor);
+
 /// Names a batch among a stream's slots.
 struct BatchKey {
   static constexpr std::uint32_t kEveryone = ~0U;
@@ -73,6 +82,8 @@ class Ledger {
 
   [[nodiscard]] bool is_open(std::uint32_t lane) const { return lanes_[lane].plan != nullptr; }
   [[nodiscard]] Cursor next(std::uint32_t lane) const { return lanes_[lane].next; }
+  /// Of `next`. The lane must be open.
+  [[nodiscard]] Place place(std::uint32_t lane) const { return place(lanes_[lane]); }
   [[nodiscard]] std::uint32_t seek_number(std::uint32_t lane) const { return lanes_[lane].seek; }
   [[nodiscard]] std::uint32_t leases(std::uint32_t lane) const { return lanes_[lane].leased; }
   /// Batches that the foremost open lane is ahead of this one, counted up to `most`.
@@ -132,6 +143,7 @@ class Ledger {
   /// The slot of this batch for this lane: the one it waits for, else one that it does not hold already
   /// (after a seek back a batch may be wanted again while a view on its first slot lives).
   [[nodiscard]] Slot* find(const BatchKey& key, std::uint32_t lane);
+  [[nodiscard]] static Place place(const Lane& lane) { return place_of(*lane.plan, lane.next); }
   [[nodiscard]] std::uint32_t held(const Lane& lane) const { return lane.pending + lane.leased; }
   [[nodiscard]] std::uint32_t limit(const Lane& lane) const;
   /// Lets every other lane whose window holds this new batch wait for it, too: it must not be freed before

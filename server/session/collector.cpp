@@ -34,15 +34,14 @@ struct StreamLook {
   StreamInfo info;
   metrics::StreamTotals totals;
   publish::Ledger::Counts slots;
-  std::uint64_t blocked_ns = 0, since_batch_ns = 0, reclaimed = 0, detachments = 0, ring_bytes = 0,
-                epoch_length = 0;
+  std::uint64_t blocked_ns = 0, since_batch_ns = 0, reclaimed = 0, detachments = 0, ring_bytes = 0;
   std::size_t filling = 0;
   std::vector<ClientLook> clients;
   std::vector<std::uint64_t> built;
   std::uint32_t missing = 0;
   bool failed = false;
   Error failure;
-  Cursor foremost;
+  publish::Place foremost;
 };
 
 StreamLook look(const exec::Engine& engine, std::size_t index) {
@@ -67,7 +66,6 @@ StreamLook look(const exec::Engine& engine, std::size_t index) {
       const exec::Lane& lane = stream.lanes()[i];
       if (!lane.attached) continue;
       const auto word = lane.sink ? std::nullopt : stream.ring().client_word(i);
-      seen.epoch_length = lane.group->plan->length(0);
       seen.clients.push_back({.name = lane.client,
                               .group = lane.group_name,
                               .rank = lane.rank,
@@ -113,8 +111,7 @@ void add(MetricFamily& family, Labels labels, double value) {
 }
 
 double progress(const StreamLook& stream) {
-  if (stream.epoch_length == 0) return 0;
-  return std::min(1.0, static_cast<double>(stream.foremost.batch) / static_cast<double>(stream.epoch_length));
+  return static_cast<double>(stream.foremost.position) / static_cast<double>(stream.info.samples);
 }
 
 }  // namespace

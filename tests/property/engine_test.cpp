@@ -197,5 +197,45 @@ TEST(Engine, StopsAStreamWithTooManyBadSamplesByName) {
   EXPECT_NE(engine->stream(0).failure().message.find("DATASET_INVALID"), std::string::npos);
 }
 
+/// A worker that finds nothing goes to sleep: so a second look must find nothing, either.
+TEST(Stream, FindsEveryJobThereIsBeforeItsWorkersSleep) {
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    const auto pick = [&](std::uint32_t bound) { return static_cast<std::uint32_t>(random() % bound); };
+    StreamSetup setup = synthetic_stream("s", 1000, 4, 2 + pick(3));
+    setup.ledger.max_leases = 1 + pick(3);
+    setup.ledger.prefetch = 1 + pick(6);
+    setup.ledger.max_lag = 1 + pick(setup.ledger.prefetch);
+    const std::uint32_t lanes = setup.ledger.lanes;
+    std::vector<std::unique_ptr<Stream>> streams;
+    streams.push_back(Stream::create(std::move(setup)).value());
+    Engine engine(std::move(streams), 1);  // not started: this test is its worker
+    server::exec::RowScratch scratch;
+    server::metrics::StreamCounters counters;
+    const auto one_look = [&] {
+      return engine.with(0, [&](Stream& stream) {
+        stream.pump(1);
+        const auto job = stream.next_job(1);
+        if (job && job->work(scratch, counters, ~std::uint64_t{0})) stream.complete(*job, counters);
+        return job != nullptr;
+      });
+    };
+    std::vector<std::unique_ptr<RingClient>> clients;
+    for (std::uint32_t i = 0; i < lanes; ++i)
+      clients.push_back(std::make_unique<RingClient>(engine, "s", "c" + std::to_string(i)));
+    std::vector<bool> stopped(lanes);
+    for (int step = 0; step < 400; ++step) {
+      const std::uint32_t who = pick(lanes);
+      if (pick(40) == 0) stopped[who] = !stopped[who];
+      if (pick(60) == 0) clients[who]->seek({pick(2), 0, pick(200)});
+      if (!stopped[who])
+        if (const auto grant = clients[who]->next(std::chrono::milliseconds(0)))
+          clients[who]->reader().ack(*grant);
+      while (one_look()) continue;
+      ASSERT_FALSE(one_look()) << "seed " << seed << ", step " << step;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace headrace::testing

@@ -256,6 +256,22 @@ TEST(Ledger, MakesTheForemostWaitWhereSharingSaysSo) {
   EXPECT_GT(run.lane(0).received, before + 20);
 }
 
+TEST(Ledger, MeasuresLagInSamplesWhateverOriginsBatchesAreCountedFrom) {
+  const EpochPlan plan(800, 8, 1, LastBatch::kShort);
+  for (const bool detach : {false, true}) {
+    Ledger ledger(
+        {.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4, .detach = detach});
+    ledger.open(0, &plan, {0, 400, 0});  // resumed at another batch size
+    ledger.open(1, &plan, {0, 0, 49});   // 8 samples behind
+    EXPECT_LT(ledger.place(1), ledger.place(0));
+    EXPECT_EQ(ledger.lag(0, 1000), 0U);
+    EXPECT_EQ(ledger.lag(1, 1000), 1U);
+    for (const std::uint32_t lane : {0U, 1U})
+      EXPECT_TRUE(ledger.take_fill(lane).has_value()) << "lane " << lane << " waits for nobody";
+    EXPECT_EQ(ledger.detachments(), 0U);
+  }
+}
+
 TEST(Ledger, GivesABatchAgainAfterASeekBackWhileItsFirstLeaseLives) {
   Simulation run({.lanes = 1, .max_leases = 2, .prefetch = 2, .broadcast = true, .max_lag = 2}, 1);
   run.open(0, {});

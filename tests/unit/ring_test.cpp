@@ -238,11 +238,40 @@ TEST(Ring, ShowsTheClientsStatementsToTheServer) {
   auto reader = attach(*ring, 1);
   EXPECT_FALSE(ring->client_word(0).has_value());
   reader->lease().wait_ns.store(12);
-  reader->lease().consumed_batch.store(7);
   const auto word = ring->client_word(1);
   ASSERT_TRUE(word.has_value());
   EXPECT_EQ(word->wait_ns, 12U);
-  EXPECT_EQ(word->consumed_batch, 7U);
+  EXPECT_EQ(word->consumed, std::nullopt) << "nothing was committed yet, which is not (0, 0, 0)";
+  reader->commit({0, 0, 0});
+  EXPECT_EQ(ring->client_word(1)->consumed, (Cursor{0, 0, 0}));
+  reader->commit({3, 10, 7});
+  EXPECT_EQ(ring->client_word(1)->consumed, (Cursor{3, 10, 7}));
+}
+
+TEST(Ring, KeepsTheLastCommitOfAClientThatWasKilledInTheMiddleOfTheNext) {
+  auto ring = make_ring(1, 1);
+  auto reader = attach(*ring, 0);
+  reader->commit({0, 0, 8});
+  // As far as the next commit came: an entry half written, its count not.
+  reader->lease().consumed[0].epoch.store(1);
+  EXPECT_EQ(ring->client_word(0)->consumed, (Cursor{0, 0, 8}));
+}
+
+TEST(Ring, ReadsOnlyWholeCommitsWhileTheClientCommits) {
+  auto ring = make_ring(1, 1);
+  auto reader = attach(*ring, 0);
+  std::jthread client([&](const std::stop_token& stop) {
+    for (std::uint64_t i = 1; !stop.stop_requested(); ++i) reader->commit({i, i, i});
+  });
+  std::uint64_t last = 0;
+  while (last < 100'000) {
+    const auto seen = ring->client_word(0)->consumed;
+    if (!seen) continue;
+    ASSERT_EQ(seen->epoch, seen->batch);
+    ASSERT_EQ(seen->epoch, seen->origin);
+    ASSERT_GE(seen->epoch, last);
+    last = seen->epoch;
+  }
 }
 
 TEST(Ring, TakesAsManyBytesAsItSaysBeforehand) {

@@ -144,8 +144,9 @@ class Stream {
   /// Batches that next() would give without waiting for the server to build them (granted and not taken).
   [[nodiscard]] std::uint32_t ready() const;
 
-  /// Makes `epoch` the one that next() begins, at its first batch. Free if it is the one under way and
-  /// untouched (what was prefetched is kept); else the server discards this lane's prefetched batches.
+  /// Makes `epoch` the one that next() begins, at its first batch. Nothing changes if it is the one that
+  /// next() is about to begin or, after a state was loaded, to go on with: a resumed loop may call it for its
+  /// first epoch as for every other. Else the server discards this lane's prefetched batches.
   Result<void> set_epoch(std::uint64_t epoch);
   /// Leaves the rest of the epoch under way, if it was begun: next() starts the one after it.
   Result<void> next_epoch();
