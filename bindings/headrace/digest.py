@@ -11,11 +11,11 @@ from .batch import META, DictBatch, TupleBatch
 
 
 def _bytes_of(array: Any, valid: Any) -> Any:
-    if not isinstance(array, np.ndarray):  # a torch tensor
+    rows = array if valid.all() else array[valid]
+    if not isinstance(rows, np.ndarray):  # a torch tensor; numpy knows no bfloat16
         import torch
 
-        array = array.contiguous().view(torch.uint8).numpy() if array.dim() else array.numpy()
-    rows = array if valid.all() else array[valid]
+        return rows.contiguous().reshape(-1).view(torch.uint8).numpy()
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
 
 

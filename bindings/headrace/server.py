@@ -81,8 +81,10 @@ class Server:
     def _wait_ready(self, fd: int, wait: float) -> None:
         end = time.monotonic() + wait
         line = b""
+        ready = select.poll()  # not select(), which ends at descriptor 1023
+        ready.register(fd, select.POLLIN)
         while not line.endswith(b"\n"):
-            if not select.select([fd], [], [], max(0.0, end - time.monotonic()))[0]:
+            if not ready.poll(max(0.0, end - time.monotonic()) * 1000):
                 raise from_code("TIMEOUT", f"the server was not ready within {wait:g} s; it said:\n{self.log()}")
             part = os.read(fd, 4096)
             if not part:
@@ -98,11 +100,9 @@ class Server:
         code = _EXIT_CODES.get(status, "INTERNAL")
         said = self.log().strip()
         # The binary's last word is "headrace: CODE: message".
-        for index in range(said.rfind("headrace: "), -1, -1):
-            name, _, message = said[index:].removeprefix("headrace: ").partition(": ")
-            if name.isupper() and name.replace("_", "").isalpha():
-                return from_code(name, message)
-            break
+        name, _, message = said.rpartition("headrace: ")[2].partition(": ")
+        if message and name.isupper() and name.replace("_", "").isalpha():
+            return from_code(name, message)
         return from_code(code, f"the server ended with status {status}; it said:\n{said}")
 
     @property

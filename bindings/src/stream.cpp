@@ -10,19 +10,28 @@ PyStream::PyStream(Stream stream) : stream_(std::move(stream)) {
   stream_->set_interrupt([this] { return closed_.load() || signal_raised(); });
 }
 
-std::unique_lock<std::mutex> PyStream::enter() {
-  value_of(fork_.check("loader"));
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock)
+PyStream::Visit::Visit(PyStream& stream) : my_(stream) {
+  value_of(my_.fork_.check("loader"));
+  if (my_.waits_here())
+    raise({ErrorCode::kIteratorBusy,
+           "this loader waits in the same thread, below the signal handler that called it: a handler may ask "
+           "(state_dict) and close, not iterate or seek"});
+  lock_ = std::unique_lock(my_.mutex_, std::try_to_lock);
+  if (!lock_)
     raise({ErrorCode::kIteratorBusy,
            "another thread is inside this loader: give each thread a loader of its own"});
-  if (!stream_) raise({ErrorCode::kClosed, "this loader was closed"});
-  return lock;
+  if (!my_.stream_) raise({ErrorCode::kClosed, "this loader was closed"});
+  my_.visitor_ = std::this_thread::get_id();
+}
+
+PyStream::Visit::~Visit() {
+  if (my_.closed_) my_.stream_.reset();
+  my_.visitor_ = std::thread::id();
 }
 
 std::optional<PyBatch> PyStream::next(double timeout, bool zero_copy) {
   const std::chrono::milliseconds limit = milliseconds_of("batch_timeout", timeout);
-  const auto lock = enter();
+  const Visit visit(*this);
   Result<std::optional<PyBatch>> batch = std::nullopt;
   {
     const nb::gil_scoped_release no_gil;
@@ -38,7 +47,7 @@ std::optional<PyBatch> PyStream::next(double timeout, bool zero_copy) {
 }
 
 void PyStream::apply(const std::function<Result<void>(Stream&)>& change) {
-  const auto lock = enter();
+  const Visit visit(*this);
   Result<void> done;
   {
     const nb::gil_scoped_release no_gil;
@@ -67,7 +76,7 @@ std::string PyStream::state() {
 
 void PyStream::close() {
   closed_ = true;
-  if (fork_.forked()) return;
+  if (fork_.forked() || waits_here()) return;
   const nb::gil_scoped_release no_gil;
   const std::lock_guard lock(mutex_);
   stream_.reset();

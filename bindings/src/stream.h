@@ -1,10 +1,12 @@
-// A stream with a lock: two Python threads in one stream get a named error instead of a race.
+// A stream with a lock: two Python threads in one stream get a named error instead of a race. A signal's
+// handler runs inside the call that waits, in its thread: it may ask, and close.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "bindings/src/batch.h"
 #include "clientlib/client/fork_guard.h"
@@ -26,20 +28,36 @@ class PyStream {
 
   template <class F>
   auto look(F ask) {
-    const auto lock = enter();
+    if (waits_here()) return ask(*stream_);
+    const Visit visit(*this);
     return ask(*stream_);
   }
 
  private:
-  /// Throws FORKED in a child (whose copy of the lock may be held for ever), ITERATOR_BUSY if another thread
-  /// is inside, CLOSED after close().
-  std::unique_lock<std::mutex> enter();
+  /// One call's time inside. Throws FORKED in a child (whose copy of the lock may be held for ever),
+  /// ITERATOR_BUSY if somebody is inside, CLOSED after close(). At its end it carries out a close() that came
+  /// from within.
+  class Visit {
+   public:
+    explicit Visit(PyStream& stream);
+    ~Visit();
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+
+   private:
+    PyStream& my_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  /// This thread is inside already: a signal's handler, above a call that waits and changes nothing
+  /// meanwhile.
+  [[nodiscard]] bool waits_here() const { return visitor_.load() == std::this_thread::get_id(); }
   void apply(const std::function<Result<void>(Stream&)>& change);
 
   client::ForkGuard fork_;
   std::mutex mutex_;
   std::optional<Stream> stream_;  // guarded by mutex_
   std::atomic<bool> closed_{false};
+  std::atomic<std::thread::id> visitor_{};
   std::shared_ptr<BufferPool> pool_ = std::make_shared<BufferPool>(stream_->info().fields.size());
 };
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -32,13 +33,14 @@ def digest(batch):
 class Child:
     """Runs `code` after PRELUDE, with the server's address as its argument; talks in JSON lines."""
 
-    def __init__(self, code: str, address: str) -> None:
+    def __init__(self, code: str, address: str, cwd: Path | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PRELUDE + code, address],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.PIPE,
             start_new_session=True,
+            cwd=cwd,
         )
         self._buffer = b""
 

@@ -80,6 +80,25 @@ def test_copies_that_are_kept_stay_as_they_are(start_server: Any, quiet_config: 
         assert digests[0] == digests[1]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16"])
+def test_a_digest_is_the_same_for_torch_and_numpy_also_with_rows_that_are_not_valid(
+    start_server: Any, quiet_config: dict[str, Any], dtype: str
+) -> None:
+    pytest.importorskip("torch")
+    quiet_config["streams"]["train"] |= {"last": "pad", "output": {"dtype": dtype}}
+    address = start_server(quiet_config).address
+    digests = []
+    for output in ("numpy", "torch"):
+        digest = headrace.Digest()
+        with headrace.Loader(address, stream="train", output=output) as loader:
+            batches = list(loader)
+            assert not all(batches[-1].valid)
+            for batch in batches:
+                digest.add(batch)
+        digests.append(digest.hexdigest())
+    assert digests[0] == digests[1]
+
+
 def test_zero_copy_views_are_read_only_and_labels_are_copies(start_server: Any, quiet_config: dict[str, Any]) -> None:
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train", zero_copy=True) as loader:

@@ -185,13 +185,23 @@ say(status=status, unchanged=digest(batch) == before, rest=len(list(iterator)))
 def test_row_7_a_pickled_loader_attaches_anew_as_spawned_workers_need(start_server: Any, quiet_config: dict[str, Any]) -> None:
     address = start_server(quiet_config).address
     code = """
-import multiprocessing, pickle
+import multiprocessing
+import spawned
 loader = headrace.Loader(address, stream="train", batch="dict")
-copy = pickle.loads(pickle.dumps(loader))
-say(mine=len(list(loader)), copied=len(list(copy)), same=copy.info == loader.info)
+next(iter(loader))
+context = multiprocessing.get_context("spawn")
+answers = context.Queue()
+worker = context.Process(target=spawned.digest_of_an_epoch, args=(loader, answers))
+worker.start()
+theirs = answers.get(timeout=30)
+worker.join()
+loader.set_epoch(0)
+say(pids=[theirs[0], os.getpid()], same=theirs[1] == spawned.digest(loader), status=worker.exitcode)
 """
-    with Child(code, address) as child:
-        assert child.hear() == {"mine": 8, "copied": 8, "same": True}
+    with Child(code, address, cwd=Path(__file__).parent) as child:
+        heard = child.hear(40)
+    assert heard["pids"][0] != heard["pids"][1]
+    assert heard["same"] and heard["status"] == 0
 
 
 def test_row_8_and_48_a_name_or_rank_is_held_by_one_and_the_second_is_told_by_whom(

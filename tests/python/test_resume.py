@@ -94,6 +94,43 @@ def test_at_another_world_size_each_remaining_sample_comes_once(
         assert sorted(whole) == list(range(60))
 
 
+@pytest.mark.parametrize("last", ["short", "pad", "drop"])
+@pytest.mark.parametrize("ranks", [1, 3, 4])
+def test_before_the_last_incomplete_batch_the_rest_comes_once_at_another_world_size(
+    start_server: Any, shard_config: dict[str, Any], last: str, ranks: int
+) -> None:
+    shard_config["streams"]["train"] |= {"last": last}
+    address = start_server(shard_config).address
+    taken = 6 if last == "drop" else 7  # of 60 samples: 7 global batches of 8, and 4 samples
+    seen, states = [], []
+    with ExitStack() as stack:
+        for rank in range(2):
+            loader = stack.enter_context(headrace.Loader(address, stream="train", rank=rank, world_size=2, group="before"))
+            assert len(loader) == (7 if last == "drop" else 8)
+            for batch in loader:
+                seen += indices([batch])
+                if batch.number == taken - 1:
+                    break
+            states.append(loader.state_dict())
+    assert len(set(seen)) == taken * 8 and states[0] == states[1]
+    with ExitStack() as stack:
+        after = [
+            stack.enter_context(
+                headrace.Loader(address, stream="train", rank=rank, world_size=ranks, state=states[0], group="after")
+            )
+            for rank in range(ranks)
+        ]
+        batches = [list(loader) for loader in after]
+        assert len({len(of_rank) for of_rank in batches}) == 1
+        rest = [index for of_rank in batches for index in indices(of_rank)]
+        if last == "drop" and ranks == 4:  # 12 samples are no batch of 16: the next epoch
+            assert batches[0][0].epoch == 1 and len(set(rest)) == len(rest) == 48
+        else:
+            assert sorted(seen + rest) == list(range(60))
+        whole = [index for loader in after for index in indices(loader)]
+        assert len(whole) == len(set(whole)) == (60 // (4 * ranks) * 4 * ranks if last == "drop" else 60)
+
+
 def test_at_another_batch_size_each_remaining_sample_comes_once(start_server: Any, quiet_config: dict[str, Any]) -> None:
     with headrace.Loader(start_server(quiet_config).address, stream="train") as loader:
         iterator = iter(loader)
@@ -172,3 +209,52 @@ def test_resume_from_the_servers_memory_goes_on_with_the_uncommitted_batch(
         assert (batch.number, next(digests([batch]))) == first[1]
     with headrace.Loader(address, stream="train", group="job") as loader:
         assert next(iter(loader)).number == 0
+
+
+def test_ranks_that_were_killed_at_different_batches_come_back_to_one_cursor(
+    start_server: Any, shard_config: dict[str, Any]
+) -> None:
+    address = start_server(shard_config).address
+    with ExitStack() as stack:
+        for rank, batches in ((0, 4), (1, 3)):
+            loader = stack.enter_context(headrace.Loader(address, stream="train", rank=rank, world_size=2, group="job"))
+            iterator = iter(loader)
+            for _ in range(batches):
+                next(iterator)
+    with ExitStack() as stack:
+        pair = [
+            stack.enter_context(
+                headrace.Loader(address, stream="train", rank=rank, world_size=2, group="job", resume="server")
+            )
+            for rank in range(2)
+        ]
+        assert [loader.state_dict()["cursor"]["batch"] for loader in pair] == [2, 2]
+        batches = [list(loader) for loader in pair]
+        assert [len(of_rank) for of_rank in batches] == [6, 6]
+
+
+def test_the_usual_loop_goes_on_behind_its_checkpoint(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    def numbers(loader: headrace.Loader, first: int) -> list[tuple[int, int]]:
+        seen = []
+        for epoch in range(first, 3):
+            loader.set_epoch(epoch)
+            seen += [(batch.epoch, batch.number) for batch in loader]
+        return seen
+
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train") as loader:
+        whole = numbers(loader, 0)
+        loader.set_epoch(1)
+        iterator = iter(loader)
+        for _ in range(3):
+            next(iterator)
+        state = loader.state_dict()
+    with headrace.Loader(address, stream="train", state=state) as loader:
+        assert numbers(loader, loader.epoch) == whole[8 + 3 :]
+    with headrace.Loader(address, stream="train") as loader:
+        loader.load_state_dict(state)
+        assert numbers(loader, loader.epoch) == whole[8 + 3 :]
+        loader.load_state_dict(state)
+        next(iter(loader))
+        loader.set_epoch(1)
+        assert next(iter(loader)).number == 0, "a set_epoch of an epoch that was begun starts it anew"

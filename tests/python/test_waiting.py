@@ -37,6 +37,47 @@ except KeyboardInterrupt:
         assert time.monotonic() - sent < 2.0
 
 
+@pytest.mark.parametrize("leaves", [True, False], ids=["raises", "goes on"])
+def test_a_signal_handler_may_save_the_state_and_close_a_loader_that_waits(
+    start_server: Any, quiet_config: dict[str, Any], leaves: bool
+) -> None:
+    quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}
+    address = start_server(quiet_config).address
+    code = f"""
+loader = headrace.Loader(address, stream="train")
+iterator = iter(loader)
+
+def handler(*_):
+    heard = dict(state=loader.state_dict()["cursor"]["batch"], length=len(loader))
+    try:
+        next(iterator)
+    except headrace.Error as error:
+        heard["again"] = str(error)
+    loader.close()
+    say(**heard)
+    if {leaves}:
+        raise SystemExit(0)
+
+signal.signal(signal.SIGTERM, handler)
+say(waiting=True)
+try:
+    next(iterator)
+except headrace.errors.Closed:
+    say(closed=True)
+"""
+    with Child(code, address) as child:
+        child.hear()
+        time.sleep(0.3)
+        child.signal(signal.SIGTERM)
+        heard = child.hear(5)
+        assert (heard["state"], heard["length"]) == (0, 8)
+        assert "below the signal handler" in heard["again"]
+        if not leaves:
+            assert child.hear(5) == {"closed": True}
+        assert child.process.wait(5) == 0
+    assert not headrace.stats(address)["streams"]["train"]["clients"]
+
+
 def test_control_c_ends_the_wait_for_a_dead_server(quiet_config: dict[str, Any], tmp_path: Path) -> None:
     server = Server(quiet_config, tmp_path).wait_ready()
     code = """
