@@ -26,6 +26,9 @@ PinnedMapping::PinnedMapping(Device& device, std::span<std::byte> mapping, std::
 
 PinnedMapping::~PinnedMapping() {
   for (const auto& part : chunks_) device_.unpin(part);
+  // For the next engine: some GPUs cannot register what is read-only. (The server's read-only mode forbids
+  // this.)
+  if (pinned()) (void)::mprotect(mapping_.data(), mapping_.size(), PROT_READ | PROT_WRITE);
 }
 
 bool PinnedMapping::holds(const std::byte* source, std::size_t bytes) const {

@@ -15,6 +15,27 @@ Error taken(cudaError_t error, std::string_view doing, ErrorCode code = ErrorCod
   return {code, fmt::format("{}: {} ({})", doing, cudaGetErrorString(error), cudaGetErrorName(error))};
 }
 
+/// Works on a device without leaving it current: the trainer's own choice stands.
+class OnDevice {
+ public:
+  explicit OnDevice(int ordinal) {
+    if (cudaGetDevice(&before_) != cudaSuccess) (void)cudaGetLastError();
+    error_ = before_ == ordinal ? cudaSuccess : cudaSetDevice(ordinal);
+    changed_ = before_ != ordinal;
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    if (changed_ && before_ >= 0) (void)cudaSetDevice(before_);
+  }
+  [[nodiscard]] cudaError_t error() const { return error_; }
+
+ private:
+  int before_ = -1;
+  bool changed_ = false;
+  cudaError_t error_ = cudaSuccess;
+};
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(int ordinal, std::string name, bool registers_read_only, cudaStream_t stream)
@@ -23,7 +44,7 @@ class CudaDevice final : public Device {
         registers_read_only_(registers_read_only),
         stream_(stream) {}
   ~CudaDevice() override {
-    (void)cudaSetDevice(ordinal_);
+    const OnDevice here(ordinal_);
     (void)cudaStreamSynchronize(stream_);
     (void)cudaStreamDestroy(stream_);
   }
@@ -31,7 +52,7 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::string name() const override { return fmt::format("cuda:{} ({})", ordinal_, name_); }
 
   Result<void> pin(std::span<std::byte> memory) override {
-    (void)cudaSetDevice(ordinal_);
+    const OnDevice here(ordinal_);
     cudaError_t error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault);
     if (error != cudaSuccess && registers_read_only_) {  // a mapping of a server in read-only mode
       (void)cudaGetLastError();
@@ -45,7 +66,7 @@ class CudaDevice final : public Device {
   }
 
   Result<std::byte*> allocate(std::size_t bytes) override {
-    (void)cudaSetDevice(ordinal_);
+    const OnDevice here(ordinal_);
     void* memory = nullptr;
     if (const auto error = cudaMalloc(&memory, bytes); error != cudaSuccess)
       return fail(taken(error, fmt::format("cudaMalloc of {} bytes", bytes), ErrorCode::kNotEnoughMemory));
@@ -54,7 +75,7 @@ class CudaDevice final : public Device {
   void free(std::byte* memory) override { (void)cudaFree(memory); }
 
   Result<std::byte*> allocate_staging(std::size_t bytes) override {
-    (void)cudaSetDevice(ordinal_);
+    const OnDevice here(ordinal_);
     void* memory = nullptr;
     if (const auto error = cudaMallocHost(&memory, bytes); error != cudaSuccess)
       return fail(
@@ -64,14 +85,14 @@ class CudaDevice final : public Device {
   void free_staging(std::byte* memory) override { (void)cudaFreeHost(memory); }
 
   Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
-    (void)cudaSetDevice(ordinal_);
+    const OnDevice here(ordinal_);
     const auto error = cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, stream_);
     if (error != cudaSuccess) return fail(taken(error, "cudaMemcpyAsync"));
     return {};
   }
 
   Result<Mark> record() override {
-    (void)cudaSetDevice(ordinal_);
+    const OnDevice here(ordinal_);
     cudaEvent_t event = nullptr;
     // BlockingSync: the completion thread sleeps instead of spinning on a core that decodes.
     auto error = cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming);
@@ -95,7 +116,7 @@ class CudaDevice final : public Device {
       event = found->second;
       marks_.erase(found);
     }
-    (void)cudaSetDevice(ordinal_);
+    const OnDevice here(ordinal_);
     const auto error = cudaEventSynchronize(event);
     (void)cudaEventDestroy(event);
     if (error != cudaSuccess) return fail(taken(error, "copy to the device"));
@@ -103,7 +124,7 @@ class CudaDevice final : public Device {
   }
 
   void synchronise() override {
-    (void)cudaSetDevice(ordinal_);
+    const OnDevice here(ordinal_);
     // An error means that the context is lost, and with it whatever was under way.
     if (cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
   }
@@ -129,9 +150,10 @@ Result<std::unique_ptr<Device>> open_cuda_device(int ordinal) {
     return fail(
         ErrorCode::kEnvironment,
         fmt::format("device \"cuda:{}\" is not there: this process sees {} CUDA device(s)", ordinal, count));
+  const OnDevice here(ordinal);
   cudaDeviceProp properties{};
   auto error = cudaGetDeviceProperties(&properties, ordinal);
-  if (error == cudaSuccess) error = cudaSetDevice(ordinal);
+  if (error == cudaSuccess) error = here.error();
   int read_only = 0;
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&read_only, cudaDevAttrHostRegisterReadOnlySupported, ordinal);
