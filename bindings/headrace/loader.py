@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _headrace
+from ._arguments import connect, from_environment, seconds, text, whole
 from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
 from .types import StreamInfo
@@ -58,7 +59,7 @@ class Loader:
 
     def __init__(
         self,
-        address: str | None = None,
+        address: str | os.PathLike[str] | None = None,
         *,
         stream: str,
         rank: int | None = None,
@@ -76,12 +77,13 @@ class Loader:
         reconnect_timeout: float = 60.0,
         meta: bool = False,
     ) -> None:
-        if output not in ("numpy", "torch"):
-            raise InvalidArgument(f"output={output!r}: use 'numpy' or 'torch'")
-        if batch not in ("tuple", "dict"):
-            raise InvalidArgument(f"batch={batch!r}: use 'tuple' or 'dict'")
+        text("stream", stream)
+        text("output", output, ("numpy", "torch"))
+        text("batch", batch, ("tuple", "dict"))
         if resume not in (None, "server"):
             raise InvalidArgument(f"resume={resume!r}: use 'server' or None")
+        batch_timeout = seconds("batch_timeout", batch_timeout)
+        reconnect_timeout = seconds("reconnect_timeout", reconnect_timeout)
         if zero_copy and output == "torch":
             raise InvalidArgument(
                 "zero_copy=True with output='torch': torch has no read-only tensors, so an in-place operation would "
@@ -98,22 +100,22 @@ class Loader:
         self._iterator: weakref.ref[_Epoch] | None = None
         self._next_epoch: int | None = None
         self._closed = False
+        self._broken_off = False
 
     def _attach(self) -> _headrace.Stream:
         given = self._arguments
-        server = _headrace.connect(given["address"] or "", given["timeout"])
+        server = connect(given["address"], given["timeout"])
         known = {entry["name"]: entry for entry in server.streams()}
-        rank, world_size = given["rank"], given["world_size"]
-        if known.get(given["stream"], {}).get("delivery") == "broadcast":
-            rank, world_size = 0, 1
+        broadcast = known.get(given["stream"], {}).get("delivery") == "broadcast"
+        rank, world_size = self._place(broadcast)
         state = given["state"]
         self._stream = server.open(
             stream=given["stream"],
-            group=given["group"] or "",
-            rank=int(os.environ.get("RANK", 0)) if rank is None else rank,
-            world_size=int(os.environ.get("WORLD_SIZE", 1)) if world_size is None else world_size,
-            client=given["client"] or "",
-            join=given["join"],
+            group=text("group", given["group"] or ""),
+            rank=rank,
+            world_size=world_size,
+            client=text("client", given["client"] or ""),
+            join=text("join", given["join"]),
             state=None if state is None else json.dumps(state),
             resume_from_server=given["resume"] == "server",
             reconnect_timeout=given["reconnect_timeout"],
@@ -122,6 +124,21 @@ class Loader:
         self.info = StreamInfo.from_dict(self._stream.info())
         self._assemble = Assembler(self.info.fields, given["output"], given["batch"], given["meta"])
         return self._stream
+
+    def _place(self, broadcast: bool) -> tuple[int, int]:
+        """Rank and world size."""
+        rank, world_size = self._arguments["rank"], self._arguments["world_size"]
+        if broadcast:
+            if world_size is None and os.environ.get("WORLD_SIZE", "1") != "1":
+                _warn(
+                    f"WORLD_SIZE={os.environ['WORLD_SIZE']}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
+                    "every batch. Set the stream's `delivery: shard` to divide the epoch, or pass world_size=1 if this is meant"
+                )
+            return 0, 1
+        return (
+            from_environment("RANK", 0, 0) if rank is None else whole("rank", rank),
+            from_environment("WORLD_SIZE", 1, 1) if world_size is None else whole("world_size", world_size, 1),
+        )
 
     def _attached(self) -> _headrace.Stream:
         if self._closed:
@@ -140,8 +157,9 @@ class Loader:
         if self._next_epoch is not None:
             stream.set_epoch(self._next_epoch)
             self._next_epoch = None
-        else:
+        elif not self._broken_off:
             stream.next_epoch()  # leaves the rest of one that a `break` left; nothing if none was begun
+        self._broken_off = False
         iterator = _Epoch(self)
         self._iterator = weakref.ref(iterator)
         return iterator
@@ -153,15 +171,21 @@ class Loader:
                 "a later iter() of this loader has taken over: a loader has one iterator at a time; open a second "
                 "Loader to read the stream twice at once"
             )
+        self._broken_off = True  # unless it comes back: the next `for` goes on here
         raw = stream.next(self._arguments["batch_timeout"], self._arguments["zero_copy"])
+        self._broken_off = False
         return None if raw is None else self._assemble(raw)
 
     def __len__(self) -> int:
         """Batches in the epoch under way, or about to begin: the same on every rank."""
         return self._attached().length()
 
+    def __getitem__(self, index: object) -> Any:
+        raise TypeError("a headrace.Loader gives whole batches in its stream's order: iterate over it itself, without a DataLoader")
+
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin. A pass that has begun and is still iterated ends as it would have."""
+        epoch = whole("epoch", epoch, most=2**63 - 1)
         stream = self._attached()
         if self._running() is not None and stream.begun():
             self._next_epoch = epoch

@@ -12,6 +12,7 @@
 #include "clientlib/client/resume.h"
 #include "clientlib/client/session.h"
 #include "clientlib/client/stream_impl.h"
+#include "clientlib/wire/object_reader.h"
 
 namespace headrace {
 
@@ -93,6 +94,21 @@ Result<Stream> Client::open(const OpenOptions& options) {
   if (options.join == Join::kCursor && !options.state && !options.resume_from_server)
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("stream '{}': join=cursor needs a state", options.stream));
+  if (options.state &&
+      (options.resume_from_server || (options.join != Join::kDefault && options.join != Join::kCursor)))
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("stream '{}': a state says where to begin: leave out join and resume", options.stream));
+  if (options.rank >= options.world_size)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("rank {} of world size {}: ranks go from 0 to world size - 1 (Python takes RANK and "
+                    "WORLD_SIZE where they are not given)",
+                    options.rank, options.world_size));
+  for (const auto& [what, name] : {std::pair{"client", &options.client}, {"group", &options.group}})
+    if (name->size() > wire::kMaxName)
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("a {} name of {} bytes: at most {}", what, name->size(), wire::kMaxName));
   const auto known = streams();
   if (!known) return fail(known.error());
   const StreamInfo* info = find_stream(*known, options.stream);

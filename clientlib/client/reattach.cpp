@@ -19,6 +19,8 @@ constexpr milliseconds kLongestPause{250};
 /// How long what we left behind may stand in our way: a token that nobody used (5 s, and the server's tick),
 /// or a session whose end the server has yet to notice.
 constexpr std::chrono::seconds kOldSelf{8};
+/// Who looks at a loop that stands still should read why.
+constexpr std::chrono::seconds kQuiet{3};
 
 /// A server that is not there, or is on its way up or down.
 bool comes_back(ErrorCode code) {
@@ -40,6 +42,8 @@ void Stream::Impl::adopt(client::Session opened) {
   max_leases = opened.reply.max_leases;
   ++mapping_generation;
   lost_since.reset();
+  how_it_ended = kDied;
+  warned.erase("away");
   info = std::move(opened.reply.stream);
   identity.start = opened.reply.start;
   identity.fingerprint = info.fingerprint;
@@ -102,12 +106,19 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
     const bool held = held_by_old_self(error.code);
     if (!comes_back(error.code) && !(held && now - left_behind < kOldSelf)) return fail(error);
     if (hello && !held) left_behind = now;
+    if (now - *lost_since > kQuiet &&
+        warn("away",
+             fmt::format("stream '{}': the server in {} {}; waiting up to {:.0f} s for it to come back",
+                         info.name, directory, how_it_ended,
+                         std::chrono::duration<double>(options.reconnect_timeout).count())) &&
+        interrupted())
+      return fail(ErrorCode::kTimeout, "interrupted by a warning");
     if (now - *lost_since >= options.reconnect_timeout)
       return fail(ErrorCode::kServerLost,
-                  fmt::format("the server in {} died and did not come back within {:.1f} s "
+                  fmt::format("the server in {} {} and did not come back within {:.1f} s "
                               "(reconnect_timeout); the last try: {}",
-                              directory, std::chrono::duration<double>(now - *lost_since).count(),
-                              error.to_string()));
+                              directory, how_it_ended,
+                              std::chrono::duration<double>(now - *lost_since).count(), error.to_string()));
     if (deadline.over())
       return fail(ErrorCode::kTimeout,
                   fmt::format("waited {:.1f} s for the server in {} to come back; the last try: {}",

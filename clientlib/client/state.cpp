@@ -53,13 +53,17 @@ Result<Cursor> resume_cursor(const State& state, const StreamInfo& stream, std::
     return fail(
         ErrorCode::kFingerprintMismatch,
         fmt::format(
-            "stream '{}': the {} changed since the state was saved; restore it, or start without the state",
-            stream.name, changed));
+            "stream '{}': the {} changed since the state was saved{}; restore it, or start without the state",
+            stream.name, changed,
+            state.stream == stream.name ? "" : fmt::format(" (of stream '{}')", state.stream)));
+  const std::uint64_t rows = std::uint64_t{state.batch_size} * state.world_size;
   Cursor cursor = state.cursor;
+  if (cursor.origin > stream.samples || cursor.batch > (stream.samples - cursor.origin) / rows + 1)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("state: {} is beyond an epoch of {} samples in batches of {}", to_string(cursor),
+                            stream.samples, rows));
   if (state.batch_size != stream.batch_size || state.world_size != world_size) {
-    const std::uint64_t rows = std::uint64_t{state.batch_size} * state.world_size;
-    cursor = {cursor.epoch,
-              position_after(stream.samples, std::min(cursor.origin, stream.samples), cursor.batch, rows), 0};
+    cursor = {cursor.epoch, position_after(stream.samples, cursor.origin, cursor.batch, rows), 0};
   }
   if (cursor.origin >= stream.samples) cursor = {cursor.epoch + 1, 0, 0};
   return cursor;

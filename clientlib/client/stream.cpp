@@ -73,6 +73,7 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
       return *grant;
     spin = {};
     const std::uint32_t state = reader.lane_state();
+    if ((state & ring::kLaneDraining) != 0) how_it_ended = kStopped;
     if (attachment->lost.load(std::memory_order_acquire)) {
       lose();
     } else if ((state & ring::kLaneFenced) != 0) {

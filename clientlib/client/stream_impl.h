@@ -33,6 +33,8 @@ struct Stream::Impl {
   std::uint32_t max_leases = 0;
   std::uint64_t mapping_generation = 0;
   std::optional<Clock::time_point> lost_since;
+  static constexpr const char *kDied = "died", *kStopped = "was stopped";
+  const char* how_it_ended = kDied;  ///< how the server did
 
   // Where the loop is.
   Cursor position;

@@ -43,6 +43,7 @@ function(headrace_library name)
   add_library(headrace_${name} STATIC ${sources})
   add_library(headrace::${name} ALIAS headrace_${name})
   set_target_properties(headrace_${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(headrace_${name} PUBLIC cxx_std_20)  # of the public headers, wherever they are used
   target_include_directories(headrace_${name}
     PUBLIC "$<BUILD_INTERFACE:${headrace_SOURCE_DIR}/clientlib/include>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
     PRIVATE "${headrace_SOURCE_DIR}")

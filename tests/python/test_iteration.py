@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import warnings
+from pathlib import Path
 from typing import Any
 
 import headrace
 import numpy as np
 import pytest
+from children import Child
 from headrace.errors import Closed, InvalidArgument, IteratorBusy, NoSuchStream
+from running import wait_until
 
 SAMPLES, BATCH = 60, 8
 BATCHES = 8
@@ -212,16 +217,94 @@ def test_a_closed_loader_says_so(loader: headrace.Loader) -> None:
 
 
 def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["shards"] = quiet_config["streams"]["train"] | {"delivery": "shard"}
     address = start_server(quiet_config).address
-    with pytest.raises(NoSuchStream, match="no stream 'trian'; this server has: train"):
+    with pytest.raises(NoSuchStream, match="no stream 'trian'; this server has: shards, train"):
         headrace.Loader(address, stream="trian")
     for wrong in ({"output": "jax"}, {"batch": "list"}, {"join": "later"}, {"resume": "yes"}):
         with pytest.raises(InvalidArgument, match=next(iter(wrong.values()))):
             headrace.Loader(address, stream="train", **wrong)  # type: ignore[arg-type]
     for name in ("timeout", "batch_timeout", "reconnect_timeout"):
-        with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}=nan"):
-            next(iter(headrace.Loader(address, stream="train", **{name: float("nan")})))  # type: ignore[arg-type]
+        for value in (float("nan"), -1, "x", None):
+            with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}={value!r}: give it "):
+                headrace.Loader(address, stream="train", **{name: value})  # type: ignore[arg-type]
+    for wrong in ({"rank": -1}, {"rank": "0"}, {"world_size": 0}, {"world_size": 1.5}, {"client": 7}, {"address": 7}, {"timeout": 0}):
+        ((name, value),) = wrong.items()
+        with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}={value!r}: "):
+            headrace.Loader(**({"address": address, "stream": "shards"} | wrong))  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="stream=None: give it a str"):
+        headrace.Loader(address, stream=None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="rank 2 of world size 2"):
+        headrace.Loader(address, stream="shards", rank=2, world_size=2)
+    with pytest.raises(InvalidArgument, match="a client name of 1000 bytes: at most 200"):
+        headrace.Loader(address, stream="train", client="x" * 1000)
     with pytest.raises(InvalidArgument, match="join=cursor needs a state"):
         headrace.Loader(address, stream="train", join="cursor")
     with pytest.raises(InvalidArgument, match="torch has no read-only tensors"):
         headrace.Loader(address, stream="train", output="torch", zero_copy=True)
+    with headrace.Loader(Path(address), stream="train") as loader:
+        for epoch in (-1, 1.5, "1"):
+            with pytest.raises(InvalidArgument, match=f"epoch={epoch!r}: "):
+                loader.set_epoch(epoch)  # type: ignore[arg-type]
+        state = loader.state_dict()
+        with pytest.raises(TypeError, match="iterate over it itself, without a DataLoader"):
+            loader[0]
+    for also in ({"join": "now"}, {"resume": "server"}):
+        with pytest.raises(InvalidArgument, match="a state says where to begin"):
+            headrace.Loader(address, stream="train", state=state, **also)  # type: ignore[arg-type]
+    state["cursor"]["batch"] = 10**9
+    with pytest.raises(InvalidArgument, match="batch 1000000000 is beyond an epoch of 60 samples"):
+        headrace.Loader(address, stream="train", state=state)
+
+
+def test_a_rank_in_the_environment_that_is_no_number_is_named(
+    start_server: Any, quiet_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet_config["streams"]["train"] |= {"delivery": "shard"}
+    address = start_server(quiet_config).address
+    for variable, value in (("RANK", "x"), ("RANK", ""), ("WORLD_SIZE", "0")):
+        with monkeypatch.context() as environment:
+            environment.setenv(variable, value)
+            with pytest.raises(InvalidArgument, match=f"{variable}={value!r}"):
+                headrace.Loader(address, stream="train")
+
+
+def test_ranks_that_all_get_every_batch_are_warned(
+    start_server: Any, quiet_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = start_server(quiet_config).address
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.warns(RuntimeWarning, match="'train' is broadcast: every rank gets every batch"):
+        headrace.Loader(address, stream="train").close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        headrace.Loader(address, stream="train", rank=0, world_size=1).close()
+
+
+def test_after_an_error_the_next_for_goes_on_with_the_batch_that_was_due(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["server"] |= {"evict_after": "1s"}
+    address = start_server(quiet_config).address
+    code = """
+loader = headrace.Loader(address, stream="train")
+seen = []
+say(pid=os.getpid())
+for attempt in range(2):
+    try:
+        for batch in loader:
+            seen.append((batch.epoch, batch.number))
+            if len(seen) == 3:
+                say(stop="me")
+                sys.stdin.readline()
+    except headrace.errors.LeaseFenced as error:
+        say(error=str(error))
+say(seen=seen)
+"""
+    with Child(code, address) as child:
+        child.hear()
+        child.hear()
+        child.signal(signal.SIGSTOP)
+        wait_until(lambda: any(c["fenced"] for c in headrace.stats(address)["streams"]["train"]["clients"]), "the fencing")
+        child.signal(signal.SIGCONT)
+        child.go_on()
+        assert "epoch 0, origin 0, batch 3" in child.hear()["error"]
+        assert child.hear()["seen"] == [[0, number] for number in range(8)]

@@ -1,13 +1,12 @@
 // The client library: attach to a Headrace server on this machine and iterate over a stream's batches.
 //
-//   auto client = headrace::Client::connect({.address = "/run/headrace"});
-//   auto stream = client->open({.stream = "train"});
+//   auto client = or_throw(headrace::Client::connect({.address = "/run/headrace"}));
+//   auto stream = or_throw(client.open({.stream = "train"}));
 //   for (int epoch = 0; epoch < 10; ++epoch) {
-//     while (auto batch = stream->next().value()) {          // std::optional<BatchView>: empty at the
-//     epoch's end
+//     while (auto batch = or_throw(stream.next())) {  // std::optional<BatchView>: empty at the epoch's end
 //       std::span<const float> image = batch->values<float>("image");
 //       ...
-//     }                                                      // the view's lease ends when it is destroyed
+//     }                                               // the view's lease ends when it is destroyed
 //   }
 //
 // Thread safety: Client: any thread. Stream: one thread at a time. BatchView: one thread at a time, any

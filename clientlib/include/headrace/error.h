@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tl/expected.hpp>
+#include <type_traits>
 #include <utility>
 
 namespace headrace {
@@ -63,6 +65,24 @@ struct Error {
 
 template <class T>
 using Result = tl::expected<T, Error>;
+
+/// What or_throw() throws; what() is "NO_SUCH_STREAM: ...".
+class Exception : public std::runtime_error {
+ public:
+  explicit Exception(Error error) : std::runtime_error(error.to_string()), error_(std::move(error)) {}
+  [[nodiscard]] const Error& error() const { return error_; }
+
+ private:
+  Error error_;
+};
+
+/// For programs that use exceptions: the value, or an Exception that says what was wrong (tl::expected's own
+/// value() throws one that does not).
+template <class T>
+T or_throw(Result<T> result) {
+  if (!result) throw Exception(std::move(result).error());
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
 
 inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
   return tl::make_unexpected(Error{code, std::move(message)});

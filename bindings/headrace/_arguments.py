@@ -1,0 +1,62 @@
+"""What a caller gave, checked and complained of by name: the compiled module would complain of signatures."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from typing import Any
+
+from . import _headrace
+from .errors import InvalidArgument
+
+MOST = 2**32 - 1
+
+
+def text(name: str, value: Any, choices: tuple[str, ...] = ()) -> str:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name}={value!r}: give it a str")
+    if choices and value not in choices:
+        raise InvalidArgument(f"{name}={value!r}: use {' or '.join(map(repr, choices))}")
+    return value
+
+
+def whole(name: str, value: Any, least: int = 0, most: int = MOST) -> int:
+    """An int, also numpy's."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{name}={value!r}: give it an int") from None
+    if not least <= number <= most:
+        raise InvalidArgument(f"{name}={value!r}: it goes from {least} to {most}")
+    return number
+
+
+def seconds(name: str, value: Any, above_zero: bool = False) -> float:
+    """At most 1e9, which is for ever."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name}={value!r}: give it a number of seconds") from None
+    if math.isnan(number) or number < 0 or (above_zero and number == 0):
+        raise InvalidArgument(f"{name}={value!r}: give it {'more than 0' if above_zero else '0 or more'} seconds")
+    return min(number, 1e9)
+
+
+def from_environment(variable: str, default: int, least: int) -> int:
+    value = os.environ.get(variable)
+    if value is None:
+        return default
+    try:
+        return whole(variable, int(value), least)
+    except ValueError:
+        raise InvalidArgument(f"the environment's {variable}={value!r} is not a whole number from {least}; give it to the Loader") from None
+
+
+def connect(address: str | os.PathLike[str] | None, timeout: Any) -> _headrace.Client:
+    """Of a server's directory; None: HEADRACE_ADDRESS, then the server's default."""
+    try:
+        path = os.fsdecode(os.fspath(address or ""))
+    except TypeError:
+        raise InvalidArgument(f"address={address!r}: give it a path") from None
+    return _headrace.connect(path, seconds("timeout", timeout, above_zero=True))
