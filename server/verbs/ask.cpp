@@ -11,6 +11,21 @@
 namespace headrace::server::verbs {
 namespace {
 
+const CLI::Validator kSeconds(
+    [](std::string& text) {
+      double seconds = 0;
+      const bool sound = CLI::detail::lexical_cast(text, seconds) && seconds >= 0.001 && seconds <= 1e9;
+      return sound ? std::string() : "'" + text + "' is no number of seconds from 0.001 to 1e9";
+    },
+    "SECONDS");
+const CLI::Validator kNumber(
+    [](std::string& text) {
+      std::int64_t number = 0;
+      const bool sound = CLI::detail::lexical_cast(text, number) && number >= 0;
+      return sound ? std::string() : "'" + text + "' is no whole number from 0";
+    },
+    "NUMBER");
+
 struct Address {
   std::string address;
   double timeout = 5;
@@ -18,7 +33,7 @@ struct Address {
   void add_to(CLI::App& verb) {
     verb.add_option("--address", address,
                     "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
-    verb.add_option("--timeout", timeout, "Seconds to wait for the server")->check(CLI::PositiveNumber);
+    verb.add_option("--timeout", timeout, "Seconds to wait for the server")->check(kSeconds);
   }
   [[nodiscard]] Result<Client> connect() const {
     return Client::connect(
@@ -79,13 +94,14 @@ void add_drain(CLI::App& app, int& exit_code) {
 void add_sample(CLI::App& app, int& exit_code) {
   struct What {
     std::string stream, out;
-    std::uint64_t epoch = 0, index = 0;
+    std::int64_t epoch = 0, index = 0;
   };
   auto what = std::make_shared<What>();
   CLI::App* verb = add_question(
       app, "sample", "Show one sample as trainers get it, with its drawn parameters", exit_code,
       [what](Client& client) -> Result<void> {
-        auto sample = client.sample(what->stream, what->epoch, what->index);
+        auto sample = client.sample(what->stream, static_cast<std::uint64_t>(what->epoch),
+                                    static_cast<std::uint64_t>(what->index));
         if (!sample) return tl::make_unexpected(sample.error());
         fmt::print("name: {}\nsample_index: {}\nlabel: {}\nreplaced: {}\nparameters: {}\n", sample->name,
                    sample->sample_index, sample->label, sample->replaced, sample->parameters);
@@ -99,8 +115,8 @@ void add_sample(CLI::App& app, int& exit_code) {
         return {};
       });
   verb->add_option("--stream", what->stream, "Stream")->required();
-  verb->add_option("--epoch", what->epoch, "Epoch");
-  verb->add_option("--index", what->index, "Position within the epoch's order");
+  verb->add_option("--epoch", what->epoch, "Epoch")->check(kNumber);
+  verb->add_option("--index", what->index, "Position within the epoch's order")->check(kNumber);
   verb->add_option("--out", what->out, "Write the fields' bytes to this file");
 }
 

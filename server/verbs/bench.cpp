@@ -42,12 +42,21 @@ double cpu_seconds(int who) {
 }
 
 /// A client process: takes batches as fast as they come until it is killed.
-[[noreturn]] void consume(const std::string& directory, const std::string& stream, unsigned number) {
+/// [number] of [count]: on a shard stream its rank of so many.
+[[noreturn]] void consume(const std::string& directory, const std::string& stream, unsigned number,
+                          unsigned count) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   auto client = Client::connect({.address = directory});
-  if (client) {
-    auto opened =
-        client->open({.stream = stream, .client = fmt::format("bench-{}", number), .join = Join::kNow});
+  const auto streams = client ? client->streams() : fail(client.error());
+  if (streams) {
+    OpenOptions options{.stream = stream, .client = fmt::format("bench-{}", number), .join = Join::kNow};
+    for (const StreamInfo& info : *streams)
+      if (info.name == stream && info.delivery == Delivery::kShard) {
+        options.rank = number;
+        options.world_size = count;
+        options.join = Join::kDefault;  // ranks begin at one cursor
+      }
+    auto opened = client->open(options);
     while (opened)
       if (auto batch = opened->next(); !batch) break;
   }
@@ -68,7 +77,7 @@ struct Consumers {
         char byte = 0;
         while (::read(gate[0], &byte, 1) > 0) {
         }
-        consume(directory, stream, i);
+        consume(directory, stream, i, count);
       }
       pids.push_back(pid);
     }
@@ -225,7 +234,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   verb->add_option("--stream", arguments->stream, "Stream")->required();
   verb->add_option("--seconds", arguments->seconds, "Length of each run")->check(CLI::Range(0.1, 3600.0));
   verb->add_option("--clients", arguments->clients, "Numbers of client processes, 0 for none")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(CLI::Range(0U, publish::Ledger::kMaxLanes));
   verb->add_flag("--json", arguments->as_json, "Print JSON");
   verb->callback([arguments, &exit_code] { exit_code = bench(*arguments); });
 }

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -35,6 +36,11 @@ int main(int argc, char** argv) {
   CLI::App app{"Headrace: one server decodes and augments, every trainer on the machine reads"};
   app.set_version_flag("--version", std::string("headrace ") + headrace::kVersion);
   app.require_subcommand(1);
+  app.failure_message([](const CLI::App* verb, const CLI::Error& error) {
+    const std::string name = verb->get_parent() == nullptr ? "headrace" : "headrace " + verb->get_name();
+    return fmt::format("headrace: INVALID_ARGUMENT: {}; `{} --help` tells what there is\n", error.what(),
+                       name);
+  });
   int exit_code = 0;
   verbs::add_serve(app, exit_code);
   verbs::add_check(app, exit_code);

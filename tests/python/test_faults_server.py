@@ -121,6 +121,33 @@ def test_health_of_a_server_that_is_not_there_says_where_it_looked(tmp_path: Pat
     assert "SERVER_UNREACHABLE" in answer.stderr and "nowhere" in answer.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["frobnicate"], "subcommand is required"),
+        (["serve"], "config is required"),
+        (["health", "--timeout", "nan"], "'nan' is no number of seconds"),
+        (["health", "--timeout=-1"], "'-1' is no number of seconds"),
+        (["sample", "--stream", "train", "--index=-1"], "'-1' is no whole number"),
+        (["bench", "x.yaml", "--stream", "train", "--clients", "65"], "65 not in range 0 to 64"),
+    ],
+    ids=["unknown verb", "no config", "no number", "negative time", "negative index", "more clients than lanes"],
+)
+def test_wrong_arguments_on_the_command_line_are_named(arguments: list[str], words: str) -> None:
+    answer = run(*arguments)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("headrace: INVALID_ARGUMENT: ") and words in answer.stderr
+
+
+def test_bench_measures_a_shard_stream_with_one_rank_for_each_client(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    basic_config["streams"]["train"]["delivery"] = "shard"
+    path = tmp_path / "shard.yaml"
+    path.write_text(yaml.safe_dump(basic_config))
+    answer = run("bench", str(path), "--stream", "train", "--seconds", "0.2", "--clients", "1,2", "--json")
+    assert answer.returncode == 0, answer.stderr
+    assert [entry["clients"] for entry in yaml.safe_load(answer.stdout)["runs"]] == [1, 2]
+
+
 def test_drain_ends_the_server(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
     server = start_server(basic_config)
     assert run("drain", "--address", server.address).returncode == 0
