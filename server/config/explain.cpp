@@ -40,11 +40,32 @@ std::string bounds(const json& node) {
   return out;
 }
 
+// A choice that is written as a map of one key, its name (a transform with arguments).
+bool named_by_key(const json& branch) {
+  return branch.contains("properties") && branch.value("maxProperties", 0) == 1;
+}
+
+// A word that is one of those names, but came without its arguments. Empty: it is not.
+std::string missing_arguments(const json& node, const json& value) {
+  if (!value.is_string() || !node.contains("anyOf")) return {};
+  const auto& name = value.get_ref<const std::string&>();
+  for (const auto& branch : node["anyOf"]) {
+    if (!named_by_key(branch) || !branch["properties"].contains(name)) continue;
+    const json& arguments = resolve(branch["properties"][name], json::object());
+    return fmt::format("{} needs {}: write `- {}: {{{}: ...}}`", shown(value),
+                       fmt::join(texts(arguments.value("required", json::array())), " and "), name,
+                       fmt::join(texts(arguments.value("required", json::array())), ": ..., "));
+  }
+  return {};
+}
+
 std::string suggest_value(const json& node, const json& value) {
   std::vector<std::string> words;
   const auto add = [&](const json& n) {
     if (const auto found = n.find("enum"); found != n.end())
       for (auto& word : texts(*found)) words.push_back(std::move(word));
+    if (named_by_key(n))
+      for (const auto& [name, ignored] : n["properties"].items()) words.push_back(name);
   };
   add(node);
   for (const char* key : {"anyOf", "oneOf"})
@@ -192,6 +213,10 @@ void explain(const Document& document, const Pointer& at, std::vector<Problem>& 
   if (node->contains("anyOf") || !has_type(*node, *value) || outside(*node, *value)) {
     // A scalar may have been meant as another of the choices.
     const json& choices = value->is_structured() ? *node : resolve(*asked, json::value_t::discarded);
+    if (auto needs = missing_arguments(choices, *value); !needs.empty()) {
+      problems.push_back(document.at_value(at, std::move(needs), ""));
+      return;
+    }
     problems.push_back(document.at_value(at, fmt::format("{} is not {}", shown(*value), expected(choices)),
                                          suggest_value(choices, *value)));
     return;

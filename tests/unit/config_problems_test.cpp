@@ -302,6 +302,21 @@ TEST(Config, SurvivesAliasesThatBlowUpOrHoldThemselves) {
   EXPECT_THAT(parse("a: &x {<<: *x}\n", "x.yaml").error().code, ErrorCode::kConfigInvalid);
 }
 
+TEST(Config, SaysWhatATransformNeedsThatWasWrittenAsAWord) {
+  const auto said = [](const std::string& list) {
+    return parse(
+               "sources: {s: {type: image_folder, path: /x}}\nstreams: {t: {source: s, batch_size: 1, "
+               "transforms: " +
+                   list + "}}\n",
+               "x.yaml")
+        .error()
+        .message;
+  };
+  EXPECT_THAT(said("[resize]"), HasSubstr(R"("resize" needs size: write `- resize: {size: ...}`)"));
+  EXPECT_THAT(said("[normalise]"), HasSubstr(R"(did you mean "normalize"?)"));
+  EXPECT_THAT(said("[random_horizontal_filp]"), HasSubstr(R"(did you mean "random_horizontal_flip"?)"));
+}
+
 TEST(Config, SurvivesAnyPrefixOfASoundText) {
   const std::string text =
       images("    output: {dtype: float32, layout: NHWC}\n    sharing: {wait_timeout: '5s'}\n");
