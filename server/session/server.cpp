@@ -9,6 +9,7 @@
 
 #include "clientlib/ring/futex.h"
 #include "server/session/assemble.h"
+#include "server/session/descriptors.h"
 
 namespace headrace::server::session {
 namespace {
@@ -28,6 +29,7 @@ Server::~Server() {
 }
 
 Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
+  raise_descriptor_limit();
   auto directory = Directory::claim(config.server.directory);
   if (!directory) return tl::make_unexpected(directory.error());
   auto setups = assemble(config);

@@ -13,12 +13,16 @@
 
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/ring/futex.h"
+#include "server/session/descriptors.h"
 
 namespace headrace::server::session {
 namespace {
 
 constexpr std::uint64_t kTokenLifeNs = 5'000'000'000;
+/// Who connects and stays silent costs a seat; when all are taken, the oldest goes.
 constexpr std::size_t kMaxGuests = 256;
+/// So many turns of the loop pass at least before a new guest is the oldest: he speaks at once or not at all.
+constexpr std::size_t kTurnsToSpeak = 4;
 
 std::string random_token() {
   std::uint64_t words[2];
@@ -93,8 +97,7 @@ Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& reques
 }
 
 void Sessions::add_polls(std::vector<pollfd>& polls) const {
-  // Full, or out of descriptors: whoever connects waits in the backlog until the next tick.
-  if (!full_) polls.push_back({listener_.get(), POLLIN, 0});
+  polls.push_back({listener_.get(), POLLIN, 0});
   for (const Guest& guest : guests_) polls.push_back({guest.socket.get(), POLLIN, 0});
   for (const Session& session : sessions_) {
     if (!session.attached) continue;
@@ -125,20 +128,16 @@ void Sessions::handle(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
       ++guest;
     }
   }
-  if (rang(listener_.get())) accept_guest(now_ns);
+  if (rang(listener_.get())) accept_guests(now_ns);
 }
 
-void Sessions::accept_guest(std::uint64_t now_ns) {
-  while (!full_) {
-    full_ = guests_.size() >= kMaxGuests;
-    if (full_) return;
+void Sessions::accept_guests(std::uint64_t now_ns) {
+  const std::size_t seats = std::min(kMaxGuests, static_cast<std::size_t>(reserved_descriptors()));
+  for (std::size_t i = 0; i < seats / kTurnsToSpeak; ++i) {
     ring::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket) {
-      // Out of descriptors: the connection stays in the backlog, and those who are attached notice nothing.
-      full_ = errno == EMFILE || errno == ENFILE;
-      if (full_) spdlog::warn("no descriptor left for a new client: raise RLIMIT_NOFILE");
-      return;
-    }
+    if (!socket && errno == ECONNABORTED) continue;
+    if (!socket) return;
+    if (guests_.size() >= seats) guests_.pop_front();
     guests_.push_back({std::move(socket), now_ns + kTokenLifeNs});
   }
 }
@@ -165,6 +164,11 @@ Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
 
   auto doorbell = engine_.make_doorbell();
   if (!doorbell) return tl::make_unexpected(doorbell.error());
+  if (in_reserve(doorbell->get() - reserved_descriptors() / 2)) {  // the other half is the workers'
+    engine_.unwatch(*doorbell);
+    return fail(ErrorCode::kEnvironment,
+                "the server has no descriptors left for another client: raise its RLIMIT_NOFILE (ulimit -n)");
+  }
   auto lease = engine_.stream(session->stream).make_lease();
   if (!lease) {
     engine_.unwatch(*doorbell);
@@ -205,7 +209,6 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
   for (auto session = sessions_.begin(); session != sessions_.end();)
     session = !session->attached && session->expires_ns < now_ns ? end(session, "its token expired", now_ns)
                                                                  : std::next(session);
-  full_ = false;
   std::erase_if(guests_, [&](const Guest& guest) { return guest.expires_ns < now_ns; });
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
     const auto offenders = engine_.look(i, [](const exec::Stream& stream) { return stream.offenders(); });

@@ -59,7 +59,7 @@ class Sessions {
   };
   using SessionIt = std::list<Session>::iterator;
 
-  void accept_guest(std::uint64_t now_ns);
+  void accept_guests(std::uint64_t now_ns);
   void welcome(Guest& guest, std::uint64_t now_ns);
   Result<void> attach(Guest& guest, std::uint64_t now_ns);
   SessionIt end(SessionIt session, const std::string& why, std::uint64_t now_ns);
@@ -67,8 +67,7 @@ class Sessions {
   exec::Engine& engine_;
   ring::UniqueFd listener_;
   std::list<Session> sessions_;
-  std::list<Guest> guests_;
-  bool full_ = false;  ///< nobody is let in until the next tick
+  std::list<Guest> guests_;  ///< oldest first
 };
 
 }  // namespace headrace::server::session

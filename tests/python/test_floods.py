@@ -1,0 +1,110 @@
+"""Connections by the hundred that say nothing: those who are attached notice nothing, those who come get in or are told why not."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+from conftest import ServerFactory
+from running import Server, wait_until
+
+
+def connect(path: str, kind: socket.SocketKind) -> socket.socket | None:
+    silent = socket.socket(socket.AF_UNIX, kind)
+    silent.setblocking(False)
+    try:
+        silent.connect(path)
+    except OSError:  # its backlog is full for the moment
+        silent.close()
+        return None
+    return silent
+
+
+@contextlib.contextmanager
+def silent_connections(server: Server, name: str, kind: socket.SocketKind, count: int) -> Iterator[None]:
+    silent: list[socket.socket] = []
+
+    def more() -> bool:
+        silent.extend(s for s in (connect(f"{server.address}/{name}", kind) for _ in range(count - len(silent))) if s)
+        return len(silent) >= count
+
+    try:
+        wait_until(more, f"{count} connections to {name}")
+        yield
+    finally:
+        for each in silent:
+            each.close()
+
+
+def open_descriptors(server: Server) -> int:
+    return len(list(Path(f"/proc/{server.popen.pid}/fd").iterdir()))
+
+
+@pytest.mark.parametrize("name", ["control.sock", "attach.sock"])
+def test_a_server_without_descriptors_refuses_new_clients_and_serves_the_old(
+    start_server: ServerFactory, quiet_config: dict[str, Any], name: str
+) -> None:
+    server = start_server(quiet_config)
+    resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, (128, 128))
+    idle = open_descriptors(server)
+    with headrace.Loader(server.address, stream="train") as loader:
+        assert sum(1 for _ in loader) == len(loader)
+        control, attach = socket.SOCK_STREAM, socket.SOCK_SEQPACKET
+        with silent_connections(server, name, control if name == "control.sock" else attach, 200):
+            with silent_connections(server, "control.sock", control, 100):
+                wait_until(lambda: "raise it (ulimit -n)" in server.output(), "the server to say that it has none left")
+                loader.set_epoch(1)
+                assert sum(1 for _ in loader) == len(loader), "every sample's file still finds a descriptor"
+                server.check_alive()
+                assert open_descriptors(server) <= 128 - 16
+    wait_until(lambda: open_descriptors(server) <= idle, "the server to close what its clients left")
+    with headrace.Loader(server.address, stream="train") as loader:
+        assert sum(1 for _ in loader) == len(loader)
+
+
+def test_the_soft_limit_on_descriptors_is_raised_to_the_hard_one(
+    start_server: ServerFactory, quiet_config: dict[str, Any]
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1, 1024), hard))
+    try:
+        server = start_server(quiet_config)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    raised = resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE)
+    assert raised == (min(hard, 1 << 20), hard)
+
+
+def test_silent_connections_to_the_attach_socket_keep_nobody_out(
+    start_server: ServerFactory, quiet_config: dict[str, Any]
+) -> None:
+    server = start_server(quiet_config)
+    enough = threading.Event()
+
+    def flood() -> None:
+        silent: list[socket.socket] = []
+        while not enough.wait(0.001):
+            silent += [s for s in (connect(f"{server.address}/attach.sock", socket.SOCK_SEQPACKET) for _ in range(16)) if s]
+            if len(silent) > 600:
+                for each in silent[:300]:
+                    each.close()
+                del silent[:300]
+        for each in silent:
+            each.close()
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        for _ in range(10):
+            with headrace.Loader(server.address, stream="train", timeout=5) as loader:
+                next(iter(loader))
+    finally:
+        enough.set()
+        flooding.join()
