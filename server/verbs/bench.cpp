@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <spdlog/spdlog.h>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -68,10 +70,19 @@ struct Consumers {
   std::vector<pid_t> pids;
   int gate[2] = {-1, -1};
 
-  void spawn(unsigned count, const std::string& directory, const std::string& stream) {
-    if (::pipe(gate) != 0) std::abort();
+  /// kEnvironment if they cannot all be made; then there is none.
+  Result<void> spawn(unsigned count, const std::string& directory, const std::string& stream) {
+    const auto refuse = [](const char* what) {
+      return fail(ErrorCode::kEnvironment, fmt::format("{} for a client: {}", what, std::strerror(errno)));
+    };
+    if (::pipe(gate) != 0) return refuse("no pipe");
     for (unsigned i = 0; i < count; ++i) {
       const pid_t pid = ::fork();
+      if (pid < 0) {
+        auto error = refuse("no process");
+        finish();
+        return error;
+      }
       if (pid == 0) {
         ::close(gate[1]);
         char byte = 0;
@@ -82,6 +93,7 @@ struct Consumers {
       pids.push_back(pid);
     }
     ::close(gate[0]);
+    return {};
   }
   void open_gate() { ::close(gate[1]); }
   /// Kills them and gives the CPU seconds that they took.
@@ -89,6 +101,7 @@ struct Consumers {
     const double before = cpu_seconds(RUSAGE_CHILDREN);
     for (const pid_t pid : pids) ::kill(pid, SIGKILL);
     for (const pid_t pid : pids) ::waitpid(pid, nullptr, 0);
+    pids.clear();
     return cpu_seconds(RUSAGE_CHILDREN) - before;
   }
 };
@@ -103,7 +116,8 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
                      double seconds) {
   const auto pause = [](double s) { std::this_thread::sleep_for(std::chrono::duration<double>(s)); };
   Consumers consumers;
-  consumers.spawn(clients, config.server.directory, stream);
+  if (auto made = consumers.spawn(clients, config.server.directory, stream); !made)
+    return tl::make_unexpected(made.error());
   auto server = session::Server::start(config);
   if (!server) {
     consumers.finish();
