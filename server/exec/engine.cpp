@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 
 #include "clientlib/ring/futex.h"
 
@@ -65,26 +66,35 @@ void Engine::run(Worker& worker) {
   RowScratch scratch;
   std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_relaxed)) {
-    const std::uint64_t now = ring::monotonic_ns();
-    pump_all(now);
-    const std::shared_ptr<FillJob> job = pick(now);
-    if (!job) {
+    try {
+      if (!turn(worker, scratch, lock)) sleep(lock);
+    } catch (const std::exception& error) {
+      // Of a row it is that stream's (FillJob). Here it came from between the streams' books.
+      const Error reason{ErrorCode::kInternal, fmt::format("a worker threw: {}", error.what())};
+      if (!lock.owns_lock()) lock.lock();
+      for (auto& stream : streams_) stream->stop(reason);
       sleep(lock);
-      continue;
     }
-    if (job->unclaimed() && job->rows.rows > job->slice) kick();  // rows for another one, too
-    lock.unlock();
-    const auto index =
-        static_cast<std::size_t>(std::find_if(streams_.begin(), streams_.end(),
-                                              [&](const auto& s) { return s.get() == &job->stream; }) -
-                                 streams_.begin());
-    worker.slice_since_ns.store(now, std::memory_order_relaxed);
-    const bool completed = job->work(scratch, worker.counters[index], now + kTurnNs);
-    worker.slice_since_ns.store(0, std::memory_order_relaxed);
-    lock.lock();
-    if (completed) job->stream.complete(*job, worker.counters[index]);
   }
   kick();  // one wake may have stood for several: pass it on
+}
+
+bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock) {
+  const std::uint64_t now = ring::monotonic_ns();
+  pump_all(now);
+  const std::shared_ptr<FillJob> job = pick(now);
+  if (!job) return false;
+  if (job->unclaimed() && job->rows.rows > job->slice) kick();  // rows for another one, too
+  lock.unlock();
+  const auto index = static_cast<std::size_t>(
+      std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == &job->stream; }) -
+      streams_.begin());
+  worker.slice_since_ns.store(now, std::memory_order_relaxed);
+  const bool completed = job->work(scratch, worker.counters[index], now + kTurnNs);
+  worker.slice_since_ns.store(0, std::memory_order_relaxed);
+  lock.lock();
+  if (completed) job->stream.complete(*job, worker.counters[index]);
+  return true;
 }
 
 std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {

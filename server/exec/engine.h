@@ -75,6 +75,8 @@ class Engine {
   };
 
   void run(Worker& worker);
+  /// [lock] One job's slice, the lock given up meanwhile. False: there was nothing to do.
+  bool turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
   std::shared_ptr<FillJob> pick(std::uint64_t now_ns);  ///< [lock]
   void pump_all(std::uint64_t now_ns);                  ///< [lock]
   void kick();                                          ///< [lock] wakes one sleeping worker, if any sleeps

@@ -1,12 +1,27 @@
 #include "server/exec/fill_job.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "clientlib/ring/futex.h"
 #include "server/exec/stream.h"
 
 namespace headrace::server::exec {
+namespace {
+
+/// A worker that throws would end the server and with it the streams that are well.
+Result<Row> make_row(const SampleMaker& maker, const FillJob& job, std::uint64_t position, std::byte* out,
+                     RowScratch& scratch, metrics::StreamCounters& counters) try {
+  return maker.make(job.order, job.key.cursor.epoch, position, out, scratch, counters);
+} catch (const std::exception& error) {
+  return fail(ErrorCode::kInternal, fmt::format("position {} of epoch {}: a worker threw: {}", position,
+                                                job.key.cursor.epoch, error.what()));
+}
+
+}  // namespace
 
 bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
   const SampleMaker& maker = stream.maker();
@@ -17,7 +32,7 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
     const std::uint32_t last = std::min(rows.rows, first + slice);
     for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
       const std::uint64_t position = (rows.first + i) % maker.size();
-      auto row = maker.make(order, key.cursor.epoch, position, values + i * row_size, scratch, counters);
+      auto row = make_row(maker, *this, position, values + i * row_size, scratch, counters);
       if (!row) {
         stream.stop(row.error());
         break;

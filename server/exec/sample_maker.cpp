@@ -3,12 +3,18 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "clientlib/ring/futex.h"
 #include "server/sampler/philox.h"
 
 namespace headrace::server::exec {
+
+using decode::Bad;
+using transform::BadReason;
+
 namespace {
 
 constexpr std::uint32_t kReplacementStage = 0xFFFF0000;
@@ -34,13 +40,27 @@ sampler::Permutation SampleMaker::order(std::uint64_t epoch) const {
 
 Result<Row> SampleMaker::make(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position,
                               std::byte* out, RowScratch& scratch, metrics::StreamCounters& counters) const {
+  return make_row(order, epoch, position, out, scratch, counters, Purpose::kServed);
+}
+
+Result<Row> SampleMaker::show(std::uint64_t epoch, std::uint64_t position, std::byte* out,
+                              RowScratch& scratch) const {
+  metrics::StreamCounters uncounted;
+  return make_row(order(epoch), epoch, position, out, scratch, uncounted, Purpose::kShown);
+}
+
+Result<Row> SampleMaker::make_row(const sampler::Permutation& order, std::uint64_t epoch,
+                                  std::uint64_t position, std::byte* out, RowScratch& scratch,
+                                  metrics::StreamCounters& counters, Purpose purpose) const {
   Row row;
   std::uint64_t sample = options_.shuffle ? order(position) : position;
   std::optional<sampler::Draws> draws;
   for (int attempt = 0;; ++attempt) {
-    auto good = try_sample(sample, epoch, position, out, scratch, counters);
-    if (!good) return tl::make_unexpected(good.error());
-    if (*good) break;
+    const auto bad = try_sample(sample, epoch, position, out, scratch, counters);
+    if (!bad) return tl::make_unexpected(bad.error());
+    if (!*bad) break;
+    if (auto go_on = note_bad(sample, **bad, counters, purpose); !go_on)
+      return tl::make_unexpected(go_on.error());
     if (attempt == kTries)
       return fail(
           ErrorCode::kTooManyBadSamples,
@@ -56,19 +76,17 @@ Result<Row> SampleMaker::make(const sampler::Permutation& order, std::uint64_t e
   return row;
 }
 
-Result<bool> SampleMaker::try_sample(std::uint64_t sample, std::uint64_t epoch, std::uint64_t position,
-                                     std::byte* out, RowScratch& scratch,
-                                     metrics::StreamCounters& counters) const {
+Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::uint64_t epoch,
+                                                   std::uint64_t position, std::byte* out,
+                                                   RowScratch& scratch,
+                                                   metrics::StreamCounters& counters) const try {
   // Without a decoder nothing is worth timing: two looks at the clock would cost more than the row.
   const std::uint64_t begin = plan_ ? ring::monotonic_ns() : 0;
   auto read = source_->read(sample, scratch.encoded);
   if (plan_) counters.stage(metrics::Stage::kRead).observe(ring::monotonic_ns() - begin);
   if (!read) {
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());
-    if (auto go_on = note_bad(sample, transform::BadReason::kTooLarge, read.error().message, counters);
-        !go_on)
-      return tl::make_unexpected(go_on.error());
-    return false;
+    return Bad{BadReason::kTooLarge, std::move(read.error().message)};
   }
   counters.read_bytes.add(scratch.encoded.bytes.size());
   if (!plan_) {
@@ -77,27 +95,28 @@ Result<bool> SampleMaker::try_sample(std::uint64_t sample, std::uint64_t epoch, 
                   fmt::format("sample {}: {} bytes instead of {}", source_->name(sample),
                               scratch.encoded.bytes.size(), raw_bytes_));
     std::memcpy(out, scratch.encoded.bytes.data(), raw_bytes_);
-    return true;
+    return std::nullopt;
   }
-  const transform::RenderReport report =
+  transform::RenderReport report =
       plan_->render(scratch.encoded.bytes, {options_.seed, epoch, position}, scratch.pixels, out);
   counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
-  if (report.bad != transform::BadReason::kNone) {
-    if (auto go_on = note_bad(sample, report.bad, report.detail, counters); !go_on)
-      return tl::make_unexpected(go_on.error());
-    return false;
-  }
+  if (report.bad != BadReason::kNone) return Bad{report.bad, std::move(report.detail)};
   counters.stage(metrics::Stage::kTransform).observe(report.transform_ns);
-  if (report.warned) counters.errors[static_cast<std::size_t>(transform::BadReason::kWarning)].add(1);
-  return true;
+  if (report.warned) counters.errors[static_cast<std::size_t>(BadReason::kWarning)].add(1);
+  return std::nullopt;
+} catch (const std::bad_alloc&) {
+  return Bad{BadReason::kTooLarge, "no memory to read it"};
+} catch (const std::length_error&) {
+  return Bad{BadReason::kTooLarge, "no memory to read it"};
 }
 
-Result<void> SampleMaker::note_bad(std::uint64_t sample, transform::BadReason reason,
-                                   const std::string& detail, metrics::StreamCounters& counters) const {
-  counters.errors[static_cast<std::size_t>(reason)].add(1);
-  std::string why = fmt::format("{}: {} ({})", source_->name(sample), name_of(reason), detail);
+Result<void> SampleMaker::note_bad(std::uint64_t sample, const Bad& bad, metrics::StreamCounters& counters,
+                                   Purpose purpose) const {
+  counters.errors[static_cast<std::size_t>(bad.reason)].add(1);
+  std::string why = fmt::format("{}: {} ({})", source_->name(sample), name_of(bad.reason), bad.detail);
   if (options_.on_error == OnError::kFail)
     return fail(ErrorCode::kBadSample, fmt::format("{}; the stream's on_error is `fail`", why));
+  if (purpose == Purpose::kShown) return {};
   const std::scoped_lock lock(bad_mutex_);
   if (bad_.emplace(sample, why).second && first_bad_.size() < 10) first_bad_.push_back(sample);
   const double allowed = options_.max_bad * static_cast<double>(source_->size());

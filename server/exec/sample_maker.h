@@ -62,6 +62,10 @@ class SampleMaker {
   Result<Row> make(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position,
                    std::byte* out, RowScratch& scratch, metrics::StreamCounters& counters) const;
 
+  /// The same row for somebody who wants to see it: nothing is counted, and what is bad here does not bring
+  /// the stream nearer to its end.
+  Result<Row> show(std::uint64_t epoch, std::uint64_t position, std::byte* out, RowScratch& scratch) const;
+
   /// What `make` drew, as JSON (server/transform/plan.h), and the name of the sample that was used.
   struct Explanation {
     std::string name;
@@ -70,11 +74,17 @@ class SampleMaker {
   Result<Explanation> explain(std::uint64_t epoch, std::uint64_t position, const Row& row) const;
 
  private:
-  struct Attempt;
-  Result<bool> try_sample(std::uint64_t sample, std::uint64_t epoch, std::uint64_t position, std::byte* out,
-                          RowScratch& scratch, metrics::StreamCounters& counters) const;
-  Result<void> note_bad(std::uint64_t sample, transform::BadReason reason, const std::string& detail,
-                        metrics::StreamCounters& counters) const;
+  /// Whether the row is the stream's, or one that is only shown.
+  enum class Purpose : std::uint8_t { kServed, kShown };
+  Result<Row> make_row(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position,
+                       std::byte* out, RowScratch& scratch, metrics::StreamCounters& counters,
+                       Purpose purpose) const;
+  /// Nothing, or why the sample is bad. No memory for it is such a reason.
+  Result<std::optional<decode::Bad>> try_sample(std::uint64_t sample, std::uint64_t epoch,
+                                                std::uint64_t position, std::byte* out, RowScratch& scratch,
+                                                metrics::StreamCounters& counters) const;
+  Result<void> note_bad(std::uint64_t sample, const decode::Bad& bad, metrics::StreamCounters& counters,
+                        Purpose purpose) const;
 
   std::shared_ptr<const source::Source> source_;
   std::optional<transform::Plan> plan_;

@@ -15,6 +15,11 @@
 namespace headrace::server::metrics {
 namespace {
 
+/// civetweb gives a connection a thread before its first byte is there. So another one waits at most for
+/// (silent connections / threads) times the patience.
+constexpr int kThreads = 32;
+constexpr int kPatienceMs = 1000;
+
 class RouteHandler : public CivetHandler {
  public:
   RouteHandler(std::string path, HttpServer::Handler handler)
@@ -80,8 +85,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
                                                       std::vector<Route> routes) {
   auto http = std::unique_ptr<HttpServer>(new HttpServer());
   const std::vector<std::string> options = {"listening_ports",       fmt::format("{}:{}", address, port),
-                                            "num_threads",           "4",
-                                            "request_timeout_ms",    "5000",
+                                            "num_threads",           std::to_string(kThreads),
+                                            "request_timeout_ms",    std::to_string(kPatienceMs),
                                             "keep_alive_timeout_ms", "500",
                                             "linger_timeout_ms",     "500"};
   try {

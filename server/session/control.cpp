@@ -18,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Samples cost milliseconds each: so it is time that is bounded, not a number of requests.
+/// Of requests some cost a thousand times what others do: so it is time that is bounded, not their number.
 constexpr std::uint64_t kTurnNs = 10'000'000;
 
 }  // namespace
@@ -35,6 +35,7 @@ Control::Control(exec::Engine& engine, Sessions& sessions, std::function<json()>
       stats_(std::move(stats)),
       drain_(std::move(drain)),
       socket_(std::make_unique<Socket>()),
+      samples_(engine),
       bad_messages_(bad_messages) {
   if (::getrandom(&instance_, sizeof instance_, 0) != sizeof instance_) std::abort();
   instance_ >>= 1;  // fits a signed 64-bit JSON integer
@@ -56,11 +57,27 @@ Result<void> Control::bind(const std::filesystem::path& path) {
   return {};
 }
 
-int Control::fd() const {
-  return socket_->router.get(zmq::sockopt::fd);
+void Control::add_polls(std::vector<pollfd>& polls) const {
+  polls.push_back({socket_->router.get(zmq::sockopt::fd), POLLIN, 0});
+  polls.push_back({samples_.fd(), POLLIN, 0});
+}
+
+void Control::send(const std::string& identity, std::int64_t id, Answer answer) {
+  const std::string text = wire::encode(wire::Reply{id, std::move(answer.body)});
+  try {
+    zmq::socket_t& router = socket_->router;
+    const auto last = answer.binary.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore;
+    router.send(zmq::buffer(identity), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
+    router.send(zmq::buffer(text), last | zmq::send_flags::dontwait);
+    if (!answer.binary.empty()) router.send(zmq::buffer(answer.binary), zmq::send_flags::dontwait);
+  } catch (const zmq::error_t& error) {
+    spdlog::debug("reply dropped: {}", error.what());
+  }
 }
 
 bool Control::handle() {
+  for (SampleDesk::Made& made : samples_.take())
+    send(made.asker.identity, made.asker.id, std::move(made.answer));
   const std::uint64_t end = ring::monotonic_ns() + kTurnNs;
   while (ring::monotonic_ns() < end) {
     zmq::message_t identity, frame;
@@ -77,106 +94,74 @@ bool Control::handle() {
     auto request = frames == 1
                        ? wire::decode_request(frame.to_string_view())
                        : Result<wire::Request>(fail(ErrorCode::kBadMessage, "a request is one frame"));
-    Answer reply{json::object(), {}};
-    if (request) {
-      reply = answer(request->op, request->body);
-    } else {
-      reply.body = tl::make_unexpected(request.error());
+    const std::string asker = identity.to_string();
+    const std::int64_t id = request ? request->id : 0;
+    Result<json> body = tl::make_unexpected(request ? Error{} : request.error());
+    if (request && request->op == "sample") {
+      auto wanted = wire::parse<wire::SampleRequest>(request->body);
+      auto asked = wanted ? samples_.ask({asker, id}, *wanted) : fail(wanted.error());
+      if (asked) continue;  // answered once it is made
+      body = tl::make_unexpected(asked.error());
+    } else if (request) {
+      body = answer(request->op, request->body);
     }
-    if (!reply.body && reply.body.error().code == ErrorCode::kBadMessage) {
+    if (!body && body.error().code == ErrorCode::kBadMessage) {
       bad_messages_.add(1);
-      spdlog::debug("bad control message: {}", reply.body.error().message);
+      spdlog::debug("bad control message: {}", body.error().message);
     }
-    const std::string text = wire::encode(wire::Reply{request ? request->id : 0, std::move(reply.body)});
-    try {
-      const auto last = reply.binary.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore;
-      socket_->router.send(identity, zmq::send_flags::sndmore | zmq::send_flags::dontwait);
-      socket_->router.send(zmq::buffer(text), last | zmq::send_flags::dontwait);
-      if (!reply.binary.empty()) socket_->router.send(zmq::buffer(reply.binary), zmq::send_flags::dontwait);
-    } catch (const zmq::error_t& error) {
-      spdlog::debug("reply dropped: {}", error.what());
-    }
+    send(asker, id, {std::move(body), {}});
   }
   return true;
 }
 
-Control::Answer Control::answer(const std::string& op, const json& body) {
-  const auto refuse = [](const Error& error) { return Answer{tl::make_unexpected(error), {}}; };
+Result<json> Control::answer(const std::string& op, const json& body) {
   if (op == "hello") {
     auto hello = wire::parse<wire::HelloRequest>(body);
-    if (!hello) return refuse(hello.error());
+    if (!hello) return fail(hello.error());
     if (hello->layout != ring::kLayoutVersion)
-      return refuse({ErrorCode::kVersionMismatch,
-                     fmt::format("the server (headrace {}) has ring layout {}, the client "
-                                 "(headrace {}) has {}: install the same version on both sides",
-                                 kVersion, ring::kLayoutVersion, hello->client, hello->layout)});
-    return {wire::to_json(wire::HelloReply{kVersion, ring::kLayoutVersion, instance_, ::getpid()}), {}};
+      return fail(ErrorCode::kVersionMismatch,
+                  fmt::format("the server (headrace {}) has ring layout {}, the client "
+                              "(headrace {}) has {}: install the same version on both sides",
+                              kVersion, ring::kLayoutVersion, hello->client, hello->layout));
+    return wire::to_json(wire::HelloReply{kVersion, ring::kLayoutVersion, instance_, ::getpid()});
   }
   if (op == "streams") {
     json list = json::array();
     for (std::size_t i = 0; i < engine_.stream_count(); ++i)
       list.push_back(wire::to_json(engine_.stream(i).info()));
-    return {json{{"streams", std::move(list)}}, {}};
+    return json{{"streams", std::move(list)}};
   }
   if (op == "open") {
     auto request = wire::parse<wire::OpenRequest>(body);
-    if (!request) return refuse(request.error());
+    if (!request) return fail(request.error());
     if (draining_)
-      return refuse({ErrorCode::kDraining, "the server is shutting down: attach again once it is back"});
+      return fail(ErrorCode::kDraining, "the server is shutting down: attach again once it is back");
     auto reply = sessions_.open(*request);
-    if (!reply) return refuse(reply.error());
-    return {wire::to_json(*reply), {}};
+    if (!reply) return fail(reply.error());
+    return wire::to_json(*reply);
   }
   if (op == "cursor_set") {
     auto request = wire::parse<wire::CursorSetRequest>(body);
-    if (!request) return refuse(request.error());
+    if (!request) return fail(request.error());
     auto reply = sessions_.seek(*request);
-    if (!reply) return refuse(reply.error());
-    return {wire::to_json(*reply), {}};
+    if (!reply) return fail(reply.error());
+    return wire::to_json(*reply);
   }
   if (op == "cursor_get") {
     auto request = wire::parse<wire::CursorGetRequest>(body);
-    if (!request) return refuse(request.error());
+    if (!request) return fail(request.error());
     const auto stream = engine_.find(request->stream);
-    if (!stream) return refuse(stream.error());
+    if (!stream) return fail(stream.error());
     auto reply = engine_.look(*stream, [&](const exec::Stream& s) { return s.cursors(request->group); });
-    if (!reply) return refuse(reply.error());
-    return {wire::to_json(*reply), {}};
+    if (!reply) return fail(reply.error());
+    return wire::to_json(*reply);
   }
-  if (op == "stats") return {stats_(), {}};
-  if (op == "sample") return sample(body);
+  if (op == "stats") return stats_();
   if (op == "drain") {
     drain_();
-    return {json::object(), {}};
+    return json::object();
   }
-  return refuse({ErrorCode::kBadMessage, fmt::format("unknown operation `{}`", op.substr(0, 40))});
-}
-
-Control::Answer Control::sample(const json& body) {
-  const auto refuse = [](const Error& error) { return Answer{tl::make_unexpected(error), {}}; };
-  auto request = wire::parse<wire::SampleRequest>(body);
-  if (!request) return refuse(request.error());
-  const auto index = engine_.find(request->stream);
-  if (!index) return refuse(index.error());
-  const exec::SampleMaker& maker = engine_.stream(*index).maker();
-  if (request->index >= maker.size())
-    return refuse({ErrorCode::kInvalidArgument, fmt::format("index {}: stream `{}` has {} samples per epoch",
-                                                            request->index, request->stream, maker.size())});
-  std::string binary(row_bytes(maker.fields()[0]), '\0');
-  auto row = maker.make(maker.order(request->epoch), request->epoch, request->index,
-                        reinterpret_cast<std::byte*>(binary.data()), scratch_, uncounted_);
-  if (!row) return refuse(row.error());
-  binary.append(reinterpret_cast<const char*>(&row->label), sizeof row->label);
-  auto explanation = maker.explain(request->epoch, request->index, *row);
-  if (!explanation) return refuse(explanation.error());
-  wire::SampleReply reply;
-  reply.sample_index = row->sample_index;
-  reply.name = explanation->name;
-  reply.replaced = row->replaced;
-  reply.label = row->label;
-  reply.fields = maker.fields();
-  reply.parameters = json::parse(explanation->parameters);
-  return {wire::to_json(reply), std::move(binary)};
+  return fail(ErrorCode::kBadMessage, fmt::format("unknown operation `{}`", op.substr(0, 40)));
 }
 
 }  // namespace headrace::server::session

@@ -2,15 +2,19 @@
 // Thread safety: the session thread alone.
 #pragma once
 
+#include <poll.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "headrace/error.h"
 #include "server/exec/engine.h"
+#include "server/session/sample_desk.h"
 #include "server/session/sessions.h"
 
 namespace headrace::server::session {
@@ -22,19 +26,16 @@ class Control {
   ~Control();
 
   Result<void> bind(const std::filesystem::path& path);
-  [[nodiscard]] int fd() const;  ///< readable: call `handle` (ZeroMQ's edge-triggered descriptor)
+  /// Appends what to poll. Call `handle` after every poll: ZeroMQ's descriptor is edge-triggered.
+  void add_polls(std::vector<pollfd>& polls) const;
   /// Answers what waits, for some milliseconds at a time, so that a flood holds up nobody else: true
   /// if there is more. Malformed requests are counted, answered and dropped.
   bool handle();
   void refuse_opens() { draining_ = true; }
 
  private:
-  struct Answer {
-    Result<nlohmann::json> body;
-    std::string binary;  ///< second frame, may be empty
-  };
-  Answer answer(const std::string& op, const nlohmann::json& body);
-  Answer sample(const nlohmann::json& body);
+  Result<nlohmann::json> answer(const std::string& op, const nlohmann::json& body);
+  void send(const std::string& identity, std::int64_t id, Answer answer);
 
   struct Socket;
   exec::Engine& engine_;
@@ -42,8 +43,7 @@ class Control {
   std::function<nlohmann::json()> stats_;
   std::function<void()> drain_;
   std::unique_ptr<Socket> socket_;
-  exec::RowScratch scratch_;
-  metrics::StreamCounters uncounted_;  ///< samples shown to people are not samples served
+  SampleDesk samples_;
   metrics::Count& bad_messages_;
   std::uint64_t instance_ = 0;
   bool draining_ = false;

@@ -132,7 +132,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
   std::vector<pollfd> polls;
   while (!done()) {
     polls.clear();
-    polls.push_back({control_->fd(), POLLIN, 0});
+    control_->add_polls(polls);
     if (signals >= 0) polls.push_back({signals, POLLIN, 0});
     if (parent_fd >= 0) polls.push_back({parent_fd, POLLIN, 0});
     sessions_->add_polls(polls);
@@ -144,7 +144,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
       if (poll.fd == signals || poll.fd == parent_fd) stop_.store(true);
     }
     sessions_->handle(polls, now);
-    more = control_->handle();  // always: ZeroMQ's descriptor is edge-triggered
+    more = control_->handle();
     if (now < next_tick) continue;
     next_tick = now + kTickMs * 1'000'000ULL;
     for (std::size_t i = 0; i < engine_->stream_count(); ++i)

@@ -1,10 +1,12 @@
 // Bad content is replaced deterministically and marked, or stops the stream by name; I/O errors are never
 // replaced.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <stdexcept>
 
 #include "server/source/image_folder.h"
 #include "tests/engine_fixture.h"
@@ -20,6 +22,7 @@ using server::exec::SampleOptions;
 using server::source::Encoded;
 using server::source::Source;
 using server::transform::BadReason;
+using ::testing::HasSubstr;
 
 void write(const fs::path& path, const std::vector<std::uint8_t>& bytes) {
   fs::create_directories(path.parent_path());
@@ -162,6 +165,28 @@ TEST_F(BadSamples, AFileThatVanishesStopsTheStreamByName) {
   EXPECT_NE(message.find("101.jpg"), std::string::npos) << message;
 }
 
+TEST_F(BadSamples, ThatAreOnlyShownDoNotBringTheStreamNearerToItsEnd) {
+  add_bad_files();
+  const auto setup = stream({.seed = 3, .max_bad = 0.05});  // of 44: two
+  const SampleMaker& maker = *setup.maker;
+  std::vector<std::byte> row(row_bytes(maker.fields()[0]));
+  server::exec::RowScratch scratch;
+  int replaced = 0;
+  for (std::uint64_t i = 0; i < maker.size(); ++i) {
+    const auto shown = maker.show(0, i, row.data(), scratch);
+    ASSERT_TRUE(shown) << shown.error().message;
+    replaced += shown->replaced;
+  }
+  EXPECT_EQ(replaced, 4);
+  server::metrics::StreamCounters counters;
+  int served = 0;
+  for (std::uint64_t i = 0; i < maker.size() && served < 2; ++i) {
+    const auto made = maker.make(maker.order(0), 0, i, row.data(), scratch, counters);
+    ASSERT_TRUE(made) << "two bad samples are allowed: " << made.error().message;
+    served += made->replaced;
+  }
+}
+
 /// Reads through, but for one sample that the storage does not give.
 class FailingSource : public Source {
  public:
@@ -193,6 +218,30 @@ TEST_F(BadSamples, AnIoErrorStopsTheStreamAndIsNeverReplaced) {
   }
   ASSERT_TRUE(engine->stream(0).failed());
   EXPECT_NE(engine->stream(0).failure().message.find("TRANSIENT_IO"), std::string::npos);
+}
+
+/// Breaks its contract.
+class ThrowingSource : public FailingSource {
+ public:
+  using FailingSource::FailingSource;
+  Result<void> read(std::uint64_t, Encoded&) const override { throw std::runtime_error("out of order"); }
+};
+
+TEST_F(BadSamples, AWorkerThatThrowsStopsItsStreamByNameAndNoOther) {
+  auto source = std::make_shared<ThrowingSource>(server::source::open_image_folder(root_).value());
+  std::vector<StreamSetup> setups;
+  setups.push_back(stream({.seed = 3}, source));
+  setups.push_back(synthetic_stream("other", 100, 10, 1));
+  auto engine = start_engine(std::move(setups), 2);
+  RingClient client(*engine, "s", "c"), other(*engine, "other", "c");
+  EXPECT_FALSE(client.next(std::chrono::seconds(5)));
+  EXPECT_THAT(engine->stream(0).failure().message, HasSubstr("INTERNAL"));
+  EXPECT_THAT(engine->stream(0).failure().message, HasSubstr("a worker threw: out of order"));
+  for (int i = 0; i < 20; ++i) {
+    const auto grant = other.next();
+    ASSERT_TRUE(grant);
+    other.reader().ack(*grant);
+  }
 }
 
 }  // namespace

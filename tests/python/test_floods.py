@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
+import struct
 import threading
+import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 import headrace
 import pytest
 from conftest import ServerFactory
-from running import Server, wait_until
+from running import Server, http_get, wait_until
 
 
 def connect(path: str, kind: socket.SocketKind) -> socket.socket | None:
@@ -41,6 +44,20 @@ def silent_connections(server: Server, name: str, kind: socket.SocketKind, count
     finally:
         for each in silent:
             each.close()
+
+
+def write_huge_png(path: Path, side: int) -> None:
+    """side x side pixels in well under a megabyte of file."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    packer = zlib.compressobj(1)
+    row = b"\4" + bytes(3 * side)  # Paeth, the slowest filter
+    data = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    path.parent.mkdir(parents=True)
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b""))
 
 
 def open_descriptors(server: Server) -> int:
@@ -108,3 +125,47 @@ def test_silent_connections_to_the_attach_socket_keep_nobody_out(
     finally:
         enough.set()
         flooding.join()
+
+
+def test_silent_connections_to_the_metrics_port_leave_health_checks_answered_and_the_data_alone(
+    start_server: ServerFactory, basic_config: dict[str, Any]
+) -> None:
+    server = start_server(basic_config)
+    port = int(server.metrics_url.rsplit(":", 1)[1])
+    with contextlib.ExitStack() as silent, headrace.Loader(server.address, stream="train") as loader:
+        for _ in range(60):
+            silent.enter_context(socket.create_connection(("127.0.0.1", port)))
+        begin = time.monotonic()
+        assert http_get(server.metrics_url + "/healthz") == "ok\n"
+        assert time.monotonic() - begin < 3, "60 silent connections are two rounds of 1 s"
+        for _ in range(60):
+            silent.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert sum(1 for _ in loader) == len(loader)
+
+
+def test_a_large_sample_that_is_shown_holds_up_no_other_request(
+    start_server: ServerFactory, quiet_config: dict[str, Any], tmp_path: Path
+) -> None:
+    write_huge_png(tmp_path / "huge" / "class_0" / "0.png", side=9_000)
+    quiet_config["sources"]["images"]["path"] = str(tmp_path / "huge")
+    server = start_server(quiet_config)
+    shown: list[headrace.Sample] = []
+    refused: list[Exception] = []
+
+    def show() -> None:
+        try:
+            shown.append(headrace.sample(server.address, "train", 0, 0, timeout=60))
+        except headrace.Error as error:
+            refused.append(error)
+
+    asking = [threading.Thread(target=show) for _ in range(6)]
+    for each in asking:
+        each.start()
+    wait_until(lambda: len(refused) == 2, "the two that are too many to be told so")
+    assert not shown, "the first is being decoded still"
+    assert len(headrace.streams(server.address)) == 1
+    assert not shown, "asked after the samples, answered before them"
+    for each in asking:
+        each.join()
+    assert len(shown) == 4
+    assert all("4 samples wait" in str(error) for error in refused)

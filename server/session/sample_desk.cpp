@@ -1,0 +1,97 @@
+#include "server/session/sample_desk.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <exception>
+#include <utility>
+
+namespace headrace::server::session {
+namespace {
+
+constexpr std::size_t kMostOpen = 4;
+
+Answer refuse(const Error& error) {
+  return {tl::make_unexpected(error), {}};
+}
+
+}  // namespace
+
+SampleDesk::SampleDesk(const exec::Engine& engine)
+    : engine_(engine), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), thread_([this] { work(); }) {}
+
+SampleDesk::~SampleDesk() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  asked_.notify_one();
+  thread_.join();
+}
+
+Result<void> SampleDesk::ask(Asker asker, const wire::SampleRequest& request) {
+  const auto stream = engine_.find(request.stream);
+  if (!stream) return tl::make_unexpected(stream.error());
+  if (const std::uint64_t size = engine_.stream(*stream).maker().size(); request.index >= size)
+    return fail(ErrorCode::kInvalidArgument, fmt::format("index {}: stream `{}` has {} samples per epoch",
+                                                         request.index, request.stream, size));
+  {
+    const std::scoped_lock lock(mutex_);
+    if (open_ == kMostOpen)
+      return fail(ErrorCode::kTimeout,
+                  fmt::format("{} samples wait to be made and shown: ask again later", open_));
+    ++open_;
+    waiting_.push_back({std::move(asker), *stream, request});
+  }
+  asked_.notify_one();
+  return {};
+}
+
+std::vector<SampleDesk::Made> SampleDesk::take() {
+  std::uint64_t rings = 0;
+  (void)!::read(bell_.get(), &rings, sizeof rings);
+  const std::scoped_lock lock(mutex_);
+  open_ -= made_.size();
+  return std::exchange(made_, {});
+}
+
+void SampleDesk::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    asked_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    if (stopping_) return;
+    const Question question = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    Answer answer = make(question);
+    lock.lock();
+    made_.push_back({question.asker, std::move(answer)});
+    const std::uint64_t one = 1;
+    (void)!::write(bell_.get(), &one, sizeof one);
+  }
+}
+
+Answer SampleDesk::make(const Question& question) try {
+  const wire::SampleRequest& request = question.request;
+  const exec::SampleMaker& maker = engine_.stream(question.stream).maker();
+  std::string binary(row_bytes(maker.fields()[0]), '\0');
+  auto row = maker.show(request.epoch, request.index, reinterpret_cast<std::byte*>(binary.data()), scratch_);
+  if (!row) return refuse(row.error());
+  binary.append(reinterpret_cast<const char*>(&row->label), sizeof row->label);
+  auto explanation = maker.explain(request.epoch, request.index, *row);
+  if (!explanation) return refuse(explanation.error());
+  wire::SampleReply reply;
+  reply.sample_index = row->sample_index;
+  reply.name = explanation->name;
+  reply.replaced = row->replaced;
+  reply.label = row->label;
+  reply.fields = maker.fields();
+  reply.parameters = nlohmann::json::parse(explanation->parameters);
+  return {wire::to_json(reply), std::move(binary)};
+} catch (const std::exception& error) {
+  return refuse({ErrorCode::kInternal, fmt::format("sample {} of stream `{}`: {}", question.request.index,
+                                                   question.request.stream, error.what())});
+}
+
+}  // namespace headrace::server::session
