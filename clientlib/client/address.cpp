@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 
+#include "clientlib/base/default_directory.h"
 #include "clientlib/wire/protocol.h"
 
 namespace headrace::client {
@@ -15,9 +15,8 @@ namespace {
 std::string default_address() {
   if (const char* address = std::getenv("HEADRACE_ADDRESS"); address != nullptr && *address != '\0')
     return address;
-  if (const char* runtime = std::getenv("XDG_RUNTIME_DIR"); runtime != nullptr && *runtime != '\0')
-    return std::string(runtime) + "/headrace";
-  return fmt::format("/tmp/headrace-{}", ::geteuid());
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  return default_directory(runtime != nullptr ? runtime : "");
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ class Checker {
   void synthetic(const Pointer& at);
   bool transforms(const Pointer& at, const StreamConfig& stream);
   void sharing(const Pointer& at, const StreamConfig& stream);
+  void duration(const Pointer& at);
 
   const Document& document_;
   std::vector<Problem>& problems_;
@@ -57,6 +58,13 @@ void Checker::server(const ServerConfig& config) {
         Pointer("/server/directory"),
         fmt::format("\"{}\" is too long: the path of a socket in it has {} bytes, and {} are possible",
                     config.directory.string(), longest.string().size(), kRoom)));
+  for (const char* key : {"evict_after", "group_grace", "drain_timeout"}) duration(Pointer("/server") / key);
+}
+
+// The schema has seen to its form.
+void Checker::duration(const Pointer& at) {
+  if (has(at) && !parse_duration(value(at).get<std::string>()))
+    wrong(document_.at_value(at, fmt::format("{} is longer than a year, which is 8760h", value(at).dump())));
 }
 
 void Checker::source(const Pointer& at) {
@@ -209,6 +217,7 @@ void Checker::sharing(const Pointer& at, const StreamConfig& stream) {
         at / "sharing" / "wait_for",
         fmt::format("{} is more than ring.max_clients, which is {}; the first batch would never come",
                     sharing.wait_for, stream.ring.max_clients)));
+  duration(at / "sharing" / "wait_timeout");
 }
 
 }  // namespace

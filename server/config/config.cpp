@@ -1,7 +1,6 @@
 #include "server/config/config.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <iterator>
 #include <tuple>
 
+#include "clientlib/base/default_directory.h"
 #include "server/config/document.h"
 #include "server/config/overrides.h"
 #include "server/config/read.h"
@@ -26,6 +26,9 @@ std::vector<std::string> keys(const Split& split) {
   for (const auto& [name, ignored] : split.parts) out.push_back(name);
   return out;
 }
+
+// In milliseconds: a year. In nanoseconds, and added to a clock, longer ones would overflow some day.
+constexpr double kLongest = 365 * 24 * 3600e3;
 
 std::filesystem::path folder_of(const std::string& name) {
   std::error_code ignored;
@@ -108,9 +111,8 @@ nlohmann::json canonical(const StreamConfig& stream) {
 std::filesystem::path default_directory(const Environment& environment) {
   static constexpr std::string_view kVariable = "XDG_RUNTIME_DIR=";
   for (const auto& entry : environment)
-    if (entry.starts_with(kVariable) && entry.size() > kVariable.size() && entry[kVariable.size()] == '/')
-      return std::filesystem::path(entry.substr(kVariable.size())) / "headrace";
-  return fmt::format("/tmp/headrace-{}", ::getuid());
+    if (entry.starts_with(kVariable)) return headrace::default_directory(entry.substr(kVariable.size()));
+  return headrace::default_directory("");
 }
 
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
@@ -127,7 +129,7 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
   if (unit == "m") scale = 60e3;
   if (unit == "h") scale = 3600e3;
   const double milliseconds = count * scale;
-  if (scale == 0 || milliseconds > 1e16) return std::nullopt;
+  if (scale == 0 || milliseconds > kLongest) return std::nullopt;
   return std::chrono::milliseconds(std::llround(milliseconds));
 }
 

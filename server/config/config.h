@@ -162,13 +162,13 @@ Result<Config> load(const std::filesystem::path& path, std::span<const Override>
 /// keys are sorted).
 nlohmann::json canonical(const StreamConfig& stream);
 
-/// $XDG_RUNTIME_DIR/headrace, or /tmp/headrace-<uid>.
+/// clientlib/base/default_directory.h with the environment's XDG_RUNTIME_DIR.
 std::filesystem::path default_directory(const Environment& environment);
 
 /// The schema's text, as compiled in from configs/headrace.schema.json.
 std::string_view schema_text();
 
-/// "30s", "500ms", "2m", "1h"; nullopt for anything else.
+/// "30s", "500ms", "2m", "1h", up to a year; nullopt for anything else.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 std::string_view name_of(Delivery delivery);

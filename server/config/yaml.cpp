@@ -74,13 +74,7 @@ class Converter {
   json convert(const YAML::Node& node, const Pointer& at, const Place& key, int depth = 0) {
     const Place place = node.Mark().is_null() || node.IsNull() ? key : place_of(node);
     out_.put(at, {key, place});
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) {
-      if (!overflowed_)
-        problems_.push_back({place.file, place.line, place.column, dotted(at),
-                             "is too deep or too large (do aliases contain themselves?)", ""});
-      overflowed_ = true;
-      return nullptr;
-    }
+    if (!counted(place, at, depth)) return nullptr;
     if (node.IsMap()) return map(node, at, depth);
     if (node.IsSequence()) return sequence(node, at, depth);
     if (!node.IsScalar()) return nullptr;
@@ -94,6 +88,16 @@ class Converter {
   }
 
  private:
+  // One more node is looked at. False, told once: enough.
+  bool counted(const Place& place, const Pointer& at, int depth) {
+    if (depth <= kMaxDepth && ++nodes_ <= kMaxNodes) return !overflowed_;
+    if (!overflowed_)
+      problems_.push_back({place.file, place.line, place.column, dotted(at),
+                           "is too deep or too large (do aliases contain themselves?)", ""});
+    overflowed_ = true;
+    return false;
+  }
+
   [[nodiscard]] Place place_of(const YAML::Node& node) const {
     return {name_, node.Mark().line + 1, node.Mark().column + 1};
   }
@@ -130,6 +134,7 @@ class Converter {
     std::vector<YAML::Node> merged;
     for (const auto& entry : node) {
       const Place place = place_of(entry.first);
+      if (!counted(place, at, depth)) return;
       if (!entry.first.IsScalar()) {
         problems_.push_back(
             {place.file, place.line, place.column, dotted(at), "a key must be plain text", ""});
@@ -146,8 +151,10 @@ class Converter {
       }
     }
     out.merge(own);
-    if (depth > kMaxDepth) return;  // convert() reports it
-    for (const auto& source : merged) collect(source, at, depth + 1, out);
+    for (const auto& source : merged) {
+      if (!counted(place_of(source), at, depth + 1)) return;
+      collect(source, at, depth + 1, out);
+    }
   }
 
   void add_merged(const YAML::Node& node, const Place& place, const Pointer& at,

@@ -148,6 +148,9 @@ TEST(Address, ComesFromTheEnvironmentWhenEmpty) {
   ::unsetenv("HEADRACE_ADDRESS");
   ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
   EXPECT_EQ(client::resolve_directory(""), "/run/user/7/headrace");
+  ::setenv("XDG_RUNTIME_DIR", "relative", 1);
+  EXPECT_EQ(client::resolve_directory(""), "/tmp/headrace-" + std::to_string(::geteuid()))
+      << "the server ignores it, too";
   ::unsetenv("XDG_RUNTIME_DIR");
   EXPECT_EQ(client::resolve_directory(""), "/tmp/headrace-" + std::to_string(::geteuid()));
 }

@@ -1,4 +1,5 @@
 // Wrong configurations of every kind: each names file, line, column, value and the nearest right name.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,6 +84,10 @@ std::vector<Wrong> cases() {
        "x.yaml:4:19: server.metrics.port: 65536 is not a whole number from 0 to 65535"},
       {"MetricsWord", kNothing + ok + "server: {metrics: on}\n",
        "x.yaml:3:19: server.metrics: \"on\" is not off, or a map"},
+      {"DurationLongerThanAYear", kNothing + ok + "server: {group_grace: 8761h}\n",
+       "x.yaml:3:23: server.group_grace: \"8761h\" is longer than a year, which is 8760h"},
+      {"WaitLongerThanAYear", images("    sharing: {wait_timeout: 999999999h}\n"),
+       "x.yaml:6:29: streams.t.sharing.wait_timeout: \"999999999h\" is longer than a year, which is 8760h"},
       {"DurationWithoutUnit", kNothing + ok + "server: {evict_after: 30}\n",
        "x.yaml:3:23: server.evict_after: 30 is not a duration such as 500ms, 30s or 2m; did you mean "
        "\"30s\"?"},
@@ -315,6 +320,12 @@ TEST(Config, SaysWhatATransformNeedsThatWasWrittenAsAWord) {
   EXPECT_THAT(said("[resize]"), HasSubstr(R"("resize" needs size: write `- resize: {size: ...}`)"));
   EXPECT_THAT(said("[normalise]"), HasSubstr(R"(did you mean "normalize"?)"));
   EXPECT_THAT(said("[random_horizontal_filp]"), HasSubstr(R"(did you mean "random_horizontal_flip"?)"));
+}
+
+TEST(Config, SurvivesMergesThatBlowUp) {
+  std::string text = "x0: &x0 {}\n";
+  for (int i = 1; i < 30; ++i) text += fmt::format("x{0}: &x{0} {{<<: [*x{1}, *x{1}]}}\n", i, i - 1);
+  EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("is too deep or too large"));
 }
 
 TEST(Config, SurvivesAnyPrefixOfASoundText) {

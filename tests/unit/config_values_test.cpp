@@ -223,13 +223,15 @@ TEST(ConfigValues, ReadDurations) {
   EXPECT_EQ(parse_duration("0.25s"), 250ms);
   EXPECT_EQ(parse_duration("2m"), 2min);
   EXPECT_EQ(parse_duration("1h"), 1h);
-  for (const char* wrong : {"", "30", "s", "3 s", "-3s", "1.2.3s", "3d", "3sec"})
+  EXPECT_EQ(parse_duration("8760h"), 8760h);
+  for (const char* wrong : {"", "30", "s", "3 s", "-3s", "1.2.3s", "3d", "3sec", "8760.1h", "999999999h"})
     EXPECT_FALSE(parse_duration(wrong)) << wrong;
 }
 
 TEST(ConfigValues, PutTheSocketsWhereTheUserMayWrite) {
   EXPECT_EQ(default_directory({"A=b", "XDG_RUNTIME_DIR=/run/user/5"}), "/run/user/5/headrace");
   EXPECT_THAT(default_directory({"XDG_RUNTIME_DIR="}).string(), testing::StartsWith("/tmp/headrace-"));
+  EXPECT_THAT(default_directory({"XDG_RUNTIME_DIR=run"}).string(), testing::StartsWith("/tmp/headrace-"));
   EXPECT_THAT(default_directory({}).string(), testing::StartsWith("/tmp/headrace-"));
 }
 
