@@ -1,6 +1,7 @@
 #include "server/session/assemble.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <xxhash.h>
 
 #include <map>
@@ -39,9 +40,11 @@ source::Split split_of(const config::SplitConfig& config) {
 }
 
 /// What a source offers to streams: itself, or its parts by name ("" is the whole).
-Result<source::Parts> offers(const config::SourceConfig& config) {
+Result<source::Parts> offers(const std::string& name, const config::SourceConfig& config) {
   auto whole = open_source(config);
   if (!whole) return tl::make_unexpected(whole.error());
+  if (const std::string warning = (*whole)->warning(); !warning.empty())
+    spdlog::warn("source `{}`: {}", name, warning);
   if (!config.split) return source::Parts{{"", *whole}};
   return source::split(*whole, split_of(*config.split));
 }
@@ -107,7 +110,7 @@ Result<std::vector<exec::StreamSetup>> assemble(const config::Config& config) {
   for (const auto& [name, stream] : config.streams) {
     const config::SourceConfig& source_config = config.sources.at(stream.source);
     if (!sources.contains(stream.source)) {
-      auto opened = offers(source_config);
+      auto opened = offers(stream.source, source_config);
       if (!opened) return fail(at(fmt::format("source `{}`", stream.source), opened.error()));
       sources.emplace(stream.source, std::move(*opened));
     }

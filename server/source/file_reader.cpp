@@ -9,22 +9,10 @@
 #include <cstring>
 #include <thread>
 
+#include "clientlib/ring/unique_fd.h"
+
 namespace headrace::server::source {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Whether a later attempt may go better. Not so where the file itself is gone, barred or of another kind.
 bool may_heal(int error) {
@@ -62,17 +50,16 @@ Result<void> attempt(int root_fd, const char* path, std::uint64_t expected, cons
                      const std::string& root, std::vector<std::uint8_t>& out, bool& healable) {
   healable = false;
   const auto file = [&] { return fmt::format("{}/{}", root, path); };
-  int fd = 0;
+  ring::UniqueFd fd;
   do {
-    fd = ::openat(root_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0) {
+    fd.reset(::openat(root_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  } while (!fd && errno == EINTR);
+  if (!fd) {
     healable = may_heal(errno);
     return fail(system_error(file(), "opened", errno));
   }
-  const Descriptor descriptor(fd);
   struct stat status {};
-  if (::fstat(fd, &status) != 0) {
+  if (::fstat(fd.get(), &status) != 0) {
     healable = may_heal(errno);
     return fail(system_error(file(), "examined", errno));
   }
@@ -87,8 +74,8 @@ Result<void> attempt(int root_fd, const char* path, std::uint64_t expected, cons
   std::uint64_t done = 0;
   while (done < bytes) {
     const auto at = static_cast<off_t>(done);
-    const ssize_t got = policy.pread ? policy.pread(fd, out.data() + done, bytes - done, at)
-                                     : ::pread(fd, out.data() + done, bytes - done, at);
+    const ssize_t got = policy.pread ? policy.pread(fd.get(), out.data() + done, bytes - done, at)
+                                     : ::pread(fd.get(), out.data() + done, bytes - done, at);
     if (got == 0)
       return fail(changed(file(), fmt::format("ended at byte {} of {}; it was cut", done, bytes)));
     if (got < 0) {

@@ -51,8 +51,17 @@ tl::unexpected<Error> scan_error(const std::string& what, int error) {
 
 using Identity = std::pair<dev_t, ino_t>;
 
+/// In lower case, without the dot; empty if there is none.
+std::string extension(std::string_view name) {
+  const auto dot = name.rfind('.');
+  std::string out(dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1));
+  for (auto& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
 Result<void> walk_into(int root_fd, const std::string& path, const std::string& root,
-                       std::vector<Identity>& above, std::vector<FoundFolder>& out) {
+                       std::vector<Identity>& above, std::vector<FoundFolder>& out, LeftOut& left_out) {
   struct stat status {};
   if (::fstatat(root_fd, path.c_str(), &status, 0) != 0)
     return scan_error(fmt::format("folder {}/{}", root, path), errno);
@@ -64,9 +73,11 @@ Result<void> walk_into(int root_fd, const std::string& path, const std::string& 
   auto entries = list_folder(root_fd, path, root);
   if (!entries) return fail(std::move(entries.error()));
   out.push_back({path, std::move(entries->images)});
+  left_out.add(entries->left_out.count, path + "/" + entries->left_out.first);
   above.push_back(self);
   for (const auto& folder : entries->folders) {
-    if (auto r = walk_into(root_fd, fmt::format("{}/{}", path, folder), root, above, out); !r) return r;
+    if (auto r = walk_into(root_fd, fmt::format("{}/{}", path, folder), root, above, out, left_out); !r)
+      return r;
   }
   above.pop_back();
   return {};
@@ -74,14 +85,20 @@ Result<void> walk_into(int root_fd, const std::string& path, const std::string& 
 
 }  // namespace
 
+void LeftOut::add(std::uint64_t more, const std::string& name) {
+  if (more == 0) return;
+  count += more;
+  if (first.empty() || name < first) first = name;
+}
+
 bool is_image_name(std::string_view name) {
-  const auto dot = name.rfind('.');
-  if (dot == std::string_view::npos) return false;
-  std::string extension(name.substr(dot + 1));
-  for (auto& c : extension)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  static constexpr std::array<std::string_view, 3> kExtensions{"jpg", "jpeg", "png"};
-  return std::find(kExtensions.begin(), kExtensions.end(), extension) != kExtensions.end();
+  static constexpr std::array<std::string_view, 3> kRead{"jpg", "jpeg", "png"};
+  return std::find(kRead.begin(), kRead.end(), extension(name)) != kRead.end();
+}
+
+bool is_left_out_name(std::string_view name) {
+  static constexpr std::array<std::string_view, 6> kLeftOut{"ppm", "bmp", "pgm", "tif", "tiff", "webp"};
+  return std::find(kLeftOut.begin(), kLeftOut.end(), extension(name)) != kLeftOut.end();
 }
 
 Result<Entries> list_folder(int root_fd, const std::string& path, const std::string& shown_root) {
@@ -109,7 +126,10 @@ Result<Entries> list_folder(int root_fd, const std::string& path, const std::str
       continue;
     }
     const bool image = is_image_name(name);
-    if (entry->d_type == DT_REG && !image) continue;
+    if (entry->d_type == DT_REG && !image) {
+      out.left_out.add(is_left_out_name(name), name);
+      continue;
+    }
     struct stat status {};
     if (::fstatat(fd, name.c_str(), &status, 0) != 0) {
       if (!image) continue;  // a dangling link beside the images harms nobody
@@ -122,6 +142,8 @@ Result<Entries> list_folder(int root_fd, const std::string& path, const std::str
                   fmt::format("{}/{} has an image's name but is no regular file; remove it", shown(), name));
     } else if (image) {
       out.images.push_back({name, static_cast<std::uint64_t>(status.st_size)});
+    } else if (S_ISREG(status.st_mode)) {
+      out.left_out.add(is_left_out_name(name), name);
     }
   }
   std::sort(out.folders.begin(), out.folders.end());
@@ -130,10 +152,12 @@ Result<Entries> list_folder(int root_fd, const std::string& path, const std::str
   return out;
 }
 
-Result<std::vector<FoundFolder>> walk(int root_fd, const std::string& path, const std::string& shown_root) {
+Result<std::vector<FoundFolder>> walk(int root_fd, const std::string& path, const std::string& shown_root,
+                                      LeftOut& left_out) {
   std::vector<FoundFolder> out;
   std::vector<Identity> above;
-  if (auto r = walk_into(root_fd, path, shown_root, above, out); !r) return fail(std::move(r.error()));
+  if (auto r = walk_into(root_fd, path, shown_root, above, out, left_out); !r)
+    return fail(std::move(r.error()));
   std::sort(out.begin(), out.end(),
             [](const FoundFolder& a, const FoundFolder& b) { return a.path < b.path; });
   return out;

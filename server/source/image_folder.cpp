@@ -40,6 +40,7 @@ class ImageFolder final : public Source {
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return classes_; }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::string warning() const override;
 
   Result<void> index();
 
@@ -54,10 +55,19 @@ class ImageFolder final : public Source {
   std::vector<Entry> entries_;
   std::vector<std::string> classes_;
   std::uint64_t fingerprint_ = 0;
+  LeftOut left_out_;
 };
 
+std::string ImageFolder::warning() const {
+  if (left_out_.count == 0) return {};
+  return fmt::format(
+      "image folder {}: {} files are left out, the first is {}: ppm, bmp, pgm, tif, tiff and webp are not "
+      "read; convert them, or count with fewer samples than torchvision's ImageFolder finds",
+      root_, left_out_.count, left_out_.first);
+}
+
 Result<std::uint64_t> ImageFolder::add_class(const std::string& name, std::uint32_t label) {
-  auto folders = walk(root_fd_, name, root_);
+  auto folders = walk(root_fd_, name, root_, left_out_);
   if (!folders) return fail(std::move(folders.error()));
   std::uint64_t added = 0;
   for (const auto& folder : *folders) {

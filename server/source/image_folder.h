@@ -1,4 +1,4 @@
-// A folder of images in which each class is a folder: torchvision's ImageFolder.
+// A folder of images in which each class is a folder: torchvision's ImageFolder, for JPEG and PNG.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +14,10 @@ struct ImageFolderOptions {
 };
 
 /// Indexes `root`: class folders sorted by name; within a class all files *.jpg, *.jpeg, *.png (any case),
-/// also in nested folders, in ImageFolder's own order (folder, then file name), so that sample i here is
-/// sample i there. Symbolic links are followed. Memory: the relative paths plus 24 bytes per file.
+/// also in nested folders, in ImageFolder's own order (folder, then file name). So sample i here is
+/// sample i there, unless there are files of the kinds that only ImageFolder takes (ppm, bmp, pgm, tif, tiff,
+/// webp): they are left out, and `warning` tells how many there are. Symbolic links are followed. Memory: the
+/// relative paths plus 24 bytes per file.
 ///
 /// kDatasetInvalid, each by name and with what to do: `root` missing, no folder or unreadable; no class
 /// folders; classes without images; a link into nothing or in circles; a folder that holds itself.

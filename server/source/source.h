@@ -37,6 +37,8 @@ class Source {
   [[nodiscard]] virtual const std::vector<std::string>& class_names() const = 0;
   /// Of the dataset: xxh3 over sorted (relative path, size, label); no mtime.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
+  /// What of the dataset is not served though its owner may think so; empty: nothing.
+  [[nodiscard]] virtual std::string warning() const { return {}; }
 };
 
 }  // namespace headrace::server::source

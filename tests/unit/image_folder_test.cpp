@@ -45,6 +45,20 @@ std::vector<std::string> names(const Source& source) {
   return out;
 }
 
+TEST_F(ImageFolder, TellsHowManyImagesOfOtherKindsItLeavesOut) {
+  put("cat/1.jpg");
+  put("cat/note.txt");
+  EXPECT_EQ(open()->warning(), "");
+  for (const char* name :
+       {"dog/b.webp", "dog/deep/a.TIFF", "cat/z.bmp", "dog/c.pgm", "dog/d.ppm", "dog/e.tif"})
+    put(name);
+  put("dog/1.png");
+  fs::create_symlink(root_ / "dog/b.webp", root_ / "dog/link.webp");
+  const auto source = open();
+  EXPECT_EQ(source->size(), 2U);
+  EXPECT_THAT(source->warning(), HasSubstr("7 files are left out, the first is cat/z.bmp"));
+}
+
 TEST_F(ImageFolder, IndexesClassesAndFilesInTorchvisionsOrder) {
   put("dog/b.PNG");
   put("dog/a.Jpg");
