@@ -22,7 +22,6 @@ constexpr std::int64_t kLargestResize = std::int64_t{1} << 28;
 
 // One overload per transform: fills the step and changes `size` to what leaves the transform.
 struct Drawer {
-  std::uint64_t max_pixels;
   DrawKey key;
   std::size_t index = 0;
   ImageSize size;
@@ -192,7 +191,7 @@ struct Describe {
 Decoded<std::vector<Step>> draw_steps(const PlanConfig& config, ImageSize size, DrawKey key) {
   std::vector<Step> steps;
   steps.reserve(config.transforms.size() + 1);
-  Drawer drawer{config.max_pixels, key, 0, size, {}};
+  Drawer drawer{key, 0, size, {}};
   for (drawer.index = 0; drawer.index < config.transforms.size(); ++drawer.index) {
     drawer.step = Step{};
     drawer.step.transform = drawer.index;

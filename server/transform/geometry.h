@@ -24,7 +24,9 @@ struct Step {
 };
 
 /// Draws every transform for an image of this size. Refused where torchvision raises (an image smaller than a
-/// random crop, a side of zero) and where an intermediate image would have more than max_pixels.
+/// random crop, a side of zero) and where a side would be longer than 2^28. Of an image between two
+/// transforms only what its stage hands on is ever made, and max_pixels is asked of that (Plan::render): so a
+/// long thin image may be resized to more than max_pixels if a crop follows.
 decode::Decoded<std::vector<Step>> draw_steps(const PlanConfig& config, decode::ImageSize size, DrawKey key);
 
 /// The same as torchvision would be told: see Plan::parameters.

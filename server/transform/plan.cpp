@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "clientlib/ring/futex.h"
 #include "server/transform/geometry.h"
 #include "server/transform/kernels.h"
 #include "server/transform/render.h"
@@ -98,10 +98,6 @@ struct Check {
   }
 };
 
-std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
 }  // namespace
 
 Scratch::Scratch() : state_(std::make_unique<State>()) {}
@@ -116,19 +112,21 @@ struct Plan::Impl {
 
   Decoded<void> run(std::span<const std::uint8_t> encoded, DrawKey key, Scratch::State& scratch,
                     std::byte* out, std::uint64_t& decode_ns) const {
-    const auto start = now_ns();
+    const auto start = ring::monotonic_ns();
     auto image = scratch.decoder.open(encoded, config.max_pixels);
-    decode_ns += now_ns() - start;
+    decode_ns += ring::monotonic_ns() - start;
     if (!image) return tl::make_unexpected(std::move(image.error()));
     const auto steps = draw_steps(config, *image, key);
     if (!steps) return tl::make_unexpected(steps.error());
     const auto stages = stages_of(*steps, *image);
-    for (const auto& stage : stages) {
-      const auto pixels =
-          static_cast<std::uint64_t>(stage.window.width) * static_cast<std::uint64_t>(stage.window.height);
-      if (pixels > std::max<std::uint64_t>(config.max_pixels, std::uint64_t{kLargestSide} * kLargestSide)) {
-        return bad(BadReason::kTooLarge, fmt::format("an intermediate image of {} x {} pixels",
-                                                     stage.window.width, stage.window.height));
+    // The last stage makes the row, whose size compile() has bounded.
+    for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
+      const decode::ImageSize made = stages[i].output();
+      if (static_cast<std::uint64_t>(made.width) * static_cast<std::uint64_t>(made.height) >
+          config.max_pixels) {
+        return bad(BadReason::kTooLarge,
+                   fmt::format("an intermediate image of {} x {} pixels, max_pixels is {}", made.width,
+                               made.height, config.max_pixels));
       }
     }
     return run_stages(stages, config.passes, format, scratch, out, decode_ns);
@@ -201,7 +199,7 @@ std::size_t Plan::row_bytes() const {
 RenderReport Plan::render(std::span<const std::uint8_t> encoded, DrawKey key, Scratch& scratch,
                           std::byte* out) const {
   RenderReport report;
-  const auto start = now_ns();
+  const auto start = ring::monotonic_ns();
   auto& state = scratch.state();
   try {
     auto done = impl_->run(encoded, key, state, out, report.decode_ns);
@@ -220,7 +218,7 @@ RenderReport Plan::render(std::span<const std::uint8_t> encoded, DrawKey key, Sc
     report.bad = BadReason::kTooLarge;
     report.detail = "no memory for the image";
   }
-  const auto total = now_ns() - start;
+  const auto total = ring::monotonic_ns() - start;
   report.transform_ns = total - std::min(total, report.decode_ns);
   return report;
 }

@@ -74,7 +74,9 @@ enum class ResizePasses : std::uint8_t { kPillow13, kHorizontalFirst };
 struct PlanConfig {
   std::vector<Transform> transforms;
   Output output;
-  std::uint64_t max_pixels = 178'956'970;  // PIL's decompression-bomb limit, refused before allocation
+  // PIL's decompression-bomb limit. Of an image, and of what one stage of the chain hands to the next;
+  // refused before allocation.
+  std::uint64_t max_pixels = 178'956'970;
   ResizePasses passes = ResizePasses::kPillow13;
   bool warnings_are_bad = false;  // corrupt-but-decodable images: counted always; true: treated as bad
 };

@@ -1,6 +1,6 @@
-#include <chrono>
 #include <cstring>
 
+#include "clientlib/ring/futex.h"
 #include "server/decode/grow.h"
 #include "server/transform/render.h"
 
@@ -12,24 +12,20 @@ using decode::ImageSize;
 using decode::Rect;
 using decode::Rows;
 
-std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
 class DecoderSource final : public RowSource {
  public:
   DecoderSource(decode::Decoder& decoder, std::uint64_t& ns) : decoder_(decoder), ns_(ns) {}
 
   Decoded<void> begin(Rect region, bool keep) override {
-    const auto start = now_ns();
+    const auto start = ring::monotonic_ns();
     auto result = decoder_.begin(region, keep);
-    ns_ += now_ns() - start;
+    ns_ += ring::monotonic_ns() - start;
     return result;
   }
   Decoded<Rows> next() override {
-    const auto start = now_ns();
+    const auto start = ring::monotonic_ns();
     auto result = decoder_.next();
-    ns_ += now_ns() - start;
+    ns_ += ring::monotonic_ns() - start;
     return result;
   }
 

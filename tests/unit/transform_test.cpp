@@ -73,6 +73,26 @@ TEST(Plan, DescribesItsField) {
   EXPECT_EQ(plan.row_bytes(), row_bytes(plan.image_field()));
 }
 
+TEST(Plan, RefusesIntermediateImagesAboveMaxPixelsUnlessACropMakesThemSmall) {
+  const auto file = make_jpeg({.width = 60, .height = 40, .seed = 1});
+  const auto render = [&](std::vector<Transform> transforms) {
+    PlanConfig config;
+    config.transforms = std::move(transforms);
+    config.max_pixels = 60 * 40;
+    const auto plan = Plan::compile(config).value();
+    Scratch scratch;
+    std::vector<std::byte> row(plan.row_bytes());
+    return plan.render(file, {1, 0, 0}, scratch, row.data());
+  };
+  const auto report = render({Resize{.size = {49, 49}}, Resize{.size = {8, 8}}});
+  EXPECT_EQ(report.bad, BadReason::kTooLarge);
+  EXPECT_THAT(report.detail, HasSubstr("49 x 49 pixels, max_pixels is 2400"));
+  EXPECT_EQ(render({Resize{.size = {48, 50}}, Resize{.size = {8, 8}}}).bad, BadReason::kNone);
+  EXPECT_EQ(render({Resize{.size = {400, 600}}, CenterCrop{{8, 8}}, Resize{.size = {4, 4}}}).bad,
+            BadReason::kNone);
+  EXPECT_EQ(render({Resize{.size = {80, 80}}}).bad, BadReason::kNone) << "the row's own size is the config's";
+}
+
 TEST(Plan, RendersTheSameRowWhateverTheScratchDidBefore) {
   const auto plan = plan_of({RandomResizedCrop{.size = {64, 48}}, RandomHorizontalFlip{}, kNormalize},
                             {DType::kFloat32, PixelLayout::kNchw});
