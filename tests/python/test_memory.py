@@ -18,11 +18,11 @@ def test_a_file_that_there_is_no_memory_for_is_a_bad_sample_and_not_the_servers_
         large.truncate(250 << 20)
     quiet_config["sources"]["images"]["path"] = str(folder)
     server = start_server(quiet_config)
+    pages = int(Path(f"/proc/{server.popen.pid}/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + (150 << 20)
+    resource.prlimit(server.popen.pid, resource.RLIMIT_AS, (most, most))
     with headrace.Loader(server.address, stream="train") as loader:
-        pages = int(Path(f"/proc/{server.popen.pid}/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + (150 << 20)
-        resource.prlimit(server.popen.pid, resource.RLIMIT_AS, (most, most))
         assert sum(int(batch.replaced.sum()) for batch in loader) == 1
     server.check_alive()
     (stream,) = headrace.stats(server.address)["streams"].values()
-    assert stream["errors"] == {"too_large": 1}, stream
+    assert set(stream["errors"]) == {"too_large"}, "the next epoch, begun ahead, may have met it again"
