@@ -104,11 +104,11 @@ void RingReader::ack(const Grant& grant) {
 void RingReader::commit(const Cursor& consumed) const {
   LeaseBlock& mine = lease();
   const std::uint64_t commits = mine.commits.load(std::memory_order_relaxed) + 1;
-  std::atomic_thread_fence(std::memory_order_release);  // the entry that is read now was left before
   ConsumedCursor& entry = mine.consumed[commits % 2];
-  entry.epoch.store(consumed.epoch, std::memory_order_relaxed);
-  entry.origin.store(consumed.origin, std::memory_order_relaxed);
-  entry.batch.store(consumed.batch, std::memory_order_relaxed);
+  // Release: who sees a part of this commit sees the count of the one before, too, and knows that it came late.
+  entry.epoch.store(consumed.epoch, std::memory_order_release);
+  entry.origin.store(consumed.origin, std::memory_order_release);
+  entry.batch.store(consumed.batch, std::memory_order_release);
   mine.commits.store(commits, std::memory_order_release);  // SYNC commit
 }
 

@@ -69,10 +69,9 @@ std::optional<Cursor> committed(const LeaseBlock& said) {
     const std::uint64_t commits = said.commits.load(std::memory_order_acquire);  // SYNC commit
     if (commits == 0) return std::nullopt;
     const ConsumedCursor& entry = said.consumed[commits % 2];
-    const Cursor cursor{entry.epoch.load(std::memory_order_relaxed),
-                        entry.origin.load(std::memory_order_relaxed),
-                        entry.batch.load(std::memory_order_relaxed)};
-    std::atomic_thread_fence(std::memory_order_acquire);
+    const Cursor cursor{entry.epoch.load(std::memory_order_acquire),
+                        entry.origin.load(std::memory_order_acquire),
+                        entry.batch.load(std::memory_order_acquire)};
     if (said.commits.load(std::memory_order_relaxed) == commits) return cursor;
   }
   return std::nullopt;

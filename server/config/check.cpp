@@ -59,6 +59,12 @@ void Checker::server(const ServerConfig& config) {
         fmt::format("\"{}\" is too long: the path of a socket in it has {} bytes, and {} are possible",
                     config.directory.string(), longest.string().size(), kRoom)));
   for (const char* key : {"evict_after", "group_grace", "drain_timeout"}) duration(Pointer("/server") / key);
+  constexpr std::chrono::seconds kShortest{1};  // clients beat every 0.4 s
+  if (config.evict_after < kShortest)
+    wrong(document_.at_value(
+        Pointer("/server/evict_after"),
+        fmt::format("{} is too short: clients give a sign of life twice a second; at least 1s",
+                    value(Pointer("/server/evict_after")).dump())));
 }
 
 // The schema has seen to its form.
@@ -207,6 +213,11 @@ void Checker::plan(const Pointer& at, const StreamConfig& stream) {
 
 void Checker::sharing(const Pointer& at, const StreamConfig& stream) {
   const auto& sharing = stream.sharing;
+  for (const char* key : {"max_lag", "on_lag"})
+    if (stream.delivery == Delivery::kShard && has(at / "sharing" / key))
+      wrong(document_.at_key(
+          at / "sharing" / key,
+          "of broadcast streams only: the ranks of a shard stream share no slots; leave it out"));
   if (sharing.max_lag > stream.ring.prefetch)
     wrong(document_.at_value(
         at / "sharing" / "max_lag",

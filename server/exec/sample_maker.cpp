@@ -1,6 +1,7 @@
 #include "server/exec/sample_maker.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <cstring>
 #include <new>
@@ -19,6 +20,8 @@ namespace {
 
 constexpr std::uint32_t kReplacementStage = 0xFFFF0000;
 constexpr int kTries = 32;
+constexpr std::size_t kFirst = 10;   // bad samples that errors and stats tell of
+constexpr std::size_t kNamed = 100;  // and the log
 
 }  // namespace
 
@@ -118,14 +121,24 @@ Result<void> SampleMaker::note_bad(std::uint64_t sample, const Bad& bad, metrics
     return fail(ErrorCode::kBadSample, fmt::format("{}; the stream's on_error is `fail`", why));
   if (purpose == Purpose::kShown) return {};
   const std::scoped_lock lock(bad_mutex_);
-  if (bad_.emplace(sample, why).second && first_bad_.size() < 10) first_bad_.push_back(sample);
+  if (bad_.insert(sample).second) {
+    if (bad_.size() <= kNamed) spdlog::warn("stream `{}`: bad sample, replaced: {}", options_.stream, why);
+    if (bad_.size() == kNamed)
+      spdlog::warn("stream `{}`: further bad samples are only counted (headrace_sample_errors_total)",
+                   options_.stream);
+    if (first_bad_.size() < kFirst) first_bad_.push_back(std::move(why));
+  }
   const double allowed = options_.max_bad * static_cast<double>(source_->size());
   if (static_cast<double>(bad_.size()) <= allowed) return {};
-  std::string list;
-  for (const std::uint64_t index : first_bad_) list += "\n  " + bad_[index];
-  return fail(ErrorCode::kTooManyBadSamples,
-              fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:{}", bad_.size(),
-                          source_->size(), options_.max_bad, first_bad_.size(), list));
+  return fail(
+      ErrorCode::kTooManyBadSamples,
+      fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:\n  {}", bad_.size(),
+                  source_->size(), options_.max_bad, first_bad_.size(), fmt::join(first_bad_, "\n  ")));
+}
+
+SampleMaker::BadSamples SampleMaker::bad_samples() const {
+  const std::scoped_lock lock(bad_mutex_);
+  return {bad_.size(), first_bad_};
 }
 
 Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::uint64_t position,

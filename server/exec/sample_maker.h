@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "headrace/error.h"
@@ -25,6 +25,7 @@ namespace headrace::server::exec {
 enum class OnError : std::uint8_t { kReplace, kFail };
 
 struct SampleOptions {
+  std::string stream;  ///< for messages
   std::uint64_t seed = 0;
   bool shuffle = true;
   OnError on_error = OnError::kReplace;
@@ -66,6 +67,13 @@ class SampleMaker {
   /// the stream nearer to its end.
   Result<Row> show(std::uint64_t epoch, std::uint64_t position, std::byte* out, RowScratch& scratch) const;
 
+  /// The distinct samples found bad so far, and what is wrong with the first ten.
+  struct BadSamples {
+    std::size_t distinct = 0;
+    std::vector<std::string> first;
+  };
+  [[nodiscard]] BadSamples bad_samples() const;
+
   /// What `make` drew, as JSON (server/transform/plan.h), and the name of the sample that was used.
   struct Explanation {
     std::string name;
@@ -92,8 +100,8 @@ class SampleMaker {
   std::vector<FieldSpec> fields_;
   std::size_t raw_bytes_;
   mutable std::mutex bad_mutex_;
-  mutable std::unordered_map<std::uint64_t, std::string> bad_;  ///< distinct bad samples and why
-  mutable std::vector<std::uint64_t> first_bad_;
+  mutable std::unordered_set<std::uint64_t> bad_;  // guarded by bad_mutex_, as is the next
+  mutable std::vector<std::string> first_bad_;
 };
 
 }  // namespace headrace::server::exec

@@ -1,6 +1,7 @@
 #include "server/exec/stream.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -54,6 +55,8 @@ void Stream::stop(const Error& reason) {
   if (failed_.load(std::memory_order_relaxed)) return;
   failure_ = reason;
   failed_.store(true, std::memory_order_release);
+  spdlog::error("stream `{}` stopped, until the server is restarted: {}", setup_.info.name,
+                reason.to_string());
 }
 
 Error Stream::failure() const {
@@ -205,7 +208,12 @@ bool Stream::gate_open(std::uint64_t now_ns) {
   const auto attached =
       std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.attached; });
   const auto waited = std::chrono::nanoseconds(now_ns - first_attach_ns_);
-  gate_passed_ = attached >= setup_.wait_for || (attached > 0 && waited > setup_.wait_timeout);
+  const bool complete = attached >= setup_.wait_for;
+  gate_passed_ = complete || (attached > 0 && waited > setup_.wait_timeout);
+  if (gate_passed_ && !complete)
+    spdlog::warn("stream `{}` begins with {} of {} clients, after {} s (wait_timeout)", setup_.info.name,
+                 attached, setup_.wait_for,
+                 std::chrono::duration_cast<std::chrono::seconds>(setup_.wait_timeout).count());
   return gate_passed_;
 }
 

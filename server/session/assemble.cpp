@@ -72,6 +72,7 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
   }
   const auto* synthetic = std::get_if<config::SyntheticSource>(&source_config.kind);
   const exec::SampleOptions options{
+      .stream = name,
       .seed = config.seed,
       .shuffle = config.shuffle,
       .on_error = config.on_error == config::OnError::kFail ? exec::OnError::kFail : exec::OnError::kReplace,

@@ -37,6 +37,7 @@ struct StreamLook {
   std::uint64_t blocked_ns = 0, since_batch_ns = 0, reclaimed = 0, detachments = 0, ring_bytes = 0;
   std::size_t filling = 0;
   std::vector<ClientLook> clients;
+  exec::SampleMaker::BadSamples bad;
   std::vector<std::uint64_t> built;
   std::uint32_t missing = 0;
   bool failed = false;
@@ -48,6 +49,7 @@ StreamLook look(const exec::Engine& engine, std::size_t index) {
   StreamLook seen;
   seen.info = engine.stream(index).info();
   seen.totals = engine.totals(index);
+  seen.bad = engine.stream(index).maker().bad_samples();
   engine.look(index, [&](const exec::Stream& constant) {
     auto& stream = const_cast<exec::Stream&>(constant);  // ring() has no const flavour; only reads follow
     const std::uint64_t now = ring::monotonic_ns();  // under the lock: not before what it is compared with
@@ -259,6 +261,7 @@ nlohmann::json Collector::stats() const {
                             {"published_bytes", s.totals.published_bytes},
                             {"replaced", s.totals.replaced},
                             {"errors", errors},
+                            {"bad_samples", {{"distinct", s.bad.distinct}, {"first", s.bad.first}}},
                             {"stage_seconds", stages},
                             {"busy_seconds", static_cast<double>(s.totals.busy_ns) * kNs},
                             {"blocked_seconds", static_cast<double>(s.blocked_ns) * kNs},

@@ -41,6 +41,11 @@ Result<void> check_peer(int socket) {
               fmt::format("user {} may not attach to a server of user {}", peer.uid, ::geteuid()));
 }
 
+bool in(const std::vector<pollfd>& ready, int fd) {
+  return fd >= 0 && std::any_of(ready.begin(), ready.end(),
+                                [&](const pollfd& p) { return p.fd == fd && p.revents != 0; });
+}
+
 }  // namespace
 
 Sessions::~Sessions() {
@@ -65,6 +70,10 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
   const auto stream = engine_.find(request.stream);
   if (!stream) return tl::make_unexpected(stream.error());
   const std::uint64_t now = ring::monotonic_ns();
+  // A successor may come before its predecessor's end was noticed, and wants its name and rank.
+  std::vector<pollfd> polls;
+  add_polls(polls);
+  if (::poll(polls.data(), polls.size(), 0) > 0) end_dead(polls, now);
   auto reply = engine_.with(*stream, [&](exec::Stream& s) { return s.open(request); });
   if (!reply) return reply;
   Session session;
@@ -106,11 +115,8 @@ void Sessions::add_polls(std::vector<pollfd>& polls) const {
   }
 }
 
-void Sessions::handle(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
-  const auto rang = [&](int fd) {
-    return fd >= 0 && std::any_of(ready.begin(), ready.end(),
-                                  [&](const pollfd& p) { return p.fd == fd && p.revents != 0; });
-  };
+void Sessions::end_dead(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
+  const auto rang = [&](int fd) { return in(ready, fd); };
   for (auto session = sessions_.begin(); session != sessions_.end();) {
     if (session->attached && rang(session->pidfd.get())) {
       session = end(session, "its process ended", now_ns);
@@ -120,6 +126,11 @@ void Sessions::handle(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
       ++session;
     }
   }
+}
+
+void Sessions::handle(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
+  const auto rang = [&](int fd) { return in(ready, fd); };
+  end_dead(ready, now_ns);
   for (auto guest = guests_.begin(); guest != guests_.end();) {
     if (rang(guest->socket.get())) {
       welcome(*guest, now_ns);

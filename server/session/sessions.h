@@ -43,6 +43,7 @@ class Sessions {
   [[nodiscard]] std::size_t attached() const;
 
  private:
+  void end_dead(const std::vector<pollfd>& ready, std::uint64_t now_ns);
   struct Session {
     std::size_t stream = 0;
     std::uint32_t lane = 0;

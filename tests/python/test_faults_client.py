@@ -216,6 +216,21 @@ def test_row_8_and_48_a_name_or_rank_is_held_by_one_and_the_second_is_told_by_wh
             headrace.Loader(address, stream="train", rank=0, world_size=2)
 
 
+def test_a_killed_clients_successor_gets_its_name_and_rank_at_once(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"] |= {"delivery": "shard"}
+    address = start_server(quiet_config).address
+    code = """
+loader = headrace.Loader(address, stream="train", rank=0, world_size=1, client="worker")
+say(pid=os.getpid())
+time.sleep(60)
+"""
+    for _ in range(5):
+        with Child(code, address) as child:
+            child.hear()
+            child.kill()
+            headrace.Loader(address, stream="train", rank=0, world_size=1, client="worker").close()
+
+
 def test_row_48_a_missing_rank_holds_up_nobody_and_is_shown(start_server: Any, quiet_config: dict[str, Any]) -> None:
     quiet_config["streams"]["train"] |= {"delivery": "shard"}
     address = start_server(quiet_config).address

@@ -148,6 +148,29 @@ def test_bench_measures_a_shard_stream_with_one_rank_for_each_client(basic_confi
     assert [entry["clients"] for entry in yaml.safe_load(answer.stdout)["runs"]] == [1, 2]
 
 
+def test_bad_files_are_named_in_the_log_and_in_stats_and_so_is_the_streams_end(
+    start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = write_images(tmp_path / "some bad", classes=2, per_class=20)
+    for name in ("class_0/0003.jpg", "class_1/0007.jpg"):
+        (folder / name).write_bytes((folder / name).read_bytes()[:200])
+    basic_config["sources"]["images"]["path"] = str(folder)
+    strict = basic_config["streams"]["train"] | {"on_error": "fail"}
+    basic_config["streams"]["strict"] = strict
+    server = start_server(basic_config)
+    with headrace.Loader(server.address, stream="train") as loader:
+        for _ in range(2):
+            assert sum(sum(batch.replaced) for batch in loader) == 2
+    with headrace.Loader(server.address, stream="strict") as loader, pytest.raises(headrace.errors.StreamFailed):
+        list(loader)
+    bad = headrace.stats(server.address)["streams"]["train"]["bad_samples"]
+    assert bad["distinct"] == 2
+    for name in ("class_0/0003.jpg", "class_1/0007.jpg"):
+        assert any(line.startswith(f"{name}: truncated") for line in bad["first"])
+        assert server.output().count(f"stream `train`: bad sample, replaced: {name}: truncated") == 1, "once, not each epoch"
+    assert "stream `strict` stopped, until the server is restarted: BAD_SAMPLE: class_" in server.output()
+
+
 def test_drain_ends_the_server(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
     server = start_server(basic_config)
     assert run("drain", "--address", server.address).returncode == 0

@@ -88,6 +88,14 @@ std::vector<Wrong> cases() {
        "x.yaml:3:23: server.group_grace: \"8761h\" is longer than a year, which is 8760h"},
       {"WaitLongerThanAYear", images("    sharing: {wait_timeout: 999999999h}\n"),
        "x.yaml:6:29: streams.t.sharing.wait_timeout: \"999999999h\" is longer than a year, which is 8760h"},
+      {"EvictionBeforeASignOfLife", kNothing + ok + "server: {evict_after: 200ms}\n",
+       "x.yaml:3:23: server.evict_after: \"200ms\" is too short: clients give a sign of life twice a second; "
+       "at "
+       "least 1s"},
+      {"LagOfAShard", images("    delivery: shard\n    sharing: {wait_for: 2, on_lag: wait}\n"),
+       "x.yaml:7:28: streams.t.sharing.on_lag: of broadcast streams only: the ranks of a shard stream share "
+       "no "
+       "slots; leave it out"},
       {"DurationWithoutUnit", kNothing + ok + "server: {evict_after: 30}\n",
        "x.yaml:3:23: server.evict_after: 30 is not a duration such as 500ms, 30s or 2m; did you mean "
        "\"30s\"?"},

@@ -62,7 +62,7 @@ server:
   directory: run
   threads: 3
   metrics: off
-  evict_after: 500ms
+  evict_after: 1500ms
   group_grace: 2m
   drain_timeout: 1.5s
   log_level: debug
@@ -94,13 +94,13 @@ streams:
     max_pixels: 1000
     resize_passes: horizontal_first
     ring: {prefetch: 6, max_leases: 2, max_clients: 9, data_access: read_only}
-    sharing: {on_lag: wait, wait_for: 3, wait_timeout: 1h}
-  other: {source: nothing, sharing: {max_lag: 2}}
+    sharing: {wait_for: 3, wait_timeout: 1h}
+  other: {source: nothing, sharing: {max_lag: 2, on_lag: wait}}
 )");
   EXPECT_EQ(config.server.directory, "/etc/headrace/run");
   EXPECT_EQ(config.server.threads, 3U);
   EXPECT_FALSE(config.server.metrics);
-  EXPECT_EQ(config.server.evict_after, 500ms);
+  EXPECT_EQ(config.server.evict_after, 1500ms);
   EXPECT_EQ(config.server.group_grace, 120s);
   EXPECT_EQ(config.server.drain_timeout, 1500ms);
   EXPECT_EQ(config.server.log_level, LogLevel::kDebug);
@@ -132,10 +132,10 @@ streams:
   EXPECT_EQ(t.ring.max_clients, 9U);
   EXPECT_EQ(t.ring.data_access, Access::kReadOnly);
   EXPECT_EQ(t.sharing.max_lag, 6U) << "its default is prefetch";
-  EXPECT_EQ(t.sharing.on_lag, OnLag::kWait);
   EXPECT_EQ(t.sharing.wait_for, 3U);
   EXPECT_EQ(t.sharing.wait_timeout, 1h);
   EXPECT_EQ(config.streams.at("other").sharing.max_lag, 2U);
+  EXPECT_EQ(config.streams.at("other").sharing.on_lag, OnLag::kWait);
 
   ASSERT_EQ(t.plan.transforms.size(), 6U);
   const auto& resize = std::get<transform::Resize>(t.plan.transforms[0]);
