@@ -105,7 +105,8 @@ void RingReader::commit(const Cursor& consumed) const {
   LeaseBlock& mine = lease();
   const std::uint64_t commits = mine.commits.load(std::memory_order_relaxed) + 1;
   ConsumedCursor& entry = mine.consumed[commits % 2];
-  // Release: who sees a part of this commit sees the count of the one before, too, and knows that it came late.
+  // Release: who sees a part of this commit sees the count of the one before, too, and knows that it came
+  // late.
   entry.epoch.store(consumed.epoch, std::memory_order_release);
   entry.origin.store(consumed.origin, std::memory_order_release);
   entry.batch.store(consumed.batch, std::memory_order_release);
