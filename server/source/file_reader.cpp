@@ -41,7 +41,7 @@ Error system_error(const std::string& file, std::string_view doing, int error) {
   if (error == ENOENT || error == ENOTDIR) return changed(file, "vanished");
   if (!may_heal(error))
     return {ErrorCode::kDatasetInvalid,
-            fmt::format("{}: cannot be {} any more: {}", file, doing, std::strerror(error))};
+            fmt::format("{}: cannot be {}: {}", file, doing, std::strerror(error))};
   return {ErrorCode::kTransientIo, fmt::format("{}: cannot be {}: {}", file, doing, std::strerror(error))};
 }
 

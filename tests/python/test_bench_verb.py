@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -31,12 +32,13 @@ def test_a_bench_that_gets_no_process_says_so_and_ends_nobody_elses(processes: i
     }
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
+        binary = shutil.copy(headrace_binary(), folder)  # where that user may read it
         path = Path(folder) / "bench.yaml"
         path.write_text(yaml.safe_dump(config))
         bystander = subprocess.Popen(["sleep", "60"], user=NOBODY, group=NOBODY, extra_groups=[])
         try:
             bench = subprocess.run(
-                [headrace_binary(), "bench", str(path), "--stream", "train", "--clients", "2", "--seconds", "0.2"],
+                [binary, "bench", str(path), "--stream", "train", "--clients", "2", "--seconds", "0.2"],
                 preexec_fn=become_nobody,
                 capture_output=True,
                 text=True,
