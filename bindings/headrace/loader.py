@@ -157,9 +157,9 @@ class Loader:
         if self._next_epoch is not None:
             stream.set_epoch(self._next_epoch)
             self._next_epoch = None
-        elif not self._broken_off:
+            self._broken_off = False
+        elif not self._broken_off:  # else it goes on with the batch that was due
             stream.next_epoch()  # leaves the rest of one that a `break` left; nothing if none was begun
-        self._broken_off = False
         iterator = _Epoch(self)
         self._iterator = weakref.ref(iterator)
         return iterator
@@ -171,10 +171,14 @@ class Loader:
                 "a later iter() of this loader has taken over: a loader has one iterator at a time; open a second "
                 "Loader to read the stream twice at once"
             )
-        self._broken_off = True  # unless it comes back: the next `for` goes on here
+        if self._broken_off:
+            stream.undo()
+        # Until the batch is on its way to the loop: an exception, a signal's for example, may come at any point.
+        self._broken_off = True
         raw = stream.next(self._arguments["batch_timeout"], self._arguments["zero_copy"])
+        batch = None if raw is None else self._assemble(raw)
         self._broken_off = False
-        return None if raw is None else self._assemble(raw)
+        return batch
 
     def __len__(self) -> int:
         """Batches in the epoch under way, or about to begin: the same on every rank."""
@@ -192,18 +196,20 @@ class Loader:
         else:
             stream.set_epoch(epoch)
             self._next_epoch = None
+            self._broken_off = False
 
     # --- state
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop is, counting the batches that it was handed; plain JSON values."""
-        state: dict[str, Any] = json.loads(self._attached().state())
+        state: dict[str, Any] = json.loads(self._attached().state(self._broken_off))
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on at a saved state, at once: before, during or after iteration, at any world or batch size."""
         self._attached().load_state(json.dumps(state))
         self._next_epoch = None
+        self._broken_off = False
 
     # --- what there is to know
 

@@ -35,6 +35,7 @@ std::optional<PyBatch> PyStream::next(double timeout, bool zero_copy) {
   Result<std::optional<PyBatch>> batch = std::nullopt;
   {
     const nb::gil_scoped_release no_gil;
+    before_ = stream_->state().cursor;
     auto view = stream_->next(limit);
     if (!view)
       batch = fail(view.error());
@@ -70,8 +71,21 @@ void PyStream::load_state(const std::string& json) {
   apply([&state](Stream& stream) { return stream.load_state(state); });
 }
 
-std::string PyStream::state() {
-  return look([](Stream& stream) { return stream.state().to_json(); });
+std::string PyStream::state(bool undone) {
+  return look([this, undone](Stream& stream) {
+    State state = stream.state();
+    if (undone) state.cursor = before_;
+    return state.to_json();
+  });
+}
+
+void PyStream::undo() {
+  apply([this](Stream& stream) {
+    State state = stream.state();
+    if (state.cursor == before_) return Result<void>();
+    state.cursor = before_;
+    return stream.load_state(state);
+  });
 }
 
 void PyStream::close() {
@@ -87,7 +101,8 @@ void bind_stream(nb::module_& module) {
       .def("next", &PyStream::next, nb::arg("timeout"), nb::arg("zero_copy"))
       .def("set_epoch", &PyStream::set_epoch, nb::arg("epoch"))
       .def("next_epoch", &PyStream::next_epoch)
-      .def("state", &PyStream::state)
+      .def("state", &PyStream::state, nb::arg("undone"))
+      .def("undo", &PyStream::undo)
       .def("load_state", &PyStream::load_state, nb::arg("json"))
       .def("close", &PyStream::close)
       .def("info", [](PyStream& my) { return my.look([](Stream& s) { return to_dict(s.info()); }); })

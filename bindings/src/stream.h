@@ -22,7 +22,11 @@ class PyStream {
   void set_epoch(std::uint64_t epoch);
   void next_epoch();
   void load_state(const std::string& json);
-  std::string state();
+  /// `undone`: as if the last next() had not been.
+  std::string state(bool undone);
+  /// Goes back to before the last next(), if that took a batch: an exception (a signal's) kept it from the
+  /// loop.
+  void undo();
   /// Ends the attachment; a thread that waits in next() gets CLOSED.
   void close();
 
@@ -56,6 +60,7 @@ class PyStream {
   client::ForkGuard fork_;
   std::mutex mutex_;
   std::optional<Stream> stream_;  // guarded by mutex_
+  Cursor before_;                 // the last next(); guarded by mutex_
   std::atomic<bool> closed_{false};
   std::atomic<std::thread::id> visitor_{};
   std::shared_ptr<BufferPool> pool_ = std::make_shared<BufferPool>(stream_->info().fields.size());

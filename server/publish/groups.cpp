@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "server/publish/ledger.h"
+
 namespace headrace::server::publish {
 
 bool Group::anyone_attached() const {
@@ -13,9 +15,11 @@ bool Group::anyone_attached() const {
 
 Cursor Group::consumed_by_all() const {
   if (members.size() < world_size) return start;
-  return std::min_element(members.begin(), members.end(),
-                          [](const auto& a, const auto& b) { return a.second.consumed < b.second.consumed; })
-      ->second.consumed;
+  const auto hindmost =
+      std::min_element(members.begin(), members.end(), [this](const auto& a, const auto& b) {
+        return place_of(*plan, a.second.consumed) < place_of(*plan, b.second.consumed);
+      });
+  return hindmost->second.consumed;
 }
 
 std::uint64_t Group::last_seen_ns() const {
@@ -59,7 +63,8 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
           ErrorCode::kGroupMismatch,
           fmt::format("group `{}` has world size {}, rank {} came with {}: start all ranks with the same",
                       name, group.world_size, request.rank, request.world_size));
-    const bool says_where = request.start || request.join == Join::kDefault;
+    // Who comes back within one process goes on where it was: it has nothing to agree about.
+    const bool says_where = !request.position && (request.start || request.join == Join::kDefault);
     if (says_where && !request.resume_server && group.start != start)
       return fail(
           ErrorCode::kGroupMismatch,
@@ -83,7 +88,10 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
             "an epoch of stream `{}` has no batch: {} samples, batch size {} times world size {}, and the "
             "incomplete batch is dropped (`last: drop`); use `short` or `pad`, or smaller batches",
             request.stream, samples_, batch_size_, request.world_size));
-  if (!live) {
+  // One that comes back from having been fenced does not end its job, although nobody else is there just now.
+  const bool same_job =
+      found != groups_.end() && request.position && found->second.world_size == request.world_size;
+  if (!live && !same_job) {
     Group group;
     group.world_size = request.world_size;
     group.start = start;

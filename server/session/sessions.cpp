@@ -177,6 +177,7 @@ Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
   if (!doorbell) return tl::make_unexpected(doorbell.error());
   if (in_reserve(doorbell->get() - reserved_descriptors() / 2)) {  // the other half is the workers'
     engine_.unwatch(*doorbell);
+    end(session, "no descriptors are left", now_ns);
     return fail(ErrorCode::kEnvironment,
                 "the server has no descriptors left for another client: raise its RLIMIT_NOFILE (ulimit -n)");
   }

@@ -33,9 +33,9 @@ def digest(batch):
 class Child:
     """Runs `code` after PRELUDE, with the server's address as its argument; talks in JSON lines."""
 
-    def __init__(self, code: str, address: str, cwd: Path | None = None) -> None:
+    def __init__(self, code: str, address: str, *arguments: str, cwd: Path | None = None) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + code, address],
+            [sys.executable, "-c", PRELUDE + code, address, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.PIPE,

@@ -129,6 +129,42 @@ say(again=again)
         assert stuck.hear() == {"again": [1, 2, 3, 4, 5, 6, 7]}
 
 
+def test_row_5_a_fenced_rank_goes_on_although_the_other_one_came_back_before_it(
+    start_server: Any, quiet_config: dict[str, Any]
+) -> None:
+    quiet_config["server"] |= {"evict_after": "1s"}
+    quiet_config["streams"]["train"] |= {"delivery": "shard", "batch_size": 4}
+    address = start_server(quiet_config).address
+    code = """
+loader = headrace.Loader(address, stream="train", rank=int(sys.argv[2]), world_size=2, group="job")
+iterator = iter(loader)
+for _ in range(3):
+    batch = next(iterator)
+say(number=batch.number)
+sys.stdin.readline()
+try:
+    next(iterator)
+except headrace.errors.LeaseFenced:
+    say(fenced=True)
+sys.stdin.readline()
+say(numbers=[batch.number for batch in iterator])
+"""
+    with Child(code, address, "0") as stuck, Child(code, address, "1") as other:
+        stuck.hear()
+        other.hear()
+        stuck.signal(signal.SIGSTOP)
+        wait_until(lambda: any(c["fenced"] for c in stream_stats(address)["clients"]), "the fencing")
+        other.kill()
+        stuck.signal(signal.SIGCONT)
+        stuck.go_on()
+        assert stuck.hear() == {"fenced": True}
+        wait_until(lambda: not stream_stats(address)["clients"], "both sessions' end")
+        with headrace.Loader(address, stream="train", rank=1, world_size=2, group="job", resume="server") as back:
+            assert next(iter(back)).number == 2, "the batch that was in the loop's hands"
+            stuck.go_on()
+            assert stuck.hear() == {"numbers": [3, 4, 5, 6, 7]}
+
+
 def test_row_6_a_forked_child_does_not_keep_a_dead_client_alive(start_server: Any, quiet_config: dict[str, Any]) -> None:
     address = start_server(quiet_config).address
     code = """

@@ -308,3 +308,58 @@ say(seen=seen)
         child.go_on()
         assert "epoch 0, origin 0, batch 3" in child.hear()["error"]
         assert child.hear()["seen"] == [[0, number] for number in range(8)]
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_signal_that_keeps_a_batch_from_the_loop_loses_nothing(
+    loader: headrace.Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+    states = []
+
+    def handler(number: int, frame: object) -> None:
+        states.append(loader.state_dict()["cursor"]["batch"])
+        raise Interrupted
+
+    def interrupted(raw: Any) -> Any:  # the batch has been taken, and is on its way
+        signal.raise_signal(signal.SIGUSR1)
+
+    assemble = loader._assemble
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        for at in (0, 3, BATCHES - 1):
+            iterator = iter(loader)
+            while len(seen) < at:
+                batch = next(iterator)
+                seen.append((batch.epoch, batch.number))
+            monkeypatch.setattr(loader, "_assemble", interrupted)
+            with pytest.raises(Interrupted):
+                next(iterator)
+            monkeypatch.setattr(loader, "_assemble", assemble)
+            assert loader.state_dict()["cursor"]["batch"] == at
+        seen += places(loader)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == epoch_of(0)
+    assert states == [0, 3, BATCHES - 1]
+    assert places(loader) == epoch_of(1)
+
+
+def test_a_seek_after_an_error_counts_from_where_it_went(loader: headrace.Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(raw: Any) -> Any:
+        raise Interrupted
+
+    assemble = loader._assemble
+    for seek in (lambda: loader.set_epoch(5), lambda: loader.load_state_dict(state)):
+        loader.set_epoch(5)
+        state = loader.state_dict()
+        loader.set_epoch(2)
+        monkeypatch.setattr(loader, "_assemble", broken)
+        with pytest.raises(Interrupted):
+            next(iter(loader))
+        monkeypatch.setattr(loader, "_assemble", assemble)
+        seek()
+        assert places(loader) == epoch_of(5)
