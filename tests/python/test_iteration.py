@@ -353,9 +353,9 @@ def test_a_seek_after_an_error_counts_from_where_it_went(loader: headrace.Loader
         raise Interrupted
 
     assemble = loader._assemble
+    loader.set_epoch(5)
+    state = loader.state_dict()
     for seek in (lambda: loader.set_epoch(5), lambda: loader.load_state_dict(state)):
-        loader.set_epoch(5)
-        state = loader.state_dict()
         loader.set_epoch(2)
         monkeypatch.setattr(loader, "_assemble", broken)
         with pytest.raises(Interrupted):
