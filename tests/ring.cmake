@@ -1,5 +1,5 @@
 # The ring: unit, stress and death tests, the protocol model, the micro benchmark.
-foreach(name ring segment fd_passing layout ring_futex)
+foreach(name ring segment fd_passing layout ring_futex private_pages)
   headrace_test(unit/${name}_test.cpp headrace::ring)
 endforeach()
 headrace_test(stress/ring_stress_test.cpp headrace::ring)
@@ -16,6 +16,8 @@ else()
   message(STATUS "spin not found: the ring's protocol model is not checked")
 endif()
 
-add_executable(ring_bench bench/ring_bench.cpp)
-target_include_directories(ring_bench PRIVATE "${headrace_SOURCE_DIR}")
-target_link_libraries(ring_bench PRIVATE headrace::ring fmt::fmt headrace_flags)
+foreach(name ring_bench private_bench)
+  add_executable(${name} bench/${name}.cpp)
+  target_include_directories(${name} PRIVATE "${headrace_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE headrace::ring fmt::fmt headrace_flags)
+endforeach()

@@ -33,14 +33,13 @@ def whole(name: str, value: Any, least: int = 0, most: int = MOST) -> int:
 
 
 def seconds(name: str, value: Any, above_zero: bool = False) -> float:
-    """At most 1e9, which is for ever."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         raise InvalidArgument(f"{name}={value!r}: give it a number of seconds") from None
     if math.isnan(number) or number < 0 or (above_zero and number == 0):
         raise InvalidArgument(f"{name}={value!r}: give it {'more than 0' if above_zero else '0 or more'} seconds")
-    return min(number, 1e9)
+    return number
 
 
 def from_environment(variable: str, default: int, least: int) -> int:

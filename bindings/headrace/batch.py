@@ -18,7 +18,7 @@ class _Rows:
     sample_index   int64: which sample of the source it is
     replaced       bool: stands in for a bad sample
     epoch, number  which batch of which epoch this is
-    private_copy   False only for zero_copy batches that refer to the slot
+    private_copy   False only for zero_copy batches: views for reading only
     """
 
     valid: Any

@@ -47,7 +47,7 @@ class Loader:
     client             name in metrics and messages; unique on its stream
     output             "numpy" or "torch"
     batch              "tuple" or "dict"
-    zero_copy          numpy views on shared memory instead of copies: read-only, labels excepted
+    zero_copy          numpy views that are read-only (labels excepted), instead of batches that the loop may change
     join               where to begin without a state: "default" (epoch 0), "now", "epoch_start"
     state              a former state_dict()
     resume             "server": go on where the server remembers this group
@@ -119,6 +119,7 @@ class Loader:
             state=None if state is None else json.dumps(state),
             resume_from_server=given["resume"] == "server",
             reconnect_timeout=given["reconnect_timeout"],
+            zero_copy=given["zero_copy"],
             warn=_warn,
         )
         self.info = StreamInfo.from_dict(self._stream.info())
@@ -175,7 +176,7 @@ class Loader:
             stream.undo()
         # Until the batch is on its way to the loop: an exception, a signal's for example, may come at any point.
         self._broken_off = True
-        raw = stream.next(self._arguments["batch_timeout"], self._arguments["zero_copy"])
+        raw = stream.next(self._arguments["batch_timeout"])
         batch = None if raw is None else self._assemble(raw)
         self._broken_off = False
         return batch

@@ -3,28 +3,28 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
+#include <utility>
 
 namespace headrace::python {
 
-PyBatch take_batch(const BatchView& view, bool zero_copy, const std::shared_ptr<BufferPool>& pool) {
+PyBatch take_batch(const BatchView& view) {
   PyBatch batch;
   batch.epoch = view.epoch();
   batch.batch = view.batch();
+  batch.private_copy = view.private_copy();
   for (const FieldSpec& spec : view.fields()) {
-    const FieldView from = *view.field(spec.name);
+    FieldView from = *view.field(spec.name);
     PyBatch::Field& to = batch.fields.emplace_back();
     to.bytes = from.bytes();
     to.shape = from.shape;
     to.offsets.assign(from.offsets.begin(), from.offsets.end());
-    if (zero_copy && !spec.shape.empty()) {
-      to.data = from.data;
-      batch.private_copy = view.private_copy();
-      batch.lease = view.lease();
+    if (spec.shape.empty()) {
+      const auto* values = reinterpret_cast<const std::uint8_t*>(from.data);
+      to.scalars.assign(values, values + to.bytes);
     } else {
-      to.copy = std::make_unique<PooledBuffer>(pool, to.bytes);
-      to.data = to.copy->data();
-      if (to.bytes > 0) std::memcpy(to.copy->data(), from.data, to.bytes);
+      to.data = from.data;
+      to.writable = from.writable;
+      to.memory = std::move(from.memory);
     }
   }
   for (std::uint32_t row = 0; row < view.rows(); ++row) {
@@ -57,25 +57,27 @@ nb::object array_of(std::vector<T> values) {
   return array_over<Array>(std::move(owner), data, size);
 }
 
-/// (bytes as a uint8 array, shape, offsets or None). Once per batch: private buffers move out.
+/// (bytes as a uint8 array, shape, offsets or None). Once per batch: what keeps the memory moves out.
 nb::list take_fields(PyBatch& batch) {
   nb::list list;
   for (PyBatch::Field& field : batch.fields) {
     nb::object bytes;
-    const auto* data = reinterpret_cast<const std::uint8_t*>(field.data);
-    if (field.copy) {
-      auto* own = reinterpret_cast<std::uint8_t*>(field.copy->data());
-      bytes = array_over<Bytes>(std::move(field.copy), own, field.bytes);
+    if (!field.memory) {
+      bytes = array_of<Bytes>(std::move(field.scalars));
     } else {
-      bytes = array_over<ReadOnlyBytes>(std::make_unique<std::shared_ptr<BatchView::Lease>>(batch.lease),
-                                        data, field.bytes);
+      auto keep = std::make_unique<std::shared_ptr<const void>>(std::move(field.memory));
+      if (field.writable != nullptr)
+        bytes =
+            array_over<Bytes>(std::move(keep), reinterpret_cast<std::uint8_t*>(field.writable), field.bytes);
+      else
+        bytes = array_over<ReadOnlyBytes>(std::move(keep), reinterpret_cast<const std::uint8_t*>(field.data),
+                                          field.bytes);
     }
     nb::object offsets = nb::none();
     if (!field.offsets.empty()) offsets = array_of<Integers>(std::move(field.offsets));
     list.append(nb::make_tuple(bytes, nb::tuple(nb::cast(field.shape)), offsets));
   }
   batch.fields.clear();
-  batch.lease.reset();
   return list;
 }
 

@@ -7,22 +7,8 @@
 #include <vector>
 
 #include "bindings/src/bindings.h"
-#include "bindings/src/buffer_pool.h"
 
 namespace headrace::python {
-
-/// A private buffer that returns to its pool.
-struct PooledBuffer {
-  std::shared_ptr<BufferPool> pool;
-  Buffer buffer;
-
-  PooledBuffer(std::shared_ptr<BufferPool> from, std::size_t bytes)
-      : pool(std::move(from)), buffer(pool->take(bytes)) {}
-  PooledBuffer(const PooledBuffer&) = delete;
-  PooledBuffer& operator=(const PooledBuffer&) = delete;
-  ~PooledBuffer() { pool->give_back(std::move(buffer)); }
-  [[nodiscard]] std::byte* data() const { return buffer.memory.get(); }
-};
 
 struct PyBatch {
   PyBatch() = default;
@@ -30,24 +16,25 @@ struct PyBatch {
   PyBatch& operator=(PyBatch&&) = default;
 
   struct Field {
-    std::unique_ptr<PooledBuffer> copy;  ///< null: the slot's own memory, kept by `lease`
+    std::shared_ptr<const void> memory;  ///< keeps `data`; null: `scalars` has it
     const std::byte* data = nullptr;
+    std::byte* writable = nullptr;  ///< null: read-only
     std::size_t bytes = 0;
+    std::vector<std::uint8_t> scalars;
     std::vector<std::int64_t> shape;
     std::vector<std::int64_t> offsets;  ///< ragged only; always a copy
   };
 
   std::uint64_t epoch = 0;
   std::uint64_t batch = 0;
-  bool private_copy = true;  ///< nothing of the slot is referred to
-  std::shared_ptr<BatchView::Lease> lease;
+  bool private_copy = true;  ///< as BatchView's
   std::vector<Field> fields;
   std::vector<std::uint8_t> valid, replaced;
   std::vector<std::int64_t> sample_index;
 };
 
-/// Without the GIL. `zero_copy`: dense non-scalar fields stay on the slot, which stays leased; everything
-/// else is copied.
-PyBatch take_batch(const BatchView& view, bool zero_copy, const std::shared_ptr<BufferPool>& pool);
+/// Without the GIL. One value per row (labels) is copied: a loop collects those, and must not hold slots by
+/// it.
+PyBatch take_batch(const BatchView& view);
 
 }  // namespace headrace::python

@@ -42,7 +42,8 @@ Join join_of(const std::string& word) {
 std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const std::string& group,
                                std::uint32_t rank, std::uint32_t world_size, const std::string& client,
                                const std::string& join, const std::optional<std::string>& state,
-                               bool resume_from_server, double reconnect_timeout, nb::object warn) {
+                               bool resume_from_server, double reconnect_timeout, bool zero_copy,
+                               nb::object warn) {
   OpenOptions options;
   options.stream = stream;
   options.group = group;
@@ -53,6 +54,7 @@ std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const st
   if (state) options.state = value_of(State::from_json(*state));
   options.resume_from_server = resume_from_server;
   options.reconnect_timeout = milliseconds_of("reconnect_timeout", reconnect_timeout);
+  options.batches = zero_copy ? Batches::kShared : Batches::kPrivate;
   // Freed with the GIL, whichever thread lets go last.
   const std::shared_ptr<nb::object> callback(new nb::object(std::move(warn)), [](nb::object* p) {
     const nb::gil_scoped_acquire gil;
@@ -96,7 +98,7 @@ void bind_client(nb::module_& module) {
       .def("streams", &streams)
       .def("open", &open, nb::arg("stream"), nb::arg("group"), nb::arg("rank"), nb::arg("world_size"),
            nb::arg("client"), nb::arg("join"), nb::arg("state").none(), nb::arg("resume_from_server"),
-           nb::arg("reconnect_timeout"), nb::arg("warn"))
+           nb::arg("reconnect_timeout"), nb::arg("zero_copy"), nb::arg("warn"))
       .def("sample", &sample, nb::arg("stream"), nb::arg("epoch"), nb::arg("index"))
       .def("stats", [](PyClient& my) { return without_gil([&] { return my.client.stats(); }); })
       .def(

@@ -29,18 +29,18 @@ PyStream::Visit::~Visit() {
   my_.visitor_ = std::thread::id();
 }
 
-std::optional<PyBatch> PyStream::next(double timeout, bool zero_copy) {
+std::optional<PyBatch> PyStream::next(double timeout) {
   const std::chrono::milliseconds limit = milliseconds_of("batch_timeout", timeout);
   const Visit visit(*this);
   Result<std::optional<PyBatch>> batch = std::nullopt;
   {
     const nb::gil_scoped_release no_gil;
-    before_ = stream_->state().cursor;
+    before_ = stream_->cursor();
     auto view = stream_->next(limit);
     if (!view)
       batch = fail(view.error());
     else if (*view)
-      batch = take_batch(**view, zero_copy, pool_);
+      batch = take_batch(**view);
   }
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
   if (!batch && closed_.load()) raise({ErrorCode::kClosed, "this loader was closed while it waited"});
@@ -81,8 +81,8 @@ std::string PyStream::state(bool undone) {
 
 void PyStream::undo() {
   apply([this](Stream& stream) {
+    if (stream.cursor() == before_) return Result<void>();
     State state = stream.state();
-    if (state.cursor == before_) return Result<void>();
     state.cursor = before_;
     return stream.load_state(state);
   });
@@ -98,7 +98,7 @@ void PyStream::close() {
 
 void bind_stream(nb::module_& module) {
   nb::class_<PyStream>(module, "Stream")
-      .def("next", &PyStream::next, nb::arg("timeout"), nb::arg("zero_copy"))
+      .def("next", &PyStream::next, nb::arg("timeout"))
       .def("set_epoch", &PyStream::set_epoch, nb::arg("epoch"))
       .def("next_epoch", &PyStream::next_epoch)
       .def("state", &PyStream::state, nb::arg("undone"))

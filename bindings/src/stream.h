@@ -17,8 +17,8 @@ class PyStream {
  public:
   explicit PyStream(Stream stream);
 
-  /// None at the epoch's end. Waits and copies without the GIL; a signal's exception comes through.
-  std::optional<PyBatch> next(double timeout, bool zero_copy);
+  /// None at the epoch's end. Waits without the GIL; a signal's exception comes through.
+  std::optional<PyBatch> next(double timeout);
   void set_epoch(std::uint64_t epoch);
   void next_epoch();
   void load_state(const std::string& json);
@@ -63,7 +63,6 @@ class PyStream {
   Cursor before_;                 // the last next(); guarded by mutex_
   std::atomic<bool> closed_{false};
   std::atomic<std::thread::id> visitor_{};
-  std::shared_ptr<BufferPool> pool_ = std::make_shared<BufferPool>(stream_->info().fields.size());
 };
 
 }  // namespace headrace::python

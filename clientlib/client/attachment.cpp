@@ -62,8 +62,8 @@ Attachment::~Attachment() {
 }
 
 Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const std::string& token,
-                                           std::uint32_t lane, const Deadline& deadline,
-                                           const Interrupt& interrupt) {
+                                           std::uint32_t lane, ring::RingReader::Slots slots,
+                                           const Deadline& deadline, const Interrupt& interrupt) {
   auto socket = connect_to(directory + "/" + wire::kAttachSocket, deadline, interrupt);
   if (!socket) return fail(socket.error());
   const ring::UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
@@ -71,11 +71,10 @@ Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const s
   const auto fds = self ? std::span<const int>(&fd, 1) : std::span<const int>();
   if (auto sent = ring::send_packet(socket->get(), std::string(wire::kAttachHello) + token, fds); !sent)
     return fail(sent.error());
-  auto packet = ring::receive_packet(socket->get(), std::min(kLook, deadline.left()));
-  while (!packet && packet.error().code == ErrorCode::kTimeout && !deadline.over()) {
+  const auto receive = [&] { return ring::receive_packet(socket->get(), std::min(kLook, deadline.left())); };
+  auto packet = receive();
+  for (; !packet && packet.error().code == ErrorCode::kTimeout && !deadline.over(); packet = receive())
     if (interrupt && interrupt()) return interrupted();
-    packet = ring::receive_packet(socket->get(), std::min(kLook, deadline.left()));
-  }
   if (!packet && packet.error().code == ErrorCode::kTimeout)
     return fail(
         ErrorCode::kServerUnreachable,
@@ -90,7 +89,7 @@ Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const s
                                         .control = std::move(packet->fds[1]),
                                         .lease = std::move(packet->fds[2]),
                                         .doorbell = std::move(packet->fds[3])},
-                                       lane);
+                                       lane, slots);
   if (!reader) return fail(reader.error());
   return std::make_shared<Attachment>(std::move(*socket), std::move(*reader));
 }

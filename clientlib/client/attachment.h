@@ -35,12 +35,14 @@ struct Attachment {
   std::atomic<bool> lost{
       false};  ///< the server closed the session; the flag that interrupts RingReader::next
   std::atomic<std::uint32_t> live_views{0};  ///< leases that views hold
+  /// The loop changes its private batches: it gets copies, not copy-on-write views.
+  std::atomic<bool> writes_to_batches{false};
 };
 
 /// Gives `token` to the attach socket, with this process's pidfd, and maps what comes back. Both waits end at
 /// the deadline (kServerUnreachable) and by `interrupt` (kTimeout).
 Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const std::string& token,
-                                           std::uint32_t lane, const Deadline& deadline,
-                                           const Interrupt& interrupt);
+                                           std::uint32_t lane, ring::RingReader::Slots slots,
+                                           const Deadline& deadline, const Interrupt& interrupt);
 
 }  // namespace headrace::client

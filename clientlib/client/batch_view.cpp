@@ -5,16 +5,18 @@
 
 #include "clientlib/base/contract.h"
 #include "clientlib/client/lease.h"
+#include "clientlib/client/private_views.h"
 
 namespace headrace {
 namespace {
 
 using Lease = BatchView::Lease;
 
-void describe(Lease& lease, const client::Attachment& attachment, const ring::Grant& grant) {
+void describe(Lease& lease, const client::Attachment& attachment) {
   const ring::RingReader& reader = *attachment.reader;
+  const ring::Grant& grant = lease.grant;
+  reader.freshen(grant.slot);
   const ring::SlotDesc& slot = reader.slot(grant.slot);
-  lease.grant = grant;
   lease.rows = std::min(slot.rows, reader.row_capacity());
   lease.valid_rows = std::min(slot.valid_rows, lease.rows);
   lease.row = reader.rows(grant.slot);
@@ -22,7 +24,7 @@ void describe(Lease& lease, const client::Attachment& attachment, const ring::Gr
   lease.fields.reserve(lease.specs->size());
   for (std::size_t f = 0; f < lease.specs->size(); ++f) {
     const FieldSpec& spec = (*lease.specs)[f];
-    Lease::Field field{reader.values(grant.slot, f), {}, lease.rows};
+    Lease::Field field{reader.values(grant.slot, f), nullptr, {}, lease.rows};
     if (spec.kind == FieldKind::kRagged) {
       field.offsets = {reader.offsets(grant.slot, f), lease.rows + std::size_t{1}};
       field.count = std::clamp<std::int64_t>(field.offsets.back(), 0, spec.ragged_capacity);
@@ -31,57 +33,51 @@ void describe(Lease& lease, const client::Attachment& attachment, const ring::Gr
   }
 }
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
-
-/// Moves what the lease points at into its own memory.
-void make_private(Lease& lease) {
-  std::size_t total = 64 + aligned(lease.rows * sizeof(ring::RowDesc));
-  for (std::size_t f = 0; f < lease.fields.size(); ++f)
-    total += aligned(row_bytes((*lease.specs)[f]) * static_cast<std::size_t>(lease.fields[f].count)) +
-             aligned(lease.fields[f].offsets.size_bytes());
-  lease.memory.resize(total);
-  std::byte* to = lease.memory.data();
-  to += aligned(reinterpret_cast<std::uintptr_t>(to)) - reinterpret_cast<std::uintptr_t>(to);
-  const auto take = [&to](const void* from, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return std::exchange(to, to + aligned(bytes));
-  };
-  lease.row = reinterpret_cast<const ring::RowDesc*>(take(lease.row, lease.rows * sizeof(ring::RowDesc)));
+/// Moves what the lease points at into memory of its own.
+void make_private(Lease& lease, const std::shared_ptr<client::BufferPool>& pool) {
+  lease.row_copies.assign(lease.row, lease.row + lease.rows);
+  lease.row = lease.row_copies.data();
   for (std::size_t f = 0; f < lease.fields.size(); ++f) {
     Lease::Field& field = lease.fields[f];
-    field.values = take(field.values, row_bytes((*lease.specs)[f]) * static_cast<std::size_t>(field.count));
+    const std::size_t bytes = row_bytes((*lease.specs)[f]) * static_cast<std::size_t>(field.count);
+    field.copy = std::make_shared<client::PooledBuffer>(pool, bytes);
+    if (bytes > 0) std::memcpy(field.copy->data(), field.values, bytes);
+    field.values = field.copy->data();
     if (!field.offsets.empty())
-      field.offsets = {
-          reinterpret_cast<const std::int64_t*>(take(field.offsets.data(), field.offsets.size_bytes())),
-          field.offsets.size()};
+      field.offsets = lease.offset_copies.emplace_back(field.offsets.begin(), field.offsets.end());
   }
 }
 
 }  // namespace
 
 std::shared_ptr<Lease> Lease::on_slot(std::shared_ptr<client::Attachment> attachment,
-                                      const ring::Grant& grant) {
+                                      const ring::Grant& grant, bool own) {
   auto lease = std::make_shared<Lease>();
-  describe(*lease, *attachment, grant);
+  lease->grant = grant;
   attachment->live_views.fetch_add(1, std::memory_order_relaxed);
-  lease->attachment = std::move(attachment);
+  lease->attachment = attachment;
+  if (own) client::enter_private_view(*lease);
+  describe(*lease, *attachment);
   return lease;
 }
 
-std::shared_ptr<Lease> Lease::copy_of(const client::Attachment& attachment, const ring::Grant& grant) {
+std::shared_ptr<Lease> Lease::copy_of(const client::Attachment& attachment, const ring::Grant& grant,
+                                      const std::shared_ptr<client::BufferPool>& pool) {
   auto lease = std::make_shared<Lease>();
-  describe(*lease, attachment, grant);
-  make_private(*lease);
+  lease->grant = grant;
+  describe(*lease, attachment);
+  make_private(*lease, pool);
   attachment.reader->ack(grant);
   return lease;
 }
 
 BatchView::Lease::~Lease() {
-  if (attachment == nullptr || attachment->fork.forked()) return;
-  attachment->live_views.fetch_sub(1, std::memory_order_relaxed);
-  attachment->reader->ack(grant);
+  if (mapping != nullptr) {
+    client::end_private_view(*this);
+  } else if (attachment != nullptr && !attachment->fork.forked()) {
+    attachment->live_views.fetch_sub(1, std::memory_order_relaxed);
+    attachment->reader->ack(grant);
+  }
 }
 
 BatchView::BatchView(std::shared_ptr<Lease> lease) : lease_(std::move(lease)) {}
@@ -132,7 +128,8 @@ const std::vector<FieldSpec>& BatchView::fields() const {
   return *held(lease_).specs;
 }
 bool BatchView::private_copy() const {
-  return held(lease_).attachment == nullptr;
+  const Lease& lease = held(lease_);
+  return lease.mapping != nullptr || lease.attachment == nullptr;
 }
 
 Result<FieldView> BatchView::field(std::string_view name) const {
@@ -142,7 +139,13 @@ Result<FieldView> BatchView::field(std::string_view name) const {
     const FieldSpec& spec = (*lease.specs)[f];
     names += (names.empty() ? "" : ", ") + spec.name;
     if (spec.name != name) continue;
-    FieldView view{&spec, lease.fields[f].values, {lease.fields[f].count}, {}, lease.fields[f].offsets};
+    const Lease::Field& field = lease.fields[f];
+    FieldView view{&spec, field.values, {field.count}, {}, field.offsets};
+    if (field.copy != nullptr)
+      view.memory = field.copy;
+    else
+      view.memory = lease_;
+    if (private_copy()) view.writable = const_cast<std::byte*>(field.values);
     view.shape.insert(view.shape.end(), spec.shape.begin(), spec.shape.end());
     view.strides.resize(view.shape.size());
     auto stride = static_cast<std::int64_t>(size_of(spec.dtype));

@@ -138,12 +138,17 @@ Result<Stream> Client::open(const OpenOptions& options) {
     identity.group = !options.group.empty()                   ? options.group
                      : info->delivery == Delivery::kBroadcast ? identity.client
                                                               : "default";
-    auto opened = client::open_session(impl_->directory, identity, deadline, impl_->interrupt);
+    auto opened =
+        client::open_session(impl_->directory, identity, stream->slots(), deadline, impl_->interrupt);
     if (opened) {
       stream->adopt(std::move(*opened));
       return Stream(std::move(stream));
     }
-    if (opened.error().code == ErrorCode::kServerLost && !deadline.over()) continue;
+    if (opened.error().code == ErrorCode::kServerLost && !deadline.over()) {
+      if (auto hello = client::say_hello(impl_->directory, deadline, impl_->interrupt); !hello)
+        return fail(hello.error());
+      continue;
+    }
     // Process ids repeat across containers: a name that nobody chose is made unique.
     if (impl_->interrupt && impl_->interrupt()) return fail(opened.error());
     const bool clash = options.client.empty() && opened.error().code == ErrorCode::kClientNameTaken;

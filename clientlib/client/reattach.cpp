@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "clientlib/client/private_views.h"
 #include "clientlib/client/stream_impl.h"
 
 namespace headrace {
@@ -65,6 +66,7 @@ void Stream::Impl::leave() {
 
 Result<void> Stream::Impl::reattach(const client::Deadline& deadline) {
   if (const auto old = former.lock()) {
+    client::settle_private_views(*old);
     if (const auto views = old->live_views.load(std::memory_order_relaxed); views > 0)
       return fail(
           ErrorCode::kLeaseFenced,
@@ -92,7 +94,7 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
     auto hello = client::say_hello(directory, deadline.within(std::clamp(patience, milliseconds(1), longest)),
                                    interrupt);
     auto opened = hello ? client::open_session(
-                              directory, request,
+                              directory, request, slots(),
                               deadline.within(std::clamp(patience, kShortestAttempt, longest)), interrupt)
                         : fail(hello.error());
     if (opened) {

@@ -7,13 +7,13 @@
 namespace headrace::client {
 
 Result<Session> open_session(const std::string& directory, const wire::OpenRequest& request,
-                             const Deadline& deadline, const Interrupt& interrupt) {
-  if (auto hello = say_hello(directory, deadline, interrupt); !hello) return fail(hello.error());
+                             ring::RingReader::Slots slots, const Deadline& deadline,
+                             const Interrupt& interrupt) {
   auto answer = exchange(directory, "open", wire::to_json(request), deadline, interrupt);
   if (!answer) return fail(answer.error());
   auto reply = wire::parse<wire::OpenReply>(answer->body);
   if (!reply) return fail(reply.error());
-  auto attachment = attach(directory, reply->token, reply->lane, deadline, interrupt);
+  auto attachment = attach(directory, reply->token, reply->lane, slots, deadline, interrupt);
   if (!attachment) return fail(attachment.error());
   if (*(*attachment)->fields != reply->stream.fields)
     return fail(ErrorCode::kInternal,

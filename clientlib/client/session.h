@@ -1,4 +1,4 @@
-// From a request to an attachment: hello, open, token, descriptors. One attempt; who retries is said where it
+// From a request to an attachment: open, token, descriptors. One attempt; who retries is said where it
 // is called.
 #pragma once
 
@@ -17,6 +17,7 @@ struct Session {
 };
 
 Result<Session> open_session(const std::string& directory, const wire::OpenRequest& request,
-                             const Deadline& deadline, const Interrupt& interrupt);
+                             ring::RingReader::Slots slots, const Deadline& deadline,
+                             const Interrupt& interrupt);
 
 }  // namespace headrace::client

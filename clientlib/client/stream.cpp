@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "clientlib/client/lease.h"
+#include "clientlib/client/private_views.h"
 #include "clientlib/client/resume.h"
 #include "clientlib/client/stream_impl.h"
 #include "clientlib/ring/futex.h"
@@ -21,6 +22,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook{100};
 /// A server that stops takes lanes away a moment before it closes their sockets.
 constexpr int kClosingMs = 200;
+/// Bytes from which copying takes longer than looking which pages were written to.
+constexpr std::uint64_t kWorthAView = 256 << 10;
 
 bool session_ended(const client::Attachment& attachment) {
   if (attachment.lost.load(std::memory_order_acquire)) return true;
@@ -99,16 +102,32 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
   }
 }
 
+Stream::Impl::~Impl() {
+  if (attachment && !fork.forked()) client::settle_private_views(*attachment);
+}
+
+ring::RingReader::Slots Stream::Impl::slots() const {
+  return private_batches() ? ring::RingReader::Slots::kPrivate : ring::RingReader::Slots::kShared;
+}
+
+bool Stream::Impl::copies_on_write(const ring::Grant& grant) const {
+  return attachment->reader->private_pages() != nullptr &&
+         attachment->reader->slot(grant.slot).payload_bytes >= kWorthAView &&
+         !attachment->writes_to_batches.load(std::memory_order_relaxed);
+}
+
 BatchView Stream::Impl::view_of(const ring::Grant& grant) {
   const std::uint32_t views = attachment->live_views.load(std::memory_order_relaxed);
-  if (views + 1 < max_leases) return BatchView(BatchView::Lease::on_slot(attachment, grant));
-  attachment->reader->lease().private_copies.fetch_add(1, std::memory_order_relaxed);
-  return BatchView(BatchView::Lease::copy_of(*attachment, grant));
+  if (views + 1 < max_leases && (!private_batches() || copies_on_write(grant)))
+    return BatchView(BatchView::Lease::on_slot(attachment, grant, private_batches()));
+  if (!private_batches()) attachment->reader->lease().private_copies.fetch_add(1, std::memory_order_relaxed);
+  if (!pool) pool = std::make_shared<client::BufferPool>(info.fields.size());
+  return BatchView(BatchView::Lease::copy_of(*attachment, grant, pool));
 }
 
 bool Stream::Impl::warn_of_copies() {
   const std::uint32_t views = attachment ? attachment->live_views.load(std::memory_order_relaxed) : 0;
-  if (views == 0 || views + 1 < max_leases) return false;
+  if (views == 0 || views + 1 < max_leases || private_batches()) return false;
   return warn("private copies",
               fmt::format("stream '{}': {} views are alive, of {} leases: batches are copied "
                           "from here on. Release views sooner, "
@@ -238,11 +257,14 @@ Result<void> Stream::next_epoch() {
   return set_epoch(my.position.epoch + 1);
 }
 
+Cursor Stream::cursor() const {
+  const Impl& my = *impl_;
+  return my.position.batch >= my.length ? Cursor{my.position.epoch + 1, 0, 0} : my.position;
+}
+
 State Stream::state() const {
   const Impl& my = *impl_;
-  const bool ended = my.position.batch >= my.length;
-  return {ended ? Cursor{my.position.epoch + 1, 0, 0} : my.position, my.info.batch_size,
-          my.identity.world_size, my.info.name, my.info.fingerprint};
+  return {cursor(), my.info.batch_size, my.identity.world_size, my.info.name, my.info.fingerprint};
 }
 
 Result<void> Stream::load_state(const State& state) {
@@ -269,7 +291,8 @@ std::uint32_t Stream::live_views() const {
 }
 
 std::span<std::byte> Stream::mapping() const {
-  return impl_->attachment ? impl_->attachment->reader->data() : std::span<std::byte>();
+  const bool shared = impl_->attachment && impl_->attachment->reader->private_pages() == nullptr;
+  return shared ? impl_->attachment->reader->data() : std::span<std::byte>();
 }
 
 std::uint64_t Stream::mapping_generation() const {

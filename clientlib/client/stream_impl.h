@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "clientlib/client/buffer_pool.h"
 #include "clientlib/client/session.h"
 #include "headrace/client.h"
 
@@ -15,6 +16,11 @@ namespace headrace {
 
 struct Stream::Impl {
   using Clock = std::chrono::steady_clock;
+
+  Impl() = default;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
 
   // Fixed by open().
   std::string directory;
@@ -45,6 +51,7 @@ struct Stream::Impl {
   client::Interrupt interrupt;
   std::atomic<std::uint64_t> waited_ns{0};
   std::set<std::string> warned;
+  std::shared_ptr<client::BufferPool> pool;  ///< of private copies; made with the first
 
   // --- attaching (reattach.cpp)
   void adopt(client::Session opened);
@@ -60,6 +67,10 @@ struct Stream::Impl {
   Result<std::optional<BatchView>> next(std::chrono::milliseconds limit);
   Result<ring::Grant> wait_for_grant(const client::Deadline& deadline);
   BatchView view_of(const ring::Grant& grant);
+  [[nodiscard]] bool private_batches() const { return options.batches == Batches::kPrivate; }
+  [[nodiscard]] ring::RingReader::Slots slots() const;
+  /// A copy-on-write view costs less than a copy.
+  [[nodiscard]] bool copies_on_write(const ring::Grant& grant) const;
   void commit();
   void begin_epoch(std::uint64_t epoch);
   Result<void> go_to(const Cursor& target);

@@ -1,4 +1,5 @@
 // RingReader::open: everything a client checks before it believes a ring.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include "clientlib/ring/ring_reader.h"
@@ -43,6 +44,7 @@ Result<void> check_header(const ControlHeader& header, std::size_t control_size,
   if (__builtin_mul_overflow(header.slot_stride, std::uint64_t{header.slot_count}, &slots_bytes) ||
       slots_bytes > header.data_bytes)
     return bad_ring("the slots do not fit the data segment");
+  if (header.slot_stride % page_size() != 0) return bad_ring("the slots do not begin at pages");
   if (header.rows_offset % alignof(RowDesc) != 0 ||
       !lies_within(header.rows_offset, std::uint64_t{header.row_capacity} * sizeof(RowDesc),
                    header.slot_stride))
@@ -52,23 +54,37 @@ Result<void> check_header(const ControlHeader& header, std::size_t control_size,
 
 }  // namespace
 
-Result<std::shared_ptr<RingReader>> RingReader::open(Descriptors fds, std::uint32_t lane) {
+Result<std::shared_ptr<RingReader>> RingReader::open(Descriptors fds, std::uint32_t lane, Slots slots) {
   auto control = Segment::map(std::move(fds.control), Access::kReadOnly, sizeof(ControlHeader));
   if (!control) return fail(control.error());
   auto lease = Segment::map(std::move(fds.lease), Access::kReadWrite, sizeof(LeaseBlock));
   if (!lease) return fail(lease.error());
-  const bool writable = clients_may_write(fds.data.get());
-  auto data = Segment::map(std::move(fds.data), writable ? Access::kReadWrite : Access::kReadOnly, 1);
-  if (!data) return fail(data.error());
-
   std::shared_ptr<RingReader> reader(new RingReader);
   reader->control_ = std::move(*control);
   reader->lease_ = std::move(*lease);
-  reader->data_ = std::move(*data);
-  reader->data_writable_ = writable;
   reader->doorbell_ = std::move(fds.doorbell);
+  if (auto mapped = reader->map_data(std::move(fds.data), slots); !mapped) return fail(mapped.error());
   if (auto good = reader->check(lane); !good) return fail(good.error());
   return reader;
+}
+
+Result<void> RingReader::map_data(UniqueFd fd, Slots slots) {
+  if (slots == Slots::kPrivate) {
+    auto pages = PrivatePages::open();
+    UniqueFd copy(pages ? ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
+    auto data = copy ? Segment::map(std::move(copy), Access::kCopyOnWrite, 1)
+                     : fail(ErrorCode::kEnvironment, "no copy-on-write");
+    if (data) {
+      data_ = std::move(*data);
+      pages_ = std::move(pages);
+      return {};
+    }  // else: strict overcommit accounting has no room for it
+  }
+  data_writable_ = clients_may_write(fd.get());
+  auto data = Segment::map(std::move(fd), data_writable_ ? Access::kReadWrite : Access::kReadOnly, 1);
+  if (!data) return fail(data.error());
+  data_ = std::move(*data);
+  return {};
 }
 
 Result<void> RingReader::check(std::uint32_t lane) {

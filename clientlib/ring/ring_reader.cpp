@@ -166,6 +166,16 @@ std::uint64_t RingReader::server_heartbeat_ns() const {
 std::uint64_t RingReader::instance() const {
   return header().instance;
 }
+std::span<std::byte> RingReader::memory(std::uint32_t slot) const {
+  require(slot < slot_count_, "slot index out of range");
+  return data().subspan(slot * slot_stride_, slot_stride_);
+}
+std::size_t RingReader::drop_private_pages(std::uint32_t slot) const {
+  return pages_->drop(memory(slot), data_.fd(), slot * slot_stride_);
+}
+void RingReader::freshen(std::uint32_t slot) const {
+  if (pages_ && pages_->count(memory(slot).first(page_size())) > 0) drop_private_pages(slot);
+}
 std::span<std::byte> RingReader::data() const {
   return {data_.data(), data_.size()};
 }

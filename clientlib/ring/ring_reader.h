@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "clientlib/ring/layout.h"
+#include "clientlib/ring/private_pages.h"
 #include "clientlib/ring/segment.h"
 #include "headrace/cursor.h"
 #include "headrace/error.h"
@@ -26,8 +27,12 @@ class RingReader {
   struct Descriptors {
     UniqueFd data, control, lease, doorbell;  ///< doorbell: eventfd, rung after an ack when the server sleeps
   };
+  /// How the slots are mapped. kPrivate: copy-on-write, where the kernel can (private_pages()); else as
+  /// kShared.
+  enum class Slots : std::uint8_t { kShared, kPrivate };
   /// Maps and checks everything (magic, version, sizes, field table). kVersionMismatch names both versions.
-  static Result<std::shared_ptr<RingReader>> open(Descriptors fds, std::uint32_t lane);
+  static Result<std::shared_ptr<RingReader>> open(Descriptors fds, std::uint32_t lane,
+                                                  Slots slots = Slots::kShared);
 
   /// The next grant of seek `seek`; grants of other seeks are acked unseen. Spins `spin`, then sleeps on the
   /// futex in steps of at most kLongestSleep until `timeout`. nullopt: nothing yet, or `interrupt` became
@@ -58,9 +63,19 @@ class RingReader {
   [[nodiscard]] std::uint32_t row_capacity() const;
   [[nodiscard]] std::uint64_t server_heartbeat_ns() const;
   [[nodiscard]] std::uint64_t instance() const;
+  /// One slot's pages.
+  [[nodiscard]] std::span<std::byte> memory(std::uint32_t slot) const;
+  /// Null: the slots are not mapped copy-on-write.
+  [[nodiscard]] const PrivatePages* private_pages() const { return pages_ ? &*pages_ : nullptr; }
+  /// Copy-on-write slots: what this process wrote there is gone, the server's bytes show again. To how many
+  /// pages it had written.
+  std::size_t drop_private_pages(std::uint32_t slot) const;  // NOLINT(modernize-use-nodiscard)
+  /// Before a slot is read: drops its private pages if there are any although nobody wrote. A process that
+  /// locks all its memory (mlockall) makes copies of whole mappings.
+  void freshen(std::uint32_t slot) const;
   /// Whole data mapping, for pinning (cudaHostRegister) and protecting.
   [[nodiscard]] std::span<std::byte> data() const;
-  /// False in read-only mode: the mapping cannot be made writable.
+  /// False if the mapping cannot be made writable for all: in read-only mode, and copy-on-write.
   [[nodiscard]] bool data_writable() const { return data_writable_; }
 
   /// The client's own statements to the server.
@@ -68,6 +83,7 @@ class RingReader {
 
  private:
   RingReader() = default;
+  Result<void> map_data(UniqueFd fd, Slots slots);
   Result<void> check(std::uint32_t lane);
   Result<void> check_fields();
   [[nodiscard]] const ControlHeader& header() const;
@@ -92,6 +108,7 @@ class RingReader {
   std::uint32_t slot_count_ = 0;
   std::uint32_t row_capacity_ = 0;
   bool data_writable_ = false;
+  std::optional<PrivatePages> pages_;
   // The thread in `next`.
   std::uint32_t seen_ = 0;             // grants taken
   std::atomic<bool> mismatch_{false};  // a grant named a slot that is not ours: treated as fenced

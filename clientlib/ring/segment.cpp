@@ -96,7 +96,10 @@ Result<Segment> Segment::map(UniqueFd fd, Access access, std::size_t min_bytes) 
   if (bytes == 0 || bytes < min_bytes)
     return fail(ErrorCode::kBadMessage,
                 fmt::format("a received segment has {} bytes, at least {} are needed", bytes, min_bytes));
-  auto region = map_region(fd.get(), access == Access::kReadOnly ? bip::read_only : bip::read_write, bytes);
+  const bip::mode_t mode = access == Access::kReadOnly    ? bip::read_only
+                           : access == Access::kReadWrite ? bip::read_write
+                                                          : bip::copy_on_write;
+  auto region = map_region(fd.get(), mode, bytes);
   if (!region) return fail(region.error());
   Segment segment;
   segment.fd_ = std::move(fd);

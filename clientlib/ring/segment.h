@@ -12,7 +12,11 @@
 
 namespace headrace::ring {
 
-enum class Access : std::uint8_t { kReadOnly, kReadWrite };
+enum class Access : std::uint8_t {
+  kReadOnly,
+  kReadWrite,
+  kCopyOnWrite  ///< writes stay with this process: see private_pages.h
+};
 /// What the seals forbid besides resizing and further seals: new writable mappings (the server keeps its
 /// own).
 enum class ClientAccess : std::uint8_t { kReadOnly, kReadWrite };

@@ -53,6 +53,17 @@ struct State {
   static Result<State> from_json(std::string_view text);
 };
 
+/// Whose memory the batches are.
+enum class Batches : std::uint8_t {
+  /// Read-only views on the slots.
+  kShared,
+  /// This process's own, to keep and to write to (FieldView::writable): copy-on-write views on the slots, or
+  /// copies where a view does not pay (small batches, a loop that writes to most of what it gets, all other
+  /// leases held). Not for device copies from the slots: Stream::mapping() is empty where views are
+  /// copy-on-write.
+  kPrivate,
+};
+
 struct OpenOptions {
   std::string stream = {};
   std::string group = {};  ///< empty: "default" on a shard stream, the client's name on a broadcast stream
@@ -63,6 +74,7 @@ struct OpenOptions {
   std::optional<State> state = {};                      ///< resume: at another batch size or world size, too
   bool resume_from_server = false;                      ///< take up the server's memory of this group
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
+  Batches batches = Batches::kShared;
   /// Longest busy wait before sleeping, per next(); 0: sleeps at once. Costs up to that much CPU per batch;
   /// saves the wake's latency.
   std::chrono::microseconds spin{0};
@@ -77,6 +89,8 @@ struct FieldView {
   std::vector<std::int64_t> shape;  ///< dense: rows + row shape; ragged: total values + value shape
   std::vector<std::int64_t> strides;
   std::span<const std::int64_t> offsets;  ///< ragged: rows + 1 entries; dense: empty
+  std::byte* writable = nullptr;          ///< `data`, if it is this process's own
+  std::shared_ptr<const void> memory;     ///< keeps `data` where it is: the lease, or a copy of this field
   [[nodiscard]] std::size_t bytes() const;
 };
 
@@ -107,7 +121,8 @@ class BatchView {
     return {reinterpret_cast<const T*>(view.data), view.bytes() / sizeof(T)};
   }
 
-  /// True if this is a private copy (all other leases were held by live views): nothing is leased.
+  /// True if this is this process's own memory: with Batches::kPrivate, or a copy because all other leases
+  /// were held by live views.
   [[nodiscard]] bool private_copy() const;
   /// Ends the lease now. The view is empty afterwards.
   void release();
@@ -150,8 +165,9 @@ class Stream {
   /// Leaves the rest of the epoch under way, if it was begun: next() starts the one after it.
   Result<void> next_epoch();
 
-  /// Counts batches that next() returned, never prefetched ones.
-  [[nodiscard]] State state() const;
+  /// The first batch that next() has not returned; prefetched ones do not count.
+  [[nodiscard]] Cursor cursor() const;
+  [[nodiscard]] State state() const;  ///< of the cursor
   Result<void> load_state(const State& state);
 
   /// Called by next() about every 100 ms while it waits; return true to give up with kTimeout (Python:
@@ -161,6 +177,7 @@ class Stream {
   [[nodiscard]] std::uint32_t max_leases() const;
   [[nodiscard]] std::uint32_t live_views() const;
   /// The mapping of all slots, for pinning; changes when the server was restarted (`mapping_generation`).
+  /// Empty where batches are copy-on-write views.
   [[nodiscard]] std::span<std::byte> mapping() const;
   [[nodiscard]] std::uint64_t mapping_generation() const;
   /// Time spent waiting in next() since open.

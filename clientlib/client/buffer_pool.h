@@ -1,4 +1,4 @@
-// Buffers for private copies, used again once no array refers to them: fresh pages for each batch would cost
+// Buffers for private copies, used again once nothing refers to them: fresh pages for each batch would cost
 // more than the copy. In a loop that keeps nothing two per field are alive: the one in the loop's hands and
 // the one that next() fills meanwhile.
 //
@@ -10,9 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
-namespace headrace::python {
+namespace headrace::client {
 
 struct BufferDeleter {
   void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
@@ -61,4 +62,17 @@ class BufferPool {
   std::vector<Buffer> kept_;  // guarded by mutex_
 };
 
-}  // namespace headrace::python
+/// A buffer that returns to its pool.
+struct PooledBuffer {
+  std::shared_ptr<BufferPool> pool;
+  Buffer buffer;
+
+  PooledBuffer(std::shared_ptr<BufferPool> from, std::size_t bytes)
+      : pool(std::move(from)), buffer(pool->take(bytes)) {}
+  PooledBuffer(const PooledBuffer&) = delete;
+  PooledBuffer& operator=(const PooledBuffer&) = delete;
+  ~PooledBuffer() { pool->give_back(std::move(buffer)); }
+  [[nodiscard]] std::byte* data() const { return buffer.memory.get(); }
+};
+
+}  // namespace headrace::client
