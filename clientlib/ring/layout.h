@@ -50,6 +50,14 @@ enum LaneState : std::uint32_t {
   kLaneFailed = 8,    ///< the stream failed; ask the control socket why
 };
 
+/// When a client rings the doorbell.
+enum ServerIdle : std::uint32_t {
+  kServerAwake = 0,  ///< never: nobody sleeps
+  kServerRests = 1,  ///< after each ack: somebody sleeps, and nobody who is awake will look soon
+  kServerHalfAwake =
+      2,  ///< before its own sleep: somebody sleeps; who is awake takes the acks, if it keeps up
+};
+
 struct alignas(kCacheLine) ControlHeader {
   std::uint64_t magic;
   std::uint32_t layout_version;
@@ -67,8 +75,7 @@ struct alignas(kCacheLine) ControlHeader {
   std::uint64_t slots_offset;
   std::uint64_t lanes_offset;
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC, at least twice a second
-  // 1: a worker sleeps; whoever acks rings the doorbell.
-  alignas(kCacheLine) std::atomic<std::uint32_t> server_idle;
+  alignas(kCacheLine) std::atomic<std::uint32_t> server_idle;   // ServerIdle
 };
 
 struct FieldDesc {

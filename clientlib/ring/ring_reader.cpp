@@ -37,10 +37,12 @@ std::optional<Grant> RingReader::next(std::uint32_t seek, std::chrono::nanosecon
                                       std::chrono::nanoseconds spin, const std::atomic<bool>* interrupt) {
   const std::uint64_t start = monotonic_ns();
   const std::uint64_t deadline = after(start, timeout);
-  const std::uint64_t spin_until = std::min(deadline, after(start, spin));
-  for (;;) {
+  const std::chrono::nanoseconds lately(spin_.ns());
+  const std::uint64_t spin_until = std::min(deadline, after(start, std::max(spin, lately)));
+  for (bool waited = false;; waited = true) {
     if (is_set(interrupt) || fenced()) return std::nullopt;
     if (lane_->granted.load(std::memory_order_acquire) != seen_) {  // SYNC grant
+      if (waited) spin_.waited(monotonic_ns() - start);
       if (auto grant = take(seek)) return grant;
       continue;
     }
@@ -82,6 +84,7 @@ bool RingReader::wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_un
       pause_cpu();
     }
   if (now >= deadline_ns) return false;
+  if (header().server_idle.load(std::memory_order_relaxed) == kServerHalfAwake) ring_doorbell();
   lease().waiting.store(1, std::memory_order_seq_cst);            // SYNC client-sleeps
   if (lane_->granted.load(std::memory_order_seq_cst) == seen_ &&  // SYNC client-sleeps
       lane_state() == kLaneOpen && !is_set(interrupt))
@@ -94,8 +97,12 @@ bool RingReader::wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_un
 void RingReader::ack(const Grant& grant) {
   const std::lock_guard lock(ack_mutex_);
   lease().acks[acked_ % kGrantRing] = Ack{.generation = grant.generation, .slot = grant.slot, .reserved = 0};
-  lease().acked.store(++acked_, std::memory_order_seq_cst);               // SYNC ack, SYNC server-sleeps
-  if (header().server_idle.load(std::memory_order_seq_cst) == 0) return;  // SYNC server-sleeps
+  lease().acked.store(++acked_, std::memory_order_seq_cst);  // SYNC ack, SYNC server-sleeps
+  if (header().server_idle.load(std::memory_order_seq_cst) == kServerRests)
+    ring_doorbell();  // SYNC server-sleeps
+}
+
+void RingReader::ring_doorbell() const {
   const std::uint64_t one = 1;
   // Fails only if the counter is full, and then the server has been rung already.
   [[maybe_unused]] const ssize_t written = ::write(doorbell_.get(), &one, sizeof one);

@@ -16,6 +16,7 @@
 #include "clientlib/ring/layout.h"
 #include "clientlib/ring/private_pages.h"
 #include "clientlib/ring/segment.h"
+#include "clientlib/ring/spin.h"
 #include "headrace/cursor.h"
 #include "headrace/error.h"
 #include "headrace/field.h"
@@ -34,11 +35,12 @@ class RingReader {
   static Result<std::shared_ptr<RingReader>> open(Descriptors fds, std::uint32_t lane,
                                                   Slots slots = Slots::kShared);
 
-  /// The next grant of seek `seek`; grants of other seeks are acked unseen. Spins `spin`, then sleeps on the
-  /// futex in steps of at most kLongestSleep until `timeout`. nullopt: nothing yet, or `interrupt` became
-  /// true (set by another thread, e.g. when the server's socket closed), or a lane state bit other than
-  /// kLaneOpen is set: look at lane_state(). Grants that had been given before the lane began to drain or
-  /// failed still come; after fencing none does.
+  /// The next grant of seek `seek`; grants of other seeks are acked unseen. Spins `spin`, or some
+  /// microseconds where that has lately been enough, then sleeps on the futex in steps of at most
+  /// kLongestSleep until `timeout`. nullopt: nothing yet, or `interrupt` became true (set by another thread,
+  /// e.g. when the server's socket closed), or a lane state bit other than kLaneOpen is set: look at
+  /// lane_state(). Grants that had been given before the lane began to drain or failed still come; after
+  /// fencing none does.
   std::optional<Grant> next(std::uint32_t seek, std::chrono::nanoseconds timeout,
                             std::chrono::nanoseconds spin, const std::atomic<bool>* interrupt);
   /// Grants of this seek that `next` would give at once. By the thread that calls `next`.
@@ -92,6 +94,7 @@ class RingReader {
   [[nodiscard]] bool wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_until_ns,
                                     const std::atomic<bool>* interrupt);
   std::optional<Grant> take(std::uint32_t seek);
+  void ring_doorbell() const;
 
   // Immutable after open. Geometry is copied from control once and checked once.
   Segment data_;
@@ -110,7 +113,8 @@ class RingReader {
   bool data_writable_ = false;
   std::optional<PrivatePages> pages_;
   // The thread in `next`.
-  std::uint32_t seen_ = 0;             // grants taken
+  std::uint32_t seen_ = 0;  // grants taken
+  SpinBudget spin_;
   std::atomic<bool> mismatch_{false};  // a grant named a slot that is not ours: treated as fenced
   // Ackers.
   std::mutex ack_mutex_;

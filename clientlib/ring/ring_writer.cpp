@@ -312,8 +312,8 @@ void RingWriter::beat() {
   header().heartbeat_ns.store(monotonic_ns(), std::memory_order_relaxed);
 }
 
-void RingWriter::set_idle(bool idle) {
-  header().server_idle.store(idle ? 1 : 0, std::memory_order_seq_cst);  // SYNC server-sleeps
+void RingWriter::set_idle(ServerIdle idle) {
+  header().server_idle.store(idle, std::memory_order_seq_cst);  // SYNC server-sleeps
 }
 
 std::uint32_t RingWriter::slot_count() const {

@@ -123,8 +123,9 @@ class RingWriter {
   [[nodiscard]] std::optional<ClientWord> client_word(std::uint32_t lane) const;
 
   void beat();  ///< stores the heartbeat; any thread
-  /// SYNC server-sleeps; after set_idle(true) look for acks (has_acks) once more, then sleep. Any thread.
-  void set_idle(bool idle);
+  /// SYNC server-sleeps; after set_idle(kServerRests) look for acks (has_acks) once more, then sleep. Any
+  /// thread.
+  void set_idle(ServerIdle idle);
 
   [[nodiscard]] const SlotLayout& layout() const { return layout_; }
   [[nodiscard]] std::uint32_t slot_count() const;

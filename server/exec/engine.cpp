@@ -16,6 +16,10 @@ namespace {
 
 /// A worker looks at the other streams after this long on one batch.
 constexpr std::uint64_t kTurnNs = 2'000'000;
+/// A worker is back from a turn soon enough to take acks in itself.
+constexpr std::uint64_t kBriefNs = 20'000;
+/// A worker that had only brief turns for so long, and has more, calls another one.
+constexpr std::uint64_t kBacklogNs = 50'000;
 /// Doorbells make sleeping safe; this only bounds the cost of a client that died before it rang.
 constexpr int kSleepMs = 500;
 
@@ -67,11 +71,12 @@ void Engine::run(Worker& worker) {
   std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_relaxed)) {
     try {
-      if (!turn(worker, scratch, lock)) sleep(lock);
+      if (!turn(worker, scratch, lock)) rest(worker, scratch, lock);
     } catch (const std::exception& error) {
       // Of a row it is that stream's (FillJob). Here it came from between the streams' books.
       const Error reason{ErrorCode::kInternal, fmt::format("a worker threw: {}", error.what())};
       if (!lock.owns_lock()) lock.lock();
+      worker.away = false;
       for (auto& stream : streams_) stream->stop(reason);
       sleep(lock);
     }
@@ -85,6 +90,15 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   const std::shared_ptr<FillJob> job = pick(now);
   if (!job) return false;
   if (job->unclaimed() && job->rows.rows > job->slice) kick();  // rows for another one, too
+  const bool brief = job->stream.turn_ns() < kBriefNs;
+  if (worker.busy_since_ns == 0) worker.busy_since_ns = now;
+  if (brief && now - worker.busy_since_ns > kBacklogNs) {
+    worker.busy_since_ns = now;
+    kick();
+  }
+  worker.away = !brief;
+  announce();
+  if (!brief && has_acks()) kick();  // SYNC server-sleeps, for those who sleep already
   lock.unlock();
   const auto index = static_cast<std::size_t>(
       std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == &job->stream; }) -
@@ -93,6 +107,8 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   const bool completed = job->work(scratch, worker.counters[index], now + kTurnNs);
   worker.slice_since_ns.store(0, std::memory_order_relaxed);
   lock.lock();
+  worker.away = false;
+  job->stream.note_turn(ring::monotonic_ns() - now);
   if (completed) job->stream.complete(*job, worker.counters[index]);
   return true;
 }
@@ -132,20 +148,60 @@ void Engine::ring_wake() {
   if (::write(wake_.get(), &one, sizeof one) < 0 && errno != EAGAIN) std::abort();
 }
 
+bool Engine::has_acks() const {
+  return std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) { return stream->has_acks(); });
+}
+
+void Engine::announce() {
+  const auto away = std::count_if(workers_.begin(), workers_.end(), [](const auto& w) { return w->away; });
+  const bool nobody_looks = sleepers_ + static_cast<std::size_t>(away) == workers_.size();
+  const ring::ServerIdle idle = sleepers_ == 0 ? ring::kServerAwake
+                                : nobody_looks ? ring::kServerRests
+                                               : ring::kServerHalfAwake;
+  if (idle == idle_) return;
+  idle_ = idle;
+  for (auto& stream : streams_) stream->ring().set_idle(idle);
+}
+
+void Engine::rest(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock) {
+  const std::uint64_t since = ring::monotonic_ns();
+  worker.busy_since_ns = 0;
+  if (!looks_again(since + worker.spin.ns(), lock)) {
+    // The lock was given up meanwhile, and what happened then called only those who slept.
+    if (turn(worker, scratch, lock)) return;
+    sleep(lock);
+  }
+  worker.spin.waited(ring::monotonic_ns() - since);
+}
+
+bool Engine::looks_again(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock) {
+  // One at a time: another one would only take the lock from who is looking.
+  if (looking_) return false;
+  looking_ = true;
+  bool found = false;
+  while (!found && ring::monotonic_ns() < until_ns) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+    found = has_acks();
+  }
+  looking_ = false;
+  return found;
+}
+
 void Engine::sleep(std::unique_lock<std::mutex>& lock) {
-  if (sleepers_++ == 0)
-    for (auto& stream : streams_) stream->ring().set_idle(true);
+  ++sleepers_;
+  announce();
   // SYNC server-sleeps: an ack stored before its client saw the flag is seen now; a later one rings.
-  const bool again =
-      std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) { return stream->has_acks(); });
+  const bool again = has_acks();
   if (!again) {
     lock.unlock();
     epoll_event event;
     ::epoll_wait(epoll_.get(), &event, 1, kSleepMs);
     lock.lock();
   }
-  if (--sleepers_ == 0)
-    for (auto& stream : streams_) stream->ring().set_idle(false);
+  --sleepers_;
+  announce();
 }
 
 Result<ring::UniqueFd> Engine::make_doorbell() {

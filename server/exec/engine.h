@@ -2,8 +2,8 @@
 //
 // Workers claim slices of a slot's rows without a lock and take the lock per batch: to start it, to complete
 // it, to take acks in. The worker that completes a slot publishes and grants it; there is no hop to another
-// thread. A worker without work sleeps in epoll on the clients' doorbells, which they ring only while
-// ControlHeader::server_idle is set; so an idle server costs no CPU and a busy one no system calls per batch.
+// thread. A worker without work sleeps in epoll on the clients' doorbells, which they ring as
+// ControlHeader::server_idle says: an idle server costs no CPU, and a busy one no system calls per batch.
 //
 // Thread safety: all public members, any thread.
 #pragma once
@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "clientlib/ring/spin.h"
 #include "clientlib/ring/unique_fd.h"
 #include "server/exec/stream.h"
 #include "server/metrics/counters.h"
@@ -68,6 +69,9 @@ class Engine {
     std::thread thread;
     std::unique_ptr<metrics::StreamCounters[]> counters;  ///< one per stream
     std::atomic<std::uint64_t> slice_since_ns{0};
+    ring::SpinBudget spin;
+    std::uint64_t busy_since_ns = 0;  ///< [lock] without a rest, or since it called another one; 0: rested
+    bool away = false;                ///< [lock] will not look again soon
   };
   struct Kick {
     Engine& engine;
@@ -81,13 +85,21 @@ class Engine {
   void pump_all(std::uint64_t now_ns);                  ///< [lock]
   void kick();                                          ///< [lock] wakes one sleeping worker, if any sleeps
   void ring_wake();
+  /// [lock] Until there may be work: looks again for a while if that has lately been enough, then sleeps.
+  void rest(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
+  /// [lock] True once there are acks, which a worker that sleeps would be called for.
+  bool looks_again(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock);
   void sleep(std::unique_lock<std::mutex>& lock);
+  void announce();                      ///< [lock] tells the clients when to ring
+  [[nodiscard]] bool has_acks() const;  ///< [lock]
 
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Worker>> workers_;
   ring::UniqueFd epoll_, wake_;
   mutable std::mutex mutex_;
   unsigned sleepers_ = 0;
+  ring::ServerIdle idle_ = ring::kServerAwake;
+  bool looking_ = false;  ///< a worker looks again before it sleeps
   std::atomic<bool> stopping_{false};
 };
 

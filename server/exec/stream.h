@@ -68,6 +68,9 @@ class Stream {
   std::shared_ptr<FillJob> next_job(std::uint64_t now_ns);
   /// READY, or free again if nobody wants it or the stream failed.
   void complete(FillJob& job, metrics::StreamCounters& counters);
+  /// How long a worker is away on this stream's work, lately; long until it was tried.
+  [[nodiscard]] std::uint64_t turn_ns() const { return turn_ns_; }
+  void note_turn(std::uint64_t ns) { turn_ns_ = (3 * turn_ns_ + ns) / 4; }
   /// Takes acks in and gives out the grants that are due. False: nothing changed.
   bool pump(std::uint64_t now_ns);
   /// How empty the emptiest lane's ring is: batches ahead over quota; 2 without lanes.
@@ -128,6 +131,7 @@ class Stream {
   std::vector<std::uint64_t> built_by_rank_;
   std::uint64_t first_attach_ns_ = 0, blocked_since_ns_ = 0, blocked_total_ns_ = 0, leases_reclaimed_ = 0,
                 last_batch_ns_ = 0;
+  std::uint64_t turn_ns_ = 1'000'000;
   bool gate_passed_ = false, draining_ = false;
   publish::Place last_place_;
   // scratch, kept to spare allocations per batch

@@ -47,8 +47,8 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
   const bool live = found != groups_.end() && found->second.anyone_attached();
 
   const Cursor origin = foremost.value_or(Cursor{});
-  const bool comes_back = found != groups_.end() && request.resume_server && !live &&
-                          found->second.world_size == request.world_size;
+  const bool as_before = found != groups_.end() && found->second.world_size == request.world_size;
+  const bool comes_back = as_before && request.resume_server && !live;
   // Ranks that were killed were not all at the same batch; the cursor is the same on every rank: the
   // hindmost's.
   Cursor start = comes_back
@@ -89,8 +89,7 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
             "incomplete batch is dropped (`last: drop`); use `short` or `pad`, or smaller batches",
             request.stream, samples_, batch_size_, request.world_size));
   // One that comes back from having been fenced does not end its job, although nobody else is there just now.
-  const bool same_job =
-      found != groups_.end() && request.position && found->second.world_size == request.world_size;
+  const bool same_job = as_before && request.position;
   if (!live && !same_job) {
     Group group;
     group.world_size = request.world_size;

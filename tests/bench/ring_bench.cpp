@@ -106,13 +106,13 @@ struct Bench {
   }
 
   void sleep_for_acks() {
-    ring->set_idle(true);
+    ring->set_idle(kServerRests);
     pollfd entry{.fd = doorbell.get(), .events = POLLIN, .revents = 0};
     if (!ring->has_acks(0) && ::poll(&entry, 1, 100) > 0) {
       std::uint64_t rung = 0;
       [[maybe_unused]] const ssize_t got = ::read(doorbell.get(), &rung, sizeof rung);
     }
-    ring->set_idle(false);
+    ring->set_idle(kServerAwake);
   }
 };
 

@@ -168,6 +168,58 @@ TEST(Engine, ServesTwoStreamsWithOnePool) {
     }
 }
 
+/// Rows without files, of which one read hangs.
+class Hanging final : public server::source::Source {
+ public:
+  Hanging(std::uint64_t count, std::uint64_t bytes)
+      : rows_(server::source::make_synthetic(count, bytes).value()) {}
+  void hang_once() const { hang_ = true; }
+  void go_on() const {
+    may_go_ = true;
+    may_go_.notify_all();
+  }
+  [[nodiscard]] std::uint64_t size() const override { return rows_->size(); }
+  Result<void> read(std::uint64_t index, server::source::Encoded& out) const override {
+    if (hang_.exchange(false)) may_go_.wait(false);
+    return rows_->read(index, out);
+  }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return rows_->label(index); }
+  [[nodiscard]] std::string name(std::uint64_t index) const override { return rows_->name(index); }
+  [[nodiscard]] const std::vector<std::string>& class_names() const override { return rows_->class_names(); }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return rows_->fingerprint(); }
+
+ private:
+  std::shared_ptr<const server::source::Source> rows_;
+  mutable std::atomic<bool> hang_{false}, may_go_{false};
+};
+
+/// Its turns were brief, so no client rings after an ack for the one that does not come back.
+TEST(Engine, ServesAStreamWithTheWorkersThatAreLeftWhenABriefReadHangs) {
+  const auto hanging = std::make_shared<Hanging>(500, 24);
+  StreamSetup setup = synthetic_stream("hangs", 500, 8, 2);
+  setup.maker = std::make_shared<SampleMaker>(hanging, std::nullopt, 24, server::exec::SampleOptions{});
+  auto engine = start_engine({std::move(setup), synthetic_stream("well", 500, 8, 2)}, 2);
+  RingClient ill(*engine, "hangs", "i"), well(*engine, "well", "w");
+  const auto take = [](RingClient& client, std::chrono::milliseconds patience) {
+    const auto grant = client.next(patience);
+    if (grant) client.reader().ack(*grant);
+    return grant.has_value();
+  };
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(take(ill, std::chrono::seconds(20)));
+    ASSERT_TRUE(take(well, std::chrono::seconds(20)));
+  }
+  const std::shared_ptr<void> at_the_end(nullptr, [&](void*) { hanging->go_on(); });
+  hanging->hang_once();
+  while (take(ill, std::chrono::milliseconds(50))) continue;  // what was made before; then a worker hangs
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_TRUE(take(well, std::chrono::milliseconds(400))) << "starved at batch " << i;
+    if (i % 30 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the other one falls asleep
+  }
+  hanging->go_on();
+  EXPECT_TRUE(take(ill, std::chrono::seconds(20)));
+}
+
 TEST(Engine, CostsNextToNoCpuWhileItsClientsPause) {
   auto engine = start_engine({synthetic_stream("s", 500, 8, 2)}, 4);
   RingClient client(*engine, "s", "c");

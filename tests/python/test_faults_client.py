@@ -7,6 +7,8 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -333,23 +335,28 @@ def test_row_10_views_of_before_the_servers_death_stay_readable(quiet_config: di
     assert server.stop() == 0
 
 
-def test_a_server_that_does_not_come_back_is_given_up_by_name(quiet_config: dict[str, Any], tmp_path: Path) -> None:
-    server = Server(quiet_config, tmp_path).wait_ready()
-    with headrace.Loader(server.address, stream="train", reconnect_timeout=0.5) as loader:
+@contextmanager
+def left_alone(config: dict[str, Any], folder: Path, reconnect_timeout: float) -> Iterator[tuple[headrace.Loader, Iterator[Any]]]:
+    """A loop whose server was killed after its first batch."""
+    server = Server(config, folder).wait_ready()
+    with headrace.Loader(server.address, stream="train", reconnect_timeout=reconnect_timeout) as loader:
         iterator = iter(loader)
         next(iterator)
         server.kill()
-        with pytest.raises(ServerLost, match=r"did not come back within 0\.[5-7] s.*nobody listens"):
-            for _ in iterator:
-                pass
+        yield loader, iterator
+
+
+def test_a_server_that_does_not_come_back_is_given_up_by_name(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    with (
+        left_alone(quiet_config, tmp_path, 0.5) as (_, iterator),
+        pytest.raises(ServerLost, match=r"did not come back within 0\.[5-7] s.*nobody listens"),
+    ):
+        for _ in iterator:
+            pass
 
 
 def test_a_stream_that_gave_its_server_up_takes_it_when_it_comes(quiet_config: dict[str, Any], tmp_path: Path) -> None:
-    server = Server(quiet_config, tmp_path).wait_ready()
-    with headrace.Loader(server.address, stream="train", reconnect_timeout=0.3) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        server.kill()
+    with left_alone(quiet_config, tmp_path, 0.3) as (loader, iterator):
         for _ in range(2):
             with pytest.raises(ServerLost, match="did not come back within 0.3"):
                 while True:

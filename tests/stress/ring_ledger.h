@@ -50,7 +50,7 @@ class BroadcastLedger {
 
   /// Sleeps until a client acks (SYNC server-sleeps), or for `bound`.
   void sleep(int doorbell, int bound_ms) {
-    ring_.set_idle(true);
+    ring_.set_idle(kServerRests);
     bool acks = false;
     for (const auto& [lane, state] : lanes_) acks |= ring_.has_acks(lane);
     pollfd entry{.fd = doorbell, .events = POLLIN, .revents = 0};
@@ -58,7 +58,7 @@ class BroadcastLedger {
       std::uint64_t rung;
       [[maybe_unused]] const ssize_t got = ::read(doorbell, &rung, sizeof rung);
     }
-    ring_.set_idle(false);
+    ring_.set_idle(kServerAwake);
   }
 
   [[nodiscard]] bool finished() const {

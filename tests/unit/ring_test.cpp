@@ -135,10 +135,40 @@ TEST(Ring, RingsTheDoorbellOnlyWhenTheServerSleeps) {
   std::uint64_t rung = 0;
   one_batch(0);
   EXPECT_LT(::read(doorbell.get(), &rung, sizeof rung), 0);
-  ring->set_idle(true);
+  ring->set_idle(kServerRests);
   one_batch(1);
   EXPECT_EQ(::read(doorbell.get(), &rung, sizeof rung), 8);
   EXPECT_EQ(rung, 1U);
+}
+
+TEST(Ring, RingsAServerThatIsHalfAwakeBeforeItSleepsItself) {
+  auto ring = make_ring(2, 1);
+  UniqueFd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  auto reader = attach(*ring, 0, doorbell.get());
+  ring->set_idle(kServerHalfAwake);
+  fill_and_publish(*ring, 0, 0, 0);
+  ring->grant(0, 0, 0);
+  reader->ack(*reader->next(0, 1s, 0ns, nullptr));
+  std::uint64_t rung = 0;
+  EXPECT_LT(::read(doorbell.get(), &rung, sizeof rung), 0) << "who is awake takes the ack";
+  EXPECT_FALSE(reader->next(0, 1ms, 0ns, nullptr).has_value());
+  EXPECT_EQ(::read(doorbell.get(), &rung, sizeof rung), 8);
+}
+
+TEST(SpinBudget, SpinsWhereThatWasEnoughLatelyAndElseTriesItNowAndThen) {
+  SpinBudget budget;
+  EXPECT_GT(budget.ns(), 0u);
+  const auto spins_of_640 = [&](std::uint64_t wait_ns) {
+    int spins = 0;
+    for (int i = 0; i < 640; ++i) {
+      spins += budget.ns() > 0 ? 1 : 0;
+      budget.waited(wait_ns);
+    }
+    return spins;
+  };
+  EXPECT_LE(spins_of_640(40'000'000), 20);
+  EXPECT_GE(spins_of_640(3'000), 600);
+  EXPECT_LE(spins_of_640(50'000), 20);
 }
 
 TEST(Ring, StillDeliversWhatWasGrantedBeforeDrainingThenReportsIt) {
