@@ -8,7 +8,7 @@ headrace_test(death/ring_death_test.cpp headrace::ring)
 # The protocol model and its mutants (tests/spin): apt install spin.
 find_program(HEADRACE_SPIN spin)
 if(HEADRACE_SPIN)
-  foreach(model ring sleep)
+  foreach(model ring sleep pool)
     add_test(NAME property/spin_${model} COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/spin/run.sh" ${model})
     set_tests_properties(property/spin_${model} PROPERTIES LABELS "property" TIMEOUT 300)
   endforeach()

@@ -7,24 +7,25 @@
 
 namespace headrace::python {
 
-PyBatch take_batch(const BatchView& view) {
+PyBatch take_batch(const BatchView& view, bool read_only) {
   PyBatch batch;
   batch.epoch = view.epoch();
   batch.batch = view.batch();
   batch.private_copy = view.private_copy();
-  for (const FieldSpec& spec : view.fields()) {
-    FieldView from = *view.field(spec.name);
+  for (std::size_t f = 0; f < view.fields().size(); ++f) {
+    const FieldSpec& spec = view.fields()[f];
+    const FieldView from = *view.field(spec.name);
     PyBatch::Field& to = batch.fields.emplace_back();
     to.bytes = from.bytes();
     to.shape = from.shape;
     to.offsets.assign(from.offsets.begin(), from.offsets.end());
-    if (spec.shape.empty()) {
+    if (spec.kind == FieldKind::kDense && spec.shape.empty()) {
       const auto* values = reinterpret_cast<const std::uint8_t*>(from.data);
       to.scalars.assign(values, values + to.bytes);
     } else {
       to.data = from.data;
-      to.writable = from.writable;
-      to.memory = std::move(from.memory);
+      to.writable = read_only ? nullptr : from.writable;
+      to.memory = view.keep(f);
     }
   }
   for (std::uint32_t row = 0; row < view.rows(); ++row) {

@@ -34,7 +34,7 @@ struct PyBatch {
 };
 
 /// Without the GIL. One value per row (labels) is copied: a loop collects those, and must not hold slots by
-/// it.
-PyBatch take_batch(const BatchView& view);
+/// it. `read_only`: the other arrays cannot be written to, also where the memory could.
+PyBatch take_batch(const BatchView& view, bool read_only);
 
 }  // namespace headrace::python

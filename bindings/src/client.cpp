@@ -68,7 +68,7 @@ std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const st
       error.restore();  // a warning turned into an error: next() raises it
     }
   };
-  return std::make_unique<PyStream>(without_gil([&] { return my.client.open(options); }));
+  return std::make_unique<PyStream>(without_gil([&] { return my.client.open(options); }), zero_copy);
 }
 
 nb::list streams(PyClient& my) {

@@ -6,7 +6,7 @@
 #include <chrono>
 
 namespace headrace::python {
-PyStream::PyStream(Stream stream) : stream_(std::move(stream)) {
+PyStream::PyStream(Stream stream, bool read_only) : stream_(std::move(stream)), read_only_(read_only) {
   stream_->set_interrupt([this] { return closed_.load() || signal_raised(); });
 }
 
@@ -40,7 +40,7 @@ std::optional<PyBatch> PyStream::next(double timeout) {
     if (!view)
       batch = fail(view.error());
     else if (*view)
-      batch = take_batch(**view);
+      batch = take_batch(**view, read_only_);
   }
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
   if (!batch && closed_.load()) raise({ErrorCode::kClosed, "this loader was closed while it waited"});

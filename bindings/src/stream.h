@@ -15,7 +15,7 @@ namespace headrace::python {
 
 class PyStream {
  public:
-  explicit PyStream(Stream stream);
+  PyStream(Stream stream, bool read_only);
 
   /// None at the epoch's end. Waits without the GIL; a signal's exception comes through.
   std::optional<PyBatch> next(double timeout);
@@ -60,7 +60,8 @@ class PyStream {
   client::ForkGuard fork_;
   std::mutex mutex_;
   std::optional<Stream> stream_;  // guarded by mutex_
-  Cursor before_;                 // the last next(); guarded by mutex_
+  const bool read_only_;
+  Cursor before_;  // the last next(); guarded by mutex_
   std::atomic<bool> closed_{false};
   std::atomic<std::thread::id> visitor_{};
 };

@@ -15,7 +15,6 @@ using Lease = BatchView::Lease;
 void describe(Lease& lease, const client::Attachment& attachment) {
   const ring::RingReader& reader = *attachment.reader;
   const ring::Grant& grant = lease.grant;
-  reader.freshen(grant.slot);
   const ring::SlotDesc& slot = reader.slot(grant.slot);
   lease.rows = std::min(slot.rows, reader.row_capacity());
   lease.valid_rows = std::min(slot.valid_rows, lease.rows);
@@ -50,12 +49,13 @@ void make_private(Lease& lease, const std::shared_ptr<client::BufferPool>& pool)
 
 }  // namespace
 
-std::shared_ptr<Lease> Lease::on_slot(std::shared_ptr<client::Attachment> attachment,
+std::shared_ptr<Lease> Lease::on_slot(const std::shared_ptr<client::Attachment>& attachment,
                                       const ring::Grant& grant, bool own) {
   auto lease = std::make_shared<Lease>();
   lease->grant = grant;
   attachment->live_views.fetch_add(1, std::memory_order_relaxed);
   lease->attachment = attachment;
+  attachment->reader->freshen(grant.slot);  // before a fork can settle it
   if (own) client::enter_private_view(*lease);
   describe(*lease, *attachment);
   return lease;
@@ -65,9 +65,11 @@ std::shared_ptr<Lease> Lease::copy_of(const client::Attachment& attachment, cons
                                       const std::shared_ptr<client::BufferPool>& pool) {
   auto lease = std::make_shared<Lease>();
   lease->grant = grant;
+  const std::shared_ptr<void> ack(nullptr,
+                                  [&](void*) { attachment.reader->ack(grant); });  // also without memory
+  attachment.reader->freshen(grant.slot);
   describe(*lease, attachment);
   make_private(*lease, pool);
-  attachment.reader->ack(grant);
   return lease;
 }
 
@@ -141,10 +143,6 @@ Result<FieldView> BatchView::field(std::string_view name) const {
     if (spec.name != name) continue;
     const Lease::Field& field = lease.fields[f];
     FieldView view{&spec, field.values, {field.count}, {}, field.offsets};
-    if (field.copy != nullptr)
-      view.memory = field.copy;
-    else
-      view.memory = lease_;
     if (private_copy()) view.writable = const_cast<std::byte*>(field.values);
     view.shape.insert(view.shape.end(), spec.shape.begin(), spec.shape.end());
     view.strides.resize(view.shape.size());
@@ -153,6 +151,13 @@ Result<FieldView> BatchView::field(std::string_view name) const {
     return view;
   }
   return fail(ErrorCode::kInvalidArgument, fmt::format("a batch has no field '{}'; it has: {}", name, names));
+}
+
+std::shared_ptr<const void> BatchView::keep(std::size_t field) const {
+  const Lease& lease = held(lease_);
+  require(field < lease.fields.size(), "a BatchView was asked for a field that it does not have");
+  if (lease.fields[field].copy != nullptr) return lease.fields[field].copy;
+  return lease_;
 }
 
 std::size_t FieldView::bytes() const {

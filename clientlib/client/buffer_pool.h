@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "clientlib/client/fork_guard.h"
+
 namespace headrace::client {
 
 struct BufferDeleter {
@@ -47,6 +49,8 @@ class BufferPool {
     return {std::unique_ptr<std::byte[], BufferDeleter>(new (std::align_val_t{64}) std::byte[bytes]), bytes};
   }
 
+  [[nodiscard]] bool forked() const { return fork_.forked(); }
+
   /// When there are too many, the smallest goes: the pages of a large one cost the most to get again.
   void give_back(Buffer buffer) {
     const std::lock_guard lock(mutex_);
@@ -57,6 +61,7 @@ class BufferPool {
   }
 
  private:
+  ForkGuard fork_;
   std::size_t most_;
   std::mutex mutex_;
   std::vector<Buffer> kept_;  // guarded by mutex_
@@ -68,10 +73,14 @@ struct PooledBuffer {
   Buffer buffer;
 
   PooledBuffer(std::shared_ptr<BufferPool> from, std::size_t bytes)
-      : pool(std::move(from)), buffer(pool->take(bytes)) {}
+      : pool(std::move(from)),
+        buffer(pool->take(bytes)) {}  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): Buffer frees it
   PooledBuffer(const PooledBuffer&) = delete;
   PooledBuffer& operator=(const PooledBuffer&) = delete;
-  ~PooledBuffer() { pool->give_back(std::move(buffer)); }
+  /// In a forked child the pool's lock may be held for ever.
+  ~PooledBuffer() {
+    if (!pool->forked()) pool->give_back(std::move(buffer));
+  }
   [[nodiscard]] std::byte* data() const { return buffer.memory.get(); }
 };
 

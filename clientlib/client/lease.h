@@ -17,7 +17,7 @@ struct BatchView::Lease {
   ~Lease();
 
   /// The granted slot itself. `own`: as a copy-on-write view.
-  static std::shared_ptr<Lease> on_slot(std::shared_ptr<client::Attachment> attachment,
+  static std::shared_ptr<Lease> on_slot(const std::shared_ptr<client::Attachment>& attachment,
                                         const ring::Grant& grant, bool own);
   /// A copy of the slot's rows; the grant is acked at once.
   static std::shared_ptr<Lease> copy_of(const client::Attachment& attachment, const ring::Grant& grant,

@@ -14,7 +14,8 @@ namespace headrace::client {
 
 /// A view is put here when it is made and taken out by its end; the mutex guards what `settle` changes in it.
 void enter_private_view(BatchView::Lease& lease);
-/// Gives the slot back, without what was written to it. Nothing in a forked child, whose pages are settled.
+/// Gives the slot back, without what was written to it. In a forked child, whose pages are settled, nothing
+/// but forgetting it.
 void end_private_view(BatchView::Lease& lease);
 
 /// All views on this attachment: they keep their contents and end their leases.

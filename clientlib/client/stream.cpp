@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <cstdio>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -56,9 +57,19 @@ Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
                 fmt::format("stream '{}': the server granted epoch {}, batch {}; due is {}", info.name,
                             grant->epoch, grant->batch, to_string(position)));
   }
-  ++position.batch;
-  begun = true;
-  return view_of(*grant);
+  try {
+    BatchView view = view_of(*grant);
+    ++position.batch;
+    begun = true;
+    return view;
+  } catch (const std::bad_alloc&) {
+    leave();  // the server counts the batch as taken
+    return fail(
+        ErrorCode::kNotEnoughMemory,
+        fmt::format("stream '{}': no memory for a copy of {}: keep fewer batches; the next call comes "
+                    "back to it",
+                    info.name, to_string(position)));
+  }
 }
 
 Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
@@ -103,7 +114,9 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
 }
 
 Stream::Impl::~Impl() {
-  if (attachment && !fork.forked()) client::settle_private_views(*attachment);
+  if (fork.forked()) return;
+  if (attachment) client::settle_private_views(*attachment);
+  if (const auto old = former.lock()) client::settle_private_views(*old);
 }
 
 ring::RingReader::Slots Stream::Impl::slots() const {

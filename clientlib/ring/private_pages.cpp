@@ -19,6 +19,8 @@ constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
 constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62;
 constexpr std::uint64_t kOfFile = std::uint64_t{1} << 61;
 
+constexpr int kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED
+
 bool is_own(std::uint64_t entry) {
   return (entry & (kPresent | kSwapped)) != 0 && (entry & kOfFile) == 0;
 }
@@ -61,6 +63,13 @@ bool kernel_keeps_to_it(const PrivatePages& pages) {
   return mine.first() == std::byte{2} && pages.count(mine.page) == 1;
 }
 
+/// vm.overcommit_memory=2 charges a mapping that may be written to as if it had been, and again at each fork.
+bool overcommit_is_forbidden() {
+  const UniqueFd policy(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
+  char mode = 0;
+  return policy && ::read(policy.get(), &mode, 1) == 1 && mode == '2';
+}
+
 }  // namespace
 
 std::size_t page_size() {
@@ -70,10 +79,13 @@ std::size_t page_size() {
 
 std::optional<PrivatePages> PrivatePages::open() {
   UniqueFd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  if (!pagemap) return std::nullopt;
+  if (!pagemap || overcommit_is_forbidden()) return std::nullopt;
   PrivatePages pages(std::move(pagemap));
-  static const bool works = kernel_keeps_to_it(pages);
-  if (!works) return std::nullopt;
+  // Not a static's initialiser: a fork under way would leave that locked in the child.
+  enum : std::uint8_t { kUntried, kWorks, kFails };
+  static std::atomic<std::uint8_t> tried{kUntried};
+  if (tried == kUntried) tried = kernel_keeps_to_it(pages) ? kWorks : kFails;
+  if (tried == kFails) return std::nullopt;
   return pages;
 }
 
@@ -108,24 +120,27 @@ std::size_t PrivatePages::count(std::span<const std::byte> range) const {
 }
 
 void PrivatePages::take(std::span<std::byte> range) {
-  // An atomic write of what is there: others may write the same byte now.
+  // An atomic write of what is there: others may write the same byte now. Volatile: clang makes a load of it.
   for (std::size_t at = 0; at < range.size(); at += page_size())
-    std::atomic_ref(reinterpret_cast<std::uint8_t&>(range[at])).fetch_or(0, std::memory_order_relaxed);
+    __atomic_fetch_or(reinterpret_cast<volatile std::uint8_t*>(&range[at]), 0, __ATOMIC_RELAXED);
 }
 
 std::size_t PrivatePages::drop(std::span<std::byte> range, int fd, std::size_t offset) const {
   std::size_t own = 0;
-  bool locked = false;
+  bool refused = false;
   own_runs(range, [&](std::size_t first, std::size_t pages) {
     own += pages;
-    locked |= ::madvise(&range[first * page_size()], pages * page_size(), MADV_DONTNEED) != 0;
+    std::byte* begin = &range[first * page_size()];
+    refused |= ::madvise(begin, pages * page_size(), MADV_DONTNEED) != 0 &&
+               ::madvise(begin, pages * page_size(), kDontNeedLocked) != 0;
   });
-  if (!locked) return own;
-  // In memory by mlock: a new mapping in the same place. With mlockall(MCL_FUTURE) its pages are copies from
-  // the start; count() tells, and this makes them anew.
+  if (!refused) return own;
+  // Locked by mlock, and Linux before 5.18: a new mapping in the same place. With mlockall(MCL_FUTURE) its
+  // pages are copies from the start; count() tells, and this makes them anew.
   void* again = ::mmap(range.data(), range.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd,
                        static_cast<off_t>(offset));
-  require(again == range.data(), "the kernel refused to map a slot again");
+  require(again == range.data(),
+          "a slot in locked memory could not be mapped again: use Linux 5.18, or raise RLIMIT_MEMLOCK");
   return own;
 }
 

@@ -18,7 +18,8 @@ namespace headrace::ring {
 
 class PrivatePages {
  public:
-  /// nullopt: this kernel cannot, or hides /proc/self/pagemap. Of this process: a forked child opens its own.
+  /// nullopt: this kernel cannot, hides /proc/self/pagemap, or forbids overcommit. Of this process: a forked
+  /// child opens its own.
   static std::optional<PrivatePages> open();
 
   /// How many pages of `range` (page-aligned) are this process's own; all of them if that cannot be told.

@@ -181,7 +181,10 @@ std::size_t RingReader::drop_private_pages(std::uint32_t slot) const {
   return pages_->drop(memory(slot), data_.fd(), slot * slot_stride_);
 }
 void RingReader::freshen(std::uint32_t slot) const {
-  if (pages_ && pages_->count(memory(slot).first(page_size())) > 0) drop_private_pages(slot);
+  if (!pages_) return;
+  const auto all = memory(slot);
+  if (pages_->count(all.first(page_size())) + pages_->count(all.last(page_size())) > 0)
+    drop_private_pages(slot);
 }
 std::span<std::byte> RingReader::data() const {
   return {data_.data(), data_.size()};

@@ -73,7 +73,7 @@ class RingReader {
   /// pages it had written.
   std::size_t drop_private_pages(std::uint32_t slot) const;  // NOLINT(modernize-use-nodiscard)
   /// Before a slot is read: drops its private pages if there are any although nobody wrote. A process that
-  /// locks all its memory (mlockall) makes copies of whole mappings.
+  /// locks all its memory (mlockall) makes copies of whole mappings, from their first page to their last.
   void freshen(std::uint32_t slot) const;
   /// Whole data mapping, for pinning (cudaHostRegister) and protecting.
   [[nodiscard]] std::span<std::byte> data() const;

@@ -7,10 +7,11 @@
 #include <optional>
 #include <string_view>
 
+#include "clientlib/ring/private_pages.h"
+
 namespace headrace::ring {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kLargest = std::uint64_t{1}
                                    << 48;  // more than an address space holds: no sum of two overflows
 
@@ -85,7 +86,7 @@ Result<SlotLayout> SlotLayout::plan(std::span<const FieldSpec> fields, std::uint
     layout.fields.push_back(desc);
   }
   layout.rows_offset = place(std::uint64_t{rows} * sizeof(RowDesc));
-  layout.slot_stride = align_up(end, kPage);
+  layout.slot_stride = align_up(end, page_size());
   if (layout.slot_stride > kLargest)
     return fail(ErrorCode::kInvalidArgument, "the fields together do not fit into memory");
   return layout;

@@ -14,7 +14,7 @@ namespace headrace::ring {
 struct SlotLayout {
   std::vector<FieldDesc> fields;
   std::uint64_t rows_offset = 0;
-  std::uint64_t slot_stride = 0;  ///< a multiple of 4096
+  std::uint64_t slot_stride = 0;  ///< a multiple of the page size
   std::uint32_t row_capacity = 0;
 
   /// kInvalidArgument: no field, a name twice or out of form, a negative or overflowing size.

@@ -12,13 +12,14 @@ namespace headrace::ring {
 
 class SpinBudget {
  public:
-  /// How long to spin before the next sleep, ns. One wait in 64 tries it all the same: the length of a wait
-  /// that was slept through says little of one that need not have been.
+  /// How long to spin before the next sleep, ns. One wait in 64 tries it all the same: a wait that was slept
+  /// through is longer by the wake than the one that it might have been.
   [[nodiscard]] std::uint64_t ns() const { return expected_ns_ <= kWorth || waits_ % 64 == 0 ? kWorth : 0; }
 
   void waited(std::uint64_t ns) {
     ++waits_;
-    expected_ns_ = (3 * expected_ns_ + std::min(ns, 8 * kWorth)) / 4;
+    // A short one was spun through: it is believed at once.
+    expected_ns_ = ns <= kWorth ? ns : (3 * expected_ns_ + std::min(ns, 8 * kWorth)) / 4;
   }
 
  private:

@@ -89,7 +89,6 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   pump_all(now);
   const std::shared_ptr<FillJob> job = pick(now);
   if (!job) return false;
-  if (job->unclaimed() && job->rows.rows > job->slice) kick();  // rows for another one, too
   const bool brief = job->stream.turn_ns() < kBriefNs;
   if (worker.busy_since_ns == 0) worker.busy_since_ns = now;
   if (brief && now - worker.busy_since_ns > kBacklogNs) {
@@ -98,7 +97,8 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   }
   worker.away = !brief;
   announce();
-  if (!brief && has_acks()) kick();  // SYNC server-sleeps, for those who sleep already
+  // There may be rows, acks or slots for another one, too; SYNC server-sleeps for those who sleep already.
+  if (!brief || (job->unclaimed() && job->rows.rows > job->slice)) kick();
   lock.unlock();
   const auto index = static_cast<std::size_t>(
       std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == &job->stream; }) -

@@ -3,7 +3,7 @@
 // Workers claim slices of a slot's rows without a lock and take the lock per batch: to start it, to complete
 // it, to take acks in. The worker that completes a slot publishes and grants it; there is no hop to another
 // thread. A worker without work sleeps in epoll on the clients' doorbells, which they ring as
-// ControlHeader::server_idle says: an idle server costs no CPU, and a busy one no system calls per batch.
+// ControlHeader::server_idle says: an idle server costs no CPU, and a busy one no wakes per batch.
 //
 // Thread safety: all public members, any thread.
 #pragma once

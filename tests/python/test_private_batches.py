@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,18 @@ def digest(batch: Any) -> str:
     state = headrace.Digest()
     state.add(batch)
     return state.hexdigest()
+
+
+@contextmanager
+def fenced(code: str, address: str) -> Iterator[Child]:
+    """A loop that was stopped for longer than evict_after, and goes on."""
+    with Child(code, address) as stuck:
+        stuck.hear()
+        stuck.signal(signal.SIGSTOP)
+        wait_until(lambda: any(client["fenced"] for client in clients(address)), "the fencing")
+        stuck.signal(signal.SIGCONT)
+        stuck.go_on()
+        yield stuck
 
 
 def test_a_loop_takes_no_memory_of_its_own_for_its_batches(start_server: Any, large_batches: dict[str, Any]) -> None:
@@ -107,14 +121,29 @@ except headrace.errors.LeaseFenced:
 again = [later.number for later in iterator]
 say(again=again, unchanged=digest(batch) == before)
 """
-    with Child(code, address) as stuck:
-        stuck.hear()
-        stuck.signal(signal.SIGSTOP)
-        wait_until(lambda: any(client["fenced"] for client in clients(address)), "the fencing")
-        stuck.signal(signal.SIGCONT)
-        stuck.go_on()
+    with fenced(code, address) as stuck:
         assert stuck.hear() == {"error": "LeaseFenced"}
         assert stuck.hear() == {"again": [1, 2, 3, 4, 5, 6, 7], "unchanged": True}
+
+
+def test_a_fenced_loop_that_closes_frees_its_name_with_its_batch_in_hand(start_server: Any, large_batches: dict[str, Any]) -> None:
+    large_batches["server"] |= {"evict_after": "1s"}
+    address = start_server(large_batches).address
+    code = """
+loader = headrace.Loader(address, stream="train", client="one")
+iterator = iter(loader)
+batch = next(iterator)
+say(pid=os.getpid())
+sys.stdin.readline()
+try:
+    next(iterator)
+except headrace.errors.LeaseFenced:
+    loader.close()
+successor = headrace.Loader(address, stream="train", client="one", timeout=5)
+say(batches=len(list(successor)))
+"""
+    with fenced(code, address) as stuck:
+        assert stuck.hear() == {"batches": 8}
 
 
 def test_a_forked_child_keeps_the_batch_that_its_parent_held(start_server: Any, large_batches: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks the protocol models, and that the check can fail: each mutant must be caught.
-#   run.sh [model ...]     default: ring sleep
+#   run.sh [model ...]     default: ring sleep pool
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
@@ -23,7 +23,7 @@ verify() {
 }
 
 failed=0
-[ $# -gt 0 ] || set -- ring sleep
+[ $# -gt 0 ] || set -- ring sleep pool
 for model in "$@"; do
   result=$(verify "$model")
   states=$(sed -n 's/ *\([0-9.e+]*\) states, stored.*/\1/p' pan.log | head -n 1)

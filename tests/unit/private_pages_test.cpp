@@ -19,6 +19,7 @@ constexpr std::size_t kPages = 700;  // more than one read of pagemap holds
 
 class PrivatePagesTest : public ::testing::Test {
  protected:
+  void SetUp() override { ASSERT_TRUE(pages_) << "this kernel has no copy-on-write views"; }
   [[nodiscard]] std::span<std::byte> server() const { return {server_.data(), server_.size()}; }
   [[nodiscard]] std::span<std::byte> mine() const { return {mine_.data(), mine_.size()}; }
   [[nodiscard]] std::byte& mine(std::size_t page) const { return mine_.data()[page * page_size()]; }
@@ -34,7 +35,6 @@ class PrivatePagesTest : public ::testing::Test {
 };
 
 TEST_F(PrivatePagesTest, WhatNobodyWroteToShowsWhatTheServerWritesAndIsNobodysOwn) {
-  ASSERT_TRUE(pages_);
   for (const std::byte value : {std::byte{1}, std::byte{2}}) {
     server_writes(value);
     EXPECT_TRUE(all_mine_are(value));

@@ -158,17 +158,18 @@ TEST(Ring, RingsAServerThatIsHalfAwakeBeforeItSleepsItself) {
 TEST(SpinBudget, SpinsWhereThatWasEnoughLatelyAndElseTriesItNowAndThen) {
   SpinBudget budget;
   EXPECT_GT(budget.ns(), 0u);
-  const auto spins_of_640 = [&](std::uint64_t wait_ns) {
+  const auto spins_of_640 = [&](std::uint64_t wait_ns, std::uint64_t wake_ns) {
     int spins = 0;
     for (int i = 0; i < 640; ++i) {
+      const bool spun_through = wait_ns <= budget.ns();
       spins += budget.ns() > 0 ? 1 : 0;
-      budget.waited(wait_ns);
+      budget.waited(spun_through ? wait_ns : wait_ns + wake_ns);
     }
     return spins;
   };
-  EXPECT_LE(spins_of_640(40'000'000), 20);
-  EXPECT_GE(spins_of_640(3'000), 600);
-  EXPECT_LE(spins_of_640(50'000), 20);
+  EXPECT_LE(spins_of_640(40'000'000, 20'000), 20);
+  EXPECT_GE(spins_of_640(3'000, 20'000), 560) << "the wake's time must not keep it from spinning again";
+  EXPECT_LE(spins_of_640(30'000, 20'000), 20);
 }
 
 TEST(Ring, StillDeliversWhatWasGrantedBeforeDrainingThenReportsIt) {

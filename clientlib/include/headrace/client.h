@@ -75,8 +75,8 @@ struct OpenOptions {
   bool resume_from_server = false;                      ///< take up the server's memory of this group
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
   Batches batches = Batches::kShared;
-  /// Longest busy wait before sleeping, per next(); 0: sleeps at once. Costs up to that much CPU per batch;
-  /// saves the wake's latency.
+  /// Longest busy wait before sleeping, per next(), whatever was before: costs up to that much CPU per batch,
+  /// saves the wake's latency. 0: up to 10 us, and only where batches have lately come within that.
   std::chrono::microseconds spin{0};
   /// Called once per kind of warning (default: one line on stderr).
   std::function<void(std::string_view)> warn = {};
@@ -90,7 +90,6 @@ struct FieldView {
   std::vector<std::int64_t> strides;
   std::span<const std::int64_t> offsets;  ///< ragged: rows + 1 entries; dense: empty
   std::byte* writable = nullptr;          ///< `data`, if it is this process's own
-  std::shared_ptr<const void> memory;     ///< keeps `data` where it is: the lease, or a copy of this field
   [[nodiscard]] std::size_t bytes() const;
 };
 
@@ -129,8 +128,11 @@ class BatchView {
 
   struct Lease;
   explicit BatchView(std::shared_ptr<Lease> lease);
-  /// Shared ownership of the lease, for bindings that hand out several arrays over one batch.
+  /// Shared ownership of the lease, for whoever needs all of the batch's memory for longer.
   [[nodiscard]] std::shared_ptr<Lease> lease() const { return lease_; }
+  /// Keeps one field's memory (by its place in fields()): the lease, or that field's copy. For bindings that
+  /// hand out arrays.
+  [[nodiscard]] std::shared_ptr<const void> keep(std::size_t field) const;
 
  private:
   [[nodiscard]] FieldView checked_field(std::string_view name, std::size_t element) const;
