@@ -86,8 +86,8 @@ class Loader:
         reconnect_timeout = seconds("reconnect_timeout", reconnect_timeout)
         if zero_copy and output == "torch":
             raise InvalidArgument(
-                "zero_copy=True with output='torch': torch has no read-only tensors, so an in-place operation would "
-                "change what other trainers read; use output='numpy', or zero_copy=False"
+                "zero_copy=True with output='torch': torch has no read-only tensors. Leave zero_copy out: large batches "
+                "are not copied by default, either; or use output='numpy'"
             )
         self._arguments: dict[str, Any] = {
             name: value for name, value in locals().items() if name not in ("self", "__class__")
@@ -130,9 +130,10 @@ class Loader:
         """Rank and world size."""
         rank, world_size = self._arguments["rank"], self._arguments["world_size"]
         if broadcast:
-            if world_size is None and os.environ.get("WORLD_SIZE", "1") != "1":
+            said = os.environ.get("WORLD_SIZE", "1") if world_size is None else str(world_size)
+            if said != "1":
                 _warn(
-                    f"WORLD_SIZE={os.environ['WORLD_SIZE']}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
+                    f"WORLD_SIZE={said}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
                     "every batch. Set the stream's `delivery: shard` to divide the epoch, or pass world_size=1 if this is meant"
                 )
             return 0, 1

@@ -54,7 +54,7 @@ std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const st
   if (state) options.state = value_of(State::from_json(*state));
   options.resume_from_server = resume_from_server;
   options.reconnect_timeout = milliseconds_of("reconnect_timeout", reconnect_timeout);
-  options.batches = zero_copy ? Batches::kShared : Batches::kPrivate;
+  options.batches = zero_copy ? Batches::kGuarded : Batches::kPrivate;
   // Freed with the GIL, whichever thread lets go last.
   const std::shared_ptr<nb::object> callback(new nb::object(std::move(warn)), [](nb::object* p) {
     const nb::gil_scoped_acquire gil;

@@ -56,7 +56,8 @@ std::shared_ptr<Lease> Lease::on_slot(const std::shared_ptr<client::Attachment>&
   attachment->live_views.fetch_add(1, std::memory_order_relaxed);
   lease->attachment = attachment;
   attachment->reader->freshen(grant.slot);  // before a fork can settle it
-  if (own) client::enter_private_view(*lease);
+  lease->own = own;
+  if (attachment->reader->private_pages() != nullptr) client::enter_private_view(*lease);
   describe(*lease, *attachment);
   return lease;
 }
@@ -131,7 +132,7 @@ const std::vector<FieldSpec>& BatchView::fields() const {
 }
 bool BatchView::private_copy() const {
   const Lease& lease = held(lease_);
-  return lease.mapping != nullptr || lease.attachment == nullptr;
+  return lease.own || lease.attachment == nullptr;
 }
 
 Result<FieldView> BatchView::field(std::string_view name) const {

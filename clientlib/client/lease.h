@@ -16,7 +16,7 @@ namespace headrace {
 struct BatchView::Lease {
   ~Lease();
 
-  /// The granted slot itself. `own`: as a copy-on-write view.
+  /// The granted slot itself. `own`: as a view that its holder may write to.
   static std::shared_ptr<Lease> on_slot(const std::shared_ptr<client::Attachment>& attachment,
                                         const ring::Grant& grant, bool own);
   /// A copy of the slot's rows; the grant is acked at once.
@@ -43,6 +43,7 @@ struct BatchView::Lease {
   // Of a copy-on-write view.
   std::shared_ptr<ring::RingReader> mapping;  ///< keeps `pages` where they are
   std::span<std::byte> pages;
+  bool own = false;      ///< to be written to, and kept beyond its stream
   bool settled = false;  ///< all of them are this process's own
 };
 

@@ -25,7 +25,8 @@ std::string State::to_json() const {
 Result<State> State::from_json(std::string_view text) {
   const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
   if (json.is_discarded())
-    return fail(ErrorCode::kInvalidArgument, "state: not JSON; give what state() returned");
+    return fail(ErrorCode::kInvalidArgument,
+                "state: not JSON; give what state() (Python: state_dict()) returned");
   State state;
   std::uint32_t version = 0;
   wire::ObjectReader reader(json, "state");
@@ -37,7 +38,8 @@ Result<State> State::from_json(std::string_view text) {
       .object("fingerprint", state.fingerprint);
   if (auto read = reader.done(); !read)
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("not a state ({}): give what state() returned", read.error().message));
+                fmt::format("not a state ({}): give what state() (Python: state_dict()) returned",
+                            read.error().message));
   if (version != kStateVersion)
     return fail(ErrorCode::kVersionMismatch,
                 fmt::format("state of version {}, this library reads version {}", version, kStateVersion));

@@ -87,7 +87,10 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
       return *grant;
     spin = {};
     const std::uint32_t state = reader.lane_state();
-    if ((state & ring::kLaneDraining) != 0) how_it_ended = kStopped;
+    if ((state & ring::kLaneDraining) != 0) {
+      how_it_ended = kStopped;
+      client::settle_private_views(*attachment);  // the server waits for leases
+    }
     if (attachment->lost.load(std::memory_order_acquire)) {
       lose();
     } else if ((state & ring::kLaneFenced) != 0) {
@@ -120,7 +123,8 @@ Stream::Impl::~Impl() {
 }
 
 ring::RingReader::Slots Stream::Impl::slots() const {
-  return private_batches() ? ring::RingReader::Slots::kPrivate : ring::RingReader::Slots::kShared;
+  return options.batches == Batches::kShared ? ring::RingReader::Slots::kShared
+                                             : ring::RingReader::Slots::kPrivate;
 }
 
 bool Stream::Impl::copies_on_write(const ring::Grant& grant) const {
@@ -304,7 +308,7 @@ std::uint32_t Stream::live_views() const {
 }
 
 std::span<std::byte> Stream::mapping() const {
-  const bool shared = impl_->attachment && impl_->attachment->reader->private_pages() == nullptr;
+  const bool shared = impl_->attachment && impl_->options.batches == Batches::kShared;
   return shared ? impl_->attachment->reader->data() : std::span<std::byte>();
 }
 

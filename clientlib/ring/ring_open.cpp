@@ -80,8 +80,8 @@ Result<void> RingReader::map_data(UniqueFd fd, Slots slots) {
       return {};
     }  // else: strict overcommit accounting has no room for it
   }
-  data_writable_ = clients_may_write(fd.get());
-  auto data = Segment::map(std::move(fd), data_writable_ ? Access::kReadWrite : Access::kReadOnly, 1);
+  data_writable_ = slots == Slots::kShared && clients_may_write(fd.get());
+  auto data = Segment::map(std::move(fd), Access::kReadOnly, 1);
   if (!data) return fail(data.error());
   data_ = std::move(*data);
   return {};

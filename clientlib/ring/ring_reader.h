@@ -28,8 +28,8 @@ class RingReader {
   struct Descriptors {
     UniqueFd data, control, lease, doorbell;  ///< doorbell: eventfd, rung after an ack when the server sleeps
   };
-  /// How the slots are mapped. kPrivate: copy-on-write, where the kernel can (private_pages()); else as
-  /// kShared.
+  /// How the slots are mapped. kPrivate: copy-on-write, where the kernel can (private_pages()); else
+  /// read-only.
   enum class Slots : std::uint8_t { kShared, kPrivate };
   /// Maps and checks everything (magic, version, sizes, field table). kVersionMismatch names both versions.
   static Result<std::shared_ptr<RingReader>> open(Descriptors fds, std::uint32_t lane,
@@ -77,7 +77,8 @@ class RingReader {
   void freshen(std::uint32_t slot) const;
   /// Whole data mapping, for pinning (cudaHostRegister) and protecting.
   [[nodiscard]] std::span<std::byte> data() const;
-  /// False if the mapping cannot be made writable for all: in read-only mode, and copy-on-write.
+  /// The mapping, which is read-only, could be made writable by mprotect: not in the server's read-only mode,
+  /// and not with Slots::kPrivate.
   [[nodiscard]] bool data_writable() const { return data_writable_; }
 
   /// The client's own statements to the server.

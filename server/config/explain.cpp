@@ -117,6 +117,17 @@ void explain_names(const Document& document, const Pointer& at, const json& node
   }
 }
 
+// A key that belongs into one of the maps beside it: "sharing.wait_for". Empty: there is no such map.
+std::string further_down(const json& node, const json& value, const std::string& name) {
+  for (const auto& map : known_keys(node)) {
+    const json* below = child(node, value, map);
+    if (below != nullptr &&
+        resolve(*below, json::object()).value("properties", json::object()).contains(name))
+      return map + "." + name;
+  }
+  return {};
+}
+
 void explain_keys(const Document& document, const Pointer& at, const json& node, const json& value,
                   std::vector<Problem>& problems) {
   const auto known = known_keys(node);
@@ -125,6 +136,7 @@ void explain_keys(const Document& document, const Pointer& at, const json& node,
     if (node.value("additionalProperties", json(true)) != json(false) || child(node, value, name) != nullptr)
       continue;
     auto suggestion = nearest(name, known);
+    if (suggestion.empty()) suggestion = further_down(node, value, name);
     auto message = suggestion.empty()
                        ? fmt::format("unknown key \"{}\"; known here: {}", name, fmt::join(known, ", "))
                        : fmt::format("unknown key \"{}\"", name);

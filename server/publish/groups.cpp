@@ -75,9 +75,11 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
     start = group.start;
     if (const auto member = group.members.find(request.rank);
         member != group.members.end() && member->second.lane)
-      return fail(ErrorCode::kRankTaken,
-                  fmt::format("rank {} of group `{}` on stream `{}` is held by `{}` (pid {})", request.rank,
-                              name, request.stream, member->second.client, member->second.pid));
+      return fail(
+          ErrorCode::kRankTaken,
+          fmt::format("rank {} of group `{}` on stream `{}` is held by `{}` (pid {}): give each process "
+                      "of a job its own rank (RANK), and each job its own group",
+                      request.rank, name, request.stream, member->second.client, member->second.pid));
   }
 
   auto plan = std::make_unique<sampler::EpochPlan>(samples_, batch_size_, request.world_size, last_);

@@ -3,7 +3,10 @@
 
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "headrace/client.h"
 #include "server/verbs/verbs.h"
@@ -55,23 +58,45 @@ CLI::App* add_question(CLI::App& app, const char* name, const char* help, int& e
   return verb;
 }
 
+/// Why, by name.
+Result<std::map<std::string, std::string>> failed_streams(Client& client) {
+  const auto stats = client.stats();
+  if (!stats) return tl::make_unexpected(stats.error());
+  std::map<std::string, std::string> failures;
+  const auto streams =
+      nlohmann::json::parse(*stats, nullptr, false).value("streams", nlohmann::json::object());
+  for (const auto& [name, stream] : streams.items())
+    if (stream.value("failed", nlohmann::json()).is_object())
+      failures[name] = stream["failed"].value("message", std::string());
+  return failures;
+}
+
 }  // namespace
 
 void add_health(CLI::App& app, int& exit_code) {
-  add_question(app, "health", "Exit 0 if a server answers", exit_code, [](Client& client) -> Result<void> {
-    fmt::print("ok: {} answers\n", client.address());
-    return {};
-  });
+  add_question(app, "health", "Exit 0 if a server answers and none of its streams has failed", exit_code,
+               [](Client& client) -> Result<void> {
+                 const auto failures = failed_streams(client);
+                 if (!failures) return tl::make_unexpected(failures.error());
+                 if (!failures->empty()) return fail(ErrorCode::kStreamFailed, failures->begin()->second);
+                 fmt::print("ok: {} answers\n", client.address());
+                 return {};
+               });
 }
 
 void add_ls(CLI::App& app, int& exit_code) {
   add_question(app, "ls", "List a server's streams", exit_code, [](Client& client) -> Result<void> {
     auto streams = client.streams();
     if (!streams) return tl::make_unexpected(streams.error());
-    for (const StreamInfo& info : *streams)
+    const auto failures = failed_streams(client);
+    if (!failures) return tl::make_unexpected(failures.error());
+    for (const StreamInfo& info : *streams) {
       fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {} classes\n", info.name,
                  info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples, info.batch_size,
                  info.classes.size());
+      if (const auto failed = failures->find(info.name); failed != failures->end())
+        fmt::print("  FAILED: {}\n", failed->second);
+    }
     return {};
   });
 }

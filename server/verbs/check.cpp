@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <vector>
 
 #include "clientlib/ring/segment.h"
 #include "server/session/assemble.h"
@@ -21,6 +22,26 @@ std::string shape(const FieldSpec& field) {
   return fmt::format("{} {} [{}]", field.name, name_of(field.dtype), text);
 }
 
+/// The first samples of the first epoch, as they would be served. All bad: so is the stream, soon.
+Result<void> try_samples(const exec::SampleMaker& maker) {
+  exec::RowScratch scratch;
+  std::vector<std::byte> row(row_bytes(maker.fields()[0]));
+  const std::uint64_t tried = std::min<std::uint64_t>(maker.size(), 8);
+  std::uint64_t bad = 0;
+  for (std::uint64_t position = 0; position < tried; ++position) {
+    const auto made = maker.show(0, position, row.data(), scratch);
+    const bool one_is_bad = !made && made.error().code == ErrorCode::kTooManyBadSamples;
+    if (!made && !one_is_bad) return tl::make_unexpected(made.error());
+    bad += one_is_bad || made->replaced ? 1 : 0;
+  }
+  if (bad == tried)
+    return fail(
+        ErrorCode::kDatasetInvalid,
+        fmt::format("all of {} samples that were tried are bad: look at them with an image viewer", tried));
+  if (bad > 0) fmt::print("  warning: {} of {} samples that were tried are bad\n", bad, tried);
+  return {};
+}
+
 int check(const ConfigArguments& arguments) {
   auto config = arguments.load();
   if (!config) return report(config.error());
@@ -35,6 +56,7 @@ int check(const ConfigArguments& arguments) {
     fmt::print("stream {}: {} samples, {} classes, batches of {}\n", info.name, info.samples,
                info.classes.size(), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
+    if (auto sound = try_samples(*setup.maker); !sound) return report(sound.error());
     fmt::print("  ring: {} slots for {} clients, {}\n", publish::Ledger::slots_needed(setup.ledger),
                setup.ledger.lanes, megabytes(*bytes));
   }

@@ -111,6 +111,28 @@ def test_zero_copy_views_are_read_only_and_labels_are_copies(start_server: Any, 
         label[0] = -1
 
 
+@pytest.mark.parametrize("access", ["read_write", "read_only"])
+def test_torch_writing_to_a_zero_copy_view_changes_nobody_elses_batch(
+    start_server: Any, quiet_config: dict[str, Any], access: str
+) -> None:
+    quiet_config["streams"]["train"]["ring"] = {"data_access": access}
+    address = start_server(quiet_config).address
+    with (
+        headrace.Loader(address, stream="train", zero_copy=True) as careless,
+        headrace.Loader(address, stream="train") as private,
+        headrace.Loader(address, stream="train", zero_copy=True) as views,
+    ):
+        for epoch in range(6):
+            for mine, copied, viewed in zip(careless, private, views, strict=True):
+                np.testing.assert_array_equal(mine[0], copied[0])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # torch's own: not writable
+                    torch.from_numpy(mine[0]).fill_(epoch)
+                np.testing.assert_array_equal(viewed[0], copied[0])
+                assert (mine[0] == epoch).all()
+                del mine, viewed
+
+
 def test_zero_copy_gives_the_same_bytes(start_server: Any, quiet_config: dict[str, Any]) -> None:
     address = start_server(quiet_config).address
     digests = []

@@ -12,6 +12,7 @@ from typing import Any
 import headrace
 import pytest
 import yaml
+from children import Child
 from conftest import ServerFactory, write_images
 from running import Server, headrace_binary, http_get, wait_until
 
@@ -60,6 +61,23 @@ def test_sigterm_with_an_attached_client_drains_and_exits_0_within_5_seconds(
         begin = time.monotonic()
         assert server.stop() == 0
         assert time.monotonic() - begin < 5, "3 s of drain_timeout and a little"
+
+
+def test_sigterm_does_not_wait_for_a_loop_that_goes_on(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    # Batches so large that the one in the loop's hands is a view on the ring.
+    basic_config["server"]["drain_timeout"] = "60s"
+    basic_config["streams"]["train"]["transforms"] = [{"random_resized_crop": {"size": 256}}]
+    server = start_server(basic_config)
+    code = """
+loader = headrace.Loader(address, stream="train", reconnect_timeout=1)
+while True:
+    for batch in loader:
+        if batch.number == 3:
+            say(epoch=batch.epoch)
+"""
+    with Child(code, server.address) as child:
+        child.hear()
+        assert server.stop(seconds=20) == 0
 
 
 def test_sigterm_with_a_stopped_client_exits_within_the_drain_timeout(
@@ -169,6 +187,11 @@ def test_bad_files_are_named_in_the_log_and_in_stats_and_so_is_the_streams_end(
         assert any(line.startswith(f"{name}: truncated") for line in bad["first"])
         assert server.output().count(f"stream `train`: bad sample, replaced: {name}: truncated") == 1, "once, not each epoch"
     assert "stream `strict` stopped, until the server is restarted: BAD_SAMPLE: class_" in server.output()
+    listed = run("ls", "--address", server.address).stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["strict", "FAILED:", "train"]
+    health = run("health", "--address", server.address)
+    assert health.returncode == 3
+    assert "STREAM_FAILED: stream `strict` stopped: BAD_SAMPLE: class_" in health.stderr
 
 
 def test_drain_ends_the_server(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
@@ -214,6 +237,19 @@ def test_check_refuses_a_broken_config_by_name(
         assert word in answer.stderr
     if code == 2:
         assert f"{path.name}:" in answer.stderr, "file:line:column"
+
+
+def test_check_refuses_a_folder_of_which_nothing_can_be_decoded(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "garbage" / name).mkdir(parents=True)
+        for i in range(5):
+            (tmp_path / "garbage" / name / f"{i}.jpg").write_bytes(b"no image")
+    basic_config["sources"]["images"]["path"] = str(tmp_path / "garbage")
+    path = tmp_path / "garbage.yaml"
+    path.write_text(yaml.safe_dump(basic_config))
+    answer = run("check", str(path))
+    assert answer.returncode == 3
+    assert "DATASET_INVALID: all of 8 samples that were tried are bad" in answer.stderr
 
 
 def test_check_counts_samples_and_compares_the_ring_with_the_memory(basic_config: dict[str, Any], tmp_path: Path) -> None:

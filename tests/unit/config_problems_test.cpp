@@ -62,6 +62,8 @@ std::vector<Wrong> cases() {
       {"NullStreams", kNothing + "streams:\n", "x.yaml:2:1: streams: nothing is not a map that is not empty"},
       {"UnknownTopKey", kNothing + ok + "sever: {threads: 3}\n",
        "x.yaml:3:1: sever: unknown key \"sever\"; did you mean \"server\"?"},
+      {"KeyThatBelongsFurtherDown", kNothing + "streams: {t: {source: s, wait_for: 2}}\n",
+       "x.yaml:2:26: streams.t.wait_for: unknown key \"wait_for\"; did you mean \"sharing.wait_for\"?"},
       {"UnknownKeyFarFromAll", kNothing + ok + "server: {zzzzzzzzz: 3}\n",
        "x.yaml:3:10: server.zzzzzzzzz: unknown key \"zzzzzzzzz\"; known here: directory, drain_timeout, "
        "evict_after, "

@@ -200,7 +200,11 @@ TEST(ReadOnlyRing, LeavesTheClientWithoutAWayToWrite) {
   auto reader = attach(*ring, 0);
   EXPECT_FALSE(reader->data_writable());
   EXPECT_EQ(::mprotect(reader->data().data(), 4096, PROT_READ | PROT_WRITE), -1);
-  EXPECT_TRUE(attach(*make_ring(1, 1), 0)->data_writable());
+  const auto trusted = make_ring(1, 1);
+  reader = attach(*trusted, 0);
+  EXPECT_TRUE(reader->data_writable());
+  EXPECT_DEATH(reader->data()[0] = std::byte{1}, "") << "until somebody asks for it";
+  EXPECT_EQ(::mprotect(reader->data().data(), reader->data().size(), PROT_READ | PROT_WRITE), 0);
 }
 
 }  // namespace

@@ -31,6 +31,11 @@ class ScriptedDevice final : public Device {
   Result<void> pin(std::span<std::byte> memory) override {
     if (static_cast<int>(script_.pinned.size()) >= script_.refuse_pin_after)
       return fail(ErrorCode::kEnvironment, "no more memory may be locked");
+    // As some GPUs: only what may be written to.
+    for (std::size_t at = 0; at < memory.size(); at += 4096) {
+      volatile std::byte& touched = memory[at];
+      touched = static_cast<std::byte>(touched);
+    }
     script_.pinned.push_back(memory.size());
     return {};
   }

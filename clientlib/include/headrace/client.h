@@ -57,10 +57,13 @@ struct State {
 enum class Batches : std::uint8_t {
   /// Read-only views on the slots.
   kShared,
+  /// The same, for code that does not keep to const (torch takes a read-only array as one to write to): the
+  /// ring is mapped copy-on-write, so whoever writes all the same changes nothing but its own view. Where the
+  /// kernel has no such views, writing is a segmentation fault. Stream::mapping() is empty.
+  kGuarded,
   /// This process's own, to keep and to write to (FieldView::writable): copy-on-write views on the slots, or
   /// copies where a view does not pay (small batches, a loop that writes to most of what it gets, all other
-  /// leases held). Not for device copies from the slots: Stream::mapping() is empty where views are
-  /// copy-on-write.
+  /// leases held). Not for device copies from the slots: Stream::mapping() is empty.
   kPrivate,
 };
 
@@ -179,7 +182,7 @@ class Stream {
   [[nodiscard]] std::uint32_t max_leases() const;
   [[nodiscard]] std::uint32_t live_views() const;
   /// The mapping of all slots, for pinning; changes when the server was restarted (`mapping_generation`).
-  /// Empty where batches are copy-on-write views.
+  /// Empty but for Batches::kShared.
   [[nodiscard]] std::span<std::byte> mapping() const;
   [[nodiscard]] std::uint64_t mapping_generation() const;
   /// Time spent waiting in next() since open.
