@@ -123,7 +123,7 @@ std::string further_down(const json& node, const json& value, const std::string&
     const json* below = child(node, value, map);
     if (below != nullptr &&
         resolve(*below, json::object()).value("properties", json::object()).contains(name))
-      return map + "." + name;
+      return fmt::format("{}.{}", map, name);
   }
   return {};
 }
