@@ -22,14 +22,14 @@ using server::exec::Engine;
 using server::exec::SampleMaker;
 using server::exec::Stream;
 using server::exec::StreamSetup;
+using Plans = std::map<std::string, server::transform::Plan>;
 
 inline StreamSetup synthetic_stream(const std::string& name, std::uint64_t samples, std::uint32_t batch,
                                     std::uint32_t clients, Delivery delivery = Delivery::kBroadcast,
                                     std::size_t bytes = 24) {
   StreamSetup setup;
-  setup.maker =
-      std::make_shared<SampleMaker>(server::source::make_synthetic(samples, bytes).value(), std::nullopt,
-                                    bytes, server::exec::SampleOptions{.seed = 5, .shuffle = true});
+  setup.maker = std::make_shared<SampleMaker>(server::source::make_synthetic(samples, bytes).value(), Plans{},
+                                              server::exec::SampleOptions{.seed = 5, .shuffle = true});
   setup.info = {.name = name,
                 .delivery = delivery,
                 .samples = samples,

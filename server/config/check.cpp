@@ -39,7 +39,7 @@ class Checker {
   void wrong(Problem problem) { problems_.push_back(std::move(problem)); }
 
   void part(const Pointer& at, const StreamConfig& stream, const SourceConfig& source);
-  void plan(const Pointer& at, const StreamConfig& stream);
+  void plan(const Pointer& at, const StreamConfig& stream, bool one_size);
   void synthetic(const Pointer& at);
   bool transforms(const Pointer& at, const StreamConfig& stream);
   void sharing(const Pointer& at, const StreamConfig& stream);
@@ -129,7 +129,7 @@ void Checker::stream(const Pointer& at, const Config& config) {
   if (source != config.sources.end() && source->second.synthetic()) {
     synthetic(at);
   } else if (source != config.sources.end() || has(at / "transforms")) {
-    plan(at, stream);
+    plan(at, stream, source != config.sources.end() && source->second.one_size());
   }
   sharing(at, stream);
 }
@@ -171,7 +171,18 @@ bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
   const auto& all = stream.plan.transforms;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Pointer item = at / "transforms" / std::to_string(i);
-    if (std::holds_alternative<transform::Normalize>(all[i])) {
+    if (const auto* normalize = std::get_if<transform::Normalize>(&all[i])) {
+      for (const char* key : {"mean", "std"}) {
+        const Pointer list = item / "normalize" / key;
+        if (value(list).size() == 2)
+          complain(document_.at_value(
+              list, fmt::format("{} is not a list of 3 numbers (red, green, blue), or of 1 (gray)",
+                                value(list).dump())));
+      }
+      if (sound && normalize->mean.size() != normalize->std.size())
+        complain(document_.at_value(
+            item, fmt::format("normalize has {} means and {} stds: give one of each per channel",
+                              normalize->mean.size(), normalize->std.size())));
       if (i + 1 != all.size()) complain(document_.at_value(item, "normalize must be the last transform"));
       const Pointer dtype = at / "output" / "dtype";
       if (stream.plan.output.dtype == DType::kUInt8) {
@@ -189,13 +200,19 @@ bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
   return sound;
 }
 
-void Checker::plan(const Pointer& at, const StreamConfig& stream) {
+void Checker::plan(const Pointer& at, const StreamConfig& stream, bool one_size) {
   if (!transforms(at, stream)) return;
-  const auto compiled = transform::Plan::compile(stream.plan);
+  transform::PlanConfig config = stream.plan;
+  // What the source's images are is not known before it is opened; then it is compiled again.
+  if (const auto* normalize =
+          config.transforms.empty() ? nullptr : std::get_if<transform::Normalize>(&config.transforms.back()))
+    config.channels = static_cast<std::int32_t>(normalize->mean.size());
+  if (one_size) config.input = {transform::kLargestSide, transform::kLargestSide};
+  const auto compiled = transform::Plan::compile(config);
   if (compiled) return;
   // The shortest prefix with the same error ends with the transform that it is about; the empty one: it is
   // about all.
-  auto prefix = stream.plan;
+  auto prefix = config;
   std::size_t culprit = 0;
   for (; culprit < stream.plan.transforms.size(); ++culprit) {
     prefix.transforms.assign(stream.plan.transforms.begin(),

@@ -59,15 +59,27 @@ struct SplitConfig {
 struct ImageFolderSource {
   std::filesystem::path path;  ///< absolute
 };
+struct IdxSource {
+  std::filesystem::path images, labels;  ///< absolute
+  std::vector<std::string> classes;      ///< empty: numbers
+};
+struct CifarSource {
+  std::filesystem::path path;  ///< absolute
+  bool test = false, coarse = false;
+};
 struct SyntheticSource {
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
 };
 struct SourceConfig {
-  std::variant<ImageFolderSource, SyntheticSource> kind;
+  std::variant<ImageFolderSource, IdxSource, CifarSource, SyntheticSource> kind;
   std::optional<SplitConfig> split;
 
   [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
+  /// All of its images have one size, which is known once it is open.
+  [[nodiscard]] bool one_size() const {
+    return std::holds_alternative<IdxSource>(kind) || std::holds_alternative<CifarSource>(kind);
+  }
 };
 
 enum class Delivery : std::uint8_t { kBroadcast, kShard };

@@ -78,11 +78,18 @@ ServerConfig read_server(const json& value, const std::filesystem::path& folder,
 
 SourceConfig read_source(const json& value, const std::filesystem::path& folder) {
   SourceConfig out;
-  if (value.at("type") == "synthetic") {
+  const auto& type = value.at("type").get_ref<const std::string&>();
+  const auto path = [&](const char* key) { return absolute(folder, value.at(key).get<std::string>()); };
+  if (type == "synthetic") {
     out.kind =
         SyntheticSource{value.at("count").get<std::uint64_t>(), value.at("bytes").get<std::uint64_t>()};
+  } else if (type == "idx") {
+    out.kind = IdxSource{path("images"), path("labels"), value.value("classes", std::vector<std::string>{})};
+  } else if (type == "cifar") {
+    out.kind = CifarSource{path("path"), value.value("set", "train") == "test",
+                           value.value("labels", "fine") == "coarse"};
   } else {
-    out.kind = ImageFolderSource{absolute(folder, value.at("path").get<std::string>())};
+    out.kind = ImageFolderSource{path("path")};
   }
   if (value.contains("split")) out.split = read_split(value["split"], folder);
   return out;

@@ -5,6 +5,7 @@
 
 #include "server/decode/jpeg.h"
 #include "server/decode/png.h"
+#include "server/decode/raw.h"
 
 namespace headrace::server::decode {
 
@@ -16,10 +17,18 @@ std::string_view name_of(BadReason reason) {
 }
 
 struct Decoder::Impl {
-  enum class Format : std::uint8_t { kNone, kJpeg, kPng };
+  enum class Format : std::uint8_t { kNone, kJpeg, kPng, kRaw };
   JpegReader jpeg;
   PngReader png;
+  RawReader raw;
   Format format = Format::kNone;
+
+  /// Calls `use` with the reader of the open image.
+  template <class F>
+  auto with_reader(F use) {
+    if (format == Format::kJpeg) return use(jpeg);
+    return format == Format::kRaw ? use(raw) : use(png);
+  }
 };
 
 Decoder::Decoder() : impl_(std::make_unique<Impl>()) {}
@@ -27,13 +36,19 @@ Decoder::~Decoder() = default;
 Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
-Decoded<ImageSize> Decoder::open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels) {
+Decoded<ImageSize> Decoder::open(const ImageData& image, std::uint64_t max_pixels) {
+  const std::span<const std::uint8_t> encoded = image.bytes;
   constexpr std::array<std::uint8_t, 3> kJpegStart = {0xFF, 0xD8, 0xFF};
   constexpr std::array<std::uint8_t, 8> kPngStart = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
   const auto starts_with = [&](const auto& magic) {
     return encoded.size() >= magic.size() && std::equal(magic.begin(), magic.end(), encoded.begin());
   };
   impl_->format = Impl::Format::kNone;
+  if (image.pixels.width != 0) {
+    auto size = impl_->raw.open(encoded, image.pixels, max_pixels);
+    if (size) impl_->format = Impl::Format::kRaw;
+    return size;
+  }
   if (encoded.empty()) return bad(BadReason::kEmpty, "the file has no bytes");
   if (starts_with(kJpegStart)) {
     auto size = impl_->jpeg.open(encoded, max_pixels);
@@ -49,12 +64,11 @@ Decoded<ImageSize> Decoder::open(std::span<const std::uint8_t> encoded, std::uin
 }
 
 Decoded<void> Decoder::begin(Rect region, bool keep) {
-  return impl_->format == Impl::Format::kJpeg ? impl_->jpeg.begin(region, keep)
-                                              : impl_->png.begin(region, keep);
+  return impl_->with_reader([&](auto& reader) { return reader.begin(region, keep); });
 }
 
 Decoded<Rows> Decoder::next() {
-  return impl_->format == Impl::Format::kJpeg ? impl_->jpeg.next() : impl_->png.next();
+  return impl_->with_reader([](auto& reader) { return reader.next(); });
 }
 
 bool Decoder::warned() const {

@@ -1,7 +1,8 @@
-// Encoded bytes to rows of 8-bit RGB: the pixels of PIL's Image.open(...).convert("RGB"), a region of
-// interest only.
+// Image files, or bare pixels, to rows of 8-bit RGB: the pixels of PIL's Image.open(...).convert("RGB"), a
+// region of interest only.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,23 @@ struct Rect {
 struct ImageSize {
   std::int32_t width = 0, height = 0;
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
+};
+
+/// 8-bit pixels without a file around them: gray, or red, green, blue.
+struct PixelShape {
+  std::int32_t width = 0, height = 0;
+  std::int32_t channels = 3;  ///< 1 or 3
+  bool planar = false;        ///< one channel after the other
+};
+
+/// What a decoder opens: a JPEG or PNG file, or pixels of that shape.
+struct ImageData {
+  std::span<const std::uint8_t> bytes;
+  PixelShape pixels;  ///< width 0: a file
+
+  template <std::convertible_to<std::span<const std::uint8_t>> Bytes>
+  ImageData(const Bytes& file) : bytes(file) {}  // NOLINT(google-explicit-constructor)
+  ImageData(std::span<const std::uint8_t> all, const PixelShape& shape) : bytes(all), pixels(shape) {}
 };
 
 /// Rows come in blocks of at most this many: what one pass of the resize takes, and one MCU row of a 4:2:0
@@ -54,9 +72,9 @@ class Decoder {
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
 
-  /// Reads the header. `encoded` must live until the last call of next. Refuses more than max_pixels pixels
+  /// Reads the header. The bytes must live until the last call of next. Refuses more than max_pixels pixels
   /// before it allocates anything for them.
-  Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels);
+  Decoded<ImageSize> open(const ImageData& image, std::uint64_t max_pixels);
 
   /// `region` lies within the image and is not empty. keep: blocks stay valid until the next open, and follow
   /// one another in memory with one stride.

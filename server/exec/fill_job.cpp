@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 
 #include "clientlib/ring/futex.h"
@@ -13,7 +12,7 @@ namespace headrace::server::exec {
 namespace {
 
 /// A worker that throws would end the server and with it the streams that are well.
-Result<Row> make_row(const SampleMaker& maker, const FillJob& job, std::uint64_t position, std::byte* out,
+Result<Row> make_row(const SampleMaker& maker, const FillJob& job, std::uint64_t position, RowTargets out,
                      RowScratch& scratch, metrics::StreamCounters& counters) try {
   return maker.make(job.order, job.key.cursor.epoch, position, out, scratch, counters);
 } catch (const std::exception& error) {
@@ -25,19 +24,20 @@ Result<Row> make_row(const SampleMaker& maker, const FillJob& job, std::uint64_t
 
 bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
   const SampleMaker& maker = stream.maker();
-  const std::size_t row_size = row_bytes(maker.fields()[0]);
+  std::vector<std::byte*>& out = scratch.targets;
   for (std::uint64_t now = ring::monotonic_ns();;) {
     const std::uint32_t first = claimed.fetch_add(slice, std::memory_order_relaxed);
     if (first >= rows.rows) return false;
     const std::uint32_t last = std::min(rows.rows, first + slice);
     for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
       const std::uint64_t position = (rows.first + i) % maker.size();
-      auto row = make_row(maker, *this, position, values + i * row_size, scratch, counters);
+      out.clear();
+      for (std::size_t f = 0; f < values.size(); ++f) out.push_back(values[f] + i * maker.row_size(f));
+      auto row = make_row(maker, *this, position, out, scratch, counters);
       if (!row) {
         stream.stop(row.error());
         break;
       }
-      std::memcpy(labels + i * sizeof row->label, &row->label, sizeof row->label);
       descs[i].sample_index = row->sample_index;
       descs[i].flags = (i < rows.valid ? ring::kRowValid : 0U) | (row->replaced ? ring::kRowReplaced : 0U);
       descs[i].reserved = 0;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "clientlib/ring/ring_writer.h"
 #include "server/exec/sample_maker.h"
@@ -19,16 +20,16 @@ class Stream;
 struct FillJob {
   FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, sampler::Permutation epoch_order,
-          std::uint32_t rows_per_slice)
+          std::uint32_t rows_per_slice, std::size_t fields)
       : stream(owner),
         key(batch),
         rows(batch_rows),
         order(epoch_order),
         slice(rows_per_slice),
         slot(std::move(loan)),
-        values(slot->values(0)),
-        labels(slot->values(1)),
-        descs(slot->rows()) {}
+        descs(slot->rows()) {
+    for (std::size_t f = 0; f < fields; ++f) values.push_back(slot->values(f));
+  }
 
   Stream& stream;
   const publish::BatchKey key;
@@ -37,8 +38,7 @@ struct FillJob {
   const std::uint32_t slice;
   std::optional<ring::LoanedSlot>
       slot;  ///< taken by whoever completes the job; workers that come late use the pointers
-  std::byte* const values;
-  std::byte* const labels;
+  std::vector<std::byte*> values;  ///< of each field, the batch's first row
   ring::RowDesc* const descs;
   std::atomic<std::uint32_t> claimed{0};
   std::atomic<std::uint32_t> done{0};  ///< acq_rel: the worker that reaches `rows` sees every row written

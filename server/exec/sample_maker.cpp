@@ -25,16 +25,31 @@ constexpr std::size_t kNamed = 100;  // and the log
 
 }  // namespace
 
-SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::optional<transform::Plan> plan,
-                         std::size_t raw_bytes, const SampleOptions& options)
-    : source_(std::move(source)), plan_(std::move(plan)), options_(options), raw_bytes_(raw_bytes) {
-  if (plan_) {
-    fields_.push_back(plan_->image_field());
-  } else {
-    fields_.push_back(
-        FieldSpec{"data", DType::kUInt8, FieldKind::kDense, {static_cast<std::int64_t>(raw_bytes)}, 0});
+SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source,
+                         std::map<std::string, transform::Plan> plans, const SampleOptions& options)
+    : source_(std::move(source)), options_(options) {
+  for (const source::SourceField& field : source_->fields()) {
+    const auto plan = plans.find(field.name);
+    decodes_ |= plan != plans.end();
+    if (plan == plans.end()) {
+      plans_.emplace_back();
+      fields_.push_back(FieldSpec{field.name, field.dtype, FieldKind::kDense, field.shape, 0});
+    } else {
+      plans_.emplace_back(std::move(plan->second));
+      fields_.push_back(plans_.back()->image_field());
+      fields_.back().name = field.name;
+    }
   }
   fields_.push_back(FieldSpec{"label", DType::kInt64, FieldKind::kDense, {}, 0});
+  for (const FieldSpec& field : fields_) row_sizes_.push_back(row_bytes(field));
+}
+
+LooseRow::LooseRow(const SampleMaker& maker) {
+  std::size_t size = 0;
+  for (std::size_t f = 0; f < maker.fields().size(); ++f) size += maker.row_size(f);
+  bytes.resize(size);
+  std::byte* at = bytes.data();
+  for (std::size_t f = 0; f < maker.fields().size(); at += maker.row_size(f++)) fields.push_back(at);
 }
 
 sampler::Permutation SampleMaker::order(std::uint64_t epoch) const {
@@ -42,18 +57,18 @@ sampler::Permutation SampleMaker::order(std::uint64_t epoch) const {
 }
 
 Result<Row> SampleMaker::make(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position,
-                              std::byte* out, RowScratch& scratch, metrics::StreamCounters& counters) const {
+                              RowTargets out, RowScratch& scratch, metrics::StreamCounters& counters) const {
   return make_row(order, epoch, position, out, scratch, counters, Purpose::kServed);
 }
 
-Result<Row> SampleMaker::show(std::uint64_t epoch, std::uint64_t position, std::byte* out,
+Result<Row> SampleMaker::show(std::uint64_t epoch, std::uint64_t position, RowTargets out,
                               RowScratch& scratch) const {
   metrics::StreamCounters uncounted;
   return make_row(order(epoch), epoch, position, out, scratch, uncounted, Purpose::kShown);
 }
 
 Result<Row> SampleMaker::make_row(const sampler::Permutation& order, std::uint64_t epoch,
-                                  std::uint64_t position, std::byte* out, RowScratch& scratch,
+                                  std::uint64_t position, RowTargets out, RowScratch& scratch,
                                   metrics::StreamCounters& counters, Purpose purpose) const {
   Row row;
   std::uint64_t sample = options_.shuffle ? order(position) : position;
@@ -75,42 +90,57 @@ Result<Row> SampleMaker::make_row(const sampler::Permutation& order, std::uint64
   if (row.replaced) counters.replaced.add(1);
   row.sample_index = source_->whole_index(sample);
   row.label = source_->label(sample);
+  std::memcpy(out.back(), &row.label, sizeof row.label);
   counters.samples.add(1);
   return row;
 }
 
 Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::uint64_t epoch,
-                                                   std::uint64_t position, std::byte* out,
+                                                   std::uint64_t position, RowTargets out,
                                                    RowScratch& scratch,
                                                    metrics::StreamCounters& counters) const try {
   // Without a decoder nothing is worth timing: two looks at the clock would cost more than the row.
-  const std::uint64_t begin = plan_ ? ring::monotonic_ns() : 0;
-  auto read = source_->read(sample, scratch.encoded);
-  if (plan_) counters.stage(metrics::Stage::kRead).observe(ring::monotonic_ns() - begin);
+  const std::uint64_t begin = decodes_ ? ring::monotonic_ns() : 0;
+  auto read = source_->read(sample, scratch.sample);
+  if (decodes_) counters.stage(metrics::Stage::kRead).observe(ring::monotonic_ns() - begin);
   if (!read) {
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());
     return Bad{BadReason::kTooLarge, std::move(read.error().message)};
   }
-  counters.read_bytes.add(scratch.encoded.bytes.size());
-  if (!plan_) {
-    if (scratch.encoded.bytes.size() != raw_bytes_)
+  for (std::size_t f = 0; f < plans_.size(); ++f) {
+    const source::Item& item = scratch.sample.items[f];
+    counters.read_bytes.add(item.bytes.size());
+    if (plans_[f]) {
+      auto bad = render(f, item, {options_.seed, epoch, position}, scratch, out[f], counters);
+      if (bad) return bad;
+      continue;
+    }
+    if (item.bytes.size() != row_sizes_[f])
       return fail(ErrorCode::kDatasetInvalid,
-                  fmt::format("sample {}: {} bytes instead of {}", source_->name(sample),
-                              scratch.encoded.bytes.size(), raw_bytes_));
-    std::memcpy(out, scratch.encoded.bytes.data(), raw_bytes_);
-    return std::nullopt;
+                  fmt::format("sample {}: field `{}` has {} bytes instead of {}", source_->name(sample),
+                              fields_[f].name, item.bytes.size(), row_sizes_[f]));
+    std::memcpy(out[f], item.bytes.data(), item.bytes.size());
   }
-  transform::RenderReport report =
-      plan_->render(scratch.encoded.bytes, {options_.seed, epoch, position}, scratch.pixels, out);
-  counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
-  if (report.bad != BadReason::kNone) return Bad{report.bad, std::move(report.detail)};
-  counters.stage(metrics::Stage::kTransform).observe(report.transform_ns);
-  if (report.warned) counters.errors[static_cast<std::size_t>(BadReason::kWarning)].add(1);
   return std::nullopt;
 } catch (const std::bad_alloc&) {
   return Bad{BadReason::kTooLarge, "no memory to read it"};
 } catch (const std::length_error&) {
   return Bad{BadReason::kTooLarge, "no memory to read it"};
+}
+
+std::optional<Bad> SampleMaker::render(std::size_t field, const source::Item& item,
+                                       const transform::DrawKey& key, RowScratch& scratch, std::byte* out,
+                                       metrics::StreamCounters& counters) const {
+  transform::RenderReport report = plans_[field]->render(item.image(), key, scratch.pixels, out);
+  counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
+  if (report.bad != BadReason::kNone) {
+    const bool several = plans_.size() > 1;
+    return Bad{report.bad, several ? fmt::format("field `{}`: {}", fields_[field].name, report.detail)
+                                   : std::move(report.detail)};
+  }
+  counters.stage(metrics::Stage::kTransform).observe(report.transform_ns);
+  if (report.warned) counters.errors[static_cast<std::size_t>(BadReason::kWarning)].add(1);
+  return std::nullopt;
 }
 
 Result<void> SampleMaker::note_bad(std::uint64_t sample, const Bad& bad, metrics::StreamCounters& counters,
@@ -152,12 +182,18 @@ Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::
     sample = draws.below(static_cast<std::uint32_t>(std::min<std::uint64_t>(source_->size(), 0xFFFFFFFF)));
   result.name = source_->name(sample);
   result.parameters = "[]";
-  if (!plan_) return result;
-  source::Encoded encoded;
-  if (auto read = source_->read(sample, encoded); !read) return tl::make_unexpected(read.error());
-  auto parameters = plan_->parameters(encoded.bytes, {options_.seed, epoch, position});
-  if (!parameters) return tl::make_unexpected(parameters.error());
-  result.parameters = parameters->dump();
+  if (!decodes_) return result;
+  source::Sample read_again;
+  if (auto read = source_->read(sample, read_again); !read) return tl::make_unexpected(read.error());
+  nlohmann::json all = nlohmann::json::object();
+  nlohmann::json last;
+  for (std::size_t f = 0; f < plans_.size(); ++f) {
+    if (!plans_[f]) continue;
+    auto parameters = plans_[f]->parameters(read_again.items[f].image(), {options_.seed, epoch, position});
+    if (!parameters) return tl::make_unexpected(parameters.error());
+    all[fields_[f].name] = last = std::move(*parameters);
+  }
+  result.parameters = (all.size() == 1 ? last : all).dump();
   return result;
 }
 

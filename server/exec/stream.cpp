@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "clientlib/ring/futex.h"
 
@@ -16,13 +17,17 @@ bool listened_to(const Lane& lane) {
   return lane.attached && !lane.sink && lane.offence.empty();
 }
 
+std::size_t bytes_per_row(const std::vector<FieldSpec>& fields) {
+  return std::accumulate(fields.begin(), fields.end(), std::size_t{0},
+                         [](std::size_t sum, const FieldSpec& field) { return sum + row_bytes(field); });
+}
+
 }  // namespace
 
 Stream::Stream(StreamSetup setup)
     : setup_(std::move(setup)),
-      slice_(static_cast<std::uint32_t>(
-          std::clamp<std::size_t>(kSliceBytes / std::max<std::size_t>(1, row_bytes(setup_.info.fields[0])), 1,
-                                  setup_.info.batch_size))),
+      slice_(static_cast<std::uint32_t>(std::clamp<std::size_t>(
+          kSliceBytes / bytes_per_row(setup_.info.fields), 1, setup_.info.batch_size))),
       ledger_(setup_.ledger),
       groups_(setup_.info.delivery, setup_.info.samples, setup_.info.batch_size, setup_.info.last),
       lanes_(setup_.ledger.lanes) {}
@@ -117,7 +122,7 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) {
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
   auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
-                                       setup_.maker->order(cursor.epoch), slice_);
+                                       setup_.maker->order(cursor.epoch), slice_, setup_.info.fields.size());
   jobs_.push_back(job);
   if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);
   ++built_by_rank_[lane.rank];
@@ -142,9 +147,7 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
                                      .valid_rows = job.rows.valid});
     last_batch_ns_ = ring::monotonic_ns();
     counters.batches.add(1);
-    std::uint64_t bytes = 0;
-    for (const FieldSpec& field : setup_.info.fields) bytes += row_bytes(field) * job.rows.rows;
-    counters.published_bytes.add(bytes);
+    counters.published_bytes.add(bytes_per_row(setup_.info.fields) * job.rows.rows);
   }
   std::erase_if(jobs_, [&](const auto& other) { return other.get() == &job; });
 }

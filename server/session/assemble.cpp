@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/source/cifar.h"
+#include "server/source/idx.h"
 #include "server/source/image_folder.h"
 #include "server/source/split.h"
 #include "server/source/synthetic.h"
@@ -28,6 +30,11 @@ Error at(const std::string& where, const Error& error) {
 Result<SourcePtr> open_source(const config::SourceConfig& config) {
   if (const auto* folder = std::get_if<config::ImageFolderSource>(&config.kind))
     return source::open_image_folder(folder->path);
+  if (const auto* idx = std::get_if<config::IdxSource>(&config.kind))
+    return source::open_idx({idx->images, idx->labels, idx->classes});
+  if (const auto* cifar = std::get_if<config::CifarSource>(&config.kind))
+    return source::open_cifar({cifar->path, cifar->test ? source::CifarSet::kTest : source::CifarSet::kTrain,
+                               cifar->coarse ? source::CifarLabels::kCoarse : source::CifarLabels::kFine});
   const auto& synthetic = std::get<config::SyntheticSource>(config.kind);
   return source::make_synthetic(synthetic.count, synthetic.bytes);
 }
@@ -62,15 +69,17 @@ Fingerprint fingerprint(const source::Source& source, const config::StreamConfig
 }
 
 Result<exec::StreamSetup> assemble_stream(const std::string& name, const config::StreamConfig& config,
-                                          const config::SourceConfig& source_config,
                                           const SourcePtr& source) {
-  std::optional<transform::Plan> plan;
-  if (!source_config.synthetic()) {
-    auto compiled = transform::Plan::compile(config.plan);
+  std::map<std::string, transform::Plan> plans;
+  for (const source::SourceField& field : source->fields()) {
+    if (field.content == source::Content::kValues) continue;
+    transform::PlanConfig plan = config.plan;
+    plan.channels = field.channels;
+    plan.input = {field.height, field.width};
+    auto compiled = transform::Plan::compile(plan);
     if (!compiled) return tl::make_unexpected(compiled.error());
-    plan = std::move(*compiled);
+    plans.emplace(field.name, std::move(*compiled));
   }
-  const auto* synthetic = std::get_if<config::SyntheticSource>(&source_config.kind);
   const exec::SampleOptions options{
       .stream = name,
       .seed = config.seed,
@@ -78,8 +87,7 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
       .on_error = config.on_error == config::OnError::kFail ? exec::OnError::kFail : exec::OnError::kReplace,
       .max_bad = config.max_bad};
   exec::StreamSetup setup;
-  setup.maker =
-      std::make_shared<exec::SampleMaker>(source, std::move(plan), synthetic ? synthetic->bytes : 0, options);
+  setup.maker = std::make_shared<exec::SampleMaker>(source, std::move(plans), options);
   setup.info = {
       .name = name,
       .delivery = config.delivery == config::Delivery::kShard ? Delivery::kShard : Delivery::kBroadcast,
@@ -115,7 +123,7 @@ Result<std::vector<exec::StreamSetup>> assemble(const config::Config& config) {
       if (!opened) return fail(at(fmt::format("source `{}`", stream.source), opened.error()));
       sources.emplace(stream.source, std::move(*opened));
     }
-    auto setup = assemble_stream(name, stream, source_config, sources.at(stream.source).at(stream.part));
+    auto setup = assemble_stream(name, stream, sources.at(stream.source).at(stream.part));
     if (!setup) return fail(at(fmt::format("stream `{}`", name), setup.error()));
     setups.push_back(std::move(*setup));
   }

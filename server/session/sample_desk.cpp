@@ -75,10 +75,9 @@ void SampleDesk::work() {
 Answer SampleDesk::make(const Question& question) try {
   const wire::SampleRequest& request = question.request;
   const exec::SampleMaker& maker = engine_.stream(question.stream).maker();
-  std::string binary(row_bytes(maker.fields()[0]), '\0');
-  auto row = maker.show(request.epoch, request.index, reinterpret_cast<std::byte*>(binary.data()), scratch_);
+  exec::LooseRow made(maker);
+  auto row = maker.show(request.epoch, request.index, made.fields, scratch_);
   if (!row) return refuse(row.error());
-  binary.append(reinterpret_cast<const char*>(&row->label), sizeof row->label);
   auto explanation = maker.explain(request.epoch, request.index, *row);
   if (!explanation) return refuse(explanation.error());
   wire::SampleReply reply;
@@ -88,7 +87,7 @@ Answer SampleDesk::make(const Question& question) try {
   reply.label = row->label;
   reply.fields = maker.fields();
   reply.parameters = nlohmann::json::parse(explanation->parameters);
-  return {wire::to_json(reply), std::move(binary)};
+  return {wire::to_json(reply), {reinterpret_cast<const char*>(made.bytes.data()), made.bytes.size()}};
 } catch (const std::exception& error) {
   return refuse({ErrorCode::kInternal, fmt::format("sample {} of stream `{}`: {}", question.request.index,
                                                    question.request.stream, error.what())});

@@ -29,9 +29,13 @@ class ImageFolder final : public Source {
   ImageFolder& operator=(const ImageFolder&) = delete;
 
   [[nodiscard]] std::uint64_t size() const override { return entries_.size(); }
-  Result<void> read(std::uint64_t index, Encoded& out) const override {
+  [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
+  Result<void> read(std::uint64_t index, Sample& out) const override {
     const Entry& e = entries_.at(index);
-    return read_file(root_fd_, pool_.data() + e.offset, e.bytes, policy_, root_, out.bytes);
+    Item& image = out.item(0);
+    auto done = read_file(root_fd_, pool_.data() + e.offset, e.bytes, policy_, root_, image.storage);
+    image.bytes = image.storage;
+    return done;
   }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return entries_.at(index).label; }
   [[nodiscard]] std::string name(std::uint64_t index) const override {
@@ -54,6 +58,7 @@ class ImageFolder final : public Source {
   std::string pool_;
   std::vector<Entry> entries_;
   std::vector<std::string> classes_;
+  const std::vector<SourceField> fields_{SourceField{}};
   std::uint64_t fingerprint_ = 0;
   LeftOut left_out_;
 };

@@ -1,20 +1,57 @@
-// Where samples come from. A source knows its samples' count, names and labels, and reads one sample's
-// encoded bytes.
+// Where samples come from. A source knows its samples' count, names, fields and labels, and reads one sample:
+// one item per field, not yet decoded.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "headrace/error.h"
+#include "headrace/field.h"
+#include "server/decode/decoder.h"
 
 namespace headrace::server::source {
 
-/// The encoded bytes of one sample in a buffer that its reader reuses: no allocation in the steady state.
-struct Encoded {
-  std::vector<std::uint8_t> bytes;
+/// What the bytes of a field's items are.
+enum class Content : std::uint8_t {
+  kEncodedImage,  ///< a JPEG or PNG file
+  kPixels,        ///< 8-bit pixels, as Item::pixels says
+  kValues         ///< dtype and shape, as they go into the batch
+};
+
+struct SourceField {
+  std::string name = "image";
+  Content content = Content::kEncodedImage;
+  std::int32_t channels = 3;           ///< of images: 1 if all of them are gray
+  std::int32_t height = 0, width = 0;  ///< of images; 0: they differ
+  DType dtype = DType::kUInt8;         ///< kValues
+  std::vector<std::int64_t> shape;     ///< kValues: of one sample
+};
+
+/// One field of one sample.
+struct Item {
+  std::span<const std::uint8_t> bytes;  ///< in `storage`, or in memory that lives as long as the source
+  decode::PixelShape pixels;            ///< kPixels
+  std::vector<std::uint8_t> storage;    ///< reused: no allocation in the steady state
+
+  void own(std::size_t size) {
+    storage.resize(size);
+    bytes = storage;
+  }
+  [[nodiscard]] decode::ImageData image() const { return {bytes, pixels}; }
+};
+
+/// Its reader's, and reused for sample after sample.
+struct Sample {
+  std::vector<Item> items;
+
+  Item& item(std::size_t field) {
+    if (items.size() <= field) items.resize(field + 1);
+    return items[field];
+  }
 };
 
 /// Thread safety: all members are const and may be called from any number of workers.
@@ -23,11 +60,13 @@ class Source {
   virtual ~Source() = default;
 
   [[nodiscard]] virtual std::uint64_t size() const = 0;
-  /// Reads the sample whole into `out` (resized; capacity is kept). Errors: kTransientIo for what the system
+  /// What a sample has besides its label; at least one.
+  [[nodiscard]] virtual const std::vector<SourceField>& fields() const = 0;
+  /// Reads the sample whole into `out`, an item per field. Errors: kTransientIo for what the system
   /// says of reading (after the retries of the policy), kDatasetInvalid if the file vanished or changed size,
   /// kBadSample if above the size limit (that alone: an empty file is read as empty, and the decoder names
   /// it).
-  virtual Result<void> read(std::uint64_t index, Encoded& out) const = 0;
+  virtual Result<void> read(std::uint64_t index, Sample& out) const = 0;
   /// What batches report as the sample's index: the index in the whole source, also where this is a part of
   /// one.
   [[nodiscard]] virtual std::uint64_t whole_index(std::uint64_t index) const { return index; }

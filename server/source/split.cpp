@@ -90,7 +90,7 @@ Part::Part(std::shared_ptr<const Source> whole, std::vector<std::uint64_t> indic
       XXH3_64bits_withSeed(indices_.data(), indices_.size() * sizeof(std::uint64_t), whole_->fingerprint());
 }
 
-Result<void> Part::read(std::uint64_t index, Encoded& out) const {
+Result<void> Part::read(std::uint64_t index, Sample& out) const {
   return whole_->read(indices_.at(index), out);
 }
 std::int64_t Part::label(std::uint64_t index) const {

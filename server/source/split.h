@@ -40,7 +40,8 @@ class Part final : public Source {
   Part(std::shared_ptr<const Source> whole, std::vector<std::uint64_t> indices);
 
   [[nodiscard]] std::uint64_t size() const override { return indices_.size(); }
-  Result<void> read(std::uint64_t index, Encoded& out) const override;
+  [[nodiscard]] const std::vector<SourceField>& fields() const override { return whole_->fields(); }
+  Result<void> read(std::uint64_t index, Sample& out) const override;
   [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override { return indices_.at(index); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override;
   [[nodiscard]] std::string name(std::uint64_t index) const override;

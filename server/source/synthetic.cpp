@@ -14,9 +14,11 @@ class Synthetic final : public Source {
   Synthetic(std::uint64_t count, std::uint64_t bytes) : count_(count), bytes_(bytes) {}
 
   [[nodiscard]] std::uint64_t size() const override { return count_; }
-  Result<void> read(std::uint64_t index, Encoded& out) const override {
-    out.bytes.resize(bytes_);
-    fill_synthetic(index, std::as_writable_bytes(std::span(out.bytes)));
+  [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
+  Result<void> read(std::uint64_t index, Sample& out) const override {
+    Item& data = out.item(0);
+    data.own(bytes_);
+    fill_synthetic(index, std::as_writable_bytes(std::span(data.storage)));
     return {};
   }
   [[nodiscard]] std::int64_t label(std::uint64_t) const override { return 0; }
@@ -32,6 +34,10 @@ class Synthetic final : public Source {
  private:
   const std::uint64_t count_, bytes_;
   const std::vector<std::string> classes_{"synthetic"};
+  const std::vector<SourceField> fields_{{.name = "data",
+                                          .content = Content::kValues,
+                                          .dtype = DType::kUInt8,
+                                          .shape = {static_cast<std::int64_t>(bytes_)}}};
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ struct HorizontalJob {
 struct PixelFormat {
   DType dtype = DType::kUInt8;
   PixelLayout layout = PixelLayout::kNchw;
+  std::int32_t channels = 3;  ///< 1: gray; the first channel's plane is the output, whatever the layout
   std::array<float, 3> mean{}, std{};
   std::array<float, 3> reciprocal{};  ///< of std
   bool normalized = false;
@@ -61,6 +62,6 @@ void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32
 
 /// Tables and way for an output. mean and std empty: values are x / 255.
 PixelFormat make_pixel_format(const Output& output, const std::vector<double>& mean,
-                              const std::vector<double>& std);
+                              const std::vector<double>& std, std::int32_t channels = 3);
 
 }  // namespace headrace::server::transform

@@ -43,14 +43,15 @@ bool reproduces(const PixelFormat& format) {
 }  // namespace
 
 PixelFormat make_pixel_format(const Output& output, const std::vector<double>& mean,
-                              const std::vector<double>& std) {
+                              const std::vector<double>& std, std::int32_t channels) {
   PixelFormat format;
   format.dtype = output.dtype;
-  format.layout = output.layout;
+  format.layout = channels == 1 ? PixelLayout::kNchw : output.layout;
+  format.channels = channels;
   format.normalized = !mean.empty();
   for (std::size_t c = 0; c < 3; ++c) {
-    format.mean[c] = format.normalized ? static_cast<float>(mean[c]) : 0.0F;
-    format.std[c] = format.normalized ? static_cast<float>(std[c]) : 1.0F;
+    format.mean[c] = format.normalized ? static_cast<float>(mean[c % mean.size()]) : 0.0F;
+    format.std[c] = format.normalized ? static_cast<float>(std[c % std.size()]) : 1.0F;
     format.reciprocal[c] = 1.0F / format.std[c];
     for (std::size_t b = 0; b < 256; ++b) {
       float value = static_cast<float>(b) / 255.0F;

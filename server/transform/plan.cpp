@@ -19,12 +19,11 @@ using decode::Bad;
 using decode::bad;
 using decode::Decoded;
 
-constexpr std::int32_t kLargestSide = 16'384;
-
 // Checks one transform's arguments; returns what is wrong, or nothing. `known` follows the size through the
 // chain.
 struct Check {
-  std::optional<Size> known;
+  std::size_t channels;
+  std::optional<Size> known = {};
 
   static bool fits(Size size) {
     return size.height >= 1 && size.width >= 1 && size.height <= kLargestSide && size.width <= kLargestSide;
@@ -89,9 +88,11 @@ struct Check {
   std::string operator()(const RandomVerticalFlip& t) { return probability("random_vertical_flip", t.p); }
   std::string operator()(const Normalize& t) {
     const auto finite = [](double v) { return std::isfinite(static_cast<float>(v)); };
-    if (t.mean.size() != 3 || t.std.size() != 3 || !std::all_of(t.mean.begin(), t.mean.end(), finite) ||
+    if (t.mean.size() != channels || t.std.size() != channels ||
+        !std::all_of(t.mean.begin(), t.mean.end(), finite) ||
         !std::all_of(t.std.begin(), t.std.end(), finite)) {
-      return "normalize: mean and std need three finite numbers each";
+      return fmt::format("normalize: mean and std need {} each, one per channel",
+                         channels == 1 ? "one finite number" : "three finite numbers");
     }
     const auto positive = [](double v) { return static_cast<float>(v) > 0.0F; };
     return std::all_of(t.std.begin(), t.std.end(), positive) ? "" : "normalize: std must be above 0";
@@ -110,10 +111,10 @@ struct Plan::Impl {
   Size size;
   PixelFormat format;
 
-  Decoded<void> run(std::span<const std::uint8_t> encoded, DrawKey key, Scratch::State& scratch,
-                    std::byte* out, std::uint64_t& decode_ns) const {
+  Decoded<void> run(const decode::ImageData& data, DrawKey key, Scratch::State& scratch, std::byte* out,
+                    std::uint64_t& decode_ns) const {
     const auto start = ring::monotonic_ns();
-    auto image = scratch.decoder.open(encoded, config.max_pixels);
+    auto image = scratch.decoder.open(data, config.max_pixels);
     decode_ns += ring::monotonic_ns() - start;
     if (!image) return tl::make_unexpected(std::move(image.error()));
     const auto steps = draw_steps(config, *image, key);
@@ -139,7 +140,8 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
   };
   auto impl = std::make_shared<Impl>();
   impl->config = config;
-  Check check;
+  Check check{static_cast<std::size_t>(config.channels)};
+  if (config.input.height > 0) check.known = config.input;
   std::vector<double> mean, std;
   for (std::size_t i = 0; i < config.transforms.size(); ++i) {
     const auto& transform = config.transforms[i];
@@ -170,7 +172,7 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
                                  headrace::name_of(config.output.dtype)));
   }
   impl->size = *check.known;
-  impl->format = make_pixel_format(config.output, mean, std);
+  impl->format = make_pixel_format(config.output, mean, std, config.channels);
   Plan plan;
   plan.impl_ = std::move(impl);
   return plan;
@@ -186,23 +188,23 @@ FieldSpec Plan::image_field() const {
   field.dtype = impl_->config.output.dtype;
   const std::int64_t height = impl_->size.height, width = impl_->size.width;
   field.shape = impl_->config.output.layout == PixelLayout::kNchw
-                    ? std::vector<std::int64_t>{3, height, width}
-                    : std::vector<std::int64_t>{height, width, 3};
+                    ? std::vector<std::int64_t>{impl_->config.channels, height, width}
+                    : std::vector<std::int64_t>{height, width, impl_->config.channels};
   return field;
 }
 
 std::size_t Plan::row_bytes() const {
-  return static_cast<std::size_t>(impl_->size.height) * static_cast<std::size_t>(impl_->size.width) * 3 *
-         size_of(impl_->config.output.dtype);
+  return static_cast<std::size_t>(impl_->size.height) * static_cast<std::size_t>(impl_->size.width) *
+         static_cast<std::size_t>(impl_->config.channels) * size_of(impl_->config.output.dtype);
 }
 
-RenderReport Plan::render(std::span<const std::uint8_t> encoded, DrawKey key, Scratch& scratch,
+RenderReport Plan::render(const decode::ImageData& image, DrawKey key, Scratch& scratch,
                           std::byte* out) const {
   RenderReport report;
   const auto start = ring::monotonic_ns();
   auto& state = scratch.state();
   try {
-    auto done = impl_->run(encoded, key, state, out, report.decode_ns);
+    auto done = impl_->run(image, key, state, out, report.decode_ns);
     report.warned = state.decoder.warned();
     if (!done) {
       report.bad = done.error().reason;
@@ -223,12 +225,12 @@ RenderReport Plan::render(std::span<const std::uint8_t> encoded, DrawKey key, Sc
   return report;
 }
 
-Result<nlohmann::json> Plan::parameters(std::span<const std::uint8_t> encoded, DrawKey key) const {
+Result<nlohmann::json> Plan::parameters(const decode::ImageData& data, DrawKey key) const {
   const auto refuse = [](const Bad& error) {
     return fail(ErrorCode::kBadSample, fmt::format("{}: {}", decode::name_of(error.reason), error.detail));
   };
   decode::Decoder decoder;
-  const auto image = decoder.open(encoded, impl_->config.max_pixels);
+  const auto image = decoder.open(data, impl_->config.max_pixels);
   if (!image) return refuse(image.error());
   const auto steps = draw_steps(impl_->config, *image, key);
   if (!steps) return refuse(steps.error());

@@ -14,6 +14,7 @@
 #include "headrace/error.h"
 #include "headrace/field.h"
 #include "server/decode/bad.h"
+#include "server/decode/decoder.h"
 
 namespace headrace::server::transform {
 
@@ -56,7 +57,7 @@ struct RandomVerticalFlip {
 };
 struct Normalize {
   std::vector<double> mean, std;
-};  // 3 entries each; only last
+};  // an entry per channel each; only last
 
 using Transform = std::variant<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip,
                                RandomVerticalFlip, Normalize>;
@@ -66,6 +67,9 @@ struct Output {
   PixelLayout layout = PixelLayout::kNchw;
 };
 
+/// Of what a transform makes.
+inline constexpr std::int32_t kLargestSide = 16'384;
+
 /// In which order a resize does its two passes; each rounds to bytes, so results can differ by one. Pillow 13
 /// goes vertically first where the height shrinks by more than twice the pixels that the width shrinks by;
 /// before, the horizontal pass always came first.
@@ -74,6 +78,8 @@ enum class ResizePasses : std::uint8_t { kPillow13, kHorizontalFirst };
 struct PlanConfig {
   std::vector<Transform> transforms;
   Output output;
+  Size input;                 // of all images; 0, 0: they differ
+  std::int32_t channels = 3;  // of the images: 1 if all are gray, and then of the output, too
   // PIL's decompression-bomb limit. Of an image, and of what one stage of the chain hands to the next;
   // refused before allocation.
   std::uint64_t max_pixels = 178'956'970;
@@ -120,21 +126,20 @@ class Plan {
   static Result<Plan> compile(const PlanConfig& config);
 
   [[nodiscard]] Size output_size() const;
-  /// Spec of the image field: shape (3,H,W) or (H,W,3).
+  /// Spec of the image field: shape (3,H,W) or (H,W,3); gray (1,H,W) or (H,W,1).
   [[nodiscard]] FieldSpec image_field() const;
   [[nodiscard]] std::size_t row_bytes() const;
 
-  /// Decodes `encoded` (JPEG or PNG by content) and writes one row of exactly row_bytes() at `out` (64-byte
-  /// alignment not needed). On a bad sample `out`'s content is unspecified and report.bad says why. Never
-  /// throws, never reads or writes out of bounds on hostile input.
-  RenderReport render(std::span<const std::uint8_t> encoded, DrawKey key, Scratch& scratch,
-                      std::byte* out) const;
+  /// Decodes `image` (a file: JPEG or PNG by content) and writes one row of exactly row_bytes() at `out`
+  /// (64-byte alignment not needed). On a bad sample `out`'s content is unspecified and report.bad says why.
+  /// Never throws, never reads or writes out of bounds on hostile input.
+  RenderReport render(const decode::ImageData& image, DrawKey key, Scratch& scratch, std::byte* out) const;
 
   /// The parameters that render() draws, as JSON: an array with one object per transform, e.g.
   /// {"op":"random_resized_crop","top":..,"left":..,"height":..,"width":..} in coordinates of that
   /// transform's input,
   /// {"op":"random_horizontal_flip","applied":true}. Needs the image's size, hence the bytes.
-  Result<nlohmann::json> parameters(std::span<const std::uint8_t> encoded, DrawKey key) const;
+  Result<nlohmann::json> parameters(const decode::ImageData& image, DrawKey key) const;
 
  private:
   struct Impl;

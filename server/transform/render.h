@@ -19,6 +19,7 @@ struct Scratch::State {
   std::vector<std::uint8_t> middle;       // after the horizontal pass
   std::vector<std::uint8_t> row, spare;
   std::vector<std::uint8_t> transposed;
+  std::vector<std::uint8_t> other_channels;  // of gray
 };
 
 /// A stage's input: blocks of rows of the region that was asked for.

@@ -69,15 +69,20 @@ class Picture final : public RowSource, public RowSink {
 // The last stage's output: dtype and layout, row by row while the row is in the cache.
 class OutputSink final : public RowSink {
  public:
-  OutputSink(const PixelFormat& format, ImageSize size, std::byte* out)
+  /// spare: what gray has no room for, the second and third of its equal channels.
+  OutputSink(const PixelFormat& format, ImageSize size, std::byte* out, std::vector<std::uint8_t>& spare)
       : format_(format),
         size_(size),
         out_(out),
-        row_bytes_(static_cast<std::size_t>(size.width) * size_of(format.dtype)) {}
+        row_bytes_(static_cast<std::size_t>(size.width) * size_of(format.dtype)),
+        spare_(format.channels == 1 ? reinterpret_cast<std::byte*>(decode::grow(spare, row_bytes_))
+                                    : nullptr) {}
 
   void write(std::int32_t y, const std::uint8_t* rgb) override {
     const auto row = static_cast<std::size_t>(y);
     const std::size_t plane = row_bytes_ * static_cast<std::size_t>(size_.height);
+    if (spare_ != nullptr)
+      return write_pixels(format_, rgb, size_.width, {out_ + row * row_bytes_, spare_, spare_});
     const RowTarget target = format_.layout == PixelLayout::kNchw
                                  ? RowTarget{out_ + row * row_bytes_, out_ + plane + row * row_bytes_,
                                              out_ + 2 * plane + row * row_bytes_}
@@ -90,6 +95,7 @@ class OutputSink final : public RowSink {
   ImageSize size_;
   std::byte* out_;
   std::size_t row_bytes_;
+  std::byte* spare_;
 };
 
 }  // namespace
@@ -97,7 +103,7 @@ class OutputSink final : public RowSink {
 Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, const PixelFormat& format,
                          Scratch::State& scratch, std::byte* out, std::uint64_t& decode_ns) {
   DecoderSource decoder(scratch.decoder, decode_ns);
-  OutputSink last(format, stages.back().output(), out);
+  OutputSink last(format, stages.back().output(), out, scratch.other_channels);
   const auto run_stage = [&](const Stage& stage, RowSource& source, RowSink& sink) {
     return stage.resized && stage.interpolation != Interpolation::kNearest
                ? resample_stage(stage, passes, source, sink, scratch)

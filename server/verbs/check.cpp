@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
-#include <vector>
 
 #include "clientlib/ring/segment.h"
 #include "server/session/assemble.h"
+#include "server/source/detect.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -25,11 +26,11 @@ std::string shape(const FieldSpec& field) {
 /// The first samples of the first epoch, as they would be served. All bad: so is the stream, soon.
 Result<void> try_samples(const exec::SampleMaker& maker) {
   exec::RowScratch scratch;
-  std::vector<std::byte> row(row_bytes(maker.fields()[0]));
+  exec::LooseRow row(maker);
   const std::uint64_t tried = std::min<std::uint64_t>(maker.size(), 8);
   std::uint64_t bad = 0;
   for (std::uint64_t position = 0; position < tried; ++position) {
-    const auto made = maker.show(0, position, row.data(), scratch);
+    const auto made = maker.show(0, position, row.fields, scratch);
     const bool one_is_bad = !made && made.error().code == ErrorCode::kTooManyBadSamples;
     if (!made && !one_is_bad) return tl::make_unexpected(made.error());
     bad += one_is_bad || made->replaced ? 1 : 0;
@@ -42,7 +43,31 @@ Result<void> try_samples(const exec::SampleMaker& maker) {
   return {};
 }
 
+/// A dataset instead of a configuration: the configuration goes to stdout, to be kept as a file.
+int propose(const std::string& path) {
+  auto proposal = source::propose(path);
+  if (!proposal) return report(proposal.error());
+  auto config = config::parse(proposal->config, "proposal.yaml");
+  if (!config) return report(config.error());
+  const auto setups = session::assemble(*config);
+  if (!setups) return report(setups.error());
+  fmt::print(stderr, "{}: {}\n", path, proposal->found);
+  for (const exec::StreamSetup& setup : *setups)
+    fmt::print(stderr, "  {}: {} samples, {} classes\n", setup.info.name, setup.info.samples,
+               setup.info.classes.size());
+  fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", path);
+  fmt::print("{}", proposal->config);
+  return 0;
+}
+
+bool is_config(const std::filesystem::path& path) {
+  std::error_code status;
+  if (std::filesystem::is_directory(path, status)) return false;
+  return std::filesystem::exists(path, status) || path.extension() == ".yaml" || path.extension() == ".yml";
+}
+
 int check(const ConfigArguments& arguments) {
+  if (!is_config(arguments.file)) return propose(arguments.file);
   auto config = arguments.load();
   if (!config) return report(config.error());
   auto setups = session::assemble(*config);
@@ -80,8 +105,10 @@ int check(const ConfigArguments& arguments) {
 
 void add_check(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<ConfigArguments>();
-  CLI::App* verb =
-      app.add_subcommand("check", "Check a configuration, its datasets and the memory that it needs");
+  CLI::App* verb = app.add_subcommand(
+      "check",
+      "Check a configuration, its datasets and the memory that it needs; given a dataset's "
+      "folder, propose a configuration for it");
   arguments->add_to(*verb);
   verb->callback([arguments, &exit_code] { exit_code = check(*arguments); });
 }

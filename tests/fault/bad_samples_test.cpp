@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using server::exec::OnError;
 using server::exec::SampleOptions;
-using server::source::Encoded;
 using server::source::Source;
 using server::transform::BadReason;
 using ::testing::HasSubstr;
@@ -59,8 +58,8 @@ class BadSamples : public ::testing::Test {
     server::transform::PlanConfig plan;
     plan.transforms = {server::transform::RandomResizedCrop{.size = {24, 24}}};
     StreamSetup setup;
-    setup.maker =
-        std::make_shared<SampleMaker>(source, server::transform::Plan::compile(plan).value(), 0, options);
+    setup.maker = std::make_shared<SampleMaker>(
+        source, Plans{{"image", server::transform::Plan::compile(plan).value()}}, options);
     setup.info = {.name = "s", .samples = source->size(), .batch_size = 8, .fields = setup.maker->fields()};
     setup.ledger = {.lanes = 2, .max_leases = 3, .prefetch = 4};
     return setup;
@@ -169,11 +168,11 @@ TEST_F(BadSamples, ThatAreOnlyShownDoNotBringTheStreamNearerToItsEnd) {
   add_bad_files();
   const auto setup = stream({.seed = 3, .max_bad = 0.05});  // of 44: two
   const SampleMaker& maker = *setup.maker;
-  std::vector<std::byte> row(row_bytes(maker.fields()[0]));
+  server::exec::LooseRow row(maker);
   server::exec::RowScratch scratch;
   int replaced = 0;
   for (std::uint64_t i = 0; i < maker.size(); ++i) {
-    const auto shown = maker.show(0, i, row.data(), scratch);
+    const auto shown = maker.show(0, i, row.fields, scratch);
     ASSERT_TRUE(shown) << shown.error().message;
     replaced += shown->replaced;
   }
@@ -181,7 +180,7 @@ TEST_F(BadSamples, ThatAreOnlyShownDoNotBringTheStreamNearerToItsEnd) {
   server::metrics::StreamCounters counters;
   int served = 0;
   for (std::uint64_t i = 0; i < maker.size() && served < 2; ++i) {
-    const auto made = maker.make(maker.order(0), 0, i, row.data(), scratch, counters);
+    const auto made = maker.make(maker.order(0), 0, i, row.fields, scratch, counters);
     ASSERT_TRUE(made) << "two bad samples are allowed: " << made.error().message;
     served += made->replaced;
   }
@@ -192,7 +191,10 @@ class FailingSource : public Source {
  public:
   explicit FailingSource(std::shared_ptr<const Source> real) : real_(std::move(real)) {}
   [[nodiscard]] std::uint64_t size() const override { return real_->size(); }
-  Result<void> read(std::uint64_t index, Encoded& out) const override {
+  [[nodiscard]] const std::vector<server::source::SourceField>& fields() const override {
+    return real_->fields();
+  }
+  Result<void> read(std::uint64_t index, server::source::Sample& out) const override {
     if (index == 7) return fail(ErrorCode::kTransientIo, "cat/107.jpg: Input/output error after 3 tries");
     return real_->read(index, out);
   }
@@ -224,7 +226,9 @@ TEST_F(BadSamples, AnIoErrorStopsTheStreamAndIsNeverReplaced) {
 class ThrowingSource : public FailingSource {
  public:
   using FailingSource::FailingSource;
-  Result<void> read(std::uint64_t, Encoded&) const override { throw std::runtime_error("out of order"); }
+  Result<void> read(std::uint64_t, server::source::Sample&) const override {
+    throw std::runtime_error("out of order");
+  }
 };
 
 TEST_F(BadSamples, AWorkerThatThrowsStopsItsStreamByNameAndNoOther) {

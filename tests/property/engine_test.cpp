@@ -168,19 +168,16 @@ TEST(Engine, ServesTwoStreamsWithOnePool) {
     }
 }
 
-/// Rows without files, of which one read hangs.
-class Hanging final : public server::source::Source {
+/// Synthetic rows, for sources that misbehave.
+class Rows : public server::source::Source {
  public:
-  Hanging(std::uint64_t count, std::uint64_t bytes)
+  Rows(std::uint64_t count, std::uint64_t bytes)
       : rows_(server::source::make_synthetic(count, bytes).value()) {}
-  void hang_once() const { hang_ = true; }
-  void go_on() const {
-    may_go_ = true;
-    may_go_.notify_all();
-  }
   [[nodiscard]] std::uint64_t size() const override { return rows_->size(); }
-  Result<void> read(std::uint64_t index, server::source::Encoded& out) const override {
-    if (hang_.exchange(false)) may_go_.wait(false);
+  [[nodiscard]] const std::vector<server::source::SourceField>& fields() const override {
+    return rows_->fields();
+  }
+  Result<void> read(std::uint64_t index, server::source::Sample& out) const override {
     return rows_->read(index, out);
   }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return rows_->label(index); }
@@ -190,6 +187,23 @@ class Hanging final : public server::source::Source {
 
  private:
   std::shared_ptr<const server::source::Source> rows_;
+};
+
+/// One read hangs.
+class Hanging final : public Rows {
+ public:
+  using Rows::Rows;
+  void hang_once() const { hang_ = true; }
+  void go_on() const {
+    may_go_ = true;
+    may_go_.notify_all();
+  }
+  Result<void> read(std::uint64_t index, server::source::Sample& out) const override {
+    if (hang_.exchange(false)) may_go_.wait(false);
+    return Rows::read(index, out);
+  }
+
+ private:
   mutable std::atomic<bool> hang_{false}, may_go_{false};
 };
 
@@ -197,7 +211,7 @@ class Hanging final : public server::source::Source {
 TEST(Engine, ServesAStreamWithTheWorkersThatAreLeftWhenABriefReadHangs) {
   const auto hanging = std::make_shared<Hanging>(500, 24);
   StreamSetup setup = synthetic_stream("hangs", 500, 8, 2);
-  setup.maker = std::make_shared<SampleMaker>(hanging, std::nullopt, 24, server::exec::SampleOptions{});
+  setup.maker = std::make_shared<SampleMaker>(hanging, Plans{}, server::exec::SampleOptions{});
   auto engine = start_engine({std::move(setup), synthetic_stream("well", 500, 8, 2)}, 2);
   RingClient ill(*engine, "hangs", "i"), well(*engine, "well", "w");
   const auto take = [](RingClient& client, std::chrono::milliseconds patience) {
@@ -235,11 +249,21 @@ TEST(Engine, CostsNextToNoCpuWhileItsClientsPause) {
   EXPECT_LT(cpu_ns() - before, 20'000'000) << "an idle engine spins";
 }
 
-TEST(Engine, StopsAStreamWithTooManyBadSamplesByName) {
+/// Says 23, gives 24.
+class Fibbing final : public Rows {
+ public:
+  Fibbing() : Rows(500, 24) {}
+  [[nodiscard]] const std::vector<server::source::SourceField>& fields() const override { return fields_; }
+
+ private:
+  const std::vector<server::source::SourceField> fields_{
+      {.name = "data", .content = server::source::Content::kValues, .shape = {23}}};
+};
+
+TEST(Engine, StopsAStreamByNameWhoseSourceGivesOtherRowsThanItSays) {
   StreamSetup setup = synthetic_stream("s", 500, 8, 2);
   setup.maker =
-      std::make_shared<SampleMaker>(server::source::make_synthetic(500, 24).value(), std::nullopt, 23,
-                                    server::exec::SampleOptions{});  // rows of 23 bytes cannot come from 24
+      std::make_shared<SampleMaker>(std::make_shared<Fibbing>(), Plans{}, server::exec::SampleOptions{});
   setup.info.fields = setup.maker->fields();
   auto engine = start_engine({std::move(setup)}, 2);
   RingClient client(*engine, "s", "c");

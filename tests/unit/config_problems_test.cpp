@@ -112,10 +112,11 @@ std::vector<Wrong> cases() {
            "\" is too long: the path of a socket in it has 114 bytes, and 107 are possible"},
       // sources
       {"UnknownType", "sources: {s: {type: image_foldr, path: /x}}\n" + ok,
-       "x.yaml:1:21: sources.s.type: \"image_foldr\" is not one of image_folder, synthetic; did you mean "
+       "x.yaml:1:21: sources.s.type: \"image_foldr\" is not one of image_folder, idx, cifar, synthetic; did "
+       "you mean "
        "\"image_folder\"?"},
       {"NoType", "sources: {s: {path: /x}}\n" + ok,
-       "x.yaml:1:11: sources.s: key \"type\" is missing: one of image_folder, synthetic"},
+       "x.yaml:1:11: sources.s: key \"type\" is missing: one of image_folder, idx, cifar, synthetic"},
       {"SourceThatIsAPath", "sources: {s: /x}\n" + ok,
        "x.yaml:1:14: sources.s: \"/x\" is not a map with the key type"},
       {"FolderWithoutPath", "sources: {s: {type: image_folder}}\n" + ok,
@@ -236,7 +237,11 @@ std::vector<Wrong> cases() {
            "      " + kCrop +
            "\n      - normalize: {mean: [0.5, 0.5], std: [1, 1, 1]}\n    output: {dtype: float32}\n"),
        "x.yaml:7:27: streams.t.transforms[1].normalize.mean: [0.5,0.5] is not a list of 3 numbers (red, "
-       "green, blue)"},
+       "green, blue), or of 1 (gray)"},
+      {"MeanOfOneAndStdOfThree",
+       with_transforms("      " + kCrop +
+                       "\n      - normalize: {mean: [0.5], std: [1, 1, 1]}\n    output: {dtype: float32}\n"),
+       "x.yaml:7:9: streams.t.transforms[1]: normalize has 1 means and 3 stds: give one of each per channel"},
       {"StdZero",
        with_transforms(
            "      " + kCrop +

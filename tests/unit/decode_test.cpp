@@ -190,7 +190,7 @@ TEST(Decoder, NamesWhatIsNotAnImage) {
   Decoder decoder;
   const auto reason = [&](std::string_view text) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
-    return decoder.open({bytes, text.size()}, kMaxPixels).error().reason;
+    return decoder.open(std::span(bytes, text.size()), kMaxPixels).error().reason;
   };
   EXPECT_EQ(reason(""), BadReason::kEmpty);
   EXPECT_EQ(reason("hello"), BadReason::kUnknownFormat);

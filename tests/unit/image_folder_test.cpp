@@ -84,13 +84,13 @@ TEST_F(ImageFolder, ReadsAFileWholeAndReusesTheBuffer) {
   put("cat/1.jpg", large);
   put("cat/2.jpg", "small");
   const auto source = open();
-  Encoded out;
+  Sample out;
   ASSERT_TRUE(source->read(0, out));
-  EXPECT_EQ(std::string(out.bytes.begin(), out.bytes.end()), large);
-  const auto* before = out.bytes.data();
+  EXPECT_EQ(std::string(out.item(0).bytes.begin(), out.item(0).bytes.end()), large);
+  const auto* before = out.item(0).bytes.data();
   ASSERT_TRUE(source->read(1, out));
-  EXPECT_EQ(std::string(out.bytes.begin(), out.bytes.end()), "small");
-  EXPECT_EQ(out.bytes.data(), before);
+  EXPECT_EQ(std::string(out.item(0).bytes.begin(), out.item(0).bytes.end()), "small");
+  EXPECT_EQ(out.item(0).bytes.data(), before);
 }
 
 TEST_F(ImageFolder, FollowsLinksToFoldersAndFiles) {
@@ -101,7 +101,7 @@ TEST_F(ImageFolder, FollowsLinksToFoldersAndFiles) {
   const auto source = open_image_folder(root_ / "set");
   ASSERT_TRUE(source) << source.error().message;
   EXPECT_THAT(names(**source), ElementsAre("cat/1.jpg", "dog/link.jpg"));
-  Encoded out;
+  Sample out;
   EXPECT_TRUE((*source)->read(1, out));
 }
 
@@ -189,7 +189,7 @@ TEST_F(ImageFolder, RefusesAPipeNamedLikeAnImageInsteadOfHanging) {
 }
 
 Error read_error(const Source& source) {
-  Encoded out;
+  Sample out;
   const auto r = source.read(0, out);
   EXPECT_FALSE(r);
   return r ? Error{} : r.error();
@@ -223,10 +223,10 @@ TEST_F(ImageFolder, TellsThatAFileBecameAPipeInsteadOfHanging) {
 
 TEST_F(ImageFolder, ReadsAnEmptyFileAsEmptyForTheDecoderToName) {
   put("cat/1.jpg", "");
-  Encoded encoded{{1, 2, 3}};
+  Sample encoded;
   const auto source = open();
   ASSERT_TRUE(source->read(0, encoded));
-  EXPECT_TRUE(encoded.bytes.empty());
+  EXPECT_TRUE(encoded.item(0).bytes.empty());
 }
 
 TEST_F(ImageFolder, CallsAFileAboveTheLimitABadSampleWithoutReadingIt) {
@@ -249,9 +249,9 @@ TEST_F(ImageFolder, PutsShortReadsAndInterruptionsTogether) {
     if (++calls % 2 == 1) return errno = EINTR, -1;
     return ::pread(fd, to, std::min<std::size_t>(n, 3), at);
   };
-  Encoded out;
+  Sample out;
   ASSERT_TRUE(open(options)->read(0, out));
-  EXPECT_EQ(std::string(out.bytes.begin(), out.bytes.end()), "0123456789");
+  EXPECT_EQ(std::string(out.item(0).bytes.begin(), out.item(0).bytes.end()), "0123456789");
   EXPECT_EQ(calls, 8);
 }
 
@@ -264,9 +264,9 @@ TEST_F(ImageFolder, RetriesATransientErrorAndSucceeds) {
     if (failures-- > 0) return errno = EIO, -1;
     return ::pread(fd, to, n, at);
   };
-  Encoded out;
+  Sample out;
   ASSERT_TRUE(open(options)->read(0, out));
-  EXPECT_EQ(std::string(out.bytes.begin(), out.bytes.end()), "hello");
+  EXPECT_EQ(std::string(out.item(0).bytes.begin(), out.item(0).bytes.end()), "hello");
 }
 
 TEST_F(ImageFolder, GivesUpAfterItsAttemptsAndNamesTheError) {
@@ -301,7 +301,7 @@ TEST_F(ImageFolder, HoldsOneDescriptorHoweverManyFiles) {
   const auto before = descriptors();
   {
     const auto source = open();
-    Encoded out;
+    Sample out;
     for (std::uint64_t i = 0; i < source->size(); ++i) ASSERT_TRUE(source->read(i, out));
     EXPECT_EQ(descriptors(), before + 1);
   }
@@ -312,9 +312,10 @@ TEST(Synthetic, GivesEachSampleItsNumberThenZeros) {
   const auto source = make_synthetic(1000, 10);
   ASSERT_TRUE(source);
   EXPECT_EQ((*source)->size(), 1000U);
-  Encoded out{{9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9}};
+  Sample out;
+  out.item(0).storage.assign(12, 9);
   ASSERT_TRUE((*source)->read(258, out));
-  EXPECT_THAT(out.bytes, ElementsAre(2, 1, 0, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(out.item(0).bytes, ElementsAre(2, 1, 0, 0, 0, 0, 0, 0, 0, 0));
   EXPECT_EQ((*source)->label(258), 0);
   EXPECT_NE((*source)->fingerprint(), (*make_synthetic(1000, 11))->fingerprint());
 }

@@ -52,9 +52,9 @@ TEST_F(SplitTest, ByClassKeepsLabelsAndIndicesOfTheWhole) {
   EXPECT_EQ(train.label(0), 1);
   EXPECT_EQ(train.whole_index(0), 2U);
   EXPECT_EQ(train.class_names(), whole_->class_names());
-  Encoded out;
+  Sample out;
   ASSERT_TRUE(train.read(2, out));
-  EXPECT_EQ(std::string(out.bytes.begin(), out.bytes.end()), "set/emu/2.jpg");
+  EXPECT_EQ(std::string(out.item(0).bytes.begin(), out.item(0).bytes.end()), "set/emu/2.jpg");
   EXPECT_THAT(names(*parts->at("val")), ElementsAre("cat/1.jpg", "cat/2.jpg"));
 }
 

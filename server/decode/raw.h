@@ -1,0 +1,31 @@
+// Pixels that need no decoding (IDX, CIFAR, arrays, decoded records) as a decoder gives them: rows of RGB.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "server/decode/decoder.h"
+
+namespace headrace::server::decode {
+
+/// Gray is given as three equal channels.
+class RawReader {
+ public:
+  /// kTruncated if there are fewer bytes than pixels, kUnsupported for a shape that makes no sense.
+  Decoded<ImageSize> open(std::span<const std::uint8_t> bytes, const PixelShape& shape,
+                          std::uint64_t max_pixels);
+  Decoded<void> begin(Rect region, bool keep);
+  Decoded<Rows> next();
+
+ private:
+  void copy_row(std::int32_t y, std::uint8_t* rgb) const;
+
+  std::span<const std::uint8_t> bytes_;
+  PixelShape shape_;
+  Rect region_;
+  bool keep_ = false;
+  std::int32_t done_ = 0;
+  std::vector<std::uint8_t> rows_;
+};
+
+}  // namespace headrace::server::decode

@@ -1,0 +1,19 @@
+// What lies in a folder or file, by names and first bytes, and a configuration that serves it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "headrace/error.h"
+
+namespace headrace::server::source {
+
+struct Proposal {
+  std::string found;   ///< "CIFAR-10, binary version: training and test set"
+  std::string config;  ///< YAML; its paths are absolute
+};
+
+/// kDatasetInvalid: nothing that a source reads; says what was looked for.
+Result<Proposal> propose(const std::filesystem::path& path);
+
+}  // namespace headrace::server::source

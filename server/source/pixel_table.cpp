@@ -1,0 +1,75 @@
+#include "server/source/pixel_table.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace::server::source {
+namespace {
+
+class PixelSource final : public Source {
+ public:
+  explicit PixelSource(PixelTable table)
+      : table_(std::move(table)),
+        fields_{{.name = "image",
+                 .content = Content::kPixels,
+                 .channels = table_.shape.channels,
+                 .height = table_.shape.height,
+                 .width = table_.shape.width}},
+        bytes_(static_cast<std::size_t>(table_.shape.width) * static_cast<std::size_t>(table_.shape.height) *
+               static_cast<std::size_t>(table_.shape.channels)) {
+    std::uint64_t before = 0;
+    for (const PixelFile& file : table_.files) ends_.push_back(before += file.count);
+  }
+
+  [[nodiscard]] std::uint64_t size() const override { return ends_.back(); }
+  [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
+  Result<void> read(std::uint64_t index, Sample& out) const override {
+    const auto [file, at] = find(index);
+    Item& image = out.item(0);
+    image.bytes = std::span(file->bytes).subspan(file->first + at * file->stride, bytes_);
+    image.pixels = table_.shape;
+    return {};
+  }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return table_.labels.at(index); }
+  [[nodiscard]] std::string name(std::uint64_t index) const override {
+    const auto [file, at] = find(index);
+    return fmt::format("{}#{}", file->name, at);
+  }
+  [[nodiscard]] const std::vector<std::string>& class_names() const override { return table_.classes; }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return table_.fingerprint; }
+
+ private:
+  /// The file, and the image's place in it.
+  [[nodiscard]] std::pair<const PixelFile*, std::uint64_t> find(std::uint64_t index) const {
+    const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
+    const PixelFile& file = table_.files.at(static_cast<std::size_t>(end - ends_.begin()));
+    return {&file, index - (*end - file.count)};
+  }
+
+  const PixelTable table_;
+  const std::vector<SourceField> fields_;
+  const std::size_t bytes_;  // of one image
+  std::vector<std::uint64_t> ends_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Source> make_pixel_source(PixelTable table) {
+  return std::make_shared<PixelSource>(std::move(table));
+}
+
+std::uint64_t hash_of(const std::vector<std::uint8_t>& bytes, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
+std::vector<std::string> numbered_classes(const std::vector<std::uint8_t>& labels) {
+  const int most = labels.empty() ? -1 : *std::max_element(labels.begin(), labels.end());
+  std::vector<std::string> names;
+  for (int label = 0; label <= most; ++label) names.push_back(std::to_string(label));
+  return names;
+}
+
+}  // namespace headrace::server::source

@@ -1,0 +1,92 @@
+"""`headrace check DATASET`: what lies there, and a configuration that runs."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import headrace
+import numpy as np
+import pytest
+from conftest import write_images
+from running import headrace_binary
+from test_pixel_sources import write_idx
+
+
+def check(path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([headrace_binary(), "check", str(path)], capture_output=True, text=True, timeout=60)
+
+
+def classes_of_images(root: Path) -> None:
+    write_images(root, classes=3, per_class=4)
+
+
+def sets_of_images(root: Path) -> None:
+    write_images(root / "train", classes=3, per_class=4)
+    write_images(root / "val", classes=3, per_class=2)
+
+
+def mnist(root: Path) -> None:
+    random = np.random.default_rng(1)
+    for name, count in (("train", 40), ("t10k", 20)):
+        write_idx(root / f"{name}-images-idx3-ubyte.gz", random.integers(0, 256, (count, 28, 28), dtype=np.uint8))
+        write_idx(root / f"{name}-labels-idx1-ubyte", np.arange(count, dtype=np.uint8) % 10)
+
+
+def cifar10(root: Path) -> None:
+    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+        (root / name).write_bytes((bytes([3]) + bytes(3072)) * 7)
+
+
+def cifar100(root: Path) -> None:
+    for name in ("train.bin", "test.bin"):
+        (root / name).write_bytes((bytes([3, 30]) + bytes(3072)) * 7)
+
+
+@pytest.mark.parametrize(
+    ("lay", "found", "sizes"),
+    [
+        (classes_of_images, "images, a folder per class", {"train": 12}),
+        (sets_of_images, "image folders, a folder per class, in 2 sets", {"train": 12, "val": 6}),
+        (mnist, "IDX files, 2 of images with their labels", {"train": 40, "test": 20}),
+        (cifar10, "CIFAR-10, binary version", {"train": 35, "test": 7}),
+        (cifar100, "CIFAR-100, binary version", {"train": 7, "test": 7}),
+    ],
+)
+def test_a_dataset_gets_a_configuration_that_serves_it(
+    tmp_path: Path, lay: Callable[[Path], None], found: str, sizes: dict[str, int]
+) -> None:
+    root = tmp_path / 'data "here"'
+    root.mkdir()
+    lay(root)
+    proposal = check(root)
+    assert proposal.returncode == 0, proposal.stderr
+    assert found in proposal.stderr
+    config = tmp_path / "headrace.yaml"
+    config.write_text(proposal.stdout)
+    assert check(config).returncode == 0
+    with headrace.serve(config, set={"server.directory": str(tmp_path / "run"), "server.metrics": "off"}) as server:
+        for stream, size in sizes.items():
+            with headrace.Loader(server.address, stream=stream) as loader:
+                assert sum(len(batch[1]) for batch in loader) == size
+
+
+def test_what_is_no_dataset_is_said_with_what_was_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing")
+    refused = check(tmp_path)
+    assert refused.returncode == 3
+    assert "nothing that a source reads. Looked for: folders of .jpg" in refused.stderr
+    missing = check(tmp_path / "nowhere")
+    assert missing.returncode == 3
+    assert "there is no such folder or file" in missing.stderr
+
+
+def test_a_dataset_that_is_cut_is_refused_by_file(tmp_path: Path) -> None:
+    mnist(tmp_path)
+    whole = gzip.decompress((tmp_path / "train-images-idx3-ubyte.gz").read_bytes())
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(whole[:-1]))
+    refused = check(tmp_path)
+    assert refused.returncode == 3
+    assert "train-images-idx3-ubyte.gz: its header says 40 x 28 x 28" in refused.stderr
