@@ -29,10 +29,10 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
     const std::uint32_t first = claimed.fetch_add(slice, std::memory_order_relaxed);
     if (first >= rows.rows) return false;
     const std::uint32_t last = std::min(rows.rows, first + slice);
+    out = values;
+    for (std::size_t f = 0; f < out.size(); ++f) out[f] += first * maker.row_size(f);
     for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
       const std::uint64_t position = (rows.first + i) % maker.size();
-      out.clear();
-      for (std::size_t f = 0; f < values.size(); ++f) out.push_back(values[f] + i * maker.row_size(f));
       auto row = make_row(maker, *this, position, out, scratch, counters);
       if (!row) {
         stream.stop(row.error());
@@ -41,6 +41,7 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
       descs[i].sample_index = row->sample_index;
       descs[i].flags = (i < rows.valid ? ring::kRowValid : 0U) | (row->replaced ? ring::kRowReplaced : 0U);
       descs[i].reserved = 0;
+      for (std::size_t f = 0; f < out.size(); ++f) out[f] += maker.row_size(f);
     }
     const std::uint64_t after = ring::monotonic_ns();
     counters.busy_ns.add(after - now);
