@@ -10,6 +10,7 @@
 
 #include "server/source/image_folder.h"
 #include "tests/engine_fixture.h"
+#include "tests/forwarding_source.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/temp_folder.h"
 
@@ -187,24 +188,13 @@ TEST_F(BadSamples, ThatAreOnlyShownDoNotBringTheStreamNearerToItsEnd) {
 }
 
 /// Reads through, but for one sample that the storage does not give.
-class FailingSource : public Source {
+class FailingSource final : public ForwardingSource {
  public:
-  explicit FailingSource(std::shared_ptr<const Source> real) : real_(std::move(real)) {}
-  [[nodiscard]] std::uint64_t size() const override { return real_->size(); }
-  [[nodiscard]] const std::vector<server::source::SourceField>& fields() const override {
-    return real_->fields();
-  }
+  using ForwardingSource::ForwardingSource;
   Result<void> read(std::uint64_t index, server::source::Sample& out) const override {
     if (index == 7) return fail(ErrorCode::kTransientIo, "cat/107.jpg: Input/output error after 3 tries");
-    return real_->read(index, out);
+    return ForwardingSource::read(index, out);
   }
-  [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return real_->label(index); }
-  [[nodiscard]] std::string name(std::uint64_t index) const override { return real_->name(index); }
-  [[nodiscard]] const std::vector<std::string>& class_names() const override { return real_->class_names(); }
-  [[nodiscard]] std::uint64_t fingerprint() const override { return real_->fingerprint(); }
-
- private:
-  std::shared_ptr<const Source> real_;
 };
 
 TEST_F(BadSamples, AnIoErrorStopsTheStreamAndIsNeverReplaced) {
@@ -223,9 +213,9 @@ TEST_F(BadSamples, AnIoErrorStopsTheStreamAndIsNeverReplaced) {
 }
 
 /// Breaks its contract.
-class ThrowingSource : public FailingSource {
+class ThrowingSource final : public ForwardingSource {
  public:
-  using FailingSource::FailingSource;
+  using ForwardingSource::ForwardingSource;
   Result<void> read(std::uint64_t, server::source::Sample&) const override {
     throw std::runtime_error("out of order");
   }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/engine_fixture.h"
+#include "tests/forwarding_source.h"
 
 namespace headrace::testing {
 namespace {
@@ -168,31 +169,11 @@ TEST(Engine, ServesTwoStreamsWithOnePool) {
     }
 }
 
-/// Synthetic rows, for sources that misbehave.
-class Rows : public server::source::Source {
- public:
-  Rows(std::uint64_t count, std::uint64_t bytes)
-      : rows_(server::source::make_synthetic(count, bytes).value()) {}
-  [[nodiscard]] std::uint64_t size() const override { return rows_->size(); }
-  [[nodiscard]] const std::vector<server::source::SourceField>& fields() const override {
-    return rows_->fields();
-  }
-  Result<void> read(std::uint64_t index, server::source::Sample& out) const override {
-    return rows_->read(index, out);
-  }
-  [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return rows_->label(index); }
-  [[nodiscard]] std::string name(std::uint64_t index) const override { return rows_->name(index); }
-  [[nodiscard]] const std::vector<std::string>& class_names() const override { return rows_->class_names(); }
-  [[nodiscard]] std::uint64_t fingerprint() const override { return rows_->fingerprint(); }
-
- private:
-  std::shared_ptr<const server::source::Source> rows_;
-};
-
 /// One read hangs.
-class Hanging final : public Rows {
+class Hanging final : public ForwardingSource {
  public:
-  using Rows::Rows;
+  Hanging(std::uint64_t count, std::uint64_t bytes)
+      : ForwardingSource(server::source::make_synthetic(count, bytes).value()) {}
   void hang_once() const { hang_ = true; }
   void go_on() const {
     may_go_ = true;
@@ -200,7 +181,7 @@ class Hanging final : public Rows {
   }
   Result<void> read(std::uint64_t index, server::source::Sample& out) const override {
     if (hang_.exchange(false)) may_go_.wait(false);
-    return Rows::read(index, out);
+    return ForwardingSource::read(index, out);
   }
 
  private:
@@ -250,9 +231,9 @@ TEST(Engine, CostsNextToNoCpuWhileItsClientsPause) {
 }
 
 /// Says 23, gives 24.
-class Fibbing final : public Rows {
+class Fibbing final : public ForwardingSource {
  public:
-  Fibbing() : Rows(500, 24) {}
+  Fibbing() : ForwardingSource(server::source::make_synthetic(500, 24).value()) {}
   [[nodiscard]] const std::vector<server::source::SourceField>& fields() const override { return fields_; }
 
  private:

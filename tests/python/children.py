@@ -12,6 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import headrace
+from running import wait_until
+
 PRELUDE = """
 import json, os, signal, sys, time
 import headrace
@@ -85,6 +88,18 @@ class Child:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def fence(self, address: str) -> None:
+        """Stops it until the server takes its leases away."""
+        self.signal(signal.SIGSTOP)
+        wait_until(
+            lambda: any(c["fenced"] for stream in headrace.stats(address)["streams"].values() for c in stream["clients"]),
+            "the fencing",
+        )
+
+    def revive(self) -> None:
+        self.signal(signal.SIGCONT)
+        self.go_on()
 
     def kill(self) -> None:
         self.process.kill()

@@ -122,10 +122,9 @@ say(again=again)
         stuck.signal(signal.SIGSTOP)
         for _ in range(4):
             assert len(list(healthy)) == 8  # at full rate, although the other holds a slot
-        wait_until(lambda: any(c["fenced"] for c in stream_stats(address)["clients"]), "the fencing")
+        stuck.fence(address)
         assert len(list(healthy)) == 8
-        stuck.signal(signal.SIGCONT)
-        stuck.go_on()
+        stuck.revive()
         assert stuck.hear() == {"error": "LeaseFenced", "unchanged": True}
         assert "release them first" in stuck.hear()["error"]
         assert stuck.hear() == {"again": [1, 2, 3, 4, 5, 6, 7]}
@@ -154,11 +153,9 @@ say(numbers=[batch.number for batch in iterator])
     with Child(code, address, "0") as stuck, Child(code, address, "1") as other:
         stuck.hear()
         other.hear()
-        stuck.signal(signal.SIGSTOP)
-        wait_until(lambda: any(c["fenced"] for c in stream_stats(address)["clients"]), "the fencing")
+        stuck.fence(address)
         other.kill()
-        stuck.signal(signal.SIGCONT)
-        stuck.go_on()
+        stuck.revive()
         assert stuck.hear() == {"fenced": True}
         wait_until(lambda: not stream_stats(address)["clients"], "both sessions' end")
         with headrace.Loader(address, stream="train", rank=1, world_size=2, group="job", resume="server") as back:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from children import Child
 from headrace.errors import Closed, InvalidArgument, IteratorBusy, NoSuchStream
-from running import wait_until
 
 SAMPLES, BATCH = 60, 8
 BATCHES = 8
@@ -304,10 +303,8 @@ say(seen=seen)
     with Child(code, address) as child:
         child.hear()
         child.hear()
-        child.signal(signal.SIGSTOP)
-        wait_until(lambda: any(c["fenced"] for c in headrace.stats(address)["streams"]["train"]["clients"]), "the fencing")
-        child.signal(signal.SIGCONT)
-        child.go_on()
+        child.fence(address)
+        child.revive()
         assert "epoch 0, origin 0, batch 3" in child.hear()["error"]
         assert child.hear()["seen"] == [[0, number] for number in range(8)]
 

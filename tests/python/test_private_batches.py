@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,7 @@ import headrace
 import numpy as np
 import pytest
 from children import Child
-from running import Server, wait_until
+from running import Server
 
 BATCH_BYTES = 8 * 3 * 512 * 512 * 4
 
@@ -43,18 +40,6 @@ def digest(batch: Any) -> str:
     state = headrace.Digest()
     state.add(batch)
     return state.hexdigest()
-
-
-@contextmanager
-def fenced(code: str, address: str) -> Iterator[Child]:
-    """A loop that was stopped for longer than evict_after, and goes on."""
-    with Child(code, address) as stuck:
-        stuck.hear()
-        stuck.signal(signal.SIGSTOP)
-        wait_until(lambda: any(client["fenced"] for client in clients(address)), "the fencing")
-        stuck.signal(signal.SIGCONT)
-        stuck.go_on()
-        yield stuck
 
 
 def test_a_loop_takes_no_memory_of_its_own_for_its_batches(start_server: Any, large_batches: dict[str, Any]) -> None:
@@ -121,7 +106,10 @@ except headrace.errors.LeaseFenced:
 again = [later.number for later in iterator]
 say(again=again, unchanged=digest(batch) == before)
 """
-    with fenced(code, address) as stuck:
+    with Child(code, address) as stuck:
+        stuck.hear()
+        stuck.fence(address)
+        stuck.revive()
         assert stuck.hear() == {"error": "LeaseFenced"}
         assert stuck.hear() == {"again": [1, 2, 3, 4, 5, 6, 7], "unchanged": True}
 
@@ -142,7 +130,10 @@ except headrace.errors.LeaseFenced:
 successor = headrace.Loader(address, stream="train", client="one", timeout=5)
 say(batches=len(list(successor)))
 """
-    with fenced(code, address) as stuck:
+    with Child(code, address) as stuck:
+        stuck.hear()
+        stuck.fence(address)
+        stuck.revive()
         assert stuck.hear() == {"batches": 8}
 
 
