@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from PIL import Image
 from running import Server
 
 ServerFactory = Callable[..., Server]
+
+# A shell ignores SIGINT for what it runs in the background, and children inherit that: control-C would reach none of them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def write_images(folder: Path, classes: int, per_class: int, seed: int = 0) -> Path:
