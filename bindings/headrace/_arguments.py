@@ -21,6 +21,12 @@ def text(name: str, value: Any, choices: tuple[str, ...] = ()) -> str:
     return value
 
 
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name}={value!r}: give it True or False")
+    return value
+
+
 def whole(name: str, value: Any, least: int = 0, most: int = MOST) -> int:
     """An int, also numpy's."""
     try:

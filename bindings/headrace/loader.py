@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import warnings
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _headrace
-from ._arguments import connect, from_environment, seconds, text, whole
+from ._arguments import connect, flag, from_environment, seconds, text, whole
 from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
 from .types import StreamInfo
@@ -79,6 +80,10 @@ class Loader:
     ) -> None:
         text("stream", stream)
         text("output", output, ("numpy", "torch"))
+        if output == "torch" and importlib.util.find_spec("torch") is None:
+            raise InvalidArgument("output='torch': torch is not installed. pip install torch, or use output='numpy'")
+        flag("zero_copy", zero_copy)
+        flag("meta", meta)
         text("batch", batch, ("tuple", "dict"))
         if resume not in (None, "server"):
             raise InvalidArgument(f"resume={resume!r}: use 'server' or None")
@@ -122,8 +127,8 @@ class Loader:
             zero_copy=given["zero_copy"],
             warn=_warn,
         )
-        self.info = StreamInfo.from_dict(self._stream.info())
-        self._assemble = Assembler(self.info.fields, given["output"], given["batch"], given["meta"])
+        self._info = StreamInfo.from_dict(self._stream.info())
+        self._assemble = Assembler(self._info.fields, given["output"], given["batch"], given["meta"])
         return self._stream
 
     def _place(self, broadcast: bool) -> tuple[int, int]:
@@ -216,13 +221,18 @@ class Loader:
     # --- what there is to know
 
     @property
+    def info(self) -> StreamInfo:
+        """What the server says of the stream."""
+        self._attached()
+        return self._info
+
+    @property
     def epoch(self) -> int:
         """The epoch under way, or about to begin."""
         return self._attached().epoch()
 
     @property
     def classes(self) -> tuple[str, ...]:
-        self._attached()
         return self.info.classes
 
     @property

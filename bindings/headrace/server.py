@@ -115,6 +115,8 @@ class Server:
 
     def log(self) -> str:
         """What the server has printed so far."""
+        if self._log.closed:
+            return self._last_words
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def stop(self, grace: float = 10.0) -> int:
@@ -134,6 +136,9 @@ class Server:
         if self._parent >= 0:
             os.close(self._parent)
             self._parent = -1
+        if not self._log.closed:
+            self._last_words = self.log()
+            self._log.close()
 
     def __enter__(self) -> Server:
         return self

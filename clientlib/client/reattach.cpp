@@ -48,6 +48,7 @@ void Stream::Impl::adopt(client::Session opened) {
   info = std::move(opened.reply.stream);
   identity.start = opened.reply.start;
   identity.fingerprint = info.fingerprint;
+  identity.batching = wire::Batching{info.batch_size, info.last};
   identity.resume_server = false;
   position = opened.reply.cursor;
   length = opened.reply.length;

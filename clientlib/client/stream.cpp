@@ -213,10 +213,12 @@ Error Stream::Impl::timed_out(const Deadline& deadline) const {
           ? 1e-9 * static_cast<double>(ring::monotonic_ns() - attachment->reader->server_heartbeat_ns())
           : 0;
   return {ErrorCode::kTimeout,
-          fmt::format("stream '{}': waited {:.1f} s for {}; the server gave its last sign of life {:.1f} s "
-                      "ago. It may be "
-                      "slow (see headrace_worker_busy_seconds_total) or wait for other clients (wait_for)",
-                      info.name, deadline.seconds_spent(), to_string(position), age)};
+          fmt::format(
+              "stream '{}': waited {:.1f} s for {}; the server gave its last sign of life {:.1f} s "
+              "ago. It may be "
+              "slow (see headrace_worker_busy_seconds_total), or wait for another client (sharing.wait_for, "
+              "sharing.on_lag: wait): `headrace stats` shows how far each of them is",
+              info.name, deadline.seconds_spent(), to_string(position), age)};
 }
 
 bool Stream::Impl::warn(const std::string& kind, const std::string& text) {

@@ -132,6 +132,17 @@ Result<void> from_json(const json& in, StreamInfo& value) {
       .done();
 }
 
+json to_json(const Batching& value) {
+  return {{"batch_size", value.batch_size}, {"last", word_of(value.last)}};
+}
+
+Result<void> from_json(const json& in, Batching& value) {
+  return ObjectReader(in, "batching")
+      .integer("batch_size", value.batch_size)
+      .choice("last", value.last, last_from_word)
+      .done();
+}
+
 json to_json(const OpenRequest& value) {
   json body = {{"stream", value.stream},      {"group", value.group},
                {"rank", value.rank},          {"world_size", value.world_size},
@@ -140,6 +151,7 @@ json to_json(const OpenRequest& value) {
   if (value.start) body["start"] = to_json(*value.start);
   if (value.position) body["position"] = to_json(*value.position);
   if (value.fingerprint) body["fingerprint"] = to_json(*value.fingerprint);
+  if (value.batching) body["batching"] = to_json(*value.batching);
   return body;
 }
 
@@ -155,7 +167,8 @@ Result<void> from_json(const json& in, OpenRequest& value) {
       .flag("resume_server", value.resume_server)
       .optional_object("start", value.start)
       .optional_object("position", value.position)
-      .optional_object("fingerprint", value.fingerprint);
+      .optional_object("fingerprint", value.fingerprint)
+      .optional_object("batching", value.batching);
   if (value.world_size == 0)
     reader.refuse("world_size", "is 0");
   else if (value.rank >= value.world_size)

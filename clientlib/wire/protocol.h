@@ -67,6 +67,11 @@ struct HelloReply {
   std::int64_t pid = 0;
 };
 
+/// What the numbers of batches mean.
+struct Batching {
+  std::uint32_t batch_size = 0;
+  LastBatch last = LastBatch::kShort;
+};
 struct OpenRequest {
   std::string stream;
   std::string group;
@@ -80,6 +85,7 @@ struct OpenRequest {
   std::optional<Cursor> position;          ///< re-attach within one process: the next batch to fetch
   bool resume_server = false;              ///< take the server's memory of the group
   std::optional<Fingerprint> fingerprint;  ///< expected; a difference is kFingerprintMismatch
+  std::optional<Batching> batching;        ///< what `position` counts in: the same
 };
 struct OpenReply {
   std::string token;  ///< single use, valid for a few seconds
@@ -146,6 +152,7 @@ HEADRACE_WIRE_BODY(FieldSpec);
 HEADRACE_WIRE_BODY(HelloRequest);
 HEADRACE_WIRE_BODY(HelloReply);
 HEADRACE_WIRE_BODY(StreamInfo);
+HEADRACE_WIRE_BODY(Batching);
 HEADRACE_WIRE_BODY(OpenRequest);
 HEADRACE_WIRE_BODY(OpenReply);
 HEADRACE_WIRE_BODY(CursorSetRequest);

@@ -77,12 +77,15 @@ Result<Row> SampleMaker::make_row(const sampler::Permutation& order, std::uint64
     const auto bad = try_sample(sample, epoch, position, out, scratch, counters);
     if (!bad) return tl::make_unexpected(bad.error());
     if (!*bad) break;
-    if (auto go_on = note_bad(sample, **bad, counters, purpose); !go_on)
-      return tl::make_unexpected(go_on.error());
+    counters.errors[static_cast<std::size_t>((*bad)->reason)].add(1);
+    std::string why =
+        fmt::format("{}: {} ({})", source_->name(sample), name_of((*bad)->reason), (*bad)->detail);
+    if (auto go_on = note_bad(sample, why, purpose); !go_on) return tl::make_unexpected(go_on.error());
+    if (row.because.empty()) row.because = std::move(why);
     if (attempt == kTries)
-      return fail(
-          ErrorCode::kTooManyBadSamples,
-          fmt::format("position {} of epoch {}: {} candidates in a row were bad", position, epoch, kTries));
+      return fail(ErrorCode::kTooManyBadSamples,
+                  fmt::format("position {} of epoch {}: {} candidates in a row were bad; the first: {}",
+                              position, epoch, kTries, row.because));
     if (!draws) draws.emplace(options_.seed, epoch, position, kReplacementStage);
     sample = draws->below(static_cast<std::uint32_t>(std::min<std::uint64_t>(source_->size(), 0xFFFFFFFF)));
     row.replaced = true;
@@ -143,10 +146,7 @@ std::optional<Bad> SampleMaker::render(std::size_t field, const source::Item& it
   return std::nullopt;
 }
 
-Result<void> SampleMaker::note_bad(std::uint64_t sample, const Bad& bad, metrics::StreamCounters& counters,
-                                   Purpose purpose) const {
-  counters.errors[static_cast<std::size_t>(bad.reason)].add(1);
-  std::string why = fmt::format("{}: {} ({})", source_->name(sample), name_of(bad.reason), bad.detail);
+Result<void> SampleMaker::note_bad(std::uint64_t sample, const std::string& why, Purpose purpose) const {
   if (options_.on_error == OnError::kFail)
     return fail(ErrorCode::kBadSample, fmt::format("{}; the stream's on_error is `fail`", why));
   if (purpose == Purpose::kShown) return {};
@@ -156,7 +156,7 @@ Result<void> SampleMaker::note_bad(std::uint64_t sample, const Bad& bad, metrics
     if (bad_.size() == kNamed)
       spdlog::warn("stream `{}`: further bad samples are only counted (headrace_sample_errors_total)",
                    options_.stream);
-    if (first_bad_.size() < kFirst) first_bad_.push_back(std::move(why));
+    if (first_bad_.size() < kFirst) first_bad_.push_back(why);
   }
   const double allowed = options_.max_bad * static_cast<double>(source_->size());
   if (static_cast<double>(bad_.size()) <= allowed) return {};

@@ -47,6 +47,7 @@ struct Row {
   std::uint64_t sample_index = 0;  ///< within the whole source
   std::int64_t label = 0;
   bool replaced = false;
+  std::string because;  ///< of a replaced one: the first candidate, and what is wrong with it
 };
 
 /// Thread safety: `make` by any number of workers, each with its own scratch and counters.
@@ -102,8 +103,8 @@ class SampleMaker {
   [[nodiscard]] std::optional<decode::Bad> render(std::size_t field, const source::Item& item,
                                                   const transform::DrawKey& key, RowScratch& scratch,
                                                   std::byte* out, metrics::StreamCounters& counters) const;
-  Result<void> note_bad(std::uint64_t sample, const decode::Bad& bad, metrics::StreamCounters& counters,
-                        Purpose purpose) const;
+  /// `why`: name and reason.
+  Result<void> note_bad(std::uint64_t sample, const std::string& why, Purpose purpose) const;
 
   std::shared_ptr<const source::Source> source_;
   std::vector<std::optional<transform::Plan>> plans_;  ///< of the source's fields; none: values as they are

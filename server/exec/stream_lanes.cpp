@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "clientlib/wire/words.h"
 #include "server/exec/stream.h"
 
 namespace headrace::server::exec {
@@ -34,9 +35,18 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
   if (request.fingerprint)
     if (const auto changed = difference(setup_.info.fingerprint, *request.fingerprint); !changed.empty())
       return fail(ErrorCode::kFingerprintMismatch,
-                  fmt::format("stream `{}`: the {} changed since the checkpoint; restore it, or start "
-                              "without the saved state",
+                  fmt::format("stream `{}`: the {} changed since the checkpoint, or since this loop began; "
+                              "restore it, or start without the state",
                               setup_.info.name, changed));
+  const wire::Batching batching{setup_.info.batch_size, setup_.info.last};
+  if (request.batching &&
+      (request.batching->batch_size != batching.batch_size || request.batching->last != batching.last))
+    return fail(ErrorCode::kFingerprintMismatch,
+                fmt::format("stream `{}`: batches are of {} samples now (last: {}), this loop counts in "
+                            "batches of {} (last: {}): make a new loader and give it this one's state, which "
+                            "goes on at the same sample",
+                            setup_.info.name, batching.batch_size, wire::word_of(batching.last),
+                            request.batching->batch_size, wire::word_of(request.batching->last)));
   if (const publish::Member* holder = groups_.holder_of(request.client))
     return fail(ErrorCode::kClientNameTaken,
                 fmt::format("client name `{}` on stream `{}` is held by pid {}: give each "

@@ -24,22 +24,25 @@ std::string shape(const FieldSpec& field) {
 }
 
 /// The first samples of the first epoch, as they would be served. All bad: so is the stream, soon.
-Result<void> try_samples(const exec::SampleMaker& maker) {
+Result<void> try_samples(const std::string& stream, const exec::SampleMaker& maker) {
   exec::RowScratch scratch;
   exec::LooseRow row(maker);
   const std::uint64_t tried = std::min<std::uint64_t>(maker.size(), 8);
   std::uint64_t bad = 0;
+  std::string first;
   for (std::uint64_t position = 0; position < tried; ++position) {
     const auto made = maker.show(0, position, row.fields, scratch);
     const bool one_is_bad = !made && made.error().code == ErrorCode::kTooManyBadSamples;
     if (!made && !one_is_bad) return tl::make_unexpected(made.error());
-    bad += one_is_bad || made->replaced ? 1 : 0;
+    if (!one_is_bad && !made->replaced) continue;
+    if (++bad == 1) first = made ? made->because : made.error().message;
   }
   if (bad == tried)
-    return fail(
-        ErrorCode::kDatasetInvalid,
-        fmt::format("all of {} samples that were tried are bad: look at them with an image viewer", tried));
-  if (bad > 0) fmt::print("  warning: {} of {} samples that were tried are bad\n", bad, tried);
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("stream `{}`: all of {} samples that were tried are bad; the first: {}", stream,
+                            tried, first));
+  if (bad > 0)
+    fmt::print("  warning: {} of {} samples that were tried are bad; the first: {}\n", bad, tried, first);
   return {};
 }
 
@@ -81,7 +84,7 @@ int check(const ConfigArguments& arguments) {
     fmt::print("stream {}: {} samples, {} classes, batches of {}\n", info.name, info.samples,
                info.classes.size(), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
-    if (auto sound = try_samples(*setup.maker); !sound) return report(sound.error());
+    if (auto sound = try_samples(info.name, *setup.maker); !sound) return report(sound.error());
     fmt::print("  ring: {} slots for {} clients, {}\n", publish::Ledger::slots_needed(setup.ledger),
                setup.ledger.lanes, megabytes(*bytes));
   }

@@ -2,9 +2,14 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "headrace/version.h"
+#include "server/config/nearest.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -31,6 +36,24 @@ Result<config::Config> ConfigArguments::load() const {
 
 }  // namespace headrace::server::verbs
 
+namespace {
+
+/// CLI11 says of a mistyped verb that one is missing. Nothing: it is one, or an option.
+std::optional<headrace::Error> wrong_verb(const CLI::App& app, const std::string& name) {
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    verbs.push_back(verb->get_name());
+  if (name.starts_with('-') || std::find(verbs.begin(), verbs.end(), name) != verbs.end())
+    return std::nullopt;
+  const std::string meant = headrace::server::config::nearest(name, verbs);
+  return headrace::Error{headrace::ErrorCode::kInvalidArgument,
+                         fmt::format("there is no verb `{}`; {}", name,
+                                     meant.empty() ? fmt::format("verbs: {}", fmt::join(verbs, ", "))
+                                                   : fmt::format("did you mean `{}`?", meant))};
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace headrace::server;
   CLI::App app{"Headrace: one server decodes and augments, every trainer on the machine reads"};
@@ -52,6 +75,8 @@ int main(int argc, char** argv) {
   verbs::add_drain(app, exit_code);
   spdlog::set_default_logger(spdlog::stderr_color_mt("headrace"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+  if (argc > 1)
+    if (const auto wrong = wrong_verb(app, argv[1])) return verbs::report(*wrong);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -19,6 +19,24 @@ def check(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([headrace_binary(), "check", str(path)], capture_output=True, text=True, timeout=60)
 
 
+def test_a_mistyped_verb_is_told_the_right_one() -> None:
+    done = subprocess.run([headrace_binary(), "chck"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: there is no verb `chck`; did you mean `check`?\n")
+
+
+def test_samples_that_do_not_fit_their_crop_are_told_with_the_reason(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", classes=2, per_class=3)
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "sources: {photos: {type: image_folder, path: photos}}\n"
+        "streams: {train: {source: photos, transforms: [{random_crop: {size: 2000}}]}}\n"
+    )
+    done = check(config)
+    assert done.returncode == 3
+    assert "stream `train`: all of 6 samples that were tried are bad; the first: " in done.stderr
+    assert ".jpg: unsupported (random_crop of 2000 x 2000 from " in done.stderr
+
+
 def classes_of_images(root: Path) -> None:
     write_images(root, classes=3, per_class=4)
 

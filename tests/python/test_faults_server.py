@@ -142,7 +142,7 @@ def test_health_of_a_server_that_is_not_there_says_where_it_looked(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["frobnicate"], "subcommand is required"),
+        (["frobnicate"], "there is no verb `frobnicate`; verbs: serve, check, "),
         (["serve"], "config is required"),
         (["health", "--timeout", "nan"], "'nan' is no number of seconds"),
         (["health", "--timeout=-1"], "'-1' is no number of seconds"),
@@ -249,7 +249,7 @@ def test_check_refuses_a_folder_of_which_nothing_can_be_decoded(basic_config: di
     path.write_text(yaml.safe_dump(basic_config))
     answer = run("check", str(path))
     assert answer.returncode == 3
-    assert "DATASET_INVALID: all of 8 samples that were tried are bad" in answer.stderr
+    assert "DATASET_INVALID: stream `train`: all of 8 samples that were tried are bad; the first: " in answer.stderr
 
 
 def test_check_counts_samples_and_compares_the_ring_with_the_memory(basic_config: dict[str, Any], tmp_path: Path) -> None:

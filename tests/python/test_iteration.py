@@ -231,6 +231,9 @@ def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: di
         ((name, value),) = wrong.items()
         with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}={value!r}: "):
             headrace.Loader(**({"address": address, "stream": "shards"} | wrong))  # type: ignore[arg-type]
+    for name in ("zero_copy", "meta"):
+        with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}='no': give it True or False"):
+            headrace.Loader(address, stream="train", **{name: "no"})  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="stream=None: give it a str"):
         headrace.Loader(address, stream=None)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="rank 2 of world size 2"):

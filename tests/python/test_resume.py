@@ -14,6 +14,7 @@ import pytest
 from children import Child
 from conftest import write_images
 from headrace.errors import FingerprintMismatch, GroupMismatch, InvalidArgument
+from running import Server
 
 
 def digests(batches: Any) -> Iterator[str]:
@@ -141,6 +142,29 @@ def test_at_another_batch_size_each_remaining_sample_comes_once(start_server: An
         assert len(loader) == 8  # 36 samples in batches of 5
         assert sorted(seen + indices(loader)) == list(range(60))
         assert len(loader) == 12
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 7}, {"last": "drop"}])
+def test_a_loop_does_not_go_on_in_other_batches_but_its_state_does(
+    start_server: Any, quiet_config: dict[str, Any], change: dict[str, Any]
+) -> None:
+    quiet_config["streams"]["train"]["batch_size"] = 8
+    first = start_server(quiet_config)
+    with headrace.Loader(first.address, stream="train") as loader:
+        iterator = iter(loader)
+        seen = indices([next(iterator), next(iterator)])
+        first.kill()
+        quiet_config["streams"]["train"] |= change
+        server = Server(quiet_config, first.config.parent).wait_ready()
+        try:
+            for _ in range(2):
+                with pytest.raises(FingerprintMismatch, match=r"this loop counts in batches of 8 \(last: short\)"):
+                    next(iterator)
+            with headrace.Loader(server.address, stream="train", state=loader.state_dict()) as another:
+                seen += indices(another)
+        finally:
+            server.kill()
+    assert len(set(seen)) == len(seen) == (60 if "batch_size" in change else 56)
 
 
 @pytest.mark.parametrize("part", ["dataset", "plan", "seed"])
