@@ -35,6 +35,7 @@ class Trainer:
         self.process = subprocess.Popen(
             [*command, "--address", address, "--client", f"demo-{name}", "--epochs", str(epochs)],
             stdout=subprocess.PIPE,
+            start_new_session=True,  # control-C is for this program, which ends them
         )
 
     def take(self, text: str) -> None:
@@ -193,6 +194,9 @@ def main() -> int:
     except (Unusable, RuntimeError, headrace.Error) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        return 130
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -80,8 +80,6 @@ class Loader:
     ) -> None:
         text("stream", stream)
         text("output", output, ("numpy", "torch"))
-        if output == "torch" and importlib.util.find_spec("torch") is None:
-            raise InvalidArgument("output='torch': torch is not installed. pip install torch, or use output='numpy'")
         flag("zero_copy", zero_copy)
         flag("meta", meta)
         text("batch", batch, ("tuple", "dict"))
@@ -94,6 +92,8 @@ class Loader:
                 "zero_copy=True with output='torch': torch has no read-only tensors. Leave zero_copy out: large batches "
                 "are not copied by default, either; or use output='numpy'"
             )
+        if output == "torch" and importlib.util.find_spec("torch") is None:
+            raise InvalidArgument("output='torch': torch is not installed. pip install torch, or use output='numpy'")
         self._arguments: dict[str, Any] = {
             name: value for name, value in locals().items() if name not in ("self", "__class__")
         }

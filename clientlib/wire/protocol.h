@@ -71,6 +71,7 @@ struct HelloReply {
 struct Batching {
   std::uint32_t batch_size = 0;
   LastBatch last = LastBatch::kShort;
+  bool operator==(const Batching&) const = default;
 };
 struct OpenRequest {
   std::string stream;

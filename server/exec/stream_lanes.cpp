@@ -39,8 +39,7 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
                               "restore it, or start without the state",
                               setup_.info.name, changed));
   const wire::Batching batching{setup_.info.batch_size, setup_.info.last};
-  if (request.batching &&
-      (request.batching->batch_size != batching.batch_size || request.batching->last != batching.last))
+  if (request.batching && *request.batching != batching)
     return fail(ErrorCode::kFingerprintMismatch,
                 fmt::format("stream `{}`: batches are of {} samples now (last: {}), this loop counts in "
                             "batches of {} (last: {}): make a new loader and give it this one's state, which "
