@@ -22,14 +22,20 @@ using server::exec::Engine;
 using server::exec::SampleMaker;
 using server::exec::Stream;
 using server::exec::StreamSetup;
-using Plans = std::map<std::string, server::transform::Plan>;
+
+/// Batches of up to `rows` with all fields of `source`.
+inline std::shared_ptr<const SampleMaker> make_samples(
+    const std::shared_ptr<const server::source::Source>& source, const server::exec::SampleOptions& options,
+    const server::transform::StreamPlan& plan = {}, std::uint64_t rows = 64) {
+  return std::make_shared<SampleMaker>(source, server::exec::plan_fields(*source, plan, rows).value(),
+                                       options);
+}
 
 inline StreamSetup synthetic_stream(const std::string& name, std::uint64_t samples, std::uint32_t batch,
                                     std::uint32_t clients, Delivery delivery = Delivery::kBroadcast,
                                     std::size_t bytes = 24) {
   StreamSetup setup;
-  setup.maker = std::make_shared<SampleMaker>(server::source::make_synthetic(samples, bytes).value(), Plans{},
-                                              server::exec::SampleOptions{.seed = 5, .shuffle = true});
+  setup.maker = make_samples(server::source::make_synthetic(samples, bytes).value(), {.seed = 5});
   setup.info = {.name = name,
                 .delivery = delivery,
                 .samples = samples,

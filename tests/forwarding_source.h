@@ -20,6 +20,10 @@ class ForwardingSource : public server::source::Source {
   Result<void> read(std::uint64_t index, server::source::Sample& out) const override {
     return real_->read(index, out);
   }
+  [[nodiscard]] bool labelled() const override { return real_->labelled(); }
+  [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
+    return real_->most_values(field, rows);
+  }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return real_->label(index); }
   [[nodiscard]] std::string name(std::uint64_t index) const override { return real_->name(index); }
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return real_->class_names(); }

@@ -1,6 +1,8 @@
 if(TARGET headrace_session)
   headrace_test(property/ledger_test.cpp headrace::publish)
   headrace_test(property/engine_test.cpp headrace::exec)
+  headrace_test(unit/repeated_rows_test.cpp headrace::exec)
   headrace_test(fault/hostile_client_test.cpp headrace::exec)
   headrace_test(fault/bad_samples_test.cpp headrace::exec pixels_make_jpeg)
+  headrace_test(fault/ragged_fields_test.cpp headrace::exec)
 endif()

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "server/config/check_sampler.h"
 #include "server/config/nearest.h"
 #include "server/config/read.h"
 
@@ -13,6 +14,11 @@ namespace headrace::server::config {
 namespace {
 
 using nlohmann::json;
+
+// Whether two transforms may be for one field; none named: for all.
+bool share_fields(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  return a.empty() || b.empty() || std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end();
+}
 
 class Checker {
  public:
@@ -38,8 +44,10 @@ class Checker {
   [[nodiscard]] bool has(const Pointer& at) const { return document_.value.contains(at); }
   void wrong(Problem problem) { problems_.push_back(std::move(problem)); }
 
+  void split(const Pointer& split);
   void part(const Pointer& at, const StreamConfig& stream, const SourceConfig& source);
   void plan(const Pointer& at, const StreamConfig& stream, bool one_size);
+  bool chain(const Pointer& at, transform::PlanConfig config, const std::string& field, bool one_size);
   void synthetic(const Pointer& at);
   bool transforms(const Pointer& at, const StreamConfig& stream);
   void sharing(const Pointer& at, const StreamConfig& stream);
@@ -74,8 +82,12 @@ void Checker::duration(const Pointer& at) {
 }
 
 void Checker::source(const Pointer& at) {
-  const Pointer split = at / "split";
-  if (!has(split)) return;
+  if (value(at / "type") == "npy" && !has(at / "path") && !has(at / "fields"))
+    wrong(document_.at_key(at, "needs path (an .npz file) or fields (a .npy file each)"));
+  if (has(at / "split")) split(at / "split");
+}
+
+void Checker::split(const Pointer& split) {
   std::vector<std::string> ways;
   for (const char* way : {"fractions", "classes", "lists"})
     if (has(split / way)) ways.emplace_back(way);
@@ -132,6 +144,7 @@ void Checker::stream(const Pointer& at, const Config& config) {
     plan(at, stream, source != config.sources.end() && source->second.one_size());
   }
   sharing(at, stream);
+  check_sampler(document_, at, stream, problems_);
 }
 
 void Checker::part(const Pointer& at, const StreamConfig& stream, const SourceConfig& source) {
@@ -156,7 +169,7 @@ void Checker::part(const Pointer& at, const StreamConfig& stream, const SourceCo
 }
 
 void Checker::synthetic(const Pointer& at) {
-  for (const char* key : {"transforms", "output", "warnings", "max_pixels", "resize_passes"})
+  for (const char* key : {"transforms", "output", "derive", "warnings", "max_pixels", "resize_passes"})
     if (has(at / key))
       wrong(document_.at_key(at / key, "the source is synthetic and has no images; leave this out"));
 }
@@ -168,7 +181,7 @@ bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
     wrong(std::move(problem));
     sound = false;
   };
-  const auto& all = stream.plan.transforms;
+  const auto& all = stream.plan.chain.transforms;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Pointer item = at / "transforms" / std::to_string(i);
     if (const auto* normalize = std::get_if<transform::Normalize>(&all[i])) {
@@ -183,9 +196,11 @@ bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
         complain(document_.at_value(
             item, fmt::format("normalize has {} means and {} stds: give one of each per channel",
                               normalize->mean.size(), normalize->std.size())));
-      if (i + 1 != all.size()) complain(document_.at_value(item, "normalize must be the last transform"));
+      for (std::size_t j = i + 1; j < all.size() && sound; ++j)
+        if (share_fields(stream.plan.only[i], stream.plan.only[j]))
+          complain(document_.at_value(item, "normalize must be the last transform"));
       const Pointer dtype = at / "output" / "dtype";
-      if (stream.plan.output.dtype == DType::kUInt8) {
+      if (stream.plan.chain.output.dtype == DType::kUInt8) {
         constexpr const char* kMessage =
             "normalize gives fractions, which uint8 cannot hold; set output.dtype to float32, float16 or "
             "bfloat16";
@@ -202,30 +217,39 @@ bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
 
 void Checker::plan(const Pointer& at, const StreamConfig& stream, bool one_size) {
   if (!transforms(at, stream)) return;
-  transform::PlanConfig config = stream.plan;
-  // What the source's images are is not known before it is opened; then it is compiled again.
-  if (const auto* normalize =
-          config.transforms.empty() ? nullptr : std::get_if<transform::Normalize>(&config.transforms.back()))
-    config.channels = static_cast<std::int32_t>(normalize->mean.size());
+  // What the source's images are is not known before it is opened; then all is compiled again.
+  std::vector<std::string> fields = stream.plan.named();
+  if (fields.empty()) fields.emplace_back();
+  for (const std::string& field : fields)
+    if (!chain(at, stream.plan.chain_of(field, false), field, one_size)) return;
+}
+
+bool Checker::chain(const Pointer& at, transform::PlanConfig config, const std::string& field,
+                    bool one_size) {
+  for (const auto& transform : config.transforms)
+    if (const auto* normalize = std::get_if<transform::Normalize>(&transform))
+      config.channels = static_cast<std::int32_t>(normalize->mean.size());
   if (one_size) config.input = {transform::kLargestSide, transform::kLargestSide};
   const auto compiled = transform::Plan::compile(config);
-  if (compiled) return;
+  if (compiled) return true;
   // The shortest prefix with the same error ends with the transform that it is about; the empty one: it is
   // about all.
   auto prefix = config;
   std::size_t culprit = 0;
-  for (; culprit < stream.plan.transforms.size(); ++culprit) {
-    prefix.transforms.assign(stream.plan.transforms.begin(),
-                             stream.plan.transforms.begin() + static_cast<std::ptrdiff_t>(culprit));
+  for (; culprit < config.transforms.size(); ++culprit) {
+    prefix.transforms.assign(config.transforms.begin(),
+                             config.transforms.begin() + static_cast<std::ptrdiff_t>(culprit));
     const auto shorter = transform::Plan::compile(prefix);
     if (!shorter && shorter.error().message == compiled.error().message) break;
   }
   auto message = compiled.error().message;
   if (constexpr std::string_view kLead = "transforms: "; message.starts_with(kLead))
     message.erase(0, kLead.size());
+  if (!field.empty()) message = fmt::format("field {}: {}", field, message);
   const Pointer list = at / "transforms";
   wrong(culprit == 0 ? document_.at_key(has(list) ? list : at, std::move(message))
                      : document_.at_value(list / std::to_string(culprit - 1), std::move(message)));
+  return false;
 }
 
 void Checker::sharing(const Pointer& at, const StreamConfig& stream) {
@@ -273,7 +297,7 @@ Config read_and_check(const Document& document, const std::filesystem::path& fol
     if (problems.size() == before) out.sources[name] = read_source(value, folder);
   });
   each("streams", [&](const Pointer& at, const std::string& name, const json& value) {
-    if (checker.sound(at)) out.streams[name] = read_stream(value);
+    if (checker.sound(at)) out.streams[name] = read_stream(value, folder);
     checker.stream(at, out);
   });
   return out;

@@ -20,13 +20,6 @@
 namespace headrace::server::config {
 namespace {
 
-template <class Split>
-std::vector<std::string> keys(const Split& split) {
-  std::vector<std::string> out;
-  for (const auto& [name, ignored] : split.parts) out.push_back(name);
-  return out;
-}
-
 // In milliseconds: a year. In nanoseconds, and added to a clock, longer ones would overflow some day.
 constexpr double kLongest = 365 * 24 * 3600e3;
 
@@ -37,10 +30,6 @@ std::filesystem::path folder_of(const std::string& name) {
 }
 
 }  // namespace
-
-std::vector<std::string> SplitConfig::part_names() const {
-  return std::visit([](const auto& split) { return keys(split); }, by);
-}
 
 std::string Problem::to_string() const {
   std::string out = line > 0 ? fmt::format("{}:{}:{}: ", file, line, column) : file + ": ";
@@ -93,19 +82,12 @@ Result<Config> load(const std::filesystem::path& path, std::span<const Override>
 }
 
 nlohmann::json canonical(const StreamConfig& stream) {
-  auto transforms = nlohmann::json::array();
-  for (const auto& transform : stream.plan.transforms) transforms.push_back(canonical(transform));
-  const bool nhwc = stream.plan.output.layout == transform::PixelLayout::kNhwc;
-  const bool horizontal = stream.plan.passes == transform::ResizePasses::kHorizontalFirst;
-  return {{"transforms", std::move(transforms)},
-          {"output",
-           {{"dtype", headrace::name_of(stream.plan.output.dtype)}, {"layout", nhwc ? "NHWC" : "NCHW"}}},
-          {"seed", stream.seed},
-          {"shuffle", stream.shuffle},
-          {"part", stream.part},
-          {"max_pixels", stream.plan.max_pixels},
-          {"resize_passes", horizontal ? "horizontal_first" : "pillow_13"},
-          {"warnings", stream.plan.warnings_are_bad ? "bad" : "keep"}};
+  nlohmann::json out = canonical(stream.plan);
+  out["seed"] = stream.seed;
+  out["shuffle"] = stream.shuffle;
+  out["part"] = stream.part;
+  if (stream.sampler) out["sampler"] = canonical(*stream.sampler);
+  return out;
 }
 
 std::filesystem::path default_directory(const Environment& environment) {

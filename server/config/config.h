@@ -17,7 +17,9 @@
 
 #include "headrace/cursor.h"
 #include "headrace/error.h"
-#include "server/transform/plan.h"
+#include "server/config/samplers.h"
+#include "server/config/sources.h"
+#include "server/transform/stream_plan.h"
 
 namespace headrace::server::config {
 
@@ -36,50 +38,6 @@ struct ServerConfig {
   std::chrono::milliseconds group_grace{60'000};
   std::chrono::milliseconds drain_timeout{3'000};
   LogLevel log_level = LogLevel::kInfo;
-};
-
-// A split names disjoint parts of a source. Each map is part -> what belongs to it; see
-// server/source/split.h.
-struct SplitFractions {
-  std::map<std::string, double> parts;  ///< each in (0, 1], sum <= 1
-};
-struct SplitClasses {
-  std::map<std::string, std::vector<std::string>> parts;
-};
-struct SplitLists {
-  std::map<std::string, std::filesystem::path> parts;  ///< files of relative paths, one a line; absolute
-};
-struct SplitConfig {
-  std::uint64_t seed = 0;  ///< of fractions
-  std::variant<SplitFractions, SplitClasses, SplitLists> by;
-
-  [[nodiscard]] std::vector<std::string> part_names() const;  ///< sorted
-};
-
-struct ImageFolderSource {
-  std::filesystem::path path;  ///< absolute
-};
-struct IdxSource {
-  std::filesystem::path images, labels;  ///< absolute
-  std::vector<std::string> classes;      ///< empty: numbers
-};
-struct CifarSource {
-  std::filesystem::path path;  ///< absolute
-  bool test = false, coarse = false;
-};
-struct SyntheticSource {
-  std::uint64_t count = 0;
-  std::uint64_t bytes = 0;
-};
-struct SourceConfig {
-  std::variant<ImageFolderSource, IdxSource, CifarSource, SyntheticSource> kind;
-  std::optional<SplitConfig> split;
-
-  [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
-  /// All of its images have one size, which is known once it is open.
-  [[nodiscard]] bool one_size() const {
-    return std::holds_alternative<IdxSource>(kind) || std::holds_alternative<CifarSource>(kind);
-  }
 };
 
 enum class Delivery : std::uint8_t { kBroadcast, kShard };
@@ -104,13 +62,14 @@ struct SharingConfig {
 
 struct StreamConfig {
   std::string source;
-  std::string part;  ///< empty: the whole source (which then has no split)
-  bool shuffle = true;
+  std::string part;                      ///< empty: the whole source (which then has no split)
+  bool shuffle = true;                   ///< epochs differ in order
+  std::optional<SamplerConfig> sampler;  ///< none: each sample once, in the order that `shuffle` says
   std::uint64_t seed = 0;
   std::uint32_t batch_size = 64;
   LastBatch last = LastBatch::kShort;
   Delivery delivery = Delivery::kBroadcast;
-  transform::PlanConfig plan;  ///< meaningless for a synthetic source
+  transform::StreamPlan plan;  ///< meaningless for a synthetic source
   OnError on_error = OnError::kReplace;
   double max_bad = 0.1;  ///< fraction of the part's distinct samples found bad at which the stream fails
   RingConfig ring;
@@ -169,9 +128,9 @@ Result<Config> parse(std::string_view text, const std::string& name, std::span<c
 Result<Config> load(const std::filesystem::path& path, std::span<const Override> flags = {},
                     const Environment& environment = process_environment());
 
-/// The part of a stream's plan that enters its fingerprint: transforms, output, seed, shuffle, part, split.
-/// Not batch size, threads or ring. Equal plans written differently give equal JSON (defaults are filled in,
-/// keys are sorted).
+/// The part of a stream's plan that enters its fingerprint: transforms, output, seed, shuffle,
+/// sampler, part, split. Not batch size, threads or ring. Equal plans written differently give equal JSON
+/// (defaults are filled in, keys are sorted); what files hold is not in it.
 nlohmann::json canonical(const StreamConfig& stream);
 
 /// clientlib/base/default_directory.h with the environment's XDG_RUNTIME_DIR.

@@ -46,15 +46,18 @@ bool named_by_key(const json& branch) {
 }
 
 // A word that is one of those names, but came without its arguments. Empty: it is not.
-std::string missing_arguments(const json& node, const json& value) {
+std::string missing_arguments(const json& node, const json& value, const std::string& key) {
   if (!value.is_string() || !node.contains("anyOf")) return {};
   const auto& name = value.get_ref<const std::string&>();
   for (const auto& branch : node["anyOf"]) {
     if (!named_by_key(branch) || !branch["properties"].contains(name)) continue;
     const json& arguments = resolve(branch["properties"][name], json::object());
-    return fmt::format("{} needs {}: write `- {}: {{{}: ...}}`", shown(value),
-                       fmt::join(texts(arguments.value("required", json::array())), " and "), name,
-                       fmt::join(texts(arguments.value("required", json::array())), ": ..., "));
+    const auto needed = texts(arguments.value("required", json::array()));
+    if (needed.empty()) return {};
+    const bool item = key.find_first_not_of("0123456789") == std::string::npos;
+    return fmt::format("{} needs {}: write `{} {}{}: {{{}: ...}}{}`", shown(value),
+                       fmt::join(needed, " and "), item ? "-" : key + ":", item ? "" : "{", name,
+                       fmt::join(needed, ": ..., "), item ? "" : "}");
   }
   return {};
 }
@@ -225,7 +228,7 @@ void explain(const Document& document, const Pointer& at, std::vector<Problem>& 
   if (node->contains("anyOf") || !has_type(*node, *value) || outside(*node, *value)) {
     // A scalar may have been meant as another of the choices.
     const json& choices = value->is_structured() ? *node : resolve(*asked, json::value_t::discarded);
-    if (auto needs = missing_arguments(choices, *value); !needs.empty()) {
+    if (auto needs = missing_arguments(choices, *value, at.empty() ? "" : at.back()); !needs.empty()) {
       problems.push_back(document.at_value(at, std::move(needs), ""));
       return;
     }

@@ -32,22 +32,6 @@ std::filesystem::path absolute(const std::filesystem::path& folder, const std::s
   return (folder / path).lexically_normal();
 }
 
-SplitConfig read_split(const json& value, const std::filesystem::path& folder) {
-  SplitConfig out;
-  out.seed = value.value("seed", std::uint64_t{0});
-  if (value.contains("classes")) {
-    out.by = SplitClasses{value["classes"].get<std::map<std::string, std::vector<std::string>>>()};
-  } else if (value.contains("lists")) {
-    SplitLists lists;
-    for (const auto& [name, path] : value["lists"].items())
-      lists.parts[name] = absolute(folder, path.get<std::string>());
-    out.by = std::move(lists);
-  } else {
-    out.by = SplitFractions{value.value("fractions", std::map<std::string, double>{})};
-  }
-  return out;
-}
-
 }  // namespace
 
 ServerConfig read_server(const json& value, const std::filesystem::path& folder,
@@ -76,30 +60,16 @@ ServerConfig read_server(const json& value, const std::filesystem::path& folder,
   return out;
 }
 
-SourceConfig read_source(const json& value, const std::filesystem::path& folder) {
-  SourceConfig out;
-  const auto& type = value.at("type").get_ref<const std::string&>();
-  const auto path = [&](const char* key) { return absolute(folder, value.at(key).get<std::string>()); };
-  if (type == "synthetic") {
-    out.kind =
-        SyntheticSource{value.at("count").get<std::uint64_t>(), value.at("bytes").get<std::uint64_t>()};
-  } else if (type == "idx") {
-    out.kind = IdxSource{path("images"), path("labels"), value.value("classes", std::vector<std::string>{})};
-  } else if (type == "cifar") {
-    out.kind = CifarSource{path("path"), value.value("set", "train") == "test",
-                           value.value("labels", "fine") == "coarse"};
-  } else {
-    out.kind = ImageFolderSource{path("path")};
-  }
-  if (value.contains("split")) out.split = read_split(value["split"], folder);
-  return out;
-}
-
-StreamConfig read_stream(const json& value) {
+StreamConfig read_stream(const json& value, const std::filesystem::path& folder) {
   StreamConfig out;
   out.source = value.at("source").get<std::string>();
   out.part = value.value("part", out.part);
   out.shuffle = value.value("shuffle", out.shuffle);
+  if (const auto sampler = value.find("sampler"); sampler != value.end()) {
+    out.sampler = read_sampler(*sampler, folder);
+    const auto* list = out.sampler ? std::get_if<ListSampler>(&*out.sampler) : nullptr;
+    out.shuffle = list != nullptr ? list->shuffle : *sampler != "sequential";
+  }
   out.seed = value.value("seed", out.seed);
   out.batch_size = value.value("batch_size", out.batch_size);
   out.last = word(value, "last", out.last,

@@ -102,6 +102,8 @@ Transform read_transform(const json& item) {
   if (name == "random_crop") return random_crop(arguments);
   if (name == "random_horizontal_flip") return RandomHorizontalFlip{arguments.value("p", 0.5)};
   if (name == "random_vertical_flip") return RandomVerticalFlip{arguments.value("p", 0.5)};
+  if (name == "random_rotate90") return RandomRotate90{};
+  if (name == "to_y") return ToY{};
   return Normalize{arguments["mean"].get<std::vector<double>>(), arguments["std"].get<std::vector<double>>()};
 }
 
@@ -134,28 +136,72 @@ struct Canonical {
   }
   json operator()(const RandomHorizontalFlip& t) const { return {{"random_horizontal_flip", {{"p", t.p}}}}; }
   json operator()(const RandomVerticalFlip& t) const { return {{"random_vertical_flip", {{"p", t.p}}}}; }
+  json operator()(const RandomRotate90&) const { return {{"random_rotate90", json::object()}}; }
+  json operator()(const ToY&) const { return {{"to_y", json::object()}}; }
+  json operator()(const NotHere&) const { return json::object(); }
   json operator()(const Normalize& t) const { return {{"normalize", {{"mean", t.mean}, {"std", t.std}}}}; }
 };
 
-}  // namespace
+std::vector<std::string> fields_of(const json& item) {
+  if (item.is_string() || !item.begin()->is_object()) return {};
+  return item.begin()->value("fields", std::vector<std::string>{});
+}
 
-PlanConfig read_plan(const json& stream) {
-  PlanConfig out;
-  for (const auto& item : stream.value("transforms", json::array()))
-    out.transforms.push_back(read_transform(item));
-  const json output = stream.value("output", json::object());
-  out.output.dtype = dtype_from_name(output.value("dtype", std::string("uint8"))).value_or(DType::kUInt8);
-  out.output.layout =
-      output.value("layout", std::string("NCHW")) == "NHWC" ? PixelLayout::kNhwc : PixelLayout::kNchw;
-  out.max_pixels = stream.value("max_pixels", out.max_pixels);
-  if (stream.value("resize_passes", std::string()) == "horizontal_first")
-    out.passes = ResizePasses::kHorizontalFirst;
-  out.warnings_are_bad = stream.value("warnings", std::string("keep")) == "bad";
+DerivedField derived_field(const json& value) {
+  DerivedField out;
+  out.from = value["from"].get<std::string>();
+  out.how.factor = value["factor"].get<std::int32_t>();
+  out.how.enlarge = value.value("enlarge", false);
+  if (value.contains("interpolation")) out.how.interpolation = interpolation(value);
   return out;
 }
 
-json canonical(const Transform& transform) {
-  return std::visit(Canonical{}, transform);
+}  // namespace
+
+StreamPlan read_plan(const json& stream) {
+  StreamPlan out;
+  for (const auto& item : stream.value("transforms", json::array())) {
+    out.chain.transforms.push_back(read_transform(item));
+    out.only.push_back(fields_of(item));
+  }
+  PlanConfig& chain = out.chain;
+  const json output = stream.value("output", json::object());
+  chain.output.dtype = dtype_from_name(output.value("dtype", std::string("uint8"))).value_or(DType::kUInt8);
+  chain.output.layout =
+      output.value("layout", std::string("NCHW")) == "NHWC" ? PixelLayout::kNhwc : PixelLayout::kNchw;
+  chain.max_pixels = stream.value("max_pixels", chain.max_pixels);
+  if (stream.value("resize_passes", std::string()) == "horizontal_first")
+    chain.passes = ResizePasses::kHorizontalFirst;
+  chain.warnings_are_bad = stream.value("warnings", std::string("keep")) == "bad";
+  const json derived = stream.value("derive", json::object());
+  for (const auto& [name, value] : derived.items()) out.derived[name] = derived_field(value);
+  out.select = stream.value("fields", out.select);
+  return out;
+}
+
+json canonical(const StreamPlan& plan) {
+  const PlanConfig& chain = plan.chain;
+  auto transforms = json::array();
+  for (std::size_t i = 0; i < chain.transforms.size(); ++i) {
+    json transform = std::visit(Canonical{}, chain.transforms[i]);
+    if (i < plan.only.size() && !plan.only[i].empty()) transform.begin().value()["fields"] = plan.only[i];
+    transforms.push_back(std::move(transform));
+  }
+  const bool nhwc = chain.output.layout == PixelLayout::kNhwc;
+  const bool horizontal = chain.passes == ResizePasses::kHorizontalFirst;
+  json out = {
+      {"transforms", std::move(transforms)},
+      {"output", {{"dtype", headrace::name_of(chain.output.dtype)}, {"layout", nhwc ? "NHWC" : "NCHW"}}},
+      {"max_pixels", chain.max_pixels},
+      {"resize_passes", horizontal ? "horizontal_first" : "pillow_13"},
+      {"warnings", chain.warnings_are_bad ? "bad" : "keep"}};
+  for (const auto& [name, derived] : plan.derived)
+    out["derive"][name] = {{"from", derived.from},
+                           {"factor", derived.how.factor},
+                           {"enlarge", derived.how.enlarge},
+                           {"interpolation", name_of(derived.how.interpolation)}};
+  if (!plan.select.empty()) out["fields"] = plan.select;
+  return out;
 }
 
 }  // namespace headrace::server::config

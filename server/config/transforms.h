@@ -3,14 +3,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/transform/plan.h"
+#include "server/transform/stream_plan.h"
 
 namespace headrace::server::config {
 
 /// From a stream's map that conforms to the schema.
-transform::PlanConfig read_plan(const nlohmann::json& stream);
+transform::StreamPlan read_plan(const nlohmann::json& stream);
 
-/// Each transform with all of its arguments, under its name.
-nlohmann::json canonical(const transform::Transform& transform);
+/// What of a plan changes samples, with all defaults filled in: each transform with all of its arguments.
+nlohmann::json canonical(const transform::StreamPlan& plan);
 
 }  // namespace headrace::server::config

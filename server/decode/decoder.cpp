@@ -10,8 +10,9 @@
 namespace headrace::server::decode {
 
 std::string_view name_of(BadReason reason) {
-  constexpr std::array<std::string_view, 8> kNames = {"none",    "empty",     "unknown_format", "truncated",
-                                                      "corrupt", "too_large", "unsupported",    "warning"};
+  constexpr std::array<std::string_view, 9> kNames = {"none",        "empty",   "unknown_format",
+                                                      "truncated",   "corrupt", "too_large",
+                                                      "unsupported", "warning", "mismatch"};
   const auto i = static_cast<std::size_t>(reason);
   return i < kNames.size() ? kNames[i] : "corrupt";
 }
@@ -51,12 +52,14 @@ Decoded<ImageSize> Decoder::open(const ImageData& image, std::uint64_t max_pixel
   }
   if (encoded.empty()) return bad(BadReason::kEmpty, "the file has no bytes");
   if (starts_with(kJpegStart)) {
+    if (image.indices)
+      return bad(BadReason::kUnsupported, "a JPEG cannot be a mask: its values are not exact; store a PNG");
     auto size = impl_->jpeg.open(encoded, max_pixels);
     if (size) impl_->format = Impl::Format::kJpeg;
     return size;
   }
   if (starts_with(kPngStart)) {
-    auto size = impl_->png.open(encoded, max_pixels);
+    auto size = impl_->png.open(encoded, max_pixels, image.indices);
     if (size) impl_->format = Impl::Format::kPng;
     return size;
   }

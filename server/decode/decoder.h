@@ -32,7 +32,8 @@ struct PixelShape {
 /// What a decoder opens: a JPEG or PNG file, or pixels of that shape.
 struct ImageData {
   std::span<const std::uint8_t> bytes;
-  PixelShape pixels;  ///< width 0: a file
+  PixelShape pixels;     ///< width 0: a file
+  bool indices = false;  ///< palette indices and gray values as they are stored, in all three channels
 
   template <std::convertible_to<std::span<const std::uint8_t>> Bytes>
   ImageData(const Bytes& file) : bytes(file) {}  // NOLINT(google-explicit-constructor)

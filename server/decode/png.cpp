@@ -58,7 +58,8 @@ void PngReader::Free::operator()(spng_ctx* context) const {
   spng_ctx_free(context);
 }
 
-Decoded<ImageSize> PngReader::open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels) {
+Decoded<ImageSize> PngReader::open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels,
+                                   bool indices) {
   whole_.reset();
   encoded_ = encoded;
   context_.reset(spng_ctx_new(0));
@@ -81,6 +82,11 @@ Decoded<ImageSize> PngReader::open(std::span<const std::uint8_t> encoded, std::u
   color_type_ = header.color_type;
   bit_depth_ = header.bit_depth;
   interlaced_ = header.interlace_method != 0;
+  indices_ = indices;
+  const bool one_byte =
+      bit_depth_ <= 8 && (color_type_ == SPNG_COLOR_TYPE_INDEXED || color_type_ == SPNG_COLOR_TYPE_GRAYSCALE);
+  if (indices && !one_byte)
+    return bad(BadReason::kUnsupported, "not a mask: it needs a palette, or gray of at most 8 bits");
   const auto row_bits =
       std::uint64_t{width_} * static_cast<std::uint64_t>(channels_of(color_type_) * bit_depth_);
   raw_row_ = (row_bits + 7) / 8;
@@ -157,6 +163,10 @@ void PngReader::convert(const std::uint8_t* raw, std::uint8_t* rgb) const {
     return static_cast<unsigned>(raw[bits / 8] >> (8 - static_cast<unsigned>(bit_depth_) - bits % 8)) &
            ((1U << bit_depth_) - 1U);
   };
+  if (indices_) {
+    for (std::uint32_t x = 0; x < width_; ++x) gray(x, index_of(x));
+    return;
+  }
   const auto channels = static_cast<std::size_t>(channels_of(color_type_));
   for (std::uint32_t x = 0; x < width_; ++x) {
     const std::size_t at = std::size_t{x} * channels;

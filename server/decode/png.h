@@ -16,7 +16,9 @@ namespace headrace::server::decode {
 /// See Decoder for the order of calls.
 class PngReader {
  public:
-  Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels);
+  /// indices: see ImageData.
+  Decoded<ImageSize> open(std::span<const std::uint8_t> encoded, std::uint64_t max_pixels,
+                          bool indices = false);
   Decoded<void> begin(Rect region, bool keep);
   Decoded<Rows> next();
 
@@ -31,7 +33,7 @@ class PngReader {
   std::unique_ptr<spng_ctx, Free> context_;
   std::uint32_t width_ = 0, height_ = 0;
   int color_type_ = 0, bit_depth_ = 0;
-  bool interlaced_ = false;
+  bool interlaced_ = false, indices_ = false;
   std::array<std::array<std::uint8_t, 3>, 256> palette_{};
   std::size_t raw_row_ = 0;  // bytes of one row as libspng delivers it
   std::unique_ptr<std::uint8_t[]>

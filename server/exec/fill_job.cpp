@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 
 #include "clientlib/ring/futex.h"
@@ -22,17 +23,45 @@ Result<Row> make_row(const SampleMaker& maker, const FillJob& job, std::uint64_t
 
 }  // namespace
 
+void FillJob::aim(std::vector<FieldTarget>& out, std::uint32_t row) {
+  const SampleMaker& maker = stream.maker();
+  out.resize(values.size());
+  for (std::size_t f = 0; f < out.size(); ++f) out[f] = {values[f] + row * maker.row_size(f), nullptr};
+  for (RaggedField& field : ragged) out[field.field] = {nullptr, &field.rows[row]};
+}
+
+void FillJob::join_ragged() {
+  for (RaggedField& field : ragged) {
+    const std::size_t value_size = stream.maker().row_size(field.field);
+    const auto capacity = static_cast<std::size_t>(field.capacity) * value_size;
+    std::size_t at = 0;
+    for (std::size_t row = 0; row < field.rows.size(); ++row) {
+      const std::vector<std::uint8_t>& bytes = field.rows[row];
+      field.offsets[row] = static_cast<std::int64_t>(at / value_size);
+      if (bytes.size() > capacity - at)
+        return stream.stop({ErrorCode::kInternal,
+                            fmt::format("field `{}`: a batch has more than the {} values that its source "
+                                        "announced",
+                                        stream.info().fields[field.field].name, field.capacity)});
+      if (!bytes.empty()) std::memcpy(values[field.field] + at, bytes.data(), bytes.size());
+      at += bytes.size();
+    }
+    field.offsets[field.rows.size()] = static_cast<std::int64_t>(at / value_size);
+  }
+}
+
 bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
   const SampleMaker& maker = stream.maker();
-  std::vector<std::byte*>& out = scratch.targets;
+  const std::uint64_t size = maker.size();
+  std::vector<FieldTarget>& out = scratch.targets;
   for (std::uint64_t now = ring::monotonic_ns();;) {
     const std::uint32_t first = claimed.fetch_add(slice, std::memory_order_relaxed);
     if (first >= rows.rows) return false;
     const std::uint32_t last = std::min(rows.rows, first + slice);
-    out = values;
-    for (std::size_t f = 0; f < out.size(); ++f) out[f] += first * maker.row_size(f);
+    aim(out, first);
     for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
-      const std::uint64_t position = (rows.first + i) % maker.size();
+      const std::uint64_t position = (rows.first + i) % size;
+      for (RaggedField& field : ragged) out[field.field].ragged = &field.rows[i];
       auto row = make_row(maker, *this, position, out, scratch, counters);
       if (!row) {
         stream.stop(row.error());
@@ -41,12 +70,16 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
       descs[i].sample_index = row->sample_index;
       descs[i].flags = (i < rows.valid ? ring::kRowValid : 0U) | (row->replaced ? ring::kRowReplaced : 0U);
       descs[i].reserved = 0;
-      for (std::size_t f = 0; f < out.size(); ++f) out[f] += maker.row_size(f);
+      for (std::size_t f = 0; f < out.size(); ++f)
+        if (out[f].dense != nullptr) out[f].dense += maker.row_size(f);
     }
     const std::uint64_t after = ring::monotonic_ns();
     counters.busy_ns.add(after - now);
     now = after;
-    if (done.fetch_add(last - first, std::memory_order_acq_rel) + (last - first) == rows.rows) return true;
+    if (done.fetch_add(last - first, std::memory_order_acq_rel) + (last - first) == rows.rows) {
+      if (!stream.failed()) join_ragged();
+      return true;
+    }
     if (now > until_ns) return false;
   }
 }

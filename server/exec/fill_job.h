@@ -11,6 +11,7 @@
 #include "server/exec/sample_maker.h"
 #include "server/publish/ledger.h"
 #include "server/sampler/order.h"
+#include "server/sampler/sampler.h"
 
 namespace headrace::server::exec {
 
@@ -19,8 +20,8 @@ class Stream;
 /// Thread safety: immutable but for the two atomics; shared by the workers that claim from it.
 struct FillJob {
   FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
-          const sampler::BatchRows& batch_rows, sampler::Permutation epoch_order,
-          std::uint32_t rows_per_slice, std::size_t fields)
+          const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
+          std::uint32_t rows_per_slice, const std::vector<FieldSpec>& fields)
       : stream(owner),
         key(batch),
         rows(batch_rows),
@@ -28,17 +29,32 @@ struct FillJob {
         slice(rows_per_slice),
         slot(std::move(loan)),
         descs(slot->rows()) {
-    for (std::size_t f = 0; f < fields; ++f) values.push_back(slot->values(f));
+    for (const FieldSpec& field : fields) {
+      const std::size_t f = values.size();
+      values.push_back(slot->values(f));
+      if (field.kind == FieldKind::kRagged)
+        ragged.push_back({f, slot->offsets(f), field.ragged_capacity, {}});
+    }
+    for (RaggedField& field : ragged) field.rows.resize(rows.rows);
   }
+
+  /// The rows' values wait here until all of them are there: only then each knows its place.
+  struct RaggedField {
+    std::size_t field;
+    std::int64_t* offsets;
+    std::int64_t capacity;
+    std::vector<std::vector<std::uint8_t>> rows;
+  };
 
   Stream& stream;
   const publish::BatchKey key;
   const sampler::BatchRows rows;
-  const sampler::Permutation order;
+  const sampler::EpochOrder order;
   const std::uint32_t slice;
   std::optional<ring::LoanedSlot>
       slot;  ///< taken by whoever completes the job; workers that come late use the pointers
   std::vector<std::byte*> values;  ///< of each field, the batch's first row
+  std::vector<RaggedField> ragged;
   ring::RowDesc* const descs;
   std::atomic<std::uint32_t> claimed{0};
   std::atomic<std::uint32_t> done{0};  ///< acq_rel: the worker that reaches `rows` sees every row written
@@ -48,6 +64,10 @@ struct FillJob {
   /// Claims and fills slices until none is left or `until_ns` is past. True for the one call that completed
   /// the last row.
   bool work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns);
+
+ private:
+  void aim(std::vector<FieldTarget>& out, std::uint32_t row);  ///< at the fields of one row
+  void join_ragged();                                          ///< by the worker that completed the last row
 };
 
 }  // namespace headrace::server::exec

@@ -23,40 +23,32 @@ constexpr int kTries = 32;
 constexpr std::size_t kFirst = 10;   // bad samples that errors and stats tell of
 constexpr std::size_t kNamed = 100;  // and the log
 
+Bad mismatch(const FieldPlan& one, const transform::Size& size, const FieldPlan& other,
+             const transform::Size& other_size) {
+  const auto text = [](const FieldPlan& field, const transform::Size& base) {
+    return fmt::format("`{}` has {} x {} pixels{}", field.spec.name, base.width * field.scale,
+                       base.height * field.scale,
+                       field.scale == 1 ? "" : fmt::format(" at scale {}", field.scale));
+  };
+  return {BadReason::kMismatch,
+          fmt::format("{}, but {}: they cannot be cut alike", text(one, size), text(other, other_size))};
+}
+
 }  // namespace
 
-SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source,
-                         std::map<std::string, transform::Plan> plans, const SampleOptions& options)
-    : source_(std::move(source)), options_(options) {
-  for (const source::SourceField& field : source_->fields()) {
-    const auto plan = plans.find(field.name);
-    decodes_ |= plan != plans.end();
-    if (plan == plans.end()) {
-      plans_.emplace_back();
-      fields_.push_back(FieldSpec{field.name, field.dtype, FieldKind::kDense, field.shape, 0});
-    } else {
-      plans_.emplace_back(std::move(plan->second));
-      fields_.push_back(plans_.back()->image_field());
-      fields_.back().name = field.name;
-    }
+SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::vector<FieldPlan> plans,
+                         const SampleOptions& options)
+    : source_(std::move(source)), plans_(std::move(plans)), options_(options) {
+  if (!options_.sampler) options_.sampler = sampler::make_shuffled(source_->size(), options_.seed);
+  for (const FieldPlan& plan : plans_) {
+    decodes_ |= plan.plan.has_value();
+    fields_.push_back(plan.spec);
   }
-  fields_.push_back(FieldSpec{"label", DType::kInt64, FieldKind::kDense, {}, 0});
+  if (source_->labelled()) fields_.push_back(FieldSpec{"label", DType::kInt64, FieldKind::kDense, {}, 0});
   for (const FieldSpec& field : fields_) row_sizes_.push_back(row_bytes(field));
 }
 
-LooseRow::LooseRow(const SampleMaker& maker) {
-  std::size_t size = 0;
-  for (std::size_t f = 0; f < maker.fields().size(); ++f) size += maker.row_size(f);
-  bytes.resize(size);
-  std::byte* at = bytes.data();
-  for (std::size_t f = 0; f < maker.fields().size(); at += maker.row_size(f++)) fields.push_back(at);
-}
-
-sampler::Permutation SampleMaker::order(std::uint64_t epoch) const {
-  return {source_->size(), options_.seed, epoch};
-}
-
-Result<Row> SampleMaker::make(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position,
+Result<Row> SampleMaker::make(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
                               RowTargets out, RowScratch& scratch, metrics::StreamCounters& counters) const {
   return make_row(order, epoch, position, out, scratch, counters, Purpose::kServed);
 }
@@ -67,11 +59,11 @@ Result<Row> SampleMaker::show(std::uint64_t epoch, std::uint64_t position, RowTa
   return make_row(order(epoch), epoch, position, out, scratch, uncounted, Purpose::kShown);
 }
 
-Result<Row> SampleMaker::make_row(const sampler::Permutation& order, std::uint64_t epoch,
+Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_t epoch,
                                   std::uint64_t position, RowTargets out, RowScratch& scratch,
                                   metrics::StreamCounters& counters, Purpose purpose) const {
   Row row;
-  std::uint64_t sample = options_.shuffle ? order(position) : position;
+  std::uint64_t sample = order(position);
   std::optional<sampler::Draws> draws;
   for (int attempt = 0;; ++attempt) {
     const auto bad = try_sample(sample, epoch, position, out, scratch, counters);
@@ -87,13 +79,13 @@ Result<Row> SampleMaker::make_row(const sampler::Permutation& order, std::uint64
                   fmt::format("position {} of epoch {}: {} candidates in a row were bad; the first: {}",
                               position, epoch, kTries, row.because));
     if (!draws) draws.emplace(options_.seed, epoch, position, kReplacementStage);
-    sample = draws->below(static_cast<std::uint32_t>(std::min<std::uint64_t>(source_->size(), 0xFFFFFFFF)));
+    sample = options_.sampler->substitute(sample, *draws);
     row.replaced = true;
   }
   if (row.replaced) counters.replaced.add(1);
   row.sample_index = source_->whole_index(sample);
   row.label = source_->label(sample);
-  std::memcpy(out.back(), &row.label, sizeof row.label);
+  if (plans_.size() < fields_.size()) std::memcpy(out.back().dense, &row.label, sizeof row.label);
   counters.samples.add(1);
   return row;
 }
@@ -110,19 +102,22 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());
     return Bad{BadReason::kTooLarge, std::move(read.error().message)};
   }
+  for (const source::Item& item : scratch.sample.items) counters.read_bytes.add(item.bytes.size());
+  std::optional<std::size_t> first;  // of the fields that are cut together
+  transform::Size first_size;
   for (std::size_t f = 0; f < plans_.size(); ++f) {
-    const source::Item& item = scratch.sample.items[f];
-    counters.read_bytes.add(item.bytes.size());
-    if (plans_[f]) {
-      auto bad = render(f, item, {options_.seed, epoch, position}, scratch, out[f], counters);
-      if (bad) return bad;
+    const source::Item& item = scratch.sample.items[plans_[f].source_field];
+    if (!plans_[f].plan) {
+      if (auto copied = copy_values(f, item, sample, out[f]); !copied) return fail(copied.error());
       continue;
     }
-    if (item.bytes.size() != row_sizes_[f])
-      return fail(ErrorCode::kDatasetInvalid,
-                  fmt::format("sample {}: field `{}` has {} bytes instead of {}", source_->name(sample),
-                              fields_[f].name, item.bytes.size(), row_sizes_[f]));
-    std::memcpy(out[f], item.bytes.data(), item.bytes.size());
+    const auto size = render(f, item, {options_.seed, epoch, position}, scratch, out[f].dense, counters);
+    if (!size) return size.error();
+    if (!plans_[f].aligned) continue;
+    if (!first) first_size = *size;
+    if (size->height != first_size.height || size->width != first_size.width)
+      return mismatch(plans_[*first], first_size, plans_[f], *size);
+    if (!first) first = f;
   }
   return std::nullopt;
 } catch (const std::bad_alloc&) {
@@ -131,19 +126,39 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
   return Bad{BadReason::kTooLarge, "no memory to read it"};
 }
 
-std::optional<Bad> SampleMaker::render(std::size_t field, const source::Item& item,
-                                       const transform::DrawKey& key, RowScratch& scratch, std::byte* out,
-                                       metrics::StreamCounters& counters) const {
-  transform::RenderReport report = plans_[field]->render(item.image(), key, scratch.pixels, out);
+decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const source::Item& item,
+                                                     const transform::DrawKey& key, RowScratch& scratch,
+                                                     std::byte* out,
+                                                     metrics::StreamCounters& counters) const {
+  transform::RenderReport report = plans_[field].plan->render(item.image(), key, scratch.pixels, out);
   counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
   if (report.bad != BadReason::kNone) {
     const bool several = plans_.size() > 1;
-    return Bad{report.bad, several ? fmt::format("field `{}`: {}", fields_[field].name, report.detail)
-                                   : std::move(report.detail)};
+    return decode::bad(report.bad, several ? fmt::format("field `{}`: {}", fields_[field].name, report.detail)
+                                           : std::move(report.detail));
   }
   counters.stage(metrics::Stage::kTransform).observe(report.transform_ns);
   if (report.warned) counters.errors[static_cast<std::size_t>(BadReason::kWarning)].add(1);
-  return std::nullopt;
+  return report.base;
+}
+
+Result<void> SampleMaker::copy_values(std::size_t field, const source::Item& item, std::uint64_t sample,
+                                      const FieldTarget& out) const {
+  if (out.ragged != nullptr) {
+    if (item.bytes.size() % row_sizes_[field] != 0)
+      return fail(
+          ErrorCode::kDatasetInvalid,
+          fmt::format("sample {}: field `{}` has {} bytes, no multiple of a value's {}",
+                      source_->name(sample), fields_[field].name, item.bytes.size(), row_sizes_[field]));
+    out.ragged->assign(item.bytes.begin(), item.bytes.end());
+    return {};
+  }
+  if (item.bytes.size() != row_sizes_[field])
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("sample {}: field `{}` has {} bytes instead of {}", source_->name(sample),
+                            fields_[field].name, item.bytes.size(), row_sizes_[field]));
+  std::memcpy(out.dense, item.bytes.data(), item.bytes.size());
+  return {};
 }
 
 Result<void> SampleMaker::note_bad(std::uint64_t sample, const std::string& why, Purpose purpose) const {
@@ -158,12 +173,12 @@ Result<void> SampleMaker::note_bad(std::uint64_t sample, const std::string& why,
                    options_.stream);
     if (first_bad_.size() < kFirst) first_bad_.push_back(why);
   }
-  const double allowed = options_.max_bad * static_cast<double>(source_->size());
+  const std::uint64_t reach = options_.sampler->reach();
+  const double allowed = options_.max_bad * static_cast<double>(reach);
   if (static_cast<double>(bad_.size()) <= allowed) return {};
-  return fail(
-      ErrorCode::kTooManyBadSamples,
-      fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:\n  {}", bad_.size(),
-                  source_->size(), options_.max_bad, first_bad_.size(), fmt::join(first_bad_, "\n  ")));
+  return fail(ErrorCode::kTooManyBadSamples,
+              fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:\n  {}", bad_.size(), reach,
+                          options_.max_bad, first_bad_.size(), fmt::join(first_bad_, "\n  ")));
 }
 
 SampleMaker::BadSamples SampleMaker::bad_samples() const {
@@ -175,11 +190,10 @@ Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::
                                                       const Row& row) const {
   Explanation result;
   const std::uint64_t wanted = row.sample_index;
-  const sampler::Permutation permutation = order(epoch);
-  std::uint64_t sample = options_.shuffle ? permutation(position) : position;
+  std::uint64_t sample = order(epoch)(position);
   sampler::Draws draws(options_.seed, epoch, position, kReplacementStage);
   for (int attempt = 0; attempt < kTries && source_->whole_index(sample) != wanted; ++attempt)
-    sample = draws.below(static_cast<std::uint32_t>(std::min<std::uint64_t>(source_->size(), 0xFFFFFFFF)));
+    sample = options_.sampler->substitute(sample, draws);
   result.name = source_->name(sample);
   result.parameters = "[]";
   if (!decodes_) return result;
@@ -188,8 +202,9 @@ Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::
   nlohmann::json all = nlohmann::json::object();
   nlohmann::json last;
   for (std::size_t f = 0; f < plans_.size(); ++f) {
-    if (!plans_[f]) continue;
-    auto parameters = plans_[f]->parameters(read_again.items[f].image(), {options_.seed, epoch, position});
+    if (!plans_[f].plan) continue;
+    auto parameters = plans_[f].plan->parameters(read_again.items[plans_[f].source_field].image(),
+                                                 {options_.seed, epoch, position});
     if (!parameters) return tl::make_unexpected(parameters.error());
     all[fields_[f].name] = last = std::move(*parameters);
   }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -16,10 +15,10 @@
 
 #include "headrace/error.h"
 #include "headrace/field.h"
+#include "server/exec/field_plans.h"
 #include "server/metrics/counters.h"
-#include "server/sampler/order.h"
+#include "server/sampler/sampler.h"
 #include "server/source/source.h"
-#include "server/transform/plan.h"
 
 namespace headrace::server::exec {
 
@@ -28,20 +27,26 @@ enum class OnError : std::uint8_t { kReplace, kFail };
 struct SampleOptions {
   std::string stream;  ///< for messages
   std::uint64_t seed = 0;
-  bool shuffle = true;
+  sampler::SamplerPtr sampler;  ///< of the same seed; none: the whole source, shuffled
   OnError on_error = OnError::kReplace;
-  double max_bad = 0.1;  ///< fraction of distinct samples found bad at which the stream fails
+  double max_bad = 0.1;  ///< fraction of the samples that there are to draw, at which the stream fails
 };
+
+/// Where a field of a row goes.
+struct FieldTarget {
+  std::byte* dense = nullptr;
+  std::vector<std::uint8_t>* ragged = nullptr;  ///< gets the row's values
+};
+
+/// In the order of SampleMaker::fields().
+using RowTargets = std::span<const FieldTarget>;
 
 /// A worker's own buffers.
 struct RowScratch {
   source::Sample sample;
   transform::Scratch pixels;
-  std::vector<std::byte*> targets;
+  std::vector<FieldTarget> targets;
 };
-
-/// Where each field of a row goes, in the order of SampleMaker::fields().
-using RowTargets = std::span<std::byte* const>;
 
 struct Row {
   std::uint64_t sample_index = 0;  ///< within the whole source
@@ -53,22 +58,25 @@ struct Row {
 /// Thread safety: `make` by any number of workers, each with its own scratch and counters.
 class SampleMaker {
  public:
-  /// `plans`: of each of the source's fields that is an image, by name.
-  SampleMaker(std::shared_ptr<const source::Source> source, std::map<std::string, transform::Plan> plans,
+  /// `plans`: from plan_fields() of this source.
+  SampleMaker(std::shared_ptr<const source::Source> source, std::vector<FieldPlan> plans,
               const SampleOptions& options);
 
-  /// The source's, then "label".
+  /// The plans', then "label" if the source's samples have classes.
   [[nodiscard]] const std::vector<FieldSpec>& fields() const { return fields_; }
-  /// Bytes of one row of a field.
+  /// Bytes of one row of a dense field, of one value of a ragged one.
   [[nodiscard]] std::size_t row_size(std::size_t field) const { return row_sizes_[field]; }
-  [[nodiscard]] std::uint64_t size() const { return source_->size(); }
+  /// Positions of an epoch.
+  [[nodiscard]] std::uint64_t size() const { return options_.sampler->size(); }
   [[nodiscard]] const source::Source& source() const { return *source_; }
   /// The epoch's order, computed once per batch by the caller.
-  [[nodiscard]] sampler::Permutation order(std::uint64_t epoch) const;
+  [[nodiscard]] sampler::EpochOrder order(std::uint64_t epoch) const {
+    return options_.sampler->order(epoch);
+  }
 
   /// Writes a row of each field. Errors stop the stream: kTransientIo, kDatasetInvalid,
   /// kTooManyBadSamples, kBadSample with `on_error: fail`.
-  Result<Row> make(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position,
+  Result<Row> make(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
                    RowTargets out, RowScratch& scratch, metrics::StreamCounters& counters) const;
 
   /// The same row for somebody who wants to see it: nothing is counted, and what is bad here does not bring
@@ -92,23 +100,26 @@ class SampleMaker {
  private:
   /// Whether the row is the stream's, or one that is only shown.
   enum class Purpose : std::uint8_t { kServed, kShown };
-  Result<Row> make_row(const sampler::Permutation& order, std::uint64_t epoch, std::uint64_t position,
+  Result<Row> make_row(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
                        RowTargets out, RowScratch& scratch, metrics::StreamCounters& counters,
                        Purpose purpose) const;
   /// Nothing, or why the sample is bad. No memory for it is such a reason.
   Result<std::optional<decode::Bad>> try_sample(std::uint64_t sample, std::uint64_t epoch,
                                                 std::uint64_t position, RowTargets out, RowScratch& scratch,
                                                 metrics::StreamCounters& counters) const;
-  /// Nothing, or why it is bad.
-  [[nodiscard]] std::optional<decode::Bad> render(std::size_t field, const source::Item& item,
-                                                  const transform::DrawKey& key, RowScratch& scratch,
-                                                  std::byte* out, metrics::StreamCounters& counters) const;
+  /// Its size in the chain's pixels, or why it is bad.
+  [[nodiscard]] decode::Decoded<transform::Size> render(std::size_t field, const source::Item& item,
+                                                        const transform::DrawKey& key, RowScratch& scratch,
+                                                        std::byte* out,
+                                                        metrics::StreamCounters& counters) const;
+  Result<void> copy_values(std::size_t field, const source::Item& item, std::uint64_t sample,
+                           const FieldTarget& out) const;
   /// `why`: name and reason.
   Result<void> note_bad(std::uint64_t sample, const std::string& why, Purpose purpose) const;
 
   std::shared_ptr<const source::Source> source_;
-  std::vector<std::optional<transform::Plan>> plans_;  ///< of the source's fields; none: values as they are
-  bool decodes_ = false;                               ///< there is a plan
+  std::vector<FieldPlan> plans_;
+  bool decodes_ = false;  ///< there is an image
   SampleOptions options_;
   std::vector<FieldSpec> fields_;
   std::vector<std::size_t> row_sizes_;  ///< of fields_
@@ -117,11 +128,23 @@ class SampleMaker {
   mutable std::vector<std::string> first_bad_;
 };
 
-/// Memory for one row without a batch: its fields end to end.
-struct LooseRow {
+/// Memory for one row without a batch.
+class LooseRow {
+ public:
   explicit LooseRow(const SampleMaker& maker);
-  std::vector<std::byte> bytes;
-  std::vector<std::byte*> fields;
+  LooseRow(const LooseRow&) = delete;
+  LooseRow& operator=(const LooseRow&) = delete;
+
+  std::vector<FieldTarget> fields;
+  /// The fields as they came, all of them dense: a ragged one's first dimension is how many values it has.
+  [[nodiscard]] std::vector<FieldSpec> specs() const;
+  /// Their bytes, end to end.
+  [[nodiscard]] std::string bytes() const;
+
+ private:
+  const SampleMaker& maker_;
+  std::vector<std::byte> dense_;
+  std::vector<std::vector<std::uint8_t>> ragged_;  ///< an entry per field
 };
 
 }  // namespace headrace::server::exec

@@ -122,7 +122,7 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) {
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
   auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
-                                       setup_.maker->order(cursor.epoch), slice_, setup_.info.fields.size());
+                                       setup_.maker->order(cursor.epoch), slice_, setup_.info.fields);
   jobs_.push_back(job);
   if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);
   ++built_by_rank_[lane.rank];

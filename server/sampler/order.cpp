@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "clientlib/base/contract.h"
-#include "server/sampler/philox.h"
 
 namespace headrace::server::sampler {
 namespace {
@@ -20,14 +19,16 @@ std::uint64_t mix(std::uint64_t z) {
 
 }  // namespace
 
-Permutation::Permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch) : n_(n) {
+Permutation::Permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch)
+    : Permutation(n, Draws(seed, epoch, 0, kOrderStage)) {}
+
+Permutation::Permutation(std::uint64_t n, Draws keys) : n_(n) {
   require(n >= 1, "a permutation of nothing");
   const auto bits = static_cast<std::uint32_t>(std::bit_width(n - 1));
   half_bits_ = std::max(1U, (bits + 1) / 2);
-  Draws draws(seed, epoch, 0, kOrderStage);
   for (auto& key : keys_) {
-    key = std::uint64_t{draws.next_u32()} << 32;
-    key |= draws.next_u32();
+    key = std::uint64_t{keys.next_u32()} << 32;
+    key |= keys.next_u32();
   }
 }
 

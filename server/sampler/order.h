@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "headrace/cursor.h"
+#include "server/sampler/philox.h"
 
 namespace headrace::server::sampler {
 
@@ -11,7 +12,10 @@ namespace headrace::server::sampler {
 /// arbitrary finite domains"). O(1) memory, one index at a time, the same on every machine.
 class Permutation {
  public:
+  /// n >= 1; the epoch's order of samples.
   Permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch);
+  /// n >= 1; another for other draws.
+  Permutation(std::uint64_t n, Draws keys);
   [[nodiscard]] std::uint64_t operator()(std::uint64_t position) const;  ///< position < n
 
  private:

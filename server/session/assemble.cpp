@@ -4,15 +4,11 @@
 #include <spdlog/spdlog.h>
 #include <xxhash.h>
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "server/source/cifar.h"
-#include "server/source/idx.h"
-#include "server/source/image_folder.h"
-#include "server/source/split.h"
-#include "server/source/synthetic.h"
+#include "server/session/open_sampler.h"
+#include "server/session/open_source.h"
 
 namespace headrace::server::session {
 namespace {
@@ -27,42 +23,15 @@ Error at(const std::string& where, const Error& error) {
   return {error.code, fmt::format("{}: {}", where, error.message)};
 }
 
-Result<SourcePtr> open_source(const config::SourceConfig& config) {
-  if (const auto* folder = std::get_if<config::ImageFolderSource>(&config.kind))
-    return source::open_image_folder(folder->path);
-  if (const auto* idx = std::get_if<config::IdxSource>(&config.kind))
-    return source::open_idx({idx->images, idx->labels, idx->classes});
-  if (const auto* cifar = std::get_if<config::CifarSource>(&config.kind))
-    return source::open_cifar({cifar->path, cifar->test ? source::CifarSet::kTest : source::CifarSet::kTrain,
-                               cifar->coarse ? source::CifarLabels::kCoarse : source::CifarLabels::kFine});
-  const auto& synthetic = std::get<config::SyntheticSource>(config.kind);
-  return source::make_synthetic(synthetic.count, synthetic.bytes);
-}
-
-source::Split split_of(const config::SplitConfig& config) {
-  if (const auto* by = std::get_if<config::SplitFractions>(&config.by))
-    return source::SplitFractions{by->parts, config.seed};
-  if (const auto* by = std::get_if<config::SplitClasses>(&config.by)) return source::SplitClasses{by->parts};
-  return source::SplitLists{std::get<config::SplitLists>(config.by).parts};
-}
-
-/// What a source offers to streams: itself, or its parts by name ("" is the whole).
-Result<source::Parts> offers(const std::string& name, const config::SourceConfig& config) {
-  auto whole = open_source(config);
-  if (!whole) return tl::make_unexpected(whole.error());
-  if (const std::string warning = (*whole)->warning(); !warning.empty())
-    spdlog::warn("source `{}`: {}", name, warning);
-  if (!config.split) return source::Parts{{"", *whole}};
-  return source::split(*whole, split_of(*config.split));
-}
-
 std::string hex(std::uint64_t value) {
   return fmt::format("{:016x}", value);
 }
 
-Fingerprint fingerprint(const source::Source& source, const config::StreamConfig& config) {
+Fingerprint fingerprint(const source::Source& source, const sampler::Sampler& sampler,
+                        const config::StreamConfig& config) {
   nlohmann::json plan = config::canonical(config);
   plan.erase("seed");  // named apart, so that a mismatch can say that it is the seed
+  if (config.sampler) plan["sampler_content"] = hex(sampler.content());
   const std::string text = plan.dump();
   return {hex(source.fingerprint()), hex(XXH3_64bits(text.data(), text.size())), std::to_string(config.seed),
           kAlgorithmVersion};
@@ -70,34 +39,34 @@ Fingerprint fingerprint(const source::Source& source, const config::StreamConfig
 
 Result<exec::StreamSetup> assemble_stream(const std::string& name, const config::StreamConfig& config,
                                           const SourcePtr& source) {
-  std::map<std::string, transform::Plan> plans;
-  for (const source::SourceField& field : source->fields()) {
-    if (field.content == source::Content::kValues) continue;
-    transform::PlanConfig plan = config.plan;
-    plan.channels = field.channels;
-    plan.input = {field.height, field.width};
-    auto compiled = transform::Plan::compile(plan);
-    if (!compiled) return tl::make_unexpected(compiled.error());
-    plans.emplace(field.name, std::move(*compiled));
-  }
+  const auto sampler = open_sampler(config, *source);
+  if (!sampler) return fail(at("sampler", sampler.error()));
+  auto fields = exec::plan_fields(*source, config.plan, config.batch_size, (*sampler)->repeats());
+  if (!fields) return tl::make_unexpected(fields.error());
+  const auto& own = source->fields();
+  const bool images = std::any_of(own.begin(), own.end(), [](const source::SourceField& field) {
+    return field.content == source::Content::kEncodedImage || field.content == source::Content::kPixels;
+  });
+  if (!images && !config.plan.chain.transforms.empty())
+    return fail(ErrorCode::kConfigInvalid, "the source has no images to transform; leave `transforms` out");
   const exec::SampleOptions options{
       .stream = name,
       .seed = config.seed,
-      .shuffle = config.shuffle,
+      .sampler = *sampler,
       .on_error = config.on_error == config::OnError::kFail ? exec::OnError::kFail : exec::OnError::kReplace,
       .max_bad = config.max_bad};
   exec::StreamSetup setup;
-  setup.maker = std::make_shared<exec::SampleMaker>(source, std::move(plans), options);
+  setup.maker = std::make_shared<exec::SampleMaker>(source, std::move(*fields), options);
   setup.info = {
       .name = name,
       .delivery = config.delivery == config::Delivery::kShard ? Delivery::kShard : Delivery::kBroadcast,
-      .samples = source->size(),
+      .samples = (*sampler)->size(),
       .batch_size = config.batch_size,
       .last = config.last,
       .shuffle = config.shuffle,
       .fields = setup.maker->fields(),
       .classes = source->class_names(),
-      .fingerprint = fingerprint(*source, config)};
+      .fingerprint = fingerprint(*source, **sampler, config)};
   setup.ledger = {.lanes = config.ring.max_clients,
                   .max_leases = config.ring.max_leases,
                   .prefetch = config.ring.prefetch,
@@ -114,16 +83,12 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
 }  // namespace
 
 Result<std::vector<exec::StreamSetup>> assemble(const config::Config& config) {
-  std::map<std::string, source::Parts> sources;
+  Sources sources(config.sources);
   std::vector<exec::StreamSetup> setups;
   for (const auto& [name, stream] : config.streams) {
-    const config::SourceConfig& source_config = config.sources.at(stream.source);
-    if (!sources.contains(stream.source)) {
-      auto opened = offers(stream.source, source_config);
-      if (!opened) return fail(at(fmt::format("source `{}`", stream.source), opened.error()));
-      sources.emplace(stream.source, std::move(*opened));
-    }
-    auto setup = assemble_stream(name, stream, sources.at(stream.source).at(stream.part));
+    auto source = sources.open(stream.source, stream.part);
+    if (!source) return fail(at(fmt::format("source `{}`", stream.source), source.error()));
+    auto setup = assemble_stream(name, stream, *source);
     if (!setup) return fail(at(fmt::format("stream `{}`", name), setup.error()));
     setups.push_back(std::move(*setup));
   }

@@ -85,9 +85,9 @@ Answer SampleDesk::make(const Question& question) try {
   reply.name = explanation->name;
   reply.replaced = row->replaced;
   reply.label = row->label;
-  reply.fields = maker.fields();
+  reply.fields = made.specs();
   reply.parameters = nlohmann::json::parse(explanation->parameters);
-  return {wire::to_json(reply), {reinterpret_cast<const char*>(made.bytes.data()), made.bytes.size()}};
+  return {wire::to_json(reply), made.bytes()};
 } catch (const std::exception& error) {
   return refuse({ErrorCode::kInternal, fmt::format("sample {} of stream `{}`: {}", question.request.index,
                                                    question.request.stream, error.what())});

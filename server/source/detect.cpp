@@ -3,66 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <vector>
 
 #include "server/source/folder_walk.h"
+#include "server/source/proposal.h"
+#include "server/store/store.h"
 
 namespace headrace::server::source {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// One source and the stream over it.
-struct Part {
-  std::string name;    ///< of the stream; the source is "<name>_set"
-  std::string source;  ///< YAML flow mapping
-  bool training;
-  std::string stream;  ///< YAML block lines of the stream, 4 columns in
-};
-
-Proposal compose(std::string found, const std::vector<Part>& parts) {
-  Proposal out{std::move(found), "# yaml-language-server: $schema=headrace.schema.json\nsources:\n"};
-  for (const Part& part : parts) out.config += fmt::format("  {}_set: {}\n", part.name, part.source);
-  out.config += "streams:\n";
-  for (const Part& part : parts) {
-    out.config += fmt::format("  {}:\n    source: {}_set\n", part.name, part.name);
-    if (!part.training) out.config += "    shuffle: false\n";
-    out.config += part.stream;
-  }
-  return out;
-}
-
-/// A YAML double-quoted scalar.
-std::string quoted(const fs::path& path) {
-  std::string out = "\"";
-  for (const char c : path.string()) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + '"';
-}
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code status;
-  for (fs::directory_iterator entry(folder, status), end; !status && entry != end; entry.increment(status))
-    names.push_back(entry->path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-constexpr const char* kCropImages =
-    "    batch_size: 64\n"
-    "    transforms:\n"
-    "      - random_resized_crop: {size: 224}\n"
-    "      - random_horizontal_flip\n";
-constexpr const char* kShowImages =
-    "    batch_size: 64\n"
-    "    transforms:\n"
-    "      - resize: {size: 256}\n"
-    "      - center_crop: {size: 224}\n";
-constexpr const char* kAsTheyAre = "    batch_size: 256\n";
 
 /// Class folders with at least one image in the first of them.
 bool is_image_folder(const fs::path& folder) {
@@ -81,7 +33,7 @@ std::optional<Proposal> image_folders(const fs::path& folder) {
   const auto source = [](const fs::path& path) {
     return fmt::format("{{type: image_folder, path: {}}}", quoted(path));
   };
-  std::vector<Part> parts;
+  std::vector<ProposedStream> parts;
   for (const char* name : {"train", "val", "valid", "validation", "test"}) {
     const bool training = parts.empty() && std::string_view(name) == "train";
     if (is_image_folder(folder / name))
@@ -96,7 +48,7 @@ std::optional<Proposal> image_folders(const fs::path& folder) {
 /// Pairs of files as the sets of the MNIST family name them: <set>-images-idx3-ubyte[.gz],
 /// <set>-labels-idx1-…
 std::optional<Proposal> idx_files(const fs::path& folder) {
-  std::vector<Part> parts;
+  std::vector<ProposedStream> parts;
   for (const std::string& images : names_in(folder)) {
     const auto at = images.find("images");
     if (at == std::string::npos || images.find("idx3") == std::string::npos) continue;
@@ -109,7 +61,8 @@ std::optional<Proposal> idx_files(const fs::path& folder) {
       if (!fs::exists(folder / labels, status)) continue;
       const bool training = images.find("train") != std::string::npos;
       std::string name = training ? "train" : "test";
-      if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.name == name; }))
+      if (std::any_of(parts.begin(), parts.end(),
+                      [&](const ProposedStream& part) { return part.name == name; }))
         continue;
       parts.push_back({std::move(name),
                        fmt::format("{{type: idx, images: {}, labels: {}}}", quoted(folder / images),
@@ -119,7 +72,8 @@ std::optional<Proposal> idx_files(const fs::path& folder) {
     }
   }
   if (parts.empty()) return std::nullopt;
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.training > b.training; });
+  std::sort(parts.begin(), parts.end(),
+            [](const ProposedStream& a, const ProposedStream& b) { return a.training > b.training; });
   return compose(fmt::format("IDX files, {} of images with their labels", parts.size()), parts);
 }
 
@@ -133,31 +87,55 @@ std::optional<Proposal> cifar_files(const fs::path& folder) {
       "    transforms:\n"
       "      - random_crop: {size: 32, padding: 4}\n"
       "      - random_horizontal_flip\n";
-  std::vector<Part> parts{{"train", fmt::format("{{type: cifar, path: {}}}", quoted(folder)), true, kCrop}};
+  std::vector<ProposedStream> parts{
+      {"train", fmt::format("{{type: cifar, path: {}}}", quoted(folder)), true, kCrop}};
   if (fs::exists(folder / (ten ? "test_batch.bin" : "test.bin"), status))
     parts.push_back(
         {"test", fmt::format("{{type: cifar, path: {}, set: test}}", quoted(folder)), false, kAsTheyAre});
   return compose(fmt::format("CIFAR-{}, binary version", ten ? 10 : 100), parts);
 }
 
+/// One that headrace pack wrote; whether it is finished, its source says.
+Result<Proposal> lmdb(const fs::path& folder) {
+  const auto found = store::look(folder);
+  if (!found) return fail(found.error());
+  const auto& fields = found->meta.fields;
+  const bool sizes_differ = std::any_of(fields.begin(), fields.end(), [](const SourceField& field) {
+    const bool image = field.content == Content::kEncodedImage || field.content == Content::kPixels;
+    return image && field.height == 0;
+  });
+  return compose(
+      fmt::format("a database that headrace pack wrote, {}", store::name_of(found->meta.options.storing)),
+      {{"train", fmt::format("{{type: lmdb, path: {}}}", quoted(folder.string())), true,
+        sizes_differ ? kCropImages : kAsTheyAre}});
+}
+
 }  // namespace
 
-Result<Proposal> propose(const fs::path& path) {
+bool is_dataset_file(const fs::path& path) {
+  static constexpr std::array<std::string_view, 3> kEndings{".tar", ".npy", ".npz"};
+  return std::find(kEndings.begin(), kEndings.end(), path.extension().string()) != kEndings.end();
+}
+
+Result<Proposal> propose(const fs::path& given) {
   std::error_code status;
-  const fs::path folder = fs::absolute(path, status).lexically_normal();
-  if (!fs::is_directory(folder, status))
-    return fail(ErrorCode::kDatasetInvalid,
-                fmt::format("{}: {}", path.string(),
-                            fs::exists(folder, status) ? "is no folder, and no .yaml or .yml configuration"
-                                                       : "there is no such folder or file"));
-  for (const auto& look : {cifar_files, idx_files, image_folders})
-    if (auto found = look(folder)) return std::move(*found);
-  return fail(
-      ErrorCode::kDatasetInvalid,
-      fmt::format("{}: nothing that a source reads. Looked for: folders of .jpg, .jpeg and .png, one per "
-                  "class (or train/ and val/ or test/ with such folders); *images-idx3* with *labels-idx1* "
-                  "(MNIST); data_batch_1.bin or train.bin (CIFAR)",
-                  path.string()));
+  const fs::path path = fs::absolute(given, status).lexically_normal();
+  const auto refuse = [&given](const std::string& what) {
+    return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", given.string(), what));
+  };
+  if (!fs::exists(path, status)) return refuse("there is no such folder or file");
+  if (!fs::is_directory(path, status) && !is_dataset_file(path))
+    return refuse("is no folder, no .tar, .npy or .npz file, and no .yaml or .yml configuration");
+  if (fs::exists(path / "data.mdb", status)) return lmdb(path);
+  for (const auto& look : {cifar_files, idx_files, shard_files, array_files, image_folders})
+    if (auto found = look(path)) return std::move(*found);
+  return refuse(
+      "nothing that a source reads. Looked for: folders of .jpg, .jpeg and .png, one per class (or train/ "
+      "and "
+      "val/ or test/ with such folders); *images-idx3* with *labels-idx1* (MNIST); data_batch_1.bin or "
+      "train.bin "
+      "(CIFAR); .tar files (WebDataset), here or in train/ and val/ or test/; .npy and .npz files; data.mdb "
+      "(headrace pack)");
 }
 
 }  // namespace headrace::server::source

@@ -13,7 +13,11 @@ struct Proposal {
   std::string config;  ///< YAML; its paths are absolute
 };
 
-/// kDatasetInvalid: nothing that a source reads; says what was looked for.
+/// Whether a file of this name is data, not a configuration: .tar, .npy, .npz.
+bool is_dataset_file(const std::filesystem::path& path);
+
+/// kDatasetInvalid: nothing that a source reads; says what was looked for. Or an LMDB that headrace pack did
+/// not write.
 Result<Proposal> propose(const std::filesystem::path& path);
 
 }  // namespace headrace::server::source

@@ -9,8 +9,6 @@
 #include <cstring>
 #include <thread>
 
-#include "clientlib/ring/unique_fd.h"
-
 namespace headrace::server::source {
 namespace {
 
@@ -45,65 +43,84 @@ Error system_error(const std::string& file, std::string_view doing, int error) {
   return {ErrorCode::kTransientIo, fmt::format("{}: cannot be {}: {}", file, doing, std::strerror(error))};
 }
 
-// One attempt. `healable` tells whether the error may go away.
-Result<void> attempt(int root_fd, const char* path, std::uint64_t expected, const ReadPolicy& policy,
-                     const std::string& root, std::vector<std::uint8_t>& out, bool& healable) {
-  healable = false;
-  const auto file = [&] { return fmt::format("{}/{}", root, path); };
+std::string shown(const FilePlace& file) {
+  return fmt::format("{}/{}", file.shown_root, file.path);
+}
+
+tl::unexpected<ReadFault> system_fault(const FilePlace& file, std::string_view doing, int error) {
+  return tl::make_unexpected(ReadFault{system_error(shown(file), doing, error), may_heal(error)});
+}
+
+tl::unexpected<ReadFault> changed_fault(const FilePlace& file, std::string_view how) {
+  return tl::make_unexpected(ReadFault{changed(shown(file), how), false});
+}
+
+}  // namespace
+
+Attempt<ring::UniqueFd> open_unchanged(const FilePlace& file, std::uint64_t expected_bytes) {
   ring::UniqueFd fd;
   do {
-    fd.reset(::openat(root_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+    fd.reset(::openat(file.root_fd, file.path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   } while (!fd && errno == EINTR);
-  if (!fd) {
-    healable = may_heal(errno);
-    return fail(system_error(file(), "opened", errno));
-  }
+  if (!fd) return system_fault(file, "opened", errno);
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) {
-    healable = may_heal(errno);
-    return fail(system_error(file(), "examined", errno));
-  }
-  if (!S_ISREG(status.st_mode)) return fail(changed(file(), "is no regular file any more"));
+  if (::fstat(fd.get(), &status) != 0) return system_fault(file, "examined", errno);
+  if (!S_ISREG(status.st_mode)) return changed_fault(file, "is no regular file any more");
   const auto bytes = static_cast<std::uint64_t>(status.st_size);
-  if (bytes != expected)
-    return fail(changed(file(), fmt::format("has {} bytes, had {}; it was changed", bytes, expected)));
-  if (bytes > policy.max_bytes)
-    return fail(ErrorCode::kBadSample,
-                fmt::format("{}: has {} bytes, more than the limit of {}", file(), bytes, policy.max_bytes));
-  out.resize(bytes);
+  if (bytes != expected_bytes)
+    return changed_fault(file, fmt::format("has {} bytes, had {}; it was changed", bytes, expected_bytes));
+  return fd;
+}
+
+Attempt<void> read_range(int fd, std::uint64_t offset, std::span<std::uint8_t> out, const ReadPolicy& policy,
+                         const FilePlace& file) {
   std::uint64_t done = 0;
-  while (done < bytes) {
-    const auto at = static_cast<off_t>(done);
-    const ssize_t got = policy.pread ? policy.pread(fd.get(), out.data() + done, bytes - done, at)
-                                     : ::pread(fd.get(), out.data() + done, bytes - done, at);
+  while (done < out.size()) {
+    const auto at = static_cast<off_t>(offset + done);
+    const ssize_t got = policy.pread ? policy.pread(fd, out.data() + done, out.size() - done, at)
+                                     : ::pread(fd, out.data() + done, out.size() - done, at);
     if (got == 0)
-      return fail(changed(file(), fmt::format("ended at byte {} of {}; it was cut", done, bytes)));
+      return changed_fault(
+          file, fmt::format("ended at byte {} of {}; it was cut", offset + done, offset + out.size()));
     if (got < 0) {
       if (errno == EINTR) continue;
-      healable = may_heal(errno);
-      return fail(system_error(file(), fmt::format("read at byte {}", done), errno));
+      return system_fault(file, fmt::format("read at byte {}", offset + done), errno);
     }
     done += static_cast<std::uint64_t>(got);
   }
   return {};
 }
 
-}  // namespace
-
-Result<void> read_file(int root_fd, const char* path, std::uint64_t expected_bytes, const ReadPolicy& policy,
-                       const std::string& shown_root, std::vector<std::uint8_t>& out) {
+Result<void> with_retries(const ReadPolicy& policy, const std::function<Attempt<void>()>& attempt) {
   auto pause = policy.backoff;
   for (int i = 1;; ++i) {
-    bool healable = false;
-    auto result = attempt(root_fd, path, expected_bytes, policy, shown_root, out, healable);
-    if (result || !healable) return result;
+    auto result = attempt();
+    if (result) return {};
+    Error& error = result.error().error;
+    if (!result.error().healable) return fail(std::move(error));
     if (i >= policy.attempts) {
-      result.error().message += fmt::format(" (after {} attempts); look at the disk or mount it lies on", i);
-      return result;
+      error.message += fmt::format(" (after {} attempts); look at the disk or mount it lies on", i);
+      return fail(std::move(error));
     }
     std::this_thread::sleep_for(pause);
     pause *= 4;
   }
+}
+
+Result<void> read_file(const FilePlace& file, std::uint64_t expected_bytes, const ReadPolicy& policy,
+                       std::vector<std::uint8_t>& out) {
+  const auto attempt = [&]() -> Attempt<void> {
+    auto fd = open_unchanged(file, expected_bytes);
+    if (!fd) return tl::make_unexpected(std::move(fd.error()));
+    if (expected_bytes > policy.max_bytes)
+      return tl::make_unexpected(
+          ReadFault{{ErrorCode::kBadSample, fmt::format("{}: has {} bytes, more than the limit of {}",
+                                                        shown(file), expected_bytes, policy.max_bytes)},
+                    false});
+    out.resize(expected_bytes);
+    return read_range(fd->get(), 0, out, policy, file);
+  };
+  return with_retries(policy, std::cref(attempt));
 }
 
 }  // namespace headrace::server::source

@@ -1,4 +1,5 @@
-// Reads one file whole, and names what went wrong: the file, the disk or the content.
+// Reads a file whole, or a range of an open one, and names what went wrong: the file, the disk or the
+// content.
 #pragma once
 
 #include <sys/types.h>
@@ -6,9 +7,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "clientlib/ring/unique_fd.h"
 #include "headrace/error.h"
 
 namespace headrace::server::source {
@@ -21,9 +24,35 @@ struct ReadPolicy {
   std::function<ssize_t(int fd, void* buffer, std::size_t bytes, off_t offset)> pread;
 };
 
-/// Reads `path` (relative to the directory `root_fd`), which had `expected_bytes` when it was indexed, into
-/// `out`. Errors as Source::read() has them; messages begin with `shown_root`/`path`.
-Result<void> read_file(int root_fd, const char* path, std::uint64_t expected_bytes, const ReadPolicy& policy,
-                       const std::string& shown_root, std::vector<std::uint8_t>& out);
+/// A file below an open directory.
+struct FilePlace {
+  int root_fd;
+  const char* path;               ///< relative to it
+  const std::string& shown_root;  ///< messages begin with `shown_root`/`path`
+};
+
+/// What one attempt came to: `healable` tells whether the error may go away.
+struct ReadFault {
+  Error error;
+  bool healable = false;
+};
+template <class T>
+using Attempt = tl::expected<T, ReadFault>;
+
+/// Opens a regular file, which had `expected_bytes` when it was indexed. One attempt.
+Attempt<ring::UniqueFd> open_unchanged(const FilePlace& file, std::uint64_t expected_bytes);
+
+/// Fills `out` from `offset` on. `file` is for messages alone. One attempt.
+Attempt<void> read_range(int fd, std::uint64_t offset, std::span<std::uint8_t> out, const ReadPolicy& policy,
+                         const FilePlace& file);
+
+/// Attempts, as often and as far apart as the policy says, until it succeeds or its error cannot heal.
+/// Give a lambda by std::cref: so nothing is allocated for it.
+Result<void> with_retries(const ReadPolicy& policy, const std::function<Attempt<void>()>& attempt);
+
+/// Reads a file whole, which had `expected_bytes` when it was indexed, into `out`. Errors as Source::read()
+/// has them.
+Result<void> read_file(const FilePlace& file, std::uint64_t expected_bytes, const ReadPolicy& policy,
+                       std::vector<std::uint8_t>& out);
 
 }  // namespace headrace::server::source

@@ -2,68 +2,34 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
-#include <xxhash.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "server/source/file_column.h"
 #include "server/source/folder_walk.h"
 
 namespace headrace::server::source {
 namespace {
 
-struct Entry {
-  std::uint64_t offset;  // of the zero-terminated relative path in the pool
-  std::uint64_t bytes;
-  std::uint32_t length;
-  std::uint32_t label;
-};
-
-class ImageFolder final : public Source {
+class Indexer {
  public:
-  ImageFolder(std::string root, int root_fd, ReadPolicy policy)
-      : root_(std::move(root)), root_fd_(root_fd), policy_(std::move(policy)) {}
-  ~ImageFolder() override { ::close(root_fd_); }
-  ImageFolder(const ImageFolder&) = delete;
-  ImageFolder& operator=(const ImageFolder&) = delete;
+  explicit Indexer(std::unique_ptr<FileColumn> column) : column_(std::move(column)), root_(column_->root()) {}
 
-  [[nodiscard]] std::uint64_t size() const override { return entries_.size(); }
-  [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
-  Result<void> read(std::uint64_t index, Sample& out) const override {
-    const Entry& e = entries_.at(index);
-    Item& image = out.item(0);
-    auto done = read_file(root_fd_, pool_.data() + e.offset, e.bytes, policy_, root_, image.storage);
-    image.bytes = image.storage;
-    return done;
-  }
-  [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return entries_.at(index).label; }
-  [[nodiscard]] std::string name(std::uint64_t index) const override {
-    const Entry& e = entries_.at(index);
-    return pool_.substr(e.offset, e.length);
-  }
-  [[nodiscard]] const std::vector<std::string>& class_names() const override { return classes_; }
-  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
-  [[nodiscard]] std::string warning() const override;
-
-  Result<void> index();
+  Result<std::shared_ptr<const Source>> index();
 
  private:
   Result<std::uint64_t> add_class(const std::string& name, std::uint32_t label);
-  [[nodiscard]] std::uint64_t compute_fingerprint() const;
+  [[nodiscard]] std::string warning() const;
 
+  std::unique_ptr<FileColumn> column_;
   const std::string root_;
-  const int root_fd_;
-  const ReadPolicy policy_;
-  std::string pool_;
-  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> labels_;
   std::vector<std::string> classes_;
-  const std::vector<SourceField> fields_{SourceField{}};
-  std::uint64_t fingerprint_ = 0;
   LeftOut left_out_;
 };
 
-std::string ImageFolder::warning() const {
+std::string Indexer::warning() const {
   if (left_out_.count == 0) return {};
   return fmt::format(
       "image folder {}: {} files are left out, the first is {}: ppm, bmp, pgm, tif, tiff and webp are not "
@@ -71,24 +37,22 @@ std::string ImageFolder::warning() const {
       root_, left_out_.count, left_out_.first);
 }
 
-Result<std::uint64_t> ImageFolder::add_class(const std::string& name, std::uint32_t label) {
-  auto folders = walk(root_fd_, name, root_, left_out_);
+Result<std::uint64_t> Indexer::add_class(const std::string& name, std::uint32_t label) {
+  auto folders = walk(column_->root_fd(), name, root_, left_out_);
   if (!folders) return fail(std::move(folders.error()));
   std::uint64_t added = 0;
   for (const auto& folder : *folders) {
     for (const auto& file : folder.files) {
-      const auto offset = pool_.size();
-      pool_.append(folder.path).append("/").append(file.name);
-      entries_.push_back({offset, file.bytes, static_cast<std::uint32_t>(pool_.size() - offset), label});
-      pool_.push_back('\0');
+      column_->add(folder.path + "/" + file.name, file.bytes);
+      labels_.push_back(label);
       ++added;
     }
   }
   return added;
 }
 
-Result<void> ImageFolder::index() {
-  auto top = list_folder(root_fd_, ".", root_);
+Result<std::shared_ptr<const Source>> Indexer::index() {
+  auto top = list_folder(column_->root_fd(), ".", root_);
   if (!top) return fail(std::move(top.error()));
   if (top->folders.empty()) {
     const auto found = top->images.empty()
@@ -116,21 +80,15 @@ Result<void> ImageFolder::index() {
             "add images",
             root_, total, classes_.size(), fmt::join(empty, ", "), total > 10 ? ", ..." : ""));
   }
-  pool_.shrink_to_fit();
-  entries_.shrink_to_fit();
-  fingerprint_ = compute_fingerprint();
-  return {};
-}
-
-std::uint64_t ImageFolder::compute_fingerprint() const {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
-  XXH3_64bits_reset(state.get());
-  for (const auto& e : entries_) {
-    XXH3_64bits_update(state.get(), pool_.data() + e.offset, e.length + std::size_t{1});
-    const std::uint64_t numbers[2] = {e.bytes, e.label};
-    XXH3_64bits_update(state.get(), numbers, sizeof numbers);
-  }
-  return XXH3_64bits_digest(state.get());
+  column_->shrink_to_fit();
+  labels_.shrink_to_fit();
+  Table table{.origin = root_,
+              .columns = {},
+              .labels = std::move(labels_),
+              .classes = std::move(classes_),
+              .warning = warning()};
+  table.columns.push_back(std::move(column_));
+  return make_table(std::move(table));
 }
 
 }  // namespace
@@ -150,9 +108,8 @@ Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::p
   }
   auto shown = root.string();
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
-  auto folder = std::make_shared<ImageFolder>(shown, fd, options.read);
-  if (auto r = folder->index(); !r) return fail(std::move(r.error()));
-  return folder;
+  return Indexer(std::make_unique<FileColumn>(SourceField{}, shown, ring::UniqueFd(fd), options.read))
+      .index();
 }
 
 }  // namespace headrace::server::source

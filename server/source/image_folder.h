@@ -17,7 +17,7 @@ struct ImageFolderOptions {
 /// also in nested folders, in ImageFolder's own order (folder, then file name). So sample i here is
 /// sample i there, unless there are files of the kinds that only ImageFolder takes (ppm, bmp, pgm, tif, tiff,
 /// webp): they are left out, and `warning` tells how many there are. Symbolic links are followed. Memory: the
-/// relative paths plus 24 bytes per file.
+/// relative paths plus 20 bytes per file.
 ///
 /// kDatasetInvalid, each by name and with what to do: `root` missing, no folder or unreadable; no class
 /// folders; classes without images; a link into nothing or in circles; a folder that holds itself.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/source/labels.h"
+
 namespace headrace::server::source {
 namespace {
 
@@ -67,9 +69,7 @@ std::uint64_t hash_of(const std::vector<std::uint8_t>& bytes, std::uint64_t seed
 
 std::vector<std::string> numbered_classes(const std::vector<std::uint8_t>& labels) {
   const int most = labels.empty() ? -1 : *std::max_element(labels.begin(), labels.end());
-  std::vector<std::string> names;
-  for (int label = 0; label <= most; ++label) names.push_back(std::to_string(label));
-  return names;
+  return numbered_classes(std::int64_t{most} + 1);
 }
 
 }  // namespace headrace::server::source

@@ -19,7 +19,8 @@ namespace headrace::server::source {
 enum class Content : std::uint8_t {
   kEncodedImage,  ///< a JPEG or PNG file
   kPixels,        ///< 8-bit pixels, as Item::pixels says
-  kValues         ///< dtype and shape, as they go into the batch
+  kValues,        ///< dtype and shape, as they go into the batch
+  kRagged         ///< any number of values of dtype and shape: boxes, tokens, text
 };
 
 struct SourceField {
@@ -27,8 +28,14 @@ struct SourceField {
   Content content = Content::kEncodedImage;
   std::int32_t channels = 3;           ///< of images: 1 if all of them are gray
   std::int32_t height = 0, width = 0;  ///< of images; 0: they differ
-  DType dtype = DType::kUInt8;         ///< kValues
-  std::vector<std::int64_t> shape;     ///< kValues: of one sample
+  /// Of images: their sides are so many times those of the sample's images of scale 1 (super-resolution
+  /// pairs). Geometry that fields share is in pixels of scale 1.
+  std::int32_t scale = 1;
+  /// Of images: each pixel is a class, the palette's index or the gray value as stored. One channel; never
+  /// interpolated.
+  bool mask = false;
+  DType dtype = DType::kUInt8;      ///< kValues, kRagged
+  std::vector<std::int64_t> shape;  ///< kValues: of one sample; kRagged: of one of its values
 };
 
 /// One field of one sample.
@@ -60,17 +67,29 @@ class Source {
   virtual ~Source() = default;
 
   [[nodiscard]] virtual std::uint64_t size() const = 0;
-  /// What a sample has besides its label; at least one.
+  /// What a sample has besides its class; at least one.
   [[nodiscard]] virtual const std::vector<SourceField>& fields() const = 0;
   /// Reads the sample whole into `out`, an item per field. Errors: kTransientIo for what the system
   /// says of reading (after the retries of the policy), kDatasetInvalid if the file vanished or changed size,
   /// kBadSample if above the size limit (that alone: an empty file is read as empty, and the decoder names
   /// it).
   virtual Result<void> read(std::uint64_t index, Sample& out) const = 0;
+  /// What this is a part of; itself if of nothing.
+  [[nodiscard]] virtual const Source& whole() const { return *this; }
+  /// Below whole().size(); rises with `index`.
+  [[nodiscard]] virtual std::uint64_t index_in_whole(std::uint64_t index) const { return index; }
   /// What batches report as the sample's index: the index in the whole source, also where this is a part of
-  /// one.
+  /// one, or was packed from one. Rises with `index`.
   [[nodiscard]] virtual std::uint64_t whole_index(std::uint64_t index) const { return index; }
+  /// Whether samples have a class each, which batches then carry as the field "label", int64, last.
+  [[nodiscard]] virtual bool labelled() const { return true; }
+  /// The class; 0 if there are none.
   [[nodiscard]] virtual std::int64_t label(std::uint64_t index) const = 0;
+  /// Of a kRagged field: how many values `rows` samples can have together at most (one may come twice). What
+  /// a batch needs room for; known from the index alone.
+  [[nodiscard]] virtual std::uint64_t most_values(std::size_t field, std::uint64_t rows) const {
+    return static_cast<void>(field), rows;
+  }
   /// Path relative to the source's root: for errors and manifests.
   [[nodiscard]] virtual std::string name(std::uint64_t index) const = 0;
   [[nodiscard]] virtual const std::vector<std::string>& class_names() const = 0;

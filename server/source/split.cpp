@@ -45,6 +45,8 @@ Result<Indices> choose(const Source& whole, const SplitFractions& how) {
 }
 
 Result<Indices> choose(const Source& whole, const SplitClasses& how) {
+  if (!whole.labelled())
+    return fail(ErrorCode::kConfigInvalid, "split: by classes, but the source's samples have none");
   const auto& names = whole.class_names();
   std::vector<const std::string*> part_of(names.size());
   for (const auto& [part, classes] : how.parts) {

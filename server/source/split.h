@@ -42,8 +42,19 @@ class Part final : public Source {
   [[nodiscard]] std::uint64_t size() const override { return indices_.size(); }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return whole_->fields(); }
   Result<void> read(std::uint64_t index, Sample& out) const override;
-  [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override { return indices_.at(index); }
+  [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override {
+    return whole_->whole_index(indices_.at(index));
+  }
+  [[nodiscard]] const Source& whole() const override { return *whole_; }
+  [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
+    return indices_.at(index);
+  }
+  [[nodiscard]] bool labelled() const override { return whole_->labelled(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override;
+  /// The whole's: a bound.
+  [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
+    return whole_->most_values(field, rows);
+  }
   [[nodiscard]] std::string name(std::uint64_t index) const override;
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }

@@ -153,8 +153,53 @@ struct Drawer {
     if (draws().bernoulli(t.p)) step.kind = Step::Kind::kVerticalFlip;
     return {};
   }
+  Decoded<void> operator()(const RandomRotate90&) {
+    step.turns = static_cast<std::int32_t>(draws().below(4));
+    if (step.turns != 0) step.kind = Step::Kind::kTurn;
+    if (step.turns % 2 == 1) std::swap(size.width, size.height);
+    return {};
+  }
+  Decoded<void> operator()(const ToY&) { return {}; }
   Decoded<void> operator()(const Normalize&) { return {}; }
+  Decoded<void> operator()(const NotHere&) { return {}; }
 };
+
+/// What comes before the chain; `size` becomes what enters it.
+Decoded<std::vector<Step>> steps_before(const PlanConfig& config, ImageSize& size) {
+  std::vector<Step> steps;
+  const auto step = [&](Step::Kind kind) -> Step& {
+    steps.emplace_back().kind = kind;
+    steps.back().transform = Step::kBefore;
+    return steps.back();
+  };
+  const ImageSize cut = {size.width - size.width % config.multiple,
+                         size.height - size.height % config.multiple};
+  if (cut.width == 0 || cut.height == 0)
+    return bad(BadReason::kMismatch, fmt::format("{} x {} pixels are less than a multiple of {}", size.width,
+                                                 size.height, config.multiple));
+  if (cut != size) step(Step::Kind::kCrop).crop = {0, 0, cut.width, cut.height};
+  size = cut;
+  if (config.derived) {
+    const std::int32_t factor = config.derived->factor;
+    const Size small{cut.height / factor, cut.width / factor};
+    const auto resize_to = [&](Size to) {
+      Step& resize = step(Step::Kind::kResize);
+      resize.size = to;
+      resize.interpolation = config.derived->interpolation;
+      size = {to.width, to.height};
+    };
+    resize_to(small);
+    if (config.derived->enlarge) resize_to({cut.height, cut.width});
+  }
+  return steps;
+}
+
+void multiply(Step& step, std::int32_t scale) {
+  for (std::int32_t* value :
+       {&step.left, &step.top, &step.right, &step.bottom, &step.crop.left, &step.crop.top, &step.crop.width,
+        &step.crop.height, &step.size.width, &step.size.height})
+    *value *= scale;
+}
 
 struct Describe {
   const Step& step;
@@ -183,29 +228,51 @@ struct Describe {
   nlohmann::json operator()(const RandomVerticalFlip&) const {
     return {{"op", "random_vertical_flip"}, {"applied", step.kind == Step::Kind::kVerticalFlip}};
   }
+  nlohmann::json operator()(const RandomRotate90&) const {
+    return {{"op", "random_rotate90"}, {"turns", step.turns}};
+  }
+  nlohmann::json operator()(const ToY&) const { return {{"op", "to_y"}}; }
   nlohmann::json operator()(const Normalize&) const { return {{"op", "normalize"}}; }
+  nlohmann::json operator()(const NotHere&) const { return {}; }
 };
 
 }  // namespace
 
-Decoded<std::vector<Step>> draw_steps(const PlanConfig& config, ImageSize size, DrawKey key) {
-  std::vector<Step> steps;
-  steps.reserve(config.transforms.size() + 1);
-  Drawer drawer{key, 0, size, {}};
+Decoded<DrawnSteps> draw_steps(const PlanConfig& config, ImageSize size, DrawKey key) {
+  auto before = steps_before(config, size);
+  if (!before) return tl::make_unexpected(std::move(before.error()));
+  const std::int32_t scale = config.scale;
+  if (size.width % scale != 0 || size.height % scale != 0)
+    return bad(BadReason::kMismatch, fmt::format("{} x {} pixels are no multiple of the scale, {}",
+                                                 size.width, size.height, scale));
+  const ImageSize base{size.width / scale, size.height / scale};
+  DrawnSteps drawn{std::move(*before), {base.height, base.width}};
+  drawn.steps.reserve(drawn.steps.size() + config.transforms.size());
+  Drawer drawer{key, 0, base, {}};
   for (drawer.index = 0; drawer.index < config.transforms.size(); ++drawer.index) {
     drawer.step = Step{};
     drawer.step.transform = drawer.index;
-    if (auto drawn = std::visit(drawer, config.transforms[drawer.index]); !drawn) {
-      return tl::make_unexpected(std::move(drawn.error()));
+    if (auto done = std::visit(drawer, config.transforms[drawer.index]); !done) {
+      return tl::make_unexpected(std::move(done.error()));
     }
-    steps.push_back(drawer.step);
+    if (std::max(drawer.size.width, drawer.size.height) > kLargestResize / scale)
+      return bad(BadReason::kTooLarge,
+                 fmt::format("{} x {} pixels at scale {}", drawer.size.width, drawer.size.height, scale));
+    // A mask's values are classes: between two of them there is no third.
+    if (config.mask) drawer.step.interpolation = Interpolation::kNearest;
+    multiply(drawer.step, scale);
+    drawn.steps.push_back(drawer.step);
   }
-  return steps;
+  return drawn;
 }
 
 nlohmann::json parameters_of(const PlanConfig& config, const std::vector<Step>& steps) {
   auto all = nlohmann::json::array();
-  for (const auto& step : steps) all.push_back(std::visit(Describe{step}, config.transforms[step.transform]));
+  for (const auto& step : steps) {
+    if (step.transform == Step::kBefore) continue;
+    const Transform& transform = config.transforms[step.transform];
+    if (!std::holds_alternative<NotHere>(transform)) all.push_back(std::visit(Describe{step}, transform));
+  }
   return all;
 }
 

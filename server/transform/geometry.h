@@ -12,29 +12,38 @@ namespace headrace::server::transform {
 /// What one transform does to one image, its random parts drawn. Coordinates are those of the transform's
 /// input, padded.
 struct Step {
-  enum class Kind : std::uint8_t { kResize, kCrop, kHorizontalFlip, kVerticalFlip, kNone };
+  enum class Kind : std::uint8_t { kResize, kCrop, kHorizontalFlip, kVerticalFlip, kTurn, kNone };
   Kind kind = Kind::kNone;
-  std::size_t transform = 0;                              ///< index in the chain
+  std::size_t transform = 0;                              ///< index in the chain; kBefore
   std::int32_t left = 0, top = 0, right = 0, bottom = 0;  ///< kCrop: padding first
   PaddingMode mode = PaddingMode::kConstant;
   std::array<std::uint8_t, 3> fill{};
   decode::Rect crop;  ///< kCrop, in the padded image
   Size size;          ///< kResize
   Interpolation interpolation = Interpolation::kBilinear;
+  std::int32_t turns = 0;  ///< kTurn: quarter turns, counter-clockwise
+
+  static constexpr std::size_t kBefore = SIZE_MAX;  ///< PlanConfig::multiple and derived
+};
+
+struct DrawnSteps {
+  std::vector<Step> steps;
+  Size base;  ///< see RenderReport
 };
 
 /// Draws every transform for an image of this size. Refused where torchvision raises (an image smaller than a
 /// random crop, a side of zero) and where a side would be longer than 2^28. Of an image between two
 /// transforms only what its stage hands on is ever made, and max_pixels is asked of that (Plan::render): so a
 /// long thin image may be resized to more than max_pixels if a crop follows.
-decode::Decoded<std::vector<Step>> draw_steps(const PlanConfig& config, decode::ImageSize size, DrawKey key);
+decode::Decoded<DrawnSteps> draw_steps(const PlanConfig& config, decode::ImageSize size, DrawKey key);
 
 /// The same as torchvision would be told: see Plan::parameters.
 nlohmann::json parameters_of(const PlanConfig& config, const std::vector<Step>& steps);
 
-/// Crop (with padding), then resize, then a window of the result, then flips. Most chains are one stage:
-/// leading crops become the decoder's region, crops after a resize become its window, flips move to the end.
-/// A flip before a resize stays where it is: Pillow's coefficients are not symmetric to the last bit.
+/// Crop (with padding), then resize, then a window of the result, then flips and turns. Most chains are one
+/// stage: leading crops become the decoder's region, crops after a resize become its window, flips move to
+/// the end. A flip before a resize stays where it is: Pillow's coefficients are not symmetric to the last
+/// bit.
 struct Stage {
   decode::ImageSize input;
   decode::Rect crop;    ///< of the input; reaches beyond it when padded
@@ -46,8 +55,12 @@ struct Stage {
   Interpolation interpolation = Interpolation::kBilinear;
   decode::Rect window;                     ///< of `size`; all of it if there is no resize
   bool mirrored = false, flipped = false;  ///< left to right, top to bottom
+  bool transposed = false;                 ///< rows become columns, at the very end
 
-  [[nodiscard]] decode::ImageSize output() const { return {window.width, window.height}; }
+  [[nodiscard]] decode::ImageSize output() const {
+    return transposed ? decode::ImageSize{window.height, window.width}
+                      : decode::ImageSize{window.width, window.height};
+  }
 };
 
 std::vector<Stage> stages_of(const std::vector<Step>& steps, decode::ImageSize size);

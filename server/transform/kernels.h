@@ -33,6 +33,7 @@ struct PixelFormat {
   std::array<float, 3> mean{}, std{};
   std::array<float, 3> reciprocal{};  ///< of std
   bool normalized = false;
+  bool luma = false;  ///< channels is 1, and that is BT.601's Y of the three
   /// Exact values, float32 or (half types) in the low 16 bits.
   std::array<std::array<std::uint32_t, 256>, 3> value{};
   /// How a kernel gets there: whichever of these reproduced `value` for all 256 bytes.

@@ -86,6 +86,19 @@ struct Check {
   }
   std::string operator()(const RandomHorizontalFlip& t) { return probability("random_horizontal_flip", t.p); }
   std::string operator()(const RandomVerticalFlip& t) { return probability("random_vertical_flip", t.p); }
+  std::string operator()(const RandomRotate90&) const {
+    return known && known->height != known->width
+               ? fmt::format(
+                     "random_rotate90: turns [{}, {}] into [{}, {}] and so gives rows of two shapes: "
+                     "crop or resize to a square before it",
+                     known->height, known->width, known->width, known->height)
+               : "";
+  }
+  std::string operator()(const ToY&) {
+    channels = 1;
+    return {};
+  }
+  std::string operator()(const NotHere&) const { return {}; }
   std::string operator()(const Normalize& t) {
     const auto finite = [](double v) { return std::isfinite(static_cast<float>(v)); };
     if (t.mean.size() != channels || t.std.size() != channels ||
@@ -111,15 +124,28 @@ struct Plan::Impl {
   Size size;
   PixelFormat format;
 
+  [[nodiscard]] decode::ImageData open_as(const decode::ImageData& data) const {
+    decode::ImageData image = data;
+    image.indices = config.mask;
+    return image;
+  }
+
   Decoded<void> run(const decode::ImageData& data, DrawKey key, Scratch::State& scratch, std::byte* out,
-                    std::uint64_t& decode_ns) const {
+                    RenderReport& report) const {
     const auto start = ring::monotonic_ns();
-    auto image = scratch.decoder.open(data, config.max_pixels);
-    decode_ns += ring::monotonic_ns() - start;
+    auto image = scratch.decoder.open(open_as(data), config.max_pixels);
+    report.decode_ns += ring::monotonic_ns() - start;
     if (!image) return tl::make_unexpected(std::move(image.error()));
-    const auto steps = draw_steps(config, *image, key);
-    if (!steps) return tl::make_unexpected(steps.error());
-    const auto stages = stages_of(*steps, *image);
+    // Without a crop or a resize the row has room for that size alone.
+    if (config.input.height > 0 &&
+        (image->height != config.input.height || image->width != config.input.width))
+      return bad(BadReason::kUnsupported,
+                 fmt::format("{} x {} pixels in a set of {} x {}", image->width, image->height,
+                             config.input.width, config.input.height));
+    const auto drawn = draw_steps(config, *image, key);
+    if (!drawn) return tl::make_unexpected(drawn.error());
+    report.base = drawn->base;
+    const auto stages = stages_of(drawn->steps, *image);
     // The last stage makes the row, whose size compile() has bounded.
     for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
       const decode::ImageSize made = stages[i].output();
@@ -130,7 +156,7 @@ struct Plan::Impl {
                                made.height, config.max_pixels));
       }
     }
-    return run_stages(stages, config.passes, format, scratch, out, decode_ns);
+    return run_stages(stages, config.passes, format, scratch, out, report.decode_ns);
   }
 };
 
@@ -140,20 +166,31 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
   };
   auto impl = std::make_shared<Impl>();
   impl->config = config;
+  Output& output = impl->config.output;
+  if (config.mask) output.dtype = DType::kUInt8;
   Check check{static_cast<std::size_t>(config.channels)};
-  if (config.input.height > 0) check.known = config.input;
+  if (config.input.height > 0 && !config.derived) {
+    const auto base = [&](std::int32_t side) { return (side - side % config.multiple) / config.scale; };
+    check.known = {base(config.input.height), base(config.input.width)};
+  }
   std::vector<double> mean, std;
-  for (std::size_t i = 0; i < config.transforms.size(); ++i) {
-    const auto& transform = config.transforms[i];
+  const Transform* at_end = nullptr;  // nothing but normalize may follow it
+  for (const auto& transform : impl->config.transforms) {
     if (auto wrong = std::visit(check, transform); !wrong.empty()) return invalid(std::move(wrong));
-    if (const auto* normalize = std::get_if<Normalize>(&transform)) {
-      if (i + 1 != config.transforms.size()) return invalid("normalize must be the last transform");
-      if (config.output.dtype == DType::kUInt8) {
-        return invalid("normalize needs a float output: set output.dtype to float32, float16 or bfloat16");
-      }
-      mean = normalize->mean;
-      std = normalize->std;
+    if (std::holds_alternative<NotHere>(transform)) continue;
+    const auto* normalize = std::get_if<Normalize>(&transform);
+    if (at_end != nullptr && std::holds_alternative<Normalize>(*at_end))
+      return invalid("normalize must be the last transform");
+    if (at_end != nullptr && normalize == nullptr)
+      return invalid("to_y must be the last transform, but for normalize");
+    if (normalize != nullptr || std::holds_alternative<ToY>(transform)) at_end = &transform;
+    if (std::holds_alternative<ToY>(transform)) impl->format.luma = true;
+    if (normalize == nullptr) continue;
+    if (output.dtype == DType::kUInt8) {
+      return invalid("normalize needs a float output: set output.dtype to float32, float16 or bfloat16");
     }
+    mean = normalize->mean;
+    std = normalize->std;
   }
   if (!check.known) {
     return invalid(
@@ -161,7 +198,9 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
         "center_crop or "
         "resize to [height, width]");
   }
-  switch (config.output.dtype) {
+  const Size size{check.known->height * config.scale, check.known->width * config.scale};
+  if (!Check::fits(size)) return invalid(Check::sides("the output", size));
+  switch (output.dtype) {
     case DType::kUInt8:
     case DType::kFloat16:
     case DType::kBFloat16:
@@ -169,10 +208,12 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
       break;
     default:
       return invalid(fmt::format("output.dtype {}: must be uint8, float16, bfloat16 or float32",
-                                 headrace::name_of(config.output.dtype)));
+                                 headrace::name_of(output.dtype)));
   }
-  impl->size = *check.known;
-  impl->format = make_pixel_format(config.output, mean, std, config.channels);
+  const bool luma = impl->format.luma;
+  impl->size = size;
+  impl->format = make_pixel_format(output, mean, std, luma || config.mask ? 1 : config.channels);
+  impl->format.luma = luma;
   Plan plan;
   plan.impl_ = std::move(impl);
   return plan;
@@ -187,15 +228,20 @@ FieldSpec Plan::image_field() const {
   field.name = "image";
   field.dtype = impl_->config.output.dtype;
   const std::int64_t height = impl_->size.height, width = impl_->size.width;
-  field.shape = impl_->config.output.layout == PixelLayout::kNchw
-                    ? std::vector<std::int64_t>{impl_->config.channels, height, width}
-                    : std::vector<std::int64_t>{height, width, impl_->config.channels};
+  const std::int64_t channels = impl_->format.channels;
+  if (impl_->config.mask) {
+    field.shape = {height, width};
+  } else if (impl_->config.output.layout == PixelLayout::kNchw) {
+    field.shape = {channels, height, width};
+  } else {
+    field.shape = {height, width, channels};
+  }
   return field;
 }
 
 std::size_t Plan::row_bytes() const {
   return static_cast<std::size_t>(impl_->size.height) * static_cast<std::size_t>(impl_->size.width) *
-         static_cast<std::size_t>(impl_->config.channels) * size_of(impl_->config.output.dtype);
+         static_cast<std::size_t>(impl_->format.channels) * size_of(impl_->config.output.dtype);
 }
 
 RenderReport Plan::render(const decode::ImageData& image, DrawKey key, Scratch& scratch,
@@ -204,7 +250,7 @@ RenderReport Plan::render(const decode::ImageData& image, DrawKey key, Scratch& 
   const auto start = ring::monotonic_ns();
   auto& state = scratch.state();
   try {
-    auto done = impl_->run(image, key, state, out, report.decode_ns);
+    auto done = impl_->run(image, key, state, out, report);
     report.warned = state.decoder.warned();
     if (!done) {
       report.bad = done.error().reason;
@@ -230,11 +276,11 @@ Result<nlohmann::json> Plan::parameters(const decode::ImageData& data, DrawKey k
     return fail(ErrorCode::kBadSample, fmt::format("{}: {}", decode::name_of(error.reason), error.detail));
   };
   decode::Decoder decoder;
-  const auto image = decoder.open(data, impl_->config.max_pixels);
+  const auto image = decoder.open(impl_->open_as(data), impl_->config.max_pixels);
   if (!image) return refuse(image.error());
-  const auto steps = draw_steps(impl_->config, *image, key);
-  if (!steps) return refuse(steps.error());
-  return parameters_of(impl_->config, *steps);
+  const auto drawn = draw_steps(impl_->config, *image, key);
+  if (!drawn) return refuse(drawn.error());
+  return parameters_of(impl_->config, drawn->steps);
 }
 
 }  // namespace headrace::server::transform

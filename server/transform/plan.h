@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -55,12 +56,22 @@ struct RandomHorizontalFlip {
 struct RandomVerticalFlip {
   double p = 0.5;
 };
+struct RandomRotate90 {};  // 0 to 3 quarter turns, as numpy.rot90; of square images
+struct ToY {};             // BT.601 luma of 16 to 235, as MATLAB's rgb2ycbcr; after all geometry
 struct Normalize {
   std::vector<double> mean, std;
-};  // an entry per channel each; only last
+};                  // an entry per channel each; only last
+struct NotHere {};  // holds the place of a transform of other fields: draws are keyed by the place
 
 using Transform = std::variant<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip,
-                               RandomVerticalFlip, Normalize>;
+                               RandomVerticalFlip, RandomRotate90, ToY, Normalize, NotHere>;
+
+/// A smaller version of the image, made before the chain begins: what super-resolution trains on.
+struct Derivation {
+  std::int32_t factor = 1;  ///< sides are divided by it
+  Interpolation interpolation = Interpolation::kBicubic;
+  bool enlarge = false;  ///< and multiplied again
+};
 
 struct Output {
   DType dtype = DType::kUInt8;  // uint8, float16, bfloat16, float32
@@ -80,6 +91,12 @@ struct PlanConfig {
   Output output;
   Size input;                 // of all images; 0, 0: they differ
   std::int32_t channels = 3;  // of the images: 1 if all are gray, and then of the output, too
+  bool mask = false;  // see source::SourceField; the output is uint8 of (H, W), whatever `output` says
+  // Every size, position and padding of the chain is multiplied by this: so one chain cuts the same part out
+  // of images of several scales. After `multiple` and `derived` an image must have sides that are multiples.
+  std::int32_t scale = 1;
+  std::int32_t multiple = 1;  // first the image is cut, right and bottom, to sides that are multiples
+  std::optional<Derivation> derived;
   // PIL's decompression-bomb limit. Of an image, and of what one stage of the chain hands to the next;
   // refused before allocation.
   std::uint64_t max_pixels = 178'956'970;
@@ -95,6 +112,7 @@ using decode::name_of;
 struct RenderReport {
   BadReason bad = BadReason::kNone;
   std::string detail;   // filled when bad
+  Size base;            // of what entered the chain, in its pixels (PlanConfig::scale)
   bool warned = false;  // decoder warned, pixels were produced
   std::uint64_t decode_ns = 0, transform_ns = 0;
 };
@@ -126,7 +144,7 @@ class Plan {
   static Result<Plan> compile(const PlanConfig& config);
 
   [[nodiscard]] Size output_size() const;
-  /// Spec of the image field: shape (3,H,W) or (H,W,3); gray (1,H,W) or (H,W,1).
+  /// Spec of the image field: shape (3,H,W) or (H,W,3); gray and luma (1,H,W) or (H,W,1); a mask (H,W).
   [[nodiscard]] FieldSpec image_field() const;
   [[nodiscard]] std::size_t row_bytes() const;
 

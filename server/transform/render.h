@@ -20,6 +20,8 @@ struct Scratch::State {
   std::vector<std::uint8_t> row, spare;
   std::vector<std::uint8_t> transposed;
   std::vector<std::uint8_t> other_channels;  // of gray
+  std::vector<std::uint8_t> upright;         // before it is transposed
+  std::vector<std::uint8_t> luma;            // one row
 };
 
 /// A stage's input: blocks of rows of the region that was asked for.

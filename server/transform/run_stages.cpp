@@ -38,12 +38,24 @@ class DecoderSource final : public RowSource {
 class Picture final : public RowSource, public RowSink {
  public:
   Picture(std::vector<std::uint8_t>& pixels, ImageSize size)
-      : pixels_(pixels), width_bytes_(static_cast<std::size_t>(size.width) * 3) {
+      : pixels_(pixels),
+        width_bytes_(static_cast<std::size_t>(size.width) * 3),
+        height_(static_cast<std::size_t>(size.height)) {
     decode::grow(pixels_, width_bytes_ * static_cast<std::size_t>(size.height) + decode::kRowSlack);
   }
 
   void write(std::int32_t y, const std::uint8_t* rgb) override {
     std::memcpy(pixels_.data() + static_cast<std::size_t>(y) * width_bytes_, rgb, width_bytes_);
+  }
+  /// Its columns, as rows.
+  void transpose(RowSink& sink, std::vector<std::uint8_t>& row) const {
+    const std::size_t width = width_bytes_ / 3, height = height_;
+    decode::grow(row, height * 3 + decode::kRowSlack);
+    for (std::size_t x = 0; x < width; ++x) {
+      for (std::size_t y = 0; y < height; ++y)
+        std::memcpy(row.data() + 3 * y, pixels_.data() + y * width_bytes_ + 3 * x, 3);
+      sink.write(static_cast<std::int32_t>(x), row.data());
+    }
   }
   Decoded<void> begin(Rect region, bool) override {
     region_ = region;
@@ -61,7 +73,7 @@ class Picture final : public RowSource, public RowSink {
 
  private:
   std::vector<std::uint8_t>& pixels_;
-  std::size_t width_bytes_;
+  std::size_t width_bytes_, height_;
   Rect region_;
   std::int32_t done_ = 0;
 };
@@ -69,18 +81,20 @@ class Picture final : public RowSource, public RowSink {
 // The last stage's output: dtype and layout, row by row while the row is in the cache.
 class OutputSink final : public RowSink {
  public:
-  /// spare: what gray has no room for, the second and third of its equal channels.
-  OutputSink(const PixelFormat& format, ImageSize size, std::byte* out, std::vector<std::uint8_t>& spare)
+  OutputSink(const PixelFormat& format, ImageSize size, std::byte* out, Scratch::State& scratch)
       : format_(format),
         size_(size),
         out_(out),
         row_bytes_(static_cast<std::size_t>(size.width) * size_of(format.dtype)),
-        spare_(format.channels == 1 ? reinterpret_cast<std::byte*>(decode::grow(spare, row_bytes_))
-                                    : nullptr) {}
+        spare_(format.channels == 1
+                   ? reinterpret_cast<std::byte*>(decode::grow(scratch.other_channels, row_bytes_))
+                   : nullptr),
+        luma_(format.luma ? decode::grow(scratch.luma, padded_stride(size.width)) : nullptr) {}
 
   void write(std::int32_t y, const std::uint8_t* rgb) override {
     const auto row = static_cast<std::size_t>(y);
     const std::size_t plane = row_bytes_ * static_cast<std::size_t>(size_.height);
+    if (luma_ != nullptr) rgb = to_luma(rgb);
     if (spare_ != nullptr)
       return write_pixels(format_, rgb, size_.width, {out_ + row * row_bytes_, spare_, spare_});
     const RowTarget target = format_.layout == PixelLayout::kNchw
@@ -91,11 +105,22 @@ class OutputSink final : public RowSink {
   }
 
  private:
+  /// 16 + (65.481 R + 128.553 G + 24.966 B) / 255, rounded to the nearest (halves up), in integers.
+  const std::uint8_t* to_luma(const std::uint8_t* rgb) {
+    constexpr std::uint32_t kOne = 255'000;
+    for (std::size_t x = 0; x < static_cast<std::size_t>(size_.width); ++x, rgb += 3) {
+      const std::uint32_t y = 65'481U * rgb[0] + 128'553U * rgb[1] + 24'966U * rgb[2];
+      std::memset(luma_ + 3 * x, static_cast<int>((y + 16 * kOne + kOne / 2) / kOne), 3);
+    }
+    return luma_;
+  }
+
   const PixelFormat& format_;
   ImageSize size_;
   std::byte* out_;
   std::size_t row_bytes_;
-  std::byte* spare_;
+  std::byte* spare_;    // what one channel has no room for, the second and third of equal ones
+  std::uint8_t* luma_;  // a row
 };
 
 }  // namespace
@@ -103,11 +128,18 @@ class OutputSink final : public RowSink {
 Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, const PixelFormat& format,
                          Scratch::State& scratch, std::byte* out, std::uint64_t& decode_ns) {
   DecoderSource decoder(scratch.decoder, decode_ns);
-  OutputSink last(format, stages.back().output(), out, scratch.other_channels);
-  const auto run_stage = [&](const Stage& stage, RowSource& source, RowSink& sink) {
+  OutputSink last(format, stages.back().output(), out, scratch);
+  const auto run_upright = [&](const Stage& stage, RowSource& source, RowSink& sink) {
     return stage.resized && stage.interpolation != Interpolation::kNearest
                ? resample_stage(stage, passes, source, sink, scratch)
                : copy_stage(stage, source, sink, scratch);
+  };
+  const auto run_stage = [&](const Stage& stage, RowSource& source, RowSink& sink) -> Decoded<void> {
+    if (!stage.transposed) return run_upright(stage, source, sink);
+    Picture upright(scratch.upright, {stage.window.width, stage.window.height});
+    if (auto done = run_upright(stage, source, upright); !done) return done;
+    upright.transpose(sink, scratch.row);
+    return {};
   };
   if (stages.size() == 1) return run_stage(stages[0], decoder, last);
   std::vector<Picture> pictures;

@@ -14,9 +14,11 @@ class Builder {
 
   // `crop` in coordinates of the current image; where it reaches outside, mode and fill say what is there.
   void crop(Rect crop, PaddingMode mode, std::array<std::uint8_t, 3> fill) {
-    const ImageSize size = stage_.output();
-    if (mirrored_) crop.left = size.width - crop.left - crop.width;
-    if (flipped_) crop.top = size.height - crop.top - crop.height;
+    const ImageSize seen = current();
+    if (mirrored_) crop.left = seen.width - crop.left - crop.width;
+    if (flipped_) crop.top = seen.height - crop.top - crop.height;
+    if (transposed_) crop = {crop.top, crop.left, crop.height, crop.width};
+    const ImageSize size{stage_.window.width, stage_.window.height};
     const bool inside = crop.left >= 0 && crop.top >= 0 && crop.left + crop.width <= size.width &&
                         crop.top + crop.height <= size.height;
     if (!inside && (stage_.resized || stage_.crop != Rect{0, 0, stage_.input.width, stage_.input.height}))
@@ -32,10 +34,10 @@ class Builder {
   }
 
   void resize(ImageSize size, Interpolation interpolation) {
-    if (size == stage_.output()) return;  // torchvision returns the image as it is
-    if (stage_.resized || stage_.padded || mirrored_ || flipped_) {
-      stage_.mirrored = std::exchange(mirrored_, false);
-      stage_.flipped = std::exchange(flipped_, false);
+    const ImageSize seen = current();
+    if (size == seen) return;  // torchvision returns the image as it is
+    if (stage_.resized || stage_.padded || mirrored_ || flipped_ || transposed_) {
+      orient();
       finish();
     }
     stage_.resized = true;
@@ -46,10 +48,15 @@ class Builder {
 
   void mirror() { mirrored_ = !mirrored_; }
   void flip() { flipped_ = !flipped_; }
+  /// Counter-clockwise: rows become columns, then top and bottom change places.
+  void turn() {
+    std::swap(mirrored_, flipped_);
+    transposed_ = !transposed_;
+    flip();
+  }
 
   std::vector<Stage> take() {
-    stage_.mirrored = mirrored_;
-    stage_.flipped = flipped_;
+    orient();
     finish();
     return std::move(stages_);
   }
@@ -61,9 +68,20 @@ class Builder {
     stage_.crop = {0, 0, size.width, size.height};
     whole_crop();
   }
+  [[nodiscard]] ImageSize current() const {
+    const Rect& window = stage_.window;
+    return transposed_ ? ImageSize{window.height, window.width} : ImageSize{window.width, window.height};
+  }
   void whole_crop() {
     stage_.size = {stage_.crop.width, stage_.crop.height};
     stage_.window = {0, 0, stage_.crop.width, stage_.crop.height};
+  }
+  /// The stage flips before it transposes, the orientation says it the other way round.
+  void orient() {
+    stage_.mirrored = transposed_ ? flipped_ : mirrored_;
+    stage_.flipped = transposed_ ? mirrored_ : flipped_;
+    stage_.transposed = transposed_;
+    mirrored_ = flipped_ = transposed_ = false;
   }
   void finish() {
     stages_.push_back(stage_);
@@ -72,7 +90,8 @@ class Builder {
 
   Stage stage_;
   std::vector<Stage> stages_;
-  bool mirrored_ = false, flipped_ = false;  // of the current image against stage_'s output
+  // The current image against stage_'s window: transposed first, then these.
+  bool mirrored_ = false, flipped_ = false, transposed_ = false;
 };
 
 }  // namespace
@@ -96,6 +115,9 @@ std::vector<Stage> stages_of(const std::vector<Step>& steps, ImageSize size) {
         break;
       case Step::Kind::kVerticalFlip:
         builder.flip();
+        break;
+      case Step::Kind::kTurn:
+        for (std::int32_t i = 0; i < step.turns; ++i) builder.turn();
         break;
       case Step::Kind::kNone:
         break;

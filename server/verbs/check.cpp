@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
 #include "clientlib/ring/segment.h"
 #include "server/session/assemble.h"
 #include "server/source/detect.h"
+#include "server/verbs/dataset.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -63,12 +63,6 @@ int propose(const std::string& path) {
   return 0;
 }
 
-bool is_config(const std::filesystem::path& path) {
-  std::error_code status;
-  if (std::filesystem::is_directory(path, status)) return false;
-  return std::filesystem::exists(path, status) || path.extension() == ".yaml" || path.extension() == ".yml";
-}
-
 int check(const ConfigArguments& arguments) {
   if (!is_config(arguments.file)) return propose(arguments.file);
   auto config = arguments.load();
@@ -111,7 +105,7 @@ void add_check(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "check",
       "Check a configuration, its datasets and the memory that it needs; given a dataset's "
-      "folder, propose a configuration for it");
+      "folder or file, propose a configuration for it");
   arguments->add_to(*verb);
   verb->callback([arguments, &exit_code] { exit_code = check(*arguments); });
 }

@@ -67,6 +67,9 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   verbs::add_serve(app, exit_code);
   verbs::add_check(app, exit_code);
+  verbs::add_pack(app, exit_code);
+  verbs::add_inspect(app, exit_code);
+  verbs::add_verify(app, exit_code);
   verbs::add_bench(app, exit_code);
   verbs::add_health(app, exit_code);
   verbs::add_ls(app, exit_code);

@@ -14,6 +14,9 @@ namespace headrace::server::verbs {
 void add_serve(CLI::App& app, int& exit_code);
 void add_check(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_pack(CLI::App& app, int& exit_code);
+void add_inspect(CLI::App& app, int& exit_code);
+void add_verify(CLI::App& app, int& exit_code);
 void add_health(CLI::App& app, int& exit_code);
 void add_ls(CLI::App& app, int& exit_code);
 void add_stats(CLI::App& app, int& exit_code);

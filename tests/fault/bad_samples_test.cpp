@@ -56,11 +56,10 @@ class BadSamples : public ::testing::Test {
 
   StreamSetup stream(const SampleOptions& options, std::shared_ptr<const Source> source = nullptr) {
     if (!source) source = server::source::open_image_folder(root_).value();
-    server::transform::PlanConfig plan;
-    plan.transforms = {server::transform::RandomResizedCrop{.size = {24, 24}}};
+    server::transform::StreamPlan plan;
+    plan.chain.transforms = {server::transform::RandomResizedCrop{.size = {24, 24}}};
     StreamSetup setup;
-    setup.maker = std::make_shared<SampleMaker>(
-        source, Plans{{"image", server::transform::Plan::compile(plan).value()}}, options);
+    setup.maker = make_samples(source, options, plan);
     setup.info = {.name = "s", .samples = source->size(), .batch_size = 8, .fields = setup.maker->fields()};
     setup.ledger = {.lanes = 2, .max_leases = 3, .prefetch = 4};
     return setup;

@@ -192,7 +192,7 @@ class Hanging final : public ForwardingSource {
 TEST(Engine, ServesAStreamWithTheWorkersThatAreLeftWhenABriefReadHangs) {
   const auto hanging = std::make_shared<Hanging>(500, 24);
   StreamSetup setup = synthetic_stream("hangs", 500, 8, 2);
-  setup.maker = std::make_shared<SampleMaker>(hanging, Plans{}, server::exec::SampleOptions{});
+  setup.maker = make_samples(hanging, {});
   auto engine = start_engine({std::move(setup), synthetic_stream("well", 500, 8, 2)}, 2);
   RingClient ill(*engine, "hangs", "i"), well(*engine, "well", "w");
   const auto take = [](RingClient& client, std::chrono::milliseconds patience) {
@@ -243,8 +243,7 @@ class Fibbing final : public ForwardingSource {
 
 TEST(Engine, StopsAStreamByNameWhoseSourceGivesOtherRowsThanItSays) {
   StreamSetup setup = synthetic_stream("s", 500, 8, 2);
-  setup.maker =
-      std::make_shared<SampleMaker>(std::make_shared<Fibbing>(), Plans{}, server::exec::SampleOptions{});
+  setup.maker = make_samples(std::make_shared<Fibbing>(), {});
   setup.info.fields = setup.maker->fields();
   auto engine = start_engine({std::move(setup)}, 2);
   RingClient client(*engine, "s", "c");

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import headrace
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 from conftest import write_images
 from running import headrace_binary
 from test_pixel_sources import write_idx
+from test_webdataset import write_shards
 
 
 def check(path: Path) -> subprocess.CompletedProcess[str]:
@@ -63,6 +66,31 @@ def cifar100(root: Path) -> None:
         (root / name).write_bytes((bytes([3, 30]) + bytes(3072)) * 7)
 
 
+def shards(root: Path) -> None:
+    images = write_images(root.parent / "images", classes=3, per_class=4)
+    write_shards(images, root, "train", tarfile.PAX_FORMAT, "json", count=3)
+    write_shards(images, root, "val", tarfile.GNU_FORMAT, "json", count=1)
+
+
+def shards_in_folders(root: Path) -> None:
+    images = write_images(root.parent / "images", classes=3, per_class=4)
+    for name in ("train", "test"):
+        write_shards(images, root / name, "shard", tarfile.GNU_FORMAT, "cls")
+
+
+def npy_files(root: Path) -> None:
+    np.save(root / "images.npy", np.zeros((9, 8, 8, 3), dtype=np.uint8))
+    np.save(root / "labels.npy", np.arange(9))
+    np.save(root / "Other-Values.npy", np.zeros((9, 2)))
+
+
+def npz_of_keras(root: Path) -> None:
+    sets: dict[str, np.ndarray[Any, Any]] = {}
+    for name, count in (("train", 12), ("test", 5)):
+        sets |= {f"x_{name}": np.zeros((count, 28, 28), dtype=np.uint8), f"y_{name}": np.arange(count, dtype=np.uint8)}
+    np.savez_compressed(root / "mnist.npz", **sets)
+
+
 @pytest.mark.parametrize(
     ("lay", "found", "sizes"),
     [
@@ -71,6 +99,10 @@ def cifar100(root: Path) -> None:
         (mnist, "IDX files, 2 of images with their labels", {"train": 40, "test": 20}),
         (cifar10, "CIFAR-10, binary version", {"train": 35, "test": 7}),
         (cifar100, "CIFAR-100, binary version", {"train": 7, "test": 7}),
+        (shards, "WebDataset shards", {"train": 12, "val": 12}),
+        (shards_in_folders, "WebDataset shards", {"train": 12, "test": 12}),
+        (npy_files, "numpy arrays", {"train": 9}),
+        (npz_of_keras, "numpy arrays", {"train": 12, "test": 5}),
     ],
 )
 def test_a_dataset_gets_a_configuration_that_serves_it(
@@ -87,8 +119,18 @@ def test_a_dataset_gets_a_configuration_that_serves_it(
     assert check(config).returncode == 0
     with headrace.serve(config, set={"server.directory": str(tmp_path / "run"), "server.metrics": "off"}) as server:
         for stream, size in sizes.items():
-            with headrace.Loader(server.address, stream=stream) as loader:
-                assert sum(len(batch[1]) for batch in loader) == size
+            with headrace.Loader(server.address, stream=stream, batch="dict") as loader:
+                assert sum(len(batch["label"]) for batch in loader) == size
+
+
+@pytest.mark.parametrize(("lay", "file"), [(shards, "val-0000.tar"), (npy_files, "images.npy"), (npz_of_keras, "mnist.npz")])
+def test_one_file_gets_a_configuration_that_serves_it(tmp_path: Path, lay: Callable[[Path], None], file: str) -> None:
+    (tmp_path / "set").mkdir()
+    lay(tmp_path / "set")
+    proposal = check(tmp_path / "set" / file)
+    assert proposal.returncode == 0, proposal.stderr
+    (tmp_path / "headrace.yaml").write_text(proposal.stdout)
+    assert check(tmp_path / "headrace.yaml").returncode == 0
 
 
 def test_what_is_no_dataset_is_said_with_what_was_looked_for(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ std::string with_transforms(const std::string& items) {
   return stream("    transforms:\n" + items);
 }  // items: line 6
 
+const std::string kTypes =
+    "image_folder, idx, cifar, paired_folders, manifest, lmdb, webdataset, npy, synthetic";
+
 std::vector<Wrong> cases() {
   const std::string ok = "streams: {t: {source: s}}\n";
   return {
@@ -112,11 +115,21 @@ std::vector<Wrong> cases() {
            "\" is too long: the path of a socket in it has 114 bytes, and 107 are possible"},
       // sources
       {"UnknownType", "sources: {s: {type: image_foldr, path: /x}}\n" + ok,
-       "x.yaml:1:21: sources.s.type: \"image_foldr\" is not one of image_folder, idx, cifar, synthetic; did "
-       "you mean "
-       "\"image_folder\"?"},
+       "x.yaml:1:21: sources.s.type: \"image_foldr\" is not one of " + kTypes +
+           "; did you mean \"image_folder\"?"},
       {"NoType", "sources: {s: {path: /x}}\n" + ok,
-       "x.yaml:1:11: sources.s: key \"type\" is missing: one of image_folder, idx, cifar, synthetic"},
+       "x.yaml:1:11: sources.s: key \"type\" is missing: one of " + kTypes},
+      {"ShardsByNumber", "sources: {s: {type: webdataset, path: 7}}\n" + ok,
+       "x.yaml:1:39: sources.s.path: 7 is not a path, or a list of paths"},
+      {"ExtensionWithADot", "sources: {s: {type: webdataset, path: /x, image: [.jpg]}}\n" + ok,
+       "x.yaml:1:51: sources.s.image[0]: \".jpg\" is not a file name's extension without the leading dot"},
+      {"IndexCache", "sources: {s: {type: webdataset, path: /x, index_cache: no}}\n" + ok,
+       "x.yaml:1:56: sources.s.index_cache: \"no\" is not one of on, off; did you mean \"on\"?"},
+      {"ArraysWithoutFiles", "sources: {s: {type: npy}}\n" + ok,
+       "x.yaml:1:11: sources.s: needs path (an .npz file) or fields (a .npy file each)"},
+      {"FieldInCapitals", "sources: {s: {type: npy, fields: {Image: /x}}}\n" + ok,
+       "x.yaml:1:35: sources.s.fields.Image: \"Image\" is not a field's name: 1 to 47 lower-case "
+       "letters, digits and _, a letter first"},
       {"SourceThatIsAPath", "sources: {s: /x}\n" + ok,
        "x.yaml:1:14: sources.s: \"/x\" is not a map with the key type"},
       {"FolderWithoutPath", "sources: {s: {type: image_folder}}\n" + ok,
@@ -210,8 +223,9 @@ std::vector<Wrong> cases() {
        "mean "
        "\"random_resized_crop\"?"},
       {"UnknownTransformWord", with_transforms("      - random_horizontal_flp\n"),
-       "x.yaml:6:9: streams.t.transforms[0]: \"random_horizontal_flp\" is not random_horizontal_flip or "
-       "random_vertical_flip, or one transform with its arguments (each is a list item of its own); did you "
+       "x.yaml:6:9: streams.t.transforms[0]: \"random_horizontal_flp\" is not random_horizontal_flip, "
+       "random_vertical_flip, random_rotate90 or to_y, or one transform with its arguments (each is a list "
+       "item of its own); did you "
        "mean "
        "\"random_horizontal_flip\"?"},
       {"TwoTransformsInOneItem",

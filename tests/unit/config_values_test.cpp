@@ -51,9 +51,9 @@ TEST(ConfigValues, LeaveOutWhatHasADefault) {
   EXPECT_EQ(t.sharing.on_lag, OnLag::kDetach);
   EXPECT_EQ(t.sharing.wait_for, 1U);
   EXPECT_EQ(t.sharing.wait_timeout, 60s);
-  EXPECT_EQ(t.plan.output.dtype, DType::kUInt8);
-  EXPECT_EQ(t.plan.output.layout, transform::PixelLayout::kNchw);
-  EXPECT_FALSE(t.plan.warnings_are_bad);
+  EXPECT_EQ(t.plan.chain.output.dtype, DType::kUInt8);
+  EXPECT_EQ(t.plan.chain.output.layout, transform::PixelLayout::kNchw);
+  EXPECT_FALSE(t.plan.chain.warnings_are_bad);
 }
 
 TEST(ConfigValues, ReadEveryKey) {
@@ -71,6 +71,9 @@ sources:
   lists: {type: image_folder, path: /p, split: {lists: {a: a.txt, b: /b.txt}}}
   classes: {type: image_folder, path: /p, split: {classes: {a: [cat, "7"], b: [emu]}}}
   nothing: {type: synthetic, count: 100, bytes: 0x40}
+  shards: {type: webdataset, path: ["a-{0..9}.tar", /b], image: [JPG, seg.png], label: json.id, classes: [x], index_cache: off}
+  arrays: {type: npy, fields: {image: i.npy, label: /l.npy}, images: [image], classes: [x, y]}
+  npz: {type: npy, path: a.npz, fields: {image: x}}
 streams:
   train:
     source: photos
@@ -117,6 +120,24 @@ streams:
   EXPECT_THAT(classes.parts.at("a"), ElementsAre("cat", "7"));
   EXPECT_EQ(std::get<SyntheticSource>(config.sources.at("nothing").kind).bytes, 64U);
 
+  const auto& shards = std::get<WebDatasetSource>(config.sources.at("shards").kind);
+  EXPECT_THAT(shards.paths, ElementsAre("/etc/headrace/a-{0..9}.tar", "/b"));
+  EXPECT_THAT(shards.images, ElementsAre("jpg", "seg.png"));
+  EXPECT_EQ(shards.label, "json.id");
+  EXPECT_THAT(shards.classes, ElementsAre("x"));
+  EXPECT_FALSE(shards.index_cache);
+  const auto& arrays = std::get<NpySource>(config.sources.at("arrays").kind);
+  EXPECT_EQ(arrays.files.at("image"), "/etc/headrace/i.npy");
+  EXPECT_EQ(arrays.files.at("label"), "/l.npy");
+  EXPECT_TRUE(arrays.path.empty());
+  EXPECT_THAT(arrays.images.value(), ElementsAre("image"));
+  EXPECT_THAT(arrays.classes, ElementsAre("x", "y"));
+  const auto& npz = std::get<NpySource>(config.sources.at("npz").kind);
+  EXPECT_EQ(npz.path, "/etc/headrace/a.npz");
+  EXPECT_EQ(npz.arrays.at("image"), "x");
+  EXPECT_TRUE(npz.files.empty());
+  EXPECT_FALSE(npz.images);
+
   const auto& t = config.streams.at("train");
   EXPECT_EQ(t.source, "photos");
   EXPECT_EQ(t.part, "train");
@@ -137,12 +158,12 @@ streams:
   EXPECT_EQ(config.streams.at("other").sharing.max_lag, 2U);
   EXPECT_EQ(config.streams.at("other").sharing.on_lag, OnLag::kWait);
 
-  ASSERT_EQ(t.plan.transforms.size(), 6U);
-  const auto& resize = std::get<transform::Resize>(t.plan.transforms[0]);
+  ASSERT_EQ(t.plan.chain.transforms.size(), 6U);
+  const auto& resize = std::get<transform::Resize>(t.plan.chain.transforms[0]);
   EXPECT_EQ(resize.shorter, 256);
   EXPECT_EQ(resize.max_size, 400);
   EXPECT_EQ(resize.interpolation, transform::Interpolation::kBicubic);
-  const auto& crop = std::get<transform::RandomCrop>(t.plan.transforms[1]);
+  const auto& crop = std::get<transform::RandomCrop>(t.plan.chain.transforms[1]);
   EXPECT_EQ(crop.size.height, 100);
   EXPECT_EQ(crop.size.width, 120);
   EXPECT_EQ(crop.left, 1);
@@ -153,20 +174,20 @@ streams:
   EXPECT_EQ(crop.fill[0], 9);
   EXPECT_EQ(crop.fill[2], 7);
   EXPECT_EQ(crop.mode, transform::PaddingMode::kReflect);
-  const auto& resized = std::get<transform::RandomResizedCrop>(t.plan.transforms[2]);
+  const auto& resized = std::get<transform::RandomResizedCrop>(t.plan.chain.transforms[2]);
   EXPECT_EQ(resized.size.height, 224);
   EXPECT_EQ(resized.size.width, 224);
   EXPECT_EQ(resized.scale_min, 0.5);
   EXPECT_EQ(resized.ratio_max, 2);
   EXPECT_EQ(resized.interpolation, transform::Interpolation::kNearest);
-  EXPECT_EQ(std::get<transform::RandomHorizontalFlip>(t.plan.transforms[3]).p, 0.5);
-  EXPECT_EQ(std::get<transform::RandomVerticalFlip>(t.plan.transforms[4]).p, 0.25);
-  EXPECT_THAT(std::get<transform::Normalize>(t.plan.transforms[5]).std, ElementsAre(1, 2, 3));
-  EXPECT_EQ(t.plan.output.dtype, DType::kBFloat16);
-  EXPECT_EQ(t.plan.output.layout, transform::PixelLayout::kNhwc);
-  EXPECT_EQ(t.plan.max_pixels, 1000U);
-  EXPECT_EQ(t.plan.passes, transform::ResizePasses::kHorizontalFirst);
-  EXPECT_TRUE(t.plan.warnings_are_bad);
+  EXPECT_EQ(std::get<transform::RandomHorizontalFlip>(t.plan.chain.transforms[3]).p, 0.5);
+  EXPECT_EQ(std::get<transform::RandomVerticalFlip>(t.plan.chain.transforms[4]).p, 0.25);
+  EXPECT_THAT(std::get<transform::Normalize>(t.plan.chain.transforms[5]).std, ElementsAre(1, 2, 3));
+  EXPECT_EQ(t.plan.chain.output.dtype, DType::kBFloat16);
+  EXPECT_EQ(t.plan.chain.output.layout, transform::PixelLayout::kNhwc);
+  EXPECT_EQ(t.plan.chain.max_pixels, 1000U);
+  EXPECT_EQ(t.plan.chain.passes, transform::ResizePasses::kHorizontalFirst);
+  EXPECT_TRUE(t.plan.chain.warnings_are_bad);
 }
 
 TEST(ConfigValues, TakeAnchorsAndMergeKeys) {
@@ -209,12 +230,13 @@ TEST(ConfigValues, EnterTheCanonicalPlanIfAndOnlyIfTheyChangeTheStream) {
   EXPECT_FALSE(same([](StreamConfig& s) { s.seed = 7; }));
   EXPECT_FALSE(same([](StreamConfig& s) { s.shuffle = false; }));
   EXPECT_FALSE(same([](StreamConfig& s) { s.part = "val"; }));
-  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.output.dtype = DType::kFloat32; }));
-  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.output.layout = transform::PixelLayout::kNhwc; }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.chain.output.dtype = DType::kFloat32; }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.chain.output.layout = transform::PixelLayout::kNhwc; }));
   EXPECT_FALSE(
-      same([](StreamConfig& s) { s.plan.transforms.emplace_back(transform::RandomHorizontalFlip{}); }));
-  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.warnings_are_bad = true; }));
-  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.passes = transform::ResizePasses::kHorizontalFirst; }));
+      same([](StreamConfig& s) { s.plan.chain.transforms.emplace_back(transform::RandomHorizontalFlip{}); }));
+  EXPECT_FALSE(same([](StreamConfig& s) { s.plan.chain.warnings_are_bad = true; }));
+  EXPECT_FALSE(
+      same([](StreamConfig& s) { s.plan.chain.passes = transform::ResizePasses::kHorizontalFirst; }));
 }
 
 TEST(ConfigValues, ReadDurations) {

@@ -181,7 +181,7 @@ TEST(Stages, MergeCropsAndMoveFlipsToTheEnd) {
   PlanConfig config;
   config.transforms = {CenterCrop{{80, 90}}, RandomHorizontalFlip{1.0}, CenterCrop{{60, 61}},
                        RandomVerticalFlip{1.0}, RandomCrop{.size = {50, 40}}};
-  const auto steps = draw_steps(config, {100, 200}, {1, 2, 3}).value();
+  const auto steps = draw_steps(config, {100, 200}, {1, 2, 3}).value().steps;
   const auto stages = stages_of(steps, {100, 200});
   ASSERT_EQ(stages.size(), 1U);
   EXPECT_TRUE(stages[0].mirrored && stages[0].flipped && !stages[0].resized && !stages[0].padded);
@@ -192,7 +192,7 @@ TEST(Stages, MergeCropsAndMoveFlipsToTheEnd) {
 TEST(Stages, ResizeThenCenterCropIsOneWindow) {
   PlanConfig config;
   config.transforms = {Resize{.shorter = 256}, CenterCrop{{224, 224}}};
-  const auto stages = stages_of(draw_steps(config, {500, 375}, {}).value(), {500, 375});
+  const auto stages = stages_of(draw_steps(config, {500, 375}, {}).value().steps, {500, 375});
   ASSERT_EQ(stages.size(), 1U);
   EXPECT_EQ(stages[0].size, (decode::ImageSize{341, 256}));
   EXPECT_EQ(stages[0].window, (decode::Rect{58, 16, 224, 224}));

@@ -1,0 +1,137 @@
+#include "server/config/sources.h"
+
+#include <nlohmann/json.hpp>
+
+namespace headrace::server::config {
+namespace {
+
+using nlohmann::json;
+
+template <class Split>
+std::vector<std::string> keys(const Split& split) {
+  std::vector<std::string> out;
+  for (const auto& [name, ignored] : split.parts) out.push_back(name);
+  return out;
+}
+
+std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path) {
+  return (folder / path).lexically_normal();
+}
+
+std::vector<std::string> texts(const json& value, const char* key) {
+  return value.value(key, std::vector<std::string>{});
+}
+
+WebDatasetSource read_webdataset(const json& value, const std::filesystem::path& folder) {
+  WebDatasetSource out;
+  const json& path = value.at("path");
+  for (const json& one : path.is_array() ? path : json::array({path}))
+    out.paths.push_back(absolute(folder, one.get<std::string>()).string());
+  if (value.contains("image")) {
+    out.images = texts(value, "image");
+    for (std::string& extension : out.images)
+      for (char& c : extension)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  out.label = value.value("label", out.label);
+  out.classes = texts(value, "classes");
+  out.index_cache = value.value("index_cache", "on") == "on";
+  return out;
+}
+
+NpySource read_npy(const json& value, const std::filesystem::path& folder) {
+  NpySource out;
+  const auto fields = value.value("fields", std::map<std::string, std::string>{});
+  if (value.contains("path")) {
+    out.path = absolute(folder, value["path"].get<std::string>());
+    out.arrays = fields;
+  } else {
+    for (const auto& [field, path] : fields) out.files[field] = absolute(folder, path);
+  }
+  if (value.contains("images")) out.images = texts(value, "images");
+  out.classes = texts(value, "classes");
+  return out;
+}
+
+SplitConfig read_split(const json& value, const std::filesystem::path& folder) {
+  SplitConfig out;
+  out.seed = value.value("seed", std::uint64_t{0});
+  if (value.contains("classes")) {
+    out.by = SplitClasses{value["classes"].get<std::map<std::string, std::vector<std::string>>>()};
+  } else if (value.contains("lists")) {
+    SplitLists lists;
+    for (const auto& [name, path] : value["lists"].items())
+      lists.parts[name] = absolute(folder, path.get<std::string>());
+    out.by = std::move(lists);
+  } else {
+    out.by = SplitFractions{value.value("fractions", std::map<std::string, double>{})};
+  }
+  return out;
+}
+
+source::ManifestField read_manifest_field(const json& value) {
+  using Kind = source::ManifestKind;
+  static const std::map<std::string, Kind> kKinds{{"image", Kind::kImage},       {"mask", Kind::kMask},
+                                                  {"class", Kind::kClass},       {"value", Kind::kValue},
+                                                  {"ragged", Kind::kRagged},     {"text", Kind::kText},
+                                                  {"multi_hot", Kind::kMultiHot}};
+  source::ManifestField out;
+  out.kind = kKinds.at(value.value("kind", std::string("image")));
+  out.column = value.value("column", out.column);
+  out.dtype = dtype_from_name(value.value("dtype", std::string("float32"))).value_or(out.dtype);
+  out.shape = value.value("shape", out.shape);
+  out.classes = value.value("classes", out.classes);
+  out.scale = value.value("scale", out.scale);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> SplitConfig::part_names() const {
+  return std::visit([](const auto& split) { return keys(split); }, by);
+}
+
+SourceConfig read_source(const json& value, const std::filesystem::path& folder) {
+  SourceConfig out;
+  const auto& type = value.at("type").get_ref<const std::string&>();
+  const auto path = [&](const char* key) { return absolute(folder, value.at(key).get<std::string>()); };
+  if (type == "synthetic") {
+    out.kind =
+        SyntheticSource{value.at("count").get<std::uint64_t>(), value.at("bytes").get<std::uint64_t>()};
+  } else if (type == "idx") {
+    out.kind = IdxSource{path("images"), path("labels"), texts(value, "classes")};
+  } else if (type == "cifar") {
+    out.kind = CifarSource{path("path"), value.value("set", "train") == "test",
+                           value.value("labels", "fine") == "coarse"};
+  } else if (type == "manifest") {
+    source::ManifestOptions options{.path = path("path"), .root = {}, .fields = {}};
+    if (value.contains("root")) options.root = path("root");
+    const json fields = value.value("fields", json::object());
+    for (const auto& [name, field] : fields.items()) options.fields[name] = read_manifest_field(field);
+    out.kind = ManifestSource{std::move(options)};
+  } else if (type == "paired_folders") {
+    PairedFoldersSource paired;
+    for (const auto& [field, options] : value.at("fields").items()) {
+      const bool brief = options.is_string();
+      source::PairedFolder& one = paired.folders[field];
+      one.path = absolute(folder, (brief ? options : options.at("path")).get<std::string>());
+      if (brief) continue;
+      one.names = options.value("names", one.names);
+      one.scale = options.value("scale", one.scale);
+      one.mask = options.value("mask", one.mask);
+    }
+    out.kind = std::move(paired);
+  } else if (type == "lmdb") {
+    out.kind = LmdbSource{path("path"), value.value("verify", false)};
+  } else if (type == "webdataset") {
+    out.kind = read_webdataset(value, folder);
+  } else if (type == "npy") {
+    out.kind = read_npy(value, folder);
+  } else {
+    out.kind = ImageFolderSource{path("path")};
+  }
+  if (value.contains("split")) out.split = read_split(value["split"], folder);
+  return out;
+}
+
+}  // namespace headrace::server::config

@@ -1,0 +1,92 @@
+// The configuration of sources as plain structs: one per type.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/source/manifest.h"
+#include "server/source/paired_folders.h"
+
+namespace headrace::server::config {
+
+// A split names disjoint parts of a source. Each map is part -> what belongs to it; see
+// server/source/split.h.
+struct SplitFractions {
+  std::map<std::string, double> parts;  ///< each in (0, 1], sum <= 1
+};
+struct SplitClasses {
+  std::map<std::string, std::vector<std::string>> parts;
+};
+struct SplitLists {
+  std::map<std::string, std::filesystem::path> parts;  ///< files of relative paths, one a line; absolute
+};
+struct SplitConfig {
+  std::uint64_t seed = 0;  ///< of fractions
+  std::variant<SplitFractions, SplitClasses, SplitLists> by;
+
+  [[nodiscard]] std::vector<std::string> part_names() const;  ///< sorted
+};
+
+struct ImageFolderSource {
+  std::filesystem::path path;  ///< absolute
+};
+struct IdxSource {
+  std::filesystem::path images, labels;  ///< absolute
+  std::vector<std::string> classes;      ///< empty: numbers
+};
+struct CifarSource {
+  std::filesystem::path path;  ///< absolute
+  bool test = false, coarse = false;
+};
+struct PairedFoldersSource {
+  std::map<std::string, source::PairedFolder> folders;  ///< by field; paths absolute
+};
+struct ManifestSource {
+  source::ManifestOptions options;  ///< paths absolute
+};
+struct LmdbSource {
+  std::filesystem::path path;  ///< absolute
+  bool verify = false;
+};
+struct WebDatasetSource {
+  std::vector<std::string> paths;  ///< files, folders or patterns; absolute
+  std::vector<std::string> images{"jpg", "jpeg", "png"};
+  std::string label = "cls";
+  std::vector<std::string> classes;  ///< empty: numbers
+  bool index_cache = true;
+};
+struct NpySource {
+  std::map<std::string, std::filesystem::path> files;  ///< field -> .npy, absolute; empty: `path`
+  std::filesystem::path path;                          ///< .npz, absolute
+  std::map<std::string, std::string> arrays;           ///< field -> array in `path`; empty: all
+  std::optional<std::vector<std::string>> images;
+  std::vector<std::string> classes;  ///< empty: numbers
+};
+struct SyntheticSource {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+};
+struct SourceConfig {
+  std::variant<ImageFolderSource, IdxSource, CifarSource, PairedFoldersSource, ManifestSource, LmdbSource,
+               WebDatasetSource, NpySource, SyntheticSource>
+      kind;
+  std::optional<SplitConfig> split;
+
+  [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
+  /// All of its images have one size, or may have: that is known once it is open.
+  [[nodiscard]] bool one_size() const {
+    return std::holds_alternative<IdxSource>(kind) || std::holds_alternative<CifarSource>(kind) ||
+           std::holds_alternative<LmdbSource>(kind) || std::holds_alternative<NpySource>(kind);
+  }
+};
+
+/// Of a value that the schema holds good; relative paths are relative to `folder`.
+SourceConfig read_source(const nlohmann::json& value, const std::filesystem::path& folder);
+
+}  // namespace headrace::server::config

@@ -1,0 +1,157 @@
+#include "server/exec/field_plans.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace headrace::server::exec {
+namespace {
+
+using source::Content;
+using source::SourceField;
+using transform::PlanConfig;
+using transform::StreamPlan;
+
+bool is_image(const SourceField& field) {
+  return field.content == Content::kEncodedImage || field.content == Content::kPixels;
+}
+
+std::vector<std::string> names_of(const std::vector<SourceField>& fields, const StreamPlan& plan) {
+  std::vector<std::string> names;
+  names.reserve(fields.size() + plan.derived.size());
+  for (const SourceField& field : fields) names.push_back(field.name);
+  for (const auto& [name, derived] : plan.derived) names.push_back(name);
+  return names;
+}
+
+/// Whatever the stream says of fields must be there.
+Result<void> check_names(const source::Source& source, const StreamPlan& plan) {
+  const auto& fields = source.fields();
+  const std::vector<std::string> names = names_of(fields, plan);
+  const auto find = [&](const std::string& name) {
+    return std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.name == name; });
+  };
+  const auto known = [&](const std::string& name, const char* where) -> Result<void> {
+    if (std::find(names.begin(), names.end(), name) != names.end()) return {};
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("{}: there is no field `{}`; fields: {}", where, name, fmt::join(names, ", ")));
+  };
+  for (const auto& [name, derived] : plan.derived) {
+    const auto origin = find(derived.from);
+    if (origin == fields.end() || !is_image(*origin) || origin->mask)
+      return fail(
+          ErrorCode::kConfigInvalid,
+          fmt::format("derive: `{}` is made of `{}`, which is no image of the source", name, derived.from));
+    if (find(name) != fields.end() || name == "label")
+      return fail(ErrorCode::kConfigInvalid,
+                  fmt::format("derive: the source has a field `{}` already", name));
+  }
+  for (const std::string& name : plan.named()) {
+    if (auto fine = known(name, "transforms"); !fine) return fine;
+    const auto field = find(name);
+    if (field != fields.end() && !is_image(*field))
+      return fail(ErrorCode::kConfigInvalid,
+                  fmt::format("transforms: field `{}` is no image; transforms are of images", name));
+  }
+  for (const std::string& name : plan.select)
+    if (auto fine = known(name, "fields"); !fine) return fine;
+  return {};
+}
+
+/// Whether a random crop, or a resize with one, is for `field`.
+bool randomly_cropped(const PlanConfig& chain) {
+  return std::any_of(chain.transforms.begin(), chain.transforms.end(), [](const auto& transform) {
+    return std::holds_alternative<transform::RandomCrop>(transform) ||
+           std::holds_alternative<transform::RandomResizedCrop>(transform);
+  });
+}
+
+class Planner {
+ public:
+  Planner(const source::Source& source, const StreamPlan& plan, std::int32_t multiple, std::uint64_t rows,
+          bool repeats)
+      : source_(source),
+        plan_(plan),
+        multiple_(multiple),
+        scale_(common_scale(plan)),
+        rows_(rows),
+        repeats_(repeats) {}
+
+  Result<std::vector<FieldPlan>> all() {
+    for (std::size_t i = 0; i < source_.fields().size(); ++i) {
+      const SourceField& field = source_.fields()[i];
+      if (auto added = is_image(field) ? image(i, field.name, std::nullopt) : values(i); !added)
+        return fail(added.error());
+      for (const auto& [name, derived] : plan_.derived)
+        if (derived.from == field.name)
+          if (auto added = image(i, name, derived.how); !added) return fail(added.error());
+    }
+    const auto cropped = std::count_if(out_.begin(), out_.end(), [](const auto& f) { return f.aligned; });
+    if (cropped < 2)
+      for (FieldPlan& field : out_) field.aligned = false;
+    return std::move(out_);
+  }
+
+ private:
+  [[nodiscard]] bool selected(const std::string& name) const {
+    return plan_.select.empty() ||
+           std::find(plan_.select.begin(), plan_.select.end(), name) != plan_.select.end();
+  }
+
+  Result<void> image(std::size_t index, const std::string& name,
+                     const std::optional<transform::Derivation>& derived) {
+    if (!selected(name)) return {};
+    const SourceField& field = source_.fields()[index];
+    PlanConfig chain = plan_.chain_of(name, field.mask);
+    chain.channels = field.channels;
+    chain.input = {field.height, field.width};
+    chain.multiple = multiple_;
+    chain.derived = derived;
+    chain.scale = field.scale * scale_;
+    if (derived && !derived->enlarge) chain.scale /= derived->factor;
+    auto compiled = transform::Plan::compile(chain);
+    if (!compiled) {
+      Error error = compiled.error();
+      if (source_.fields().size() + plan_.derived.size() > 1)
+        error.message = fmt::format("field `{}`: {}", name, error.message);
+      return fail(std::move(error));
+    }
+    FieldSpec spec = compiled->image_field();
+    spec.name = name;
+    out_.push_back({std::move(spec), index, std::move(*compiled), chain.scale, randomly_cropped(chain)});
+    return {};
+  }
+
+  Result<void> values(std::size_t index) {
+    const SourceField& field = source_.fields()[index];
+    if (!selected(field.name)) return {};
+    FieldSpec spec{field.name, field.dtype, FieldKind::kDense, field.shape, 0};
+    if (field.content == Content::kRagged) {
+      spec.kind = FieldKind::kRagged;
+      const std::uint64_t most =
+          repeats_ ? rows_ * source_.most_values(index, 1) : source_.most_values(index, rows_);
+      spec.ragged_capacity = static_cast<std::int64_t>(std::max<std::uint64_t>(1, most));
+    }
+    out_.push_back({std::move(spec), index, std::nullopt, 1, false});
+    return {};
+  }
+
+  const source::Source& source_;
+  const StreamPlan& plan_;
+  const std::int32_t multiple_, scale_;
+  const std::uint64_t rows_;
+  const bool repeats_;
+  std::vector<FieldPlan> out_;
+};
+
+}  // namespace
+
+Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const StreamPlan& plan,
+                                           std::uint64_t rows, bool repeats) {
+  if (auto fine = check_names(source, plan); !fine) return fail(fine.error());
+  const auto multiple = common_multiple(plan);
+  if (!multiple) return fail(multiple.error());
+  return Planner(source, plan, *multiple, rows, repeats).all();
+}
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,32 @@
+// Which fields batches have, and how each is made of the source's.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/error.h"
+#include "headrace/field.h"
+#include "server/source/source.h"
+#include "server/transform/stream_plan.h"
+
+namespace headrace::server::exec {
+
+struct FieldPlan {
+  FieldSpec spec;                       ///< a ragged one's capacity is of one batch
+  std::size_t source_field = 0;         ///< index in Source::fields()
+  std::optional<transform::Plan> plan;  ///< of images; none: values as the source gives them
+  std::int32_t scale = 1;               ///< of the images, against the chain's geometry
+  /// Takes part in a random crop together with other images: all of them must be of one size, but for
+  /// their scales.
+  bool aligned = false;
+};
+
+/// The source's fields in its order, each followed by what is derived of it. `rows`: of a batch, for ragged
+/// capacities; `repeats`: a batch may have the same sample in each of them. kConfigInvalid: an unknown or
+/// doubled field, a derived one that is made of none, and what Plan::compile refuses, each with the field's
+/// name.
+Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const transform::StreamPlan& plan,
+                                           std::uint64_t rows, bool repeats = false);
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,120 @@
+#include "server/pack/convert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/pack/png_file.h"
+#include "server/store/record.h"
+#include "server/transform/geometry.h"
+
+namespace headrace::server::pack {
+
+using source::Content;
+using source::SourceField;
+using store::Storing;
+
+namespace {
+
+constexpr std::uint64_t kMaxPixels = transform::PlanConfig{}.max_pixels;
+
+bool is_image(const SourceField& field) {
+  return field.content == Content::kEncodedImage || field.content == Content::kPixels;
+}
+
+/// A mask's pixels are classes, which a decoder of colours does not give.
+bool changes(const SourceField& field, const store::Options& options) {
+  if (!is_image(field) || field.mask) return false;
+  return options.resize.wanted() ||
+         (options.storing == Storing::kDecoded && field.content == Content::kEncodedImage);
+}
+
+}  // namespace
+
+Result<std::vector<SourceField>> packed_fields(const source::Source& source, const store::Options& options) {
+  std::vector<SourceField> fields = source.fields();
+  for (SourceField& field : fields) {
+    if (options.resize.wanted() && is_image(field) && (field.mask || field.scale != 1))
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("field `{}` fits another one pixel by pixel, so it cannot be resized alone: pack "
+                      "without --resize",
+                      field.name));
+    if (!changes(field, options)) continue;
+    if (options.resize.wanted()) {
+      field.height = options.resize.height;
+      field.width = options.resize.width;
+    }
+    field.content = options.storing == Storing::kDecoded ? Content::kPixels : Content::kEncodedImage;
+    // A file that cannot be decoded has no size that one could promise.
+    if (options.storing == Storing::kEncoded) field.height = field.width = 0;
+  }
+  return fields;
+}
+
+std::string Converter::change(std::size_t field, Image& out, bool& warned) {
+  const decode::ImageData image = sample_.items[field].image();
+  const auto say = [](decode::BadReason reason, std::string_view detail) {
+    return fmt::format("{} ({})", decode::name_of(reason), detail);
+  };
+  const auto opened = decoder_.open(image, kMaxPixels);
+  if (!opened) return say(opened.error().reason, opened.error().detail);
+  const std::int32_t channels = source_.fields()[field].channels;
+  transform::PlanConfig config{.output = {DType::kUInt8, transform::PixelLayout::kNhwc},
+                               .input = {opened->height, opened->width},
+                               .channels = channels};
+  transform::Size size = config.input;
+  if (const store::ResizeTo& to = options_.resize; to.wanted()) {
+    // A plan makes images of one size: this one's, which torchvision's rule gives.
+    config.transforms = {transform::Resize{.shorter = to.shorter, .size = {to.height, to.width}}};
+    const auto steps = transform::draw_steps(config, *opened, {});
+    if (!steps) return say(steps.error().reason, steps.error().detail);
+    size = steps->steps.at(0).size;
+    config.transforms = {transform::Resize{.size = size}};
+  }
+  const auto plan = transform::Plan::compile(config);
+  if (!plan) return say(decode::BadReason::kTooLarge, plan.error().message);
+  out.bytes.resize(plan->row_bytes());
+  const auto report = plan->render(image, {0, 0, 0}, pixels_, reinterpret_cast<std::byte*>(out.bytes.data()));
+  if (report.bad != decode::BadReason::kNone) return say(report.bad, report.detail);
+  warned |= report.warned;
+  out.shape = {size.width, size.height, channels, false};
+  if (options_.storing == Storing::kEncoded) {
+    auto file = encode_png(out.bytes, out.shape);
+    if (!file) return say(decode::BadReason::kTooLarge, file.error().message);
+    out = {std::move(*file), {.width = 0}};
+  }
+  return {};
+}
+
+Result<Converted> Converter::convert(std::uint64_t index) {
+  const std::vector<SourceField>& fields = source_.fields();
+  const std::string name = source_.name(index);
+  Converted out;
+  std::vector<store::RecordField> parts(fields.size());
+  auto read = source_.read(index, sample_);
+  const bool unreadable = !read && read.error().code == ErrorCode::kBadSample;
+  if (!read && !unreadable) return fail(read.error());
+  if (unreadable) out.facts.undecodable = fmt::format("{}: {}", name, read.error().message);
+  for (std::size_t f = 0; f < fields.size() && !unreadable; ++f) {
+    const source::Item& item = sample_.items[f];
+    out.facts.raw_bytes += item.bytes.size();
+    parts[f] = {item.bytes, item.pixels};
+    if (!changes(fields[f], options_)) continue;
+    std::string wrong = change(f, images_[f], out.warned);
+    if (wrong.empty()) {
+      parts[f] = {images_[f].bytes, images_[f].shape};
+    } else {
+      parts[f].undecodable = true;
+      if (out.facts.undecodable.empty()) out.facts.undecodable = fmt::format("{}: {}", name, wrong);
+    }
+  }
+  for (std::size_t f = 0; f < fields.size(); ++f)
+    if (fields[f].content == Content::kRagged)
+      out.facts.lengths.push_back(parts[f].bytes.size() / store::value_bytes(fields[f]));
+  store::encode({index, source_.label(index), name, unreadable, parts}, options_.compression, scratch_,
+                out.record);
+  return out;
+}
+
+}  // namespace headrace::server::pack

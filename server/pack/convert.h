@@ -1,0 +1,55 @@
+// From a sample as its source gives it to its record: decoded or resized where that is asked for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headrace/error.h"
+#include "server/source/source.h"
+#include "server/store/meta.h"
+#include "server/store/writer.h"
+#include "server/transform/plan.h"
+
+namespace headrace::server::pack {
+
+/// The fields of the packed set. kInvalidArgument: a resize of a set whose fields go together pixel by pixel
+/// (masks, super-resolution pairs).
+Result<std::vector<source::SourceField>> packed_fields(const source::Source& source,
+                                                       const store::Options& options);
+
+struct Converted {
+  std::vector<std::uint8_t> record;
+  store::RecordFacts facts;
+  bool warned = false;  ///< the decoder repaired something
+};
+
+/// One per thread.
+class Converter {
+ public:
+  Converter(const source::Source& source, const store::Options& options)
+      : source_(source), options_(options), images_(source.fields().size()) {}
+
+  /// An image that cannot be decoded is kept as the file that it is. Errors: the source's, but for
+  /// kBadSample: that sample is packed as a bad one.
+  Result<Converted> convert(std::uint64_t index);
+
+ private:
+  struct Image {
+    std::vector<std::uint8_t> bytes;
+    decode::PixelShape shape;
+  };
+
+  /// Decodes and resizes as the options say; what is wrong with the image, if something is.
+  std::string change(std::size_t field, Image& out, bool& warned);
+
+  const source::Source& source_;
+  const store::Options options_;
+  source::Sample sample_;
+  std::vector<Image> images_;
+  std::vector<std::uint8_t> scratch_;
+  decode::Decoder decoder_;
+  transform::Scratch pixels_;
+};
+
+}  // namespace headrace::server::pack

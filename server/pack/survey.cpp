@@ -1,0 +1,161 @@
+#include "server/pack/survey.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "server/pack/in_order.h"
+#include "server/pack/png_file.h"
+#include "server/transform/plan.h"
+
+namespace headrace::server::pack {
+namespace {
+
+constexpr std::uint64_t kAtOnce = 16;
+
+struct Sizes {
+  std::uint64_t bytes = 0, stored = 0;
+};
+
+/// One sample, reused by its thread.
+struct Seen {
+  source::Sample sample;
+  std::vector<Sizes> fields;
+  bool unreadable = false;
+  std::optional<std::int64_t> label;
+};
+
+class Sum {
+ public:
+  Sum(std::size_t fields, const Tell& tell) : tell_(tell) { all_.fields.resize(fields); }
+
+  void add(const Seen& seen) {
+    const bool first = all_.samples++ == all_.unreadable;
+    if (seen.label) ++all_.per_label[*seen.label];
+    if (seen.unreadable) {
+      ++all_.unreadable;
+      return;
+    }
+    for (std::size_t f = 0; f < seen.fields.size(); ++f) {
+      FieldSizes& sizes = all_.fields[f];
+      const Sizes& one = seen.fields[f];
+      sizes.total += one.bytes;
+      sizes.stored += one.stored;
+      sizes.least = first ? one.bytes : std::min(sizes.least, one.bytes);
+      sizes.most = std::max(sizes.most, one.bytes);
+      bytes_ += one.bytes;
+    }
+  }
+  void tell() const { tell_(all_.samples, bytes_); }
+  Survey result() && { return std::move(all_); }
+
+ private:
+  const Tell& tell_;
+  Survey all_;
+  std::uint64_t bytes_ = 0;
+};
+
+/// `look(index, seen)` fills all of `seen`.
+template <class Look>
+Result<Survey> walk(std::uint64_t count, std::size_t fields, unsigned threads, const Tell& tell, Look look) {
+  std::atomic<std::uint64_t> next{0};
+  std::mutex mutex;
+  Result<void> done;
+  Sum sum(fields, tell);
+  {
+    const Crew crew(threads, [&] {
+      Seen seen;
+      seen.fields.resize(fields);
+      for (;;) {
+        const std::uint64_t begin = next.fetch_add(kAtOnce);
+        if (begin >= count) return;
+        for (std::uint64_t i = begin; i < std::min(begin + kAtOnce, count); ++i) {
+          Result<void> looked = look(i, seen);
+          const std::scoped_lock lock(mutex);
+          if (!looked) {
+            if (done) done = std::move(looked);
+            next = count;
+            return;
+          }
+          sum.add(seen);
+        }
+        const std::scoped_lock lock(mutex);
+        sum.tell();
+      }
+    });
+  }
+  if (!done) return fail(done.error());
+  return std::move(sum).result();
+}
+
+}  // namespace
+
+Result<Survey> survey(const source::Source& source, unsigned threads, const Tell& tell) {
+  return walk(source.size(), source.fields().size(), threads, tell,
+              [&source](std::uint64_t index, Seen& seen) -> Result<void> {
+                auto read = source.read(index, seen.sample);
+                if (!read && read.error().code != ErrorCode::kBadSample) return read;
+                seen.unreadable = !read;
+                if (source.labelled()) seen.label = source.label(index);
+                for (std::size_t f = 0; read && f < seen.fields.size(); ++f)
+                  seen.fields[f].bytes = seen.sample.items[f].bytes.size();
+                return {};
+              });
+}
+
+Result<Survey> survey(const store::Store& store, unsigned threads, const Tell& tell) {
+  return walk(store.size(), store.meta().fields.size(), threads, tell,
+              [&store](std::uint64_t index, Seen& seen) -> Result<void> {
+                const auto record = store.record(index, store::Store::Extent::kHeads);
+                if (!record) return fail(record.error());
+                seen.unreadable = record->head().unreadable != 0;
+                if (store.meta().labelled) seen.label = store.label(index);
+                for (std::size_t f = 0; f < seen.fields.size(); ++f)
+                  seen.fields[f] = {record->field(f).bytes, record->field(f).stored};
+                return {};
+              });
+}
+
+Result<std::vector<std::uint8_t>> contact_sheet(const source::Source& source) {
+  const auto& fields = source.fields();
+  const auto image = std::find_if(fields.begin(), fields.end(), [](const source::SourceField& field) {
+    return field.content == source::Content::kEncodedImage || field.content == source::Content::kPixels;
+  });
+  if (image == fields.end())
+    return fail(ErrorCode::kInvalidArgument, "no field is an image: there is no sheet");
+  const auto at = static_cast<std::size_t>(image - fields.begin());
+  const transform::PlanConfig config{
+      .transforms = {transform::Resize{.shorter = kCellSide}, transform::CenterCrop{{kCellSide, kCellSide}}},
+      .output = {DType::kUInt8, transform::PixelLayout::kNhwc}};
+  const auto plan = transform::Plan::compile(config);
+  if (!plan) return fail(plan.error());
+
+  constexpr std::int32_t kSide = kSheetCells * kCellSide;
+  constexpr std::size_t kRow = std::size_t{kCellSide} * 3;
+  constexpr std::uint64_t kCells = std::uint64_t{kSheetCells} * kSheetCells;
+  std::vector<std::uint8_t> sheet(std::size_t{kSide} * kSide * 3);
+  std::vector<std::uint8_t> cell(kRow * kCellSide);
+  source::Sample sample;
+  transform::Scratch scratch;
+  const std::uint64_t shown = std::min(kCells, source.size());
+  for (std::uint64_t i = 0; i < shown; ++i) {
+    const auto read = source.read(i * source.size() / shown, sample);
+    if (!read && read.error().code != ErrorCode::kBadSample) return fail(read.error());
+    if (!read ||
+        plan->render(sample.items[at].image(), {0, 0, 0}, scratch, reinterpret_cast<std::byte*>(cell.data()))
+                .bad != decode::BadReason::kNone) {
+      for (std::size_t p = 0; p < cell.size(); ++p) cell[p] = p % 3 == 0 ? 160 : 0;
+    }
+    const std::size_t left = i % kSheetCells * kRow;
+    const std::size_t top = i / kSheetCells * kCellSide;
+    for (std::size_t y = 0; y < static_cast<std::size_t>(kCellSide); ++y)
+      std::memcpy(sheet.data() + (top + y) * kRow * kSheetCells + left, cell.data() + y * kRow, kRow);
+  }
+  return encode_png(sheet, {kSide, kSide, 3, false});
+}
+
+}  // namespace headrace::server::pack

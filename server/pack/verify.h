@@ -1,0 +1,36 @@
+// `headrace verify`: every record of a packed database.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "headrace/error.h"
+#include "server/store/store.h"
+
+namespace headrace::server::pack {
+
+struct VerifyOptions {
+  unsigned threads = 1;
+  bool decode = false;  ///< images, too
+};
+
+struct BadRecord {
+  std::uint64_t index = 0;
+  std::string what;  ///< "cat/1.jpg: its checksum is another one"
+};
+
+struct VerifyReport {
+  std::uint64_t checked = 0, bytes = 0;
+  std::uint64_t bad = 0;
+  std::vector<BadRecord> first;  ///< the first ten, by index
+};
+
+/// Bounds, checksums, labels against their table, unpacking; with `decode` each image, but for those that
+/// were undecodable when they were packed. `tell(done, bytes)` now and then, by one thread at a time.
+VerifyReport verify(const store::Store& store, const VerifyOptions& options,
+                    const std::function<void(std::uint64_t, std::uint64_t)>& tell);
+
+}  // namespace headrace::server::pack

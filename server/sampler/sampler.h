@@ -1,0 +1,76 @@
+// Which samples an epoch visits, and in which order. All samplers are pure functions of what they were made
+// from, the seed, the epoch and the position: a position costs O(1) time and memory, and there is no state to
+// save or to resume.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "server/sampler/order.h"
+#include "server/sampler/philox.h"
+
+namespace headrace::server::sampler {
+
+class EpochOrder;
+
+/// Thread safety: immutable.
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+
+  /// Positions of an epoch; at least 1.
+  [[nodiscard]] virtual std::uint64_t size() const = 0;
+  [[nodiscard]] virtual EpochOrder order(std::uint64_t epoch) const = 0;
+  /// A sample to stand in for the sample `bad`, chosen so that the sampler keeps its promise as far as it
+  /// can: one of its class, one of the list, one by weight. May be `bad` itself.
+  [[nodiscard]] virtual std::uint64_t substitute(std::uint64_t bad, Draws& draws) const = 0;
+  /// How many different samples it can give.
+  [[nodiscard]] virtual std::uint64_t reach() const = 0;
+  /// Whether a sample may come more than once in an epoch, and so in a batch.
+  [[nodiscard]] virtual bool repeats() const { return true; }
+  /// xxh3 of what it was given that neither dataset nor configuration hold; 0: nothing.
+  [[nodiscard]] virtual std::uint64_t content() const { return 0; }
+
+ private:
+  friend class EpochOrder;
+  /// The sample at a position, for an order that asks (its permutation, if it has one, was applied).
+  [[nodiscard]] virtual std::uint64_t choose(std::uint64_t epoch, std::uint64_t position) const {
+    return static_cast<void>(epoch), position;
+  }
+};
+
+/// One epoch: position -> index of the sample in the source. A value without memory of its own; what asks a
+/// sampler is valid as long as that one lives.
+class EpochOrder {
+ public:
+  EpochOrder() = default;  ///< position p has sample p
+  explicit EpochOrder(const Permutation& permutation) : permutation_(permutation) {}
+  EpochOrder(const Sampler& sampler, std::uint64_t epoch) : sampler_(&sampler), epoch_(epoch) {}
+  EpochOrder(const Sampler& sampler, std::uint64_t epoch, const Permutation& permutation)
+      : permutation_(permutation), sampler_(&sampler), epoch_(epoch) {}
+
+  /// position < the sampler's size().
+  [[nodiscard]] std::uint64_t operator()(std::uint64_t position) const {
+    const std::uint64_t at = permutation_ ? (*permutation_)(position) : position;
+    return sampler_ == nullptr ? at : sampler_->choose(epoch_, at);
+  }
+
+ private:
+  std::optional<Permutation> permutation_;
+  const Sampler* sampler_ = nullptr;
+  std::uint64_t epoch_ = 0;
+};
+
+using SamplerPtr = std::shared_ptr<const Sampler>;
+
+/// Each of n >= 1 samples once, in the source's order.
+SamplerPtr make_sequential(std::uint64_t n);
+/// Each of n >= 1 samples once, in another order each epoch.
+SamplerPtr make_shuffled(std::uint64_t n, std::uint64_t seed);
+
+/// Samplers that hold something per sample take at most so many.
+constexpr std::uint64_t kMostSamples = 0xFFFFFFFF;
+
+}  // namespace headrace::server::sampler

@@ -1,0 +1,28 @@
+// From configured sources to open ones.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "headrace/error.h"
+#include "server/config/sources.h"
+#include "server/source/split.h"
+
+namespace headrace::server::session {
+
+/// Opens each source once, when somebody asks for it.
+class Sources {
+ public:
+  /// `configs` must outlive it.
+  explicit Sources(const std::map<std::string, config::SourceConfig>& configs) : configs_(configs) {}
+
+  /// `part`: empty for a source without a split. Errors: the source's own.
+  Result<std::shared_ptr<const source::Source>> open(const std::string& name, const std::string& part);
+
+ private:
+  const std::map<std::string, config::SourceConfig>& configs_;
+  std::map<std::string, source::Parts> open_;  ///< "" is the whole
+};
+
+}  // namespace headrace::server::session

@@ -1,0 +1,135 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "clientlib/ring/unique_fd.h"
+#include "server/source/proposal.h"
+#include "server/source/shard_index.h"
+#include "server/source/tar_reader.h"
+
+namespace headrace::server::source {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The members of a shard's first sample: extension -> content, of those that are short.
+std::map<std::string, std::string> first_sample(const fs::path& shard) {
+  constexpr int kMostMembers = 64;
+  constexpr std::uint64_t kShort = 1 << 16;
+  std::map<std::string, std::string> out;
+  const ring::UniqueFd fd(::open(shard.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return out;
+  auto tar = TarReader::open(fd.get(), static_cast<std::uint64_t>(status.st_size), shard.string());
+  if (!tar) return out;
+  std::string key;
+  TarMember member;
+  for (int i = 0; i < kMostMembers; ++i) {
+    const auto more = tar->next(member);
+    if (!more || !*more) break;
+    const auto name = parse_member_name(member.name);
+    if (!member.file || !name) continue;
+    if (!key.empty() && name->key != key) break;
+    key = name->key;
+    auto content = member.bytes <= kShort ? tar->content() : Result<std::string>();
+    out[name->extension] = content.value_or("");
+  }
+  return out;
+}
+
+/// The keys of the source that say what is the image and what the class.
+std::string members_of(const fs::path& shard) {
+  const auto sample = first_sample(shard);
+  std::string out;
+  const bool usual = sample.contains("jpg") || sample.contains("jpeg") || sample.contains("png");
+  for (const auto& [extension, content] : sample) {
+    const bool image =
+        extension.ends_with(".jpg") || extension.ends_with(".jpeg") || extension.ends_with(".png");
+    if (usual || !image) continue;
+    out += fmt::format(", image: [{}]", quoted(extension));
+    break;
+  }
+  if (sample.contains("cls")) return out;
+  if (const auto found = sample.find("json"); found != sample.end()) {
+    const auto json = nlohmann::json::parse(found->second, nullptr, false);
+    for (const char* key : {"label", "cls", "class", "class_id", "target"})
+      if (json.is_object() && json.contains(key) && json[key].is_number_integer())
+        return out + fmt::format(", label: json.{}", key);
+  }
+  return out + ", label: none";
+}
+
+/// "train-{000000..000146}.tar" for shards that are numbered without a gap, else a list.
+std::string path_of(const fs::path& folder, const std::vector<std::string>& names, std::size_t digits_at) {
+  const std::string ending = ".tar";
+  const auto number = [&](const std::string& name) {
+    return name.substr(digits_at, name.size() - ending.size() - digits_at);
+  };
+  constexpr std::size_t kMostDigits = 12;
+  bool range = names.size() > 1;
+  for (std::size_t i = 0; range && i < names.size(); ++i)
+    range = names[i].size() == names[0].size() && !number(names[i]).empty() &&
+            number(names[i]).size() <= kMostDigits &&
+            std::stoull(number(names[i])) == std::stoull(number(names[0])) + i;
+  if (range)
+    return quoted((folder / fmt::format("{}{{{}..{}}}.tar", names[0].substr(0, digits_at),
+                                        number(names.front()), number(names.back())))
+                      .string());
+  std::vector<std::string> paths;
+  paths.reserve(names.size());
+  for (const std::string& name : names) paths.push_back(quoted((folder / name).string()));
+  return paths.size() == 1 ? paths[0] : fmt::format("[{}]", fmt::join(paths, ", "));
+}
+
+struct ShardNames {
+  std::string stem;  ///< what they have in common: the name up to the number
+  std::vector<std::string> names;
+};
+
+/// A part for each set of shards, which have one name up to their numbers.
+void add_parts(const fs::path& folder, const std::string& set, std::vector<ProposedStream>& parts) {
+  std::vector<ShardNames> sets;
+  for (const std::string& name : names_in(folder)) {
+    if (!name.ends_with(".tar") || name.starts_with(".")) continue;
+    std::string stem = name.substr(0, name.size() - 4);
+    stem.resize(stem.find_last_not_of("0123456789") + 1);
+    auto own =
+        std::find_if(sets.begin(), sets.end(), [&](const ShardNames& one) { return one.stem == stem; });
+    if (own == sets.end()) own = sets.insert(sets.end(), {std::move(stem), {}});
+    own->names.push_back(name);
+  }
+  for (const auto& [stem, names] : sets) {
+    std::string part = set.empty() ? set_in(stem) : set;
+    if (part.empty()) part = "train";
+    const bool training = part == "train";
+    parts.push_back({part,
+                     fmt::format("{{type: webdataset, path: {}{}}}", path_of(folder, names, stem.size()),
+                                 members_of(folder / names.front())),
+                     training, training ? kCropImages : kShowImages});
+  }
+}
+
+}  // namespace
+
+std::optional<Proposal> shard_files(const fs::path& path) {
+  std::error_code status;
+  std::vector<ProposedStream> parts;
+  if (path.extension() == ".tar" && !fs::is_directory(path, status)) {
+    parts.push_back({"train",
+                     fmt::format("{{type: webdataset, path: {}{}}}", quoted(path.string()), members_of(path)),
+                     true, kCropImages});
+  } else {
+    add_parts(path, "", parts);
+    for (const char* folder : {"train", "val", "valid", "validation", "test"})
+      add_parts(path / folder, set_in(folder), parts);
+  }
+  if (parts.empty()) return std::nullopt;
+  return compose("WebDataset shards", std::move(parts));
+}
+
+}  // namespace headrace::server::source

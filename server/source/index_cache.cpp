@@ -1,0 +1,202 @@
+#include "server/source/index_cache.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "server/source/fingerprint.h"
+#include "server/source/labels.h"
+
+namespace headrace::server::source {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Raised with each change of the file's form or of what an index means.
+constexpr int kVersion = 1;
+/// A file: magic, length of the head, head (JSON: key, then a line per shard), each shard's samples and
+/// names, xxh3 of all before. In the machine's byte order.
+constexpr std::array<char, 8> kMagic{'H', 'R', 'S', 'H', 'A', 'R', 'D', 'S'};
+
+void add(Fingerprint& hash, const void* data, std::size_t size) {
+  hash.add(std::span(static_cast<const std::uint8_t*>(data), size));
+}
+
+class Reader {
+ public:
+  explicit Reader(const fs::path& file) : stream_(file, std::ios::binary) {
+    std::error_code status;
+    const auto size = fs::file_size(file, status);
+    left_ = status ? 0 : size;
+  }
+
+  [[nodiscard]] std::uint64_t left() const { return left_; }
+  /// False, and nothing is allocated, if that many are not left.
+  template <class Values>
+  bool read(Values& out, std::uint64_t count) {
+    constexpr std::size_t kSize = sizeof(typename Values::value_type);
+    if (count > left_ / kSize) return false;
+    out.resize(static_cast<std::size_t>(count));
+    return read_bytes(out.data(), out.size() * kSize);
+  }
+  bool read_bytes(void* out, std::size_t size) {
+    if (size > left_ || !stream_.read(static_cast<char*>(out), static_cast<std::streamsize>(size)))
+      return false;
+    left_ -= size;
+    add(hash_, out, size);
+    return true;
+  }
+  [[nodiscard]] std::uint64_t hash() const { return hash_.value(); }
+
+ private:
+  std::ifstream stream_;
+  std::uint64_t left_ = 0;
+  Fingerprint hash_;
+};
+
+class Writer {
+ public:
+  explicit Writer(const fs::path& file) : stream_(file, std::ios::binary | std::ios::trunc) {}
+
+  void write(const void* data, std::size_t size) {
+    stream_.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
+    add(hash_, data, size);
+  }
+  bool end() {
+    const std::uint64_t hash = hash_.value();
+    write(&hash, sizeof hash);
+    stream_.close();
+    return !stream_.fail();
+  }
+
+ private:
+  std::ofstream stream_;
+  Fingerprint hash_;
+};
+
+/// The folder for caches of this user, or empty.
+fs::path cache_home() {
+  const auto absolute = [](const char* name) {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here sets variables
+    return value != nullptr && value[0] == '/' ? fs::path(value) : fs::path();
+  };
+  fs::path home = absolute("XDG_CACHE_HOME");
+  if (home.empty() && !absolute("HOME").empty()) home = absolute("HOME") / ".cache";
+  return home.empty() ? home : home / "headrace";
+}
+
+std::string digest(const std::string& text) {
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
+}
+
+/// Every number is within its bounds; what is read by it later is within the shard.
+bool is_sound(const ShardIndex& index, std::uint64_t shard_bytes, std::size_t extensions,
+              std::int64_t label_limit) {
+  std::uint32_t before = 0;
+  for (const ShardSample& sample : index.samples) {
+    if (sample.offset > shard_bytes || sample.bytes > shard_bytes - sample.offset) return false;
+    if (sample.name_end < before || sample.name_end > index.names.size()) return false;
+    if (sample.extension >= extensions || sample.label >= label_limit) return false;
+    before = sample.name_end;
+  }
+  return true;
+}
+
+}  // namespace
+
+IndexCache::IndexCache(const fs::path& folder, const std::vector<ShardStamp>& shards, const ShardRule& rule)
+    : extensions_(rule.images.size()), label_limit_(label_limit(rule.classes)) {
+  json names = json::array(), stamps = json::array();
+  for (const ShardStamp& shard : shards) {
+    names.push_back(shard.name);
+    stamps.push_back({shard.name, shard.bytes, shard.modified_ns});
+    shard_bytes_.push_back(shard.bytes);
+  }
+  const json how = {rule.images, rule.label, label_limit_};
+  const auto text = [](const json& value) {
+    return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  };
+  key_ = text({kVersion, how, stamps});
+  // Beside the shards the folder does not count: it may be mounted elsewhere.
+  files_.push_back(folder / fmt::format(".headrace-{}.index", digest(text({how, names}))));
+  if (const fs::path home = cache_home(); !home.empty())
+    files_.push_back(home / fmt::format("{}.index", digest(text({folder.string(), how, names}))));
+}
+
+std::optional<std::vector<ShardIndex>> IndexCache::load() const {
+  const auto load_from = [&](const fs::path& file) -> std::optional<std::vector<ShardIndex>> {
+    std::error_code status;
+    if (!fs::is_regular_file(file, status)) return std::nullopt;
+    Reader reader(file);
+    std::array<char, 8> magic{};
+    std::uint64_t head_bytes = 0;
+    std::string text;
+    if (!reader.read_bytes(magic.data(), magic.size()) || magic != kMagic ||
+        !reader.read_bytes(&head_bytes, sizeof head_bytes) || !reader.read(text, head_bytes))
+      return std::nullopt;
+    const json head = json::parse(text, nullptr, false);
+    if (!head.is_object() || head.at("key").get_ref<const std::string&>() != key_) return std::nullopt;
+    const json& shards = head.at("shards");
+    if (shards.size() != shard_bytes_.size()) return std::nullopt;
+    std::vector<ShardIndex> out(shards.size());
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (!reader.read(out[i].samples, shards[i].at("samples").get<std::uint64_t>()) ||
+          !reader.read(out[i].names, shards[i].at("names").get<std::uint64_t>()) ||
+          !is_sound(out[i], shard_bytes_[i], extensions_, label_limit_))
+        return std::nullopt;
+      out[i].fingerprint = shards[i].at("fingerprint").get<std::uint64_t>();
+      for (const auto& [extension, count] : shards[i].at("left_out").items())
+        out[i].leave_out(extension, count.get<std::uint64_t>());
+    }
+    const std::uint64_t expected = reader.hash();
+    std::uint64_t hash = 0;
+    if (!reader.read_bytes(&hash, sizeof hash) || hash != expected || reader.left() != 0) return std::nullopt;
+    return out;
+  };
+  for (const fs::path& file : files_) {
+    try {
+      if (auto shards = load_from(file)) return shards;
+    } catch (const json::exception&) {  // a head of another form
+      continue;
+    }
+  }
+  return std::nullopt;
+}
+
+void IndexCache::store(const std::vector<ShardIndex>& shards) const {
+  json lines = json::array();
+  for (const ShardIndex& shard : shards)
+    lines.push_back({{"samples", shard.samples.size()},
+                     {"names", shard.names.size()},
+                     {"fingerprint", shard.fingerprint},
+                     {"left_out", shard.left_out}});
+  const json head = {{"key", key_}, {"shards", std::move(lines)}};
+  const std::string text = head.dump(-1, ' ', false, json::error_handler_t::replace);
+  for (const fs::path& file : files_) {
+    std::error_code status;
+    if (file != files_.front()) fs::create_directories(file.parent_path(), status);
+    const fs::path temporary = fmt::format("{}.{}.tmp", file.string(), ::getpid());
+    Writer writer(temporary);
+    writer.write(kMagic.data(), kMagic.size());
+    const std::uint64_t head_bytes = text.size();
+    writer.write(&head_bytes, sizeof head_bytes);
+    writer.write(text.data(), text.size());
+    for (const ShardIndex& shard : shards) {
+      writer.write(shard.samples.data(), shard.samples.size() * sizeof(ShardSample));
+      writer.write(shard.names.data(), shard.names.size());
+    }
+    const bool written = writer.end();
+    if (written) fs::rename(temporary, file, status);
+    if (written && !status) return;
+    fs::remove(temporary, status);
+  }
+}
+
+}  // namespace headrace::server::source

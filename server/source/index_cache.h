@@ -1,0 +1,42 @@
+// The index of a set of shards as a file, so that the next start does not walk them again.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/source/shard_index.h"
+
+namespace headrace::server::source {
+
+/// What tells that a shard is the one that was indexed.
+struct ShardStamp {
+  std::string name;  ///< relative to the shards' folder
+  std::uint64_t bytes = 0;
+  std::int64_t modified_ns = 0;
+};
+
+/// A wish, never a need: what cannot be read or written is indexed again, without a word. The file lies
+/// beside the shards, or, where that folder is not writable, in $XDG_CACHE_HOME/headrace (~/.cache/headrace).
+class IndexCache {
+ public:
+  IndexCache(const std::filesystem::path& folder, const std::vector<ShardStamp>& shards,
+             const ShardRule& rule);
+
+  /// One index per shard. None: there is no file, it is of other shards or of another rule or version, or its
+  /// checksum or one of its numbers is wrong. Nothing is allocated that the file's own size does not cover.
+  [[nodiscard]] std::optional<std::vector<ShardIndex>> load() const;
+  /// To a temporary file first, then renamed.
+  void store(const std::vector<ShardIndex>& shards) const;
+
+ private:
+  std::vector<std::filesystem::path> files_;  // the first that works
+  std::string key_;                           // JSON: version, rule, stamps
+  std::vector<std::uint64_t> shard_bytes_;
+  std::size_t extensions_;
+  std::int64_t label_limit_;
+};
+
+}  // namespace headrace::server::source

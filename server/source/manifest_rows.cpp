@@ -1,0 +1,170 @@
+#include "server/source/manifest_rows.h"
+
+#include <csv.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "server/source/text_lines.h"
+
+namespace headrace::server::source {
+namespace {
+
+using nlohmann::json;
+
+/// Cells into the places that the reader wants them at.
+class Picker {
+ public:
+  Picker(const WantColumns& want, const EachRow& each) : want_(want), each_(each) {}
+
+  [[nodiscard]] bool begun() const { return begun_; }
+  void begin(const std::vector<std::string>& columns) {
+    begun_ = true;
+    columns_ = columns.size();
+    wanted_ = want_(columns);
+    for (const std::string& name : wanted_) {
+      const auto found = std::find(columns.begin(), columns.end(), name);
+      places_.push_back(static_cast<std::size_t>(found - columns.begin()));
+    }
+  }
+  void row(std::uint64_t line, std::vector<std::string>& cells) {
+    if (cells.size() != columns_)
+      return fault(line, fmt::format("has {} cells, the header has {}", cells.size(), columns_));
+    picked_.assign(wanted_.size(), nullptr);
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      if (places_[i] < columns_) picked_[i] = cells[places_[i]];
+    each_(line, picked_, "");
+  }
+  void row(std::uint64_t line, const json& object) {
+    picked_.assign(wanted_.size(), nullptr);
+    for (std::size_t i = 0; i < wanted_.size(); ++i)
+      if (const auto found = object.find(wanted_[i]); found != object.end()) picked_[i] = *found;
+    each_(line, picked_, "");
+  }
+  void fault(std::uint64_t line, const std::string& what) { each_(line, {}, what); }
+
+ private:
+  const WantColumns& want_;
+  const EachRow& each_;
+  bool begun_ = false;
+  std::size_t columns_ = 0;
+  std::vector<std::string> wanted_;
+  std::vector<std::size_t> places_;
+  std::vector<json> picked_;
+};
+
+/// libcsv's state, and the row that it is in.
+class CsvRows {
+ public:
+  CsvRows(Picker& picker, char delimiter) : picker_(picker) {
+    csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI);
+    csv_set_delim(&parser_, static_cast<unsigned char>(delimiter));
+  }
+  ~CsvRows() { csv_free(&parser_); }
+  CsvRows(const CsvRows&) = delete;
+  CsvRows& operator=(const CsvRows&) = delete;
+
+  /// False: the file is no CSV from here on.
+  bool line(std::uint64_t number, const std::string& text) {
+    if (cells_.empty() && !open_) first_line_ = number;
+    open_ = true;
+    return csv_parse(&parser_, text.data(), text.size(), &CsvRows::on_cell, &CsvRows::on_row, this) ==
+               text.size() ||
+           complain();
+  }
+  bool end() { return csv_fini(&parser_, &CsvRows::on_cell, &CsvRows::on_row, this) == 0 || complain(); }
+
+ private:
+  bool complain() {
+    picker_.fault(first_line_, fmt::format("is no CSV: {}", csv_strerror(csv_error(&parser_))));
+    return false;
+  }
+  static void on_cell(void* text, std::size_t size, void* self) {
+    static_cast<CsvRows*>(self)->cells_.emplace_back(static_cast<const char*>(text), size);
+  }
+  static void on_row(int, void* self) { static_cast<CsvRows*>(self)->finish(); }
+  void finish() {
+    if (!picker_.begun()) {
+      picker_.begin(cells_);
+    } else {
+      picker_.row(first_line_, cells_);
+    }
+    cells_.clear();
+    open_ = false;
+  }
+
+  Picker& picker_;
+  csv_parser parser_{};
+  std::vector<std::string> cells_;
+  std::uint64_t first_line_ = 1;
+  bool open_ = false;
+};
+
+std::string each_csv_row(const std::filesystem::path& file, char delimiter, Picker& picker) {
+  errno = 0;
+  std::ifstream stream(file);
+  if (!stream) return std::strerror(errno);
+  CsvRows rows(picker, delimiter);
+  std::string text;
+  bool sound = true;
+  for (std::uint64_t line = 1; sound && std::getline(stream, text); ++line)
+    sound = rows.line(line, text += '\n');
+  if (sound) rows.end();
+  return stream.bad() ? std::strerror(errno) : "";
+}
+
+std::string each_json_line(const std::filesystem::path& file, Picker& picker) {
+  return each_line(file, [&](std::uint64_t line, std::string_view text) {
+    const json object = json::parse(text.begin(), text.end(), nullptr, false);
+    if (!object.is_object()) return picker.fault(line, "is no JSON object");
+    if (!picker.begun()) {
+      std::vector<std::string> names;
+      for (const auto& [name, ignored] : object.items()) names.push_back(name);
+      picker.begin(names);
+    }
+    picker.row(line, object);
+  });
+}
+
+std::string each_path(const std::filesystem::path& file, Picker& picker) {
+  const auto split = [](std::string_view text) -> std::optional<std::vector<std::string>> {
+    const auto blank = text.find_last_of(" \t");
+    if (blank == std::string_view::npos || blank + 1 == text.size()) return std::nullopt;
+    const std::string_view label = text.substr(blank + 1);
+    if (label.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+    return std::vector<std::string>{std::string(text.substr(0, blank)), std::string(label)};
+  };
+  bool labelled = false;
+  return each_line(file, [&](std::uint64_t line, std::string_view text) {
+    auto parts = split(text);
+    if (!picker.begun()) {
+      labelled = parts.has_value();
+      picker.begin(labelled ? std::vector<std::string>{"path", "label"} : std::vector<std::string>{"path"});
+    }
+    if (!labelled) parts = {std::string(text)};
+    if (!parts) return picker.fault(line, "has no label behind its path, as the first line has");
+    picker.row(line, *parts);
+  });
+}
+
+}  // namespace
+
+std::string each_row(const std::filesystem::path& file, const WantColumns& want, const EachRow& each) {
+  std::error_code status;
+  if (std::filesystem::exists(file, status) && !std::filesystem::is_regular_file(file, status))
+    return "is no file";
+  Picker picker(want, each);
+  const std::string kind = file.extension().string();
+  if (kind == ".csv") return each_csv_row(file, ',', picker);
+  if (kind == ".tsv") return each_csv_row(file, '\t', picker);
+  if (kind == ".jsonl" || kind == ".ndjson") return each_json_line(file, picker);
+  if (kind == ".txt") return each_path(file, picker);
+  return fmt::format("\"{}\" is none of .csv, .tsv, .jsonl, .ndjson and .txt", kind);
+}
+
+}  // namespace headrace::server::source

@@ -1,0 +1,29 @@
+// Finds samples by their names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/source/source.h"
+
+namespace headrace::server::source {
+
+/// Hashes instead of names: 16 bytes per sample, whatever its path. Thread safety: immutable.
+class NameIndex {
+ public:
+  /// `source` must outlive it.
+  explicit NameIndex(const Source& source);
+
+  /// A leading "./" does not count.
+  [[nodiscard]] std::optional<std::uint64_t> find(std::string_view name) const;
+
+ private:
+  const Source& source_;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> hashes_;
+};
+
+}  // namespace headrace::server::source

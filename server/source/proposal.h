@@ -1,0 +1,50 @@
+// What the kinds of detect.h's search have in common: parts of a dataset, put together as a configuration.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/source/detect.h"
+
+namespace headrace::server::source {
+
+/// One source and the stream over it.
+struct ProposedStream {
+  std::string name;    ///< of the stream; the source is "<name>_set"
+  std::string source;  ///< YAML flow mapping
+  bool training;
+  std::string stream;  ///< YAML block lines of the stream, 4 columns in
+};
+
+/// Training parts first; of parts with one name the first.
+Proposal compose(std::string found, std::vector<ProposedStream> parts);
+
+/// A YAML double-quoted scalar.
+std::string quoted(const std::string& text);
+/// Sorted.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
+/// "train", "val" or "test" if that, or a longer word for it, is one of the words of `name`; else empty.
+std::string set_in(std::string_view name);
+
+/// Streams of images of many sizes, to learn from and to look at; and of samples that need nothing.
+inline constexpr const char* kCropImages =
+    "    batch_size: 64\n"
+    "    transforms:\n"
+    "      - random_resized_crop: {size: 224}\n"
+    "      - random_horizontal_flip\n";
+inline constexpr const char* kShowImages =
+    "    batch_size: 64\n"
+    "    transforms:\n"
+    "      - resize: {size: 256}\n"
+    "      - center_crop: {size: 224}\n";
+inline constexpr const char* kAsTheyAre = "    batch_size: 256\n";
+
+/// WebDataset shards: a .tar file, a folder of them, or train/, val/, test/ with such files.
+std::optional<Proposal> shard_files(const std::filesystem::path& path);
+/// A .npy or .npz file, or a folder of either.
+std::optional<Proposal> array_files(const std::filesystem::path& path);
+
+}  // namespace headrace::server::source

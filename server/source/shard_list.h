@@ -1,0 +1,18 @@
+// Which files a set of shards is made of.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "headrace/error.h"
+
+namespace headrace::server::source {
+
+/// Each path is a tar file, a folder (its *.tar, sorted by name), or a pattern with ranges of numbers in
+/// braces, as a shell expands them: "train-{000000..000146}.tar". In the order given. kDatasetInvalid:
+/// nothing there, a folder without tar files (with what it has instead), a range that runs backwards, more
+/// than a million shards, the same shard twice. Whether files exist is seen when they are opened.
+Result<std::vector<std::filesystem::path>> list_shards(const std::vector<std::string>& paths);
+
+}  // namespace headrace::server::source

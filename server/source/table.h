@@ -1,0 +1,38 @@
+// A source made of columns: each is one field of every sample, and knows how to read it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/source/fingerprint.h"
+#include "server/source/source.h"
+
+namespace headrace::server::source {
+
+/// Thread safety: as Source.
+class Column {
+ public:
+  virtual ~Column() = default;
+  [[nodiscard]] virtual SourceField field() const = 0;
+  [[nodiscard]] virtual std::uint64_t size() const = 0;
+  virtual Result<void> read(std::uint64_t row, Item& out) const = 0;
+  /// See Source::most_values.
+  [[nodiscard]] virtual std::uint64_t most_values(std::uint64_t rows) const { return rows; }
+  /// The sample's name, if this column has one to give.
+  [[nodiscard]] virtual std::string name(std::uint64_t row) const { return static_cast<void>(row), ""; }
+  virtual void add_to(Fingerprint& fingerprint) const = 0;
+};
+
+struct Table {
+  std::string origin;  ///< what messages call a sample without a name: "<origin>#<row>"
+  std::vector<std::unique_ptr<const Column>> columns;  ///< at least one, all of one size above 0
+  std::vector<std::uint32_t> labels;                   ///< empty: no classes
+  std::vector<std::string> classes;
+  std::string warning;
+};
+
+std::shared_ptr<const Source> make_table(Table table);
+
+}  // namespace headrace::server::source

@@ -1,0 +1,17 @@
+// Text files with one thing a line: reading them, and saying which lines are wrong.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace headrace::server::source {
+
+/// Gives `each` the number (from 1) and the text of every line that is not empty, without its end, be that
+/// \n or \r\n. Returns why the file cannot be read; empty: it was.
+std::string each_line(const std::filesystem::path& file,
+                      const std::function<void(std::uint64_t line, std::string_view text)>& each);
+
+}  // namespace headrace::server::source

@@ -1,0 +1,231 @@
+#include "server/source/webdataset.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <new>
+#include <optional>
+#include <thread>
+
+#include "server/source/fingerprint.h"
+#include "server/source/index_cache.h"
+#include "server/source/labels.h"
+#include "server/source/open_files.h"
+#include "server/source/shard_list.h"
+
+namespace headrace::server::source {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Where the shards are: their names are relative to the deepest folder that holds all of them.
+struct ShardSet {
+  std::string root;
+  ring::UniqueFd root_fd;
+  std::vector<ShardStamp> shards;
+
+  [[nodiscard]] FilePlace place(std::size_t shard) const {
+    return {root_fd.get(), shards[shard].name.c_str(), root};
+  }
+};
+
+Result<ShardSet> find_shards(const std::vector<std::string>& paths) {
+  auto listed = list_shards(paths);
+  if (!listed) return fail(std::move(listed.error()));
+  fs::path root = listed->front().parent_path();
+  for (const fs::path& shard : *listed) {
+    const auto at = std::mismatch(root.begin(), root.end(), shard.begin(), shard.end()).first;
+    fs::path common;
+    std::for_each(root.begin(), at, [&](const fs::path& part) { common /= part; });
+    root = std::move(common);
+  }
+  ShardSet set{root.string(), ring::UniqueFd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), {}};
+  if (!set.root_fd)
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: {}; correct the source's `path`", set.root, std::strerror(errno)));
+  Problems problems;
+  for (const fs::path& shard : *listed) {
+    struct stat status {};
+    if (::stat(shard.c_str(), &status) != 0)
+      problems.add(fmt::format("{}: {}; correct the source's `path`", shard.string(), std::strerror(errno)));
+    else if (!S_ISREG(status.st_mode))
+      problems.add(fmt::format("{}: is no regular file", shard.string()));
+    set.shards.push_back({shard.lexically_relative(root).string(), static_cast<std::uint64_t>(status.st_size),
+                          status.st_mtim.tv_sec * std::int64_t{1'000'000'000} + status.st_mtim.tv_nsec});
+  }
+  if (!problems.none()) return fail(problems.error(ErrorCode::kDatasetInvalid));
+  return set;
+}
+
+/// Runs `work` for 0 to count - 1, several at a time.
+template <class Work>
+void for_each_at_once(std::size_t count, const Work& work) {
+  std::atomic<std::size_t> next{0};
+  const auto loop = [&] {
+    for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) work(i);
+  };
+  std::vector<std::thread> threads;
+  const std::size_t wanted = std::min<std::size_t>(std::max(std::thread::hardware_concurrency(), 1U), count);
+  for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(loop);
+  loop();
+  for (std::thread& thread : threads) thread.join();
+}
+
+Result<std::vector<ShardIndex>> walk_shards(const ShardSet& set, const ShardRule& rule) {
+  const std::size_t count = set.shards.size();
+  std::vector<ShardIndex> out(count);
+  std::vector<Problems> problems(count);
+  std::vector<std::optional<Error>> errors(count);
+  for_each_at_once(count, [&](std::size_t i) {
+    const FilePlace place = set.place(i);
+    try {
+      auto fd = open_unchanged(place, set.shards[i].bytes);
+      if (!fd) {
+        errors[i] = std::move(fd.error().error);
+        return;
+      }
+      auto index = index_shard(fd->get(), set.shards[i].bytes, fmt::format("{}/{}", set.root, place.path),
+                               rule, problems[i]);
+      if (index) {
+        out[i] = std::move(*index);
+      } else {
+        errors[i] = std::move(index.error());
+      }
+    } catch (const std::bad_alloc&) {
+      errors[i] = Error{ErrorCode::kNotEnoughMemory, fmt::format("{}: no memory for its index", place.path)};
+    }
+  });
+  Problems all;
+  ErrorCode code = ErrorCode::kDatasetInvalid;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (errors[i]) {
+      if (code == ErrorCode::kDatasetInvalid) code = errors[i]->code;
+      problems[i].add(std::move(errors[i]->message));
+    }
+    all.merge(std::move(problems[i]));
+  }
+  if (!all.none()) return fail(all.error(code));
+  return out;
+}
+
+class WebDataset final : public Source {
+ public:
+  WebDataset(ShardSet set, std::vector<ShardIndex> indices, const WebDatasetOptions& options)
+      : set_(std::move(set)),
+        indices_(std::move(indices)),
+        rule_(options.rule),
+        policy_(options.read),
+        files_(set_.shards.size(), open_files_limit()) {
+    std::uint64_t before = 0;
+    std::int64_t labels = 0;
+    for (const ShardIndex& index : indices_) {
+      ends_.push_back(before += index.samples.size());
+      for (const ShardSample& sample : index.samples)
+        labels = std::max(labels, std::int64_t{sample.label} + 1);
+    }
+    if (rule_.labelled()) classes_ = rule_.classes.empty() ? numbered_classes(labels) : rule_.classes;
+  }
+
+  [[nodiscard]] std::uint64_t size() const override { return ends_.back(); }
+  [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
+  Result<void> read(std::uint64_t index, Sample& out) const override;
+  [[nodiscard]] bool labelled() const override { return rule_.labelled(); }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
+    const auto [shard, at] = find(index);
+    return indices_[shard].samples[at].label;
+  }
+  [[nodiscard]] std::string name(std::uint64_t index) const override {
+    const auto [shard, at] = find(index);
+    const ShardIndex& in = indices_[shard];
+    return fmt::format("{}/{}.{}", set_.shards[shard].name, in.key(at),
+                       rule_.images[in.samples[at].extension]);
+  }
+  [[nodiscard]] const std::vector<std::string>& class_names() const override { return classes_; }
+  [[nodiscard]] std::uint64_t fingerprint() const override;
+  [[nodiscard]] std::string warning() const override;
+
+ private:
+  /// The shard, and the sample's place in it.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> find(std::uint64_t index) const {
+    const auto shard =
+        static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
+    const std::uint64_t begin = shard == 0 ? 0 : ends_[shard - 1];
+    return {shard, static_cast<std::size_t>(index - begin)};
+  }
+
+  const ShardSet set_;
+  const std::vector<ShardIndex> indices_;
+  const ShardRule rule_;
+  const ReadPolicy policy_;
+  const std::vector<SourceField> fields_{SourceField{}};
+  std::vector<std::string> classes_;
+  std::vector<std::uint64_t> ends_;
+  mutable OpenFiles files_;
+};
+
+Result<void> WebDataset::read(std::uint64_t index, Sample& out) const {
+  const auto found = find(index);
+  const std::size_t shard = found.first;  // clang 14 lets no lambda capture a structured binding
+  const ShardSample& sample = indices_[shard].samples[found.second];
+  if (sample.bytes == ShardSample::kHuge || sample.bytes > policy_.max_bytes)
+    return fail(ErrorCode::kBadSample, fmt::format("{}: has {} bytes or more, the limit is {}", name(index),
+                                                   sample.bytes, policy_.max_bytes));
+  Item& image = out.item(0);
+  image.own(sample.bytes);
+  const FilePlace place = set_.place(shard);
+  const auto open = [&] { return open_unchanged(place, set_.shards[shard].bytes); };
+  const auto attempt = [&]() -> Attempt<void> {
+    const auto fd = files_.get(shard, std::cref(open));
+    if (!fd) return tl::make_unexpected(fd.error());
+    return read_range((*fd)->get(), sample.offset, image.storage, policy_, place);
+  };
+  return with_retries(policy_, std::cref(attempt));
+}
+
+std::uint64_t WebDataset::fingerprint() const {
+  Fingerprint fingerprint;
+  fingerprint.add(std::uint64_t{rule_.labelled()});
+  for (std::size_t i = 0; i < indices_.size(); ++i)
+    fingerprint.add(std::string_view(set_.shards[i].name)).add(indices_[i].fingerprint);
+  return fingerprint.value();
+}
+
+std::string WebDataset::warning() const {
+  ShardIndex sum;
+  for (const ShardIndex& index : indices_)
+    for (const auto& [extension, count] : index.left_out) sum.leave_out(extension, count);
+  if (sum.left_out.empty()) return {};
+  std::vector<std::string> parts;
+  for (const auto& [extension, count] : sum.left_out) parts.push_back(fmt::format("{} {}", count, extension));
+  return fmt::format("{}: members that are not served, by extension: {}", set_.root, fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Source>> open_webdataset(const WebDatasetOptions& options) {
+  auto set = find_shards(options.paths);
+  if (!set) return fail(std::move(set.error()));
+  std::optional<IndexCache> cache;
+  if (options.cache) cache.emplace(set->root, set->shards, options.rule);
+  auto indices = cache ? cache->load() : std::nullopt;
+  if (!indices) {
+    auto walked = walk_shards(*set, options.rule);
+    if (!walked) return fail(std::move(walked.error()));
+    indices = std::move(*walked);
+    if (cache) cache->store(*indices);
+  }
+  if (std::all_of(indices->begin(), indices->end(),
+                  [](const ShardIndex& index) { return index.samples.empty(); }))
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: no sample in {} shards; their members are named KEY.{}", set->root,
+                            set->shards.size(), options.rule.images.front()));
+  return std::make_shared<WebDataset>(std::move(*set), std::move(*indices), options);
+}
+
+}  // namespace headrace::server::source

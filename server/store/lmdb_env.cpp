@@ -1,0 +1,141 @@
+#include "server/store/lmdb_env.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+
+namespace headrace::server::store {
+
+Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view doing) {
+  const auto say = [&](ErrorCode name, std::string_view what) {
+    return Error{name, fmt::format("{}: cannot be {}: {}", folder.string(), doing, what)};
+  };
+  switch (code) {
+    case ENOENT:
+      return say(ErrorCode::kDatasetInvalid, "there is no data.mdb in it");
+    case MDB_INVALID:
+      return say(ErrorCode::kDatasetInvalid, "its data.mdb is no LMDB database");
+    case MDB_VERSION_MISMATCH:
+      return say(ErrorCode::kDatasetInvalid, "it was written by another version of LMDB");
+    case MDB_CORRUPTED:
+    case MDB_PAGE_NOTFOUND:
+      return say(ErrorCode::kDatasetInvalid, "its pages are damaged; pack it again");
+    case ENOMEM:
+      return say(ErrorCode::kEnvironment, "no room to map it: raise `ulimit -v`");
+    case EACCES:
+    case EPERM:
+      return say(ErrorCode::kEnvironment, "permission denied; give this user the right to it");
+    default:
+      return say(ErrorCode::kEnvironment, ::mdb_strerror(code));
+  }
+}
+
+namespace {
+
+/// LMDB maps what its head says, and a page beyond the file's end would be a bus error.
+Result<void> check_length(MDB_env* env, const std::filesystem::path& folder) {
+  MDB_envinfo info{};
+  MDB_stat stat{};
+  ::mdb_env_info(env, &info);
+  ::mdb_env_stat(env, &stat);
+  std::error_code status;
+  const auto have = std::filesystem::file_size(folder / "data.mdb", status);
+  if (status) return fail(lmdb_error(status.value(), folder, "examined"));
+  std::uint64_t need = 0;
+  if (__builtin_mul_overflow(std::uint64_t{info.me_last_pgno} + 1, std::uint64_t{stat.ms_psize}, &need) ||
+      have < need)
+    return fail(
+        ErrorCode::kDatasetInvalid,
+        fmt::format("{}: is cut: data.mdb has {} bytes of {}; copy it again", folder.string(), have, need));
+  return {};
+}
+
+}  // namespace
+
+Result<Env> Env::open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes) {
+  MDB_env* raw = nullptr;
+  if (const int code = ::mdb_env_create(&raw)) return fail(lmdb_error(code, folder, "opened"));
+  Env env;
+  env.env_.reset(raw);
+  env.folder_ = folder;
+  if (map_bytes != 0) ::mdb_env_set_mapsize(raw, map_bytes);
+  unsigned flags = MDB_NOTLS | MDB_NOLOCK;
+  if (access != Access::kWrite) flags |= MDB_RDONLY;
+  if (access == Access::kRandom) flags |= MDB_NORDAHEAD;
+  constexpr mdb_mode_t kMode = 0644;
+  if (const int code = ::mdb_env_open(raw, folder.c_str(), flags, kMode))
+    return fail(lmdb_error(code, folder, "opened"));
+  if (auto whole = check_length(raw, folder); !whole) return fail(whole.error());
+  return env;
+}
+
+Result<void> Env::resize_map(std::uint64_t bytes) {
+  if (const int code = ::mdb_env_set_mapsize(env_.get(), bytes))
+    return fail(lmdb_error(code, folder_, fmt::format("mapped with {} bytes", bytes)));
+  return {};
+}
+
+std::uint64_t Env::map_bytes() const {
+  MDB_envinfo info{};
+  ::mdb_env_info(env_.get(), &info);
+  return info.me_mapsize;
+}
+
+std::uint64_t Env::entries() const {
+  MDB_stat stat{};
+  ::mdb_env_stat(env_.get(), &stat);
+  return stat.ms_entries;
+}
+
+Result<Txn> Txn::begin(const Env& env, bool write) {
+  Txn txn;
+  txn.folder_ = &env.folder();
+  MDB_txn* raw = nullptr;
+  if (const int code = ::mdb_txn_begin(env.get(), nullptr, write ? 0U : MDB_RDONLY, &raw))
+    return fail(txn.error(code, write ? "written" : "read"));
+  txn.txn_.reset(raw);
+  if (const int code = ::mdb_dbi_open(raw, nullptr, 0, &txn.dbi_)) return fail(txn.error(code, "read"));
+  return txn;
+}
+
+Result<std::optional<Bytes>> Txn::get(Bytes key) const {
+  MDB_val wanted{key.size(), const_cast<std::uint8_t*>(key.data())};
+  MDB_val value{};
+  const int code = ::mdb_get(txn_.get(), dbi_, &wanted, &value);
+  if (code == MDB_NOTFOUND) return std::nullopt;
+  if (code != MDB_SUCCESS) return fail(error(code, "read"));
+  return span(value);
+}
+
+int Txn::put(Bytes key, Bytes value, unsigned flags) {
+  MDB_val name{key.size(), const_cast<std::uint8_t*>(key.data())};
+  MDB_val content{value.size(), const_cast<std::uint8_t*>(value.data())};
+  return ::mdb_put(txn_.get(), dbi_, &name, &content, flags);
+}
+
+int Txn::remove(Bytes key) {
+  MDB_val name{key.size(), const_cast<std::uint8_t*>(key.data())};
+  return ::mdb_del(txn_.get(), dbi_, &name, nullptr);
+}
+
+int Txn::commit() {
+  return ::mdb_txn_commit(txn_.release());
+}
+
+Result<Txn::Cursor> Txn::cursor() const {
+  MDB_cursor* raw = nullptr;
+  if (const int code = ::mdb_cursor_open(txn_.get(), dbi_, &raw)) return fail(error(code, "read"));
+  return Cursor(raw);
+}
+
+Result<std::optional<Bytes>> Txn::last_key() const {
+  const auto at = cursor();
+  if (!at) return fail(at.error());
+  MDB_val key{}, value{};
+  const int code = ::mdb_cursor_get(at->get(), &key, &value, MDB_LAST);
+  if (code == MDB_NOTFOUND) return std::nullopt;
+  if (code != MDB_SUCCESS) return fail(error(code, "read"));
+  return span(key);
+}
+
+}  // namespace headrace::server::store

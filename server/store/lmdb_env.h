@@ -1,0 +1,105 @@
+// LMDB's environment, transactions and cursors with owners, and its errors with what to do.
+#pragma once
+
+#include <lmdb.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "headrace/error.h"
+
+namespace headrace::server::store {
+
+using Bytes = std::span<const std::uint8_t>;
+
+inline Bytes bytes_of(std::string_view text) {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
+/// kDatasetInvalid for what is wrong with the database, kEnvironment for the machine.
+Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view doing);
+
+/// One writer at a time, and no reader that needs protection from it: see Writer. So LMDB's lock file is
+/// never made, and read-only media can be read.
+class Env {
+ public:
+  enum class Access : std::uint8_t {
+    kRandom,      ///< read, no read-ahead
+    kSequential,  ///< read from one end to the other
+    kWrite
+  };
+  /// `map_bytes`: 0 for what the database says of itself. Cut files are refused before their pages are used.
+  static Result<Env> open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes = 0);
+
+  /// No transaction may be open.
+  Result<void> resize_map(std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t map_bytes() const;
+  /// Of records of every kind.
+  [[nodiscard]] std::uint64_t entries() const;
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] MDB_env* get() const { return env_.get(); }
+
+ private:
+  struct Close {
+    void operator()(MDB_env* env) const { ::mdb_env_close(env); }
+  };
+  std::unique_ptr<MDB_env, Close> env_;
+  std::filesystem::path folder_;
+};
+
+/// Ends without effect unless committed. Its Env must outlive it.
+class Txn {
+ public:
+  static Result<Txn> begin(const Env& env, bool write);
+
+  /// nullopt: there is no such key. Valid until the transaction ends; of a read transaction over a database
+  /// that nobody writes, as long as the Env.
+  [[nodiscard]] Result<std::optional<Bytes>> get(Bytes key) const;
+  /// LMDB's own code, because some of them are to be acted upon.
+  int put(Bytes key, Bytes value, unsigned flags = 0);
+  int remove(Bytes key);
+  int commit();
+  [[nodiscard]] Error error(int code, std::string_view doing) const {
+    return lmdb_error(code, *folder_, doing);
+  }
+
+  /// Calls `use(key, value)` for each entry in order until it gives false.
+  template <class F>
+  Result<void> each(F use) const;
+  [[nodiscard]] Result<std::optional<Bytes>> last_key() const;
+
+ private:
+  struct Abort {
+    void operator()(MDB_txn* txn) const { ::mdb_txn_abort(txn); }
+  };
+  struct CloseCursor {
+    void operator()(MDB_cursor* cursor) const { ::mdb_cursor_close(cursor); }
+  };
+  using Cursor = std::unique_ptr<MDB_cursor, CloseCursor>;
+  [[nodiscard]] Result<Cursor> cursor() const;
+  static Bytes span(const MDB_val& value) {
+    return {static_cast<const std::uint8_t*>(value.mv_data), value.mv_size};
+  }
+
+  std::unique_ptr<MDB_txn, Abort> txn_;
+  MDB_dbi dbi_ = 0;
+  const std::filesystem::path* folder_ = nullptr;
+};
+
+template <class F>
+Result<void> Txn::each(F use) const {
+  const auto at = cursor();
+  if (!at) return fail(at.error());
+  MDB_val key{}, value{};
+  int code = ::mdb_cursor_get(at->get(), &key, &value, MDB_FIRST);
+  while (code == MDB_SUCCESS && use(span(key), span(value)))
+    code = ::mdb_cursor_get(at->get(), &key, &value, MDB_NEXT);
+  if (code != MDB_SUCCESS && code != MDB_NOTFOUND) return fail(error(code, "walked through"));
+  return {};
+}
+
+}  // namespace headrace::server::store

@@ -1,0 +1,87 @@
+// What a packed database says of itself: one JSON record.
+//
+// While it is packed, it lies under a key that sorts before all samples (so that they can be appended) and
+// says `complete: false`; the last transaction replaces it by the one under "meta". So a database with "meta"
+// is whole. Samples have keys of 8 bytes: their index, big-endian.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/error.h"
+#include "server/source/source.h"
+#include "server/store/compression.h"
+
+namespace headrace::server::store {
+
+inline constexpr std::string_view kMetaKey = "meta";
+inline constexpr std::string_view kPackingKey{"\0\0\0\0", 4};
+// Tables of 8 bytes per sample.
+inline constexpr std::string_view kLabelsKey = "labels";
+inline constexpr std::string_view kWholesKey = "wholes";  ///< Source::whole_index, where it is not the index
+
+/// Of a ragged field: numbers of values, falling. Never 8 bytes.
+std::string lengths_key(std::size_t field);
+
+/// Of a ragged field: bytes of one value.
+std::uint64_t value_bytes(const source::SourceField& field);
+
+using IndexKey = std::array<std::uint8_t, 8>;
+IndexKey index_key(std::uint64_t index);
+
+enum class Storing : std::uint8_t {
+  kEncoded,  ///< files as they are
+  kDecoded   ///< images as 8-bit pixels
+};
+std::string_view name_of(Storing storing);
+
+/// Of images, as torchvision's Resize; none if all is 0.
+struct ResizeTo {
+  std::int32_t shorter = 0;  ///< the shorter side becomes this
+  std::int32_t height = 0, width = 0;
+  [[nodiscard]] bool wanted() const { return shorter > 0 || height > 0; }
+  friend bool operator==(const ResizeTo&, const ResizeTo&) = default;
+};
+/// "256", "224x320" (height x width), "none".
+std::string to_string(const ResizeTo& resize);
+
+struct Options {
+  Storing storing = Storing::kEncoded;
+  Compression compression = Compression::kNone;
+  ResizeTo resize;
+};
+
+struct Meta {
+  static constexpr int kFormat = 1;
+  /// Raised when the same source and options would give other records.
+  static constexpr int kAlgorithm = 1;
+
+  bool complete = false;
+  std::uint64_t count = 0;  ///< of samples, once it is complete
+  std::vector<source::SourceField> fields;
+  bool labelled = true;
+  std::vector<std::string> classes;
+  std::uint64_t source_fingerprint = 0;
+  Options options;
+  int algorithm = kAlgorithm;
+  std::uint64_t labels_hash = 0, wholes_hash = 0;  ///< xxh3 of the tables
+  bool wholes = false;                             ///< that table is there
+  // So far:
+  std::uint64_t raw_bytes = 0;                 ///< of all fields, as the source has them
+  std::uint64_t undecodable = 0;               ///< samples with a file where pixels were wanted
+  std::vector<std::string> first_undecodable;  ///< the first ten: "name: reason (detail)"
+
+  /// The source's where the samples are the source's, byte for byte; else that and how they were changed.
+  [[nodiscard]] std::uint64_t fingerprint() const;
+  /// What keeps this from being continued as `other`: "its compression is lz4, and zstd is asked for; ...".
+  [[nodiscard]] std::string difference(const Meta& other) const;
+  [[nodiscard]] std::string to_json() const;
+  /// `where` begins the message. kDatasetInvalid: not such a record, another format, values that make no
+  /// sense.
+  static Result<Meta> from_json(std::string_view text, const std::string& where);
+};
+
+}  // namespace headrace::server::store

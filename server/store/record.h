@@ -1,0 +1,99 @@
+// The value of one sample in a packed database: heads, the name, each field's bytes, a checksum. All integers
+// are little-endian and of fixed width.
+//
+//   RecordHead | FieldHead per field | name | stored bytes of each field | xxh3-64 of all before it
+//
+// Name and fields are padded to 8 bytes. LMDB aligns values to 8 here, because every key and value of a
+// packed database has a multiple of 8 bytes (its last ones apart): so fields that are not compressed can be
+// used where they lie.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <type_traits>
+#include <vector>
+
+#include "server/source/source.h"
+#include "server/store/compression.h"
+
+namespace headrace::server::store {
+
+static_assert(std::endian::native == std::endian::little, "records are read where they lie");
+
+inline constexpr std::uint32_t kRecordMagic = 0x43455248;  // "HREC"
+inline constexpr std::uint16_t kRecordVersion = 1;
+/// Of one field, unpacked: a record that promises more is damaged.
+inline constexpr std::uint64_t kMostUnpacked = std::uint64_t{1} << 30;
+
+struct RecordHead {
+  std::uint32_t magic = kRecordMagic;
+  std::uint16_t version = kRecordVersion;
+  std::uint16_t unreadable = 0;  ///< 1: the source called the sample bad; its fields are empty
+  std::uint32_t fields = 0;
+  std::uint32_t name_bytes = 0;
+  std::int64_t label = 0;
+  std::uint64_t index = 0;
+  std::uint64_t bytes = 0;  ///< of the whole value
+};
+static_assert(sizeof(RecordHead) == 40 && std::is_trivially_copyable_v<RecordHead>);
+
+struct FieldHead {
+  std::uint64_t bytes = 0;             ///< unpacked
+  std::uint64_t stored = 0;            ///< in the record, without padding
+  std::int32_t width = 0, height = 0;  ///< of pixels; 0: a file, or values
+  std::uint8_t channels = 0;           ///< of pixels
+  std::uint8_t planar = 0;             ///< of pixels
+  std::uint8_t compression = 0;        ///< Compression
+  std::uint8_t undecodable = 0;        ///< 1: was to be pixels, and is the file that could not be decoded
+  std::uint32_t reserved = 0;
+};
+static_assert(sizeof(FieldHead) == 32 && std::is_trivially_copyable_v<FieldHead>);
+
+/// What a record is made of.
+struct RecordField {
+  std::span<const std::uint8_t> bytes;
+  decode::PixelShape pixels{.width = 0, .height = 0, .channels = 0, .planar = false};
+  bool undecodable = false;
+};
+struct RecordContent {
+  std::uint64_t index = 0;
+  std::int64_t label = 0;
+  std::string_view name;
+  bool unreadable = false;
+  std::span<const RecordField> fields;
+};
+
+/// Replaces `out` by the record. A field that compression does not shrink is stored as it is. `scratch`:
+/// reused.
+void encode(const RecordContent& content, Compression how, std::vector<std::uint8_t>& scratch,
+            std::vector<std::uint8_t>& out);
+
+/// A record where it lies, its bounds checked: nothing that it points at lies outside.
+class RecordView {
+ public:
+  /// What is wrong, for somebody who knows where it is: "its head is damaged".
+  static tl::expected<RecordView, const char*> of(std::span<const std::uint8_t> value, std::uint64_t index,
+                                                  std::size_t fields);
+
+  [[nodiscard]] const RecordHead& head() const { return head_; }
+  [[nodiscard]] std::string_view name() const;
+  [[nodiscard]] FieldHead field(std::size_t index) const;
+  /// As stored. Walks over the fields before it.
+  [[nodiscard]] std::span<const std::uint8_t> stored(std::size_t index) const;
+  /// Whether the checksum is right. Reads the whole record; nothing else here does.
+  [[nodiscard]] bool sound() const;
+  /// The field's bytes: a span into the record, or unpacked into the item's storage. False: its compressed
+  /// bytes are damaged.
+  bool unpack(std::size_t index, source::Item& item) const;
+
+ private:
+  RecordView(std::span<const std::uint8_t> value, const RecordHead& head) : value_(value), head_(head) {}
+
+  std::span<const std::uint8_t> value_;
+  RecordHead head_;
+};
+
+}  // namespace headrace::server::store

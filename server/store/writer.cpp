@@ -1,0 +1,238 @@
+#include "server/store/writer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+
+#include "server/store/record.h"
+#include "server/store/store.h"
+
+namespace headrace::server::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kShownUndecodable = 10;
+/// LMDB keeps a value's size in 32 bits, and tables have 8 bytes per sample.
+constexpr std::uint64_t kMostSamples = 0xFFFFFFFF / sizeof(std::uint64_t);
+
+Bytes bytes_of(const std::vector<std::uint64_t>& table) {
+  return {reinterpret_cast<const std::uint8_t*>(table.data()), table.size() * sizeof(std::uint64_t)};
+}
+
+std::uint64_t hash_of(const std::vector<std::uint64_t>& table) {
+  return XXH3_64bits(table.data(), table.size() * sizeof(std::uint64_t));
+}
+
+/// The database's file, locked for this process.
+Result<ring::UniqueFd> take(const fs::path& folder) {
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    return fail(code, fmt::format("{}: {}", folder.string(), why));
+  };
+  std::error_code status;
+  if (fs::exists(folder, status) && !fs::is_directory(folder, status))
+    return refuse(ErrorCode::kInvalidArgument, "is a file; name a folder that is to be made");
+  if (fs::is_directory(folder, status) && !fs::exists(folder / "data.mdb", status) &&
+      !fs::is_empty(folder, status))
+    return refuse(ErrorCode::kInvalidArgument, "holds other files; name a folder that is to be made");
+  fs::create_directory(folder, status);
+  if (status) return refuse(ErrorCode::kEnvironment, fmt::format("cannot be made: {}", status.message()));
+  ring::UniqueFd fd(::open((folder / "data.mdb").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!fd) return refuse(ErrorCode::kEnvironment, fmt::format("cannot be written: {}", std::strerror(errno)));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
+    return refuse(ErrorCode::kInvalidArgument,
+                  errno == EWOULDBLOCK ? "another headrace pack writes it now"
+                                       : fmt::format("cannot be locked: {}", std::strerror(errno)));
+  return fd;
+}
+
+}  // namespace
+
+Result<Writer> Writer::open(const fs::path& folder, const Meta& meta, const WriterOptions& options) {
+  if (meta.count == 0 || meta.count > kMostSamples)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} samples cannot be packed into one database; 1 to {} can", meta.count, kMostSamples));
+  auto lock = take(folder);
+  if (!lock) return fail(lock.error());
+  auto env = Env::open(folder, Env::Access::kWrite, options.first_map_bytes);
+  if (!env) return fail(env.error());
+  Writer writer;
+  writer.lock_ = std::move(*lock);
+  writer.env_ = std::move(*env);
+  writer.meta_ = meta;
+  writer.meta_.complete = false;
+  writer.options_ = options;
+  for (const source::SourceField& field : meta.fields)
+    if (field.content == source::Content::kRagged) writer.lengths_.emplace_back();
+  if (writer.env_.entries() > 0) {
+    if (auto resumed = writer.resume(); !resumed) return fail(resumed.error());
+  } else if (auto begun = writer.transact([&](Txn& txn) {
+               return txn.put(store::bytes_of(kPackingKey), store::bytes_of(writer.meta_.to_json()));
+             });
+             !begun) {
+    return fail(begun.error());
+  }
+  return writer;
+}
+
+Result<void> Writer::resume() {
+  auto found = look(env_);
+  if (!found)
+    return fail(ErrorCode::kInvalidArgument, found.error().message + "; remove it or choose another name");
+  if (const std::string difference = found->meta.difference(meta_); !difference.empty())
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} holds another packing: {}; remove it or choose another name",
+                            env_.folder().string(), difference));
+  meta_.complete = found->meta.complete;
+  meta_.raw_bytes = found->meta.raw_bytes;
+  meta_.undecodable = found->meta.undecodable;
+  meta_.first_undecodable = std::move(found->meta.first_undecodable);
+  committed_ = found->packed;
+  if (meta_.complete) return {};
+  const auto txn = Txn::begin(env_, false);
+  if (!txn) return fail(txn.error());
+  const auto last = txn->last_key();
+  if (!last) return fail(last.error());
+  const IndexKey wanted = index_key(committed_ - 1);
+  if (committed_ > 0 && !std::equal(wanted.begin(), wanted.end(), (*last)->begin(), (*last)->end()))
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: samples are missing among the {} that are there; remove it, and pack again",
+                            env_.folder().string(), committed_));
+  return lengths_.empty() ? Result<void>() : recount_lengths();
+}
+
+Result<void> Writer::recount_lengths() {
+  const auto txn = Txn::begin(env_, false);
+  if (!txn) return fail(txn.error());
+  std::uint64_t index = 0;
+  const char* wrong = nullptr;
+  auto walked = txn->each([&](Bytes key, Bytes value) {
+    if (key.size() != sizeof(IndexKey)) return true;
+    const auto record = RecordView::of(value, index++, meta_.fields.size());
+    if (!record) {
+      wrong = record.error();
+      return false;
+    }
+    std::size_t ragged = 0;
+    for (std::size_t f = 0; f < meta_.fields.size(); ++f) {
+      const source::SourceField& field = meta_.fields[f];
+      if (field.content != source::Content::kRagged) continue;
+      lengths_[ragged++].push_back(record->field(f).bytes / value_bytes(field));
+    }
+    return true;
+  });
+  if (!walked) return walked;
+  if (wrong != nullptr)
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: the record of sample {} is damaged: {}; remove it, and pack again",
+                            env_.folder().string(), index - 1, wrong));
+  return {};
+}
+
+std::uint64_t Writer::file_bytes() const {
+  std::error_code status;
+  const auto bytes = fs::file_size(env_.folder() / "data.mdb", status);
+  return status ? 0 : bytes;
+}
+
+Error Writer::cannot_write(int code) const {
+  std::error_code status;
+  const auto space = fs::space(env_.folder(), status);
+  rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  const std::uint64_t room = std::min<std::uint64_t>(
+      space.available, limit.rlim_cur - std::min(limit.rlim_cur, rlim_t{file_bytes()}));
+  // LMDB calls a write that was cut short EIO.
+  const bool full = code == ENOSPC || code == EDQUOT || code == EFBIG ||
+                    (code == EIO && room < pending_bytes_ + options_.transaction_bytes);
+  if (!full) return lmdb_error(code, env_.folder(), "written");
+  const double per_sample =
+      static_cast<double>(file_bytes()) / static_cast<double>(std::max<std::uint64_t>(committed_, 1));
+  const double needed = committed_ > 0 ? per_sample * static_cast<double>(meta_.count - committed_)
+                                       : static_cast<double>(pending_bytes_);
+  return {
+      ErrorCode::kEnvironment,
+      fmt::format("{}: no room to write on: {:.1f} MB are free{}, about {:.1f} MB more are needed; {} of {} "
+                  "samples are kept: make room, then run the same headrace pack again",
+                  env_.folder().string(), static_cast<double>(room) / 1e6,
+                  code == EFBIG ? " below the limit of file sizes (ulimit -f)" : "", needed / 1e6, committed_,
+                  meta_.count)};
+}
+
+template <class Put>
+Result<void> Writer::transact(Put put) {
+  for (;;) {
+    auto txn = Txn::begin(env_, true);
+    if (!txn) return fail(txn.error());
+    int code = put(*txn);
+    if (code == MDB_SUCCESS) code = txn->commit();
+    if (code == MDB_SUCCESS) return {};
+    if (code != MDB_MAP_FULL) return fail(cannot_write(code));
+    txn = fail(ErrorCode::kInternal, "ended");  // a map is resized between transactions
+    if (auto grown = env_.resize_map(2 * env_.map_bytes()); !grown) return grown;
+  }
+}
+
+Result<void> Writer::append(std::vector<std::uint8_t> record, const RecordFacts& facts) {
+  if (pending_.empty()) since_ = Clock::now();
+  pending_bytes_ += record.size();
+  pending_.push_back(std::move(record));
+  meta_.raw_bytes += facts.raw_bytes;
+  if (!facts.undecodable.empty()) {
+    ++meta_.undecodable;
+    if (meta_.first_undecodable.size() < kShownUndecodable)
+      meta_.first_undecodable.push_back(facts.undecodable);
+  }
+  for (std::size_t i = 0; i < lengths_.size(); ++i) lengths_[i].push_back(facts.lengths.at(i));
+  if (pending_bytes_ < options_.transaction_bytes && Clock::now() - since_ < options_.transaction_time)
+    return {};
+  return commit();
+}
+
+Result<void> Writer::commit() {
+  if (pending_.empty()) return {};
+  auto done = transact([this](Txn& txn) {
+    for (std::size_t i = 0; i < pending_.size(); ++i)
+      if (const int code = txn.put(index_key(committed_ + i), pending_[i], MDB_APPEND)) return code;
+    return txn.put(store::bytes_of(kPackingKey), store::bytes_of(meta_.to_json()));
+  });
+  if (!done) return done;
+  committed_ += pending_.size();
+  pending_.clear();
+  pending_bytes_ = 0;
+  return {};
+}
+
+Result<void> Writer::finish(const Tables& tables) {
+  if (auto done = commit(); !done) return done;
+  Meta whole = meta_;
+  whole.complete = true;
+  whole.labels_hash = hash_of(tables.labels);
+  whole.wholes_hash = hash_of(tables.wholes);
+  whole.wholes = !tables.wholes.empty();
+  for (auto& lengths : lengths_) std::sort(lengths.begin(), lengths.end(), std::greater<>());
+  auto done = transact([&](Txn& txn) {
+    int code =
+        tables.labels.empty() ? MDB_SUCCESS : txn.put(store::bytes_of(kLabelsKey), bytes_of(tables.labels));
+    if (code == MDB_SUCCESS && whole.wholes)
+      code = txn.put(store::bytes_of(kWholesKey), bytes_of(tables.wholes));
+    std::size_t ragged = 0;
+    for (std::size_t f = 0; f < whole.fields.size(); ++f)
+      if (code == MDB_SUCCESS && whole.fields[f].content == source::Content::kRagged)
+        code = txn.put(store::bytes_of(lengths_key(f)), bytes_of(lengths_[ragged++]));
+    if (code == MDB_SUCCESS) code = txn.remove(store::bytes_of(kPackingKey));
+    return code == MDB_SUCCESS ? txn.put(store::bytes_of(kMetaKey), store::bytes_of(whole.to_json())) : code;
+  });
+  if (done) meta_ = std::move(whole);
+  return done;
+}
+
+}  // namespace headrace::server::store

@@ -1,0 +1,37 @@
+// What a stream does to each field of its samples: one chain for all, of which each field sees its part.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/transform/plan.h"
+
+namespace headrace::server::transform {
+
+/// A field that is made of another one.
+struct DerivedField {
+  std::string from;
+  Derivation how;
+};
+
+struct StreamPlan {
+  PlanConfig chain;  ///< as for a field that takes part in everything
+  /// Of each transform of the chain: the fields that it is for; empty: all images.
+  std::vector<std::vector<std::string>> only;
+  std::map<std::string, DerivedField> derived;
+  std::vector<std::string> select;  ///< the fields that batches have, besides "label"; empty: all
+
+  /// The chain as `field` sees it: what is for others holds its place. A mask is spared normalize and to_y.
+  [[nodiscard]] PlanConfig chain_of(const std::string& field, bool mask) const;
+  /// All fields that transforms name.
+  [[nodiscard]] std::vector<std::string> named() const;
+};
+
+/// The least common multiple of the factors by which fields are derived (1: none): sides of the images that
+/// they are made of are cut to multiples of it. kConfigInvalid: above 64.
+Result<std::int32_t> common_multiple(const StreamPlan& plan);
+/// The same of those that stay small: one pixel of the chain's geometry is so many of the original.
+std::int32_t common_scale(const StreamPlan& plan);
+
+}  // namespace headrace::server::transform

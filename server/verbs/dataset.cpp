@@ -1,0 +1,103 @@
+#include "server/verbs/dataset.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "server/config/cpus.h"
+#include "server/session/open_source.h"
+#include "server/source/detect.h"
+
+namespace headrace::server::verbs {
+
+bool is_config(const std::filesystem::path& path) {
+  std::error_code status;
+  if (std::filesystem::is_directory(path, status) || source::is_dataset_file(path)) return false;
+  return std::filesystem::exists(path, status) || path.extension() == ".yaml" || path.extension() == ".yml";
+}
+
+bool is_lmdb(const std::filesystem::path& path) {
+  std::error_code status;
+  return std::filesystem::is_directory(path, status) && std::filesystem::exists(path / "data.mdb", status);
+}
+
+void DatasetArguments::add_to(CLI::App& verb) {
+  verb.add_option("src", path, "A dataset's folder or file, or a configuration (YAML)")->required();
+  verb.add_option("--source", source, "Which of several sources");
+  verb.add_option("--part", part, "A part of a source with a split; without it, all of the source");
+}
+
+Result<std::shared_ptr<const source::Source>> DatasetArguments::open() const {
+  Result<config::Config> config;
+  if (is_config(path)) {
+    config = config::load(path);
+  } else {
+    auto proposal = source::propose(path);
+    if (!proposal) return fail(proposal.error());
+    config = config::parse(proposal->config, "proposal.yaml");
+  }
+  if (!config) return fail(config.error());
+  auto& sources = config->sources;
+  std::vector<std::string> names;
+  names.reserve(sources.size());
+  for (const auto& [name, ignored] : sources) names.push_back(name);
+  const auto refuse = [](const std::string& what) { return fail(ErrorCode::kConfigInvalid, what); };
+  if (source.empty() && names.size() > 1)
+    return refuse(
+        fmt::format("{} has several sources: choose by --source: {}", path, fmt::join(names, ", ")));
+  const std::string& chosen = source.empty() ? names.at(0) : source;
+  const auto found = sources.find(chosen);
+  if (found == sources.end())
+    return refuse(
+        fmt::format("{}: there is no source \"{}\"; there are: {}", path, chosen, fmt::join(names, ", ")));
+  auto& split = found->second.split;
+  if (part.empty()) {
+    split.reset();
+  } else {
+    const auto parts = split ? split->part_names() : std::vector<std::string>();
+    if (std::find(parts.begin(), parts.end(), part) == parts.end())
+      return refuse(fmt::format("{}: source \"{}\" has no part \"{}\"; parts: {}", path, chosen, part,
+                                parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "))));
+  }
+  return session::Sources(sources).open(chosen, part);
+}
+
+unsigned threads_or_all(unsigned threads) {
+  return threads > 0 ? threads : config::default_threads();
+}
+
+int in_child(const std::filesystem::path& folder, const std::function<int()>& work) {
+  std::fflush(nullptr);
+  const pid_t pid = ::fork();
+  if (pid < 0)
+    return report({ErrorCode::kEnvironment, fmt::format("no process to read in: {}", std::strerror(errno))});
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_CORE, &none);
+    const int code = work();
+    std::fflush(nullptr);
+    ::_exit(code);
+  }
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  const int signal = WTERMSIG(status);
+  if (signal == SIGINT || signal == SIGTERM) return 128 + signal;
+  return report(
+      {ErrorCode::kDatasetInvalid,
+       fmt::format("{}: reading it ended by signal {} ({}): pages of its tree are damaged, or its file "
+                   "was cut meanwhile; pack it again",
+                   folder.string(), signal, ::strsignal(signal))});
+}
+
+}  // namespace headrace::server::verbs

@@ -1,0 +1,64 @@
+#include "server/verbs/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace headrace::server::verbs {
+namespace {
+
+constexpr std::chrono::milliseconds kBarPause{100};
+constexpr std::chrono::seconds kLinePause{3};
+constexpr std::size_t kBarWidth = 24;
+
+}  // namespace
+
+std::string human_bytes(std::uint64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes < 1'000) return fmt::format("{} B", bytes);
+  if (bytes < 1'000'000) return fmt::format("{:.1f} KB", value / 1e3);
+  return bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", value / 1e6)
+                               : fmt::format("{:.2f} GB", value / 1e9);
+}
+
+std::string human_time(std::chrono::seconds time) {
+  const auto seconds = time.count();
+  return seconds < 3600 ? fmt::format("{}:{:02}", seconds / 60, seconds % 60)
+                        : fmt::format("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
+
+Progress::Progress(std::string what, std::uint64_t begin, std::uint64_t total)
+    : what_(std::move(what)),
+      begin_(begin),
+      total_(std::max<std::uint64_t>(total, 1)),
+      terminal_(::isatty(2) == 1) {}
+
+Progress::~Progress() {
+  if (terminal_) fmt::print(stderr, "\r\x1b[K");
+}
+
+void Progress::tell(std::uint64_t done, std::uint64_t bytes) {
+  const auto now = Clock::now();
+  if (now - shown_ < (terminal_ ? Clock::duration(kBarPause) : Clock::duration(kLinePause))) return;
+  shown_ = now;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double rate = static_cast<double>(done - begin_) / seconds;
+  const double part = static_cast<double>(done) / static_cast<double>(total_);
+  const auto left = std::chrono::seconds(
+      rate > 0 ? static_cast<long>(std::min(static_cast<double>(total_ - std::min(done, total_)) / rate, 1e9))
+               : 0);
+  const std::string figures =
+      fmt::format("{:3.0f}%  {} of {}  {:.0f} samples/s  {:.1f} MB/s  {} left", 100 * part, done, total_,
+                  rate, static_cast<double>(bytes) / seconds / 1e6, human_time(left));
+  if (!terminal_) {
+    fmt::print(stderr, "{}: {}\n", what_, figures);
+    return;
+  }
+  const auto filled = std::min(kBarWidth, static_cast<std::size_t>(part * kBarWidth));
+  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {}\x1b[K", what_, "", filled, "", kBarWidth - filled, figures);
+  std::fflush(stderr);
+}
+
+}  // namespace headrace::server::verbs

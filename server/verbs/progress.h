@@ -1,0 +1,38 @@
+// How far a long verb is, on stderr: a bar on a terminal, else a line every few seconds.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace headrace::server::verbs {
+
+/// One thread at a time.
+class Progress {
+ public:
+  /// `begin`: samples that were done before.
+  Progress(std::string what, std::uint64_t begin, std::uint64_t total);
+  /// Clears the bar.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Cheap: shows something only now and then. `bytes`: since this began.
+  void tell(std::uint64_t done, std::uint64_t bytes);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const std::string what_;
+  const std::uint64_t begin_, total_;
+  const bool terminal_;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point shown_ = start_;
+};
+
+/// "1.5 GB", "12.3 MB", "800 B"
+std::string human_bytes(std::uint64_t bytes);
+/// "1:02:03", "2:03"
+std::string human_time(std::chrono::seconds time);
+
+}  // namespace headrace::server::verbs

@@ -1,0 +1,54 @@
+// `headrace verify`: every record of a packed database.
+#include "server/pack/verify.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "server/verbs/dataset.h"
+#include "server/verbs/progress.h"
+
+namespace headrace::server::verbs {
+namespace {
+
+struct VerifyArguments {
+  std::string path;
+  bool decode = false;
+  unsigned threads = 0;
+};
+
+int verify(const VerifyArguments& arguments) {
+  const auto store = store::Store::open(arguments.path, store::Store::Reading::kInOrder);
+  if (!store) return report(store.error());
+  pack::VerifyReport found;
+  {
+    Progress progress("verify", 0, (*store)->size());
+    found = pack::verify(**store, {threads_or_all(arguments.threads), arguments.decode},
+                         [&](std::uint64_t done, std::uint64_t bytes) { progress.tell(done, bytes); });
+  }
+  if (found.bad == 0) {
+    fmt::print("ok: {} samples, {}, {}all sound\n", found.checked, human_bytes(found.bytes),
+               arguments.decode ? "decoded, " : "");
+    return 0;
+  }
+  std::string list;
+  for (const pack::BadRecord& bad : found.first) list += fmt::format("\n  {}: {}", bad.index, bad.what);
+  return report({ErrorCode::kDatasetInvalid,
+                 fmt::format("{}: {} of {} samples are damaged; pack it again; the first {}:{}",
+                             arguments.path, found.bad, found.checked, found.first.size(), list)});
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<VerifyArguments>();
+  CLI::App* verb = app.add_subcommand("verify", "Check every record of a packed database");
+  verb->add_option("path", arguments->path, "Folder of the database")->required();
+  verb->add_flag("--decode", arguments->decode, "Decode images, too");
+  verb->add_option("--threads", arguments->threads, "Threads; default: all that there are")
+      ->check(CLI::Range(1U, 4096U));
+  verb->callback(
+      [arguments, &exit_code] { exit_code = in_child(arguments->path, [&] { return verify(*arguments); }); });
+}
+
+}  // namespace headrace::server::verbs

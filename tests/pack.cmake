@@ -1,0 +1,6 @@
+# Packed databases.
+if(TARGET headrace_pack)
+  headrace_test(unit/record_test.cpp headrace::store)
+  headrace_test(unit/store_test.cpp headrace::source)
+  headrace_test(unit/pack_test.cpp headrace::pack headrace::source pixels_make_jpeg)
+endif()
