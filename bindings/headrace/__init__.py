@@ -16,6 +16,7 @@ from .batch import DictBatch, TupleBatch
 from .digest import Digest
 from .errors import Error
 from .loader import Loader
+from .scatter import scatter
 from .server import Server, serve
 from .types import FieldSpec, Fingerprint, Sample, StreamInfo
 
@@ -35,6 +36,7 @@ __all__ = [
     "drain",
     "errors",
     "sample",
+    "scatter",
     "serve",
     "stats",
     "streams",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,8 +28,9 @@ class FileColumn final : public Column {
 
   /// One more row: a file, relative to the root, and its size. 16 bytes and the path's own in memory.
   void add(std::string_view path, std::uint64_t bytes);
-  /// The size as the file system says it. kDatasetInvalid: missing, unreadable, no regular file.
-  Result<void> add(const std::string& path);
+  /// Sizes of all rows as the file system says them, several at a time. Calls `wrong`, in the rows' order,
+  /// for those that are missing, unreadable or no regular file.
+  void measure(const std::function<void(std::uint64_t row, std::string_view problem)>& wrong);
   void shrink_to_fit();
   void set_scale(std::int32_t scale) { field_.scale = scale; }
 

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "server/source/at_once.h"
 #include "server/source/file_column.h"
 #include "server/source/folder_walk.h"
 
@@ -19,7 +21,7 @@ class Indexer {
   Result<std::shared_ptr<const Source>> index();
 
  private:
-  Result<std::uint64_t> add_class(const std::string& name, std::uint32_t label);
+  Result<void> add_classes();
   [[nodiscard]] std::string warning() const;
 
   std::unique_ptr<FileColumn> column_;
@@ -37,18 +39,38 @@ std::string Indexer::warning() const {
       root_, left_out_.count, left_out_.first);
 }
 
-Result<std::uint64_t> Indexer::add_class(const std::string& name, std::uint32_t label) {
-  auto folders = walk(column_->root_fd(), name, root_, left_out_);
-  if (!folders) return fail(std::move(folders.error()));
-  std::uint64_t added = 0;
-  for (const auto& folder : *folders) {
-    for (const auto& file : folder.files) {
-      column_->add(folder.path + "/" + file.name, file.bytes);
-      labels_.push_back(label);
-      ++added;
+Result<void> Indexer::add_classes() {
+  struct Found {
+    Result<std::vector<FoundFolder>> folders;
+    LeftOut left_out;
+  };
+  // A few at a time, since lists of files are larger than what is kept of them.
+  constexpr std::size_t kAtOnce = 64;
+  std::vector<std::string> empty;
+  for (std::size_t begin = 0; begin < classes_.size(); begin += kAtOnce) {
+    std::vector<Found> found(std::min(kAtOnce, classes_.size() - begin));
+    for_each_at_once(found.size(), [&](std::size_t i) {
+      found[i].folders = walk(column_->root_fd(), classes_[begin + i], root_, found[i].left_out);
+    });
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::size_t before = labels_.size();
+      if (!found[i].folders) return fail(std::move(found[i].folders.error()));
+      for (const auto& folder : *found[i].folders)
+        for (const auto& file : folder.files) {
+          column_->add(folder.path + "/" + file.name, file.bytes);
+          labels_.push_back(static_cast<std::uint32_t>(begin + i));
+        }
+      left_out_.add(found[i].left_out.count, found[i].left_out.first);
+      if (labels_.size() == before) empty.push_back(classes_[begin + i]);
     }
   }
-  return added;
+  if (empty.empty()) return {};
+  const auto total = empty.size();
+  if (total > 10) empty.resize(10);
+  return fail(ErrorCode::kDatasetInvalid,
+              fmt::format("image folder {}: {} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove "
+                          "them, or add images",
+                          root_, total, classes_.size(), fmt::join(empty, ", "), total > 10 ? ", ..." : ""));
 }
 
 Result<std::shared_ptr<const Source>> Indexer::index() {
@@ -64,22 +86,7 @@ Result<std::shared_ptr<const Source>> Indexer::index() {
                     found, root_));
   }
   classes_ = std::move(top->folders);
-  std::vector<std::string> empty;
-  for (std::uint32_t label = 0; label < classes_.size(); ++label) {
-    const auto added = add_class(classes_[label], label);
-    if (!added) return fail(added.error());
-    if (*added == 0) empty.push_back(classes_[label]);
-  }
-  if (!empty.empty()) {
-    const auto total = empty.size();
-    if (total > 10) empty.resize(10);
-    return fail(
-        ErrorCode::kDatasetInvalid,
-        fmt::format(
-            "image folder {}: {} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove them, or "
-            "add images",
-            root_, total, classes_.size(), fmt::join(empty, ", "), total > 10 ? ", ..." : ""));
-  }
+  if (auto added = add_classes(); !added) return fail(std::move(added.error()));
   column_->shrink_to_fit();
   labels_.shrink_to_fit();
   Table table{.origin = root_,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
@@ -41,17 +42,28 @@ class Intake {
   virtual ~Intake() = default;
   /// What is wrong; empty: nothing.
   virtual std::string add(const json& cell) = 0;
+  /// What is wrong that only shows, or shows quicker, when all rows are there.
+  virtual void look(const std::function<void(std::uint64_t line, std::string_view problem)>& wrong) {
+    static_cast<void>(wrong);
+  }
   virtual Result<void> finish(Table& table) = 0;
 };
 
 class FileIntake final : public Intake {
  public:
-  explicit FileIntake(std::unique_ptr<FileColumn> column) : column_(std::move(column)) {}
+  /// `line`: of the row that is added.
+  FileIntake(std::unique_ptr<FileColumn> column, const std::uint64_t& line)
+      : column_(std::move(column)), line_(line) {}
   std::string add(const json& cell) override {
     if (!cell.is_string() || cell.get_ref<const std::string&>().empty())
       return fmt::format("{} is no path", cell.dump());
-    const auto added = column_->add(cell.get_ref<const std::string&>());
-    return added ? "" : added.error().message;
+    column_->add(cell.get_ref<const std::string&>(), 0);
+    lines_.push_back(line_);
+    return {};
+  }
+  void look(const std::function<void(std::uint64_t, std::string_view)>& wrong) override {
+    column_->measure([&](std::uint64_t row, std::string_view problem) { wrong(lines_[row], problem); });
+    lines_ = {};
   }
   Result<void> finish(Table& table) override {
     column_->shrink_to_fit();
@@ -61,6 +73,8 @@ class FileIntake final : public Intake {
 
  private:
   std::unique_ptr<FileColumn> column_;
+  const std::uint64_t& line_;
+  std::vector<std::uint64_t> lines_;
 };
 
 template <class C>
@@ -222,6 +236,7 @@ class Opener {
           if (broken) return;
           if (!fault.empty()) return problems.add(options_.path, line, fault);
           ++rows_;
+          line_ = line;
           for (std::size_t f = 0; f < cells.size(); ++f)
             if (const auto wrong = cells[f].is_null() ? "is missing" : intakes_[f]->add(cells[f]);
                 !wrong.empty())
@@ -232,6 +247,10 @@ class Opener {
     };
     if (!why.empty()) return refuse(why);
     if (broken) return fail(*broken);
+    for (std::size_t f = 0; f < intakes_.size(); ++f)
+      intakes_[f]->look([&](std::uint64_t line, std::string_view problem) {
+        problems.add(options_.path, line, fmt::format("column `{}`: {}", columns_[f], problem));
+      });
     if (!problems.none()) return fail(problems.error(ErrorCode::kDatasetInvalid));
     if (rows_ == 0) return refuse("lists no sample");
     Table table{.origin = options_.path.filename().string(),
@@ -290,7 +309,7 @@ class Opener {
         auto column = FileColumn::open(
             {.name = name, .channels = mask ? 1 : 3, .scale = field.scale, .mask = mask, .shape = {}}, root_);
         if (!column) return fail(column.error());
-        return std::make_unique<FileIntake>(std::move(*column));
+        return std::make_unique<FileIntake>(std::move(*column), line_);
       }
       case Kind::kClass:
         return std::make_unique<ClassIntake>(name, field.classes);
@@ -316,6 +335,7 @@ class Opener {
   std::vector<std::unique_ptr<Intake>> intakes_;  ///< with columns_, in the order of fields_
   std::vector<std::string> columns_;
   std::uint64_t rows_ = 0;
+  std::uint64_t line_ = 0;
 };
 
 }  // namespace

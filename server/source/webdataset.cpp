@@ -5,14 +5,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <new>
 #include <optional>
-#include <thread>
 
+#include "server/source/at_once.h"
 #include "server/source/fingerprint.h"
 #include "server/source/index_cache.h"
 #include "server/source/labels.h"
@@ -61,20 +60,6 @@ Result<ShardSet> find_shards(const std::vector<std::string>& paths) {
   }
   if (!problems.none()) return fail(problems.error(ErrorCode::kDatasetInvalid));
   return set;
-}
-
-/// Runs `work` for 0 to count - 1, several at a time.
-template <class Work>
-void for_each_at_once(std::size_t count, const Work& work) {
-  std::atomic<std::size_t> next{0};
-  const auto loop = [&] {
-    for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) work(i);
-  };
-  std::vector<std::thread> threads;
-  const std::size_t wanted = std::min<std::size_t>(std::max(std::thread::hardware_concurrency(), 1U), count);
-  for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(loop);
-  loop();
-  for (std::thread& thread : threads) thread.join();
 }
 
 Result<std::vector<ShardIndex>> walk_shards(const ShardSet& set, const ShardRule& rule) {

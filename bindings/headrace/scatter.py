@@ -1,0 +1,67 @@
+"""One batch for several devices of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from .batch import META, DictBatch, TupleBatch
+from .errors import InvalidArgument
+
+Batch = TypeVar("Batch", TupleBatch, DictBatch)
+
+
+def scatter(batch: Batch, devices: int | Sequence[Any]) -> list[Batch]:
+    """Cuts a batch into one part per device, in the order of its rows; sizes differ by one at most.
+
+    devices   how many parts, or the torch devices that they go to (which needs output="torch"); copies from memory that is
+              not pinned wait for their end, as everywhere in torch
+
+    A part is a batch of the same kind, with its own `valid`, `sample_index` and `replaced`; parts that stay on the host are
+    views of the batch, not copies. A ragged field's offsets begin at 0 in each part. With fewer rows than devices the last
+    parts have no rows. For a loader per device instead: `delivery: shard`, and `rank=i, world_size=n` for each.
+    """
+    targets: Sequence[Any] = (
+        [None] * devices if isinstance(devices, int) and not isinstance(devices, bool) else _listed(devices)
+    )
+    if not targets:
+        raise InvalidArgument(f"devices={devices!r}: at least one part")
+    rows = len(batch.valid)
+    bounds = [rows * part // len(targets) for part in range(len(targets) + 1)]
+    return [_part(batch, *bounds[i : i + 2], device) for i, device in enumerate(targets)]
+
+
+def _listed(devices: Any) -> Sequence[Any]:
+    if isinstance(devices, str | bytes | bool) or not isinstance(devices, Sequence):
+        raise InvalidArgument(f"devices={devices!r}: a number of parts, or a list of torch devices")
+    return devices
+
+
+def _part(batch: Batch, begin: int, end: int, device: Any) -> Batch:
+    def sent(array: Any) -> Any:
+        if device is None:
+            return array
+        if not hasattr(array, "to"):
+            raise InvalidArgument(
+                f"device {device!r}: arrays of numpy stay on the host. Use output='torch', or a number of parts"
+            )
+        return array.to(device, non_blocking=True)
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, tuple):  # ragged
+            values, offsets = value
+            first, last = int(offsets[begin]), int(offsets[end])
+            return sent(values[first:last]), sent(offsets[begin : end + 1] - offsets[begin])
+        if isinstance(value, dict):  # meta=True
+            return {name: cut(array) for name, array in value.items()}
+        return sent(value[begin:end])
+
+    part: Any
+    if isinstance(batch, TupleBatch):
+        part = TupleBatch([cut(value) for value in batch])
+    else:
+        part = DictBatch((name, cut(value)) for name, value in batch.items())
+    for name in META:
+        setattr(part, name, cut(getattr(batch, name)))
+    part.epoch, part.number, part.private_copy = batch.epoch, batch.number, batch.private_copy
+    return part  # type: ignore[no-any-return]

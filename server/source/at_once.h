@@ -1,0 +1,27 @@
+// The same work on many things, several at a time.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+namespace headrace::server::source {
+
+/// Runs `work` for 0 to count - 1 on as many threads as there are processors, and returns when all is done.
+/// `work` must not throw.
+template <class Work>
+void for_each_at_once(std::size_t count, const Work& work) {
+  std::atomic<std::size_t> next{0};
+  const auto loop = [&] {
+    for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) work(i);
+  };
+  std::vector<std::thread> threads;
+  const std::size_t wanted = std::min<std::size_t>(std::max(std::thread::hardware_concurrency(), 1U), count);
+  for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(loop);
+  loop();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace headrace::server::source

@@ -1,0 +1,46 @@
+"""One rank of a job on gloo: trains a linear model for two epochs with DistributedDataParallel; rank 0 prints what all of them saw."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import headrace
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dist.init_process_group("gloo")
+    report: list[dict[str, Any]] = []
+    with headrace.Loader(sys.argv[1], stream="train", output="torch") as loader:
+        model = DistributedDataParallel(torch.nn.Linear(3 * 32 * 32, len(loader.classes)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for _ in range(2):
+            seen: list[int] = []
+            losses = []
+            for batch in loader:
+                image, label = batch
+                optimizer.zero_grad()
+                loss = torch.nn.functional.cross_entropy(model(image.flatten(1).float() / 255), label)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+                seen += batch.sample_index[batch.valid].tolist()
+            ranks: list[Any] = [None] * dist.get_world_size()
+            weights = [p.detach().double().sum().item() for p in model.parameters()]
+            dist.all_gather_object(
+                ranks, {"seen": seen, "batches": len(losses), "weights": weights, "losses": losses}
+            )
+            report += [{"ranks": ranks, "len": len(loader)}]
+    if dist.get_rank() == 0:
+        print(json.dumps(report))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Real sets end to end, where they are at hand: HEADRACE_DATA names a folder with MNIST's test files, CIFAR-10's training images as JPEGs
+(cifar10-train-jpg.tar) and BSD100's pairs of scale 4 (bsd100-x4-pairs.tar). Skipped without."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import headrace
+import numpy as np
+import pytest
+from PIL import Image
+
+DATA = Path(os.environ.get("HEADRACE_DATA", "/nonexistent"))
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="HEADRACE_DATA names no folder")
+
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def config(source: dict[str, Any], **stream: Any) -> dict[str, Any]:
+    return {
+        "server": {"metrics": "off"},
+        "sources": {"set": source},
+        "streams": {"train": {"source": "set", "batch_size": 64, **stream}},
+    }
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    shutil.unpack_archive(DATA / name, folder)
+    return folder
+
+
+def epoch(address: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """A whole epoch in the source's order."""
+    with headrace.Loader(address, stream="train", batch="dict") as loader:
+        batches = list(loader)
+    index = np.concatenate([batch.sample_index for batch in batches])
+    assert sorted(index) == list(range(len(index)))
+    return {name: np.concatenate([batch[name] for batch in batches])[np.argsort(index)] for name in names}
+
+
+def test_mnist(start_server: Any) -> None:
+    files = [DATA / f"t10k-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
+    source = {"type": "idx", "images": str(files[0]), "labels": str(files[1])}
+    seen = epoch(start_server(config(source)).address, ("image", "label"))
+    images = np.frombuffer(gzip.decompress(files[0].read_bytes()), np.uint8, offset=16).reshape(-1, 1, 28, 28)
+    labels = np.frombuffer(gzip.decompress(files[1].read_bytes()), np.uint8, offset=8)
+    assert len(images) == 10000
+    np.testing.assert_array_equal(seen["image"], images)
+    np.testing.assert_array_equal(seen["label"], labels)
+
+
+@pytest.fixture(scope="module")
+def cifar(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pixels, Any, list[str]]:
+    """50,000 images as PIL decodes the JPEGs, CHW, and their classes."""
+    root = unpacked("cifar10-train-jpg.tar", tmp_path_factory.mktemp("cifar")) / "train"
+    names = sorted(folder.name for folder in root.iterdir())
+    files = [(path, label) for label, name in enumerate(names) for path in sorted((root / name).iterdir())]
+    images = np.stack([np.asarray(Image.open(path)).transpose(2, 0, 1) for path, _ in files])
+    return images, np.array([label for _, label in files]), names
+
+
+def test_cifar_10_binary(start_server: Any, cifar: tuple[Pixels, Any, list[str]], tmp_path: Path) -> None:
+    images, labels, names = cifar
+    order = np.random.default_rng(0).permutation(len(images))
+    for part in range(5):
+        rows = order[part * 10000 : (part + 1) * 10000]
+        records = np.concatenate(
+            [labels[rows, None].astype(np.uint8), images[rows].reshape(len(rows), -1)], axis=1
+        )
+        (tmp_path / f"data_batch_{part + 1}.bin").write_bytes(records.tobytes())
+    (tmp_path / "batches.meta.txt").write_text("\n".join(names))
+    seen = epoch(start_server(config({"type": "cifar", "path": str(tmp_path)})).address, ("image", "label"))
+    np.testing.assert_array_equal(seen["image"], images[order])
+    np.testing.assert_array_equal(seen["label"], labels[order])
+
+
+def place_of(patch: Pixels, image: Pixels) -> list[tuple[int, int]]:
+    """Where `patch` lies in `image`, both HWC."""
+    size = len(patch)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
+    return [
+        (int(y), int(x)) for y, x in np.argwhere((windows == patch.transpose(2, 0, 1)).all(axis=(2, 3, 4)))
+    ]
+
+
+def test_bsd100_pairs_are_cut_alike(start_server: Any, tmp_path: Path) -> None:
+    root = unpacked("bsd100-x4-pairs.tar", tmp_path) / "image_SRF_4"
+    names = sorted(path.name.removesuffix("_HR.png") for path in root.glob("*_HR.png"))
+    pair = {
+        kind: [np.asarray(Image.open(root / f"{name}_{kind}.png").convert("RGB")) for name in names]
+        for kind in ("LR", "HR")
+    }
+    fields = {kind.lower(): {"path": str(root), "names": f"{{}}_{kind}"} for kind in ("LR", "HR")}
+    stream = {"transforms": [{"random_crop": {"size": 32}}], "output": {"layout": "NHWC"}, "batch_size": 8}
+    with headrace.Loader(
+        start_server(config({"type": "paired_folders", "fields": fields}, **stream)).address,
+        stream="train",
+        batch="dict",
+    ) as loader:
+        cut = [
+            row for batch in loader for row in zip(batch.sample_index, batch["lr"], batch["hr"], strict=True)
+        ]
+    assert sorted(int(index) for index, _, _ in cut) == list(range(len(names))) and len(names) >= 100
+    for index, lr, hr in cut:
+        places = place_of(lr, pair["LR"][index])
+        assert any(
+            np.array_equal(hr, pair["HR"][index][4 * y : 4 * y + 128, 4 * x : 4 * x + 128]) for y, x in places
+        ), names[index]
