@@ -11,11 +11,14 @@ from . import _headrace
 from .errors import InvalidArgument
 
 MOST = 2**32 - 1
+MOST_EPOCH = 2**48  # what messages carry
 
 
 def text(name: str, value: Any, choices: tuple[str, ...] = ()) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"{name}={value!r}: give it a str")
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
+        raise InvalidArgument(f"{name}={value!r}: leave out control characters")
     if choices and value not in choices:
         raise InvalidArgument(f"{name}={value!r}: use {' or '.join(map(repr, choices))}")
     return value

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _headrace
-from ._arguments import connect, flag, from_environment, seconds, text, whole
+from ._arguments import MOST_EPOCH, connect, flag, from_environment, seconds, text, whole
 from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
 from .types import StreamInfo
@@ -160,7 +160,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[TupleBatch | DictBatch]:
         stream = self._attached()
-        self._iterator = None
+        stream.begun()  # IteratorBusy while another thread is inside: its loop is not to be taken over
         if self._next_epoch is not None:
             stream.set_epoch(self._next_epoch)
             self._next_epoch = None
@@ -196,7 +196,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the next one to begin. A pass that has begun and is still iterated ends as it would have."""
-        epoch = whole("epoch", epoch, most=2**63 - 1)
+        epoch = whole("epoch", epoch, most=MOST_EPOCH)
         stream = self._attached()
         if self._running() is not None and stream.begun():
             self._next_epoch = epoch
@@ -214,7 +214,11 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on at a saved state, at once: before, during or after iteration, at any world or batch size."""
-        self._attached().load_state(json.dumps(state))
+        try:
+            saved = json.dumps(state)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"state: {error}; give it what state_dict() returned") from None
+        self._attached().load_state(saved)
         self._next_epoch = None
         self._broken_off = False
 

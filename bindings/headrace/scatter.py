@@ -28,7 +28,7 @@ def scatter(batch: Batch, devices: int | Sequence[Any]) -> list[Batch]:
         raise InvalidArgument(f"devices={devices!r}: at least one part")
     rows = len(batch.valid)
     bounds = [rows * part // len(targets) for part in range(len(targets) + 1)]
-    return [_part(batch, *bounds[i : i + 2], device) for i, device in enumerate(targets)]
+    return [_part(batch, bounds[i], bounds[i + 1], device) for i, device in enumerate(targets)]
 
 
 def _listed(devices: Any) -> Sequence[Any]:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _binary
-from .errors import Error, from_code
+from .errors import Error, InvalidArgument, from_code
 
 _EXIT_CODES = {2: "CONFIG_INVALID", 3: "ENVIRONMENT"}
 
@@ -160,5 +160,7 @@ def serve(
     `set` overrides values by their dotted path, {"streams.train.batch_size": 32}; so do keywords with two underscores for
     each dot: server__threads=4. A server that does not come up raises the error that it named.
     """
+    if set is not None and not isinstance(set, Mapping):
+        raise InvalidArgument(f"set={set!r}: give it a dict of dotted paths and values")
     paths: dict[str, object] = {name.replace("__", "."): value for name, value in overrides.items()}
     return Server(config, wait, env, {**paths, **(set or {})})

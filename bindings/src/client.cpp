@@ -35,8 +35,7 @@ Join join_of(const std::string& word) {
   if (word == "now") return Join::kNow;
   if (word == "epoch_start") return Join::kEpochStart;
   if (word == "cursor") return Join::kCursor;
-  raise({ErrorCode::kInvalidArgument,
-         "join='" + word + "': use default, now, epoch_start or cursor (with state)"});
+  raise({ErrorCode::kInvalidArgument, "join='" + word + "': use default, now or epoch_start"});
 }
 
 std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const std::string& group,

@@ -22,8 +22,14 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kSlice{50};
 
-/// Empty if somebody listens on the path, else what is wrong with it.
-std::string who_listens(const std::string& path) {
+/// What is wrong with a server's socket; nothing: somebody listens.
+struct SocketProblem {
+  std::string what;
+  bool waiting_helps = true;
+  [[nodiscard]] bool none() const { return what.empty(); }
+};
+
+SocketProblem who_listens(const std::string& path) {
   const ring::UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -33,11 +39,18 @@ std::string who_listens(const std::string& path) {
     case EAGAIN:
       return {};
     case ENOENT:
-      return fmt::format("{} is not there: no server was started in this directory", path);
+      return {fmt::format("{} is not there: no server was started in this directory", path)};
     case ECONNREFUSED:
-      return fmt::format("{} is there, but nobody listens: the server that made it has died", path);
+      return {fmt::format("{} is there, but nobody listens: the server that made it has died", path)};
+    case EACCES:
+      return {fmt::format("{}: {}: run as the server's user, or start a server of your own", path,
+                          std::strerror(EACCES)),
+              false};
+    case ENOTDIR:
+      return {fmt::format("{}: {}: the address is a server's directory", path, std::strerror(ENOTDIR)),
+              false};
     default:
-      return fmt::format("{}: {}", path, std::strerror(errno));
+      return {fmt::format("{}: {}", path, std::strerror(errno))};
   }
 }
 
@@ -89,11 +102,11 @@ Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wi
     zmq::message_t text;
     if (!receive(socket, text)) {
       if (interrupt && interrupt()) return interrupted(request.op);
-      if (asked.inode != 0 && (SocketFile::at(path) != asked || !who_listens(path).empty()))
+      if (asked.inode != 0 && (SocketFile::at(path) != asked || !who_listens(path).none()))
         return fail(ErrorCode::kServerLost,
                     fmt::format("the server at {} died while it was asked for '{}'", path, request.op));
       if (!deadline.over()) continue;
-      std::string why = who_listens(path);
+      std::string why = who_listens(path).what;
       if (why.empty()) why = fmt::format("a server listens on {}, but did not answer '{}'", path, request.op);
       return unreachable(why, deadline);
     }
@@ -140,11 +153,12 @@ Result<wire::HelloReply> say_hello(const std::string& directory, const Deadline&
   const auto body = wire::to_json(wire::HelloRequest{kVersion, ring::kLayoutVersion});
   Result<Answer> answer = fail(ErrorCode::kServerLost, {});
   for (;;) {
-    const std::string problem = who_listens(path);
-    if (problem.empty()) answer = exchange(directory, "hello", body, deadline, interrupt);
-    if (problem.empty() && (answer || answer.error().code != ErrorCode::kServerLost)) break;
+    const SocketProblem problem = who_listens(path);
+    if (!problem.waiting_helps) return fail(ErrorCode::kServerUnreachable, problem.what);
+    if (problem.none()) answer = exchange(directory, "hello", body, deadline, interrupt);
+    if (problem.none() && (answer || answer.error().code != ErrorCode::kServerLost)) break;
     if (interrupt && interrupt()) return interrupted("hello");
-    if (deadline.over()) return unreachable(problem.empty() ? answer.error().message : problem, deadline);
+    if (deadline.over()) return unreachable(problem.none() ? answer.error().message : problem.what, deadline);
     std::this_thread::sleep_for(std::min(milliseconds(20), deadline.left()));
   }
   if (!answer) return fail(answer.error());

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <spdlog/spdlog.h>
+
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -112,9 +114,16 @@ struct Snapshot {
   metrics::StreamTotals totals;
 };
 
+/// kDraining: a signal ended the server.
 Result<json> measure(const config::Config& config, const std::string& stream, unsigned clients,
                      double seconds) {
-  const auto pause = [](double s) { std::this_thread::sleep_for(std::chrono::duration<double>(s)); };
+  std::atomic<bool> ended{false};
+  const auto pause = [&](double s) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(s);
+    while (!ended && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::min<std::chrono::duration<double>>(
+          until - std::chrono::steady_clock::now(), std::chrono::milliseconds(20)));
+  };
   Consumers consumers;
   if (auto made = consumers.spawn(clients, config.server.directory, stream); !made)
     return tl::make_unexpected(made.error());
@@ -133,7 +142,10 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
     auto sink = engine.with(*index, [](exec::Stream& s) { return s.open_sink(); });
     if (!sink) return tl::make_unexpected(sink.error());
   }
-  std::thread loop([&] { (*server)->run(); });
+  std::thread loop([&] {
+    (*server)->run();
+    ended = true;
+  });
   consumers.open_gate();
   const auto attached = [&] {
     return engine.look(*index, [](const exec::Stream& s) {
@@ -142,7 +154,7 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
     });
   };
   const std::uint64_t patience = ring::monotonic_ns() + 20'000'000'000;
-  while (attached() < std::max(1U, clients) && ring::monotonic_ns() < patience) pause(0.01);
+  while (!ended && attached() < std::max(1U, clients) && ring::monotonic_ns() < patience) pause(0.01);
   const bool complete = attached() >= std::max(1U, clients);
   pause(std::min(1.0, seconds / 4));  // warm caches, steady ring
 
@@ -153,8 +165,10 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
   end.totals = engine.totals(*index);
   const Error failure = engine.stream(*index).failed() ? engine.stream(*index).failure() : Error{};
   const double client_cpu = consumers.finish();
+  const bool interrupted = ended;
   (*server)->ask_to_stop();
   loop.join();
+  if (interrupted) return fail(ErrorCode::kDraining, "interrupted");
   if (!complete)
     return fail(ErrorCode::kTimeout, fmt::format("not all of {} clients attached within 20 s", clients));
   if (!failure.message.empty()) return fail(failure);
@@ -188,7 +202,7 @@ int bench(const BenchArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   spdlog::set_level(spdlog::level::warn);
-  std::signal(SIGPIPE, SIG_IGN);
+  leave_signals_to_the_server();
   if (!config->streams.contains(arguments.stream)) {
     std::string names;
     for (const auto& [name, stream] : config->streams) names += (names.empty() ? "" : ", ") + name;
@@ -214,6 +228,7 @@ int bench(const BenchArguments& arguments) {
     auto run = measure(one, arguments.stream, clients, arguments.seconds);
     if (!run) {
       exit_code = report(run.error());
+      if (run.error().code == ErrorCode::kDraining) exit_code = 130;
       break;
     }
     if (!arguments.as_json) {

@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -17,6 +18,15 @@ namespace headrace::server::verbs {
 int report(const Error& error) {
   std::fprintf(stderr, "headrace: %s\n", error.to_string().c_str());
   return error.code == ErrorCode::kConfigInvalid || error.code == ErrorCode::kInvalidArgument ? 2 : 3;
+}
+
+void leave_signals_to_the_server() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 void ConfigArguments::add_to(CLI::App& verb) {

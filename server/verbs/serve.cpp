@@ -40,13 +40,7 @@ int serve(const ServeArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   spdlog::set_level(spd_level(config->server.log_level));
-  // Before any thread: the session thread alone takes these, from a signalfd.
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+  leave_signals_to_the_server();
 
   auto server = session::Server::start(*config);
   if (!server) return report(server.error());

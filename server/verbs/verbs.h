@@ -26,6 +26,10 @@ void add_drain(CLI::App& app, int& exit_code);
 /// Prints "headrace: NAME: message" on stderr and gives the exit code.
 int report(const Error& error);
 
+/// SIGTERM and SIGINT are the session thread's alone, which takes them from a signalfd; SIGPIPE is ignored.
+/// To be called before there is any thread.
+void leave_signals_to_the_server();
+
 /// CONFIG and --set, shared by the verbs that read a configuration.
 struct ConfigArguments {
   std::string file;

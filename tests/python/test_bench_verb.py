@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,30 @@ def test_a_bench_that_gets_no_process_says_so_and_ends_nobody_elses(processes: i
         finally:
             bystander.kill()
             bystander.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_bench_says_so_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    config = {
+        "sources": {"rows": {"type": "synthetic", "count": 100, "bytes": 16}},
+        "streams": {"train": {"source": "rows", "batch_size": 4}},
+    }
+    (tmp_path / "bench.yaml").write_text(yaml.safe_dump(config))
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    bench = subprocess.Popen(
+        [headrace_binary(), "bench", str(tmp_path / "bench.yaml"), "--stream", "train", "--seconds", "600", "--clients", "2"],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not list(scratch.glob("headrace-bench-*/control.sock")):
+            assert bench.poll() is None
+            time.sleep(0.01)
+        bench.send_signal(number)
+        told = bench.communicate(timeout=60)[1]
+    finally:
+        bench.kill()
+    assert bench.returncode == 130 and "interrupted" in told
+    assert list(scratch.iterdir()) == []

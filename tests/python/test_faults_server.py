@@ -139,6 +139,12 @@ def test_health_of_a_server_that_is_not_there_says_where_it_looked(tmp_path: Pat
     assert "SERVER_UNREACHABLE" in answer.stderr and "nowhere" in answer.stderr
 
 
+def test_an_address_that_waiting_does_not_mend_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(headrace.errors.ServerUnreachable, match=r"Not a directory: the address is a server's directory"):
+        headrace.streams(tmp_path / "file", timeout=3600)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -234,6 +234,17 @@ def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: di
     for name in ("zero_copy", "meta"):
         with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}='no': give it True or False"):
             headrace.Loader(address, stream="train", **{name: "no"})  # type: ignore[arg-type]
+    for name in ("stream", "group", "client"):
+        with pytest.raises(InvalidArgument, match=rf"^INVALID_ARGUMENT: {name}='a\\nb': leave out control characters"):
+            headrace.Loader(address, **({"stream": "train"} | {name: "a\nb"}))
+    with headrace.Loader(address, stream="train") as loader:
+        with pytest.raises(InvalidArgument, match="it goes from 0 to 281474976710656"):
+            loader.set_epoch(2**48 + 1)
+        loader.set_epoch(2**48)
+        with pytest.raises(InvalidArgument, match="give it what state_dict"):
+            loader.load_state_dict({"cursor": object()})
+    with pytest.raises(InvalidArgument, match="give it a dict"):
+        headrace.serve("none.yaml", set=["a"])  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="stream=None: give it a str"):
         headrace.Loader(address, stream=None)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="rank 2 of world size 2"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import Any
 import headrace
 import pytest
 from children import Child
-from headrace.errors import StreamFailed
+from headrace.errors import IteratorBusy, StreamFailed
 from running import Server
 
 
@@ -197,3 +198,27 @@ def test_a_wait_ends_with_its_timeout_and_says_for_what(start_server: Any, quiet
             next(iter(loader))
         with headrace.Loader(address, stream="train"):
             assert next(iter(loader)).number == 0  # a timeout loses nothing
+
+
+def test_a_second_threads_loop_leaves_the_first_ones_alone(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    """The second begins while the first waits for a batch, which comes once another client is there."""
+    quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train") as loader:
+        first: list[int] = []
+        thread = threading.Thread(target=lambda: first.extend(batch.number for batch in loader))
+        thread.start()
+        refused = None
+        for _ in range(2000):  # until it is inside next()
+            try:
+                loader.epoch  # noqa: B018
+                time.sleep(0.005)
+            except IteratorBusy as error:
+                refused = error
+                break
+        assert refused is not None
+        with pytest.raises(IteratorBusy):
+            iter(loader)
+        with headrace.Loader(address, stream="train"):
+            thread.join(60)
+        assert first == list(range(8))

@@ -74,8 +74,10 @@ struct OpenOptions {
   std::uint32_t world_size = 1;
   std::string client = {};  ///< name in metrics and errors; empty: "<program>-<pid>-<counter>"
   Join join = Join::kDefault;
-  std::optional<State> state = {};                      ///< resume: at another batch size or world size, too
-  bool resume_from_server = false;                      ///< take up the server's memory of this group
+  std::optional<State> state = {};  ///< resume: at another batch size or world size, too
+  /// Take up the server's memory of this group: this rank's own place while others of the group are attached,
+  /// the slowest rank's after all were gone.
+  bool resume_from_server = false;
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
   Batches batches = Batches::kShared;
   /// Longest busy wait before sleeping, per next(), whatever was before: costs up to that much CPU per batch,
