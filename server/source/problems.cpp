@@ -8,23 +8,35 @@ namespace headrace::server::source {
 
 void Problems::add(std::string problem) {
   if (first_.size() < shown_) {
-    first_.push_back(std::move(problem));
+    first_.push_back({{}, 0, std::move(problem)});
   } else {
     ++more_;
   }
 }
 
 void Problems::add(const std::filesystem::path& file, std::uint64_t line, std::string_view problem) {
-  add(fmt::format("{}:{}: {}", file.string(), line, problem));
+  std::string name = file.string();
+  auto at = first_.end();
+  while (at != first_.begin() && (at - 1)->file == name && (at - 1)->line > line) --at;
+  if (at == first_.end() && first_.size() == shown_) {
+    ++more_;
+    return;
+  }
+  auto text = fmt::format("{}:{}: {}", name, line, problem);
+  first_.insert(at, {std::move(name), line, std::move(text)});
+  if (first_.size() <= shown_) return;
+  first_.pop_back();
+  ++more_;
 }
 
 void Problems::merge(Problems&& later) {
-  for (std::string& problem : later.first_) add(std::move(problem));
+  for (Problem& problem : later.first_) add(std::move(problem.text));
   more_ += later.more_;
 }
 
 Error Problems::error(ErrorCode code) const {
-  auto text = fmt::format("{}", fmt::join(first_, "\n"));
+  std::string text;
+  for (const Problem& problem : first_) text += (text.empty() ? "" : "\n") + problem.text;
   if (more_ > 0) text += fmt::format("\nand {} more", more_);
   return {code, std::move(text)};
 }

@@ -16,6 +16,7 @@ class Problems {
   explicit Problems(std::size_t shown = 10) : shown_(shown) {}
 
   void add(std::string problem);
+  /// Those of one file in the order of its lines, however they come.
   void add(const std::filesystem::path& file, std::uint64_t line, std::string_view problem);
   /// `later` comes after what is here.
   void merge(Problems&& later);
@@ -24,9 +25,14 @@ class Problems {
   [[nodiscard]] Error error(ErrorCode code) const;
 
  private:
+  struct Problem {
+    std::string file;  ///< empty: of none
+    std::uint64_t line = 0;
+    std::string text;
+  };
   std::size_t shown_;
   std::uint64_t more_ = 0;
-  std::vector<std::string> first_;
+  std::vector<Problem> first_;
 };
 
 }  // namespace headrace::server::source
