@@ -16,6 +16,7 @@ from .batch import DictBatch, TupleBatch
 from .digest import Digest
 from .errors import Error
 from .loader import Loader
+from .packing import Packed, pack
 from .scatter import scatter
 from .server import Server, serve
 from .types import FieldSpec, Fingerprint, Sample, StreamInfo
@@ -27,6 +28,7 @@ __all__ = [
     "FieldSpec",
     "Fingerprint",
     "Loader",
+    "Packed",
     "Sample",
     "Server",
     "StreamInfo",
@@ -35,6 +37,7 @@ __all__ = [
     "cursors",
     "drain",
     "errors",
+    "pack",
     "sample",
     "scatter",
     "serve",

@@ -10,6 +10,15 @@ from ._headrace import Xxh3
 from .batch import META, DictBatch, TupleBatch
 
 
+def _parts_of(value: Any, valid: Any) -> list[Any]:
+    """Of a ragged field: how many values each row has, and these."""
+    if not isinstance(value, tuple):
+        return [_bytes_of(value, valid)]
+    values, offsets = value
+    lengths = np.diff(np.asarray(offsets))
+    return [_bytes_of(lengths, valid), _bytes_of(values, np.repeat(valid, lengths))]
+
+
 def _bytes_of(array: Any, valid: Any) -> Any:
     rows = array if valid.all() else array[valid]
     if not isinstance(rows, np.ndarray):  # a torch tensor; numpy knows no bfloat16
@@ -31,7 +40,8 @@ class Digest:
         for value in values:
             if isinstance(value, dict):  # the row arrays of meta=True
                 continue
-            self._state.update(_bytes_of(value, valid))
+            for part in _parts_of(value, valid):
+                self._state.update(part)
 
     def hexdigest(self) -> str:
         return self._state.hexdigest()

@@ -31,8 +31,9 @@ bool changes(const SourceField& field, const store::Options& options) {
 
 }  // namespace
 
-Result<std::vector<SourceField>> packed_fields(const source::Source& source, const store::Options& options) {
-  std::vector<SourceField> fields = source.fields();
+Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& given,
+                                               const store::Options& options) {
+  std::vector<SourceField> fields = given;
   for (SourceField& field : fields) {
     if (options.resize.wanted() && is_image(field) && (field.mask || field.scale != 1))
       return fail(
@@ -52,14 +53,13 @@ Result<std::vector<SourceField>> packed_fields(const source::Source& source, con
   return fields;
 }
 
-std::string Converter::change(std::size_t field, Image& out, bool& warned) {
-  const decode::ImageData image = sample_.items[field].image();
+std::string Converter::change(std::size_t field, const decode::ImageData& image, Image& out, bool& warned) {
   const auto say = [](decode::BadReason reason, std::string_view detail) {
     return fmt::format("{} ({})", decode::name_of(reason), detail);
   };
   const auto opened = decoder_.open(image, kMaxPixels);
   if (!opened) return say(opened.error().reason, opened.error().detail);
-  const std::int32_t channels = source_.fields()[field].channels;
+  const std::int32_t channels = fields_[field].channels;
   transform::PlanConfig config{.output = {DType::kUInt8, transform::PixelLayout::kNhwc},
                                .input = {opened->height, opened->width},
                                .channels = channels};
@@ -87,32 +87,34 @@ std::string Converter::change(std::size_t field, Image& out, bool& warned) {
   return {};
 }
 
-Result<Converted> Converter::convert(std::uint64_t index) {
-  const std::vector<SourceField>& fields = source_.fields();
-  const std::string name = source_.name(index);
+Converted Converter::convert(std::uint64_t index, const FedSample& given) {
   Converted out;
-  std::vector<store::RecordField> parts(fields.size());
-  auto read = source_.read(index, sample_);
-  const bool unreadable = !read && read.error().code == ErrorCode::kBadSample;
-  if (!read && !unreadable) return fail(read.error());
-  if (unreadable) out.facts.undecodable = fmt::format("{}: {}", name, read.error().message);
-  for (std::size_t f = 0; f < fields.size() && !unreadable; ++f) {
-    const source::Item& item = sample_.items[f];
+  std::vector<store::RecordField> parts(fields_.size());
+  const bool unreadable = !given.bad.empty();
+  if (unreadable) out.facts.undecodable = fmt::format("{}: {}", given.name, given.bad);
+  for (std::size_t f = 0; f < fields_.size() && !unreadable; ++f) {
+    const source::Item& item = given.sample.items[f];
     out.facts.raw_bytes += item.bytes.size();
     parts[f] = {item.bytes, item.pixels};
-    if (!changes(fields[f], options_)) continue;
-    std::string wrong = change(f, images_[f], out.warned);
+    if (!changes(fields_[f], options_)) continue;
+    std::string wrong = change(f, item.image(), images_[f], out.warned);
     if (wrong.empty()) {
       parts[f] = {images_[f].bytes, images_[f].shape};
     } else {
       parts[f].undecodable = true;
-      if (out.facts.undecodable.empty()) out.facts.undecodable = fmt::format("{}: {}", name, wrong);
+      if (out.facts.undecodable.empty()) out.facts.undecodable = fmt::format("{}: {}", given.name, wrong);
     }
   }
-  for (std::size_t f = 0; f < fields.size(); ++f)
-    if (fields[f].content == Content::kRagged)
-      out.facts.lengths.push_back(parts[f].bytes.size() / store::value_bytes(fields[f]));
-  store::encode({index, source_.label(index), name, unreadable, parts}, options_.compression, scratch_,
+  for (std::size_t f = 0; f < fields_.size(); ++f)
+    if (fields_[f].content == Content::kRagged)
+      out.facts.lengths.push_back(parts[f].bytes.size() / store::value_bytes(fields_[f]));
+  if (given.content_hash) {
+    out.facts.label = given.label;
+    out.facts.content_hash = *given.content_hash;
+    for (const store::RecordField& part : parts)
+      if (!unreadable) out.facts.sizes.push_back({part.pixels.width, part.pixels.height});
+  }
+  store::encode({index, given.label, given.name, unreadable, parts}, options_.compression, scratch_,
                 out.record);
   return out;
 }

@@ -1,4 +1,4 @@
-// From a sample as its source gives it to its record: decoded or resized where that is asked for.
+// From a sample as its feed gives it to its record: decoded or resized where that is asked for.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "headrace/error.h"
-#include "server/source/source.h"
+#include "server/pack/feed.h"
 #include "server/store/meta.h"
 #include "server/store/writer.h"
 #include "server/transform/plan.h"
@@ -15,7 +15,7 @@ namespace headrace::server::pack {
 
 /// The fields of the packed set. kInvalidArgument: a resize of a set whose fields go together pixel by pixel
 /// (masks, super-resolution pairs).
-Result<std::vector<source::SourceField>> packed_fields(const source::Source& source,
+Result<std::vector<source::SourceField>> packed_fields(const std::vector<source::SourceField>& given,
                                                        const store::Options& options);
 
 struct Converted {
@@ -27,12 +27,13 @@ struct Converted {
 /// One per thread.
 class Converter {
  public:
-  Converter(const source::Source& source, const store::Options& options)
-      : source_(source), options_(options), images_(source.fields().size()) {}
+  /// `fields`: what samples have; they outlive this.
+  Converter(const std::vector<source::SourceField>& fields, const store::Options& options)
+      : fields_(fields), options_(options), images_(fields.size()) {}
 
-  /// An image that cannot be decoded is kept as the file that it is. Errors: the source's, but for
-  /// kBadSample: that sample is packed as a bad one.
-  Result<Converted> convert(std::uint64_t index);
+  /// An image that cannot be decoded is kept as the file that it is; a sample that its source calls bad is
+  /// packed as a bad one.
+  Converted convert(std::uint64_t index, const FedSample& given);
 
  private:
   struct Image {
@@ -41,11 +42,10 @@ class Converter {
   };
 
   /// Decodes and resizes as the options say; what is wrong with the image, if something is.
-  std::string change(std::size_t field, Image& out, bool& warned);
+  std::string change(std::size_t field, const decode::ImageData& image, Image& out, bool& warned);
 
-  const source::Source& source_;
+  const std::vector<source::SourceField>& fields_;
   const store::Options options_;
-  source::Sample sample_;
   std::vector<Image> images_;
   std::vector<std::uint8_t> scratch_;
   decode::Decoder decoder_;

@@ -1,6 +1,7 @@
 // Many threads make things, one takes them in order: the bounded middle between them.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -28,10 +29,10 @@ class InOrder {
   std::optional<std::uint64_t> claim() {
     std::unique_lock lock(mutex_);
     room_.wait(lock, [this] {
-      return stopped_ || claimed_ == end_ || claimed_ == taken_ ||
+      return stopped_ || claimed_ >= end_ || claimed_ == taken_ ||
              (bytes_ < most_bytes_ && claimed_ - taken_ < most_ahead_);
     });
-    if (stopped_ || claimed_ == end_) return std::nullopt;
+    if (stopped_ || claimed_ >= end_) return std::nullopt;
     return claimed_++;
   }
 
@@ -53,6 +54,19 @@ class InOrder {
     return std::move(entry.mapped().thing);
   }
 
+  /// It turned out that nothing is to be made from `number` on.
+  void end_at(std::uint64_t number) {
+    const std::scoped_lock lock(mutex_);
+    end_ = std::min(end_, number);
+    room_.notify_all();
+    next_.notify_all();
+  }
+
+  [[nodiscard]] bool all_taken() {
+    const std::scoped_lock lock(mutex_);
+    return taken_ == end_;
+  }
+
   /// Ends all waiting. What was not taken is lost.
   void stop() {
     const std::scoped_lock lock(mutex_);
@@ -69,8 +83,8 @@ class InOrder {
   std::mutex mutex_;
   std::condition_variable room_, next_;
   // Guarded by mutex_:
-  std::uint64_t claimed_, taken_;
-  const std::uint64_t end_, most_bytes_, most_ahead_;
+  std::uint64_t claimed_, taken_, end_;
+  const std::uint64_t most_bytes_, most_ahead_;
   std::uint64_t bytes_ = 0;
   std::map<std::uint64_t, Entry> done_;
   bool stopped_ = false;

@@ -2,47 +2,43 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 
 #include "server/pack/convert.h"
 #include "server/pack/in_order.h"
+#include "server/pack/source_feed.h"
 
 namespace headrace::server::pack {
 namespace {
 
 constexpr std::uint64_t kMostReadyBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMostAhead = 4096;
+constexpr std::uint64_t kUnknownEnd = std::numeric_limits<std::uint64_t>::max();
 
 /// The database's description is JSON, which has room for UTF-8 alone; a replaced name would be another one.
-Result<void> check_classes(const source::Source& source) {
-  for (const std::string& name : source.class_names()) try {
+Result<void> check_classes(const std::vector<std::string>& classes) {
+  for (const std::string& name : classes) try {
       static_cast<void>(nlohmann::json(name).dump());
     } catch (const nlohmann::json::exception&) {
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("the class of label {} has a name that is not UTF-8: rename its folder",
-                              &name - source.class_names().data()));
+                              &name - classes.data()));
     }
   return {};
 }
 
-store::Writer::Tables tables_of(const source::Source& source) {
-  store::Writer::Tables tables;
-  bool own = true;
-  for (std::uint64_t i = 0; i < source.size(); ++i) {
-    if (source.labelled()) tables.labels.push_back(static_cast<std::uint64_t>(source.label(i)));
-    tables.wholes.push_back(source.whole_index(i));
-    own = own && tables.wholes.back() == i;
-  }
-  if (own) tables.wholes.clear();
-  return tables;
-}
+/// nullopt: there is no such sample.
+using Made = Result<std::optional<Converted>>;
 
-using Made = Result<Converted>;
-
-Made make(Converter& converter, std::uint64_t index) try {
-  return converter.convert(index);
+Made make(Feed& feed, Converter& converter, std::uint64_t index, FedSample& sample) try {
+  const auto there = feed.read(index, sample);
+  if (!there) return fail(there.error());
+  if (!*there) return std::nullopt;
+  return converter.convert(index, sample);
 } catch (const std::bad_alloc&) {
   return fail(ErrorCode::kEnvironment,
               fmt::format("no memory for sample {}: pack with fewer --threads", index));
@@ -56,15 +52,17 @@ Made make(Converter& converter, std::uint64_t index) try {
 Result<PackReport> pack(const source::Source& source, const std::filesystem::path& out,
                         const PackOptions& options, const std::atomic<bool>& stop,
                         const std::function<void(const PackProgress&)>& tell) {
-  if (auto sound = check_classes(source); !sound) return fail(sound.error());
-  auto fields = packed_fields(source, options.how);
+  SourceFeed feed(source);
+  return pack(feed, out, options, stop, tell);
+}
+
+Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const PackOptions& options,
+                        const std::atomic<bool>& stop, const std::function<void(const PackProgress&)>& tell) {
+  store::Meta meta = feed.meta();
+  if (auto sound = check_classes(meta.classes); !sound) return fail(sound.error());
+  auto fields = packed_fields(meta.fields, options.how);
   if (!fields) return fail(fields.error());
-  store::Meta meta;
-  meta.count = source.size();
   meta.fields = std::move(*fields);
-  meta.labelled = source.labelled();
-  meta.classes = source.class_names();
-  meta.source_fingerprint = source.fingerprint();
   meta.options = options.how;
   auto writer = store::Writer::open(out, meta, options.writer);
   if (!writer) return fail(writer.error());
@@ -72,25 +70,39 @@ Result<PackReport> pack(const source::Source& source, const std::filesystem::pat
   PackReport report;
   report.was_complete = writer->complete();
   report.before = writer->next();
-  report.total = source.size();
+  report.total = meta.count;
   const auto conclude = [&] {
     report.packed = writer->committed();
+    if (report.total == 0) report.total = writer->meta().count;
     report.raw_bytes = writer->meta().raw_bytes;
     report.file_bytes = writer->file_bytes();
     report.undecodable = writer->meta().undecodable;
     report.first_undecodable = writer->meta().first_undecodable;
     return report;
   };
+  if (auto begun = feed.begin(report.before, report.was_complete); !begun) return fail(begun.error());
   if (report.was_complete) return conclude();
 
-  InOrder<Made> ready(report.before, report.total, kMostReadyBytes, kMostAhead);
+  // A streamed set ends where its feed says so: only then it is known to be whole.
+  const std::uint64_t end = meta.streamed ? kUnknownEnd : report.total;
+  InOrder<Made> ready(report.before, end, kMostReadyBytes, kMostAhead);
   Result<void> done;
   {
     const Crew crew(options.threads, [&] {
-      Converter converter(source, options.how);
+      Converter converter(feed.meta().fields, options.how);
+      FedSample sample;
       while (const auto index = ready.claim()) {
-        Made made = make(converter, *index);
-        const std::uint64_t bytes = made ? made->record.size() : 0;
+        Made made = make(feed, converter, *index, sample);
+        if (made && !*made) {
+          // A feed that was stopped has not ended.
+          if (stop) {
+            ready.stop();
+          } else {
+            ready.end_at(*index);
+          }
+          return;
+        }
+        const std::uint64_t bytes = made ? (*made)->record.size() : 0;
         ready.put(*index, bytes, std::move(made));
       }
     });
@@ -102,12 +114,14 @@ Result<PackReport> pack(const source::Source& source, const std::filesystem::pat
         done = fail(made->error());
         break;
       }
-      progress.raw_bytes += (*made)->facts.raw_bytes;
-      report.warned += (*made)->warned ? 1 : 0;
-      done = writer->append(std::move((*made)->record), (*made)->facts);
+      Converted& one = ***made;
+      progress.raw_bytes += one.facts.raw_bytes;
+      report.warned += one.warned ? 1 : 0;
+      done = writer->append(std::move(one.record), one.facts);
       ++progress.done;
       tell(progress);
     }
+    report.stopped = !ready.all_taken();
     ready.stop();
   }
   // What is ready need not be made again; unless it is the disk that failed.
@@ -116,9 +130,8 @@ Result<PackReport> pack(const source::Source& source, const std::filesystem::pat
     if (done) done = kept;
   }
   if (!done) return fail(done.error());
-  report.stopped = writer->next() < report.total;
   if (!report.stopped)
-    if (auto finished = writer->finish(tables_of(source)); !finished) return fail(finished.error());
+    if (auto finished = writer->finish(feed.tables()); !finished) return fail(finished.error());
   return conclude();
 }
 

@@ -5,58 +5,15 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <stdexcept>
+
+#include "server/store/field_json.h"
 
 namespace headrace::server::store {
 namespace {
 
 using nlohmann::json;
-using source::Content;
 using source::SourceField;
-
-constexpr std::array<std::string_view, 4> kContents = {"encoded_image", "pixels", "values", "ragged"};
-constexpr std::int64_t kMostDims = 6;
-
-json field_json(const SourceField& field) {
-  return {{"name", field.name},         {"content", kContents.at(static_cast<std::size_t>(field.content))},
-          {"channels", field.channels}, {"height", field.height},
-          {"width", field.width},       {"scale", field.scale},
-          {"mask", field.mask},         {"dtype", headrace::name_of(field.dtype)},
-          {"shape", field.shape}};
-}
-
-bool is_side(std::int32_t value, std::int32_t least) {
-  return value >= least && value <= static_cast<std::int32_t>(decode::kMaxSide);
-}
-
-bool makes_sense(const SourceField& field) {
-  if (field.name.empty() || field.name.size() > 47) return false;
-  if (field.channels != 1 && field.channels != 3) return false;
-  if (!is_side(field.height, 0) || !is_side(field.width, 0)) return false;
-  if ((field.height == 0) != (field.width == 0) || !is_side(field.scale, 1)) return false;
-  std::int64_t bytes = 1;
-  for (const std::int64_t dim : field.shape)
-    if (dim < 0 || __builtin_mul_overflow(bytes, dim, &bytes) || bytes > std::int64_t{1} << 40) return false;
-  return static_cast<std::int64_t>(field.shape.size()) <= kMostDims;
-}
-
-std::optional<SourceField> read_field(const json& value) {
-  SourceField field;
-  const auto content = std::find(kContents.begin(), kContents.end(), value.at("content").get<std::string>());
-  const auto dtype = dtype_from_name(value.at("dtype").get<std::string>());
-  if (content == kContents.end() || !dtype) return std::nullopt;
-  field.name = value.at("name").get<std::string>();
-  field.content = static_cast<Content>(content - kContents.begin());
-  field.channels = value.at("channels").get<std::int32_t>();
-  field.height = value.at("height").get<std::int32_t>();
-  field.width = value.at("width").get<std::int32_t>();
-  field.scale = value.at("scale").get<std::int32_t>();
-  field.mask = value.at("mask").get<bool>();
-  field.dtype = *dtype;
-  field.shape = value.at("shape").get<std::vector<std::int64_t>>();
-  return makes_sense(field) ? std::optional(field) : std::nullopt;
-}
 
 std::string hex(std::uint64_t value) {
   return fmt::format("{:016x}", value);
@@ -66,6 +23,37 @@ std::uint64_t from_hex(const json& value) {
   return std::stoull(value.get<std::string>(), nullptr, 16);
 }
 
+json sizes_json(const std::vector<decode::ImageSize>& sizes) {
+  json list = json::array();
+  for (const decode::ImageSize& size : sizes) list.push_back({size.height, size.width});
+  return list;
+}
+
+/// Databases of a version before these have no such keys.
+void read_streamed(const json& value, Meta& meta) {
+  meta.streamed = value.value("streamed", false);
+  if (!meta.streamed) return;
+  meta.content_hash = from_hex(value.at("content_hash"));
+  for (const json& size : value.at("sizes"))
+    meta.sizes.push_back({size.at(1).get<std::int32_t>(), size.at(0).get<std::int32_t>()});
+  if (meta.sizes.size() != meta.fields.size()) throw std::invalid_argument("sizes of other fields");
+}
+
+/// "image: pixels, 3 channels; boxes: ragged float32 [4]"
+std::string described(const std::vector<SourceField>& fields) {
+  std::vector<std::string> all;
+  for (const SourceField& field : fields) {
+    const json as = to_json(field);
+    const bool image =
+        field.content == source::Content::kEncodedImage || field.content == source::Content::kPixels;
+    all.push_back(
+        fmt::format("{}: {}{} {}", field.name, field.mask ? "mask " : "", as.at("content").get<std::string>(),
+                    image ? fmt::format("x{}, {} channels", field.scale, field.channels)
+                          : fmt::format("{} {}", headrace::name_of(field.dtype), as.at("shape").dump())));
+  }
+  return fmt::format("{}", fmt::join(all, "; "));
+}
+
 /// Throws json's errors, and std::exception for values that make no sense.
 Meta read(const json& value) {
   Meta meta;
@@ -73,11 +61,13 @@ Meta read(const json& value) {
   meta.complete = value.at("complete").get<bool>();
   meta.count = value.at("count").get<std::uint64_t>();
   for (const json& entry : value.at("fields")) {
-    auto field = read_field(entry);
-    if (!field) refuse("a field makes no sense");
+    auto field = field_from_json(entry);
+    if (!field) refuse(field.error().message.c_str());
     meta.fields.push_back(std::move(*field));
   }
-  if (meta.fields.empty() || meta.count == 0) refuse("no field, or no sample");
+  read_streamed(value, meta);
+  if (meta.fields.empty() || (meta.count == 0 && (meta.complete || !meta.streamed)))
+    refuse("no field, or no sample");
   meta.labelled = value.at("labelled").get<bool>();
   meta.classes = value.at("classes").get<std::vector<std::string>>();
   meta.source_fingerprint = from_hex(value.at("source_fingerprint"));
@@ -129,10 +119,13 @@ std::string to_string(const ResizeTo& resize) {
 }
 
 std::uint64_t Meta::fingerprint() const {
-  if (options.storing == Storing::kEncoded && !options.resize.wanted()) return source_fingerprint;
+  const std::uint64_t given =
+      streamed ? XXH3_64bits_withSeed(&content_hash, sizeof content_hash, source_fingerprint)
+               : source_fingerprint;
+  if (options.storing == Storing::kEncoded && !options.resize.wanted()) return given;
   const std::string how =
       fmt::format("{} {} {}", name_of(options.storing), to_string(options.resize), algorithm);
-  return XXH3_64bits_withSeed(how.data(), how.size(), source_fingerprint);
+  return XXH3_64bits_withSeed(how.data(), how.size(), given);
 }
 
 std::string Meta::difference(const Meta& other) const {
@@ -140,8 +133,18 @@ std::string Meta::difference(const Meta& other) const {
   const auto compare = [&all](std::string_view what, std::string_view mine, std::string_view asked) {
     if (mine != asked) all.push_back(fmt::format("its {} is {}, and {} is asked for", what, mine, asked));
   };
-  compare("source's fingerprint", hex(source_fingerprint), hex(other.source_fingerprint));
-  compare("number of samples", std::to_string(count), std::to_string(other.count));
+  const auto number = [](std::uint64_t value) { return value > 0 ? std::to_string(value) : "unknown"; };
+  // What cannot be counted in advance may have been finished.
+  if (other.count > 0 || !complete) compare("number of samples", number(count), number(other.count));
+  if (streamed || other.streamed) {
+    compare("origin", streamed ? "another program" : "a source",
+            other.streamed ? "another program" : "a source");
+    compare("list of fields", described(fields), described(other.fields));
+    if (source_fingerprint != other.source_fingerprint && all.empty())
+      all.emplace_back("its classes or its identity are others than those that are asked for");
+  } else {
+    compare("source's fingerprint", hex(source_fingerprint), hex(other.source_fingerprint));
+  }
   compare("store", name_of(options.storing), name_of(other.options.storing));
   compare("compression", name_of(options.compression), name_of(other.options.compression));
   compare("resize", to_string(options.resize), to_string(other.options.resize));
@@ -151,30 +154,35 @@ std::string Meta::difference(const Meta& other) const {
 
 std::string Meta::to_json() const {
   json list = json::array();
-  for (const SourceField& field : fields) list.push_back(field_json(field));
-  const json value{{"headrace", "packed"},
-                   {"format", kFormat},
-                   {"complete", complete},
-                   {"count", count},
-                   {"fields", std::move(list)},
-                   {"labelled", labelled},
-                   {"classes", classes},
-                   {"source_fingerprint", hex(source_fingerprint)},
-                   {"fingerprint", hex(fingerprint())},
-                   {"options",
-                    {{"store", name_of(options.storing)},
-                     {"compress", store::name_of(options.compression)},
-                     {"resize",
-                      {{"shorter", options.resize.shorter},
-                       {"height", options.resize.height},
-                       {"width", options.resize.width}}}}},
-                   {"algorithm", algorithm},
-                   {"labels_hash", hex(labels_hash)},
-                   {"wholes_hash", hex(wholes_hash)},
-                   {"wholes", wholes},
-                   {"raw_bytes", raw_bytes},
-                   {"undecodable", undecodable},
-                   {"first_undecodable", first_undecodable}};
+  for (const SourceField& field : fields) list.push_back(store::to_json(field));
+  json value{{"headrace", "packed"},
+             {"format", kFormat},
+             {"complete", complete},
+             {"count", count},
+             {"fields", std::move(list)},
+             {"labelled", labelled},
+             {"classes", classes},
+             {"source_fingerprint", hex(source_fingerprint)},
+             {"fingerprint", hex(fingerprint())},
+             {"options",
+              {{"store", name_of(options.storing)},
+               {"compress", store::name_of(options.compression)},
+               {"resize",
+                {{"shorter", options.resize.shorter},
+                 {"height", options.resize.height},
+                 {"width", options.resize.width}}}}},
+             {"algorithm", algorithm},
+             {"labels_hash", hex(labels_hash)},
+             {"wholes_hash", hex(wholes_hash)},
+             {"wholes", wholes},
+             {"raw_bytes", raw_bytes},
+             {"undecodable", undecodable},
+             {"first_undecodable", first_undecodable}};
+  if (streamed) {
+    value["streamed"] = true;
+    value["content_hash"] = hex(content_hash);
+    value["sizes"] = sizes_json(sizes);
+  }
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

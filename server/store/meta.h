@@ -60,7 +60,7 @@ struct Meta {
   static constexpr int kAlgorithm = 1;
 
   bool complete = false;
-  std::uint64_t count = 0;  ///< of samples, once it is complete
+  std::uint64_t count = 0;  ///< of samples, once it is complete; 0: streamed, and not known yet
   std::vector<source::SourceField> fields;
   bool labelled = true;
   std::vector<std::string> classes;
@@ -69,9 +69,14 @@ struct Meta {
   int algorithm = kAlgorithm;
   std::uint64_t labels_hash = 0, wholes_hash = 0;  ///< xxh3 of the tables
   bool wholes = false;                             ///< that table is there
+  /// The samples came one after the other from another program. So what they are together is known at the end
+  /// only, and the fingerprint is of the samples themselves; that of the source is of what was promised.
+  bool streamed = false;
   // So far:
-  std::uint64_t raw_bytes = 0;                 ///< of all fields, as the source has them
-  std::uint64_t undecodable = 0;               ///< samples with a file where pixels were wanted
+  std::uint64_t content_hash = 0;        ///< streamed: of all samples in order
+  std::vector<decode::ImageSize> sizes;  ///< streamed: of each field's images; 0: none yet, -1: they differ
+  std::uint64_t raw_bytes = 0;           ///< of all fields, as the source has them
+  std::uint64_t undecodable = 0;         ///< samples with a file where pixels were wanted
   std::vector<std::string> first_undecodable;  ///< the first ten: "name: reason (detail)"
 
   /// The source's where the samples are the source's, byte for byte; else that and how they were changed.

@@ -78,10 +78,10 @@ Result<std::shared_ptr<const Store>> Store::open(const std::filesystem::path& fo
   store->meta_ = std::move(found->meta);
   store->file_bytes_ = found->file_bytes;
   if (!store->meta_.complete)
-    return fail(
-        ErrorCode::kDatasetInvalid,
-        fmt::format("{}: packing was not finished: {} of {} samples; run the same headrace pack again",
-                    folder.string(), found->packed, store->meta_.count));
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: packing was not finished: {}{} samples; run the same headrace pack again",
+                            folder.string(), found->packed,
+                            store->meta_.count > 0 ? fmt::format(" of {}", store->meta_.count) : ""));
   if (auto all = store->find_records(*txn); !all) return fail(all.error());
   if (auto tables = store->read_tables(*txn); !tables) return fail(tables.error());
   return store;

@@ -56,7 +56,7 @@ Result<ring::UniqueFd> take(const fs::path& folder) {
 }  // namespace
 
 Result<Writer> Writer::open(const fs::path& folder, const Meta& meta, const WriterOptions& options) {
-  if (meta.count == 0 || meta.count > kMostSamples)
+  if ((meta.count == 0 && !meta.streamed) || meta.count > kMostSamples)
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format("{} samples cannot be packed into one database; 1 to {} can", meta.count, kMostSamples));
@@ -69,6 +69,7 @@ Result<Writer> Writer::open(const fs::path& folder, const Meta& meta, const Writ
   writer.env_ = std::move(*env);
   writer.meta_ = meta;
   writer.meta_.complete = false;
+  if (meta.streamed) writer.meta_.sizes.assign(meta.fields.size(), {});
   writer.options_ = options;
   for (const source::SourceField& field : meta.fields)
     if (field.content == source::Content::kRagged) writer.lengths_.emplace_back();
@@ -92,6 +93,8 @@ Result<void> Writer::resume() {
                 fmt::format("{} holds another packing: {}; remove it or choose another name",
                             env_.folder().string(), difference));
   meta_.complete = found->meta.complete;
+  meta_.content_hash = found->meta.content_hash;
+  meta_.sizes = std::move(found->meta.sizes);
   meta_.raw_bytes = found->meta.raw_bytes;
   meta_.undecodable = found->meta.undecodable;
   meta_.first_undecodable = std::move(found->meta.first_undecodable);
@@ -106,10 +109,10 @@ Result<void> Writer::resume() {
     return fail(ErrorCode::kDatasetInvalid,
                 fmt::format("{}: samples are missing among the {} that are there; remove it, and pack again",
                             env_.folder().string(), committed_));
-  return lengths_.empty() ? Result<void>() : recount_lengths();
+  return lengths_.empty() && !(meta_.streamed && meta_.labelled) ? Result<void>() : recount();
 }
 
-Result<void> Writer::recount_lengths() {
+Result<void> Writer::recount() {
   const auto txn = Txn::begin(env_, false);
   if (!txn) return fail(txn.error());
   std::uint64_t index = 0;
@@ -121,6 +124,7 @@ Result<void> Writer::recount_lengths() {
       wrong = record.error();
       return false;
     }
+    if (meta_.streamed) labels_.push_back(static_cast<std::uint64_t>(record->head().label));
     std::size_t ragged = 0;
     for (std::size_t f = 0; f < meta_.fields.size(); ++f) {
       const source::SourceField& field = meta_.fields[f];
@@ -156,15 +160,16 @@ Error Writer::cannot_write(int code) const {
   if (!full) return lmdb_error(code, env_.folder(), "written");
   const double per_sample =
       static_cast<double>(file_bytes()) / static_cast<double>(std::max<std::uint64_t>(committed_, 1));
-  const double needed = committed_ > 0 ? per_sample * static_cast<double>(meta_.count - committed_)
-                                       : static_cast<double>(pending_bytes_);
-  return {
-      ErrorCode::kEnvironment,
-      fmt::format("{}: no room to write on: {:.1f} MB are free{}, about {:.1f} MB more are needed; {} of {} "
-                  "samples are kept: make room, then run the same headrace pack again",
-                  env_.folder().string(), static_cast<double>(room) / 1e6,
-                  code == EFBIG ? " below the limit of file sizes (ulimit -f)" : "", needed / 1e6, committed_,
-                  meta_.count)};
+  const double needed = committed_ > 0 && meta_.count > 0
+                            ? per_sample * static_cast<double>(meta_.count - committed_)
+                            : static_cast<double>(pending_bytes_);
+  return {ErrorCode::kEnvironment,
+          fmt::format("{}: no room to write on: {:.1f} MB are free{}, {} {:.1f} MB more are needed; {}{} "
+                      "samples are kept: make room, then run the same headrace pack again",
+                      env_.folder().string(), static_cast<double>(room) / 1e6,
+                      code == EFBIG ? " below the limit of file sizes (ulimit -f)" : "",
+                      meta_.count > 0 ? "about" : "at least", needed / 1e6, committed_,
+                      meta_.count > 0 ? fmt::format(" of {}", meta_.count) : "")};
 }
 
 template <class Put>
@@ -182,6 +187,11 @@ Result<void> Writer::transact(Put put) {
 }
 
 Result<void> Writer::append(std::vector<std::uint8_t> record, const RecordFacts& facts) {
+  if (next() == kMostSamples)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: {} samples are as many as one database takes: pack the others into another one",
+                    env_.folder().string(), kMostSamples));
   if (pending_.empty()) since_ = Clock::now();
   pending_bytes_ += record.size();
   pending_.push_back(std::move(record));
@@ -192,9 +202,25 @@ Result<void> Writer::append(std::vector<std::uint8_t> record, const RecordFacts&
       meta_.first_undecodable.push_back(facts.undecodable);
   }
   for (std::size_t i = 0; i < lengths_.size(); ++i) lengths_[i].push_back(facts.lengths.at(i));
+  if (meta_.streamed) note(facts);
   if (pending_bytes_ < options_.transaction_bytes && Clock::now() - since_ < options_.transaction_time)
     return {};
   return commit();
+}
+
+void Writer::note(const RecordFacts& facts) {
+  labels_.push_back(static_cast<std::uint64_t>(facts.label));
+  meta_.content_hash =
+      XXH3_64bits_withSeed(&facts.content_hash, sizeof facts.content_hash, meta_.content_hash);
+  for (std::size_t f = 0; f < facts.sizes.size(); ++f) {
+    decode::ImageSize& all = meta_.sizes[f];
+    const decode::ImageSize& one = facts.sizes[f];
+    if (one.width == 0 || (all.width != 0 && all != one)) {
+      all = {-1, -1};
+    } else {
+      all = one;
+    }
+  }
 }
 
 Result<void> Writer::commit() {
@@ -211,10 +237,29 @@ Result<void> Writer::commit() {
   return {};
 }
 
-Result<void> Writer::finish(const Tables& tables) {
+void Writer::conclude(Meta& whole, std::vector<std::uint64_t>& labels) const {
+  whole.count = committed_;
+  if (whole.labelled) labels = labels_;
+  if (whole.labelled && whole.classes.empty()) {
+    const auto most = *std::max_element(labels_.begin(), labels_.end());
+    for (std::uint64_t label = 0; label <= most; ++label) whole.classes.push_back(std::to_string(label));
+  }
+  for (std::size_t f = 0; f < whole.fields.size(); ++f)
+    if (whole.sizes[f].width > 0) {
+      whole.fields[f].height = whole.sizes[f].height;
+      whole.fields[f].width = whole.sizes[f].width;
+    }
+}
+
+Result<void> Writer::finish(const Tables& given) {
   if (auto done = commit(); !done) return done;
+  if (committed_ == 0)
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: there was no sample to pack", env_.folder().string()));
+  Tables tables = given;
   Meta whole = meta_;
   whole.complete = true;
+  if (whole.streamed) conclude(whole, tables.labels);
   whole.labels_hash = hash_of(tables.labels);
   whole.wholes_hash = hash_of(tables.wholes);
   whole.wholes = !tables.wholes.empty();

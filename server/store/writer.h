@@ -26,6 +26,10 @@ struct RecordFacts {
   std::uint64_t raw_bytes = 0;         ///< as the source has it
   std::string undecodable;             ///< why, if it is
   std::vector<std::uint64_t> lengths;  ///< of ragged fields, in their order
+  // Of streamed sets:
+  std::int64_t label = 0;
+  std::uint64_t content_hash = 0;
+  std::vector<decode::ImageSize> sizes;  ///< of each field's pixels, 0: no pixels; of a bad sample: none
 };
 
 /// Holds the database alone: a second writer is refused. Not thread safe.
@@ -55,14 +59,20 @@ class Writer {
     std::vector<std::uint64_t> labels;  ///< empty: not labelled
     std::vector<std::uint64_t> wholes;  ///< empty: each sample's index is its own
   };
-  /// All samples are there: now the database is whole.
+  /// All samples are there: now the database is whole. Of a streamed set the tables are empty: its labels,
+  /// the number of samples, the images' size if all have one, and the numbers that are the names of classes
+  /// without names follow from its records. kInvalidArgument: it has no sample.
   Result<void> finish(const Tables& tables);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   Result<void> resume();
-  Result<void> recount_lengths();
+  /// From the heads of the records that are there.
+  Result<void> recount();
+  void note(const RecordFacts& facts);
+  /// What a streamed set turned out to be.
+  void conclude(Meta& whole, std::vector<std::uint64_t>& labels) const;
   /// Runs `put(txn)` in a transaction of its own, again with a larger map while that is full.
   template <class Put>
   Result<void> transact(Put put);
@@ -77,6 +87,7 @@ class Writer {
   std::uint64_t pending_bytes_ = 0;
   Clock::time_point since_ = Clock::now();
   std::vector<std::vector<std::uint64_t>> lengths_;  // of each ragged field, of all samples
+  std::vector<std::uint64_t> labels_;                // streamed: of all samples
 };
 
 }  // namespace headrace::server::store

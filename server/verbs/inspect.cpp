@@ -89,7 +89,9 @@ void print(const std::string& path, const json& what) {
   const auto text = [](const json& value) { return value.get<std::string>(); };
   if (what.contains("complete")) {
     const bool complete = what["complete"].get<bool>();
-    fmt::print("{}: packed, {} samples, {}\n", path, number(what["count"]),
+    const auto count = number(what["count"]);
+    fmt::print("{}: packed, {} samples, {}\n", path,
+               count > 0 ? std::to_string(count) : "so far unknown many",
                complete ? "complete"
                         : fmt::format("NOT complete: {} are there; run the same headrace pack again",
                                       number(what["packed"])));

@@ -15,9 +15,13 @@
 
 namespace headrace::server::verbs {
 
+int exit_code_of(const Error& error) {
+  return error.code == ErrorCode::kConfigInvalid || error.code == ErrorCode::kInvalidArgument ? 2 : 3;
+}
+
 int report(const Error& error) {
   std::fprintf(stderr, "headrace: %s\n", error.to_string().c_str());
-  return error.code == ErrorCode::kConfigInvalid || error.code == ErrorCode::kInvalidArgument ? 2 : 3;
+  return exit_code_of(error);
 }
 
 void leave_signals_to_the_server() {

@@ -1,13 +1,17 @@
 // `headrace pack`: a source into one database.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "server/pack/packer.h"
+#include "server/pack/record_feed.h"
+#include "server/pack/source_feed.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/progress.h"
 
@@ -18,7 +22,10 @@ struct PackArguments {
   DatasetArguments dataset;
   std::string out, store = "encoded", compress = "none", resize;
   unsigned threads = 0;
+  bool quiet = false;
 };
+
+constexpr std::string_view kRecords = "-";
 
 std::atomic<bool> stop{false};
 std::atomic<int> stopped_by{0};
@@ -77,11 +84,7 @@ void print_summary(const PackArguments& arguments, const pack::PackReport& done,
   fmt::print("serve it: sources: {{packed: {{type: lmdb, path: {}}}}}\n", arguments.out);
 }
 
-int pack_source(const PackArguments& arguments) {
-  const auto source = arguments.dataset.open();
-  if (!source) return report(source.error());
-  if (const std::string warning = (*source)->warning(); !warning.empty())
-    fmt::print(stderr, "warning: {}\n", warning);
+Result<pack::PackReport> run(pack::Feed& feed, const PackArguments& arguments) {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   std::signal(SIGXFSZ, SIG_IGN);  // the write's own error names it
@@ -91,14 +94,22 @@ int pack_source(const PackArguments& arguments) {
                   store::compression_from_name(arguments.compress).value_or(store::Compression::kNone),
               .resize = resize_of(arguments.resize).value_or(store::ResizeTo{})},
       .threads = threads_or_all(arguments.threads)};
-  const auto start = std::chrono::steady_clock::now();
   std::optional<Progress> progress;
-  const auto done =
-      pack::pack(**source, arguments.out, options, stop, [&progress](const pack::PackProgress& now) {
-        if (!progress) progress.emplace("pack", now.done, now.total);
-        progress->tell(now.done, now.raw_bytes);
-      });
-  progress.reset();
+  return pack::pack(feed, arguments.out, options, stop, [&](const pack::PackProgress& now) {
+    if (arguments.quiet) return;
+    if (!progress) progress.emplace("pack", now.done, now.total);
+    progress->tell(now.done, now.raw_bytes);
+  });
+}
+
+int pack_source(const PackArguments& arguments) {
+  const auto source = arguments.dataset.open();
+  if (!source) return report(source.error());
+  if (const std::string warning = (*source)->warning(); !warning.empty())
+    fmt::print(stderr, "warning: {}\n", warning);
+  const auto start = std::chrono::steady_clock::now();
+  pack::SourceFeed feed(**source);
+  const auto done = run(feed, arguments);
   if (!done) return report(done.error());
   if (done->was_complete) {
     fmt::print("{} is complete already: {} samples, packed from this source in this way\n", arguments.out,
@@ -116,6 +127,33 @@ int pack_source(const PackArguments& arguments) {
   return 0;
 }
 
+/// What it says, it says to the program that sends the records: the last line on stdout, also of errors.
+int pack_records(const PackArguments& arguments) {
+  std::signal(SIGPIPE, SIG_IGN);
+  const auto conclude = [](const nlohmann::json& line, int code) {
+    fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return code;
+  };
+  const auto give_up = [&conclude](const Error& error) {
+    return conclude({{"error", {{"code", headrace::name_of(error.code)}, {"message", error.message}}}},
+                    exit_code_of(error));
+  };
+  if (!arguments.dataset.source.empty() || !arguments.dataset.part.empty())
+    return report({ErrorCode::kInvalidArgument, "--source and --part do not go with records (SRC is -)"});
+  auto feed = pack::RecordFeed::open(STDIN_FILENO, STDOUT_FILENO, stop);
+  if (!feed) return give_up(feed.error());
+  const auto done = run(**feed, arguments);
+  if (!done) return give_up(done.error());
+  return conclude({{"complete", !done->stopped},
+                   {"before", done->before},
+                   {"packed", done->packed},
+                   {"raw_bytes", done->raw_bytes},
+                   {"file_bytes", done->file_bytes},
+                   {"undecodable", done->undecodable},
+                   {"first_undecodable", done->first_undecodable}},
+                  done->stopped ? 128 + stopped_by : 0);
+}
+
 }  // namespace
 
 void add_pack(CLI::App& app, int& exit_code) {
@@ -123,6 +161,9 @@ void add_pack(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand(
       "pack", "Write a source into one LMDB database; the same command again goes on where one was stopped");
   arguments->dataset.add_to(*verb);
+  verb->footer(
+      "SRC - packs what another program writes to its stdin: headrace.pack() in Python does; the format is "
+      "in server/pack/record_feed.h");
   verb->add_option("out", arguments->out, "Folder of the database; it is made")->required();
   verb->add_option("--store", arguments->store, "encoded: files as they are; decoded: 8-bit pixels")
       ->check(CLI::IsMember({"encoded", "decoded"}));
@@ -133,7 +174,10 @@ void add_pack(CLI::App& app, int& exit_code) {
       ->check(kSize);
   verb->add_option("--threads", arguments->threads, "Threads; default: all that there are")
       ->check(CLI::Range(1U, 4096U));
-  verb->callback([arguments, &exit_code] { exit_code = pack_source(*arguments); });
+  verb->add_flag("--quiet", arguments->quiet, "Show no progress");
+  verb->callback([arguments, &exit_code] {
+    exit_code = arguments->dataset.path == kRecords ? pack_records(*arguments) : pack_source(*arguments);
+  });
 }
 
 }  // namespace headrace::server::verbs

@@ -30,10 +30,7 @@ std::string human_time(std::chrono::seconds time) {
 }
 
 Progress::Progress(std::string what, std::uint64_t begin, std::uint64_t total)
-    : what_(std::move(what)),
-      begin_(begin),
-      total_(std::max<std::uint64_t>(total, 1)),
-      terminal_(::isatty(2) == 1) {}
+    : what_(std::move(what)), begin_(begin), total_(total), terminal_(::isatty(2) == 1) {}
 
 Progress::~Progress() {
   if (terminal_) fmt::print(stderr, "\r\x1b[K");
@@ -45,13 +42,19 @@ void Progress::tell(std::uint64_t done, std::uint64_t bytes) {
   shown_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = static_cast<double>(done - begin_) / seconds;
+  const double speed = static_cast<double>(bytes) / seconds / 1e6;
+  if (total_ == 0) {
+    fmt::print(stderr, "{}{}: {}  {:.0f} samples/s  {:.1f} MB/s{}", terminal_ ? "\r" : "", what_, done, rate,
+               speed, terminal_ ? "\x1b[K" : "\n");
+    std::fflush(stderr);
+    return;
+  }
   const double part = static_cast<double>(done) / static_cast<double>(total_);
   const auto left = std::chrono::seconds(
       rate > 0 ? static_cast<long>(std::min(static_cast<double>(total_ - std::min(done, total_)) / rate, 1e9))
                : 0);
-  const std::string figures =
-      fmt::format("{:3.0f}%  {} of {}  {:.0f} samples/s  {:.1f} MB/s  {} left", 100 * part, done, total_,
-                  rate, static_cast<double>(bytes) / seconds / 1e6, human_time(left));
+  const std::string figures = fmt::format("{:3.0f}%  {} of {}  {:.0f} samples/s  {:.1f} MB/s  {} left",
+                                          100 * part, done, total_, rate, speed, human_time(left));
   if (!terminal_) {
     fmt::print(stderr, "{}: {}\n", what_, figures);
     return;

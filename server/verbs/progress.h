@@ -10,7 +10,7 @@ namespace headrace::server::verbs {
 /// One thread at a time.
 class Progress {
  public:
-  /// `begin`: samples that were done before.
+  /// `begin`: samples that were done before. `total` 0: not known.
   Progress(std::string what, std::uint64_t begin, std::uint64_t total);
   /// Clears the bar.
   ~Progress();

@@ -23,6 +23,7 @@ void add_stats(CLI::App& app, int& exit_code);
 void add_sample(CLI::App& app, int& exit_code);
 void add_drain(CLI::App& app, int& exit_code);
 
+int exit_code_of(const Error& error);
 /// Prints "headrace: NAME: message" on stderr and gives the exit code.
 int report(const Error& error);
 

@@ -1,0 +1,272 @@
+"""Samples of a Python dataset as records, made here or by worker processes.
+
+Worker w makes every w-th sample, in order, and its pipe is read in that order: so nobody waits for room, nothing is
+numbered anew, and a worker is ahead by what its pipe holds and one sample.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import pickle
+import signal
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+from ._pack_fields import Field, Misfit, entries, fields_of
+from .errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
+
+_SAMPLE, _BAD = 1, 2  # kinds of records: server/pack/record_feed.h
+_MESSAGE = struct.Struct("<QQ")  # bytes that follow, kind
+_RECORD, _FAILED, _DESCRIBED = range(3)
+_PIPE_BYTES = 1 << 20
+
+Write = Callable[[Any], None]
+
+
+def _head(index: int, label: int, name: bytes, kind: int) -> bytes:
+    return struct.pack("<QqII", index, label, len(name), kind)
+
+
+def end_mark(count: int) -> bytes:
+    return _head(count, 0, b"", 0)
+
+
+def record(index: int, sample: Any, fields: list[Field], classes: int) -> list[Any]:
+    """The sample's record, in parts."""
+    values = entries(sample)
+    label, heads, bodies = 0, b"", []
+    for field in fields:
+        try:
+            if field.key not in values:
+                raise Misfit("is not in it")
+            if field.kind == "label":
+                label = field.label(values[field.key], classes)
+                continue
+            body, height, width = field.encode(values[field.key])
+        except Misfit as error:
+            raise Misfit(f"field `{field.name}` {error}") from None
+        heads += struct.pack("<QII", len(body), height, width)
+        bodies.append(body)
+    name = str(index).encode()
+    return [_head(index, label, name, _SAMPLE) + heads + name, *bodies]
+
+
+class Failure:
+    """What went wrong with one sample, in a form that goes through a pipe."""
+
+    def __init__(self, index: int, error: BaseException) -> None:
+        self.index = index
+        self.misfit = isinstance(error, Misfit)
+        self.argument = isinstance(error, InvalidArgument)
+        self.text = str(error)
+        self.trace = "".join(traceback.format_exception(error)).rstrip()
+        self.error: BaseException | None = error
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            self.error = None
+
+    def bad_record(self) -> bytes:
+        why = self.trace.rsplit("\n", 1)[-1].encode()[:1000]
+        return _head(self.index, 0, why, _BAD) + why
+
+    def raised(self, kept: str) -> Exception:
+        if self.argument:
+            return InvalidArgument(getattr(self.error, "message", self.text))
+        if self.misfit:
+            return DatasetInvalid(f"sample {self.index}: {self.text}; {kept}")
+        last = self.trace.rsplit("\n", 1)[-1]
+        what = DatasetInvalid(f"sample {self.index}: the dataset raised {last}; {kept}\n{self.trace}")
+        what.__cause__ = self.error
+        return what
+
+
+class Local:
+    """Samples made in this process, one after the other."""
+
+    def __init__(self, dataset: Any, count: int | None) -> None:
+        self._count = count
+        self._samples: Iterator[Any] = iter(dataset) if count is None else (dataset[i] for i in range(count))
+        self._dataset = dataset
+        self._first: list[Any] = []
+
+    def describe(self, spellings: Mapping[Any, Any] | None) -> list[Field] | Failure:
+        try:
+            self._first = [self._dataset[0] if self._count is not None else next(self._samples)]
+            return fields_of(self._first[0], spellings)
+        except StopIteration:
+            return Failure(0, InvalidArgument("the dataset has no sample"))
+        except Exception as error:
+            return Failure(0, error)
+
+    def _from(self, begin: int) -> Iterator[Any]:
+        if self._count is not None:
+            yield from self._first if begin == 0 else []
+            for index in range(max(begin, 1), self._count):
+                yield self._dataset[index]
+            return
+        yield from self._first if begin == 0 else []
+        for _ in range(1, begin):
+            if next(self._samples, self) is self:
+                raise Misfit("the iterable ended before it, and packing is to go on there: it is another one")
+        yield from self._samples
+
+    def feed(self, begin: int, fields: list[Field], classes: int, bad: bool, write: Write) -> int | Failure:
+        samples, index = self._from(begin), begin
+        while True:
+            try:
+                parts = record(index, next(samples), fields, classes)
+            except StopIteration:
+                return index
+            except Exception as error:
+                failure = Failure(index, error)
+                if not bad or failure.misfit or self._count is None:
+                    return failure
+                parts = [failure.bad_record()]
+                samples = self._from(index + 1)
+            for part in parts:
+                write(part)
+            index += 1
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+
+def _send(fd: int, kind: int, parts: Iterable[Any]) -> None:
+    views = [memoryview(part) for part in parts]
+    views.insert(0, memoryview(_MESSAGE.pack(sum(view.nbytes for view in views), kind)))
+    if all(view.nbytes < 65536 for view in views):
+        views = [memoryview(b"".join(views))]
+    for view in views:
+        while view.nbytes:
+            view = view[os.write(fd, view) :]
+
+
+def _work(dataset: Any, results: Connection, orders: Connection, others: list[int]) -> None:
+    """A worker's life."""
+    for fd in others:
+        os.close(fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    out, first = results.fileno(), []
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            kind, *order = orders.recv()
+            if kind == _DESCRIBED:
+                try:
+                    first = [dataset[0]]
+                    answer: Any = fields_of(first[0], order[0])
+                except BaseException as error:
+                    answer = Failure(0, error)
+                _send(out, _DESCRIBED, [pickle.dumps(answer)])
+                continue
+            indices, fields, classes, bad = order
+            for index in indices:
+                try:
+                    parts = record(index, first.pop() if index == 0 and first else dataset[index], fields, classes)
+                except BaseException as error:
+                    failure = Failure(index, error)
+                    if not bad or failure.misfit:
+                        _send(out, _FAILED, [pickle.dumps(failure)])
+                        return
+                    parts = [failure.bad_record()]
+                _send(out, _RECORD, parts)
+
+
+class Crew:
+    """Worker processes. They end with the `with` block, and with this process, however that ends: their pipes do."""
+
+    def __init__(self, dataset: Any, count: int, workers: int, start: str) -> None:
+        self._count = count
+        context: Any = multiprocessing.get_context(start)
+        self._orders: list[Connection] = []
+        self._results: list[Connection] = []
+        self._processes: list[Any] = []
+        try:
+            for _ in range(min(workers, count)):
+                results, results_in = context.Pipe(duplex=False)
+                orders_out, orders = context.Pipe(duplex=False)
+                self._results.append(results)
+                self._orders.append(orders)
+                with contextlib.suppress(OSError):
+                    fcntl.fcntl(results.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+                # A forked child has all of them, and would keep its sisters' pipes open.
+                others = [end.fileno() for end in self._results + self._orders] if start == "fork" else []
+                process = context.Process(target=_work, args=(dataset, results_in, orders_out, others), daemon=True)
+                process.start()
+                self._processes.append(process)
+                results_in.close()
+                orders_out.close()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, worker: int, size: int, index: int, write: Write) -> None:
+        fd, left = self._results[worker].fileno(), size
+        while left:
+            data = os.read(fd, min(left, _PIPE_BYTES))
+            if not data:
+                self._processes[worker].join(5)
+                raise EnvironmentFailed(
+                    f"the worker that made sample {index} ended with status {self._processes[worker].exitcode}"
+                    " (-9: killed, perhaps for its memory; fewer workers=, or workers=0, tell more)"
+                )
+            write(data)
+            left -= len(data)
+
+    def _bytes(self, worker: int, size: int, index: int) -> bytes:
+        parts: list[bytes] = []
+        self._read(worker, size, index, parts.append)
+        return b"".join(parts)
+
+    def _loaded(self, worker: int, size: int, index: int) -> Any:
+        return pickle.loads(self._bytes(worker, size, index))
+
+    def describe(self, spellings: Mapping[Any, Any] | None) -> list[Field] | Failure:
+        # Not in this process: what a dataset opens on first use must not be forked.
+        self._orders[0].send((_DESCRIBED, spellings))
+        size, _ = _MESSAGE.unpack(self._bytes(0, _MESSAGE.size, 0))
+        answer: list[Field] | Failure = self._loaded(0, size, 0)
+        return answer
+
+    def feed(self, begin: int, fields: list[Field], classes: int, bad: bool, write: Write) -> int | Failure:
+        step = len(self._processes)
+        for number, orders in enumerate(self._orders):
+            orders.send((_RECORD, range(begin + number, self._count, step), fields, classes, bad))
+        for index in range(begin, self._count):
+            worker = (index - begin) % step
+            size, kind = _MESSAGE.unpack(self._bytes(worker, _MESSAGE.size, index))
+            if kind == _FAILED:
+                failure: Failure = self._loaded(worker, size, index)
+                return failure
+            self._read(worker, size, index, write)
+        return self._count
+
+    def close(self) -> None:
+        for end in self._results + self._orders:
+            end.close()
+        end_of_patience = time.monotonic() + 2  # a sample is made to its end
+        for process in self._processes:
+            process.join(max(0.0, end_of_patience - time.monotonic()))
+            if process.is_alive():
+                process.terminate()
+                process.join()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

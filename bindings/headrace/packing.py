@@ -1,0 +1,195 @@
+"""Any Python dataset into one database that `type: lmdb` serves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from . import _binary
+from ._arguments import flag, text, whole
+from ._pack_fields import Field
+from ._pack_samples import Crew, Failure, Local, end_mark
+from .errors import Error, InvalidArgument, from_code
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What a pack() did."""
+
+    path: str
+    samples: int
+    before: int  # of these, what earlier calls had packed
+    raw_bytes: int
+    file_bytes: int
+    bad: int  # with on_error="bad"
+
+
+_running: weakref.WeakSet[_Binary] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a forked child, a DataLoader's worker say: its copy of the pipe would hide the end of the records."""
+    for binary in list(_running):
+        binary.let_go()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+class _Binary:
+    """A `headrace pack - OUT` that takes records. It keeps what it was given, however this ends."""
+
+    def __init__(self, out: Path, options: list[str], header: dict[str, Any]) -> None:
+        try:
+            # Its own session: control-C is this process's to handle, and then the pipe ends.
+            self._process = subprocess.Popen(
+                [_binary.path(), "pack", "-", str(out), *options],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise from_code("ENVIRONMENT", f"the binary that packs does not start: {error}") from error
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout
+        _running.add(self)
+        try:
+            self.write(json.dumps(header).encode() + b"\n")
+            answer = self._line()
+            if "next" not in answer:
+                raise self._failure(answer)
+        except BaseException:
+            self.close()
+            raise
+        self.next, self.complete = int(answer["next"]), bool(answer["complete"])
+
+    def _line(self) -> dict[str, Any]:
+        line = self._out.readline()
+        return dict(json.loads(line)) if line else {}
+
+    def _failure(self, answer: dict[str, Any]) -> Error:
+        if "error" in answer:
+            return from_code(answer["error"]["code"], answer["error"]["message"])
+        return from_code("ENVIRONMENT", f"`headrace pack` ended with status {self._process.wait()}")
+
+    def write(self, data: Any) -> None:
+        view = memoryview(data)
+        try:
+            while view.nbytes:
+                view = view[os.write(self._in, view) :]
+        except BrokenPipeError:
+            raise self._failure(self._line()) from None
+
+    def finish(self) -> dict[str, Any]:
+        answer = self._line()
+        if "error" in answer or not answer.get("complete", False):
+            raise self._failure(answer)
+        return answer
+
+    def close(self) -> None:
+        """Ends the records: without the end mark they are incomplete, and kept."""
+        assert self._process.stdin is not None
+        _running.discard(self)
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._out.read()
+        self._out.close()
+        self._process.wait()
+
+    def let_go(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._in)
+
+    def __enter__(self) -> _Binary:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _count_of(dataset: Any) -> int | None:
+    """None: it can only be iterated over."""
+    data = sys.modules.get("torch.utils.data")
+    iterable = data is not None and isinstance(dataset, data.IterableDataset)
+    if not iterable and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        return len(dataset)
+    if not hasattr(dataset, "__iter__"):
+        raise InvalidArgument(f"{type(dataset).__name__} is no dataset: it has neither __len__ and __getitem__ nor __iter__")
+    return None
+
+
+def _header(dataset: Any, fields: list[Field], classes: Sequence[str] | None, count: int | None, identity: str) -> dict[str, Any]:
+    labelled = any(field.kind == "label" for field in fields)
+    if classes is not None and not labelled:
+        raise InvalidArgument("classes=: the samples have no label; say which field is it: fields={..., 'target': 'label'}")
+    if classes is None and labelled:
+        own = getattr(dataset, "classes", None)
+        classes = own if isinstance(own, list | tuple) and all(isinstance(name, str) for name in own) else None
+    return {
+        "headrace": "records",
+        "version": 1,
+        **({} if count is None else {"count": count}),
+        "labelled": labelled,
+        "classes": list(classes or []),
+        "identity": identity,
+        "fields": [field.described() for field in fields if field.kind != "label"],
+    }
+
+
+def pack(
+    dataset: Any,
+    out: str | Path,
+    fields: Mapping[Any, str | None] | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    workers: int | None = None,
+    start: str = "fork",
+    store: str = "encoded",
+    compress: str = "none",
+    resize: str | None = None,
+    on_error: str = "raise",
+    identity: str = "",
+    progress: bool = True,
+) -> Packed:
+    """Writes all samples of `dataset` into the database `out`, for a source of `type: lmdb`.
+
+    Called again after whatever stopped it, it goes on with the first sample that is not there. bindings/README.md tells
+    what samples and `fields` may be, and what is stored.
+    """
+    text("start", start, ("fork", "spawn", "forkserver"))
+    text("on_error", on_error, ("raise", "bad"))
+    text("identity", identity)
+    count = _count_of(dataset)
+    if count == 0:
+        raise InvalidArgument("the dataset has no sample")
+    options = ["--store", text("store", store, ("encoded", "decoded"))]
+    options += ["--compress", text("compress", compress, ("none", "lz4", "zstd"))]
+    if resize is not None:
+        options += ["--resize", text("resize", resize)]
+    if not flag("progress", progress):
+        options.append("--quiet")
+    hands = len(os.sched_getaffinity(0)) if workers is None else whole("workers", workers, 0, 1024)
+    making = Local(dataset, count) if count is None or hands == 0 else Crew(dataset, count, hands, start)
+    with making:
+        described = making.describe(fields)
+        if isinstance(described, Failure):
+            raise described.raised("nothing of it is written")
+        header = _header(dataset, described, classes, count, identity)
+        with _Binary(Path(out), options, header) as binary:
+            if not binary.complete:
+                end = making.feed(binary.next, described, len(header["classes"]), on_error == "bad", binary.write)
+                if isinstance(end, Failure):
+                    raise end.raised(f"{end.index} samples before it are kept in {out}: mend it, and call pack() again to go on")
+                binary.write(end_mark(end))
+            done = binary.finish()
+    return Packed(str(out), done["packed"], done["before"], done["raw_bytes"], done["file_bytes"], done["undecodable"])

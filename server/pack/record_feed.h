@@ -1,0 +1,86 @@
+// Samples that another program writes into a pipe: what `headrace pack - OUT` reads, for programs in any
+// language. The program writes a line of JSON, reads a line of JSON, then writes samples and the end mark:
+//
+//   {"headrace": "records", "version": 1, "count": 50000, "labelled": true, "classes": ["cat", "dog"],
+//    "identity": "any text", "fields": [{"name": "image", "content": "pixels", "channels": 3}]}
+//   <- {"next": 0, "complete": false}
+//   sample:  u64 index, i64 label, u32 bytes of the name, u32 1
+//            per field: u64 bytes, u32 height, u32 width      (0 x 0 unless its content is pixels)
+//            the name, then each field's bytes
+//   or bad:  u64 index, i64 label, u32 bytes of the reason, u32 2, the reason: it cannot be had; packed as
+//   bad end:     u64 count, i64 0, u32 0, u32 0
+//
+// Integers are little-endian; nothing is padded. Fields are described as a packed database does it (its meta
+// record, server/store/field_json.h). `count`, `classes` and `identity` may be left out: a count that is not
+// known is the end mark's. Samples come in order, from `next` on: those before are in OUT. If `complete`, no
+// sample is wanted. A pipe that ends without the end mark leaves OUT incomplete, with all that came.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "server/pack/feed.h"
+
+namespace headrace::server::pack {
+
+/// Fills buffers from a descriptor, whatever sizes its reads have. Not thread safe.
+class PipeReader {
+ public:
+  PipeReader(int fd, const std::atomic<bool>& stop) : fd_(fd), stop_(stop) {}
+
+  /// How many bytes it got: fewer than wanted at the end, and when it was stopped. kEnvironment: the read
+  /// fails.
+  Result<std::size_t> read(std::span<std::uint8_t> out);
+  /// Without its end; nullopt: there is no whole line of at most `most` bytes.
+  Result<std::optional<std::string>> line(std::size_t most);
+
+ private:
+  Result<void> refill();
+
+  const int fd_;
+  const std::atomic<bool>& stop_;
+  std::array<std::uint8_t, 65536> buffer_{};
+  std::size_t begin_ = 0, end_ = 0;
+};
+
+class RecordFeed final : public Feed {
+ public:
+  /// Reads the first line. The descriptors stay the caller's. kBadMessage: it is no such line; what is wrong
+  /// with it, and where.
+  static Result<std::unique_ptr<RecordFeed>> open(int in, int out, const std::atomic<bool>& stop);
+
+  [[nodiscard]] const store::Meta& meta() const override { return meta_; }
+  /// Writes the answer.
+  Result<void> begin(std::uint64_t there, bool complete) override;
+  /// kBadMessage: the pipe ended within a sample or before the end mark; another index, size or shape than
+  /// the first line says. What a sample says of its size is believed as far as bytes come.
+  Result<bool> read(std::uint64_t index, FedSample& out) override;
+
+ private:
+  RecordFeed(int in, int out, const std::atomic<bool>& stop) : pipe_(in, stop), out_(out), stop_(stop) {}
+
+  Result<bool> read_next(FedSample& out);
+  Result<void> read_field(const source::SourceField& field, std::span<const std::uint8_t> head,
+                          source::Item& out);
+  Result<void> fill(std::span<std::uint8_t> out, const char* what);
+  Result<void> fill_text(std::string& out, std::size_t bytes, const char* what);
+  [[nodiscard]] Error wrong(const std::string& what) const;
+
+  PipeReader pipe_;
+  const int out_;
+  const std::atomic<bool>& stop_;
+  store::Meta meta_;
+
+  std::mutex mutex_;
+  std::condition_variable turn_;
+  // Guarded by mutex_, as is pipe_:
+  std::uint64_t next_ = 0;
+  bool over_ = false;
+  std::vector<std::uint8_t> heads_;
+};
+
+}  // namespace headrace::server::pack

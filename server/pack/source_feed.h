@@ -1,0 +1,23 @@
+// A source of the server as what is packed.
+#pragma once
+
+#include "server/pack/feed.h"
+
+namespace headrace::server::pack {
+
+class SourceFeed final : public Feed {
+ public:
+  /// The source outlives this.
+  explicit SourceFeed(const source::Source& source);
+
+  [[nodiscard]] const store::Meta& meta() const override { return meta_; }
+  /// Errors: the source's.
+  Result<bool> read(std::uint64_t index, FedSample& out) override;
+  [[nodiscard]] store::Writer::Tables tables() const override;
+
+ private:
+  const source::Source& source_;
+  store::Meta meta_;
+};
+
+}  // namespace headrace::server::pack
