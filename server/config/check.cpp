@@ -6,8 +6,9 @@
 #include <numeric>
 #include <set>
 
+#include "clientlib/base/nearest.h"
+#include "server/config/check_composites.h"
 #include "server/config/check_sampler.h"
-#include "server/config/nearest.h"
 #include "server/config/read.h"
 
 namespace headrace::server::config {
@@ -84,6 +85,7 @@ void Checker::duration(const Pointer& at) {
 void Checker::source(const Pointer& at) {
   if (value(at / "type") == "npy" && !has(at / "path") && !has(at / "fields"))
     wrong(document_.at_key(at, "needs path (an .npz file) or fields (a .npy file each)"));
+  if (has(at / "of")) check_composite(document_, at, problems_);
   if (has(at / "split")) split(at / "split");
 }
 
@@ -296,6 +298,7 @@ Config read_and_check(const Document& document, const std::filesystem::path& fol
     checker.source(at);
     if (problems.size() == before) out.sources[name] = read_source(value, folder);
   });
+  check_composites(document, out.sources, problems);
   each("streams", [&](const Pointer& at, const std::string& name, const json& value) {
     if (checker.sound(at)) out.streams[name] = read_stream(value, folder);
     checker.stream(at, out);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <regex>
 
-#include "server/config/nearest.h"
+#include "clientlib/base/nearest.h"
 #include "server/config/schema.h"
 
 namespace headrace::server::config {

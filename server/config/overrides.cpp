@@ -8,7 +8,7 @@
 #include <functional>
 #include <optional>
 
-#include "server/config/nearest.h"
+#include "clientlib/base/nearest.h"
 #include "server/config/schema.h"
 
 namespace headrace::server::config {

@@ -7,13 +7,6 @@ namespace {
 
 using nlohmann::json;
 
-template <class Split>
-std::vector<std::string> keys(const Split& split) {
-  std::vector<std::string> out;
-  for (const auto& [name, ignored] : split.parts) out.push_back(name);
-  return out;
-}
-
 std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path) {
   return (folder / path).lexically_normal();
 }
@@ -53,22 +46,6 @@ NpySource read_npy(const json& value, const std::filesystem::path& folder) {
   return out;
 }
 
-SplitConfig read_split(const json& value, const std::filesystem::path& folder) {
-  SplitConfig out;
-  out.seed = value.value("seed", std::uint64_t{0});
-  if (value.contains("classes")) {
-    out.by = SplitClasses{value["classes"].get<std::map<std::string, std::vector<std::string>>>()};
-  } else if (value.contains("lists")) {
-    SplitLists lists;
-    for (const auto& [name, path] : value["lists"].items())
-      lists.parts[name] = absolute(folder, path.get<std::string>());
-    out.by = std::move(lists);
-  } else {
-    out.by = SplitFractions{value.value("fractions", std::map<std::string, double>{})};
-  }
-  return out;
-}
-
 source::ManifestField read_manifest_field(const json& value) {
   using Kind = source::ManifestKind;
   static const std::map<std::string, Kind> kKinds{{"image", Kind::kImage},       {"mask", Kind::kMask},
@@ -87,8 +64,13 @@ source::ManifestField read_manifest_field(const json& value) {
 
 }  // namespace
 
-std::vector<std::string> SplitConfig::part_names() const {
-  return std::visit([](const auto& split) { return keys(split); }, by);
+std::vector<SourceRef> SourceConfig::made_of() const {
+  return std::visit(
+      [](const auto& source) -> std::vector<SourceRef> {
+        if constexpr (requires { source.of; }) return source.of;
+        return {};
+      },
+      kind);
 }
 
 SourceConfig read_source(const json& value, const std::filesystem::path& folder) {
@@ -127,6 +109,16 @@ SourceConfig read_source(const json& value, const std::filesystem::path& folder)
     out.kind = read_webdataset(value, folder);
   } else if (type == "npy") {
     out.kind = read_npy(value, folder);
+  } else if (type == "concat") {
+    out.kind = ConcatSource{read_refs(value.at("of"))};
+  } else if (type == "subset") {
+    out.kind = read_subset(value, folder);
+  } else if (type == "repeat") {
+    out.kind = RepeatSource{read_refs(value.at("of")), value.at("times").get<std::uint64_t>()};
+  } else if (type == "zip") {
+    out.kind = read_zip(value);
+  } else if (type == "relabel") {
+    out.kind = read_relabel(value);
   } else {
     out.kind = ImageFolderSource{path("path")};
   }

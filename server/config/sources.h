@@ -10,28 +10,11 @@
 #include <variant>
 #include <vector>
 
+#include "server/config/composites.h"
 #include "server/source/manifest.h"
 #include "server/source/paired_folders.h"
 
 namespace headrace::server::config {
-
-// A split names disjoint parts of a source. Each map is part -> what belongs to it; see
-// server/source/split.h.
-struct SplitFractions {
-  std::map<std::string, double> parts;  ///< each in (0, 1], sum <= 1
-};
-struct SplitClasses {
-  std::map<std::string, std::vector<std::string>> parts;
-};
-struct SplitLists {
-  std::map<std::string, std::filesystem::path> parts;  ///< files of relative paths, one a line; absolute
-};
-struct SplitConfig {
-  std::uint64_t seed = 0;  ///< of fractions
-  std::variant<SplitFractions, SplitClasses, SplitLists> by;
-
-  [[nodiscard]] std::vector<std::string> part_names() const;  ///< sorted
-};
 
 struct ImageFolderSource {
   std::filesystem::path path;  ///< absolute
@@ -74,7 +57,8 @@ struct SyntheticSource {
 };
 struct SourceConfig {
   std::variant<ImageFolderSource, IdxSource, CifarSource, PairedFoldersSource, ManifestSource, LmdbSource,
-               WebDatasetSource, NpySource, SyntheticSource>
+               WebDatasetSource, NpySource, SyntheticSource, ConcatSource, SubsetSource, RepeatSource,
+               ZipSource, RelabelSource>
       kind;
   std::optional<SplitConfig> split;
 
@@ -82,8 +66,11 @@ struct SourceConfig {
   /// All of its images have one size, or may have: that is known once it is open.
   [[nodiscard]] bool one_size() const {
     return std::holds_alternative<IdxSource>(kind) || std::holds_alternative<CifarSource>(kind) ||
-           std::holds_alternative<LmdbSource>(kind) || std::holds_alternative<NpySource>(kind);
+           std::holds_alternative<LmdbSource>(kind) || std::holds_alternative<NpySource>(kind) ||
+           !made_of().empty();
   }
+  /// The sources that it refers to; empty for those that read data of their own.
+  [[nodiscard]] std::vector<SourceRef> made_of() const;
 };
 
 /// Of a value that the schema holds good; relative paths are relative to `folder`.

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "server/config/nearest.h"
 #include "server/sampler/by_class.h"
 #include "server/sampler/weighted.h"
+#include "server/source/labels.h"
 #include "server/source/sample_list.h"
 #include "server/source/sample_weights.h"
 
@@ -51,10 +51,8 @@ Result<std::vector<double>> weights_by_class(const config::WeightsByClass& by, s
   const auto& names = source.class_names();
   for (const auto& [name, ignored] : by.weights) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    const auto near = config::nearest(name, names);
     return fail(ErrorCode::kConfigInvalid,
-                fmt::format("a weight is of class \"{}\", which is not there; classes: {}{}", name,
-                            first_of(names), near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+                fmt::format("a weight is of {}", source::unknown_class(name, names)));
   }
   std::vector<double> out(source.size());
   std::vector<std::string> without;

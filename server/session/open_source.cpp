@@ -5,40 +5,22 @@
 #include <utility>
 
 #include "server/source/cifar.h"
+#include "server/source/concat.h"
 #include "server/source/idx.h"
 #include "server/source/image_folder.h"
 #include "server/source/lmdb.h"
 #include "server/source/npy.h"
+#include "server/source/relabel.h"
+#include "server/source/repeat.h"
 #include "server/source/synthetic.h"
 #include "server/source/webdataset.h"
+#include "server/source/zip.h"
 
 namespace headrace::server::session {
 namespace {
 
 using SourcePtr = std::shared_ptr<const source::Source>;
-
-Result<SourcePtr> open_source(const config::SourceConfig& config) {
-  if (const auto* folder = std::get_if<config::ImageFolderSource>(&config.kind))
-    return source::open_image_folder(folder->path);
-  if (const auto* idx = std::get_if<config::IdxSource>(&config.kind))
-    return source::open_idx({idx->images, idx->labels, idx->classes});
-  if (const auto* cifar = std::get_if<config::CifarSource>(&config.kind))
-    return source::open_cifar({cifar->path, cifar->test ? source::CifarSet::kTest : source::CifarSet::kTrain,
-                               cifar->coarse ? source::CifarLabels::kCoarse : source::CifarLabels::kFine});
-  if (const auto* paired = std::get_if<config::PairedFoldersSource>(&config.kind))
-    return source::open_paired_folders(paired->folders);
-  if (const auto* manifest = std::get_if<config::ManifestSource>(&config.kind))
-    return source::open_manifest(manifest->options);
-  if (const auto* lmdb = std::get_if<config::LmdbSource>(&config.kind))
-    return source::open_lmdb({lmdb->path, lmdb->verify});
-  if (const auto* shards = std::get_if<config::WebDatasetSource>(&config.kind))
-    return source::open_webdataset(
-        {shards->paths, {shards->images, shards->label, shards->classes}, shards->index_cache, {}});
-  if (const auto* npy = std::get_if<config::NpySource>(&config.kind))
-    return source::open_npy_set({npy->files, npy->path, npy->arrays, npy->images, npy->classes});
-  const auto& synthetic = std::get<config::SyntheticSource>(config.kind);
-  return source::make_synthetic(synthetic.count, synthetic.bytes);
-}
+using source::Member;
 
 source::Split split_of(const config::SplitConfig& config) {
   if (const auto* by = std::get_if<config::SplitFractions>(&config.by))
@@ -47,12 +29,71 @@ source::Split split_of(const config::SplitConfig& config) {
   return source::SplitLists{std::get<config::SplitLists>(config.by).parts};
 }
 
+/// Opens each kind of source.
+struct Open {
+  std::vector<Member> members;  ///< what it is made of
+
+  Result<SourcePtr> operator()(const config::ImageFolderSource& config) const {
+    return source::open_image_folder(config.path);
+  }
+  Result<SourcePtr> operator()(const config::IdxSource& config) const {
+    return source::open_idx({config.images, config.labels, config.classes});
+  }
+  Result<SourcePtr> operator()(const config::CifarSource& config) const {
+    return source::open_cifar({config.path, config.test ? source::CifarSet::kTest : source::CifarSet::kTrain,
+                               config.coarse ? source::CifarLabels::kCoarse : source::CifarLabels::kFine});
+  }
+  Result<SourcePtr> operator()(const config::PairedFoldersSource& config) const {
+    return source::open_paired_folders(config.folders);
+  }
+  Result<SourcePtr> operator()(const config::ManifestSource& config) const {
+    return source::open_manifest(config.options);
+  }
+  Result<SourcePtr> operator()(const config::LmdbSource& config) const {
+    return source::open_lmdb({config.path, config.verify});
+  }
+  Result<SourcePtr> operator()(const config::WebDatasetSource& config) const {
+    return source::open_webdataset(
+        {config.paths, {config.images, config.label, config.classes}, config.index_cache, {}});
+  }
+  Result<SourcePtr> operator()(const config::NpySource& config) const {
+    return source::open_npy_set({config.files, config.path, config.arrays, config.images, config.classes});
+  }
+  Result<SourcePtr> operator()(const config::SyntheticSource& config) const {
+    return source::make_synthetic(config.count, config.bytes);
+  }
+  Result<SourcePtr> operator()(const config::ConcatSource&) const { return source::concat(members); }
+  Result<SourcePtr> operator()(const config::SubsetSource& config) const {
+    const SourcePtr& of = members.front().source;
+    if (const auto* by = std::get_if<config::FirstSamples>(&config.by))
+      return source::first_samples(of, by->count);
+    if (const auto* by = std::get_if<config::IndexFile>(&config.by))
+      return source::listed_samples(of, by->path);
+    return source::subset(of, split_of(std::get<config::SplitConfig>(config.by)));
+  }
+  Result<SourcePtr> operator()(const config::RepeatSource& config) const {
+    return source::repeat(members.front().source, config.times);
+  }
+  Result<SourcePtr> operator()(const config::ZipSource& config) const {
+    return source::zip(members, config.options);
+  }
+  Result<SourcePtr> operator()(const config::RelabelSource& config) const {
+    return source::relabel(members.front().source, config.options);
+  }
+};
+
 }  // namespace
 
 Result<SourcePtr> Sources::open(const std::string& name, const std::string& part) {
   if (const auto opened = open_.find(name); opened != open_.end()) return opened->second.at(part);
   const config::SourceConfig& config = configs_.at(name);
-  auto whole = open_source(config);
+  Open open;
+  for (const config::SourceRef& ref : config.made_of()) {
+    auto member = this->open(ref.name, ref.part);
+    if (!member) return fail(member.error().code, "source `" + ref.text() + "`: " + member.error().message);
+    open.members.push_back({ref.text(), std::move(*member)});
+  }
+  auto whole = std::visit(open, config.kind);
   if (!whole) return whole;
   if (const std::string warning = (*whole)->warning(); !warning.empty())
     spdlog::warn("source `{}`: {}", name, warning);

@@ -11,10 +11,10 @@
 
 namespace headrace::server::session {
 
-/// Opens each source once, when somebody asks for it.
+/// Opens each source once, when somebody asks for it: also one that others are made of.
 class Sources {
  public:
-  /// `configs` must outlive it.
+  /// `configs` must outlive it, and be checked: no cycles, no names that are not there.
   explicit Sources(const std::map<std::string, config::SourceConfig>& configs) : configs_(configs) {}
 
   /// `part`: empty for a source without a split. Errors: the source's own.

@@ -114,7 +114,8 @@ Result<Proposal> lmdb(const fs::path& folder) {
 
 bool is_dataset_file(const fs::path& path) {
   static constexpr std::array<std::string_view, 3> kEndings{".tar", ".npy", ".npz"};
-  return std::find(kEndings.begin(), kEndings.end(), path.extension().string()) != kEndings.end();
+  return std::find(kEndings.begin(), kEndings.end(), path.extension().string()) != kEndings.end() ||
+         is_manifest_name(path);
 }
 
 Result<Proposal> propose(const fs::path& given) {
@@ -125,17 +126,21 @@ Result<Proposal> propose(const fs::path& given) {
   };
   if (!fs::exists(path, status)) return refuse("there is no such folder or file");
   if (!fs::is_directory(path, status) && !is_dataset_file(path))
-    return refuse("is no folder, no .tar, .npy or .npz file, and no .yaml or .yml configuration");
-  if (fs::exists(path / "data.mdb", status)) return lmdb(path);
-  for (const auto& look : {cifar_files, idx_files, shard_files, array_files, image_folders})
+    return refuse(
+        "is no folder, no .tar, .npy, .npz, .csv, .tsv, .jsonl or .txt file, and no .yaml or .yml "
+        "configuration");
+  if (fs::exists(path / "data.mdb", status) && !fs::exists(path / "meta_info.txt", status)) return lmdb(path);
+  for (const auto& look :
+       {cifar_files, idx_files, shard_files, array_files, manifest_files, paired_images, image_folders})
     if (auto found = look(path)) return std::move(*found);
   return refuse(
       "nothing that a source reads. Looked for: folders of .jpg, .jpeg and .png, one per class (or train/ "
-      "and "
-      "val/ or test/ with such folders); *images-idx3* with *labels-idx1* (MNIST); data_batch_1.bin or "
-      "train.bin "
-      "(CIFAR); .tar files (WebDataset), here or in train/ and val/ or test/; .npy and .npz files; data.mdb "
-      "(headrace pack)");
+      "and val/ or test/ with such folders); pairs of images (folders hr and lr, images and masks, or names "
+      "that "
+      "end so); .csv, .tsv, .jsonl and .txt files that list images which are there; *images-idx3* with "
+      "*labels-idx1* (MNIST); data_batch_1.bin or train.bin (CIFAR); .tar files (WebDataset), here or in "
+      "train/ "
+      "and val/ or test/; .npy and .npz files; data.mdb (headrace pack, or BasicSR with meta_info.txt)");
 }
 
 }  // namespace headrace::server::source

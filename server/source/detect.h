@@ -13,7 +13,8 @@ struct Proposal {
   std::string config;  ///< YAML; its paths are absolute
 };
 
-/// Whether a file of this name is data, not a configuration: .tar, .npy, .npz.
+/// Whether a file of this name is data, not a configuration: .tar, .npy, .npz, .csv, .tsv, .jsonl, .ndjson,
+/// .txt.
 bool is_dataset_file(const std::filesystem::path& path);
 
 /// kDatasetInvalid: nothing that a source reads; says what was looked for. Or an LMDB that headrace pack did

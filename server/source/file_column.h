@@ -10,11 +10,11 @@
 
 #include "clientlib/ring/unique_fd.h"
 #include "server/source/file_reader.h"
-#include "server/source/table.h"
+#include "server/source/image_column.h"
 
 namespace headrace::server::source {
 
-class FileColumn final : public Column {
+class FileColumn final : public ImageColumn {
  public:
   /// `fd`: of the root, which messages call `root`.
   FileColumn(SourceField field, std::string root, ring::UniqueFd fd, ReadPolicy policy)
@@ -27,15 +27,15 @@ class FileColumn final : public Column {
                                                   ReadPolicy policy = {});
 
   /// One more row: a file, relative to the root, and its size. 16 bytes and the path's own in memory.
-  void add(std::string_view path, std::uint64_t bytes);
+  void add(std::string_view path, std::uint64_t bytes) override;
   /// Sizes of all rows as the file system says them, several at a time. Calls `wrong`, in the rows' order,
   /// for those that are missing, unreadable or no regular file.
   void measure(const std::function<void(std::uint64_t row, std::string_view problem)>& wrong);
   void shrink_to_fit();
-  void set_scale(std::int32_t scale) { field_.scale = scale; }
+  void set_scale(std::int32_t scale) override { field_.scale = scale; }
 
   [[nodiscard]] int root_fd() const { return root_fd_.get(); }
-  [[nodiscard]] const std::string& root() const { return root_; }
+  [[nodiscard]] const std::string& root() const override { return root_; }
 
   [[nodiscard]] SourceField field() const override { return field_; }
   [[nodiscard]] std::uint64_t size() const override { return entries_.size(); }

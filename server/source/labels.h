@@ -1,9 +1,12 @@
-// Classes that have numbers instead of names.
+// Classes and their numbers.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "server/source/source.h"
 
 namespace headrace::server::source {
 
@@ -19,7 +22,15 @@ inline std::int64_t label_limit(const std::vector<std::string>& classes) {
 std::string label_out_of_range(const std::string& what, std::int64_t label,
                                const std::vector<std::string>& classes);
 
+/// kDatasetInvalid: a sample's label is no class of the source; which sample, and what to do.
+Result<void> check_labels(const Source& source);
+
+/// "class "dgo", which is not there; classes: cat, dog; did you mean "dog"?"
+std::string unknown_class(std::string_view name, const std::vector<std::string>& classes);
+
 /// "0", "1", ...: `count` names.
 std::vector<std::string> numbered_classes(std::int64_t count);
+/// Whether they are those.
+bool are_numbers(const std::vector<std::string>& classes);
 
 }  // namespace headrace::server::source

@@ -7,16 +7,22 @@
 #include <optional>
 
 #include "server/decode/decoder.h"
+#include "server/source/basicsr_lmdb.h"
 #include "server/source/file_column.h"
 #include "server/source/folder_walk.h"
+#include "server/source/problems.h"
 
 namespace headrace::server::source {
 namespace {
 
 constexpr std::size_t kListed = 10;
 
-using Files =
-    std::map<std::string, FoundFile>;  // by the name that partners share; FoundFile::name is the path
+struct Image {
+  std::string path;
+  std::uint64_t bytes = 0;
+  decode::ImageSize size;  ///< 0: not known before it is read
+};
+using Images = std::map<std::string, Image>;  // by the name that partners share
 
 /// "photos/0001x4.png" with "{}x4" -> "photos/0001".
 std::optional<std::string> common_name(const std::string& path, const std::string& names) {
@@ -45,37 +51,35 @@ class Opener {
     for (const auto& [field, folder] : folders_)
       if (auto listed = list(field, folder); !listed) return fail(listed.error());
     if (auto complete = check_partners(); !complete) return fail(complete.error());
-    for (std::size_t f = 0; f < files_.size(); ++f)
-      for (const auto& [name, file] : files_[f]) columns_[f]->add(file.name, file.bytes);
+    for (std::size_t f = 0; f < images_.size(); ++f)
+      for (const auto& [name, image] : images_[f]) columns_[f]->add(image.path, image.bytes);
     if (auto scaled = set_scales(); !scaled) return fail(scaled.error());
+    if (auto fit = check_sizes(); !fit) return fail(fit.error());
+    for (BasicSrColumn* database : databases_) database->finish();
     Table table{
-        .origin = columns_.front()->root(), .columns = {}, .labels = {}, .classes = {}, .warning = {}};
+        .origin = columns_.front()->root(), .columns = {}, .labels = {}, .classes = {}, .warning = warning_};
     if (left_out_.count > 0)
-      table.warning = fmt::format("{} images of kinds that are not read are left out: {}{}", left_out_.count,
-                                  left_out_.first, left_out_.count > 1 ? ", ..." : "");
+      table.warning += fmt::format("{} images of kinds that are not read are left out: {}{}", left_out_.count,
+                                   left_out_.first, left_out_.count > 1 ? ", ..." : "");
     for (auto& column : columns_) table.columns.push_back(std::move(column));
     return make_table(std::move(table));
   }
 
  private:
   Result<void> list(const std::string& field, const PairedFolder& folder) {
-    auto column = FileColumn::open(
-        {.name = field, .channels = folder.mask ? 1 : 3, .mask = folder.mask, .shape = {}}, folder.path);
-    if (!column) return fail(column.error());
-    auto found = walk((*column)->root_fd(), ".", (*column)->root(), left_out_);
+    const SourceField own{.name = field, .channels = folder.mask ? 1 : 3, .mask = folder.mask, .shape = {}};
+    auto found = BasicSrColumn::is_one(folder.path) ? list_database(own, folder) : list_files(own, folder);
     if (!found) return fail(found.error());
-    Files files;
+    Images images;
     std::vector<std::string> doubled;
     std::string stranger;
-    for (FoundFolder& below : *found) {
-      for (FoundFile& file : below.files) {
-        const std::string path = below.path == "." ? file.name : below.path.substr(2) + "/" + file.name;
-        const auto name = common_name(path, folder.names);
-        if (!name) {
-          stranger = path;  // another field's, maybe: that lies in the same folder
-        } else if (!files.emplace(*name, FoundFile{path, file.bytes}).second) {
-          doubled.push_back(path);
-        }
+    for (Image& image : *found) {
+      const std::string path = image.path;
+      const auto name = common_name(path, folder.names);
+      if (!name) {
+        stranger = path;  // another field's, maybe: that lies in the same folder
+      } else if (!images.emplace(*name, std::move(image)).second) {
+        doubled.push_back(path);
       }
     }
     const auto refuse = [&](std::string_view what) {
@@ -85,22 +89,49 @@ class Opener {
     if (!doubled.empty())
       return refuse(
           fmt::format("two files of one name but for the extension: {}", shortened(std::move(doubled))));
-    if (files.empty() && !stranger.empty())
+    if (images.empty() && !stranger.empty())
       return refuse(
           fmt::format("no image is called as `names: \"{}\"` says; one is {}", folder.names, stranger));
-    if (files.empty()) return refuse("holds no .jpg, .jpeg or .png");
-    files_.push_back(std::move(files));
-    columns_.push_back(std::move(*column));
+    if (images.empty()) return refuse("holds no .jpg, .jpeg or .png");
+    images_.push_back(std::move(images));
     return {};
+  }
+
+  Result<std::vector<Image>> list_files(const SourceField& field, const PairedFolder& folder) {
+    auto column = FileColumn::open(field, folder.path);
+    if (!column) return fail(column.error());
+    auto found = walk((*column)->root_fd(), ".", (*column)->root(), left_out_);
+    if (!found) return fail(found.error());
+    std::vector<Image> images;
+    for (FoundFolder& below : *found)
+      for (FoundFile& file : below.files)
+        images.push_back(
+            {below.path == "." ? file.name : below.path.substr(2) + "/" + file.name, file.bytes, {}});
+    columns_.push_back(std::move(*column));
+    return images;
+  }
+
+  Result<std::vector<Image>> list_database(const SourceField& field, const PairedFolder& folder) {
+    auto column = BasicSrColumn::open(field, folder.path);
+    if (!column) return fail(column.error());
+    std::vector<Image> images;
+    for (const BasicSrColumn::Listed& one : (*column)->listed())
+      images.push_back({one.path, one.bytes, one.size});
+    if (const auto more = (*column)->unlisted(); more > 0)
+      warning_ += fmt::format("{} holds {} entries that meta_info.txt does not list, which are left out. ",
+                              (*column)->root(), more);
+    databases_.push_back(column->get());
+    columns_.push_back(std::move(*column));
+    return images;
   }
 
   /// Each name of any folder must be in all of them.
   Result<void> check_partners() const {
-    for (std::size_t one = 0; one < files_.size(); ++one) {
-      for (std::size_t other = 0; other < files_.size(); ++other) {
+    for (std::size_t one = 0; one < images_.size(); ++one) {
+      for (std::size_t other = 0; other < images_.size(); ++other) {
         std::vector<std::string> alone;
-        for (const auto& [name, file] : files_[one])
-          if (!files_[other].contains(name)) alone.push_back(file.name);
+        for (const auto& [name, image] : images_[one])
+          if (!images_[other].contains(name)) alone.push_back(image.path);
         if (alone.empty()) continue;
         return fail(ErrorCode::kDatasetInvalid,
                     fmt::format("images of {} have no partner in {} (field `{}`): {}{}",
@@ -113,11 +144,11 @@ class Opener {
 
   /// "0001" here and "0001x4" there: says which `names` would fit.
   [[nodiscard]] std::string hint(std::size_t one, std::size_t other) const {
-    const std::string& name = files_[one].begin()->first;
-    for (const auto& [theirs, file] : files_[other])
+    const std::string& name = images_[one].begin()->first;
+    for (const auto& [theirs, image] : images_[other])
       if (const auto at = theirs.find(name); at != std::string::npos)
         return fmt::format("; {} looks like its partner: give field `{}` the option names: \"{}{{}}{}\"",
-                           file.name, columns_[other]->field().name,
+                           image.path, columns_[other]->field().name,
                            theirs.substr(0, at).substr(theirs.rfind('/', at) + 1),
                            theirs.substr(at + name.size()));
     return "";
@@ -133,8 +164,8 @@ class Opener {
       const auto size = decoder.open(item.image(), std::numeric_limits<std::uint32_t>::max());
       if (!size)
         return fail(ErrorCode::kDatasetInvalid,
-                    fmt::format("{}/{}: {} ({})", column->root(), column->name(0),
-                                name_of(size.error().reason), size.error().detail));
+                    fmt::format("{}/{}: {} ({}); a field is of JPEG or PNG files", column->root(),
+                                column->name(0), name_of(size.error().reason), size.error().detail));
       sizes.push_back(*size);
       smallest = std::min(smallest, size->width);
     }
@@ -159,10 +190,40 @@ class Opener {
     return {};
   }
 
+  /// Against the first image of scale 1 among its partners; of images whose sizes are known.
+  Result<void> check_sizes() const {
+    Problems problems(kListed);
+    for (const auto& [name, ignored] : images_.front()) {
+      const Image* base = nullptr;
+      std::size_t at = 0;
+      for (std::size_t f = 0; f < images_.size() && base == nullptr; ++f) {
+        const Image& image = images_[f].at(name);
+        if (image.size.width > 0 && columns_[f]->field().scale == 1) base = &image;
+        at = f;
+      }
+      for (std::size_t f = 0; base != nullptr && f < images_.size(); ++f) {
+        const Image& image = images_[f].at(name);
+        const std::int32_t scale = columns_[f]->field().scale;
+        if (image.size.width == 0 || (image.size.width == std::int64_t{base->size.width} * scale &&
+                                      image.size.height == std::int64_t{base->size.height} * scale))
+          continue;
+        problems.add(
+            fmt::format("{}/{} has {} x {} pixels and its partner {}/{} {} x {}: at scale {} they do not "
+                        "fit; cut the images, or correct `scale`",
+                        columns_[f]->root(), image.path, image.size.width, image.size.height,
+                        columns_[at]->root(), base->path, base->size.width, base->size.height, scale));
+      }
+    }
+    if (!problems.none()) return fail(problems.error(ErrorCode::kDatasetInvalid));
+    return {};
+  }
+
   const std::map<std::string, PairedFolder>& folders_;
-  std::vector<std::unique_ptr<FileColumn>> columns_;
-  std::vector<Files> files_;
+  std::vector<std::unique_ptr<ImageColumn>> columns_;
+  std::vector<BasicSrColumn*> databases_;  ///< among them
+  std::vector<Images> images_;
   LeftOut left_out_;
+  std::string warning_;
 };
 
 }  // namespace

@@ -48,7 +48,8 @@ Result<std::map<std::string, std::vector<std::uint64_t>>> read_path_lists(
       indices.push_back(*found);
     });
     if (!why.empty())
-      problems.add(fmt::format("{}: the list of part \"{}\" cannot be read: {}", file.string(), part, why));
+      problems.add(fmt::format("{}: the list{} cannot be read: {}", file.string(),
+                               part.empty() ? "" : fmt::format(" of part \"{}\"", part), why));
     std::sort(indices.begin(), indices.end());
   }
   if (!problems.none()) return fail(problems.error(ErrorCode::kConfigInvalid));

@@ -46,5 +46,13 @@ inline constexpr const char* kAsTheyAre = "    batch_size: 256\n";
 std::optional<Proposal> shard_files(const std::filesystem::path& path);
 /// A .npy or .npz file, or a folder of either.
 std::optional<Proposal> array_files(const std::filesystem::path& path);
+/// A manifest whose first row names an image that is there, or a folder of them.
+std::optional<Proposal> manifest_files(const std::filesystem::path& path);
+/// Images that belong together by name: in folders or databases called hr, lr, images, masks, ..., here or in
+/// train/, val/, test/; or in one folder, their names ending so. Or one database that BasicSR made.
+std::optional<Proposal> paired_images(const std::filesystem::path& path);
+
+/// Of manifests.
+bool is_manifest_name(const std::filesystem::path& path);
 
 }  // namespace headrace::server::source

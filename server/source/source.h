@@ -74,7 +74,7 @@ class Source {
   /// kBadSample if above the size limit (that alone: an empty file is read as empty, and the decoder names
   /// it).
   virtual Result<void> read(std::uint64_t index, Sample& out) const = 0;
-  /// What this is a part of; itself if of nothing.
+  /// What this is a part of, the outermost of all; itself if of nothing.
   [[nodiscard]] virtual const Source& whole() const { return *this; }
   /// Below whole().size(); rises with `index`.
   [[nodiscard]] virtual std::uint64_t index_in_whole(std::uint64_t index) const { return index; }

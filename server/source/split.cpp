@@ -5,22 +5,29 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "server/sampler/order.h"
+#include "server/source/labels.h"
 #include "server/source/path_list.h"
+#include "server/source/sample_list.h"
 
 namespace headrace::server::source {
 namespace {
 
 using Indices = std::map<std::string, std::vector<std::uint64_t>>;
 
+std::string called(const std::string& part) {
+  return part.empty() ? "subset: it" : fmt::format("split: part \"{}\"", part);
+}
+
 Result<Indices> choose(const Source& whole, const SplitFractions& how) {
   double sum = 0;
   for (const auto& [part, fraction] : how.parts) {
     if (!(fraction > 0 && fraction <= 1))
-      return fail(ErrorCode::kConfigInvalid,
-                  fmt::format("split: the fraction of part \"{}\" is {}; it must be above 0 and at most 1",
-                              part, fraction));
+      return fail(
+          ErrorCode::kConfigInvalid,
+          fmt::format("{} is a fraction of {}; it must be above 0 and at most 1", called(part), fraction));
     sum += fraction;
   }
   constexpr double kRounding = 1e-9;
@@ -46,25 +53,20 @@ Result<Indices> choose(const Source& whole, const SplitFractions& how) {
 
 Result<Indices> choose(const Source& whole, const SplitClasses& how) {
   if (!whole.labelled())
-    return fail(ErrorCode::kConfigInvalid, "split: by classes, but the source's samples have none");
+    return fail(ErrorCode::kConfigInvalid, "chosen by classes, but the source's samples have none");
   const auto& names = whole.class_names();
   std::vector<const std::string*> part_of(names.size());
   for (const auto& [part, classes] : how.parts) {
     for (const auto& name : classes) {
       const auto found = std::find(names.begin(), names.end(), name);
       if (found == names.end())
-        return fail(
-            ErrorCode::kConfigInvalid,
-            fmt::format("split: part \"{}\" names class \"{}\", which is not there; classes: {}{}", part,
-                        name,
-                        fmt::join(names.begin(),
-                                  names.begin() + std::min<std::ptrdiff_t>(10, std::ssize(names)), ", "),
-                        names.size() > 10 ? fmt::format(", ... ({} in all)", names.size()) : ""));
+        return fail(ErrorCode::kConfigInvalid,
+                    fmt::format("{} names {}", called(part), unknown_class(name, names)));
       auto& owner = part_of[static_cast<std::size_t>(found - names.begin())];
       if (owner != nullptr)
         return fail(ErrorCode::kConfigInvalid,
                     *owner == part
-                        ? fmt::format("split: part \"{}\" names class \"{}\" twice", part, name)
+                        ? fmt::format("{} names class \"{}\" twice", called(part), name)
                         : fmt::format("split: class \"{}\" is in two parts, \"{}\" and \"{}\"; parts must be "
                                       "disjoint",
                                       name, *owner, part));
@@ -108,13 +110,41 @@ Result<Parts> split(const std::shared_ptr<const Source>& whole, const Split& how
   Parts out;
   for (auto& [part, indices] : *chosen) {
     if (indices.empty())
-      return fail(
-          ErrorCode::kDatasetInvalid,
-          fmt::format("split: part \"{}\" is without samples (the source has {}); give it a larger share",
-                      part, whole->size()));
+      return fail(ErrorCode::kDatasetInvalid,
+                  fmt::format("{} is without samples (the source has {}); give it a larger share",
+                              called(part), whole->size()));
     out[part] = std::make_shared<Part>(whole, std::move(indices));
   }
   return out;
+}
+
+Result<std::shared_ptr<const Source>> subset(const std::shared_ptr<const Source>& whole, const Split& how) {
+  auto parts = split(whole, how);
+  if (!parts) return fail(std::move(parts.error()));
+  return parts->at("");
+}
+
+Result<std::shared_ptr<const Source>> first_samples(const std::shared_ptr<const Source>& whole,
+                                                    std::uint64_t count) {
+  if (count == 0 || count > whole->size())
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("subset: the first {} samples, but there are {}", count, whole->size()));
+  std::vector<std::uint64_t> indices(count);
+  std::iota(indices.begin(), indices.end(), std::uint64_t{0});
+  return std::make_shared<Part>(whole, std::move(indices));
+}
+
+Result<std::shared_ptr<const Source>> listed_samples(const std::shared_ptr<const Source>& whole,
+                                                     const std::filesystem::path& file) {
+  auto indices = read_sample_list(*whole, file);
+  if (!indices) return fail(std::move(indices.error()));
+  std::sort(indices->begin(), indices->end());
+  const auto twice = std::adjacent_find(indices->begin(), indices->end());
+  if (twice != indices->end())
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("{}: lists sample {} twice; a subset has each once (`repeat` has more)",
+                            file.string(), whole->whole_index(*twice)));
+  return std::make_shared<Part>(whole, std::move(*indices));
 }
 
 }  // namespace headrace::server::source

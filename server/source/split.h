@@ -1,4 +1,5 @@
-// Named parts of one source, disjoint by construction: training and validation data from one folder.
+// Parts of one source: named and disjoint by construction (training and validation data from one folder), or
+// one alone.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +46,9 @@ class Part final : public Source {
   [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override {
     return whole_->whole_index(indices_.at(index));
   }
-  [[nodiscard]] const Source& whole() const override { return *whole_; }
+  [[nodiscard]] const Source& whole() const override { return whole_->whole(); }
   [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
-    return indices_.at(index);
+    return whole_->index_in_whole(indices_.at(index));
   }
   [[nodiscard]] bool labelled() const override { return whole_->labelled(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override;
@@ -70,5 +71,15 @@ using Parts = std::map<std::string, std::shared_ptr<const Source>>;
 /// kConfigInvalid: fractions out of range, a class unknown or in two parts, a list unreadable, or a path in
 /// it unknown or listed before (with file:line; up to ten of them). kDatasetInvalid: a part without samples.
 Result<Parts> split(const std::shared_ptr<const Source>& whole, const Split& how);
+
+/// One part alone, which `how` has under no name (""). Errors as split()'s.
+Result<std::shared_ptr<const Source>> subset(const std::shared_ptr<const Source>& whole, const Split& how);
+/// kConfigInvalid: there are fewer, or it is 0.
+Result<std::shared_ptr<const Source>> first_samples(const std::shared_ptr<const Source>& whole,
+                                                    std::uint64_t count);
+/// Those of a file that has an index a line, as batches report them, in any order. kConfigInvalid: wrong
+/// lines (see sample_list.h), an index that comes twice.
+Result<std::shared_ptr<const Source>> listed_samples(const std::shared_ptr<const Source>& whole,
+                                                     const std::filesystem::path& file);
 
 }  // namespace headrace::server::source

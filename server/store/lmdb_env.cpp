@@ -1,10 +1,28 @@
 #include "server/store/lmdb_env.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 
 namespace headrace::server::store {
+
+bool populate(Bytes bytes) {
+#ifdef MADV_POPULATE_READ
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
+  const auto length = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size() - begin;
+  auto* at = reinterpret_cast<void*>(begin);
+  // The map is marked for random access: without this, the disk is asked for one page at a time.
+  if (length > 4 * page) ::madvise(at, length, MADV_WILLNEED);
+  if (::madvise(at, length, MADV_POPULATE_READ) == 0) return true;
+  return errno != EFAULT && errno != EIO && errno != EHWPOISON && errno != ENOMEM;
+#else
+  static_cast<void>(bytes);
+  return true;
+#endif
+}
 
 Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view doing) {
   const auto say = [&](ErrorCode name, std::string_view what) {

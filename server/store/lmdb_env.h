@@ -20,6 +20,11 @@ inline Bytes bytes_of(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
+/// Brings mapped bytes into memory, in one go: so a file that was cut meanwhile, or a disk that fails, is an
+/// error and no bus error. False: it is. Where the kernel is older than 5.14, that is left to the first
+/// access.
+[[nodiscard]] bool populate(Bytes bytes);
+
 /// kDatasetInvalid for what is wrong with the database, kEnvironment for the machine.
 Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view doing);
 

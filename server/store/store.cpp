@@ -1,12 +1,9 @@
 #include "server/store/store.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 namespace headrace::server::store {
@@ -16,24 +13,6 @@ std::uint64_t entry(Bytes table, std::uint64_t index) {
   std::uint64_t value = 0;
   std::memcpy(&value, table.data() + index * sizeof value, sizeof value);
   return value;
-}
-
-/// Brings the pages into memory and maps them. Where the kernel is older than 5.14, that is left to the first
-/// access.
-bool populate(Bytes bytes) {
-#ifdef MADV_POPULATE_READ
-  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
-  const auto length = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size() - begin;
-  auto* at = reinterpret_cast<void*>(begin);
-  // The map is marked for random access: without this, the disk is asked for one page at a time.
-  if (length > 4 * page) ::madvise(at, length, MADV_WILLNEED);
-  if (::madvise(at, length, MADV_POPULATE_READ) == 0) return true;
-  return errno != EFAULT && errno != EIO && errno != EHWPOISON && errno != ENOMEM;
-#else
-  static_cast<void>(bytes);
-  return true;
-#endif
 }
 
 }  // namespace
@@ -51,7 +30,9 @@ Result<Found> look(const Env& env) {
   }
   if (!*text)
     return fail(ErrorCode::kDatasetInvalid,
-                fmt::format("{}: is an LMDB, but not one that headrace pack wrote (it has no record \"{}\")",
+                fmt::format("{}: is an LMDB, but not one that headrace pack wrote (it has no record \"{}\"); "
+                            "one that BasicSR made is for a source of type paired_folders, others are to be "
+                            "packed anew from the files that they were made of",
                             where, kMetaKey));
   auto meta = Meta::from_json({reinterpret_cast<const char*>((*text)->data()), (*text)->size()}, where);
   if (!meta) return fail(meta.error());

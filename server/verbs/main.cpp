@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "clientlib/base/nearest.h"
 #include "headrace/version.h"
-#include "server/config/nearest.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -59,7 +59,7 @@ std::optional<headrace::Error> wrong_verb(const CLI::App& app, const std::string
     verbs.push_back(verb->get_name());
   if (name.starts_with('-') || std::find(verbs.begin(), verbs.end(), name) != verbs.end())
     return std::nullopt;
-  const std::string meant = headrace::server::config::nearest(name, verbs);
+  const std::string meant = headrace::nearest(name, verbs);
   return headrace::Error{headrace::ErrorCode::kInvalidArgument,
                          fmt::format("there is no verb `{}`; {}", name,
                                      meant.empty() ? fmt::format("verbs: {}", fmt::join(verbs, ", "))

@@ -13,7 +13,9 @@ import headrace
 import numpy as np
 import pytest
 from conftest import write_images
+from PIL import Image
 from running import headrace_binary
+from test_basicsr import write_pairs
 from test_pixel_sources import write_idx
 from test_webdataset import write_shards
 
@@ -91,6 +93,63 @@ def npz_of_keras(root: Path) -> None:
     np.savez_compressed(root / "mnist.npz", **sets)
 
 
+def write_pair(folders: tuple[Path, Path], names: tuple[str, str], sides: tuple[int, int] = (120, 60), count: int = 6) -> None:
+    for folder, name, side in zip(folders, names, sides, strict=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        for i in range(1, count + 1):
+            Image.new("RGB", (side + i * side // 60, side), (i, i, i)).save(folder / name.format(f"{i:03d}"))
+
+
+def div2k(root: Path) -> None:
+    for name, count in (("train", 6), ("valid", 4)):
+        lr = root / f"DIV2K_{name}_LR_bicubic" / "X2"
+        write_pair((root / f"DIV2K_{name}_HR", lr), ("0{}.png", "0{}x2.png"), count=count)
+
+
+def pairs_in_sets(root: Path) -> None:
+    for name, count in (("train", 6), ("test", 4)):
+        write_pair((root / name / "hr", root / name / "lr"), ("{}.png", "{}.png"), count=count)
+
+
+def set5(root: Path) -> None:
+    write_pair((root, root), ("img_{}_SRF_2_HR.png", "img_{}_SRF_2_LR.png"))
+
+
+def masks(root: Path) -> None:
+    write_pair((root / "images", root / "masks"), ("{}.jpg", "{}_mask.png"), (90, 90))
+    for path in (root / "masks").iterdir():
+        Image.open(path).convert("L").save(path)
+
+
+def basicsr(root: Path) -> None:
+    write_pairs(root)
+    (root / "gt.lmdb").rename(root / "DF2K_train_HR_sub.lmdb")
+    (root / "lq.lmdb").rename(root / "DF2K_train_LR_bicubic_X4_sub.lmdb")
+
+
+def listed(root: Path, name: str, header: str, row: str) -> None:
+    images = write_images(root / "pictures", classes=2, per_class=5)
+    rows = [row.format(path.relative_to(root), path.parent.name[-1]) for path in sorted(images.rglob("*.jpg"))]
+    (root / name).write_text(header + "".join(line + "\n" for line in rows))
+
+
+def manifest_csv(root: Path) -> None:
+    listed(root, "train.csv", "image,label\n", "{},{}")
+
+
+def manifest_tsv_of_other_columns(root: Path) -> None:
+    listed(root, "samples.tsv", "id\tpicture\tspecies\n", "7\t{}\tspecies {}")
+
+
+def manifest_jsonl(root: Path) -> None:
+    listed(root, "val.jsonl", "", '{{"file": "{}", "class": {}}}')
+    (root / "val.jsonl").rename(root / "train.jsonl")
+
+
+def list_of_paths(root: Path) -> None:
+    listed(root, "train.txt", "", "{} {}")
+
+
 @pytest.mark.parametrize(
     ("lay", "found", "sizes"),
     [
@@ -103,6 +162,15 @@ def npz_of_keras(root: Path) -> None:
         (shards_in_folders, "WebDataset shards", {"train": 12, "test": 12}),
         (npy_files, "numpy arrays", {"train": 9}),
         (npz_of_keras, "numpy arrays", {"train": 12, "test": 5}),
+        (div2k, "images that belong together by name", {"train": 6, "val": 4}),
+        (pairs_in_sets, "images that belong together by name", {"train": 6, "test": 4}),
+        (set5, "images that belong together by name", {"train": 6}),
+        (masks, "images that belong together by name", {"train": 6}),
+        (basicsr, "images that belong together by name", {"train": 10}),
+        (manifest_csv, "a list of images", {"train": 10}),
+        (manifest_tsv_of_other_columns, "a list of images", {"train": 10}),
+        (manifest_jsonl, "a list of images", {"train": 10}),
+        (list_of_paths, "a list of images", {"train": 10}),
     ],
 )
 def test_a_dataset_gets_a_configuration_that_serves_it(
@@ -120,10 +188,17 @@ def test_a_dataset_gets_a_configuration_that_serves_it(
     with headrace.serve(config, set={"server.directory": str(tmp_path / "run"), "server.metrics": "off"}) as server:
         for stream, size in sizes.items():
             with headrace.Loader(server.address, stream=stream, batch="dict") as loader:
-                assert sum(len(batch["label"]) for batch in loader) == size
+                assert sum(len(next(iter(batch.values()))) for batch in loader) == size
 
 
-@pytest.mark.parametrize(("lay", "file"), [(shards, "val-0000.tar"), (npy_files, "images.npy"), (npz_of_keras, "mnist.npz")])
+@pytest.mark.parametrize(("lay", "file"), [
+    (shards, "val-0000.tar"),
+    (npy_files, "images.npy"),
+    (npz_of_keras, "mnist.npz"),
+    (manifest_csv, "train.csv"),
+    (list_of_paths, "train.txt"),
+    (basicsr, "DF2K_train_HR_sub.lmdb"),
+])  # fmt: skip
 def test_one_file_gets_a_configuration_that_serves_it(tmp_path: Path, lay: Callable[[Path], None], file: str) -> None:
     (tmp_path / "set").mkdir()
     lay(tmp_path / "set")
@@ -141,6 +216,16 @@ def test_what_is_no_dataset_is_said_with_what_was_looked_for(tmp_path: Path) -> 
     missing = check(tmp_path / "nowhere")
     assert missing.returncode == 3
     assert "there is no such folder or file" in missing.stderr
+
+
+def test_proposals_of_pairs_say_how_partners_are_called(tmp_path: Path) -> None:
+    div2k(tmp_path)
+    said = check(tmp_path).stdout
+    assert 'names: "{}x2"' in said and "random_crop: {size: 48, pad_if_needed: true}" in said
+    (tmp_path / "DIV2K_train_LR_bicubic/X2/0003x2.png").unlink()
+    refused = check(tmp_path)
+    assert refused.returncode == 3
+    assert "have no partner in" in refused.stderr and "0003.png" in refused.stderr
 
 
 def test_a_dataset_that_is_cut_is_refused_by_file(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ std::string with_transforms(const std::string& items) {
 }  // items: line 6
 
 const std::string kTypes =
-    "image_folder, idx, cifar, paired_folders, manifest, lmdb, webdataset, npy, synthetic";
+    "image_folder, idx, cifar, paired_folders, manifest, lmdb, webdataset, npy, synthetic, concat, subset, "
+    "repeat, zip, relabel";
 
 std::vector<Wrong> cases() {
   const std::string ok = "streams: {t: {source: s}}\n";

@@ -1,10 +1,10 @@
-#include "server/config/nearest.h"
+#include "clientlib/base/nearest.h"
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
-namespace headrace::server::config {
+namespace headrace {
 namespace {
 
 std::string folded(std::string_view text) {
@@ -53,4 +53,4 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
   return best;
 }
 
-}  // namespace headrace::server::config
+}  // namespace headrace

@@ -1,0 +1,151 @@
+#include "server/source/basicsr_lmdb.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "server/source/problems.h"
+#include "server/source/text_lines.h"
+#include "server/store/store.h"
+
+namespace headrace::server::source {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kList = "meta_info.txt";
+
+std::string_view without_extension(std::string_view path) {
+  const auto dot = path.rfind('.');
+  return dot == std::string_view::npos ? path : path.substr(0, dot);
+}
+
+std::optional<std::int32_t> side(std::string_view text) {
+  std::int32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 1) return std::nullopt;
+  return number;
+}
+
+/// "name.png (h,w,c) level", of which the level may be missing.
+std::optional<BasicSrColumn::Listed> parse(std::string_view line) {
+  const auto open = line.rfind(" ("), close = line.rfind(')');
+  if (open == std::string_view::npos || open == 0 || close == std::string_view::npos || close < open)
+    return std::nullopt;
+  const std::string_view sides = line.substr(open + 2, close - open - 2);
+  const auto first = sides.find(','), second = sides.find(',', first + 1);
+  if (first == std::string_view::npos || second == std::string_view::npos) return std::nullopt;
+  const auto height = side(sides.substr(0, first));
+  const auto width = side(sides.substr(first + 1, second - first - 1));
+  if (!height || !width) return std::nullopt;
+  return BasicSrColumn::Listed{std::string(line.substr(0, open)), 0, {*width, *height}};
+}
+
+}  // namespace
+
+bool BasicSrColumn::is_one(const fs::path& folder) {
+  std::error_code status;
+  return fs::exists(folder / "data.mdb", status);
+}
+
+Result<std::unique_ptr<BasicSrColumn>> BasicSrColumn::open(SourceField field, const fs::path& folder) {
+  auto env = store::Env::open(folder, store::Env::Access::kRandom);
+  if (!env) return fail(std::move(env.error()));
+  std::error_code status;
+  if (!fs::exists(folder / kList, status)) {
+    const bool packed = store::look(*env).has_value();
+    return fail(
+        ErrorCode::kDatasetInvalid,
+        fmt::format("{}: {}", folder.string(),
+                    packed ? "headrace pack wrote it: give it to a source of type lmdb"
+                           : "is an LMDB without meta_info.txt, so not BasicSR's: what its values are "
+                             "is not known. Make one by BasicSR's create_lmdb.py, or write the images "
+                             "into a folder"));
+  }
+  std::unique_ptr<BasicSrColumn> column(
+      new BasicSrColumn(std::move(field), folder.string(), std::move(*env)));
+  if (auto walked = column->walk(); !walked) return fail(std::move(walked.error()));
+  if (auto listed = column->read_list(); !listed) return fail(std::move(listed.error()));
+  return column;
+}
+
+Result<void> BasicSrColumn::walk() {
+  const auto txn = store::Txn::begin(env_, false);
+  if (!txn) return fail(txn.error());
+  std::error_code status;
+  const std::uintmax_t most = fs::file_size(env_.folder() / "data.mdb", status);
+  bool sound = true;
+  auto walked = txn->each([&](store::Bytes key, store::Bytes value) {
+    sound = value.size() <= most;
+    if (sound) entries_.push_back({{reinterpret_cast<const char*>(key.data()), key.size()}, value});
+    return sound;
+  });
+  if (!walked || sound) return walked;
+  return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: its pages are damaged; make it anew", root_));
+}
+
+Result<void> BasicSrColumn::read_list() {
+  const fs::path file = env_.folder() / kList;
+  Problems problems;
+  const auto why = each_line(file, [&](std::uint64_t line, std::string_view text) {
+    auto one = parse(text);
+    if (!one) return problems.add(file, line, fmt::format("\"{}\" is not \"name.png (h,w,c) level\"", text));
+    const Entry* entry = find(one->path);
+    if (entry == nullptr)
+      return problems.add(file, line,
+                          fmt::format("the database has no \"{}\"; make it anew, or take the line out",
+                                      without_extension(one->path)));
+    one->bytes = entry->value.size();
+    listed_.push_back(std::move(*one));
+  });
+  if (!why.empty()) problems.add(fmt::format("{}: cannot be read: {}", file.string(), why));
+  if (problems.none() && listed_.empty()) problems.add(fmt::format("{}: lists no image", file.string()));
+  if (!problems.none()) return fail(problems.error(ErrorCode::kDatasetInvalid));
+  return {};
+}
+
+const BasicSrColumn::Entry* BasicSrColumn::find(std::string_view path) const {
+  const std::string_view key = without_extension(path);
+  const auto found =
+      std::lower_bound(entries_.begin(), entries_.end(), key,
+                       [](const Entry& entry, std::string_view wanted) { return entry.key < wanted; });
+  return found != entries_.end() && found->key == key ? &*found : nullptr;
+}
+
+void BasicSrColumn::add(std::string_view path, std::uint64_t) {
+  rows_.push_back({pool_.size(), find(path)->value});
+  pool_.append(path).push_back('\0');
+}
+
+void BasicSrColumn::finish() {
+  entries_ = {};
+  listed_ = {};
+  pool_.shrink_to_fit();
+  rows_.shrink_to_fit();
+}
+
+Result<void> BasicSrColumn::read(std::uint64_t row, Item& out) const {
+  const store::Bytes value = rows_.at(row).value;
+  if (!store::populate(value))
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}/{}: cannot be read: the database was cut meanwhile, or its disk fails", root_,
+                            name(row)));
+  out.bytes = value;
+  out.pixels = {};
+  return {};
+}
+
+std::string BasicSrColumn::name(std::uint64_t row) const {
+  return pool_.data() + rows_.at(row).path;
+}
+
+void BasicSrColumn::add_to(Fingerprint& fingerprint) const {
+  for (const Row& row : rows_)
+    fingerprint.add(std::string_view(pool_.data() + row.path)).add(row.value.size());
+  fingerprint.add(std::uint64_t{field_.mask}).add(static_cast<std::uint64_t>(field_.scale));
+}
+
+}  // namespace headrace::server::source

@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "server/source/folder_walk.h"
+#include "server/source/manifest_rows.h"
+#include "server/source/proposal.h"
+
+namespace headrace::server::source {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct FirstRow {
+  std::vector<std::string> columns;
+  std::vector<json> cells;
+
+  [[nodiscard]] bool has(std::string_view column) const {
+    return std::find(columns.begin(), columns.end(), column) != columns.end();
+  }
+};
+
+FirstRow first_row(const fs::path& manifest) {
+  FirstRow out;
+  static_cast<void>(each_row(
+      manifest, [&](const std::vector<std::string>& columns) { return out.columns = columns; },
+      [&](std::uint64_t, std::span<const json> cells, const std::string& fault) {
+        if (out.cells.empty() && fault.empty()) out.cells.assign(cells.begin(), cells.end());
+      }));
+  if (out.cells.size() != out.columns.size()) out.columns.clear();
+  return out;
+}
+
+/// The source's `fields`, with a comma before; empty: the defaults do. nullopt: no column holds an image that
+/// is there.
+std::optional<std::string> fields_of(const fs::path& manifest, const FirstRow& row) {
+  static constexpr std::array<const char*, 4> kImages{"path", "image", "file", "filename"};
+  static constexpr std::array<const char*, 8> kClasses{"label",   "class",    "category", "target",
+                                                       "classes", "class_id", "label_id", "species"};
+  const auto is_image = [&](const json& cell) {
+    if (!cell.is_string() || !is_image_name(cell.get_ref<const std::string&>())) return false;
+    std::error_code status;
+    return fs::exists(manifest.parent_path() / cell.get<std::string>(), status);
+  };
+  const auto found = std::find_if(row.cells.begin(), row.cells.end(), is_image);
+  if (found == row.cells.end()) return std::nullopt;
+  const std::string& image = row.columns[static_cast<std::size_t>(found - row.cells.begin())];
+  const auto* const known =
+      std::find_if(kImages.begin(), kImages.end(), [&](auto name) { return row.has(name); });
+  const auto* const label =
+      std::find_if(kClasses.begin(), kClasses.end(), [&](auto name) { return row.has(name); });
+  const bool usual_label = label == kClasses.end() || label < kClasses.begin() + 2;
+  if (known != kImages.end() && *known == image && usual_label) return "";
+  std::string out = fmt::format(", fields: {{image: {{column: {}}}", quoted(image));
+  if (label != kClasses.end()) out += fmt::format(", label: {{kind: class, column: {}}}", quoted(*label));
+  return out + "}";
+}
+
+}  // namespace
+
+bool is_manifest_name(const fs::path& path) {
+  static constexpr std::array<std::string_view, 5> kEndings{".csv", ".tsv", ".jsonl", ".ndjson", ".txt"};
+  return std::find(kEndings.begin(), kEndings.end(), path.extension().string()) != kEndings.end();
+}
+
+std::optional<Proposal> manifest_files(const fs::path& path) {
+  std::error_code status;
+  const bool folder = fs::is_directory(path, status);
+  std::vector<ProposedStream> parts;
+  for (const std::string& name : folder ? names_in(path) : std::vector<std::string>{""}) {
+    const fs::path manifest = folder ? path / name : path;
+    if (!is_manifest_name(manifest)) continue;
+    const auto fields = fields_of(manifest, first_row(manifest));
+    if (!fields) continue;
+    std::string set = set_in(manifest.stem().string());
+    if (set.empty()) set = "train";
+    const bool training = set == "train";
+    parts.push_back({set, fmt::format("{{type: manifest, path: {}{}}}", quoted(manifest.string()), *fields),
+                     training, training ? kCropImages : kShowImages});
+  }
+  if (parts.empty()) return std::nullopt;
+  return compose("a list of images", std::move(parts));
+}
+
+}  // namespace headrace::server::source

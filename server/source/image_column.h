@@ -1,0 +1,21 @@
+// Columns of encoded images, row by row from one place: a folder, a database.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "server/source/table.h"
+
+namespace headrace::server::source {
+
+class ImageColumn : public Column {
+ public:
+  /// What messages call the place.
+  [[nodiscard]] virtual const std::string& root() const = 0;
+  /// One more row: an image of that place and the size of its file.
+  virtual void add(std::string_view path, std::uint64_t bytes) = 0;
+  virtual void set_scale(std::int32_t scale) = 0;
+};
+
+}  // namespace headrace::server::source
