@@ -19,6 +19,7 @@ from .loader import Loader
 from .packing import Packed, pack
 from .scatter import scatter
 from .server import Server, serve
+from .sharing import Share, share
 from .types import FieldSpec, Fingerprint, Sample, StreamInfo
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Packed",
     "Sample",
     "Server",
+    "Share",
     "StreamInfo",
     "TupleBatch",
     "__version__",
@@ -41,6 +43,7 @@ __all__ = [
     "sample",
     "scatter",
     "serve",
+    "share",
     "stats",
     "streams",
 ]

@@ -31,6 +31,8 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class StreamInfo:
+    """`live`: batches come from another process (`headrace.share`), each once: no going back, no resuming."""
+
     name: str
     delivery: str
     samples: int
@@ -40,6 +42,7 @@ class StreamInfo:
     fields: tuple[FieldSpec, ...]
     classes: tuple[str, ...]
     fingerprint: Fingerprint
+    live: bool
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> StreamInfo:

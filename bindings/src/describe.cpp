@@ -37,6 +37,7 @@ nb::dict to_dict(const StreamInfo& info) {
   dict["fields"] = to_list(info.fields);
   dict["classes"] = info.classes;
   dict["fingerprint"] = fingerprint;
+  dict["live"] = info.live;
   return dict;
 }
 

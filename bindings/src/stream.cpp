@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <chrono>
+#include <utility>
 
 namespace headrace::python {
 PyStream::PyStream(Stream stream, bool read_only) : stream_(std::move(stream)), read_only_(read_only) {
@@ -82,6 +83,13 @@ std::string PyStream::state(bool undone) {
 void PyStream::undo() {
   apply([this](Stream& stream) {
     if (stream.cursor() == before_) return Result<void>();
+    if (stream.info().live) {
+      const std::string lost = to_string(std::exchange(before_, stream.cursor()));
+      return Result<void>(fail(ErrorCode::kStreamFailed,
+                               "an exception came while the loop was handed " + lost + " of live stream '" +
+                                   stream.info().name +
+                                   "', which cannot be had again; the next call goes on behind it"));
+    }
     State state = stream.state();
     state.cursor = before_;
     return stream.load_state(state);

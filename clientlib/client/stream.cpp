@@ -39,24 +39,16 @@ bool session_ended(const client::Attachment& attachment) {
 Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
   if (auto own = fork.check("stream"); !own) return fail(own.error());
   commit();
+  const Deadline deadline(limit);
+  if (auto skipped = skip(deadline); !skipped) return fail(skipped.error());
   if (position.batch >= length) {
     begin_epoch(position.epoch + 1);
     return std::nullopt;
   }
   // Before a batch is taken: a warning may end the call (Python: warnings as errors), and must not cost one.
   if (warn_of_copies() && interrupted()) return fail(ErrorCode::kTimeout, "interrupted by a warning");
-  const std::uint64_t asked = ring::monotonic_ns();
-  const auto grant = wait_for_grant(Deadline(limit));
-  const std::uint64_t waited = ring::monotonic_ns() - asked;
-  waited_ns.fetch_add(waited, std::memory_order_relaxed);
-  if (attachment) attachment->reader->lease().wait_ns.fetch_add(waited, std::memory_order_relaxed);
+  const auto grant = take_grant(deadline);
   if (!grant) return fail(grant.error());
-  if (grant->epoch != position.epoch || grant->batch != position.batch) {
-    attachment->reader->ack(*grant);
-    return fail(ErrorCode::kInternal,
-                fmt::format("stream '{}': the server granted epoch {}, batch {}; due is {}", info.name,
-                            grant->epoch, grant->batch, to_string(position)));
-  }
   try {
     BatchView view = view_of(*grant);
     ++position.batch;
@@ -70,6 +62,33 @@ Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
                     "back to it",
                     info.name, to_string(position)));
   }
+}
+
+Result<ring::Grant> Stream::Impl::take_grant(const Deadline& deadline) {
+  const std::uint64_t asked = ring::monotonic_ns();
+  auto grant = wait_for_grant(deadline);
+  const std::uint64_t waited = ring::monotonic_ns() - asked;
+  waited_ns.fetch_add(waited, std::memory_order_relaxed);
+  if (attachment) attachment->reader->lease().wait_ns.fetch_add(waited, std::memory_order_relaxed);
+  if (!grant || (grant->epoch == position.epoch && grant->batch == position.batch)) return grant;
+  attachment->reader->ack(*grant);
+  return fail(ErrorCode::kInternal,
+              fmt::format("stream '{}': the server granted epoch {}, batch {}; due is {}", info.name,
+                          grant->epoch, grant->batch, to_string(position)));
+}
+
+Result<void> Stream::Impl::skip(const Deadline& deadline) {
+  while (position < skip_to) {
+    if (position.batch >= length) {
+      begin_epoch(position.epoch + 1);
+      continue;
+    }
+    const auto grant = take_grant(deadline);
+    if (!grant) return fail(grant.error());
+    attachment->reader->ack(*grant);
+    ++position.batch;
+  }
+  return {};
 }
 
 Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
@@ -107,6 +126,8 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
               "(stopped, or its machine asleep); the next call attaches again at {}",
               info.name, to_string(position)));
     } else if ((state & ring::kLaneFailed) != 0) {
+      // What was granted before it failed is still to be had.
+      if (auto grant = reader.next(seek, milliseconds(0), spin, nullptr)) return *grant;
       return fail(stream_failure());
     } else if (state != ring::kLaneOpen) {
       std::this_thread::sleep_for(milliseconds(10));  // draining: the end of the socket is near
@@ -162,7 +183,20 @@ void Stream::Impl::begin_epoch(std::uint64_t epoch) {
   begun = false;
 }
 
+Result<void> Stream::Impl::leave_out(const Cursor& target) {
+  if (target < position)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("stream '{}' is live (headrace.share()): {} has gone, {} is due; its order and where "
+                    "it resumes are its feeder's",
+                    info.name, to_string(target), to_string(position)));
+  skip_to = target;
+  begun = false;
+  return {};
+}
+
 Result<void> Stream::Impl::go_to(const Cursor& target) {
+  if (info.live) return leave_out(target);
   if (attachment && !attachment->lost.load(std::memory_order_acquire)) {
     auto answer =
         client::exchange(directory, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target}),
@@ -249,7 +283,7 @@ bool Stream::begun() const {
   return impl_->begun;
 }
 std::uint64_t Stream::epoch() const {
-  return impl_->position.epoch;
+  return impl_->due().epoch;
 }
 
 Result<std::optional<BatchView>> Stream::next(milliseconds timeout) {
@@ -265,7 +299,7 @@ Result<void> Stream::set_epoch(std::uint64_t epoch) {
   if (auto own = my.fork.check("stream"); !own) return own;
   if (my.position.batch >= my.length && epoch == my.position.epoch + 1) my.begin_epoch(epoch);
   // Also behind a checkpoint: the usual loop calls set_epoch() with the epoch that it resumes.
-  if (!my.begun && my.position.epoch == epoch) return {};
+  if (!my.begun && my.due().epoch == epoch) return {};
   return my.go_to({epoch, 0, 0});
 }
 
@@ -278,7 +312,8 @@ Result<void> Stream::next_epoch() {
 
 Cursor Stream::cursor() const {
   const Impl& my = *impl_;
-  return my.position.batch >= my.length ? Cursor{my.position.epoch + 1, 0, 0} : my.position;
+  const Cursor& due = my.due();
+  return due.batch >= my.length ? Cursor{due.epoch + 1, 0, 0} : due;
 }
 
 State Stream::state() const {
@@ -289,6 +324,12 @@ State Stream::state() const {
 Result<void> Stream::load_state(const State& state) {
   Impl& my = *impl_;
   if (auto own = my.fork.check("stream"); !own) return own;
+  if (my.info.live)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("stream '{}' is live (headrace.share()): a state cannot be loaded, each batch comes "
+                    "once; its order and where it resumes are its feeder's",
+                    my.info.name));
   auto cursor = client::resume_cursor(state, my.info, my.identity.world_size);
   if (!cursor) return fail(cursor.error());
   if (*cursor == my.position) {

@@ -2,6 +2,7 @@
 // will return. Everything else can be rebuilt from it with any server over the same data.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -46,6 +47,8 @@ struct Stream::Impl {
   Cursor position;
   std::uint64_t length = 0;  ///< batches of position.epoch from position.origin
   std::uint64_t epoch_length = 0;
+  /// Of a live stream, which knows no seeking: batches before it are taken and dropped by the next next().
+  Cursor skip_to;
   bool begun = false;  ///< next() returned a batch since the epoch began or since a seek
 
   client::Interrupt interrupt;
@@ -66,6 +69,10 @@ struct Stream::Impl {
   // --- iterating (stream.cpp)
   Result<std::optional<BatchView>> next(std::chrono::milliseconds limit);
   Result<ring::Grant> wait_for_grant(const client::Deadline& deadline);
+  /// The batch that is due.
+  Result<ring::Grant> take_grant(const client::Deadline& deadline);
+  /// Up to `skip_to`, however often it is interrupted.
+  Result<void> skip(const client::Deadline& deadline);
   BatchView view_of(const ring::Grant& grant);
   [[nodiscard]] bool private_batches() const { return options.batches == Batches::kPrivate; }
   [[nodiscard]] ring::RingReader::Slots slots() const;
@@ -74,6 +81,10 @@ struct Stream::Impl {
   void commit();
   void begin_epoch(std::uint64_t epoch);
   Result<void> go_to(const Cursor& target);
+  /// go_to() on a live stream: forward only.
+  Result<void> leave_out(const Cursor& target);
+  /// `position`, or where it will be once what is left out was skipped.
+  [[nodiscard]] const Cursor& due() const { return std::max(position, skip_to); }
   [[nodiscard]] Error stream_failure();
   [[nodiscard]] Error timed_out(const client::Deadline& deadline) const;
   [[nodiscard]] bool interrupted() const { return interrupt && interrupt(); }

@@ -106,7 +106,8 @@ json to_json(const StreamInfo& value) {
           {"shuffle", value.shuffle},
           {"fields", std::move(fields)},
           {"classes", value.classes},
-          {"fingerprint", to_json(value.fingerprint)}};
+          {"fingerprint", to_json(value.fingerprint)},
+          {"live", value.live}};
 }
 
 Result<void> from_json(const json& in, StreamInfo& value) {
@@ -129,6 +130,7 @@ Result<void> from_json(const json& in, StreamInfo& value) {
               return {};
             })
       .object("fingerprint", value.fingerprint)
+      .flag("live", value.live)
       .done();
 }
 

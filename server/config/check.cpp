@@ -8,6 +8,7 @@
 
 #include "clientlib/base/nearest.h"
 #include "server/config/check_composites.h"
+#include "server/config/check_feed.h"
 #include "server/config/check_sampler.h"
 #include "server/config/read.h"
 
@@ -140,7 +141,9 @@ void Checker::stream(const Pointer& at, const Config& config) {
   const auto& stream = config.streams.at(at.back());
   const auto source = config.sources.find(source_name);
   if (source != config.sources.end()) part(at, stream, source->second);
-  if (source != config.sources.end() && source->second.synthetic()) {
+  if (source != config.sources.end() && source->second.feed() != nullptr) {
+    check_fed(document_, at, config, problems_);
+  } else if (source != config.sources.end() && source->second.synthetic()) {
     synthetic(at);
   } else if (source != config.sources.end() || has(at / "transforms")) {
     plan(at, stream, source != config.sources.end() && source->second.one_size());
@@ -301,6 +304,7 @@ Config read_and_check(const Document& document, const std::filesystem::path& fol
   check_composites(document, out.sources, problems);
   each("streams", [&](const Pointer& at, const std::string& name, const json& value) {
     if (checker.sound(at)) out.streams[name] = read_stream(value, folder);
+    if (out.streams.contains(name)) apply_feed(out, out.streams[name]);
     checker.stream(at, out);
   });
   return out;

@@ -46,6 +46,20 @@ NpySource read_npy(const json& value, const std::filesystem::path& folder) {
   return out;
 }
 
+source::FeedOptions read_feed(const json& value) {
+  source::FeedOptions out;
+  out.samples = value.at("samples").get<std::uint64_t>();
+  out.batch_size = value.at("batch_size").get<std::uint32_t>();
+  out.slots = value.value("slots", out.slots);
+  for (const json& field : value.at("fields"))
+    out.fields.push_back(
+        {.name = field.at("name").get<std::string>(),
+         .dtype = dtype_from_name(field.at("dtype").get<std::string>()).value_or(DType::kUInt8),
+         .shape = field.value("shape", std::vector<std::int64_t>{}),
+         .most_values = field.value("most_values", std::uint64_t{0})});
+  return out;
+}
+
 source::ManifestField read_manifest_field(const json& value) {
   using Kind = source::ManifestKind;
   static const std::map<std::string, Kind> kKinds{{"image", Kind::kImage},       {"mask", Kind::kMask},
@@ -107,6 +121,8 @@ SourceConfig read_source(const json& value, const std::filesystem::path& folder)
     out.kind = LmdbSource{path("path"), value.value("verify", false)};
   } else if (type == "webdataset") {
     out.kind = read_webdataset(value, folder);
+  } else if (type == "feed") {
+    out.kind = read_feed(value);
   } else if (type == "npy") {
     out.kind = read_npy(value, folder);
   } else if (type == "concat") {

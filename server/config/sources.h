@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/config/composites.h"
+#include "server/source/feed.h"
 #include "server/source/manifest.h"
 #include "server/source/paired_folders.h"
 
@@ -57,12 +58,14 @@ struct SyntheticSource {
 };
 struct SourceConfig {
   std::variant<ImageFolderSource, IdxSource, CifarSource, PairedFoldersSource, ManifestSource, LmdbSource,
-               WebDatasetSource, NpySource, SyntheticSource, ConcatSource, SubsetSource, RepeatSource,
-               ZipSource, RelabelSource>
+               WebDatasetSource, NpySource, source::FeedOptions, SyntheticSource, ConcatSource, SubsetSource,
+               RepeatSource, ZipSource, RelabelSource>
       kind;
   std::optional<SplitConfig> split;
 
   [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
+  /// Its batches come from another process; its name in it is empty. Null: no feed.
+  [[nodiscard]] const source::FeedOptions* feed() const { return std::get_if<source::FeedOptions>(&kind); }
   /// All of its images have one size, or may have: that is known once it is open.
   [[nodiscard]] bool one_size() const {
     return std::holds_alternative<IdxSource>(kind) || std::holds_alternative<CifarSource>(kind) ||

@@ -30,7 +30,9 @@ Stream::Stream(StreamSetup setup)
           kSliceBytes / bytes_per_row(setup_.info.fields), 1, setup_.info.batch_size))),
       ledger_(setup_.ledger),
       groups_(setup_.info.delivery, setup_.info.samples, setup_.info.batch_size, setup_.info.last),
-      lanes_(setup_.ledger.lanes) {}
+      lanes_(setup_.ledger.lanes) {
+  if (live()) ledger_.set_end({});
+}
 
 Result<std::unique_ptr<Stream>> Stream::create(StreamSetup setup) {
   auto stream = std::unique_ptr<Stream>(new Stream(std::move(setup)));
@@ -124,6 +126,7 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) {
   auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
                                        setup_.maker->order(cursor.epoch), slice_, setup_.info.fields);
   jobs_.push_back(job);
+  if (live()) built_ = std::max(built_, number(cursor) + 1);
   if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);
   ++built_by_rank_[lane.rank];
   return job;
@@ -149,6 +152,7 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
     counters.batches.add(1);
     counters.published_bytes.add(bytes_per_row(setup_.info.fields) * job.rows.rows);
   }
+  if (live()) setup_.feed->release(number(cursor));
   std::erase_if(jobs_, [&](const auto& other) { return other.get() == &job; });
 }
 
@@ -182,12 +186,13 @@ bool Stream::pump(std::uint64_t now_ns) {
     return changed;
   }
   give_grants(now_ns);
+  if (end_) tell_end();
   return changed || !orders_.empty();
 }
 
 void Stream::give_grants(std::uint64_t now_ns) {
   orders_.clear();
-  if (draining_ || !gate_open(now_ns)) return;
+  if (draining_ || (live() && expects_client()) || !gate_open(now_ns)) return;
   ledger_.take_grants(orders_);
   for (const auto& order : orders_) {
     if (lanes_[order.lane].sink) {

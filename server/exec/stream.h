@@ -19,6 +19,7 @@
 #include "server/exec/sample_maker.h"
 #include "server/publish/groups.h"
 #include "server/publish/ledger.h"
+#include "server/source/feed.h"
 
 namespace headrace::server::exec {
 
@@ -29,6 +30,8 @@ struct StreamSetup {
   ring::ClientAccess data_access = ring::ClientAccess::kReadWrite;
   std::uint32_t wait_for = 1;               ///< clients that must be there before the first batch is granted
   std::chrono::nanoseconds wait_timeout{};  ///< then the ones that are there begin
+  /// Of a live stream: batches come from outside, each once, and exist once they came (stream_live.cpp).
+  std::shared_ptr<source::Feed> feed;
 };
 
 /// A client's place in a stream, from `open` on.
@@ -45,6 +48,7 @@ struct Lane {
   std::string
       offence;  ///< what was wrong in its segment: it is not listened to any more, and is to be dropped
   bool fenced = false;
+  bool told_end = false;
 };
 
 class Stream {
@@ -96,6 +100,21 @@ class Stream {
   void beat(std::uint64_t now_ns, std::uint64_t grace_ns);
   Result<wire::CursorGetReply> cursors(const std::string& group) const;
 
+  // --- [lock] live streams: a client begins at the oldest batch that can still be had, and never goes back
+  [[nodiscard]] bool live() const { return setup_.feed != nullptr; }  ///< without the lock, too
+  [[nodiscard]] const std::shared_ptr<source::Feed>& feed() const { return setup_.feed; }
+  /// Batches that the feed has accepted may be built.
+  void arrived();
+  /// No further batches come: clients get those that there are, then kStreamFailed, with `why`. The first
+  /// end is kept.
+  void end(std::string why);
+  [[nodiscard]] bool ended() const { return end_.has_value(); }
+  /// After the end: every client was handed all there is, and let go of it.
+  [[nodiscard]] bool served_to_end() const;
+  /// kInvalidArgument on a live stream: whoever leaves out batches there takes and drops them. kStreamFailed
+  /// after the end.
+  [[nodiscard]] Result<void> may_seek(std::uint32_t lane) const;
+
   // --- [lock] for metrics
   [[nodiscard]] const std::vector<Lane>& lanes() const { return lanes_; }
   [[nodiscard]] const publish::Ledger& ledger() const { return ledger_; }
@@ -114,6 +133,14 @@ class Stream {
   std::shared_ptr<FillJob> start_job(const publish::Ledger::Fill& fill);
   [[nodiscard]] std::optional<std::uint32_t> foremost_lane() const;
   [[nodiscard]] std::optional<Cursor> meeting_point() const;
+  [[nodiscard]] Result<void> may_join(const wire::OpenRequest& request) const;
+  [[nodiscard]] Cursor oldest_batch() const;                       ///< that a new lane can have
+  [[nodiscard]] std::uint64_t number(const Cursor& cursor) const;  ///< through all epochs
+  [[nodiscard]] Cursor cursor_of(std::uint64_t number) const;
+  /// A lane was opened and its client has not attached yet: what it was promised must not be granted away.
+  [[nodiscard]] bool expects_client() const;
+  void tell_end();
+  [[nodiscard]] Error end_error() const;
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
   /// For the lane whose ring is emptiest. `freed`: slots were given up on the way.
@@ -134,6 +161,12 @@ class Stream {
   std::uint64_t turn_ns_ = 1'000'000;
   bool gate_passed_ = false, draining_ = false;
   publish::Place last_place_;
+  struct End {
+    std::uint64_t batches = 0;
+    std::string why;
+  };
+  std::optional<End> end_;
+  std::uint64_t built_ = 0;  ///< of a live stream: every batch before this one was built
   // scratch, kept to spare allocations per batch
   std::vector<publish::Ledger::Order> orders_;
   std::vector<std::uint32_t> freed_;

@@ -32,6 +32,7 @@ std::optional<Cursor> Stream::meeting_point() const {
 
 Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
   if (failed()) return fail(failure());
+  if (auto allowed = live() ? may_join(request) : Result<void>(); !allowed) return fail(allowed.error());
   if (request.fingerprint)
     if (const auto changed = difference(setup_.info.fingerprint, *request.fingerprint); !changed.empty())
       return fail(ErrorCode::kFingerprintMismatch,
@@ -62,7 +63,12 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
     return fail(ErrorCode::kRingFull,
                 fmt::format("all {} lanes of stream `{}` are taken: raise ring.max_clients", lanes_.size(),
                             setup_.info.name));
-  auto admitted = groups_.admit(request, meeting_point());
+  wire::OpenRequest wanted = request;
+  if (live()) {
+    wanted.start.reset();
+    wanted.join = Join::kNow;
+  }
+  auto admitted = groups_.admit(wanted, live() ? oldest_batch() : meeting_point());
   if (!admitted) return tl::make_unexpected(admitted.error());
 
   const auto index = static_cast<std::uint32_t>(free - lanes_.begin());
@@ -80,7 +86,8 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
   wire::OpenReply reply;
   reply.stream = setup_.info;
   reply.lane = index;
-  reply.seek = ledger_.seek_number(index) + 1;  // opening the ledger's lane, in attach(), takes the next one
+  reply.seek = ledger_.seek_number(index) + 1;    // opening the ledger's lane takes the next one
+  if (live()) ledger_.open(index, &plan, begin);  // else in attach(): here it holds what it was promised
   reply.cursor = begin;
   reply.start = admitted->group->start;
   reply.length = plan.length(begin.origin);
@@ -93,7 +100,7 @@ ring::RingWriter::Attachment Stream::attach(std::uint32_t index, ring::Segment l
   auto attachment = ring_->attach(index, std::move(lease));
   Lane& lane = lanes_[index];
   lane.attached = true;
-  ledger_.open(index, lane.group->plan.get(), lane.begin);
+  if (!ledger_.is_open(index)) ledger_.open(index, lane.group->plan.get(), lane.begin);
   lane.last_beat_ns = now_ns;
   if (!first_attach_ns_) first_attach_ns_ = now_ns;
   return attachment;
@@ -108,7 +115,7 @@ Result<std::uint32_t> Stream::open_sink() {
   if (!reply) return tl::make_unexpected(reply.error());
   Lane& lane = lanes_[reply->lane];
   lane.sink = lane.attached = true;
-  ledger_.open(reply->lane, lane.group->plan.get(), lane.begin);
+  if (!ledger_.is_open(reply->lane)) ledger_.open(reply->lane, lane.group->plan.get(), lane.begin);
   gate_passed_ = true;
   return reply->lane;
 }
@@ -131,11 +138,11 @@ void Stream::close(std::uint32_t index, std::uint64_t now_ns) {
   if (ledger_.is_open(index)) last_place_ = ledger_.place(index);
   lane.member->lane.reset();
   lane.member->detached_ns = now_ns;
-  if (lane.attached) {
+  if (ledger_.is_open(index)) {
     leases_reclaimed_ += ledger_.close(index);
     free_slots();
-    if (!lane.sink) ring_->detach(index);
   }
+  if (lane.attached && !lane.sink) ring_->detach(index);
   lane = Lane{};
 }
 

@@ -49,6 +49,7 @@ void Ledger::open(std::uint32_t lane, const sampler::EpochPlan* plan, const Curs
   lanes_[lane].plan = plan;
   lanes_[lane].next = normalised(*plan, cursor);
   lanes_[lane].seek = seek;
+  if (options_.broadcast && !options_.detach) join_existing(lane);
 }
 
 std::uint32_t Ledger::close(std::uint32_t lane) {
@@ -171,6 +172,17 @@ void Ledger::join_others(Slot& slot) {
   }
 }
 
+void Ledger::join_existing(std::uint32_t index) {
+  Lane& lane = lanes_[index];
+  Cursor cursor = lane.next;
+  for (std::uint32_t i = 0; i < quota(); ++i, cursor = advance(*lane.plan, cursor)) {
+    Slot* slot = find(key_of(index, cursor), index);
+    if (!slot) continue;
+    slot->pending |= bit(index);
+    ++lane.pending;
+  }
+}
+
 Ledger::Slot* Ledger::allocate(std::uint32_t index) {
   std::uint32_t free = 0, owed = 0;
   Slot* first = nullptr;
@@ -223,6 +235,7 @@ void Ledger::free_if_unwanted(Slot& slot) {
 }
 
 bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const {
+  if (end_ && place_of(plan, cursor) >= *end_) return true;
   if (!options_.broadcast || options_.detach) return false;
   const Place wanted = place_of(plan, cursor);
   const Lane* hindmost = nullptr;

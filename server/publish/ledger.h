@@ -12,7 +12,8 @@
 // A lane takes a slot beyond its reserve only if every other lane could still reach its own. A broadcast lane
 // more than `max_lag` batches behind the foremost one is cut down to its reserve (`detach`): it goes on as an
 // ordinary lane whose batches are built for it alone. With `wait` no batch is built that is `max_lag` or more
-// ahead of the hindmost lane's next.
+// ahead of the hindmost lane's next, and a lane that opens waits at once for every batch of its window that
+// exists: nothing between the hindmost lane's next and the last one built is ever freed before it looked.
 //
 // Invariants (checked by tests/property/ledger_test.cpp after every step)
 //  1. pending and leased of a slot are disjoint; each lane's `leased` count <= max_leases.
@@ -80,7 +81,11 @@ class Ledger {
   /// Cancels what is pending and goes on from `cursor`. Returns the lane's new seek number.
   std::uint32_t seek(std::uint32_t lane, const Cursor& cursor);
 
+  /// No batch at or beyond `end` is built: it does not exist yet. Without a call they all exist.
+  void set_end(const Place& end) { end_ = end; }
+
   [[nodiscard]] bool is_open(std::uint32_t lane) const { return lanes_[lane].plan != nullptr; }
+  [[nodiscard]] bool is_fenced(std::uint32_t lane) const { return lanes_[lane].fenced; }
   [[nodiscard]] Cursor next(std::uint32_t lane) const { return lanes_[lane].next; }
   /// Of `next`. The lane must be open.
   [[nodiscard]] Place place(std::uint32_t lane) const { return place(lanes_[lane]); }
@@ -149,6 +154,7 @@ class Ledger {
   /// Lets every other lane whose window holds this new batch wait for it, too: it must not be freed before
   /// they looked.
   void join_others(Slot& slot);
+  void join_existing(std::uint32_t lane);
   Slot* farthest_pending(std::uint32_t lane);
   /// Keeps the lane within its limit by giving up batches farther away than `cursor`. False: there are none.
   bool make_room(std::uint32_t lane, const Cursor& cursor);
@@ -162,6 +168,7 @@ class Ledger {
 
   Options options_;
   std::uint32_t reserve_;
+  std::optional<Place> end_;
   std::vector<Slot> slots_;
   std::vector<Lane> lanes_;
   std::vector<std::uint32_t> freed_;

@@ -36,6 +36,19 @@ class Shuffled final : public Whole {
   const std::uint64_t seed_;
 };
 
+class Epochs final : public Whole {
+ public:
+  using Whole::Whole;
+
+  [[nodiscard]] EpochOrder order(std::uint64_t epoch) const override { return {*this, epoch}; }
+  [[nodiscard]] std::uint64_t substitute(std::uint64_t bad, Draws&) const override { return bad; }
+
+ private:
+  [[nodiscard]] std::uint64_t choose(std::uint64_t epoch, std::uint64_t position) const override {
+    return epoch * size() + position;
+  }
+};
+
 }  // namespace
 
 SamplerPtr make_sequential(std::uint64_t n) {
@@ -44,6 +57,10 @@ SamplerPtr make_sequential(std::uint64_t n) {
 
 SamplerPtr make_shuffled(std::uint64_t n, std::uint64_t seed) {
   return std::make_shared<Shuffled>(n, seed);
+}
+
+SamplerPtr make_epochs(std::uint64_t n) {
+  return std::make_shared<Epochs>(n);
 }
 
 }  // namespace headrace::server::sampler

@@ -69,6 +69,8 @@ using SamplerPtr = std::shared_ptr<const Sampler>;
 SamplerPtr make_sequential(std::uint64_t n);
 /// Each of n >= 1 samples once, in another order each epoch.
 SamplerPtr make_shuffled(std::uint64_t n, std::uint64_t seed);
+/// Epochs of n >= 1 samples that lie one behind the other in the source: epoch * n + position.
+SamplerPtr make_epochs(std::uint64_t n);
 
 /// Samplers that hold something per sample take at most so many.
 constexpr std::uint64_t kMostSamples = 0xFFFFFFFF;

@@ -9,6 +9,7 @@
 
 #include "server/session/open_sampler.h"
 #include "server/session/open_source.h"
+#include "server/source/feed.h"
 
 namespace headrace::server::session {
 namespace {
@@ -75,6 +76,8 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
                   .detach = config.sharing.on_lag == config::OnLag::kDetach};
   setup.data_access = config.ring.data_access == config::Access::kReadOnly ? ring::ClientAccess::kReadOnly
                                                                            : ring::ClientAccess::kReadWrite;
+  if (const auto* fed = dynamic_cast<const source::Fed*>(source.get())) setup.feed = fed->feed();
+  setup.info.live = setup.feed != nullptr;
   setup.wait_for = config.sharing.wait_for;
   setup.wait_timeout = config.sharing.wait_timeout;
   return setup;

@@ -9,6 +9,7 @@
 
 #include "server/sampler/by_class.h"
 #include "server/sampler/weighted.h"
+#include "server/source/feed.h"
 #include "server/source/labels.h"
 #include "server/source/sample_list.h"
 #include "server/source/sample_weights.h"
@@ -129,6 +130,8 @@ struct Open {
 }  // namespace
 
 Result<SamplerPtr> open_sampler(const config::StreamConfig& stream, const source::Source& source) {
+  if (const auto* fed = dynamic_cast<const source::Fed*>(&source))
+    return sampler::make_epochs(fed->feed()->options().samples);
   if (stream.sampler) return std::visit(Open{stream, source}, *stream.sampler);
   return stream.shuffle ? sampler::make_shuffled(source.size(), stream.seed)
                         : sampler::make_sequential(source.size());

@@ -1,5 +1,6 @@
 #include "server/session/open_source.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <utility>
@@ -22,6 +23,13 @@ namespace {
 using SourcePtr = std::shared_ptr<const source::Source>;
 using source::Member;
 
+Result<SourcePtr> open_feed(source::FeedOptions options, const std::string& name) {
+  options.name = name;
+  auto feed = source::Feed::make(std::move(options));
+  if (!feed) return fail(feed.error());
+  return std::make_shared<source::Fed>(std::move(*feed));
+}
+
 source::Split split_of(const config::SplitConfig& config) {
   if (const auto* by = std::get_if<config::SplitFractions>(&config.by))
     return source::SplitFractions{by->parts, config.seed};
@@ -31,6 +39,7 @@ source::Split split_of(const config::SplitConfig& config) {
 
 /// Opens each kind of source.
 struct Open {
+  std::string name;
   std::vector<Member> members;  ///< what it is made of
 
   Result<SourcePtr> operator()(const config::ImageFolderSource& config) const {
@@ -59,6 +68,7 @@ struct Open {
   Result<SourcePtr> operator()(const config::NpySource& config) const {
     return source::open_npy_set({config.files, config.path, config.arrays, config.images, config.classes});
   }
+  Result<SourcePtr> operator()(const source::FeedOptions& config) const { return open_feed(config, name); }
   Result<SourcePtr> operator()(const config::SyntheticSource& config) const {
     return source::make_synthetic(config.count, config.bytes);
   }
@@ -87,8 +97,13 @@ struct Open {
 Result<SourcePtr> Sources::open(const std::string& name, const std::string& part) {
   if (const auto opened = open_.find(name); opened != open_.end()) return opened->second.at(part);
   const config::SourceConfig& config = configs_.at(name);
-  Open open;
+  Open open{name, {}};
   for (const config::SourceRef& ref : config.made_of()) {
+    if (std::holds_alternative<source::FeedOptions>(configs_.at(ref.name).kind))
+      return fail(ErrorCode::kConfigInvalid,
+                  fmt::format("source `{}` is a feed: its batches are as they come, so "
+                              "no source can be made of it",
+                              ref.text()));
     auto member = this->open(ref.name, ref.part);
     if (!member) return fail(member.error().code, "source `" + ref.text() + "`: " + member.error().message);
     open.members.push_back({ref.text(), std::move(*member)});

@@ -33,6 +33,11 @@ SampleDesk::~SampleDesk() {
 Result<void> SampleDesk::ask(Asker asker, const wire::SampleRequest& request) {
   const auto stream = engine_.find(request.stream);
   if (!stream) return tl::make_unexpected(stream.error());
+  if (engine_.stream(*stream).live())
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("stream `{}` is fed from outside and gives each batch once: there is none to show",
+                    request.stream));
   if (const std::uint64_t size = engine_.stream(*stream).maker().size(); request.index >= size)
     return fail(ErrorCode::kInvalidArgument, fmt::format("index {}: stream `{}` has {} samples per epoch",
                                                          request.index, request.stream, size));

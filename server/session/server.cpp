@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/signalfd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "clientlib/ring/futex.h"
@@ -24,6 +25,7 @@ Server::Server(config::ServerConfig config, Directory directory)
 Server::~Server() {
   http_.reset();
   control_.reset();
+  feeders_.clear();
   if (engine_) engine_->stop();
   sessions_.reset();
 }
@@ -81,11 +83,33 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
     if (!http) return tl::make_unexpected(http.error());
     server->http_ = std::move(*http);
   }
+  if (auto done = server->start_feeders(); !done) return tl::make_unexpected(done.error());
   // The control socket comes last: a client that gets an answer finds everything else in place.
   if (auto done = server->control_->bind(server->directory_.socket(wire::kControlSocket)); !done)
     return tl::make_unexpected(done.error());
   server->engine_->start();
   return server;
+}
+
+Result<void> Server::start_feeders() {
+  for (std::size_t i = 0; i < engine_->stream_count(); ++i) {
+    if (!engine_->stream(i).live()) continue;
+    auto feeder = Feeder::start(engine_->stream(i).feed(), directory_.path(), *engine_, i);
+    if (!feeder) return fail(feeder.error());
+    feeders_.push_back(std::move(*feeder));
+  }
+  return {};
+}
+
+void Server::tell_why() {
+  // A feeder is most often the parent: its last word, or its end, and ours come together, in either order.
+  const std::chrono::milliseconds patience(parent_ended_ ? 500 : 100);
+  const bool any = std::any_of(feeders_.begin(), feeders_.end(),
+                               [&](const auto& feeder) { return feeder->broke_off(patience); });
+  if (!any) return;
+  const std::uint64_t deadline =
+      ring::monotonic_ns() + static_cast<std::uint64_t>(config_.drain_timeout.count()) * 1'000'000;
+  serve_until([&] { return sessions_->attached() == 0 || ring::monotonic_ns() > deadline; }, -1, -1);
 }
 
 void Server::ask_to_stop() {
@@ -100,6 +124,7 @@ void Server::run(int parent_fd) {
   const ring::UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   serve_until([this] { return stop_.load(); }, signals.get(), parent_fd);
 
+  tell_why();
   spdlog::info("draining: no further batches; waiting at most {} ms for {} clients to finish theirs",
                config_.drain_timeout.count(), sessions_->attached());
   control_->refuse_opens();
@@ -142,6 +167,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
     for (const pollfd& poll : polls) {
       if (poll.revents == 0) continue;
       if (poll.fd == signals || poll.fd == parent_fd) stop_.store(true);
+      if (poll.fd == parent_fd) parent_ended_ = true;
     }
     sessions_->handle(polls, now);
     more = control_->handle();

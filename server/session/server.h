@@ -15,6 +15,7 @@
 #include "server/session/collector.h"
 #include "server/session/control.h"
 #include "server/session/directory.h"
+#include "server/session/feeder.h"
 #include "server/session/sessions.h"
 
 namespace headrace::server::session {
@@ -38,6 +39,10 @@ class Server {
 
  private:
   Server(config::ServerConfig config, Directory directory);
+  /// Binds the doors of streams that are fed from outside.
+  Result<void> start_feeders();
+  /// A stream that broke off has its reason with it: its clients take that along before they lose the server.
+  void tell_why();
   void serve_until(const std::function<bool()>& done, int signals, int parent_fd);
 
   config::ServerConfig config_;
@@ -45,9 +50,11 @@ class Server {
   std::unique_ptr<exec::Engine> engine_;
   std::unique_ptr<Collector> collector_;
   std::unique_ptr<Sessions> sessions_;
+  std::vector<std::unique_ptr<Feeder>> feeders_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<metrics::HttpServer> http_;
   std::atomic<bool> stop_{false};
+  bool parent_ended_ = false;
 };
 
 }  // namespace headrace::server::session

@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/ring/futex.h"
 #include "server/session/descriptors.h"
+#include "server/session/local_socket.h"
 
 namespace headrace::server::session {
 namespace {
@@ -30,17 +30,6 @@ std::string random_token() {
   return fmt::format("{:016x}{:016x}", words[0], words[1]);
 }
 
-/// Only the server's own user and root may attach.
-Result<void> check_peer(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return fail(ErrorCode::kPermissionDenied, "peer credentials are not to be had");
-  if (peer.uid == 0 || peer.uid == ::geteuid()) return {};
-  return fail(ErrorCode::kPermissionDenied,
-              fmt::format("user {} may not attach to a server of user {}", peer.uid, ::geteuid()));
-}
-
 bool in(const std::vector<pollfd>& ready, int fd) {
   return fd >= 0 && std::any_of(ready.begin(), ready.end(),
                                 [&](const pollfd& p) { return p.fd == fd && p.revents != 0; });
@@ -54,15 +43,9 @@ Sessions::~Sessions() {
 }
 
 Result<void> Sessions::listen(const std::filesystem::path& path) {
-  listener_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.native().copy(address.sun_path, sizeof address.sun_path - 1);
-  if (!listener_ ||
-      ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(listener_.get(), 128) != 0)
-    return fail(ErrorCode::kEnvironment,
-                fmt::format("attach socket {}: {}", path.string(), std::strerror(errno)));
+  auto listener = listen_on(path, 128);
+  if (!listener) return fail(listener.error());
+  listener_ = std::move(*listener);
   return {};
 }
 
@@ -97,6 +80,7 @@ Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& reques
   if (session == sessions_.end()) return fail(ErrorCode::kTokenInvalid, "no such session: attach again");
   return engine_.with(session->stream, [&](exec::Stream& stream) -> Result<wire::CursorSetReply> {
     if (stream.failed()) return fail(stream.failure());
+    if (auto allowed = stream.may_seek(session->lane); !allowed) return fail(allowed.error());
     if (request.cursor.origin > stream.info().samples)
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("cursor {}: stream `{}` has {} samples", to_string(request.cursor),
@@ -162,7 +146,7 @@ void Sessions::welcome(Guest& guest, std::uint64_t now_ns) {
 }
 
 Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
-  if (auto allowed = check_peer(guest.socket.get()); !allowed) return allowed;
+  if (auto peer = check_peer(guest.socket.get()); !peer) return fail(peer.error());
   auto packet = ring::receive_packet(guest.socket.get(), std::chrono::milliseconds(0));
   if (!packet) return tl::make_unexpected(packet.error());
   if (!packet->bytes.starts_with(wire::kAttachHello))

@@ -58,6 +58,9 @@ Result<std::shared_ptr<const source::Source>> DatasetArguments::open() const {
   if (found == sources.end())
     return refuse(
         fmt::format("{}: there is no source \"{}\"; there are: {}", path, chosen, fmt::join(names, ", ")));
+  if (found->second.feed() != nullptr)
+    return refuse(
+        fmt::format("{}: source \"{}\" is a feed: it has samples only while it is served", path, chosen));
   auto& split = found->second.split;
   if (part.empty()) {
     split.reset();

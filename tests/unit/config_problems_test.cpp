@@ -35,8 +35,8 @@ std::string with_transforms(const std::string& items) {
 }  // items: line 6
 
 const std::string kTypes =
-    "image_folder, idx, cifar, paired_folders, manifest, lmdb, webdataset, npy, synthetic, concat, subset, "
-    "repeat, zip, relabel";
+    "image_folder, idx, cifar, paired_folders, manifest, lmdb, webdataset, npy, feed, synthetic, concat, "
+    "subset, repeat, zip, relabel";
 
 std::vector<Wrong> cases() {
   const std::string ok = "streams: {t: {source: s}}\n";
@@ -188,6 +188,17 @@ std::vector<Wrong> cases() {
       {"TransformsOfASyntheticSource",
        kNothing + "streams: {t: {source: s, transforms: [center_crop: {size: 1}]}}\n",
        "x.yaml:2:26: streams.t.transforms: the source is synthetic and has no images; leave this out"},
+      {"WhatAFeedDecides",
+       "sources: {f: {type: feed, samples: 9, batch_size: 3, fields: [{name: x, dtype: int64}]}}\n"
+       "streams:\n  t: {source: f, batch_size: 4, sharing: {on_lag: detach}}\n",
+       "x.yaml:3:18: streams.t.batch_size: the source is a feed: its batches come as they are, in its order; "
+       "leave this out\n"
+       "x.yaml:3:51: streams.t.sharing.on_lag: the source is a feed, which cannot give a batch twice: "
+       "clients wait for each other"},
+      {"TwoStreamsOfAFeed",
+       "sources: {f: {type: feed, samples: 9, batch_size: 3, fields: [{name: x, dtype: int64}]}}\n"
+       "streams:\n  a: {source: f}\n  b: {source: f}\n",
+       "x.yaml:4:15: streams.b.source: feed \"f\" is stream \"a\"'s already: each of its batches comes once"},
       {"BatchSizeZero", images("    batch_size: 0\n"),
        "x.yaml:6:17: streams.t.batch_size: 0 is not a whole number from 1 to 1000000"},
       {"BatchSizeFraction", images("    batch_size: 2.5\n"),

@@ -48,6 +48,9 @@ struct StreamInfo {
   std::vector<FieldSpec> fields;
   std::vector<std::string> classes;  ///< class names by label
   Fingerprint fingerprint;
+  /// Another process makes the batches while they are served, each once: a client begins where the others
+  /// are, and neither goes back nor resumes.
+  bool live = false;
 };
 
 }  // namespace headrace

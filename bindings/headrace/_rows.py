@@ -1,0 +1,163 @@
+"""What a DataLoader yields, as named fields of rows: arrays as they are, lists of text or of arrays as values and offsets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .errors import DatasetInvalid, InvalidArgument
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,46}\Z")
+_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool")
+_BYTES = np.dtype(np.uint8)
+
+
+def _array(value: Any) -> tuple[np.ndarray[Any, Any], str] | None:
+    """A numpy view on an array or a tensor, and its dtype's name; None for anything else."""
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype.name == "bfloat16":
+            return array.view(np.uint16), "bfloat16"
+        return array, array.dtype.name
+    if hasattr(value, "detach") and hasattr(value, "numpy"):  # a torch tensor, without importing torch
+        tensor = value.detach()
+        if tensor.device.type != "cpu":
+            raise InvalidArgument(f"a tensor on {tensor.device}: share batches in main memory")
+        if str(tensor.dtype) == "torch.bfloat16":
+            import torch
+
+            return tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16"
+        return tensor.numpy(), str(tensor.dtype).removeprefix("torch.")
+    return None
+
+
+@dataclass
+class Values:
+    """One field of one batch. `offsets`: of ragged fields; then `parts` are the rows' values, else the batch's array."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    rows: int
+    parts: list[Any]
+    offsets: np.ndarray[Any, Any] | None = None
+
+    @property
+    def kind(self) -> str:
+        return "ragged " * (self.offsets is not None) + f"{self.dtype} {self.shape}"
+
+    @property
+    def values(self) -> int:
+        return self.rows if self.offsets is None else int(self.offsets[-1])
+
+    def copy_to(self, memory: Any, at: int, offsets_at: int) -> None:
+        kind = np.dtype(np.uint16 if self.dtype == "bfloat16" else self.dtype)
+        target = np.frombuffer(memory, kind, self.values * prod(self.shape), at).reshape(self.values, *self.shape)
+        if self.offsets is None:
+            np.copyto(target, self.parts[0])
+            return
+        np.frombuffer(memory, np.int64, self.rows + 1, offsets_at)[:] = self.offsets
+        for part, begin, end in zip(self.parts, self.offsets[:-1], self.offsets[1:], strict=True):
+            target[begin:end] = part
+
+
+def _dense(name: str, value: Any) -> Values:
+    array, dtype = value
+    if dtype not in _DTYPES:
+        raise InvalidArgument(f"field `{name}` is of dtype {dtype}; there are {', '.join(_DTYPES)}")
+    if array.ndim == 0:
+        raise InvalidArgument(f"field `{name}` is a single number: a field has a row for each sample of the batch")
+    if 0 in array.shape:
+        raise InvalidArgument(f"field `{name}` has the shape {array.shape}, which holds nothing")
+    return Values(name, dtype, array.shape[1:], array.shape[0], [array])
+
+
+def _ragged(name: str, rows: list[Any], dtype: str) -> Values:
+    shapes = {row.shape[1:] for row in rows}
+    if any(row.ndim == 0 for row in rows) or len(shapes) > 1:
+        raise InvalidArgument(
+            f"field `{name}`: rows of a ragged field may differ in their first dimension alone, these have the shapes "
+            f"{sorted({row.shape for row in rows})[:4]}"
+        )
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return Values(name, dtype, shapes.pop(), len(rows), rows, offsets)
+
+
+def _text(name: str, rows: Sequence[Any]) -> Values:
+    encoded = [row.encode() if isinstance(row, str) else row for row in rows]
+    return _ragged(name, [np.frombuffer(row, _BYTES) if row else np.empty(0, _BYTES) for row in encoded], "uint8")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(row, str | bytes) for row in value)
+
+
+def _leaf(name: str, value: Any, ragged: Mapping[str, int | None]) -> Values | None:
+    if _is_text(value):
+        return _text(name, value)
+    array = _array(value)
+    if name in ragged:
+        rows = [_array(row) for row in value] if isinstance(value, list | tuple) else []
+        if not rows or any(row is None for row in rows) or len({row[1] for row in rows if row}) > 1:
+            raise InvalidArgument(f"field `{name}` is in `ragged`: give a list of arrays of one dtype, one for each sample")
+        return _ragged(name, [row[0] for row in rows if row], rows[0][1] if rows[0] else "")
+    if array is not None:
+        return _dense(name, array)
+    if isinstance(value, list | tuple) and value and all(isinstance(row, int | float | bool) for row in value):
+        return _dense(name, _array(np.asarray(value)))
+    return None
+
+
+def _items(value: Any, names: Sequence[str] | None, lead: str) -> Iterator[tuple[str, Any]] | None:
+    """Named parts of a dict, a named tuple, a tuple or a list."""
+    if isinstance(value, Mapping):
+        return ((lead + str(key), each) for key, each in value.items())
+    if not isinstance(value, list | tuple):
+        return None
+    known = names or getattr(value, "_fields", None) or [f"{'' if lead else 'field'}{i}" for i in range(len(value))]
+    if len(known) != len(value):
+        raise InvalidArgument(f"names={list(known)}: a batch has {len(value)} fields")
+    return ((lead + str(name), each) for name, each in zip(known, value, strict=True))
+
+
+def fields_of(batch: Any, names: Sequence[str] | None, ragged: Mapping[str, int | None]) -> list[Values]:
+    """In the batch's order; parts of a part (one level) are called `part_name`. InvalidArgument for what is no field."""
+    out: list[Values] = []
+    single = names[0] if names and len(names) == 1 else "data"
+    whole = None if isinstance(batch, Mapping) else _leaf(single, batch, ragged)
+    parts = iter([(single, batch)]) if whole is not None else _items(batch, names, "")
+    if parts is None:
+        raise InvalidArgument(f"a batch is a {type(batch).__name__}: share arrays, tensors, or dicts, tuples and lists of them")
+    for name, part in parts:
+        leaf = _leaf(name, part, ragged)
+        inner = [(name, leaf)] if leaf is not None else [
+            (below, _leaf(below, each, ragged)) for below, each in _items(part, None, f"{name}_") or [(name, None)]
+        ]
+        for below, values in inner:
+            if values is None:
+                raise InvalidArgument(
+                    f"field `{below}` is a {type(part).__name__}: a field is an array or a tensor, a list of texts or numbers, "
+                    "or, named in `ragged`, a list of arrays"
+                )
+            if not _NAME.match(below):
+                raise InvalidArgument(f"a field is called {below!r}: names have up to 47 of a-z, 0-9 and _, a letter first")
+            out.append(values)
+    if not out:
+        raise InvalidArgument("a batch has no fields")
+    if len({values.name for values in out}) < len(out):
+        raise InvalidArgument(f"two fields of a batch have one name: {[values.name for values in out]}")
+    return out
+
+
+def rows_of(fields: list[Values]) -> int:
+    first = fields[0]
+    for other in fields:
+        if other.rows != first.rows:
+            raise DatasetInvalid(f"field `{first.name}` has {first.rows} rows and `{other.name}` {other.rows}: a batch has one number of rows")
+    return first.rows

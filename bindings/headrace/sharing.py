@@ -1,0 +1,359 @@
+"""One DataLoader for several processes: its batches become a stream that each of them reads.
+
+    with headrace.share(loader, "train", epochs=3) as share:     # elsewhere: headrace.Loader(share.address, stream="train")
+        share.wait()
+
+A thread iterates the DataLoader, writes each batch into memory that it shares with a server of its own (one copy), and the
+server puts it into its ring (the other one). See bindings/README.md for what a consumer can count on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ._arguments import text, whole
+from ._rows import Values, fields_of, rows_of
+from .errors import DatasetInvalid, Error, InvalidArgument, ServerLost, Timeout, from_code
+from .server import Server
+
+_END = object()
+_SLOTS = 2
+_LONGEST_REASON = 2400  # bytes: a packet and a control message hold it
+_MORE_VALUES = 4  # room in a ragged field, in batches like the first one, unless `ragged` says how much
+
+_sharing: weakref.WeakSet[Share] = weakref.WeakSet()
+
+
+def _hang_up() -> None:
+    """In a forked child (a DataLoader's worker): its copy of the socket would hide the parent's death from the server."""
+    for share in list(_sharing):
+        with contextlib.suppress(OSError):
+            os.close(share._socket.detach())
+
+
+os.register_at_fork(after_in_child=_hang_up)
+
+
+def _shortened(reason: str) -> str:
+    raw = reason.encode()
+    return reason if len(raw) <= _LONGEST_REASON else raw[: _LONGEST_REASON // 2].decode(errors="ignore") + "\n...\n" + raw[
+        -_LONGEST_REASON // 2 :
+    ].decode(errors="ignore")
+
+
+class _Batches:
+    """(epoch, number, batch), epoch after epoch, and what an epoch must hold."""
+
+    def __init__(self, iterable: Iterable[Any], epochs: int | None, batches: int | None) -> None:
+        self._iterable = iterable
+        self._endless = batches is not None  # then an epoch is so many batches, wherever the iterable ends
+        self._iterator = iter(iterable)
+        if self._iterator is iterable and epochs is None and batches is None:
+            epochs = 1  # there is no second pass
+        self.epochs = epochs
+        if batches is None:
+            try:
+                batches = len(iterable)  # type: ignore[arg-type]
+            except TypeError:
+                raise InvalidArgument("the iterable has no len(): say how many `batches` an epoch has") from None
+        self.first = next(self._iterator, _END)
+        if self.first is _END:
+            raise DatasetInvalid("the iterable is empty: epoch 0 has no batch")
+        self.batches = whole("batches", batches, 1)
+
+    def _next(self, epoch: int, number: int) -> Any:
+        if (epoch, number) == (0, 0):
+            return self.first
+        if number == 0 and not self._endless:
+            self._iterator = iter(self._iterable)
+        batch = next(self._iterator, _END)
+        if batch is _END and number == 0 and self._endless:
+            self._iterator = iter(self._iterable)
+            batch = next(self._iterator, _END)
+        if batch is _END:
+            once = "; it can be iterated over only once: share a list or a DataLoader" if epoch and number == 0 else ""
+            raise DatasetInvalid(f"epoch {epoch} ended after {number} of {self.batches} batches{once}")
+        return batch
+
+    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
+        epoch = 0
+        while self.epochs is None or epoch < self.epochs:
+            for number in range(self.batches):
+                yield epoch, number, self._next(epoch, number)
+            if not self._endless and next(self._iterator, _END) is not _END:
+                raise DatasetInvalid(
+                    f"epoch {epoch} goes on after {self.batches} batches, which is its len(): say how many `batches` an epoch has"
+                )
+            epoch += 1
+
+
+def _samples(iterable: Any, batches: int, rows: int, samples: int | None) -> int:
+    """Of an epoch, from its number of batches and the rows of the first one."""
+    if samples is None and getattr(iterable, "batch_size", None) == rows and getattr(iterable, "drop_last", None) is False:
+        with contextlib.suppress(TypeError, AttributeError):
+            samples = len(iterable.sampler)
+    if samples is None or getattr(iterable, "drop_last", False):
+        return batches * rows
+    if not (batches - 1) * rows < samples <= batches * rows:
+        raise InvalidArgument(f"samples={samples}: {batches} batches of {rows} hold {(batches - 1) * rows + 1} to {batches * rows}")
+    return samples
+
+
+class Share:
+    """A DataLoader that is being shared; `share()` makes it. It ends with its `with` block, with close(), or with this process.
+
+    address   what consumers give to `headrace.Loader`
+    stats     batches sent, and seconds: `loading` in the iterable, `copying`, and `waiting` for consumers
+    """
+
+    def __init__(self, iterable: Iterable[Any], name: str, options: dict[str, Any]) -> None:
+        self.name = text("name", name)
+        self._names: Sequence[str] | None = options["names"]
+        ragged = options["ragged"]
+        self._ragged: dict[str, int | None] = dict(ragged) if isinstance(ragged, Mapping) else dict.fromkeys(ragged)
+        epochs = options["epochs"]
+        self._batches = _Batches(iterable, None if epochs is None else whole("epochs", epochs, 1), options["batches"])
+        first = fields_of(self._batches.first, self._names, self._ragged)
+        self._rows = rows_of(first)
+        self._samples = _samples(iterable, self._batches.batches, self._rows, options["samples"])
+        self._fields = {values.name: values.kind for values in first}
+        self._most = {values.name: self._room(values) for values in first if values.offsets is not None}
+        self._error: BaseException | None = None
+        self._closing = False
+        self._free: list[int] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.stats: dict[str, float] = {"batches": 0, "loading": 0.0, "copying": 0.0, "waiting": 0.0}
+        self._folder = tempfile.mkdtemp(prefix="headrace-share-")
+        self._server: Server | None = None
+        try:
+            self._server = Server(self._write_config(first, options), 60.0, None, options["set"] or {})
+            self.address = self._server.address
+            self._say_hello()
+        except BaseException:
+            self.close()
+            raise
+        self._thread = threading.Thread(target=self._run, name=f"headrace.share {name}", daemon=True)
+        self._thread.start()
+
+    def _room(self, values: Values) -> int:
+        said = self._ragged.get(values.name)
+        return max(1, _MORE_VALUES * values.values) if said is None else whole(f"ragged[{values.name!r}]", said, 1, 2**40)
+
+    def _write_config(self, fields: list[Values], options: dict[str, Any]) -> Path:
+        described: list[dict[str, Any]] = []
+        for values in fields:
+            described.append({"name": values.name, "dtype": values.dtype, "shape": list(values.shape)})
+            if values.offsets is not None:
+                described[-1]["most_values"] = self._most[values.name]
+        feed = {"type": "feed", "fields": described, "samples": self._samples, "batch_size": self._rows, "slots": _SLOTS}
+        directory = options["address"] or Path(self._folder) / "run"
+        stream = {
+            "source": self.name,
+            "ring": {"prefetch": options["prefetch"], "max_clients": options["max_clients"]},
+            "sharing": {"wait_for": options["wait_for"]},
+        }
+        config = {
+            "server": {"directory": os.fsdecode(os.path.abspath(directory)), "threads": 2, "metrics": "off"},
+            "sources": {self.name: feed},
+            "streams": {self.name: stream},
+        }
+        path = Path(self._folder) / "share.yaml"
+        path.write_text(json.dumps(config))
+        return path
+
+    # --- the feed: server/session/feeder.h says what is said
+
+    def _say_hello(self) -> None:
+        self._socket.connect(os.path.join(self.address, f"feed-{self.name}.sock"))
+        _sharing.add(self)
+        self._say({"feed": 1})
+        answer, descriptors, _, _ = socket.recv_fds(self._socket, 8192, 1)
+        try:
+            layout = self._understood(answer)
+            self._slot_bytes: int = layout["slot_bytes"]
+            self._memory = mmap.mmap(descriptors[0], layout["slots"] * self._slot_bytes)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._places = {field["name"]: (field["values"], field["offsets"]) for field in layout["fields"]}
+        self._free.extend(range(layout["slots"]))
+
+    def _say(self, what: dict[str, Any]) -> None:
+        try:
+            self._socket.send(json.dumps(what, ensure_ascii=False).encode())
+        except OSError as error:
+            raise ServerLost(f"the server that shares `{self.name}` ended: {error}; it said:\n{self._log()}") from error
+
+    def _understood(self, packet: bytes) -> dict[str, Any]:
+        if not packet:
+            raise ServerLost(f"the server that shares `{self.name}` ended; it said:\n{self._log()}")
+        body: dict[str, Any] = json.loads(packet)
+        if "error" in body:
+            code, _, message = str(body["error"]).partition(": ")
+            raise from_code(code, message)
+        return body
+
+    def _hear(self) -> dict[str, Any]:
+        try:
+            packet = self._socket.recv(8192)
+        except OSError:
+            packet = b""
+        return self._understood(packet)
+
+    def _log(self) -> str:
+        return "" if self._server is None else self._server.log().strip()
+
+    def _free_slot(self) -> int:
+        while not self._free:
+            self._free.append(self._hear()["free"])
+        return self._free.pop()
+
+    # --- the thread
+
+    def _run(self) -> None:
+        place = "epoch 0"
+        try:
+            batches = iter(self._batches)
+            for count in range(1 << 62):
+                epoch, number = divmod(count, self._batches.batches)
+                place = f"epoch {epoch}, batch {number}"
+                began = time.perf_counter()
+                following = next(batches, None)
+                self.stats["loading"] += time.perf_counter() - began
+                if following is None or self._closing:
+                    break
+                self._send(count, place, following[2])
+            epochs = self._batches.epochs
+            self._end(f"{epochs} epoch{'s' * (epochs != 1)} were asked of it", done=True)
+            while "served" not in self._hear():
+                pass
+        except BaseException as error:
+            if not self._closing:
+                self._error = error
+            raised = f"{place}: {error}" if isinstance(error, Error) else (
+                f"{place}: the shared iterable raised {type(error).__name__}: {error}\n{traceback.format_exc()}"
+            )
+            with contextlib.suppress(Error):
+                self._end(raised, done=False)
+
+    def _send(self, count: int, place: str, batch: Any) -> None:
+        try:
+            fields = fields_of(batch, self._names, self._ragged)
+            rows = rows_of(fields)
+            self._check(fields, rows, count)
+        except (InvalidArgument, DatasetInvalid) as error:
+            raise type(error)(f"{place}: {error.message}") from error
+        began = time.perf_counter()
+        slot = self._free_slot()
+        full = time.perf_counter()
+        self.stats["waiting"] += full - began
+        for values in fields:
+            at, offsets_at = self._places[values.name]
+            values.copy_to(self._memory, slot * self._slot_bytes + at, slot * self._slot_bytes + offsets_at)
+        self.stats["copying"] += time.perf_counter() - full
+        self._say({"batch": count, "slot": slot, "rows": rows})
+        self.stats["batches"] += 1
+
+    def _check(self, fields: list[Values], rows: int, count: int) -> None:
+        kinds = {values.name: values.kind for values in fields}
+        for name in [*self._fields, *kinds]:
+            if kinds.get(name) != self._fields.get(name):
+                raise DatasetInvalid(
+                    f"field `{name}` is {kinds.get(name, 'not there')}; in the first batch it was {self._fields.get(name, 'not there')}. "
+                    "Rows have one shape and dtype in all batches; pad them, or give lists of arrays and name the field in `ragged`"
+                )
+        for values in fields:
+            if values.offsets is not None and values.values > self._most[values.name]:
+                raise DatasetInvalid(
+                    f"field `{values.name}` has {values.values} values, and there is room for {self._most[values.name]}: "
+                    f"say how many a batch has at most: ragged={{{values.name!r}: {2 * values.values}}}"
+                )
+        first = count % self._batches.batches * self._rows
+        due = min(self._rows, self._samples - first)
+        if rows != due:
+            raise DatasetInvalid(
+                f"{rows} rows where {due} are due: batches have the first one's {self._rows} rows; only an epoch's last may be shorter, "
+                f"and `samples` must say so (an epoch is reckoned to have {self._samples})"
+            )
+
+    def _end(self, why: str, done: bool) -> None:
+        self._say({"end": _shortened(why), "done": done})
+
+    # --- for the owner
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until the last epoch was handed to every consumer, and let go by it. Raises what the iterable raised, or what ended
+        the sharing; Timeout after `timeout` seconds."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise Timeout(f"`{self.name}` is still being shared after {timeout:g} s: {self.stats['batches']:g} batches were sent")
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Ends the server. Consumers that wait for more batches get StreamFailed, which says so."""
+        first, self._closing = not self._closing, True
+        if first:
+            with contextlib.suppress(Error):
+                self._end("its owner closed it", done=False)
+        if self._server is not None:
+            self._server.stop()
+        _sharing.discard(self)
+        if first:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def share(
+    iterable: Iterable[Any],
+    name: str = "train",
+    *,
+    epochs: int | None = None,
+    batches: int | None = None,
+    samples: int | None = None,
+    names: Sequence[str] | None = None,
+    ragged: Sequence[str] | Mapping[str, int] = (),
+    address: str | os.PathLike[str] | None = None,
+    prefetch: int = 4,
+    max_clients: int = 4,
+    wait_for: int = 1,
+    set: Mapping[str, object] | None = None,  # noqa: A002
+) -> Share:
+    """Shares a DataLoader, or any iterable of batches, as the stream `name`; iterates it in a thread, epoch after epoch.
+
+    epochs        passes; None: until it is closed (an iterator has one)
+    batches       of an epoch; None: len(iterable). If it is given, the next epoch goes on where this one stopped
+    samples       of an epoch, if the last batch is shorter and no DataLoader says so
+    names         of the fields, where batches are tuples or lists: field0, field1, ... otherwise
+    ragged        fields that are lists of arrays, one for each sample; with the most values that a batch has together (default:
+                  four times the first batch's). Lists of texts need not be named
+    address       a directory for the server; None: a temporary one
+    prefetch      finished batches that wait for consumers; two more wait in the feed
+    max_clients   consumers at a time; the ring has memory for prefetch + 3 max_clients batches
+    wait_for      consumers that must be there before the first batch is handed out (at most 60 s)
+    set           further configuration by dotted path, as of serve()
+    """
+    options = {key: value for key, value in locals().items() if key not in ("iterable", "name")}
+    return Share(iterable, name, options)

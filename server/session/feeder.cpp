@@ -1,0 +1,199 @@
+#include "server/session/feeder.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "clientlib/ring/fd_passing.h"
+#include "clientlib/wire/object_reader.h"
+#include "server/session/local_socket.h"
+
+namespace headrace::server::session {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr std::uint32_t kVersion = 1;
+constexpr milliseconds kForever{-1};
+constexpr milliseconds kHello{5000};
+/// Until the next try to let somebody in, when there was none to give him.
+constexpr int kNoDescriptors = 100;  // ms
+/// Between two looks whether clients had everything; only after the end.
+constexpr milliseconds kServedLook{20};
+constexpr std::size_t kLongestReason = 3500;
+
+/// Whatever happens to the packet: who does not read its packets learns of the end all the same.
+void say(int socket, const json& what) {
+  (void)ring::send_packet(socket, what.dump(-1, ' ', false, json::error_handler_t::replace), {});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Feeder>> Feeder::start(std::shared_ptr<source::Feed> feed,
+                                              const std::filesystem::path& directory, exec::Engine& engine,
+                                              std::size_t stream) {
+  if (auto memory = feed->allocate(); !memory) return fail(memory.error());
+  const auto path = directory / fmt::format("feed-{}.sock", feed->options().name);
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);  // of a server that was killed: the directory is ours
+  auto listener = listen_on(path, 8);
+  if (!listener) return fail(listener.error());
+  auto feeder = std::unique_ptr<Feeder>(new Feeder(std::move(feed), engine, stream));
+  feeder->path_ = path;
+  feeder->listener_ = std::move(*listener);
+  feeder->stop_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!feeder->stop_) return fail(ErrorCode::kEnvironment, "no descriptor (eventfd) for a feed");
+  feeder->thread_ = std::thread([raw = feeder.get()] { raw->run(); });
+  return feeder;
+}
+
+Feeder::~Feeder() {
+  if (!thread_.joinable()) return;
+  const std::uint64_t one = 1;
+  (void)!::write(stop_.get(), &one, sizeof one);
+  thread_.join();
+  std::error_code ignored;
+  std::filesystem::remove(path_, ignored);
+}
+
+bool Feeder::broke_off(milliseconds patience) const {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (state_.load() == State::kFeeds && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(milliseconds(5));
+  return state_.load() == State::kBrokeOff;
+}
+
+bool Feeder::wait(int fd, milliseconds timeout) const {
+  pollfd polls[] = {{stop_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
+  ::poll(polls, 2, static_cast<int>(timeout.count()));
+  return polls[0].revents == 0 && polls[1].revents != 0;
+}
+
+void Feeder::run() {
+  const ring::UniqueFd socket = admit();
+  listener_.reset();
+  if (!socket) return;
+  feed_->when_freed([fd = socket.get()](std::uint32_t slot) { say(fd, {{"free", slot}}); });
+  std::string why = receive(socket.get());
+  feed_->when_freed({});
+  if (why.empty()) return;
+  engine_.with(stream_, [&](exec::Stream& stream) {
+    stream.end(std::move(why));
+    return 0;
+  });
+  state_.store(done_ ? State::kDone : State::kBrokeOff);
+  await_served(socket.get());
+}
+
+ring::UniqueFd Feeder::admit() {
+  for (;;) {
+    pollfd stopped{stop_.get(), POLLIN, 0};
+    if (!wait(listener_.get(), kForever)) {
+      if (::poll(&stopped, 1, 0) > 0) return {};
+      continue;
+    }
+    ring::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+      (void)::poll(&stopped, 1, kNoDescriptors);
+      continue;
+    }
+    const auto peer = check_peer(socket.get());
+    auto greeted = peer ? greet(socket.get()) : fail(peer.error());
+    if (greeted) {
+      pid_ = *peer;
+      spdlog::info("pid {} feeds stream `{}`", pid_, engine_.stream(stream_).info().name);
+      return socket;
+    }
+    spdlog::warn("feed `{}`: refused: {}", feed_->options().name, greeted.error().message);
+    say(socket.get(), {{"error", greeted.error().to_string()}});
+  }
+}
+
+Result<void> Feeder::greet(int socket) {
+  if (!wait(socket, kHello)) return fail(ErrorCode::kTimeout, "it did not say hello");
+  auto packet = ring::receive_packet(socket, milliseconds(0));
+  if (!packet) return fail(packet.error());
+  const json hello = json::parse(packet->bytes, nullptr, false);
+  std::uint32_t version = 0;
+  if (auto read = wire::ObjectReader(hello, "feed hello").integer("feed", version).done(); !read)
+    return fail(read.error());
+  if (version != kVersion)
+    return fail(ErrorCode::kVersionMismatch,
+                fmt::format("it speaks version {} of the feed, this server {}", version, kVersion));
+  json fields = json::array();
+  for (std::size_t f = 0; f < feed_->places().size(); ++f)
+    fields.push_back({{"name", feed_->options().fields[f].name},
+                      {"values", feed_->places()[f].values},
+                      {"offsets", feed_->places()[f].offsets}});
+  const json answer{{"feed", kVersion},
+                    {"slots", feed_->options().slots},
+                    {"slot_bytes", feed_->slot_bytes()},
+                    {"fields", std::move(fields)}};
+  const int memory = feed_->memory();
+  return ring::send_packet(socket, answer.dump(), {&memory, 1});
+}
+
+std::string Feeder::receive(int socket) {
+  for (;;) {
+    if (!wait(socket, kForever)) {
+      pollfd stopped{stop_.get(), POLLIN, 0};
+      if (::poll(&stopped, 1, 0) > 0) return {};
+      continue;
+    }
+    auto packet = ring::receive_packet(socket, milliseconds(0));
+    if (!packet && packet.error().code == ErrorCode::kTimeout) continue;
+    if (!packet && packet.error().code == ErrorCode::kServerLost)
+      return fmt::format("the process that fed it (pid {}) ended", pid_);
+    auto last = packet ? take(packet->bytes) : fail(packet.error());
+    if (!last) {
+      say(socket, {{"error", last.error().to_string()}});
+      return fmt::format("pid {}, which fed it, broke the feed's rules: {}", pid_, last.error().to_string());
+    }
+    if (*last) return std::move(**last);
+  }
+}
+
+Result<std::optional<std::string>> Feeder::take(const std::string& packet) {
+  const json body = json::parse(packet, nullptr, false);
+  wire::ObjectReader reader(body, "feed packet");
+  if (body.is_object() && body.contains("end")) {
+    std::string why;
+    if (auto read = reader.text("end", why, kLongestReason).flag("done", done_).done(); !read)
+      return fail(read.error());
+    return why.empty() ? "its feeder gave no reason" : std::move(why);
+  }
+  source::Feed::Batch batch;
+  if (auto read = reader.integer("batch", batch.number, wire::kMaxCount)
+                      .integer("slot", batch.slot)
+                      .integer("rows", batch.rows)
+                      .done();
+      !read)
+    return fail(read.error());
+  if (auto accepted = feed_->accept(batch); !accepted) return fail(accepted.error());
+  engine_.with(stream_, [](exec::Stream& stream) {
+    stream.arrived();
+    return 0;
+  });
+  return std::nullopt;
+}
+
+void Feeder::await_served(int socket) {
+  const auto served = [&] {
+    return engine_.look(stream_, [](const exec::Stream& stream) { return stream.served_to_end(); });
+  };
+  pollfd stopped{stop_.get(), POLLIN, 0};
+  while (::poll(&stopped, 1, 0) == 0) {
+    if (served()) return say(socket, {{"served", true}});
+    if (!wait(socket, kServedLook)) continue;
+    auto packet = ring::receive_packet(socket, milliseconds(0));
+    if (!packet && packet.error().code != ErrorCode::kTimeout) return;  // nobody wants to know any more
+  }
+}
+
+}  // namespace headrace::server::session

@@ -1,0 +1,118 @@
+"""headrace.share(): what a batch may be, and what is said of one that may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import headrace
+import numpy as np
+import pytest
+from headrace.errors import DatasetInvalid, InvalidArgument, StreamFailed
+from shared import Batches
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda images, labels: (images[:, :, :4], labels), r"epoch 0, batch 2: field `field0` is uint8 \(3, 4\); in the first batch it was uint8 \(3, 5\)"),
+        (lambda images, labels: (images, labels.astype(np.int32)), r"epoch 0, batch 2: field `field1` is int32 \(\); .* int64 \(\)"),
+        (lambda images, labels: (images,), "epoch 0, batch 2: field `field1` is not there"),
+        (lambda images, labels: (images, labels, labels), "epoch 0, batch 2: field `field2` is int64 .* it was not there"),
+        (lambda images, labels: (images, labels[:3]), "epoch 0, batch 2: field `field0` has 4 rows and `field1` 3"),
+        (lambda images, labels: (images[:3], labels[:3]), "epoch 0, batch 2: 3 rows where 4 are due"),
+        (lambda images, labels: (images, object()), "epoch 0, batch 2: field `field1` is a object"),
+    ],
+)
+def test_a_batch_of_another_form_is_named(spoil: Any, said: str) -> None:
+    class Spoilt(Batches):
+        def make(self, epoch: int, number: int) -> Any:
+            batch = super().make(epoch, number)
+            return spoil(*batch) if number == 2 else batch
+
+    with headrace.share(Spoilt()) as share, headrace.Loader(share.address, stream="train") as loader:
+        with pytest.raises(StreamFailed, match=said):
+            for _ in loader:
+                pass
+        with pytest.raises((DatasetInvalid, InvalidArgument), match=said):
+            share.wait(20)
+
+
+def test_epochs_of_another_length_are_named() -> None:
+    class Odd(Batches):
+        def __init__(self, given: int) -> None:
+            super().__init__()
+            self.given = given
+
+        def __len__(self) -> int:
+            return self.given
+
+    for given, said in ((9, "epoch 0 ended after 7 of 9 batches"), (5, "epoch 0 goes on after 5 batches")):
+        with headrace.share(Odd(given)) as share, headrace.Loader(share.address, stream="train") as loader:
+            with pytest.raises(StreamFailed, match=said):
+                for _ in range(2):
+                    for _ in loader:
+                        pass
+
+
+def test_what_cannot_be_shared_is_refused_at_once() -> None:
+    def one(value: Any) -> Any:
+        return headrace.share([value])
+
+    for wrong, said in [
+        (lambda: headrace.share([]), "the iterable is empty"),
+        (lambda: headrace.share(iter([np.zeros(3)])), "say how many `batches`"),
+        (lambda: one(object()), "a batch is a object"),
+        (lambda: one((np.zeros(3), np.zeros(2))), "has 3 rows and `field1` 2"),
+        (lambda: one(np.zeros((3, 2), np.complex64)), "dtype complex64"),
+        (lambda: one({"x": np.float32(1)}), "a single number"),
+        (lambda: one({"X": np.zeros(3)}), "a field is called 'X'"),
+        (lambda: one(np.zeros((3, 0))), "holds nothing"),
+        (lambda: headrace.share([(np.zeros(3),)], names=["a", "b"]), "a batch has 1 fields"),
+        (lambda: headrace.share(Batches(), samples=100), "samples=100: 7 batches of 4 hold 25 to 28"),
+        (lambda: headrace.share(Batches(), epochs=0), "epochs"),
+    ]:
+        with pytest.raises((InvalidArgument, DatasetInvalid), match=said):
+            wrong()  # type: ignore[no-untyped-call]
+
+
+def test_text_ragged_and_nested_fields() -> None:
+    rows = [["a", "", "grüße"], ["longer text", "b", "c"]]
+    tokens = [[np.arange(n, dtype=np.int32) for n in lengths] for lengths in ((1, 0, 5), (2, 3, 1))]
+    boxes = [[np.full((n, 4), n, np.float32) for n in lengths] for lengths in ((2, 1, 1), (0, 0, 3))]
+    batches = [
+        {"text": rows[i], "tokens": tokens[i], "inner": {"boxes": boxes[i], "score": [0.5, 1.5, 2.5]}, "flag": np.array([True, False, True])}
+        for i in range(2)
+    ]
+    share = headrace.share(batches, "texts", ragged={"tokens": 30, "inner_boxes": 12}, epochs=2)
+    with share, headrace.Loader(share.address, stream="texts", batch="dict") as loader:
+        assert [field.name for field in loader.info.fields] == ["text", "tokens", "inner_boxes", "inner_score", "flag"]
+        for _ in range(2):
+            for number, batch in enumerate(loader):
+                values, offsets = batch["text"]
+                assert [bytes(values[a:b]).decode() for a, b in zip(offsets[:-1], offsets[1:], strict=True)] == rows[number]
+                values, offsets = batch["tokens"]
+                assert [list(values[a:b]) for a, b in zip(offsets[:-1], offsets[1:], strict=True)] == [list(t) for t in tokens[number]]
+                values, offsets = batch["inner_boxes"]
+                assert np.array_equal(values, np.concatenate(boxes[number])) and list(np.diff(offsets)) == [len(b) for b in boxes[number]]
+                assert list(batch["inner_score"]) == [0.5, 1.5, 2.5]
+                assert batch["flag"].dtype == np.bool_ and list(batch["flag"]) == [True, False, True]
+
+
+def test_a_ragged_batch_without_room_says_how_to_give_it_some() -> None:
+    batches = [{"text": ["ab"]}, {"text": ["x" * 100]}]
+    with headrace.share(batches) as share, headrace.Loader(share.address, stream="train") as loader:
+        with pytest.raises(StreamFailed, match=r"field `text` has 100 values, and there is room for 8: .*ragged=\{'text': 200\}"):
+            for _ in loader:
+                pass
+
+
+def test_an_endless_iterable_has_the_epochs_that_it_is_given() -> None:
+    def endless() -> Iterator[Any]:
+        for number in range(10**9):
+            yield np.full(2, number)
+
+    with headrace.share(endless(), batches=5, epochs=3) as share, headrace.Loader(share.address, stream="train") as loader:
+        assert [[int(batch[0][0]) for batch in loader] for _ in range(3)] == [list(range(e * 5, e * 5 + 5)) for e in range(3)]
+        with pytest.raises(StreamFailed, match="3 epochs were asked of it"):
+            next(iter(loader))
