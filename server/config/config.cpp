@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -19,9 +18,6 @@
 
 namespace headrace::server::config {
 namespace {
-
-// In milliseconds: a year. In nanoseconds, and added to a clock, longer ones would overflow some day.
-constexpr double kLongest = 365 * 24 * 3600e3;
 
 std::filesystem::path folder_of(const std::string& name) {
   std::error_code ignored;
@@ -95,24 +91,6 @@ std::filesystem::path default_directory(const Environment& environment) {
   for (const auto& entry : environment)
     if (entry.starts_with(kVariable)) return headrace::default_directory(entry.substr(kVariable.size()));
   return headrace::default_directory("");
-}
-
-std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
-  const auto unit_at = text.find_first_not_of("0123456789.");
-  if (unit_at == 0 || unit_at == std::string_view::npos) return std::nullopt;
-  const std::string number(text.substr(0, unit_at));
-  char* end = nullptr;
-  const double count = std::strtod(number.c_str(), &end);
-  if (end != number.c_str() + number.size()) return std::nullopt;
-  const auto unit = text.substr(unit_at);
-  double scale = 0;
-  if (unit == "ms") scale = 1;
-  if (unit == "s") scale = 1e3;
-  if (unit == "m") scale = 60e3;
-  if (unit == "h") scale = 3600e3;
-  const double milliseconds = count * scale;
-  if (scale == 0 || milliseconds > kLongest) return std::nullopt;
-  return std::chrono::milliseconds(std::llround(milliseconds));
 }
 
 std::string_view name_of(Delivery delivery) {

@@ -19,6 +19,7 @@
 #include "headrace/error.h"
 #include "server/config/samplers.h"
 #include "server/config/sources.h"
+#include "server/config/units.h"
 #include "server/transform/stream_plan.h"
 
 namespace headrace::server::config {
@@ -138,9 +139,6 @@ std::filesystem::path default_directory(const Environment& environment);
 
 /// The schema's text, as compiled in from configs/headrace.schema.json.
 std::string_view schema_text();
-
-/// "30s", "500ms", "2m", "1h", up to a year; nullopt for anything else.
-std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 std::string_view name_of(Delivery delivery);
 std::string_view name_of(LogLevel level);

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/config/units.h"
+
 namespace headrace::server::config {
 namespace {
 
@@ -139,6 +141,9 @@ SourceConfig read_source(const json& value, const std::filesystem::path& folder)
     out.kind = ImageFolderSource{path("path")};
   }
   if (value.contains("split")) out.split = read_split(value["split"], folder);
+  const json cache = value.value("cache", json::object());
+  out.cache.encoded = parse_size(cache.value("encoded", "")).value_or(0);
+  out.cache.decoded = parse_size(cache.value("decoded", "")).value_or(0);
   return out;
 }
 

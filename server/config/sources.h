@@ -56,12 +56,17 @@ struct SyntheticSource {
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
 };
+/// Budgets in bytes; 0: none.
+struct CacheConfig {
+  std::uint64_t encoded = 0, decoded = 0;
+};
 struct SourceConfig {
   std::variant<ImageFolderSource, IdxSource, CifarSource, PairedFoldersSource, ManifestSource, LmdbSource,
                WebDatasetSource, NpySource, source::FeedOptions, SyntheticSource, ConcatSource, SubsetSource,
                RepeatSource, ZipSource, RelabelSource>
       kind;
   std::optional<SplitConfig> split;
+  CacheConfig cache;
 
   [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
   /// Its batches come from another process; its name in it is empty. Null: no feed.

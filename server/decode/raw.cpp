@@ -37,8 +37,19 @@ Decoded<void> RawReader::begin(Rect region, bool keep) {
   keep_ = keep;
   done_ = 0;
   const std::int32_t rows = keep ? region.height : std::min(region.height, kBlockRows);
-  grow(rows_, static_cast<std::size_t>(region.width) * 3 * static_cast<std::size_t>(rows) + kRowSlack);
+  if (in_place(region.top, region.top + region.height - 1) == nullptr)
+    grow(rows_, static_cast<std::size_t>(region.width) * 3 * static_cast<std::size_t>(rows) + kRowSlack);
   return {};
+}
+
+const std::uint8_t* RawReader::in_place(std::int32_t y, std::int32_t last) const {
+  if (shape_.channels != 3 || shape_.planar) return nullptr;
+  const auto offset = [&](std::int32_t row, std::int32_t column) {
+    return 3 * (static_cast<std::size_t>(row) * static_cast<std::size_t>(shape_.width) +
+                static_cast<std::size_t>(column));
+  };
+  if (offset(last, region_.left + region_.width) + kRowSlack > bytes_.size()) return nullptr;
+  return bytes_.data() + offset(y, region_.left);
 }
 
 void RawReader::copy_row(std::int32_t y, std::uint8_t* rgb) const {
@@ -59,11 +70,17 @@ void RawReader::copy_row(std::int32_t y, std::uint8_t* rgb) const {
 }
 
 Decoded<Rows> RawReader::next() {
+  const std::int32_t count = std::min(kBlockRows, region_.height - done_);
+  const std::int32_t row = region_.top + done_;
+  // Kept blocks follow one another: either none of them is copied or all are.
+  const std::int32_t last = keep_ ? region_.top + region_.height - 1 : row + count - 1;
+  if (const std::uint8_t* there = in_place(row, last); there != nullptr) {
+    done_ += count;
+    return Rows{there, static_cast<std::ptrdiff_t>(shape_.width) * 3, count};
+  }
   const std::size_t stride = static_cast<std::size_t>(region_.width) * 3;
   std::uint8_t* first = rows_.data() + (keep_ ? static_cast<std::size_t>(done_) * stride : 0);
-  const std::int32_t count = std::min(kBlockRows, region_.height - done_);
-  for (std::int32_t i = 0; i < count; ++i)
-    copy_row(region_.top + done_ + i, first + static_cast<std::size_t>(i) * stride);
+  for (std::int32_t i = 0; i < count; ++i) copy_row(row + i, first + static_cast<std::size_t>(i) * stride);
   done_ += count;
   return Rows{first, static_cast<std::ptrdiff_t>(stride), count};
 }

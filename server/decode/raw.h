@@ -8,7 +8,8 @@
 
 namespace headrace::server::decode {
 
-/// Gray is given as three equal channels.
+/// Gray is given as three equal channels. Rows that are RGB already are given where they lie, but for those
+/// so near to the end of the bytes that a reader would look beyond it.
 class RawReader {
  public:
   /// kTruncated if there are fewer bytes than pixels, kUnsupported for a shape that makes no sense.
@@ -19,6 +20,8 @@ class RawReader {
 
  private:
   void copy_row(std::int32_t y, std::uint8_t* rgb) const;
+  /// The region's part of row `y` where it lies; null if rows up to `last` must be copied.
+  [[nodiscard]] const std::uint8_t* in_place(std::int32_t y, std::int32_t last) const;
 
   std::span<const std::uint8_t> bytes_;
   PixelShape shape_;

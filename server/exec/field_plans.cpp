@@ -154,4 +154,26 @@ Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const S
   return Planner(source, plan, *multiple, rows, repeats).all();
 }
 
+std::string kept_key(const source::Source& source, const std::vector<FieldPlan>& plans) {
+  std::string key;
+  bool spares = false;
+  for (const FieldPlan& field : plans) {
+    const SourceField& own = source.fields()[field.source_field];
+    key += fmt::format("{}: {}\n", own.name, field.plan ? field.plan->prefix() : "as it is");
+    spares |= field.plan && (own.content == Content::kEncodedImage || field.plan->has_prefix());
+  }
+  return spares ? key : std::string();
+}
+
+std::optional<std::uint64_t> kept_bytes(const std::vector<FieldPlan>& plans) {
+  std::uint64_t sum = 0;
+  for (const FieldPlan& field : plans) {
+    if (!field.plan) continue;
+    const auto bytes = field.plan->prepared_bytes();
+    if (!bytes) return std::nullopt;
+    sum += *bytes;
+  }
+  return sum;
+}
+
 }  // namespace headrace::server::exec

@@ -29,4 +29,10 @@ struct FieldPlan {
 Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const transform::StreamPlan& plan,
                                            std::uint64_t rows, bool repeats = false);
 
+/// What the cache `decoded` keeps of a sample, as text: equal texts mean equal bytes. Empty: keeping it would
+/// spare nothing, since the source gives pixels and all that is done to them is drawn.
+std::string kept_key(const source::Source& source, const std::vector<FieldPlan>& plans);
+/// Bytes of all images that it keeps of a sample, if they are the same for all samples.
+std::optional<std::uint64_t> kept_bytes(const std::vector<FieldPlan>& plans);
+
 }  // namespace headrace::server::exec

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -94,6 +95,11 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
                                                    std::uint64_t position, RowTargets out,
                                                    RowScratch& scratch,
                                                    metrics::StreamCounters& counters) const try {
+  const transform::DrawKey key{options_.seed, epoch, position};
+  auto kept = options_.decoded ? options_.decoded->look(source_->index_in_whole(sample))
+                               : cache::SampleCache::Found{};
+  if (!kept.pieces.empty())
+    return make_fields(kept.pieces, Input::kPrepared, sample, key, out, scratch, counters);
   // Without a decoder nothing is worth timing: two looks at the clock would cost more than the row.
   const std::uint64_t begin = decodes_ ? ring::monotonic_ns() : 0;
   auto read = source_->read(sample, scratch.sample);
@@ -103,15 +109,62 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
     return Bad{BadReason::kTooLarge, std::move(read.error().message)};
   }
   for (const source::Item& item : scratch.sample.items) counters.read_bytes.add(item.bytes.size());
+  const bool prepared = kept.claim && prepare(scratch, counters);
+  if (!prepared) {
+    scratch.inputs.clear();
+    for (const FieldPlan& plan : plans_) {
+      const source::Item& item = scratch.sample.items[plan.source_field];
+      scratch.inputs.push_back({item.bytes, item.pixels, {}});
+    }
+  }
+  auto made = make_fields(scratch.inputs, prepared ? Input::kPrepared : Input::kRead, sample, key, out,
+                          scratch, counters);
+  if (!kept.claim || !made) return made;
+  if (prepared && !*made) {
+    std::move(*kept.claim).admit(scratch.inputs);
+  } else {
+    std::move(*kept.claim).refuse();
+  }
+  return made;
+} catch (const std::bad_alloc&) {
+  return Bad{BadReason::kTooLarge, "no memory to read it"};
+} catch (const std::length_error&) {
+  return Bad{BadReason::kTooLarge, "no memory to read it"};
+}
+
+bool SampleMaker::prepare(RowScratch& scratch, metrics::StreamCounters& counters) const {
+  std::uint64_t room = options_.decoded->room(plans_.size());
+  scratch.inputs.clear();
+  scratch.prepared.resize(std::max(scratch.prepared.size(), plans_.size()));
+  for (std::size_t f = 0; f < plans_.size(); ++f) {
+    const source::Item& item = scratch.sample.items[plans_[f].source_field];
+    cache::Piece& piece = scratch.inputs.emplace_back(cache::Piece{item.bytes, item.pixels, {}});
+    if (plans_[f].plan) {
+      const std::uint64_t begin = ring::monotonic_ns();
+      transform::Prepared made;
+      if (!plans_[f].plan->prepare(item.image(), scratch.pixels, room, scratch.prepared[f], made))
+        return false;
+      counters.stage(metrics::Stage::kDecode).observe(ring::monotonic_ns() - begin);
+      piece = {made.bytes, made.pixels, {made.base.width, made.base.height}};
+    }
+    if (piece.bytes.size() > room) return false;
+    room -= piece.bytes.size();
+  }
+  return true;
+}
+
+Result<std::optional<Bad>> SampleMaker::make_fields(std::span<const cache::Piece> inputs, Input input,
+                                                    std::uint64_t sample, const transform::DrawKey& key,
+                                                    RowTargets out, RowScratch& scratch,
+                                                    metrics::StreamCounters& counters) const {
   std::optional<std::size_t> first;  // of the fields that are cut together
   transform::Size first_size;
   for (std::size_t f = 0; f < plans_.size(); ++f) {
-    const source::Item& item = scratch.sample.items[plans_[f].source_field];
     if (!plans_[f].plan) {
-      if (auto copied = copy_values(f, item, sample, out[f]); !copied) return fail(copied.error());
+      if (auto copied = copy_values(f, inputs[f].bytes, sample, out[f]); !copied) return fail(copied.error());
       continue;
     }
-    const auto size = render(f, item, {options_.seed, epoch, position}, scratch, out[f].dense, counters);
+    const auto size = render(f, inputs[f], input, key, scratch, out[f].dense, counters);
     if (!size) return size.error();
     if (!plans_[f].aligned) continue;
     if (!first) first_size = *size;
@@ -120,18 +173,19 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
     if (!first) first = f;
   }
   return std::nullopt;
-} catch (const std::bad_alloc&) {
-  return Bad{BadReason::kTooLarge, "no memory to read it"};
-} catch (const std::length_error&) {
-  return Bad{BadReason::kTooLarge, "no memory to read it"};
 }
 
-decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const source::Item& item,
-                                                     const transform::DrawKey& key, RowScratch& scratch,
-                                                     std::byte* out,
+decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const cache::Piece& image,
+                                                     Input input, const transform::DrawKey& key,
+                                                     RowScratch& scratch, std::byte* out,
                                                      metrics::StreamCounters& counters) const {
-  transform::RenderReport report = plans_[field].plan->render(item.image(), key, scratch.pixels, out);
-  counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
+  const transform::Plan& plan = *plans_[field].plan;
+  const bool prepared = input == Input::kPrepared;
+  transform::RenderReport report =
+      prepared ? plan.finish({image.bytes, image.pixels, {image.base.height, image.base.width}}, key,
+                             scratch.pixels, out)
+               : plan.render({image.bytes, image.pixels}, key, scratch.pixels, out);
+  if (!prepared) counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
   if (report.bad != BadReason::kNone) {
     const bool several = plans_.size() > 1;
     return decode::bad(report.bad, several ? fmt::format("field `{}`: {}", fields_[field].name, report.detail)
@@ -142,22 +196,21 @@ decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const so
   return report.base;
 }
 
-Result<void> SampleMaker::copy_values(std::size_t field, const source::Item& item, std::uint64_t sample,
-                                      const FieldTarget& out) const {
+Result<void> SampleMaker::copy_values(std::size_t field, std::span<const std::uint8_t> bytes,
+                                      std::uint64_t sample, const FieldTarget& out) const {
   if (out.ragged != nullptr) {
-    if (item.bytes.size() % row_sizes_[field] != 0)
-      return fail(
-          ErrorCode::kDatasetInvalid,
-          fmt::format("sample {}: field `{}` has {} bytes, no multiple of a value's {}",
-                      source_->name(sample), fields_[field].name, item.bytes.size(), row_sizes_[field]));
-    out.ragged->assign(item.bytes.begin(), item.bytes.end());
+    if (bytes.size() % row_sizes_[field] != 0)
+      return fail(ErrorCode::kDatasetInvalid,
+                  fmt::format("sample {}: field `{}` has {} bytes, no multiple of a value's {}",
+                              source_->name(sample), fields_[field].name, bytes.size(), row_sizes_[field]));
+    out.ragged->assign(bytes.begin(), bytes.end());
     return {};
   }
-  if (item.bytes.size() != row_sizes_[field])
+  if (bytes.size() != row_sizes_[field])
     return fail(ErrorCode::kDatasetInvalid,
                 fmt::format("sample {}: field `{}` has {} bytes instead of {}", source_->name(sample),
-                            fields_[field].name, item.bytes.size(), row_sizes_[field]));
-  std::memcpy(out.dense, item.bytes.data(), item.bytes.size());
+                            fields_[field].name, bytes.size(), row_sizes_[field]));
+  std::memcpy(out.dense, bytes.data(), bytes.size());
   return {};
 }
 

@@ -15,6 +15,7 @@
 
 #include "headrace/error.h"
 #include "headrace/field.h"
+#include "server/cache/sample_cache.h"
 #include "server/exec/field_plans.h"
 #include "server/metrics/counters.h"
 #include "server/sampler/sampler.h"
@@ -30,6 +31,9 @@ struct SampleOptions {
   sampler::SamplerPtr sampler;  ///< of the same seed; none: the whole source, shuffled
   OnError on_error = OnError::kReplace;
   double max_bad = 0.1;  ///< fraction of the samples that there are to draw, at which the stream fails
+  /// The cache `decoded`: of the whole source, shared by makers whose plans have one kept_key(). None:
+  /// nothing is kept.
+  std::shared_ptr<cache::SampleCache> decoded;
 };
 
 /// Where a field of a row goes.
@@ -46,6 +50,8 @@ struct RowScratch {
   source::Sample sample;
   transform::Scratch pixels;
   std::vector<FieldTarget> targets;
+  std::vector<cache::Piece> inputs;                 ///< of each field
+  std::vector<std::vector<std::uint8_t>> prepared;  ///< pixels that are to be kept
 };
 
 struct Row {
@@ -107,12 +113,21 @@ class SampleMaker {
   Result<std::optional<decode::Bad>> try_sample(std::uint64_t sample, std::uint64_t epoch,
                                                 std::uint64_t position, RowTargets out, RowScratch& scratch,
                                                 metrics::StreamCounters& counters) const;
+  /// Images as the source gives them, or as Plan::prepare does.
+  enum class Input : std::uint8_t { kRead, kPrepared };
+  /// All fields of a row of what each is made of.
+  Result<std::optional<decode::Bad>> make_fields(std::span<const cache::Piece> inputs, Input input,
+                                                 std::uint64_t sample, const transform::DrawKey& key,
+                                                 RowTargets out, RowScratch& scratch,
+                                                 metrics::StreamCounters& counters) const;
+  /// What was read, as Plan::prepare makes it, into scratch.inputs. False: it is not to be kept.
+  bool prepare(RowScratch& scratch, metrics::StreamCounters& counters) const;
   /// Its size in the chain's pixels, or why it is bad.
-  [[nodiscard]] decode::Decoded<transform::Size> render(std::size_t field, const source::Item& item,
-                                                        const transform::DrawKey& key, RowScratch& scratch,
-                                                        std::byte* out,
+  [[nodiscard]] decode::Decoded<transform::Size> render(std::size_t field, const cache::Piece& image,
+                                                        Input input, const transform::DrawKey& key,
+                                                        RowScratch& scratch, std::byte* out,
                                                         metrics::StreamCounters& counters) const;
-  Result<void> copy_values(std::size_t field, const source::Item& item, std::uint64_t sample,
+  Result<void> copy_values(std::size_t field, std::span<const std::uint8_t> bytes, std::uint64_t sample,
                            const FieldTarget& out) const;
   /// `why`: name and reason.
   Result<void> note_bad(std::uint64_t sample, const std::string& why, Purpose purpose) const;

@@ -39,7 +39,7 @@ Fingerprint fingerprint(const source::Source& source, const sampler::Sampler& sa
 }
 
 Result<exec::StreamSetup> assemble_stream(const std::string& name, const config::StreamConfig& config,
-                                          const SourcePtr& source) {
+                                          const SourcePtr& source, Caches& caches) {
   const auto sampler = open_sampler(config, *source);
   if (!sampler) return fail(at("sampler", sampler.error()));
   auto fields = exec::plan_fields(*source, config.plan, config.batch_size, (*sampler)->repeats());
@@ -50,12 +50,15 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
   });
   if (!images && !config.plan.chain.transforms.empty())
     return fail(ErrorCode::kConfigInvalid, "the source has no images to transform; leave `transforms` out");
+  const auto decoded = caches.decoded(config.source, *source, *fields);
+  if (!decoded) return fail(at(fmt::format("source `{}`", config.source), decoded.error()));
   const exec::SampleOptions options{
       .stream = name,
       .seed = config.seed,
       .sampler = *sampler,
       .on_error = config.on_error == config::OnError::kFail ? exec::OnError::kFail : exec::OnError::kReplace,
-      .max_bad = config.max_bad};
+      .max_bad = config.max_bad,
+      .decoded = *decoded};
   exec::StreamSetup setup;
   setup.maker = std::make_shared<exec::SampleMaker>(source, std::move(*fields), options);
   setup.info = {
@@ -85,17 +88,19 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
 
 }  // namespace
 
-Result<std::vector<exec::StreamSetup>> assemble(const config::Config& config) {
-  Sources sources(config.sources);
-  std::vector<exec::StreamSetup> setups;
+Result<Assembly> assemble(const config::Config& config) {
+  Caches caches(config.sources);
+  Sources sources(config.sources, &caches);
+  Assembly out;
   for (const auto& [name, stream] : config.streams) {
     auto source = sources.open(stream.source, stream.part);
     if (!source) return fail(at(fmt::format("source `{}`", stream.source), source.error()));
-    auto setup = assemble_stream(name, stream, *source);
+    auto setup = assemble_stream(name, stream, *source, caches);
     if (!setup) return fail(at(fmt::format("stream `{}`", name), setup.error()));
-    setups.push_back(std::move(*setup));
+    out.streams.push_back(std::move(*setup));
   }
-  return setups;
+  out.caches = caches.all();
+  return out;
 }
 
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup) {

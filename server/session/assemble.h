@@ -8,11 +8,17 @@
 #include "headrace/error.h"
 #include "server/config/config.h"
 #include "server/exec/stream.h"
+#include "server/session/caches.h"
 
 namespace headrace::server::session {
 
+struct Assembly {
+  std::vector<exec::StreamSetup> streams;
+  std::vector<CacheUse> caches;
+};
+
 /// Opens every source once and prepares every stream, without taking memory. Errors name source or stream.
-Result<std::vector<exec::StreamSetup>> assemble(const config::Config& config);
+Result<Assembly> assemble(const config::Config& config);
 
 /// Bytes of shared memory that a stream's ring takes.
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup);

@@ -6,16 +6,19 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/exec/engine.h"
+#include "server/session/caches.h"
 #include "server/session/sessions.h"
 
 namespace headrace::server::session {
 
 class Collector : public prometheus::Collectable {
  public:
-  explicit Collector(const exec::Engine& engine) : engine_(engine) {}
+  Collector(const exec::Engine& engine, std::vector<CacheUse> caches)
+      : engine_(engine), caches_(std::move(caches)) {}
 
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override;
   [[nodiscard]] std::string exposition() const;  ///< Prometheus text format 0.0.4
@@ -28,6 +31,7 @@ class Collector : public prometheus::Collectable {
 
  private:
   const exec::Engine& engine_;
+  const std::vector<CacheUse> caches_;
   metrics::Count bad_messages_;
 };
 

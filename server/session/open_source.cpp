@@ -112,6 +112,8 @@ Result<SourcePtr> Sources::open(const std::string& name, const std::string& part
   if (!whole) return whole;
   if (const std::string warning = (*whole)->warning(); !warning.empty())
     spdlog::warn("source `{}`: {}", name, warning);
+  if (caches_ != nullptr) whole = caches_->keep_encoded(name, std::move(*whole));
+  if (!whole) return whole;
   source::Parts parts{{"", *whole}};
   if (config.split) {
     auto divided = source::split(*whole, split_of(*config.split));

@@ -7,6 +7,7 @@
 
 #include "headrace/error.h"
 #include "server/config/sources.h"
+#include "server/session/caches.h"
 #include "server/source/split.h"
 
 namespace headrace::server::session {
@@ -14,14 +15,17 @@ namespace headrace::server::session {
 /// Opens each source once, when somebody asks for it: also one that others are made of.
 class Sources {
  public:
-  /// `configs` must outlive it, and be checked: no cycles, no names that are not there.
-  explicit Sources(const std::map<std::string, config::SourceConfig>& configs) : configs_(configs) {}
+  /// `configs` must outlive it, and be checked: no cycles, no names that are not there. So must `caches`,
+  /// without which nothing is kept.
+  explicit Sources(const std::map<std::string, config::SourceConfig>& configs, Caches* caches = nullptr)
+      : configs_(configs), caches_(caches) {}
 
   /// `part`: empty for a source without a split. Errors: the source's own.
   Result<std::shared_ptr<const source::Source>> open(const std::string& name, const std::string& part);
 
  private:
   const std::map<std::string, config::SourceConfig>& configs_;
+  Caches* caches_;
   std::map<std::string, source::Parts> open_;  ///< "" is the whole
 };
 

@@ -34,10 +34,10 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   raise_descriptor_limit();
   auto directory = Directory::claim(config.server.directory);
   if (!directory) return tl::make_unexpected(directory.error());
-  auto setups = assemble(config);
-  if (!setups) return tl::make_unexpected(setups.error());
+  auto assembly = assemble(config);
+  if (!assembly) return tl::make_unexpected(assembly.error());
   std::vector<std::unique_ptr<exec::Stream>> streams;
-  for (exec::StreamSetup& setup : *setups) {
+  for (exec::StreamSetup& setup : assembly->streams) {
     auto stream = exec::Stream::create(std::move(setup));
     if (!stream) return tl::make_unexpected(stream.error());
     spdlog::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB",
@@ -45,11 +45,12 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
                  (*stream)->ring().slot_count(), static_cast<double>((*stream)->ring().bytes()) / 1e6);
     streams.push_back(std::move(*stream));
   }
+  if (auto fits = check_memory(assembly->caches); !fits) return tl::make_unexpected(fits.error());
 
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
   Server* const raw = server.get();
   server->engine_ = std::make_unique<exec::Engine>(std::move(streams), config.server.threads);
-  server->collector_ = std::make_unique<Collector>(*server->engine_);
+  server->collector_ = std::make_unique<Collector>(*server->engine_, std::move(assembly->caches));
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
   server->control_ = std::make_unique<Control>(
       *server->engine_, *server->sessions_, [raw] { return raw->collector_->stats(); },

@@ -236,34 +236,66 @@ struct Describe {
   nlohmann::json operator()(const NotHere&) const { return {}; }
 };
 
-}  // namespace
-
-Decoded<DrawnSteps> draw_steps(const PlanConfig& config, ImageSize size, DrawKey key) {
-  auto before = steps_before(config, size);
-  if (!before) return tl::make_unexpected(std::move(before.error()));
+/// Transforms [from, to) of an image of `size` pixels.
+Decoded<void> draw_range(const PlanConfig& config, std::size_t from, std::size_t to, ImageSize size,
+                         DrawKey key, std::vector<Step>& steps) {
   const std::int32_t scale = config.scale;
-  if (size.width % scale != 0 || size.height % scale != 0)
-    return bad(BadReason::kMismatch, fmt::format("{} x {} pixels are no multiple of the scale, {}",
-                                                 size.width, size.height, scale));
-  const ImageSize base{size.width / scale, size.height / scale};
-  DrawnSteps drawn{std::move(*before), {base.height, base.width}};
-  drawn.steps.reserve(drawn.steps.size() + config.transforms.size());
-  Drawer drawer{key, 0, base, {}};
-  for (drawer.index = 0; drawer.index < config.transforms.size(); ++drawer.index) {
+  Drawer drawer{key, from, {size.width / scale, size.height / scale}, {}};
+  for (; drawer.index < to; ++drawer.index) {
     drawer.step = Step{};
     drawer.step.transform = drawer.index;
-    if (auto done = std::visit(drawer, config.transforms[drawer.index]); !done) {
-      return tl::make_unexpected(std::move(done.error()));
-    }
+    if (auto done = std::visit(drawer, config.transforms[drawer.index]); !done) return done;
     if (std::max(drawer.size.width, drawer.size.height) > kLargestResize / scale)
       return bad(BadReason::kTooLarge,
                  fmt::format("{} x {} pixels at scale {}", drawer.size.width, drawer.size.height, scale));
     // A mask's values are classes: between two of them there is no third.
     if (config.mask) drawer.step.interpolation = Interpolation::kNearest;
     multiply(drawer.step, scale);
-    drawn.steps.push_back(drawer.step);
+    steps.push_back(drawer.step);
   }
+  return {};
+}
+
+Decoded<DrawnSteps> first_steps(const PlanConfig& config, std::size_t count, ImageSize size, DrawKey key) {
+  auto before = steps_before(config, size);
+  if (!before) return tl::make_unexpected(std::move(before.error()));
+  const std::int32_t scale = config.scale;
+  if (size.width % scale != 0 || size.height % scale != 0)
+    return bad(BadReason::kMismatch, fmt::format("{} x {} pixels are no multiple of the scale, {}",
+                                                 size.width, size.height, scale));
+  DrawnSteps drawn{std::move(*before), {size.height / scale, size.width / scale}};
+  drawn.steps.reserve(drawn.steps.size() + count);
+  if (auto done = draw_range(config, 0, count, size, key, drawn.steps); !done)
+    return tl::make_unexpected(std::move(done.error()));
   return drawn;
+}
+
+}  // namespace
+
+Decoded<DrawnSteps> draw_steps(const PlanConfig& config, ImageSize size, DrawKey key) {
+  return first_steps(config, config.transforms.size(), size, key);
+}
+
+std::size_t prefix_length(const PlanConfig& config) {
+  const auto end =
+      std::find_if_not(config.transforms.begin(), config.transforms.end(), [](const Transform& transform) {
+        return std::holds_alternative<Resize>(transform) || std::holds_alternative<CenterCrop>(transform) ||
+               std::holds_alternative<NotHere>(transform);
+      });
+  return static_cast<std::size_t>(end - config.transforms.begin());
+}
+
+Decoded<DrawnSteps> prefix_steps(const PlanConfig& config, std::size_t count, ImageSize size) {
+  return first_steps(config, count, size, {});
+}
+
+Decoded<std::vector<Step>> steps_after(const PlanConfig& config, std::size_t count, ImageSize size,
+                                       DrawKey key) {
+  std::vector<Step> steps;
+  steps.reserve(config.transforms.size() - count);
+  if (auto done = draw_range(config, count, config.transforms.size(), size, key, steps); !done)
+    return tl::make_unexpected(std::move(done.error()));
+  return steps;
 }
 
 nlohmann::json parameters_of(const PlanConfig& config, const std::vector<Step>& steps) {

@@ -37,6 +37,14 @@ struct DrawnSteps {
 /// long thin image may be resized to more than max_pixels if a crop follows.
 decode::Decoded<DrawnSteps> draw_steps(const PlanConfig& config, decode::ImageSize size, DrawKey key);
 
+/// How many of the chain's first transforms draw nothing and only move or resample pixels.
+std::size_t prefix_length(const PlanConfig& config);
+/// draw_steps() in two parts: what comes before the chain and its first `count` <= prefix_length transforms;
+/// then the others, for what those make of an image.
+decode::Decoded<DrawnSteps> prefix_steps(const PlanConfig& config, std::size_t count, decode::ImageSize size);
+decode::Decoded<std::vector<Step>> steps_after(const PlanConfig& config, std::size_t count,
+                                               decode::ImageSize size, DrawKey key);
+
 /// The same as torchvision would be told: see Plan::parameters.
 nlohmann::json parameters_of(const PlanConfig& config, const std::vector<Step>& steps);
 

@@ -4,13 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <nlohmann/json.hpp>
 
-#include "clientlib/ring/futex.h"
-#include "server/transform/geometry.h"
-#include "server/transform/kernels.h"
-#include "server/transform/render.h"
+#include "server/transform/plan_impl.h"
 
 namespace headrace::server::transform {
 namespace {
@@ -18,6 +14,7 @@ namespace {
 using decode::Bad;
 using decode::bad;
 using decode::Decoded;
+using decode::ImageSize;
 
 // Checks one transform's arguments; returns what is wrong, or nothing. `known` follows the size through the
 // chain.
@@ -119,46 +116,31 @@ Scratch::~Scratch() = default;
 Scratch::Scratch(Scratch&&) noexcept = default;
 Scratch& Scratch::operator=(Scratch&&) noexcept = default;
 
-struct Plan::Impl {
-  PlanConfig config;
-  Size size;
-  PixelFormat format;
+Decoded<ImageSize> Plan::Impl::open(const decode::ImageData& data, decode::Decoder& decoder,
+                                    std::uint64_t& decode_ns) const {
+  const auto start = ring::monotonic_ns();
+  auto image = decoder.open(open_as(data), config.max_pixels);
+  decode_ns += ring::monotonic_ns() - start;
+  // Without a crop or a resize the row has room for that size alone.
+  if (image && config.input.height > 0 &&
+      (image->height != config.input.height || image->width != config.input.width))
+    return bad(BadReason::kUnsupported, fmt::format("{} x {} pixels in a set of {} x {}", image->width,
+                                                    image->height, config.input.width, config.input.height));
+  return image;
+}
 
-  [[nodiscard]] decode::ImageData open_as(const decode::ImageData& data) const {
-    decode::ImageData image = data;
-    image.indices = config.mask;
-    return image;
+Decoded<void> Plan::Impl::run(const std::vector<Step>& steps, ImageSize input, Scratch::State& scratch,
+                              std::byte* out, std::uint64_t& decode_ns) const {
+  const auto stages = stages_of(steps, input);
+  for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
+    const ImageSize made = stages[i].output();
+    if (static_cast<std::uint64_t>(made.width) * static_cast<std::uint64_t>(made.height) > config.max_pixels)
+      return bad(BadReason::kTooLarge,
+                 fmt::format("an intermediate image of {} x {} pixels, max_pixels is {}", made.width,
+                             made.height, config.max_pixels));
   }
-
-  Decoded<void> run(const decode::ImageData& data, DrawKey key, Scratch::State& scratch, std::byte* out,
-                    RenderReport& report) const {
-    const auto start = ring::monotonic_ns();
-    auto image = scratch.decoder.open(open_as(data), config.max_pixels);
-    report.decode_ns += ring::monotonic_ns() - start;
-    if (!image) return tl::make_unexpected(std::move(image.error()));
-    // Without a crop or a resize the row has room for that size alone.
-    if (config.input.height > 0 &&
-        (image->height != config.input.height || image->width != config.input.width))
-      return bad(BadReason::kUnsupported,
-                 fmt::format("{} x {} pixels in a set of {} x {}", image->width, image->height,
-                             config.input.width, config.input.height));
-    const auto drawn = draw_steps(config, *image, key);
-    if (!drawn) return tl::make_unexpected(drawn.error());
-    report.base = drawn->base;
-    const auto stages = stages_of(drawn->steps, *image);
-    // The last stage makes the row, whose size compile() has bounded.
-    for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
-      const decode::ImageSize made = stages[i].output();
-      if (static_cast<std::uint64_t>(made.width) * static_cast<std::uint64_t>(made.height) >
-          config.max_pixels) {
-        return bad(BadReason::kTooLarge,
-                   fmt::format("an intermediate image of {} x {} pixels, max_pixels is {}", made.width,
-                               made.height, config.max_pixels));
-      }
-    }
-    return run_stages(stages, config.passes, format, scratch, out, report.decode_ns);
-  }
-};
+  return run_stages(stages, config.passes, format, scratch, out, decode_ns);
+}
 
 Result<Plan> Plan::compile(const PlanConfig& config) {
   const auto invalid = [](std::string what) {
@@ -212,8 +194,11 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
   }
   const bool luma = impl->format.luma;
   impl->size = size;
-  impl->format = make_pixel_format(output, mean, std, luma || config.mask ? 1 : config.channels);
+  const std::int32_t channels = config.mask ? 1 : config.channels;
+  impl->format = make_pixel_format(output, mean, std, luma ? 1 : channels);
   impl->format.luma = luma;
+  impl->prefix = prefix_length(config);
+  impl->prepared = make_pixel_format({DType::kUInt8, PixelLayout::kNhwc}, {}, {}, channels);
   Plan plan;
   plan.impl_ = std::move(impl);
   return plan;
@@ -246,29 +231,14 @@ std::size_t Plan::row_bytes() const {
 
 RenderReport Plan::render(const decode::ImageData& image, DrawKey key, Scratch& scratch,
                           std::byte* out) const {
-  RenderReport report;
-  const auto start = ring::monotonic_ns();
-  auto& state = scratch.state();
-  try {
-    auto done = impl_->run(image, key, state, out, report);
-    report.warned = state.decoder.warned();
-    if (!done) {
-      report.bad = done.error().reason;
-      report.detail = std::move(done.error().detail);
-    } else if (report.warned && impl_->config.warnings_are_bad) {
-      report.bad = BadReason::kWarning;
-      report.detail = state.decoder.warning();
-    }
-  } catch (const std::bad_alloc&) {
-    report.bad = BadReason::kTooLarge;
-    report.detail = "no memory for the image";
-  } catch (const std::length_error&) {
-    report.bad = BadReason::kTooLarge;
-    report.detail = "no memory for the image";
-  }
-  const auto total = ring::monotonic_ns() - start;
-  report.transform_ns = total - std::min(total, report.decode_ns);
-  return report;
+  return impl_->report(scratch.state(), [&](RenderReport& report) -> Decoded<void> {
+    const auto size = impl_->open(image, scratch.state().decoder, report.decode_ns);
+    if (!size) return tl::make_unexpected(size.error());
+    const auto drawn = draw_steps(impl_->config, *size, key);
+    if (!drawn) return tl::make_unexpected(drawn.error());
+    report.base = drawn->base;
+    return impl_->run(drawn->steps, *size, scratch.state(), out, report.decode_ns);
+  });
 }
 
 Result<nlohmann::json> Plan::parameters(const decode::ImageData& data, DrawKey key) const {

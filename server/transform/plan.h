@@ -137,6 +137,14 @@ struct DrawKey {
   std::uint64_t seed, epoch, position;
 };
 
+/// An image after the chain's prefix: what comes before the first transform that draws or that changes
+/// colours. The whole image as decoded if there is nothing.
+struct Prepared {
+  std::span<const std::uint8_t> bytes;
+  decode::PixelShape pixels;  ///< interleaved; one channel where all three are equal by the configuration
+  Size base;                  ///< see RenderReport
+};
+
 /// A compiled chain. Thread safety: immutable; `render` from any thread with its own Scratch.
 class Plan {
  public:
@@ -152,6 +160,20 @@ class Plan {
   /// (64-byte alignment not needed). On a bad sample `out`'s content is unspecified and report.bad says why.
   /// Never throws, never reads or writes out of bounds on hostile input.
   RenderReport render(const decode::ImageData& image, DrawKey key, Scratch& scratch, std::byte* out) const;
+
+  /// render() in two parts, with the same row: prepare() what is the same in every epoch, finish() the rest.
+  /// prepare() makes the pixels in `storage`. False: they are more than `room` bytes, or only render() can
+  /// tell about this image: it is bad, the decoder warned, or it is too large to be made whole. The pixels
+  /// then are unspecified. As render(), both never throw.
+  bool prepare(const decode::ImageData& image, Scratch& scratch, std::uint64_t room,
+               std::vector<std::uint8_t>& storage, Prepared& out) const;
+  RenderReport finish(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* out) const;
+  /// What prepare() does, as text: of one image, equal texts mean equal pixels.
+  [[nodiscard]] std::string prefix() const;
+  /// Whether the prefix has a transform; else prepare() only decodes.
+  [[nodiscard]] bool has_prefix() const;
+  /// Bytes that prepare() makes, if those of every image.
+  [[nodiscard]] std::optional<std::uint64_t> prepared_bytes() const;
 
   /// The parameters that render() draws, as JSON: an array with one object per transform, e.g.
   /// {"op":"random_resized_crop","top":..,"left":..,"height":..,"width":..} in coordinates of that

@@ -46,16 +46,30 @@ Result<void> try_samples(const std::string& stream, const exec::SampleMaker& mak
   return {};
 }
 
+/// How far a cache's budget reaches, by the samples that were tried.
+std::string room_of(const session::CacheUse& use) {
+  const cache::Arena& arena = *use.arena;
+  const auto counts = arena.counts();
+  const std::string head = fmt::format("{}: {}", arena.name(), megabytes(arena.budget()));
+  if (counts.samples == 0)
+    return fmt::format("{}\n  warning: it took none of the samples that were tried: {}", head,
+                       counts.misses > 0 ? "they are bad, or larger than it" : "none was asked of it");
+  const double each = static_cast<double>(arena.used()) / static_cast<double>(counts.samples);
+  return fmt::format(
+      "{}, room for about {:.0f} samples of the size of those that were tried; the source has {}", head,
+      static_cast<double>(arena.budget()) / each, use.samples);
+}
+
 /// A dataset instead of a configuration: the configuration goes to stdout, to be kept as a file.
 int propose(const std::string& path) {
   auto proposal = source::propose(path);
   if (!proposal) return report(proposal.error());
   auto config = config::parse(proposal->config, "proposal.yaml");
   if (!config) return report(config.error());
-  const auto setups = session::assemble(*config);
-  if (!setups) return report(setups.error());
+  const auto assembly = session::assemble(*config);
+  if (!assembly) return report(assembly.error());
   fmt::print(stderr, "{}: {}\n", path, proposal->found);
-  for (const exec::StreamSetup& setup : *setups)
+  for (const exec::StreamSetup& setup : assembly->streams)
     fmt::print(stderr, "  {}: {} samples, {} classes\n", setup.info.name, setup.info.samples,
                setup.info.classes.size());
   fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", path);
@@ -67,10 +81,10 @@ int check(const ConfigArguments& arguments) {
   if (!is_config(arguments.file)) return propose(arguments.file);
   auto config = arguments.load();
   if (!config) return report(config.error());
-  auto setups = session::assemble(*config);
-  if (!setups) return report(setups.error());
+  auto assembly = session::assemble(*config);
+  if (!assembly) return report(assembly.error());
   std::uint64_t total = 0;
-  for (const exec::StreamSetup& setup : *setups) {
+  for (const exec::StreamSetup& setup : assembly->streams) {
     const auto bytes = session::ring_bytes(setup);
     if (!bytes) return report(bytes.error());
     total += *bytes;
@@ -82,18 +96,28 @@ int check(const ConfigArguments& arguments) {
     fmt::print("  ring: {} slots for {} clients, {}\n", publish::Ledger::slots_needed(setup.ledger),
                setup.ledger.lanes, megabytes(*bytes));
   }
+  std::uint64_t caches = 0;
+  for (const session::CacheUse& use : assembly->caches) {
+    caches += use.arena->budget();
+    fmt::print("{}\n", room_of(use));
+  }
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   // While clients of a server that died still hold its ring, the next server's ring lives beside it.
-  fmt::print("memory: rings {}, twice that while a server restarts, {} available ({})\n", megabytes(total),
-             megabytes(headroom.bytes), headroom.limited_by);
+  fmt::print("memory: rings {}, twice that while a server restarts, {}{} available ({})\n", megabytes(total),
+             caches > 0 ? fmt::format("caches {}, ", megabytes(caches)) : "", megabytes(headroom.bytes),
+             headroom.limited_by);
   if (total > headroom.bytes)
     return report({ErrorCode::kNotEnoughMemory,
                    fmt::format("the rings need {}, {} are available ({}): lower batch_size, "
                                "ring.prefetch or ring.max_clients",
                                megabytes(total), megabytes(headroom.bytes), headroom.limited_by)});
-  if (2 * total > headroom.bytes)
+  if (total + caches > headroom.bytes)
+    return report({ErrorCode::kNotEnoughMemory,
+                   fmt::format("rings and caches need {}, {} are available ({}): lower the sources' `cache`",
+                               megabytes(total + caches), megabytes(headroom.bytes), headroom.limited_by)});
+  if (2 * total + caches > headroom.bytes)
     fmt::print("warning: a restart beside living clients needs {}, more than there is\n",
-               megabytes(2 * total));
+               megabytes(2 * total + caches));
   fmt::print("ok: `headrace serve {}` will run with {} workers\n", arguments.file, config->server.threads);
   return 0;
 }

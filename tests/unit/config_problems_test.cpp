@@ -139,6 +139,22 @@ std::vector<Wrong> cases() {
        "x.yaml:1:52: sources.s.path: unknown key \"path\"; known here: bytes, count, split, type"},
       {"SyntheticOfNothing", "sources: {s: {type: synthetic, count: 0, bytes: 1}}\n" + ok,
        "x.yaml:1:39: sources.s.count: 0 is not a whole number from 1 to 1000000000000"},
+      // caches
+      {"CacheWithoutUnit", "sources: {s: {type: image_folder, path: /x, cache: {decoded: 8}}}\n" + ok,
+       "x.yaml:1:62: sources.s.cache.decoded: 8 is not a size such as 512MB, 8GiB or 1.5 TB"},
+      {"CacheOfNothing", "sources: {s: {type: image_folder, path: /x, cache: {decoded: 0MB}}}\n" + ok,
+       "x.yaml:1:62: sources.s.cache.decoded: \"0MB\" is no room for anything; leave it out"},
+      {"CacheOfMoreThanAll",
+       "sources: {s: {type: image_folder, path: /x, cache: {encoded: 99999999TB}}}\n" + ok,
+       "x.yaml:1:62: sources.s.cache.encoded: \"99999999TB\" is more than 9007 TB"},
+      {"CacheOfWhatIsInMemory",
+       "sources: {s: {type: idx, images: /x, labels: /y, cache: {encoded: 1GB}}}\n" + ok,
+       "x.yaml:1:58: sources.s.cache.encoded: an idx source is in memory already; leave this out"},
+      {"CacheOfWhatIsMapped", "sources: {s: {type: lmdb, path: /x, cache: {encoded: 1GB}}}\n" + ok,
+       "x.yaml:1:45: sources.s.cache.encoded: records of a packed set are read where they lie, and the page "
+       "cache keeps them; leave this out"},
+      {"UnknownCache", "sources: {s: {type: image_folder, path: /x, cache: {decode: 1GB}}}\n" + ok,
+       "x.yaml:1:53: sources.s.cache.decode: unknown key \"decode\"; did you mean \"decoded\"?"},
       // splits
       {"TwoWays",
        "sources: {s: {type: synthetic, count: 9, bytes: 1, split: {fractions: {a: 0.5}, classes: {b: "

@@ -250,6 +250,33 @@ TEST(ConfigValues, ReadDurations) {
     EXPECT_FALSE(parse_duration(wrong)) << wrong;
 }
 
+TEST(ConfigValues, ReadSizes) {
+  EXPECT_EQ(parse_size("512MB"), 512'000'000U);
+  EXPECT_EQ(parse_size("8GiB"), std::uint64_t{8} << 30);
+  EXPECT_EQ(parse_size("1.5 GiB"), std::uint64_t{3} << 29);
+  EXPECT_EQ(parse_size("2TB"), 2'000'000'000'000U);
+  EXPECT_EQ(parse_size("4kB"), 4000U);
+  EXPECT_EQ(parse_size("4KiB"), 4096U);
+  EXPECT_EQ(parse_size("64B"), 64U);
+  EXPECT_EQ(parse_size("0B"), 0U);
+  for (const char* wrong : {"", "30", "MB", "3  GB", "-3GB", "1.2.3MB", "3iB", "3PB", "3Gi", "3gb", "3 G B",
+                            "3MMB", "999999999TB"})
+    EXPECT_FALSE(parse_size(wrong)) << wrong;
+}
+
+TEST(ConfigValues, ReadCachesOfASource) {
+  const auto config = sound(
+      "sources: {f: {type: image_folder, path: /data, cache: {encoded: 2 GiB, decoded: 100MB}},\n"
+      "          g: {type: idx, images: a, labels: b, cache: {decoded: 1MB}},\n"
+      "          h: {type: image_folder, path: /data}}\n"
+      "streams: {t: {source: f, transforms: [center_crop: {size: 8}]}}\n");
+  EXPECT_EQ(config.sources.at("f").cache.encoded, std::uint64_t{2} << 30);
+  EXPECT_EQ(config.sources.at("f").cache.decoded, 100'000'000U);
+  EXPECT_EQ(config.sources.at("g").cache.encoded, 0U);
+  EXPECT_EQ(config.sources.at("g").cache.decoded, 1'000'000U);
+  EXPECT_EQ(config.sources.at("h").cache.decoded, 0U);
+}
+
 TEST(ConfigValues, PutTheSocketsWhereTheUserMayWrite) {
   EXPECT_EQ(default_directory({"A=b", "XDG_RUNTIME_DIR=/run/user/5"}), "/run/user/5/headrace");
   EXPECT_THAT(default_directory({"XDG_RUNTIME_DIR="}).string(), testing::StartsWith("/tmp/headrace-"));

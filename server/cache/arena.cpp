@@ -1,0 +1,64 @@
+#include "server/cache/arena.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace headrace::server::cache {
+
+Result<std::shared_ptr<Arena>> Arena::create(std::string name, std::uint64_t budget) {
+  budget -= budget % kAlignment;
+  if (budget == 0)
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("{}: a budget below {} bytes holds nothing", name, kAlignment));
+  void* const memory =
+      ::mmap(nullptr, budget, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    return fail(ErrorCode::kNotEnoughMemory,
+                fmt::format("{}: no address space for {} bytes: {}; lower the budget, or raise the limit "
+                            "(ulimit -v, vm.overcommit_memory)",
+                            name, budget, std::strerror(errno)));
+  // No MADV_HUGEPAGE: where memory is short, each fault would then wait until the kernel has moved others.
+  return std::shared_ptr<Arena>(new Arena(std::move(name), budget, static_cast<std::byte*>(memory)));
+}
+
+Arena::~Arena() {
+  ::munmap(begin_, budget_);
+}
+
+std::byte* Arena::take(std::uint64_t size) {
+  std::uint64_t at = used_.load(std::memory_order_relaxed);
+  std::uint64_t rounded = 0;
+  do {
+    if (size > budget_ - at) return nullptr;
+    rounded = (size + kAlignment - 1) / kAlignment * kAlignment;  // fits, too: the budget is a multiple
+  } while (!used_.compare_exchange_weak(at, at + rounded, std::memory_order_relaxed));
+  return begin_ + at;
+}
+
+void Arena::count_refusal() {
+  constexpr std::uint64_t kTelling = 16;
+  if (refused_.fetch_add(1, std::memory_order_relaxed) + 1 != kTelling || used() > 0) return;
+  spdlog::warn("{}: none of the first {} samples could be kept: they are larger than its {} bytes, or bad",
+               name_, kTelling, budget_);
+}
+
+Arena::Counts Arena::counts() const {
+  Counts all{.samples = samples_.load(std::memory_order_relaxed)};
+  for (const Stripe& stripe : stripes_) {
+    all.hits += stripe.hits.load(std::memory_order_relaxed);
+    all.misses += stripe.misses.load(std::memory_order_relaxed);
+  }
+  return all;
+}
+
+Arena::Stripe& Arena::stripe() {
+  static std::atomic<std::size_t> threads{0};
+  thread_local const std::size_t mine = threads.fetch_add(1, std::memory_order_relaxed);
+  return stripes_[mine % stripes_.size()];
+}
+
+}  // namespace headrace::server::cache

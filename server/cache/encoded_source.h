@@ -1,0 +1,16 @@
+// The cache `encoded`: a source whose samples are read once and then lie in memory as they were read.
+#pragma once
+
+#include <memory>
+
+#include "server/cache/arena.h"
+#include "server/source/source.h"
+
+namespace headrace::server::cache {
+
+/// `inner`, which is no part of another source, with its samples kept in `arena` as long as there is room. A
+/// hit gives spans into the cache. What cannot be read is not kept: it is read again, with the same error.
+std::shared_ptr<const source::Source> keep_encoded(std::shared_ptr<const source::Source> inner,
+                                                   std::shared_ptr<Arena> arena);
+
+}  // namespace headrace::server::cache

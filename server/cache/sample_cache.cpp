@@ -1,0 +1,89 @@
+#include "server/cache/sample_cache.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "clientlib/ring/futex.h"
+
+namespace headrace::server::cache {
+
+SampleCache::SampleCache(std::shared_ptr<Arena> arena, std::uint64_t samples,
+                         std::chrono::nanoseconds patience)
+    : arena_(std::move(arena)),
+      entries_(std::make_unique<Entry[]>(samples)),
+      patience_ns_(static_cast<std::uint64_t>(patience.count())) {
+  static_assert(sizeof(Entry) == 16);
+  static_assert(alignof(Piece) <= Arena::kAlignment && std::is_trivially_destructible_v<Piece>);
+}
+
+SampleCache::Found SampleCache::look(std::uint64_t index) {
+  Entry& entry = entries_[index];
+  for (;;) {
+    std::uint32_t state = entry.state.load(std::memory_order_acquire);  // SYNC cache-entry
+    if (state == kReady) {
+      arena_->count_hit();
+      return {{entry.pieces, entry.count}, std::nullopt};
+    }
+    if (state == kEmpty && entry.state.compare_exchange_strong(state, kFilling, std::memory_order_relaxed)) {
+      arena_->count_miss();
+      return {{}, Claim(*this, index)};
+    }
+    if (state == kRefused || !wait(entry)) {
+      arena_->count_miss();
+      return {};
+    }
+  }
+}
+
+bool SampleCache::wait(Entry& entry) const {
+  for (std::uint64_t now = ring::monotonic_ns(), end = now + patience_ns_; now < end;
+       now = ring::monotonic_ns()) {
+    std::uint32_t state = kFilling;
+    if (!entry.state.compare_exchange_strong(state, kAwaited, std::memory_order_relaxed) && state != kAwaited)
+      return true;
+    ring::futex_wait(entry.state, kAwaited, std::chrono::nanoseconds(end - now));
+  }
+  return false;
+}
+
+void SampleCache::settle(std::uint64_t index, State state) {
+  Entry& entry = entries_[index];
+  if (entry.state.exchange(state, std::memory_order_acq_rel) == kAwaited)  // SYNC cache-entry
+    ring::futex_wake_all(entry.state);
+}
+
+std::uint64_t SampleCache::room(std::size_t pieces) const {
+  const std::uint64_t left = arena_->left(), head = pieces * sizeof(Piece);
+  return left > head ? left - head : 0;
+}
+
+bool SampleCache::Claim::admit(std::span<const Piece> pieces) && {
+  std::uint64_t size = pieces.size_bytes();
+  for (const Piece& piece : pieces) size += piece.bytes.size();
+  std::byte* const memory = cache_->arena_->take(size);
+  if (memory == nullptr) {
+    std::move(*this).refuse();
+    return false;
+  }
+  auto* const kept = reinterpret_cast<Piece*>(memory);
+  auto* bytes = reinterpret_cast<std::uint8_t*>(memory + pieces.size_bytes());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::span<const std::uint8_t> from = pieces[i].bytes;
+    std::construct_at(kept + i, pieces[i])->bytes = {bytes, from.size()};
+    if (!from.empty()) std::memcpy(bytes, from.data(), from.size());
+    bytes += from.size();
+  }
+  Entry& entry = cache_->entries_[index_];
+  entry.pieces = kept;
+  entry.count = static_cast<std::uint32_t>(pieces.size());
+  cache_->arena_->count_sample();
+  std::exchange(cache_, nullptr)->settle(index_, kReady);
+  return true;
+}
+
+void SampleCache::Claim::refuse() && {
+  cache_->arena_->count_refusal();
+  std::exchange(cache_, nullptr)->settle(index_, kRefused);
+}
+
+}  // namespace headrace::server::cache

@@ -1,0 +1,17 @@
+// Numbers with a unit, as configurations write them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace headrace::server::config {
+
+/// "30s", "500ms", "2m", "1h", up to a year; nullopt for anything else.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+/// Bytes: "512MB" (10^6), "1.5 GiB" (2^30), "4096B"; kB to TB and KiB to TiB; nullopt for anything else.
+std::optional<std::uint64_t> parse_size(std::string_view text);
+
+}  // namespace headrace::server::config

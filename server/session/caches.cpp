@@ -1,0 +1,78 @@
+#include "server/session/caches.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "clientlib/ring/segment.h"
+#include "server/cache/encoded_source.h"
+
+namespace headrace::server::session {
+
+using SourcePtr = std::shared_ptr<const source::Source>;
+
+Result<std::shared_ptr<cache::Arena>> Caches::open(const std::string& name, std::string_view kind,
+                                                   std::uint64_t budget, const source::Source& whole) {
+  auto arena = cache::Arena::create(fmt::format("source `{}`, cache.{}", name, kind), budget);
+  if (arena) all_.push_back({name, kind, whole.size(), *arena});
+  return arena;
+}
+
+Result<SourcePtr> Caches::keep_encoded(const std::string& name, SourcePtr whole) {
+  const std::uint64_t budget = configs_.at(name).cache.encoded;
+  if (budget == 0) return whole;
+  auto arena = open(name, "encoded", budget, *whole);
+  if (!arena) return fail(std::move(arena.error()));
+  return cache::keep_encoded(std::move(whole), std::move(*arena));
+}
+
+Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& name,
+                                                            const source::Source& source,
+                                                            const std::vector<exec::FieldPlan>& plans) {
+  const std::uint64_t budget = configs_.at(name).cache.decoded;
+  if (budget == 0) return nullptr;
+  const std::string key = exec::kept_key(source, plans);
+  if (key.empty()) {
+    spdlog::warn(
+        "source `{}`, cache.decoded: a stream has no use for it: there is nothing to decode, nor a "
+        "transform before the first random one",
+        name);
+    return nullptr;
+  }
+  auto& arena = decoded_[name];
+  if (!arena) {
+    auto opened = open(name, "decoded", budget, source.whole());
+    if (!opened) return fail(std::move(opened.error()));
+    arena = std::move(*opened);
+  }
+  const std::uint64_t head = plans.size() * sizeof(cache::Piece);
+  if (const auto bytes = exec::kept_bytes(plans); bytes && *bytes + head > arena->budget())
+    return fail(
+        ErrorCode::kConfigInvalid,
+        fmt::format("cache.decoded: {} bytes do not hold even one sample, which takes {}; all {} take "
+                    "{:.1f} MB",
+                    budget, *bytes + head, source.whole().size(),
+                    static_cast<double>(*bytes + head) * static_cast<double>(source.whole().size()) / 1e6));
+  auto& shared = shared_[{name, key}];
+  if (!shared) shared = std::make_shared<cache::SampleCache>(arena, source.whole().size());
+  return shared;
+}
+
+Result<void> check_memory(const std::vector<CacheUse>& caches) {
+  if (caches.empty()) return {};
+  std::uint64_t sum = 0;
+  std::string names;
+  for (const CacheUse& use : caches) {
+    sum += use.arena->budget();
+    names += fmt::format("{}{}", names.empty() ? "" : "; ", use.arena->name());
+  }
+  const ring::MemoryHeadroom headroom = ring::memory_headroom();
+  if (sum <= headroom.bytes) return {};
+  return fail(
+      ErrorCode::kNotEnoughMemory,
+      fmt::format("the caches may take {:.1f} MB, {:.1f} MB are available beside the rings ({}): lower "
+                  "the budgets of {}",
+                  static_cast<double>(sum) / 1e6, static_cast<double>(headroom.bytes) / 1e6,
+                  headroom.limited_by, names));
+}
+
+}  // namespace headrace::server::session

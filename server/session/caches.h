@@ -1,0 +1,56 @@
+// The caches that a configuration asks for, opened as streams need them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "headrace/error.h"
+#include "server/cache/sample_cache.h"
+#include "server/config/sources.h"
+#include "server/exec/field_plans.h"
+#include "server/source/source.h"
+
+namespace headrace::server::session {
+
+/// One budget, for metrics and `check`.
+struct CacheUse {
+  std::string source;
+  std::string_view kind;      ///< "encoded", "decoded"
+  std::uint64_t samples = 0;  ///< of the source
+  std::shared_ptr<const cache::Arena> arena;
+};
+
+class Caches {
+ public:
+  /// `configs` must outlive it.
+  explicit Caches(const std::map<std::string, config::SourceConfig>& configs) : configs_(configs) {}
+
+  /// `whole`, or a source that keeps what it reads of it. kNotEnoughMemory.
+  Result<std::shared_ptr<const source::Source>> keep_encoded(const std::string& name,
+                                                             std::shared_ptr<const source::Source> whole);
+  /// The cache of what the plans' prefixes make of the source (`source` may be a part of it): one for all
+  /// streams that want the same. Null: none is asked for, or it would spare nothing, which is told in the
+  /// log. kConfigInvalid: the budget is known to hold not even one sample. kNotEnoughMemory.
+  Result<std::shared_ptr<cache::SampleCache>> decoded(const std::string& name, const source::Source& source,
+                                                      const std::vector<exec::FieldPlan>& plans);
+  [[nodiscard]] const std::vector<CacheUse>& all() const { return all_; }
+
+ private:
+  Result<std::shared_ptr<cache::Arena>> open(const std::string& name, std::string_view kind,
+                                             std::uint64_t budget, const source::Source& whole);
+
+  const std::map<std::string, config::SourceConfig>& configs_;
+  std::map<std::string, std::shared_ptr<cache::Arena>> decoded_;  ///< by source
+  /// By source, and by what is kept.
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<cache::SampleCache>> shared_;
+  std::vector<CacheUse> all_;
+};
+
+/// kNotEnoughMemory: the budgets are more than this process can still take.
+Result<void> check_memory(const std::vector<CacheUse>& caches);
+
+}  // namespace headrace::server::session

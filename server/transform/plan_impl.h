@@ -1,0 +1,66 @@
+// What a compiled chain consists of: shared by the files that implement Plan.
+#pragma once
+
+#include <algorithm>
+#include <new>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "clientlib/ring/futex.h"
+#include "server/transform/geometry.h"
+#include "server/transform/kernels.h"
+#include "server/transform/plan.h"
+#include "server/transform/render.h"
+
+namespace headrace::server::transform {
+
+struct Plan::Impl {
+  PlanConfig config;
+  Size size;
+  PixelFormat format;
+  std::size_t prefix = 0;  ///< transforms that prepare() does
+  PixelFormat prepared;    ///< of its pixels
+
+  [[nodiscard]] decode::ImageData open_as(const decode::ImageData& data) const {
+    decode::ImageData image = data;
+    image.indices = config.mask;
+    return image;
+  }
+
+  decode::Decoded<decode::ImageSize> open(const decode::ImageData& data, decode::Decoder& decoder,
+                                          std::uint64_t& decode_ns) const;
+  /// All stages but the last are asked about max_pixels: the last one makes the row, whose size compile() has
+  /// bounded.
+  decode::Decoded<void> run(const std::vector<Step>& steps, decode::ImageSize input, Scratch::State& scratch,
+                            std::byte* out, std::uint64_t& decode_ns) const;
+
+  /// Times `work` and reports how it ended.
+  template <class F>
+  RenderReport report(Scratch::State& scratch, F&& work) const {
+    RenderReport report;
+    const auto start = ring::monotonic_ns();
+    const auto refuse = [&](BadReason reason, std::string detail) {
+      report.bad = reason;
+      report.detail = std::move(detail);
+    };
+    try {
+      auto done = work(report);
+      report.warned = scratch.decoder.warned();
+      if (!done) {
+        refuse(done.error().reason, std::move(done.error().detail));
+      } else if (report.warned && config.warnings_are_bad) {
+        refuse(BadReason::kWarning, std::string(scratch.decoder.warning()));
+      }
+    } catch (const std::bad_alloc&) {
+      refuse(BadReason::kTooLarge, "no memory for the image");
+    } catch (const std::length_error&) {
+      refuse(BadReason::kTooLarge, "no memory for the image");
+    }
+    const auto total = ring::monotonic_ns() - start;
+    report.transform_ns = total - std::min(total, report.decode_ns);
+    return report;
+  }
+};
+
+}  // namespace headrace::server::transform

@@ -1,0 +1,122 @@
+// A chain in two parts: what is the same in every epoch, and the rest.
+#include <fmt/format.h>
+
+#include "server/decode/grow.h"
+#include "server/transform/plan_impl.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using decode::Decoded;
+using decode::ImageSize;
+
+std::uint64_t pixels_of(ImageSize size) {
+  return static_cast<std::uint64_t>(size.width) * static_cast<std::uint64_t>(size.height);
+}
+
+int number_of(Interpolation interpolation) {
+  return static_cast<int>(interpolation);
+}
+
+/// Arguments that change pixels, and no others: texts are compared.
+struct Text {
+  std::string operator()(const Resize& t) const {
+    return fmt::format(" resize({},{}x{},{},{})", t.shorter, t.size.height, t.size.width, t.max_size,
+                       number_of(t.interpolation));
+  }
+  std::string operator()(const CenterCrop& t) const {
+    return fmt::format(" center_crop({}x{})", t.size.height, t.size.width);
+  }
+  template <class Other>
+  std::string operator()(const Other&) const {
+    return {};  // NotHere
+  }
+};
+
+}  // namespace
+
+bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64_t room,
+                   std::vector<std::uint8_t>& storage, Prepared& out) const try {
+  const Impl& plan = *impl_;
+  Scratch::State& state = scratch.state();
+  std::uint64_t decode_ns = 0;
+  const auto size = plan.open(image, state.decoder, decode_ns);
+  if (!size) return false;
+  const auto drawn = prefix_steps(plan.config, plan.prefix, *size);
+  if (!drawn) return false;
+  const auto stages = stages_of(drawn->steps, *size);
+  // render() need not make all of it: crops that follow may keep it small.
+  for (const Stage& stage : stages)
+    if (pixels_of(stage.output()) > plan.config.max_pixels) return false;
+  const ImageSize made = stages.back().output();
+  if (std::max(made.width, made.height) > static_cast<std::int32_t>(decode::kMaxSide)) return false;
+  const std::int32_t channels = plan.prepared.channels;
+  const std::uint64_t bytes = pixels_of(made) * static_cast<std::uint64_t>(channels);
+  if (bytes > room) return false;
+  auto* const to = reinterpret_cast<std::byte*>(decode::grow(storage, bytes));
+  if (!run_stages(stages, plan.config.passes, plan.prepared, state, to, decode_ns)) return false;
+  out.bytes = std::span(storage).first(bytes);
+  out.pixels = {.width = made.width, .height = made.height, .channels = channels, .planar = false};
+  out.base = drawn->base;
+  // Damage that render() does not come across, because it decodes less, must not be told either.
+  return !state.decoder.warned();
+} catch (const std::bad_alloc&) {
+  return false;
+} catch (const std::length_error&) {
+  return false;
+}
+
+RenderReport Plan::finish(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* out) const {
+  const Impl& plan = *impl_;
+  Scratch::State& state = scratch.state();
+  std::uint64_t copy_ns = 0;  // nothing is decoded
+  return plan.report(state, [&](RenderReport& report) -> Decoded<void> {
+    const auto size = state.decoder.open({image.bytes, image.pixels}, plan.config.max_pixels);
+    if (!size) return tl::make_unexpected(size.error());
+    const auto steps = steps_after(plan.config, plan.prefix, *size, key);
+    if (!steps) return tl::make_unexpected(steps.error());
+    report.base = image.base;
+    return plan.run(*steps, *size, state, out, copy_ns);
+  });
+}
+
+std::string Plan::prefix() const {
+  const PlanConfig& config = impl_->config;
+  std::string text = fmt::format("channels({}) mask({}) multiple({}) scale({}) max_pixels({}) passes({})",
+                                 impl_->prepared.channels, config.mask, config.multiple, config.scale,
+                                 config.max_pixels, static_cast<int>(config.passes));
+  if (config.derived)
+    text += fmt::format(" derived({},{},{})", config.derived->factor, config.derived->enlarge,
+                        number_of(config.derived->interpolation));
+  for (std::size_t i = 0; i < impl_->prefix; ++i) text += std::visit(Text{}, config.transforms[i]);
+  return text;
+}
+
+bool Plan::has_prefix() const {
+  const auto begin = impl_->config.transforms.begin();
+  return impl_->config.derived ||
+         std::any_of(begin, begin + static_cast<std::ptrdiff_t>(impl_->prefix),
+                     [](const Transform& transform) { return !std::holds_alternative<NotHere>(transform); });
+}
+
+std::optional<std::uint64_t> Plan::prepared_bytes() const {
+  const PlanConfig& config = impl_->config;
+  // Images of any size are alike after a transform to a fixed one: so any will do.
+  ImageSize size{config.input.width, config.input.height};
+  const bool one_size = size.height > 0;
+  if (!one_size) {
+    const auto fixed = [](const Transform& transform) {
+      const auto* resize = std::get_if<Resize>(&transform);
+      return std::holds_alternative<CenterCrop>(transform) || (resize != nullptr && resize->shorter <= 0);
+    };
+    const auto begin = config.transforms.begin();
+    if (std::none_of(begin, begin + static_cast<std::ptrdiff_t>(impl_->prefix), fixed)) return std::nullopt;
+    size = {config.multiple * config.scale * 64, config.multiple * config.scale * 64};
+  }
+  const auto drawn = prefix_steps(config, impl_->prefix, size);
+  if (!drawn) return std::nullopt;
+  return pixels_of(stages_of(drawn->steps, size).back().output()) *
+         static_cast<std::uint64_t>(impl_->prepared.channels);
+}
+
+}  // namespace headrace::server::transform

@@ -1,0 +1,134 @@
+"""Caches of sources, end to end: the same batches, decoded once, and metrics that say so."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import headrace
+import numpy as np
+import pytest
+from conftest import ServerFactory, write_images
+from running import headrace_binary, wait_until
+
+
+def cache_metrics(text: str, kind: str) -> dict[str, float]:
+    """hits_total, misses_total, samples, bytes and budget_bytes of the source `images`."""
+    pattern = rf'^headrace_cache_(\w+){{source="images",kind="{kind}"}} (\S+)$'
+    return {name: float(value) for name, value in re.findall(pattern, text, re.MULTILINE)}
+
+
+def decodes(text: str) -> int:
+    found = re.search(r'^headrace_stage_seconds_count{stream="train",stage="decode"} (\d+)$', text, re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
+def epochs(address: str, stream: str, count: int) -> list[tuple[bytes, bytes, bytes]]:
+    with headrace.Loader(address, stream=stream) as loader:
+        seen = []
+        for epoch in range(count):
+            loader.set_epoch(epoch)
+            seen += [(batch[0].tobytes(), batch[1].tobytes(), np.asarray(batch.sample_index).tobytes()) for batch in loader]
+        return seen
+
+
+def with_cache(config: dict[str, Any], **cache: str) -> dict[str, Any]:
+    cached = copy.deepcopy(config)
+    cached["sources"]["images"]["cache"] = cache
+    return cached
+
+
+PREFIX = [{"resize": {"size": 40}}, {"random_crop": {"size": 32}}, "random_horizontal_flip"]
+
+
+@pytest.mark.parametrize("transforms", [PREFIX, [{"random_resized_crop": {"size": 32}}]], ids=["prefix", "whole image"])
+def test_a_set_that_fits_decoded_is_decoded_once(start_server: ServerFactory, basic_config: dict[str, Any], transforms: Any) -> None:
+    basic_config["streams"]["train"]["transforms"] = transforms
+    expected = epochs(start_server(basic_config).address, "train", 3)
+    server = start_server(with_cache(basic_config, decoded="8MB"))
+    assert epochs(server.address, "train", 1) == expected[: len(expected) // 3]
+    assert epochs(server.address, "train", 3) == expected
+    counts = cache_metrics(server.metrics(), "decoded")
+    assert (counts["misses_total"], counts["samples"], counts["budget_bytes"]) == (60, 60, 8_000_000)
+    assert counts["hits_total"] >= 180
+    assert 60 * 32 * 32 * 3 < counts["bytes"] < 8_000_000
+    assert decodes(server.metrics()) == 60
+
+
+def test_a_cache_that_is_full_keeps_what_it_has(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    basic_config["streams"]["train"]["transforms"] = [{"resize": {"size": [40, 40]}}, {"random_crop": {"size": 32}}]
+    expected = epochs(start_server(basic_config).address, "train", 3)
+    half = 30 * 4864  # 40 * 40 * 3 bytes and what keeps them, in units of 64
+    server = start_server(with_cache(basic_config, decoded=f"{half}B"))
+    assert epochs(server.address, "train", 3) == expected
+
+    def at_rest() -> dict[str, float] | None:
+        text = server.metrics()
+        counts = cache_metrics(text, "decoded")
+        return counts if counts["misses_total"] == decodes(text) else None
+
+    counts = wait_until(at_rest, "as many decodes as misses")
+    assert (counts["samples"], counts["bytes"]) == (30, half)
+    assert counts["misses_total"] >= 60 + 2 * 30
+    assert counts["hits_total"] >= 2 * 30
+
+
+def test_training_and_validation_share_what_was_read(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    basic_config["streams"]["val"] = {**basic_config["streams"]["train"], "seed": 1, "transforms": [{"resize": {"size": [32, 32]}}]}
+    plain = start_server(basic_config)
+    server = start_server(with_cache(basic_config, encoded="4MiB"))
+    for stream in ("train", "val"):
+        assert epochs(server.address, stream, 2) == epochs(plain.address, stream, 2)
+    counts = cache_metrics(server.metrics(), "encoded")
+    assert (counts["misses_total"], counts["samples"], counts["budget_bytes"]) == (60, 60, 4 * 2**20)
+    assert counts["hits_total"] >= 180
+
+
+def test_bad_samples_are_bad_each_time_and_never_kept(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "images", classes=2, per_class=10)
+    (folder / "class_0" / "bad.jpg").write_bytes(b"this is no image")
+    whole = (folder / "class_0" / "0001.jpg").read_bytes()
+    (folder / "class_1" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    basic_config["sources"]["images"]["path"] = str(folder)
+    basic_config["streams"]["train"]["max_bad"] = 0.5
+    expected = epochs(start_server(basic_config).address, "train", 3)
+    server = start_server(with_cache(basic_config, decoded="8MB", encoded="8MB"))
+    assert epochs(server.address, "train", 3) == expected
+    assert cache_metrics(server.metrics(), "decoded")["samples"] == 20
+    assert cache_metrics(server.metrics(), "encoded")["samples"] == 22
+    reasons = dict(re.findall(r'headrace_sample_errors_total{stream="train",reason="(\w+)"} (\d+)', server.metrics()))
+    assert int(reasons["unknown_format"]) >= 3
+    assert int(reasons["truncated"]) >= 3
+
+
+def check(config: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / "c.yaml"
+    path.write_text(config)
+    return subprocess.run([headrace_binary(), "check", str(path)], capture_output=True, text=True, timeout=60)
+
+
+STREAM = "streams: {train: {source: images, transforms: [{resize: {size: 32}}, {random_crop: {size: 32}}]}}\n"
+
+
+def test_check_counts_the_caches_and_says_how_far_they_reach(image_folder: Path, tmp_path: Path) -> None:
+    source = f"sources: {{images: {{type: image_folder, path: {image_folder}, cache: {{decoded: 1MB}}}}}}\n"
+    done = check(source + STREAM, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"source `images`, cache.decoded: 1.0 MB, room for about \d+ samples", done.stdout)
+    assert "caches 1.0 MB, " in done.stdout
+
+    done = check(source.replace("1MB", "100B") + STREAM, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "warning: it took none of the samples that were tried: they are bad, or larger than it" in done.stdout
+
+    done = check(source.replace("1MB", "100B") + STREAM.replace("size: 32", "size: [32, 32]", 1), tmp_path)
+    assert done.returncode == 2
+    assert "cache.decoded: 100 bytes do not hold even one sample, which takes 3112; all 60 take 0.2 MB" in done.stderr
+
+    done = check(source.replace("1MB", "60TB") + STREAM, tmp_path)
+    assert done.returncode == 3
+    assert "lower the sources' `cache`" in done.stderr

@@ -1,0 +1,139 @@
+// Caches in a running server: what clients get is the same, and metrics tell what the caches did.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "headrace/client.h"
+#include "server/config/config.h"
+#include "server/session/server.h"
+#include "tests/pixels/make_jpeg.h"
+#include "tests/temp_folder.h"
+
+namespace headrace {
+namespace {
+
+using server::config::parse;
+using server::session::Server;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CachedServer : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kSamples = 30;
+
+  void SetUp() override {
+    for (std::uint32_t i = 0; i < kSamples; ++i) {
+      const auto file = pixels::make_jpeg({.width = 60, .height = 50, .seed = i});
+      folder_.put((i % 2 ? "photos/cat/" : "photos/dog/") + std::to_string(i) + ".jpg",
+                  std::string(file.begin(), file.end()));
+    }
+  }
+
+  /// `cache`: of the source, in YAML's flow style.
+  [[nodiscard]] Result<std::unique_ptr<Server>> start(const std::string& cache) const {
+    const std::string text =
+        "server: { directory: " + (folder_.path() / "run").string() +
+        ", threads: 2, metrics: off, drain_timeout: 100ms, log_level: error }\n"
+        "sources: { photos: { type: image_folder, path: " +
+        (folder_.path() / "photos").string() + cache +
+        " } }\n"
+        "streams:\n"
+        "  train: { source: photos, batch_size: 8, transforms: [resize: {size: [32, 40]}, "
+        "random_crop: {size: 24}] }\n"
+        "  other: { source: photos, batch_size: 8, seed: 4, transforms: [resize: {size: "
+        "[32, 40]}, random_resized_crop: {size: 16}] }\n";
+    auto config = parse(text, "test.yaml");
+    if (!config) return tl::make_unexpected(config.error());
+    return Server::start(*config);
+  }
+
+  /// All bytes of `epochs` epochs of a stream.
+  [[nodiscard]] std::string read(const std::string& stream, int epochs) const {
+    auto client = Client::connect({.address = (folder_.path() / "run").string()});
+    EXPECT_TRUE(client) << client.error().message;
+    auto opened = client->open({.stream = stream});
+    EXPECT_TRUE(opened) << opened.error().message;
+    std::string all;
+    for (int epoch = 0; epoch < epochs; ++epoch) {
+      for (;;) {
+        auto batch = opened->next();
+        EXPECT_TRUE(batch) << batch.error().message;
+        if (!batch || !*batch) break;
+        const auto values = (*batch)->values<std::uint8_t>("image");
+        all.append(values.begin(), values.end());
+      }
+    }
+    return all;
+  }
+
+  TempFolder folder_;
+};
+
+/// Runs a server while it lives.
+struct Running {
+  explicit Running(Server& which) : server(which), thread([this] { server.run(); }) {}
+  ~Running() {
+    server.ask_to_stop();
+    thread.join();
+  }
+  Server& server;
+  std::thread thread;
+};
+
+TEST_F(CachedServer, ServesTheSameBytesAndCountsHitsMissesAndBytes) {
+  std::string expected, other;
+  {
+    const auto server = start("");
+    ASSERT_TRUE(server) << server.error().message;
+    const Running running(**server);
+    expected = read("train", 3);
+    other = read("other", 1);
+    EXPECT_THAT((*server)->collector().exposition(), Not(HasSubstr("headrace_cache")));
+  }
+  const auto server = start(", cache: { decoded: 1MB, encoded: 512KiB }");
+  ASSERT_TRUE(server) << server.error().message;
+  const Running running(**server);
+  EXPECT_EQ(read("train", 3), expected);
+  EXPECT_EQ(read("other", 1), other) << "out of what the first stream left";
+  const auto stats = (*server)->collector().stats();
+  ASSERT_EQ(stats["caches"].size(), 2U);
+  const auto& encoded = stats["caches"][0];
+  const auto& decoded = stats["caches"][1];
+  EXPECT_EQ(encoded["kind"], "encoded");
+  EXPECT_EQ(encoded["misses"], kSamples);
+  EXPECT_EQ(encoded["hits"], 0) << "what is decoded is not read again";
+  EXPECT_EQ(decoded["kind"], "decoded");
+  EXPECT_EQ(decoded["source"], "photos");
+  EXPECT_EQ(decoded["samples"], kSamples);
+  EXPECT_EQ(decoded["misses"], kSamples) << "two streams, one decoding";
+  EXPECT_GE(decoded["hits"].get<std::uint64_t>(), 3 * kSamples);
+  EXPECT_EQ(decoded["budget_bytes"], 1'000'000 / 64 * 64);
+  const auto bytes = decoded["bytes"].get<std::uint64_t>();
+  EXPECT_GE(bytes, kSamples * 32 * 40 * 3);
+  EXPECT_LE(bytes, kSamples * (32 * 40 * 3 + 128));
+  const std::string metrics = (*server)->collector().exposition();
+  for (const char* line : {"headrace_cache_misses_total{source=\"photos\",kind=\"decoded\"} 30",
+                           "headrace_cache_samples{source=\"photos\",kind=\"decoded\"} 30",
+                           "headrace_cache_budget_bytes{source=\"photos\",kind=\"encoded\"} 524288",
+                           "# TYPE headrace_cache_hits_total counter", "# TYPE headrace_cache_bytes gauge"})
+    EXPECT_THAT(metrics, HasSubstr(line));
+}
+
+TEST_F(CachedServer, RefusesBudgetsThatHoldNoSampleOrThatNoMachineHas) {
+  const auto small = start(", cache: { decoded: 2kB }");
+  ASSERT_FALSE(small);
+  EXPECT_EQ(small.error().code, ErrorCode::kConfigInvalid);
+  EXPECT_THAT(small.error().message,
+              HasSubstr("source `photos`: cache.decoded: 2000 bytes do not hold even one "
+                        "sample, which takes 3880"));
+  const auto large = start(", cache: { decoded: 60TB }");
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().code, ErrorCode::kNotEnoughMemory);
+  EXPECT_THAT(large.error().message, HasSubstr("the caches may take 60000000.0 MB"));
+  EXPECT_THAT(large.error().message, HasSubstr("lower the budgets of source `photos`, cache.decoded"));
+}
+
+}  // namespace
+}  // namespace headrace

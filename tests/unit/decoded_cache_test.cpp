@@ -1,0 +1,318 @@
+// The cache `decoded`: the rows of a stream are the same with and without it, for every kind of chain, and
+// what fits is decoded once.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+
+#include "server/pack/png_file.h"
+#include "server/source/image_folder.h"
+#include "server/source/manifest.h"
+#include "server/source/paired_folders.h"
+#include "tests/engine_fixture.h"
+#include "tests/forwarding_source.h"
+#include "tests/pixels/make_jpeg.h"
+#include "tests/temp_folder.h"
+
+namespace headrace::testing {
+namespace {
+
+using namespace server::transform;
+using server::cache::Arena;
+using server::cache::SampleCache;
+using server::exec::LooseRow;
+using server::exec::RowScratch;
+using server::exec::SampleOptions;
+using server::source::Sample;
+using server::source::Source;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kPlenty = 64 << 20;
+
+class CountingReads final : public ForwardingSource {
+ public:
+  using ForwardingSource::ForwardingSource;
+  Result<void> read(std::uint64_t index, Sample& out) const override {
+    ++reads;
+    return ForwardingSource::read(index, out);
+  }
+  mutable std::atomic<std::uint64_t> reads{0};
+};
+
+std::string text(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+std::string jpeg(std::uint32_t seed, int width, int height) {
+  return text(pixels::make_jpeg({.width = width, .height = height, .seed = seed}));
+}
+
+/// One stream's rows, made one after the other.
+class Rows {
+ public:
+  Rows(const std::shared_ptr<const Source>& source, const StreamPlan& plan,
+       std::shared_ptr<SampleCache> cache = nullptr)
+      : maker_(make_samples(source, {.seed = 9, .max_bad = 1, .decoded = std::move(cache)}, plan)) {}
+
+  /// What an epoch consists of: values, marks and reasons.
+  std::vector<std::string> epoch(std::uint64_t number) {
+    std::vector<std::string> rows;
+    rows.reserve(maker_->size());
+    LooseRow row(*maker_);
+    for (std::uint64_t i = 0; i < maker_->size(); ++i) {
+      const auto made = maker_->make(maker_->order(number), number, i, row.fields, scratch_, counters_);
+      EXPECT_TRUE(made) << made.error().message;
+      if (!made) break;
+      rows.push_back(row.bytes() + " " + std::to_string(made->sample_index) + " " + made->because);
+    }
+    return rows;
+  }
+  [[nodiscard]] std::uint64_t decoded() const {
+    server::metrics::StreamTotals totals;
+    totals.add(counters_);
+    const auto& buckets = totals.stages[static_cast<std::size_t>(server::metrics::Stage::kDecode)].buckets;
+    return std::accumulate(buckets.begin(), buckets.end(), std::uint64_t{0});
+  }
+  [[nodiscard]] std::uint64_t errors(BadReason reason) const {
+    return counters_.errors[static_cast<std::size_t>(reason)].get();
+  }
+  [[nodiscard]] const SampleMaker& maker() const { return *maker_; }
+
+ private:
+  std::shared_ptr<const SampleMaker> maker_;
+  RowScratch scratch_;
+  server::metrics::StreamCounters counters_;
+};
+
+StreamPlan plan_of(std::vector<Transform> transforms, Output output = {}) {
+  StreamPlan plan;
+  plan.chain.transforms = std::move(transforms);
+  plan.chain.output = output;
+  return plan;
+}
+
+const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+
+class DecodedCache : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (std::uint32_t i = 0; i < 24; ++i)
+      folder_.put((i % 2 ? "cat/" : "dog/") + std::to_string(100 + i) + ".jpg",
+                  jpeg(i, 40 + static_cast<int>(i % 5) * 13, 70 - static_cast<int>(i % 7) * 4));
+  }
+  void add_bad_files() {
+    const std::string good = jpeg(77, 200, 200);
+    folder_.put("cat/bad_empty.jpg", "");
+    folder_.put("cat/bad_text.jpg", "hello world\n");
+    folder_.put("cat/bad_truncated.jpg", good.substr(0, good.size() / 3));
+    // Damage near the end, a restart marker where none belongs: the decoder warns where it comes across it.
+    std::string damaged = good;
+    damaged.replace(damaged.size() * 9 / 10, 2, "\xFF\xD3");
+    folder_.put("cat/bad_damaged.jpg", damaged);
+    folder_.put("cat/bad_small.jpg", jpeg(5, 12, 9));  // for a random crop
+  }
+  std::shared_ptr<const Source> images() { return server::source::open_image_folder(folder_.path()).value(); }
+  std::shared_ptr<SampleCache> cache_of(const Source& source, std::uint64_t budget = kPlenty) {
+    arena_ = Arena::create("source `s`, cache.decoded", budget).value();
+    return std::make_shared<SampleCache>(arena_, source.size());
+  }
+
+  TempFolder folder_;
+  std::shared_ptr<Arena> arena_;
+};
+
+TEST_F(DecodedCache, ChangesNoRowNorItsReasonWhateverTheChainAndTheBudget) {
+  add_bad_files();
+  const auto source = images();
+  const std::vector<std::vector<Transform>> chains = {
+      {RandomResizedCrop{.size = {24, 24}}, RandomHorizontalFlip{}},
+      {RandomCrop{.size = {30, 20}}},
+      {Resize{.shorter = 32}, RandomCrop{.size = {28, 28}}, RandomVerticalFlip{}},
+      {CenterCrop{{50, 50}}, RandomRotate90{}, RandomResizedCrop{.size = {16, 16}}},
+      {Resize{.size = {20, 30}}, ToY{}},
+      {RandomHorizontalFlip{}, Resize{.size = {20, 30}}}};
+  for (std::size_t c = 0; c < chains.size(); ++c) {
+    StreamPlan plan = plan_of(chains[c]);
+    plan.chain.warnings_are_bad = c % 2 == 0;
+    Rows plain(source, plan);
+    std::vector<std::vector<std::string>> expected;
+    expected.reserve(3);
+    for (std::uint64_t epoch = 0; epoch < 3; ++epoch) expected.push_back(plain.epoch(epoch));
+    if (c >= 4) {
+      EXPECT_GT(plain.errors(BadReason::kWarning), 0U) << "those read all of an image";
+    }
+    for (const std::uint64_t budget :
+         {kPlenty, std::uint64_t{60'000}, std::uint64_t{3'000}, std::uint64_t{64}}) {
+      Rows kept(source, plan, cache_of(*source, budget));
+      for (std::uint64_t epoch = 0; epoch < 3; ++epoch)
+        ASSERT_EQ(kept.epoch(epoch), expected[epoch]) << "chain " << c << " budget " << budget;
+      for (std::size_t r = 1; r < server::metrics::kReasons; ++r)
+        EXPECT_EQ(kept.errors(static_cast<BadReason>(r)), plain.errors(static_cast<BadReason>(r)))
+            << "chain " << c << ": " << name_of(static_cast<BadReason>(r));
+      EXPECT_LE(arena_->used(), budget);
+      // Neither bad samples nor one that the decoder warns of: a center crop stays away from the damage.
+      EXPECT_LE(arena_->counts().samples, c == 3 ? 26U : 25U) << "chain " << c;
+    }
+  }
+}
+
+TEST_F(DecodedCache, DecodesASetThatFitsOnceEverAndThenDoesNotEvenReadIt) {
+  const auto source = std::make_shared<CountingReads>(images());
+  Rows rows(source, plan_of({Resize{.shorter = 32}, RandomCrop{.size = {28, 28}}}), cache_of(*source));
+  rows.epoch(0);
+  EXPECT_EQ(rows.decoded(), 24U);
+  EXPECT_EQ(source->reads, 24U);
+  EXPECT_EQ(arena_->counts().misses, 24U);
+  for (std::uint64_t epoch = 1; epoch < 4; ++epoch) rows.epoch(epoch);
+  EXPECT_EQ(rows.decoded(), 24U);
+  EXPECT_EQ(source->reads, 24U);
+  EXPECT_EQ(arena_->counts().misses, 24U);
+  EXPECT_EQ(arena_->counts().hits, 3U * 24);
+}
+
+TEST_F(DecodedCache, IsSharedByStreamsWithOnePrefix) {
+  const auto source = images();
+  const StreamPlan train =
+      plan_of({Resize{.shorter = 32}, RandomCrop{.size = {28, 28}}, RandomHorizontalFlip{}, kNormalize},
+              {DType::kFloat32});
+  const StreamPlan other = plan_of({Resize{.shorter = 32}, RandomResizedCrop{.size = {8, 8}}});
+  const StreamPlan val = plan_of({Resize{.shorter = 32}, CenterCrop{{28, 28}}});
+  const auto key = [&](const StreamPlan& plan) {
+    return server::exec::kept_key(*source, server::exec::plan_fields(*source, plan, 8).value());
+  };
+  EXPECT_EQ(key(train), key(other));
+  EXPECT_NE(key(train), key(val));
+
+  const auto cache = cache_of(*source);
+  Rows first(source, train, cache), second(source, other, cache);
+  first.epoch(0);
+  EXPECT_EQ(second.epoch(0), Rows(source, other).epoch(0));
+  EXPECT_EQ(second.decoded(), 0U);
+  EXPECT_EQ(arena_->counts().misses, 24U);
+}
+
+TEST_F(DecodedCache, GivesEveryThreadTheSameRowsAndIsFilledOnce) {
+  const auto source = images();
+  const StreamPlan plan = plan_of({RandomResizedCrop{.size = {24, 24}}});
+  const auto digest = [&](unsigned threads, const std::shared_ptr<SampleCache>& cache) {
+    StreamSetup setup;
+    setup.maker = make_samples(source, {.seed = 3, .decoded = cache}, plan);
+    setup.info = {.name = "s", .samples = source->size(), .batch_size = 4, .fields = setup.maker->fields()};
+    setup.ledger = {.lanes = 2, .max_leases = 3, .prefetch = 4};
+    std::vector<StreamSetup> setups;
+    setups.push_back(std::move(setup));
+    const auto engine = start_engine(std::move(setups), threads);
+    RingClient client(*engine, "s", "c");
+    Digest seen;
+    for (std::uint64_t i = 0; i < 3 * client.opened().epoch_length; ++i) {
+      const auto grant = client.next();
+      if (!grant) {
+        ADD_FAILURE() << engine->stream(0).failure().message;
+        break;
+      }
+      seen.add_batch(client.reader(), *grant);
+      client.reader().ack(*grant);
+    }
+    return seen.value();
+  };
+  const std::uint64_t expected = digest(1, nullptr);
+  for (const unsigned threads : {1U, 2U, 4U, 8U}) {
+    const auto cache = std::make_shared<SampleCache>(Arena::create("a", kPlenty).value(), source->size(),
+                                                     std::chrono::hours(1));
+    EXPECT_EQ(digest(threads, cache), expected) << threads << " threads";
+    EXPECT_EQ(cache->arena().counts().misses, 24U);
+    EXPECT_EQ(cache->arena().counts().samples, 24U);
+  }
+}
+
+TEST_F(DecodedCache, KeepsPairsAndMasksTogether) {
+  const auto png = [](int width, int height, int seed) {
+    std::vector<std::uint8_t> gray(static_cast<std::size_t>(width * height));
+    for (std::size_t i = 0; i < gray.size(); ++i)
+      gray[i] = static_cast<std::uint8_t>((i * static_cast<std::size_t>(seed + 3)) % 21);
+    return text(server::pack::encode_png(gray, {.width = width, .height = height, .channels = 1}).value());
+  };
+  for (int i = 0; i < 8; ++i) {
+    const std::string name = std::to_string(i);
+    folder_.put("image/" + name + ".jpg", jpeg(static_cast<std::uint32_t>(i), 60 + i, 50));
+    folder_.put("mask/" + name + ".png", png(60 + i + (i == 5 ? 1 : 0), 50, i));  // 5: sizes that do not fit
+  }
+  const auto source = server::source::open_paired_folders(
+                          {{"image", {.path = folder_.path() / "image"}},
+                           {"mask", {.path = folder_.path() / "mask", .scale = 1, .mask = true}}})
+                          .value();
+  for (const auto& transforms : std::vector<std::vector<Transform>>{
+           {RandomCrop{.size = {32, 32}}, RandomHorizontalFlip{}, RandomRotate90{}},
+           {Resize{.shorter = 40}, RandomResizedCrop{.size = {32, 32}}},
+           {CenterCrop{{48, 48}}, RandomCrop{.size = {32, 32}}, RandomVerticalFlip{}}}) {
+    const StreamPlan plan = plan_of(transforms);
+    Rows plain(source, plan), kept(source, plan, cache_of(*source));
+    for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+      const auto expected = plain.epoch(epoch);
+      EXPECT_EQ(kept.epoch(epoch), expected);
+      EXPECT_THAT(expected, ::testing::Contains(HasSubstr("mismatch")));
+    }
+    EXPECT_EQ(kept.errors(BadReason::kMismatch), plain.errors(BadReason::kMismatch));
+    EXPECT_EQ(arena_->counts().samples, 7U);
+  }
+}
+
+TEST_F(DecodedCache, KeepsDerivedImages) {
+  const auto source = images();
+  StreamPlan plan = plan_of({RandomCrop{.size = {8, 8}}, RandomHorizontalFlip{}});
+  plan.derived["lr"] = {"image", {.factor = 2}};
+  Rows plain(source, plan), kept(source, plan, cache_of(*source));
+  for (std::uint64_t epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(kept.epoch(epoch), plain.epoch(epoch));
+  EXPECT_EQ(kept.decoded(), 48U) << "each twice: for itself, and for what is derived of it";
+}
+
+TEST_F(DecodedCache, KeepsTheValuesBesideTheImages) {
+  std::string rows = "image,boxes\n";
+  for (int i = 0; i < 6; ++i) {
+    folder_.put("m/" + std::to_string(i) + ".jpg", jpeg(static_cast<std::uint32_t>(i), 50, 40));
+    rows +=
+        std::to_string(i) + ".jpg,\"[" + (i % 2 ? "[1, 2], [3, " + std::to_string(i) + "]" : "") + "]\"\n";
+  }
+  using server::source::ManifestKind;
+  const auto manifest = server::source::open_manifest(
+      {.path = folder_.put("m/m.csv", rows),
+       .root = {},
+       .fields = {{"image", {.kind = ManifestKind::kImage}},
+                  {"boxes", {.kind = ManifestKind::kRagged, .dtype = DType::kInt16, .shape = {2}}}}});
+  ASSERT_TRUE(manifest) << manifest.error().message;
+  const auto source = std::make_shared<CountingReads>(*manifest);
+  const StreamPlan plan = plan_of({RandomCrop{.size = {32, 32}}});
+  Rows plain(*manifest, plan), kept(source, plan, cache_of(*source));
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(kept.epoch(epoch), plain.epoch(epoch));
+  EXPECT_EQ(source->reads, 6U);
+}
+
+TEST_F(DecodedCache, TriesAgainAfterAnIoError) {
+  const auto source = images();
+  Rows rows(source, plan_of({RandomCrop{.size = {30, 20}}}), cache_of(*source));
+  const auto path = folder_.path() / "cat/101.jpg";
+  std::filesystem::rename(path, folder_.path() / "away");
+  LooseRow row(rows.maker());
+  RowScratch scratch;
+  int failed = 0;
+  for (std::uint64_t i = 0; i < 24; ++i) {
+    const auto made = rows.maker().show(0, i, row.fields, scratch);
+    if (made) continue;
+    EXPECT_EQ(made.error().code, ErrorCode::kDatasetInvalid);
+    EXPECT_THAT(made.error().message, HasSubstr("101.jpg"));
+    ++failed;
+  }
+  EXPECT_EQ(failed, 1);
+  std::filesystem::rename(folder_.path() / "away", path);
+  EXPECT_EQ(rows.epoch(0), Rows(source, plan_of({RandomCrop{.size = {30, 20}}})).epoch(0));
+  EXPECT_EQ(arena_->counts().samples, 24U);
+}
+
+TEST_F(DecodedCache, HasNoUseWhereNothingIsDecodedAndAllIsDrawn) {
+  const auto rows = server::source::make_synthetic(10, 4).value();
+  EXPECT_EQ(server::exec::kept_key(*rows, server::exec::plan_fields(*rows, {}, 8).value()), "");
+}
+
+}  // namespace
+}  // namespace headrace::testing

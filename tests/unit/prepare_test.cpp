@@ -1,0 +1,232 @@
+// A chain in two parts gives the rows that it gives in one.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/transform/plan.h"
+#include "tests/pixels/make_jpeg.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using pixels::make_jpeg;
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr std::uint64_t kRoom = 1 << 28;
+const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+
+PlanConfig chain(std::vector<Transform> transforms, Output output = {}) {
+  PlanConfig config;
+  config.transforms = std::move(transforms);
+  config.output = output;
+  return config;
+}
+
+struct Case {
+  const char* name;
+  PlanConfig config;
+  bool prefix = true;  ///< the first part does more than decode
+  friend void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+};
+
+std::vector<Case> cases() {
+  const Output half{DType::kFloat16, PixelLayout::kNhwc}, full{DType::kFloat32, PixelLayout::kNchw};
+  std::vector<Case> all{
+      {"RandomResizedCrop", chain({RandomResizedCrop{.size = {40, 56}}, RandomHorizontalFlip{}}), false},
+      {"RandomResizedCropBicubic",
+       chain({RandomResizedCrop{.size = {40, 56}, .interpolation = Interpolation::kBicubic}, kNormalize},
+             full),
+       false},
+      {"RandomCropPadded",
+       chain({RandomCrop{.size = {90, 90}, .left = 3, .right = 9, .pad_if_needed = true, .fill = {1, 2, 3}},
+              RandomVerticalFlip{}}),
+       false},
+      {"FlipBeforeResize", chain({RandomHorizontalFlip{}, Resize{.size = {33, 47}}}), false},
+      {"ResizeThenRandomCrop", chain({Resize{.shorter = 64}, RandomCrop{.size = {48, 48}}})},
+      {"ResizeWithMaxSize",
+       chain({Resize{.shorter = 64, .max_size = 70, .interpolation = Interpolation::kBicubic},
+              RandomCrop{.size = {60, 60}, .pad_if_needed = true, .mode = PaddingMode::kReflect}})},
+      {"ResizeNearest", chain({Resize{.size = {45, 45}, .interpolation = Interpolation::kNearest},
+                               RandomRotate90{}, RandomResizedCrop{.size = {20, 20}}})},
+      {"CenterCropThatPads",
+       chain({CenterCrop{{150, 60}}, RandomCrop{.size = {140, 64}, .left = 9, .mode = PaddingMode::kEdge}})},
+      {"CenterCropThenRandomResize",
+       chain({CenterCrop{{50, 50}}, RandomResizedCrop{.size = {64, 64}}, RandomHorizontalFlip{}, kNormalize},
+             half)},
+      {"SeveralFixed",
+       chain({CenterCrop{{90, 80}}, Resize{.size = {60, 70}}, CenterCrop{{50, 64}}, Resize{.size = {77, 77}},
+              RandomRotate90{}, RandomResizedCrop{.size = {30, 30}}, RandomVerticalFlip{}})},
+      {"AllOfIt", chain({Resize{.shorter = 50}, CenterCrop{{48, 48}}, kNormalize}, full)},
+      {"Luma",
+       chain({Resize{.shorter = 50}, RandomCrop{.size = {40, 40}}, ToY{}, Normalize{{0.5}, {0.25}}}, full)},
+      {"HeldPlaces", chain({NotHere{}, Resize{.size = {60, 60}}, NotHere{}, RandomCrop{.size = {32, 32}}})},
+  };
+  PlanConfig horizontal = chain({Resize{.size = {20, 90}}, RandomCrop{.size = {16, 64}}});
+  horizontal.passes = ResizePasses::kHorizontalFirst;
+  all.push_back({"HorizontalFirst", horizontal});
+  PlanConfig derived = chain({RandomCrop{.size = {12, 12}}, RandomHorizontalFlip{}, RandomRotate90{}});
+  derived.multiple = 4;
+  derived.derived = Derivation{.factor = 4};
+  all.push_back({"Derived", derived});
+  derived.derived->enlarge = true;
+  derived.scale = 4;
+  all.push_back({"DerivedAndEnlarged", derived});
+  PlanConfig scaled = chain({CenterCrop{{14, 14}}, RandomCrop{.size = {12, 12}}, RandomVerticalFlip{}});
+  scaled.multiple = scaled.scale = 4;
+  all.push_back({"Scaled", scaled});
+  return all;
+}
+
+class Prepare : public testing::TestWithParam<Case> {};
+
+TEST_P(Prepare, ThenFinishGivesTheRowOfRender) {
+  const auto plan = Plan::compile(GetParam().config);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->has_prefix(), GetParam().prefix);
+  std::vector<Bytes> files;
+  files.reserve(15);
+  for (const auto& [width, height] : {std::pair{160, 101}, {64, 64}, {70, 223}, {99, 75}, {52, 190}})
+    for (const int components : {1, 3, 4})
+      files.push_back(make_jpeg({.width = width,
+                                 .height = height,
+                                 .components = components,
+                                 .horizontal = components == 3 ? 2 : 1,
+                                 .vertical = components == 3 ? 2 : 1,
+                                 .progressive = width == 64,
+                                 .seed = static_cast<std::uint32_t>(width)}));
+  Scratch scratch;
+  Bytes storage;
+  int good = 0;
+  for (const Bytes& file : files) {
+    Prepared prepared;
+    ASSERT_TRUE(plan->prepare(file, scratch, kRoom, storage, prepared));
+    const Bytes kept(prepared.bytes.begin(), prepared.bytes.end());
+    prepared.bytes = kept;
+    for (std::uint64_t position = 0; position < 6; ++position) {
+      std::vector<std::byte> whole(plan->row_bytes()), parts(plan->row_bytes());
+      const DrawKey key{3, position / 4, position};
+      const auto expected = plan->render(file, key, scratch, whole.data());
+      const auto report = plan->finish(prepared, key, scratch, parts.data());
+      ASSERT_EQ(report.bad, expected.bad) << report.detail;
+      ASSERT_EQ(report.detail, expected.detail);
+      if (report.bad != BadReason::kNone) continue;
+      ASSERT_EQ(report.base.height, expected.base.height);
+      ASSERT_EQ(report.base.width, expected.base.width);
+      ASSERT_EQ(parts, whole) << plan->parameters(file, key)->dump();
+      ++good;
+    }
+  }
+  EXPECT_GT(good, 30);
+}
+
+INSTANTIATE_TEST_SUITE_P(Chains, Prepare, testing::ValuesIn(cases()),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST(PreparePixels, AreOneChannelWhereTheSetIsGray) {
+  PlanConfig config = chain({Resize{.size = {30, 20}}, RandomCrop{.size = {16, 16}}});
+  config.channels = 1;
+  const auto plan = Plan::compile(config).value();
+  const auto file = make_jpeg({.width = 80, .height = 60, .components = 1});
+  Scratch scratch;
+  Bytes storage;
+  Prepared prepared;
+  ASSERT_TRUE(plan.prepare(file, scratch, 600, storage, prepared));
+  EXPECT_EQ(prepared.bytes.size(), 600U);
+  EXPECT_EQ(prepared.pixels.channels, 1);
+  EXPECT_EQ(plan.prepared_bytes(), 600U);
+  std::vector<std::byte> whole(plan.row_bytes()), parts(plan.row_bytes());
+  plan.render(file, {1, 2, 3}, scratch, whole.data());
+  plan.finish(prepared, {1, 2, 3}, scratch, parts.data());
+  EXPECT_EQ(parts, whole);
+}
+
+TEST(PreparePixels, AreRefusedWithoutRoomForAllOfThem) {
+  const auto plan = Plan::compile(chain({Resize{.size = {30, 20}}, RandomCrop{.size = {16, 16}}})).value();
+  Scratch scratch;
+  Bytes storage;
+  Prepared prepared;
+  const auto file = make_jpeg({});
+  EXPECT_FALSE(plan.prepare(file, scratch, 1799, storage, prepared));
+  EXPECT_TRUE(storage.empty()) << "known before anything is decoded";
+  EXPECT_TRUE(plan.prepare(file, scratch, 1800, storage, prepared));
+}
+
+TEST(PreparePixels, AreRefusedOfWhatRenderAloneCanTellAbout) {
+  const auto plan = Plan::compile(chain({RandomCrop{.size = {16, 16}}})).value();
+  const auto prepares = [](const Plan& by, const Bytes& file) {
+    Scratch scratch;
+    Bytes storage;
+    Prepared prepared;
+    return by.prepare(file, scratch, kRoom, storage, prepared);
+  };
+  Bytes file = make_jpeg({.width = 200, .height = 200});
+  EXPECT_TRUE(prepares(plan, file));
+  EXPECT_FALSE(prepares(plan, {}));
+  EXPECT_FALSE(prepares(plan, {'h', 'i'}));
+  EXPECT_FALSE(prepares(plan, {file.begin(), file.begin() + static_cast<std::ptrdiff_t>(file.size() / 2)}));
+  // Damage that some crops do not come across: their rows are good, and stay so.
+  file[file.size() * 9 / 10] = 0xFF;
+  file[file.size() * 9 / 10 + 1] = 0xD3;
+  EXPECT_FALSE(prepares(plan, file));
+  Scratch scratch;
+  std::vector<std::byte> row(plan.row_bytes());
+  int warned = 0;
+  for (std::uint64_t position = 0; position < 100; ++position)
+    warned += plan.render(file, {1, 0, position}, scratch, row.data()).warned;
+  EXPECT_GT(warned, 0);
+  EXPECT_LT(warned, 100);
+
+  PlanConfig limited = chain({Resize{.size = {400, 600}}, RandomCrop{.size = {8, 8}}});
+  limited.max_pixels = 60 * 40;
+  const auto narrow = Plan::compile(limited).value();
+  const auto small = make_jpeg({.width = 60, .height = 40});
+  EXPECT_FALSE(prepares(narrow, small)) << "240,000 pixels, of which a row needs 64";
+  EXPECT_EQ(narrow.render(small, {1, 0, 0}, scratch, row.data()).bad, BadReason::kNone);
+}
+
+TEST(PlanPrefix, IsEqualTextForWhatGivesEqualPixelsAlone) {
+  const auto prefix = [](const PlanConfig& config) { return Plan::compile(config).value().prefix(); };
+  const auto crop = RandomCrop{.size = {8, 8}};
+  const std::string base = prefix(chain({Resize{.shorter = 64}, crop}));
+  EXPECT_EQ(prefix(chain({Resize{.shorter = 64}, CenterCrop{{9, 9}}})).find(base), 0U);
+  EXPECT_EQ(prefix(chain({NotHere{}, Resize{.shorter = 64}, RandomResizedCrop{.size = {8, 8}}, kNormalize},
+                         {DType::kFloat32})),
+            base)
+      << "what follows, and what is for other fields, does not matter";
+  EXPECT_NE(prefix(chain({Resize{.shorter = 65}, crop})), base);
+  EXPECT_NE(prefix(chain({Resize{.shorter = 64, .max_size = 99}, crop})), base);
+  EXPECT_NE(prefix(chain({Resize{.shorter = 64, .interpolation = Interpolation::kBicubic}, crop})), base);
+  EXPECT_NE(prefix(chain({Resize{.size = {64, 64}}, crop})), base);
+  EXPECT_NE(prefix(chain({Resize{.size = {64, 48}}, crop})), prefix(chain({Resize{.size = {48, 64}}, crop})));
+  EXPECT_NE(prefix(chain({Resize{.shorter = 64}, CenterCrop{{32, 16}}})),
+            prefix(chain({Resize{.shorter = 64}, CenterCrop{{16, 32}}})));
+  EXPECT_NE(prefix(chain({crop})), base);
+  const auto changed = [&](auto change) {
+    PlanConfig config = chain({Resize{.shorter = 64}, crop});
+    change(config);
+    return prefix(config) != base;
+  };
+  EXPECT_TRUE(changed([](PlanConfig& c) { c.passes = ResizePasses::kHorizontalFirst; }));
+  EXPECT_TRUE(changed([](PlanConfig& c) { c.max_pixels = 9999; }));
+  EXPECT_TRUE(changed([](PlanConfig& c) { c.channels = 1; }));
+  EXPECT_TRUE(changed([](PlanConfig& c) { c.mask = true; }));
+  EXPECT_TRUE(changed([](PlanConfig& c) { c.multiple = 2; }));
+  EXPECT_TRUE(changed([](PlanConfig& c) { c.scale = c.multiple = 2; }));
+  EXPECT_TRUE(changed([](PlanConfig& c) { c.derived = Derivation{.factor = 2}; }));
+}
+
+TEST(PlanPrefix, KnowsItsBytesWhereAllImagesGiveTheSame) {
+  const auto bytes = [](const PlanConfig& config) { return Plan::compile(config).value().prepared_bytes(); };
+  const auto crop = RandomCrop{.size = {8, 8}};
+  EXPECT_EQ(bytes(chain({crop})), std::nullopt);
+  EXPECT_EQ(bytes(chain({Resize{.shorter = 64}, crop})), std::nullopt);
+  EXPECT_EQ(bytes(chain({Resize{.size = {64, 48}}, crop})), 64U * 48 * 3);
+  EXPECT_EQ(bytes(chain({Resize{.shorter = 64}, CenterCrop{{50, 60}}, crop})), 50U * 60 * 3);
+  EXPECT_EQ(bytes(chain({CenterCrop{{50, 100}}, Resize{.shorter = 20}, crop})), 20U * 40 * 3);
+  PlanConfig one_size = chain({crop});
+  one_size.input = {30, 40};
+  EXPECT_EQ(bytes(one_size), 30U * 40 * 3);
+}
+
+}  // namespace
+}  // namespace headrace::server::transform

@@ -1,0 +1,237 @@
+// Filled once, never evicted, full to the last byte: caches, asked by one thread and by many.
+#include "server/cache/sample_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "server/sampler/sampler.h"
+
+namespace headrace::server::cache {
+namespace {
+
+using ::testing::HasSubstr;
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr auto kForever = std::chrono::hours(1);
+
+std::shared_ptr<Arena> arena_of(std::uint64_t budget) {
+  return Arena::create("source `s`, cache.decoded", budget).value();
+}
+
+/// A sample of one piece whose bytes say which one it is.
+Bytes content(std::uint64_t index, std::size_t size = 80) {
+  Bytes bytes(size);
+  std::iota(bytes.begin(), bytes.end(), static_cast<std::uint8_t>(index * 7));
+  return bytes;
+}
+
+/// What a sample of content() takes.
+std::uint64_t cost(std::size_t size = 80) {
+  return (sizeof(Piece) + size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+}
+
+bool fill(SampleCache::Claim claim, std::uint64_t index) {
+  const Bytes bytes = content(index);
+  const Piece piece{bytes, {4, 5, 1, true}, {6, 7}};
+  return std::move(claim).admit({&piece, 1});
+}
+
+void expect_content(std::span<const Piece> pieces, std::uint64_t index) {
+  ASSERT_EQ(pieces.size(), 1U);
+  EXPECT_EQ(Bytes(pieces[0].bytes.begin(), pieces[0].bytes.end()), content(index));
+  EXPECT_EQ(pieces[0].pixels.height, 5);
+  EXPECT_TRUE(pieces[0].pixels.planar);
+  EXPECT_EQ(pieces[0].base, (decode::ImageSize{6, 7}));
+}
+
+TEST(Arena, IsFullToTheLastByte) {
+  const auto arena = arena_of(4 * 64);
+  std::byte* const first = arena->take(64);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(arena->take(65), first + 64);
+  EXPECT_EQ(arena->left(), 64U);
+  EXPECT_EQ(arena->take(65), nullptr);
+  EXPECT_EQ(arena->take(1), first + 192) << "a smaller one still fits";
+  EXPECT_EQ(arena->left(), 0U);
+  EXPECT_EQ(arena->take(1), nullptr);
+  EXPECT_EQ(arena->used(), 4U * 64);
+}
+
+TEST(Arena, RefusesBudgetsOfNothingAndOfMoreThanThereAreAddresses) {
+  const auto none = Arena::create("source `s`, cache.encoded", 63);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kConfigInvalid);
+  EXPECT_THAT(none.error().message, HasSubstr("source `s`, cache.encoded: a budget below 64 bytes"));
+  const auto vast = Arena::create("source `s`, cache.encoded", std::uint64_t{1} << 60);
+  ASSERT_FALSE(vast);
+  EXPECT_EQ(vast.error().code, ErrorCode::kNotEnoughMemory);
+  EXPECT_THAT(vast.error().message, HasSubstr("no address space for 1152921504606846976 bytes"));
+}
+
+TEST(SampleCache, GivesWhatWasAdmittedFromTheSamePlaceForGood) {
+  const auto arena = arena_of(1 << 20);
+  SampleCache cache(arena, 10);
+  auto found = cache.look(3);
+  EXPECT_TRUE(found.pieces.empty());
+  ASSERT_TRUE(found.claim);
+  EXPECT_TRUE(fill(std::move(*found.claim), 3));
+  const auto again = cache.look(3);
+  EXPECT_FALSE(again.claim);
+  expect_content(again.pieces, 3);
+  EXPECT_EQ(cache.look(3).pieces.data(), again.pieces.data());
+  EXPECT_EQ(arena->counts().hits, 2U);
+  EXPECT_EQ(arena->counts().misses, 1U);
+  EXPECT_EQ(arena->counts().samples, 1U);
+  EXPECT_EQ(arena->used(), cost());
+}
+
+TEST(SampleCache, KeepsSeveralPiecesAlsoEmptyOnes) {
+  SampleCache cache(arena_of(1 << 20), 2);
+  const Bytes first = content(1, 5), last = content(2, 200);
+  const std::vector<Piece> pieces{{first, {}, {}}, {{}, {}, {}}, {last, {}, {}}};
+  EXPECT_TRUE(std::move(*cache.look(1).claim).admit(pieces));
+  const auto found = cache.look(1);
+  ASSERT_EQ(found.pieces.size(), 3U);
+  EXPECT_EQ(Bytes(found.pieces[0].bytes.begin(), found.pieces[0].bytes.end()), first);
+  EXPECT_TRUE(found.pieces[1].bytes.empty());
+  EXPECT_EQ(Bytes(found.pieces[2].bytes.begin(), found.pieces[2].bytes.end()), last);
+}
+
+TEST(SampleCache, AsksAgainAfterADroppedClaimAndNeverAfterARefusedOne) {
+  const auto arena = arena_of(1 << 20);
+  SampleCache cache(arena, 2);
+  EXPECT_TRUE(cache.look(0).claim) << "dropped at once: reading failed";
+  auto found = cache.look(0);
+  ASSERT_TRUE(found.claim);
+  std::move(*found.claim).refuse();
+  for (int i = 0; i < 3; ++i) {
+    const auto refused = cache.look(0);
+    EXPECT_FALSE(refused.claim);
+    EXPECT_TRUE(refused.pieces.empty());
+  }
+  EXPECT_EQ(arena->counts().misses, 5U);
+  EXPECT_EQ(arena->counts().hits, 0U);
+  EXPECT_EQ(arena->used(), 0U);
+}
+
+TEST(SampleCache, AtHalfCapacityHitsHalfOfEveryReshuffledEpoch) {
+  constexpr std::uint64_t kSamples = 400;
+  const auto arena = arena_of(kSamples / 2 * cost());
+  SampleCache cache(arena, kSamples);
+  const auto sampler = sampler::make_shuffled(kSamples, 11);
+  std::uint64_t hits = 0;
+  for (std::uint64_t epoch = 0; epoch < 6; ++epoch) {
+    const auto order = sampler->order(epoch);
+    for (std::uint64_t i = 0; i < kSamples; ++i) {
+      auto found = cache.look(order(i));
+      if (!found.pieces.empty()) expect_content(found.pieces, order(i));
+      if (found.claim) fill(std::move(*found.claim), order(i));
+    }
+    EXPECT_EQ(arena->left(), 0U) << "exactly full after the first epoch";
+    EXPECT_EQ(arena->counts().samples, kSamples / 2);
+    EXPECT_EQ(arena->counts().hits - hits, epoch == 0 ? 0 : kSamples / 2) << "epoch " << epoch;
+    hits = arena->counts().hits;
+  }
+  EXPECT_EQ(arena->counts().hits + arena->counts().misses, 6 * kSamples);
+}
+
+TEST(SampleCache, ThatSeveralShareFillsOneBudget) {
+  const auto arena = arena_of(3 * cost());
+  SampleCache one(arena, 2), other(arena, 2);
+  EXPECT_TRUE(fill(*one.look(0).claim, 0));
+  EXPECT_TRUE(fill(*other.look(0).claim, 5));
+  EXPECT_EQ(one.room(1), cost() - sizeof(Piece));
+  EXPECT_TRUE(fill(*one.look(1).claim, 1));
+  EXPECT_EQ(one.room(1), 0U);
+  EXPECT_FALSE(fill(*other.look(1).claim, 6));
+  expect_content(one.look(0).pieces, 0);
+  expect_content(other.look(0).pieces, 5);
+}
+
+TEST(SampleCache, SaysOnceInTheLogThatItKeepsNothing) {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  SampleCache cache(arena_of(64), 40);
+  for (std::uint64_t i = 0; i < 40; ++i) EXPECT_FALSE(fill(*cache.look(i).claim, i));
+  spdlog::set_default_logger(before);
+  const std::string text = log.str();
+  EXPECT_THAT(text,
+              HasSubstr("source `s`, cache.decoded: none of the first 16 samples could be kept: they are "
+                        "larger than its 64 bytes, or bad"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+}
+
+TEST(SampleCache, IsFilledOncePerSampleHoweverManyAsk) {
+  constexpr std::uint64_t kSamples = 300, kThreads = 8, kEpochs = 4;
+  const auto arena = arena_of(kSamples * cost());
+  SampleCache cache(arena, kSamples, kForever);
+  std::vector<std::atomic<int>> fills(kSamples);
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (std::uint64_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<std::uint64_t> order(kSamples);
+      std::iota(order.begin(), order.end(), 0);
+      std::mt19937 random(static_cast<unsigned>(t / 4));  // four threads meet at every sample
+      for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
+        std::shuffle(order.begin(), order.end(), random);
+        for (const std::uint64_t i : order) {
+          auto found = cache.look(i);
+          if (!found.pieces.empty()) {
+            expect_content(found.pieces, i);
+          } else {
+            ++fills[i];
+            ASSERT_TRUE(found.claim) << "nobody goes on alone while another fills";
+            EXPECT_TRUE(fill(std::move(*found.claim), i));
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& count : fills) EXPECT_EQ(count, 1);
+  EXPECT_EQ(arena->counts().misses, kSamples);
+  EXPECT_EQ(arena->counts().hits, kSamples * kThreads * kEpochs - kSamples);
+  EXPECT_EQ(arena->left(), 0U);
+}
+
+TEST(SampleCache, WaitsForTheOneThatFillsButNotForever) {
+  const auto arena = arena_of(1 << 20);
+  SampleCache patient(arena, 1, kForever), hasty(arena, 1, std::chrono::milliseconds(5));
+  auto claim = patient.look(0).claim;
+  std::thread waiting([&] { expect_content(patient.look(0).pieces, 0); });
+  EXPECT_TRUE(fill(std::move(*claim), 0));
+  waiting.join();
+
+  const auto held = hasty.look(0).claim;
+  const auto alone = hasty.look(0);
+  EXPECT_TRUE(alone.pieces.empty());
+  EXPECT_FALSE(alone.claim) << "what it makes itself is not kept";
+}
+
+TEST(SampleCache, LetsOneThatWaitedFillWhenTheFirstGaveUp) {
+  SampleCache cache(arena_of(1 << 20), 1, kForever);
+  std::optional<SampleCache::Found> first(cache.look(0));
+  std::thread waiting([&] {
+    auto found = cache.look(0);
+    ASSERT_TRUE(found.claim);
+    EXPECT_TRUE(fill(std::move(*found.claim), 0));
+  });
+  first.reset();
+  waiting.join();
+  expect_content(cache.look(0).pieces, 0);
+}
+
+}  // namespace
+}  // namespace headrace::server::cache
