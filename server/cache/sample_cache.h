@@ -69,6 +69,10 @@ class SampleCache {
 
   /// index < samples. Waits at most `patience`.
   Found look(std::uint64_t index);
+  /// Whether look() would give pieces: index < samples.
+  [[nodiscard]] bool holds(std::uint64_t index) const {
+    return entries_[index].state.load(std::memory_order_acquire) == kReady;  // SYNC cache-entry
+  }
   /// Bytes that a sample's pieces can have and be admitted, as it looks now.
   [[nodiscard]] std::uint64_t room(std::size_t pieces) const;
   [[nodiscard]] const Arena& arena() const { return *arena_; }

@@ -11,6 +11,7 @@
 #include "server/config/check_composites.h"
 #include "server/config/check_feed.h"
 #include "server/config/check_sampler.h"
+#include "server/config/check_storage.h"
 #include "server/config/read.h"
 
 namespace headrace::server::config {
@@ -48,7 +49,6 @@ class Checker {
   void wrong(Problem problem) { problems_.push_back(std::move(problem)); }
 
   void split(const Pointer& split);
-  void cache(const Pointer& at, const std::string& type);
   void part(const Pointer& at, const StreamConfig& stream, const SourceConfig& source);
   void plan(const Pointer& at, const StreamConfig& stream, bool one_size);
   bool chain(const Pointer& at, transform::PlanConfig config, const std::string& field, bool one_size);
@@ -90,25 +90,7 @@ void Checker::source(const Pointer& at) {
     wrong(document_.at_key(at, "needs path (an .npz file) or fields (a .npy file each)"));
   if (has(at / "of")) check_composite(document_, at, problems_);
   if (has(at / "split")) split(at / "split");
-  if (has(at / "cache")) cache(at / "cache", value(at / "type").get<std::string>());
-}
-
-void Checker::cache(const Pointer& at, const std::string& type) {
-  for (const char* kind : {"encoded", "decoded"}) {
-    if (!has(at / kind)) continue;
-    const auto bytes = parse_size(value(at / kind).get<std::string>());
-    if (!bytes || *bytes == 0)
-      wrong(document_.at_value(
-          at / kind, fmt::format("{} is {}", value(at / kind).dump(),
-                                 bytes ? "no room for anything; leave it out" : "more than 9007 TB")));
-  }
-  const std::map<std::string, const char*> there{
-      {"idx", "an idx source is in memory already"},
-      {"cifar", "a cifar source is in memory already"},
-      {"npy", "arrays are mapped or in memory already"},
-      {"lmdb", "records of a packed set are read where they lie, and the page cache keeps them"}};
-  if (const auto reason = there.find(type); reason != there.end() && has(at / "encoded"))
-    wrong(document_.at_key(at / "encoded", fmt::format("{}; leave this out", reason->second)));
+  check_storage(document_, at, problems_);
 }
 
 void Checker::split(const Pointer& split) {

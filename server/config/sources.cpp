@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/config/config.h"
 #include "server/config/units.h"
 
 namespace headrace::server::config {
@@ -59,6 +60,18 @@ source::FeedOptions read_feed(const json& value) {
          .dtype = dtype_from_name(field.at("dtype").get<std::string>()).value_or(DType::kUInt8),
          .shape = field.value("shape", std::vector<std::int64_t>{}),
          .most_values = field.value("most_values", std::uint64_t{0})});
+  return out;
+}
+
+IoConfig read_io(const json& value, const std::filesystem::path& folder) {
+  IoConfig out;
+  out.threads = value.value("threads", out.threads);
+  out.read_ahead = value.value("read_ahead", std::uint64_t{4} * out.threads);
+  out.memory = parse_size(value.value("memory", std::string())).value_or(out.memory);
+  out.delay = parse_duration(value.value("delay", std::string())).value_or(out.delay);
+  if (const auto cache = value.find("disk_cache"); cache != value.end())
+    out.disk_cache = IoConfig::DiskCache{absolute(folder, cache->at("path").get<std::string>()),
+                                         parse_size(cache->at("size").get<std::string>()).value_or(0)};
   return out;
 }
 
@@ -140,6 +153,7 @@ SourceConfig read_source(const json& value, const std::filesystem::path& folder)
   } else {
     out.kind = ImageFolderSource{path("path")};
   }
+  if (value.contains("io")) out.io = read_io(value["io"], folder);
   if (value.contains("split")) out.split = read_split(value["split"], folder);
   const json cache = value.value("cache", json::object());
   out.cache.encoded = parse_size(cache.value("encoded", "")).value_or(0);

@@ -1,6 +1,7 @@
 // The configuration of sources as plain structs: one per type.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -60,6 +61,18 @@ struct SyntheticSource {
 struct CacheConfig {
   std::uint64_t encoded = 0, decoded = 0;
 };
+/// Reading ahead; see server/io/read_ahead.h.
+struct IoConfig {
+  unsigned threads = 64;               ///< of the source
+  std::uint64_t read_ahead = 256;      ///< samples of each stream; 0: the workers read
+  std::uint64_t memory = 256'000'000;  ///< bytes of each stream
+  std::chrono::milliseconds delay{0};  ///< of each read, for trials
+  struct DiskCache {
+    std::filesystem::path path;  ///< absolute
+    std::uint64_t size = 0;      ///< bytes
+  };
+  std::optional<DiskCache> disk_cache;
+};
 struct SourceConfig {
   std::variant<ImageFolderSource, IdxSource, CifarSource, PairedFoldersSource, ManifestSource, LmdbSource,
                WebDatasetSource, NpySource, source::FeedOptions, SyntheticSource, ConcatSource, SubsetSource,
@@ -67,6 +80,7 @@ struct SourceConfig {
       kind;
   std::optional<SplitConfig> split;
   CacheConfig cache;
+  std::optional<IoConfig> io;
 
   [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
   /// Its batches come from another process; its name in it is empty. Null: no feed.

@@ -1,5 +1,6 @@
 #include "server/exec/engine.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -40,6 +41,11 @@ Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads)
     workers_.push_back(std::make_unique<Worker>());
     workers_.back()->counters = std::make_unique<metrics::StreamCounters[]>(streams_.size());
   }
+  // A sample that workers wait for wakes one of them. The bell is a descriptor of its own: reads may end
+  // after the engine.
+  for (const auto& stream : streams_)
+    if (auto* const reads = stream->maker().read_ahead())
+      reads->ring_when_ready(ring::UniqueFd(::fcntl(wake_.get(), F_DUPFD_CLOEXEC, 0)));
 }
 
 Engine::~Engine() {

@@ -23,6 +23,24 @@ Result<Row> make_row(const SampleMaker& maker, const FillJob& job, std::uint64_t
 
 }  // namespace
 
+bool FillJob::ready(std::uint32_t first) const {
+  if (samples.empty() || first >= rows.rows) return true;
+  const auto all = std::span(samples);
+  return stream.maker().read_ahead()->ready(all.subspan(first, std::min(slice, rows.rows - first)));
+}
+
+bool FillJob::claim(std::uint32_t& first) {
+  if (samples.empty()) {
+    first = claimed.fetch_add(slice, std::memory_order_relaxed);
+    return first < rows.rows;
+  }
+  first = claimed.load(std::memory_order_relaxed);
+  do {
+    if (first >= rows.rows || !ready(first)) return false;
+  } while (!claimed.compare_exchange_weak(first, first + slice, std::memory_order_relaxed));
+  return true;
+}
+
 void FillJob::aim(std::vector<FieldTarget>& out, std::uint32_t row) {
   const SampleMaker& maker = stream.maker();
   out.resize(values.size());
@@ -55,8 +73,8 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
   const std::uint64_t size = maker.size();
   std::vector<FieldTarget>& out = scratch.targets;
   for (std::uint64_t now = ring::monotonic_ns();;) {
-    const std::uint32_t first = claimed.fetch_add(slice, std::memory_order_relaxed);
-    if (first >= rows.rows) return false;
+    std::uint32_t first = 0;
+    if (!claim(first)) return false;
     const std::uint32_t last = std::min(rows.rows, first + slice);
     aim(out, first);
     for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {

@@ -19,14 +19,17 @@ class Stream;
 
 /// Thread safety: immutable but for the two atomics; shared by the workers that claim from it.
 struct FillJob {
+  /// `expected`: each row's sample, if the stream reads ahead.
   FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
-          std::uint32_t rows_per_slice, const std::vector<FieldSpec>& fields)
+          std::uint32_t rows_per_slice, const std::vector<FieldSpec>& fields,
+          std::vector<std::uint64_t> expected)
       : stream(owner),
         key(batch),
         rows(batch_rows),
         order(epoch_order),
         slice(rows_per_slice),
+        samples(std::move(expected)),
         slot(std::move(loan)),
         descs(slot->rows()) {
     for (const FieldSpec& field : fields) {
@@ -51,6 +54,7 @@ struct FillJob {
   const sampler::BatchRows rows;
   const sampler::EpochOrder order;
   const std::uint32_t slice;
+  const std::vector<std::uint64_t> samples;
   std::optional<ring::LoanedSlot>
       slot;  ///< taken by whoever completes the job; workers that come late use the pointers
   std::vector<std::byte*> values;  ///< of each field, the batch's first row
@@ -61,11 +65,16 @@ struct FillJob {
 
   [[nodiscard]] bool unclaimed() const { return claimed.load(std::memory_order_relaxed) < rows.rows; }
 
-  /// Claims and fills slices until none is left or `until_ns` is past. True for the one call that completed
-  /// the last row.
+  /// Whether the next slice can be made without waiting for its samples.
+  [[nodiscard]] bool ready() const { return ready(claimed.load(std::memory_order_relaxed)); }
+
+  /// Claims and fills slices until none is left or ready, or `until_ns` is past. True for the one call that
+  /// completed the last row.
   bool work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns);
 
  private:
+  [[nodiscard]] bool ready(std::uint32_t first) const;
+  bool claim(std::uint32_t& first);                            ///< a slice. False: none is left or ready
   void aim(std::vector<FieldTarget>& out, std::uint32_t row);  ///< at the fields of one row
   void join_ragged();                                          ///< by the worker that completed the last row
 };

@@ -67,7 +67,8 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
   std::uint64_t sample = order(position);
   std::optional<sampler::Draws> draws;
   for (int attempt = 0;; ++attempt) {
-    const auto bad = try_sample(sample, epoch, position, out, scratch, counters);
+    const bool expected = attempt == 0 && purpose == Purpose::kServed;
+    const auto bad = try_sample(sample, epoch, position, expected, out, scratch, counters);
     if (!bad) return tl::make_unexpected(bad.error());
     if (!*bad) break;
     counters.errors[static_cast<std::size_t>((*bad)->reason)].add(1);
@@ -92,17 +93,21 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
 }
 
 Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::uint64_t epoch,
-                                                   std::uint64_t position, RowTargets out,
+                                                   std::uint64_t position, bool expected, RowTargets out,
                                                    RowScratch& scratch,
                                                    metrics::StreamCounters& counters) const try {
   const transform::DrawKey key{options_.seed, epoch, position};
   auto kept = options_.decoded ? options_.decoded->look(source_->index_in_whole(sample))
                                : cache::SampleCache::Found{};
-  if (!kept.pieces.empty())
+  if (!kept.pieces.empty()) {
+    // Another row may have had it kept after it was expected.
+    if (expected && options_.read_ahead) options_.read_ahead->forget({&sample, 1});
     return make_fields(kept.pieces, Input::kPrepared, sample, key, out, scratch, counters);
+  }
   // Without a decoder nothing is worth timing: two looks at the clock would cost more than the row.
   const std::uint64_t begin = decodes_ ? ring::monotonic_ns() : 0;
-  auto read = source_->read(sample, scratch.sample);
+  auto read = expected && options_.read_ahead ? options_.read_ahead->read(sample, scratch.sample)
+                                              : source_->read(sample, scratch.sample);
   if (decodes_) counters.stage(metrics::Stage::kRead).observe(ring::monotonic_ns() - begin);
   if (!read) {
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());

@@ -17,6 +17,7 @@
 #include "headrace/field.h"
 #include "server/cache/sample_cache.h"
 #include "server/exec/field_plans.h"
+#include "server/io/read_ahead.h"
 #include "server/metrics/counters.h"
 #include "server/sampler/sampler.h"
 #include "server/source/source.h"
@@ -34,6 +35,7 @@ struct SampleOptions {
   /// The cache `decoded`: of the whole source, shared by makers whose plans have one kept_key(). None:
   /// nothing is kept.
   std::shared_ptr<cache::SampleCache> decoded;
+  std::shared_ptr<io::ReadAhead> read_ahead;  ///< over the same source; none: it is read as rows are made
 };
 
 /// Where a field of a row goes.
@@ -75,6 +77,11 @@ class SampleMaker {
   /// Positions of an epoch.
   [[nodiscard]] std::uint64_t size() const { return options_.sampler->size(); }
   [[nodiscard]] const source::Source& source() const { return *source_; }
+  [[nodiscard]] io::ReadAhead* read_ahead() const { return options_.read_ahead.get(); }
+  /// Whether making the sample reads it: false once the cache `decoded` holds it.
+  [[nodiscard]] bool reads(std::uint64_t sample) const {
+    return !options_.decoded || !options_.decoded->holds(source_->index_in_whole(sample));
+  }
   /// The epoch's order, computed once per batch by the caller.
   [[nodiscard]] sampler::EpochOrder order(std::uint64_t epoch) const {
     return options_.sampler->order(epoch);
@@ -109,10 +116,11 @@ class SampleMaker {
   Result<Row> make_row(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
                        RowTargets out, RowScratch& scratch, metrics::StreamCounters& counters,
                        Purpose purpose) const;
-  /// Nothing, or why the sample is bad. No memory for it is such a reason.
+  /// Nothing, or why the sample is bad. No memory for it is such a reason. `expected`: it is what the stream
+  /// told its read-ahead of, not a substitute nor a sample that is only shown.
   Result<std::optional<decode::Bad>> try_sample(std::uint64_t sample, std::uint64_t epoch,
-                                                std::uint64_t position, RowTargets out, RowScratch& scratch,
-                                                metrics::StreamCounters& counters) const;
+                                                std::uint64_t position, bool expected, RowTargets out,
+                                                RowScratch& scratch, metrics::StreamCounters& counters) const;
   /// Images as the source gives them, or as Plan::prepare does.
   enum class Input : std::uint8_t { kRead, kPrepared };
   /// All fields of a row of what each is made of.

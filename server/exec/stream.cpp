@@ -62,6 +62,7 @@ void Stream::stop(const Error& reason) {
   if (failed_.load(std::memory_order_relaxed)) return;
   failure_ = reason;
   failed_.store(true, std::memory_order_release);
+  if (auto* const reads = maker().read_ahead()) reads->clear();
   spdlog::error("stream `{}` stopped, until the server is restarted: {}", setup_.info.name,
                 reason.to_string());
 }
@@ -83,13 +84,15 @@ double Stream::fullness() const {
 std::shared_ptr<FillJob> Stream::next_job(std::uint64_t now_ns) {
   if (failed() || draining_) return nullptr;
   for (const auto& job : jobs_)
-    if (job->unclaimed()) return job;
+    if (job->unclaimed() && job->ready()) return job;
   for (;;) {
     bool freed = false;
     if (const auto fill = take_fill(freed)) {
       if (blocked_since_ns_) blocked_total_ns_ += now_ns - blocked_since_ns_;
       blocked_since_ns_ = 0;
-      return start_job(*fill);
+      // While samples are on their way, those of the next batch may be there.
+      if (auto job = start_job(*fill); job->ready()) return job;
+      continue;
     }
     give_grants(now_ns);  // a lane may have joined batches that were ready
     // Whoever finds nothing goes to sleep: so what moved in this look calls for another one.
@@ -124,7 +127,8 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) {
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
   auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
-                                       setup_.maker->order(cursor.epoch), slice_, setup_.info.fields);
+                                       setup_.maker->order(cursor.epoch), slice_, setup_.info.fields,
+                                       expect_reads(fill, rows));
   jobs_.push_back(job);
   if (live()) built_ = std::max(built_, number(cursor) + 1);
   if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);

@@ -6,10 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "clientlib/ring/ring_writer.h"
@@ -67,8 +69,8 @@ class Stream {
   [[nodiscard]] Error failure() const;
 
   // --- [lock] work
-  /// The oldest job with rows to claim, or a new one for the lane whose ring is emptiest. Null: nothing to
-  /// do.
+  /// The oldest job with rows to claim whose samples are there, or a new one for the lane whose ring is
+  /// emptiest. Null: nothing to do.
   std::shared_ptr<FillJob> next_job(std::uint64_t now_ns);
   /// READY, or free again if nobody wants it or the stream failed.
   void complete(FillJob& job, metrics::StreamCounters& counters);
@@ -131,6 +133,19 @@ class Stream {
  private:
   explicit Stream(StreamSetup setup);
   std::shared_ptr<FillJob> start_job(const publish::Ledger::Fill& fill);
+  // stream_reads.cpp
+  [[nodiscard]] std::vector<std::uint64_t> samples_of(std::uint64_t epoch,
+                                                      const sampler::BatchRows& rows) const;
+  /// Those that the cache `decoded` does not hold yet.
+  [[nodiscard]] std::vector<std::uint64_t> to_read(std::vector<std::uint64_t> samples) const;
+  /// Has the samples of a batch that is opened read, then those of the batches behind it. Gives the batch's;
+  /// none if the stream does not read ahead.
+  std::vector<std::uint64_t> expect_reads(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows);
+  void look_ahead(const publish::Ledger::Fill& fill);
+  /// Of batches that no lane comes to any more: one went, or was sought elsewhere.
+  void forget_reads();
+  /// False: it was not expected.
+  bool unexpect(const std::pair<std::uint32_t, Cursor>& batch);
   [[nodiscard]] std::optional<std::uint32_t> foremost_lane() const;
   [[nodiscard]] std::optional<Cursor> meeting_point() const;
   [[nodiscard]] Result<void> may_join(const wire::OpenRequest& request) const;
@@ -155,6 +170,9 @@ class Stream {
   publish::Groups groups_;
   std::vector<Lane> lanes_;
   std::deque<std::shared_ptr<FillJob>> jobs_;
+  /// Owner and cursor of batches that are not opened yet and whose samples are expected.
+  std::map<std::pair<std::uint32_t, Cursor>, sampler::BatchRows> expected_;
+  std::uint64_t expected_rows_ = 0;
   std::vector<std::uint64_t> built_by_rank_;
   std::uint64_t first_attach_ns_ = 0, blocked_since_ns_ = 0, blocked_total_ns_ = 0, leases_reclaimed_ = 0,
                 last_batch_ns_ = 0;

@@ -144,6 +144,7 @@ void Stream::close(std::uint32_t index, std::uint64_t now_ns) {
   }
   if (lane.attached && !lane.sink) ring_->detach(index);
   lane = Lane{};
+  forget_reads();
 }
 
 wire::CursorSetReply Stream::seek(std::uint32_t index, const Cursor& cursor) {
@@ -151,6 +152,7 @@ wire::CursorSetReply Stream::seek(std::uint32_t index, const Cursor& cursor) {
   wire::CursorSetReply reply;
   reply.seek = ledger_.seek(index, cursor);
   free_slots();
+  forget_reads();
   reply.cursor = lane.begin = ledger_.next(index);
   reply.length = lane.group->plan->length(reply.cursor.origin);
   reply.epoch_length = lane.group->plan->length(0);
@@ -181,11 +183,13 @@ std::vector<std::uint32_t> Stream::fence_stuck(std::uint64_t now_ns, std::uint64
       fenced.push_back(index);
     }
   }
+  if (!fenced.empty()) forget_reads();
   return fenced;
 }
 
 void Stream::drain() {
   draining_ = true;
+  if (auto* const reads = maker().read_ahead()) reads->clear();
   for (std::uint32_t index = 0; index < lanes_.size(); ++index)
     if (lanes_[index].attached && !lanes_[index].sink) ring_->set_lane_state(index, ring::kLaneDraining);
 }

@@ -108,6 +108,11 @@ Ledger::Slot* Ledger::find(const BatchKey& key, std::uint32_t lane) {
   return other;
 }
 
+bool Ledger::holds(const BatchKey& key) const {
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [&](const Slot& slot) { return slot.state != State::kFree && slot.key == key; });
+}
+
 std::uint32_t Ledger::limit(const Lane& lane) const {
   return lane.lagging ? reserve_ : quota();
 }

@@ -125,6 +125,8 @@ class Ledger {
     std::uint32_t free = 0, filling = 0, ready = 0, leased = 0;
   };
   [[nodiscard]] Counts counts() const;
+  /// Whether some slot carries this batch, or will.
+  [[nodiscard]] bool holds(const BatchKey& key) const;
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] std::uint64_t detachments() const { return detachments_; }
   /// Aborts with a message if an invariant does not hold. For tests.

@@ -38,8 +38,37 @@ Fingerprint fingerprint(const source::Source& source, const sampler::Sampler& sa
           kAlgorithmVersion};
 }
 
+publish::Ledger::Options ledger_options(const config::StreamConfig& config) {
+  return {.lanes = config.ring.max_clients,
+          .max_leases = config.ring.max_leases,
+          .prefetch = config.ring.prefetch,
+          .broadcast = config.delivery == config::Delivery::kBroadcast,
+          .max_lag = config.sharing.max_lag,
+          .detach = config.sharing.on_lag == config::OnLag::kDetach};
+}
+
+/// How a source is read ahead, and by whom; null: it is not.
+struct Reads {
+  const config::IoConfig* config = nullptr;
+  std::shared_ptr<io::ReadPool> pool;
+};
+
+std::shared_ptr<io::ReadAhead> read_ahead(const config::StreamConfig& config, const SourcePtr& source,
+                                          const Reads& reads) {
+  if (!reads.pool) return nullptr;
+  // Beside what is read ahead: the batches that are being filled, and the next one of each client, which is
+  // expected however large it is.
+  const std::uint64_t batches =
+      publish::Ledger::slots_needed(ledger_options(config)) + config.ring.max_clients;
+  return std::make_shared<io::ReadAhead>(
+      reads.pool, source,
+      io::ReadAhead::Options{.ahead = reads.config->read_ahead,
+                             .samples = reads.config->read_ahead + batches * config.batch_size,
+                             .bytes = reads.config->memory});
+}
+
 Result<exec::StreamSetup> assemble_stream(const std::string& name, const config::StreamConfig& config,
-                                          const SourcePtr& source, Caches& caches) {
+                                          const SourcePtr& source, Caches& caches, const Reads& reads) {
   const auto sampler = open_sampler(config, *source);
   if (!sampler) return fail(at("sampler", sampler.error()));
   auto fields = exec::plan_fields(*source, config.plan, config.batch_size, (*sampler)->repeats());
@@ -58,7 +87,8 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
       .sampler = *sampler,
       .on_error = config.on_error == config::OnError::kFail ? exec::OnError::kFail : exec::OnError::kReplace,
       .max_bad = config.max_bad,
-      .decoded = *decoded};
+      .decoded = *decoded,
+      .read_ahead = read_ahead(config, source, reads)};
   exec::StreamSetup setup;
   setup.maker = std::make_shared<exec::SampleMaker>(source, std::move(*fields), options);
   setup.info = {
@@ -71,12 +101,7 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
       .fields = setup.maker->fields(),
       .classes = source->class_names(),
       .fingerprint = fingerprint(*source, **sampler, config)};
-  setup.ledger = {.lanes = config.ring.max_clients,
-                  .max_leases = config.ring.max_leases,
-                  .prefetch = config.ring.prefetch,
-                  .broadcast = config.delivery == config::Delivery::kBroadcast,
-                  .max_lag = config.sharing.max_lag,
-                  .detach = config.sharing.on_lag == config::OnLag::kDetach};
+  setup.ledger = ledger_options(config);
   setup.data_access = config.ring.data_access == config::Access::kReadOnly ? ring::ClientAccess::kReadOnly
                                                                            : ring::ClientAccess::kReadWrite;
   if (const auto* fed = dynamic_cast<const source::Fed*>(source.get())) setup.feed = fed->feed();
@@ -95,7 +120,9 @@ Result<Assembly> assemble(const config::Config& config) {
   for (const auto& [name, stream] : config.streams) {
     auto source = sources.open(stream.source, stream.part);
     if (!source) return fail(at(fmt::format("source `{}`", stream.source), source.error()));
-    auto setup = assemble_stream(name, stream, *source, caches);
+    const auto& io = config.sources.at(stream.source).io;
+    const Reads reads{io ? &*io : nullptr, sources.pool(stream.source)};
+    auto setup = assemble_stream(name, stream, *source, caches, reads);
     if (!setup) return fail(at(fmt::format("stream `{}`", name), setup.error()));
     out.streams.push_back(std::move(*setup));
   }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -43,6 +44,8 @@ struct StreamLook {
   bool failed = false;
   Error failure;
   publish::Place foremost;
+  std::string source_read_ahead;  ///< the source's name; empty: the stream does not read ahead
+  io::ReadAhead::Counts reads;
 };
 
 StreamLook look(const exec::Engine& engine, std::size_t index) {
@@ -50,6 +53,10 @@ StreamLook look(const exec::Engine& engine, std::size_t index) {
   seen.info = engine.stream(index).info();
   seen.totals = engine.totals(index);
   seen.bad = engine.stream(index).maker().bad_samples();
+  if (const auto* const reads = engine.stream(index).maker().read_ahead()) {
+    seen.source_read_ahead = reads->pool().source();
+    seen.reads = reads->counts();
+  }
   engine.look(index, [&](const exec::Stream& constant) {
     auto& stream = const_cast<exec::Stream&>(constant);  // ring() has no const flavour; only reads follow
     const std::uint64_t now = ring::monotonic_ns();  // under the lock: not before what it is compared with
@@ -110,6 +117,53 @@ void add(MetricFamily& family, Labels labels, double value) {
   else
     metric.gauge.value = value;
   family.metric.push_back(std::move(metric));
+}
+
+/// What a stream without batches may be waiting for.
+std::string storage(const io::ReadAhead::Counts& reads) {
+  if (reads.oldest_ns < kStallNs) return {};
+  return fmt::format("; {} reads are under way, the oldest for {} s: look at the disk or mount they are of",
+                     reads.reading, reads.oldest_ns / 1'000'000'000);
+}
+
+/// Of the streams that read ahead.
+void add_reads(Families& families, const std::vector<StreamLook>& streams) {
+  const auto each = [&](const char* name, const char* help, MetricType type, auto value) {
+    MetricFamily& family = families.open(name, help, type);
+    for (const StreamLook& s : streams)
+      if (!s.source_read_ahead.empty())
+        add(family, {{"stream", s.info.name}}, static_cast<double>(value(s.reads)));
+  };
+  MetricFamily& taken =
+      families.open("headrace_read_ahead_samples_total",
+                    "Samples taken from what was read ahead, by whether they were there: hit, "
+                    "wait (a worker found it missing), miss (a worker read it), dropped "
+                    "(never taken).",
+                    MetricType::Counter);
+  std::map<std::string, std::size_t> threads;
+  for (const StreamLook& s : streams) {
+    if (s.source_read_ahead.empty()) continue;
+    threads[s.source_read_ahead] = s.reads.threads;
+    const std::pair<const char*, std::uint64_t> outcomes[] = {{"hit", s.reads.hits},
+                                                              {"wait", s.reads.waits},
+                                                              {"miss", s.reads.misses},
+                                                              {"dropped", s.reads.dropped}};
+    for (const auto& [outcome, count] : outcomes)
+      add(taken, {{"stream", s.info.name}, {"outcome", outcome}}, static_cast<double>(count));
+  }
+  each("headrace_io_reads_total", "Reads by I/O threads.", MetricType::Counter,
+       [](const auto& r) { return r.reads; });
+  each("headrace_io_read_seconds_total", "Time that these reads took, all together.", MetricType::Counter,
+       [](const auto& r) { return static_cast<double>(r.read_ns) * kNs; });
+  each("headrace_io_reads_in_flight", "Reads under way.", MetricType::Gauge,
+       [](const auto& r) { return r.reading; });
+  each("headrace_read_ahead_samples", "Samples read and not taken yet.", MetricType::Gauge,
+       [](const auto& r) { return r.read_samples; });
+  each("headrace_read_ahead_bytes", "Memory of these.", MetricType::Gauge,
+       [](const auto& r) { return r.read_bytes; });
+  MetricFamily& family =
+      families.open("headrace_io_threads", "Threads that read a source ahead.", MetricType::Gauge);
+  for (const auto& [source, count] : threads) add(family, {{"source", source}}, static_cast<double>(count));
 }
 
 double progress(const StreamLook& stream) {
@@ -204,6 +258,7 @@ std::vector<MetricFamily> Collector::Collect() const {
       add(family, {{"stream", s.info.name}, {"state", "leased"}}, s.slots.leased);
     }
   }
+  add_reads(families, streams);
   gauge("headrace_ring_bytes", "Shared memory of a stream's ring.",
         [](const auto& s) { return s.ring_bytes; });
   gauge("headrace_clients", "Clients attached.", [](const auto& s) { return s.clients.size(); });
@@ -295,6 +350,11 @@ nlohmann::json Collector::stats() const {
                               {"ready", s.slots.ready},
                               {"leased", s.slots.leased}}},
                             {"clients", clients},
+                            {"read_ahead",
+                             {{"hit", s.reads.hits},
+                              {"wait", s.reads.waits},
+                              {"miss", s.reads.misses},
+                              {"dropped", s.reads.dropped}}},
                             {"missing_ranks", s.missing},
                             {"batches_started_by_rank", s.built},
                             {"failed", s.failed ? nlohmann::json{{"code", name_of(s.failure.code)},
@@ -328,10 +388,11 @@ std::string Collector::not_ready() const {
     const StreamLook s = look(engine_, i);
     if (s.failed) return s.failure.message;
     if (s.clients.empty() || s.slots.ready + s.slots.leased > 0) continue;
-    if (s.totals.batches == 0) return fmt::format("stream `{}` has clients and no batch yet", s.info.name);
+    if (s.totals.batches == 0)
+      return fmt::format("stream `{}` has clients and no batch yet{}", s.info.name, storage(s.reads));
     if (s.since_batch_ns > kStallNs)
-      return fmt::format("stream `{}` has clients and gave no batch for {} s", s.info.name,
-                         s.since_batch_ns / 1'000'000'000);
+      return fmt::format("stream `{}` has clients and gave no batch for {} s{}", s.info.name,
+                         s.since_batch_ns / 1'000'000'000, storage(s.reads));
   }
   return {};
 }

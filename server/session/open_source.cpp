@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "server/io/delayed.h"
+#include "server/io/disk_cache.h"
 #include "server/source/cifar.h"
 #include "server/source/concat.h"
 #include "server/source/idx.h"
@@ -92,6 +94,23 @@ struct Open {
   }
 };
 
+/// With what `io` says of each read.
+Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, SourcePtr source) {
+  if (how.delay.count() > 0) {
+    spdlog::warn("source `{}`: each read takes {} ms longer (io.delay, for trials)", name, how.delay.count());
+    source = std::make_shared<io::Delayed>(std::move(source), how.delay);
+  }
+  if (how.disk_cache) {
+    auto folder = io::CacheFolder::open(how.disk_cache->path, how.disk_cache->size);
+    if (!folder) return fail(std::move(folder.error()));
+    spdlog::info("source `{}`: disk cache {}: {:.1f} of {:.1f} MB in use", name,
+                 how.disk_cache->path.string(), static_cast<double>((*folder)->used()) / 1e6,
+                 static_cast<double>(how.disk_cache->size) / 1e6);
+    source = std::make_shared<io::DiskCache>(std::move(source), std::shared_ptr(std::move(*folder)));
+  }
+  return source;
+}
+
 }  // namespace
 
 Result<SourcePtr> Sources::open(const std::string& name, const std::string& part) {
@@ -110,6 +129,10 @@ Result<SourcePtr> Sources::open(const std::string& name, const std::string& part
   }
   auto whole = std::visit(open, config.kind);
   if (!whole) return whole;
+  if (config.io) {
+    if (config.io->read_ahead > 0) pools_[name] = std::make_shared<io::ReadPool>(name, config.io->threads);
+    if (whole = wrap(name, *config.io, *whole); !whole) return whole;
+  }
   if (const std::string warning = (*whole)->warning(); !warning.empty())
     spdlog::warn("source `{}`: {}", name, warning);
   if (caches_ != nullptr) whole = caches_->keep_encoded(name, std::move(*whole));
@@ -121,6 +144,11 @@ Result<SourcePtr> Sources::open(const std::string& name, const std::string& part
     parts = std::move(*divided);
   }
   return open_.emplace(name, std::move(parts)).first->second.at(part);
+}
+
+std::shared_ptr<io::ReadPool> Sources::pool(const std::string& name) const {
+  const auto found = pools_.find(name);
+  return found == pools_.end() ? nullptr : found->second;
 }
 
 }  // namespace headrace::server::session

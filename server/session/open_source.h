@@ -7,6 +7,7 @@
 
 #include "headrace/error.h"
 #include "server/config/sources.h"
+#include "server/io/read_pool.h"
 #include "server/session/caches.h"
 #include "server/source/split.h"
 
@@ -22,11 +23,14 @@ class Sources {
 
   /// `part`: empty for a source without a split. Errors: the source's own.
   Result<std::shared_ptr<const source::Source>> open(const std::string& name, const std::string& part);
+  /// The threads that read an opened source ahead; null: it is not read ahead.
+  [[nodiscard]] std::shared_ptr<io::ReadPool> pool(const std::string& name) const;
 
  private:
   const std::map<std::string, config::SourceConfig>& configs_;
   Caches* caches_;
   std::map<std::string, source::Parts> open_;  ///< "" is the whole
+  std::map<std::string, std::shared_ptr<io::ReadPool>> pools_;
 };
 
 }  // namespace headrace::server::session

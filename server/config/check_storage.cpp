@@ -1,0 +1,70 @@
+#include "server/config/check_storage.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "server/config/units.h"
+
+namespace headrace::server::config {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::chrono::seconds kLongestDelay{10};  // a server that stops waits for the reads under way
+constexpr std::uint64_t kLeast = 1'000'000;        // bytes
+
+void check_cache(const Document& document, const Pointer& at, const std::string& type,
+                 std::vector<Problem>& problems) {
+  const json& cache = document.value.at(at);
+  for (const char* kind : {"encoded", "decoded"}) {
+    if (!cache.contains(kind)) continue;
+    const auto bytes = parse_size(cache[kind].get<std::string>());
+    if (!bytes || *bytes == 0)
+      problems.push_back(document.at_value(
+          at / kind, fmt::format("{} is {}", cache[kind].dump(),
+                                 bytes ? "no room for anything; leave it out" : "more than 9007 TB")));
+  }
+  const std::map<std::string, const char*> there{
+      {"idx", "an idx source is in memory already"},
+      {"cifar", "a cifar source is in memory already"},
+      {"npy", "arrays are mapped or in memory already"},
+      {"lmdb", "records of a packed set are read where they lie, and the page cache keeps them"}};
+  if (const auto reason = there.find(type); reason != there.end() && cache.contains("encoded"))
+    problems.push_back(document.at_key(at / "encoded", fmt::format("{}; leave this out", reason->second)));
+}
+
+void check_io(const Document& document, const Pointer& at, const std::string& type,
+              std::vector<Problem>& problems) {
+  const json& io = document.value.at(at);
+  if (io.contains("delay") &&
+      parse_duration(io["delay"].get<std::string>()).value_or(2 * kLongestDelay) > kLongestDelay)
+    problems.push_back(document.at_value(
+        at / "delay", fmt::format("{} is too long for each read; at most 10s", io["delay"].dump())));
+  for (const Pointer& size : {at / "memory", at / "disk_cache" / "size"}) {
+    if (!document.value.contains(size)) continue;
+    const json& value = document.value.at(size);
+    if (parse_size(value.get<std::string>()).value_or(0) < kLeast)
+      problems.push_back(
+          document.at_value(size, fmt::format("{} is not between 1MB and 9007TB", value.dump())));
+  }
+  if (io.contains("disk_cache") && (type == "lmdb" || type == "npy"))
+    problems.push_back(document.at_key(
+        at / "disk_cache",
+        fmt::format("a source of type {} is one file or a few, which are mapped: copy them to "
+                    "the local disk instead",
+                    type)));
+}
+
+}  // namespace
+
+void check_storage(const Document& document, const Pointer& source, std::vector<Problem>& problems) {
+  const json& value = document.value.at(source);
+  const auto type = value.at("type").get<std::string>();
+  if (value.contains("cache")) check_cache(document, source / "cache", type, problems);
+  if (value.contains("io")) check_io(document, source / "io", type, problems);
+}
+
+}  // namespace headrace::server::config

@@ -1,0 +1,178 @@
+#include "server/io/cache_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+namespace headrace::server::io {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kMostFile = std::uint64_t{2} << 30;  // no sample is larger
+constexpr std::string_view kUnfinished = ".tmp";
+
+std::uint64_t pages(std::uint64_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+/// While it lives, no other server and no other thread of this one has the count.
+class CountLock {
+ public:
+  CountLock(std::mutex& mutex, int fd) : lock_(mutex), fd_(fd) {
+    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
+  }
+  ~CountLock() { ::flock(fd_, LOCK_UN); }
+  CountLock(const CountLock&) = delete;
+  CountLock& operator=(const CountLock&) = delete;
+
+  /// Nothing can be added to a count that cannot be read.
+  [[nodiscard]] std::uint64_t get() const {
+    std::uint64_t bytes = 0;
+    return ::pread(fd_, &bytes, sizeof bytes, 0) == sizeof bytes ? bytes : ~std::uint64_t{0};
+  }
+  [[nodiscard]] bool set(std::uint64_t bytes) const {
+    return ::pwrite(fd_, &bytes, sizeof bytes, 0) == sizeof bytes;
+  }
+
+ private:
+  const std::scoped_lock<std::mutex> lock_;
+  const int fd_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CacheFolder>> CacheFolder::open(const std::filesystem::path& path,
+                                                       std::uint64_t most) {
+  auto folder = std::unique_ptr<CacheFolder>(new CacheFolder(path, most));
+  if (auto done = folder->prepare(); !done) return fail(done.error());
+  return folder;
+}
+
+Result<void> CacheFolder::prepare() {
+  const auto refuse = [this](const char* what, int error) {
+    return fail(
+        ErrorCode::kEnvironment,
+        fmt::format("disk cache {}: {}: {}; give a folder on a local disk that this user may write to",
+                    path_.string(), what, std::strerror(error)));
+  };
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  if (error) return refuse("cannot be made", error.value());
+  folder_.reset(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder_) return refuse("cannot be opened", errno);
+  users_.reset(::openat(folder_.get(), "users", O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  count_.reset(::openat(folder_.get(), "count", O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!users_ || !count_) return refuse("cannot be written to", errno);
+  if (::flock(users_.get(), LOCK_EX | LOCK_NB) == 0) {
+    const CountLock count(mutex_, count_.get());
+    if (!count.set(count_files())) return refuse("cannot be written to", errno);
+  }
+  while (::flock(users_.get(), LOCK_SH) != 0)
+    if (errno != EINTR) return refuse("cannot be locked", errno);
+  return {};
+}
+
+std::uint64_t CacheFolder::count_files() const {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  const auto skip = std::filesystem::directory_options::skip_permission_denied;
+  for (std::filesystem::recursive_directory_iterator at(path_, skip, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code ignored;
+    if (!at->is_regular_file(ignored) || at->is_symlink(ignored)) continue;
+    if (at->path().native().ends_with(kUnfinished)) {
+      std::filesystem::remove(at->path(), ignored);
+    } else if (const auto size = at->file_size(ignored); !ignored) {
+      bytes += pages(size);
+    }
+  }
+  return bytes;
+}
+
+bool CacheFolder::reserve(std::uint64_t bytes) {
+  const CountLock count(mutex_, count_.get());
+  const std::uint64_t used = count.get();
+  return used <= most_ && bytes <= most_ - used && count.set(used + bytes);
+}
+
+void CacheFolder::give_back(std::uint64_t bytes) {
+  const CountLock count(mutex_, count_.get());
+  const std::uint64_t used = count.get();
+  if (bytes <= used) (void)count.set(used - bytes);
+}
+
+std::uint64_t CacheFolder::used() const {
+  return CountLock(mutex_, count_.get()).get();
+}
+
+bool CacheFolder::read(const char* file, std::vector<std::uint8_t>& out) const {
+  const ring::UniqueFd fd(
+      ::openat(folder_.get(), file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK));
+  struct stat status {};
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  const auto bytes = static_cast<std::uint64_t>(status.st_size);
+  // A file with holes says more than it has.
+  if (bytes > kMostFile || bytes > most_) return false;
+  out.resize(bytes);
+  for (std::uint64_t done = 0; done < bytes;) {
+    const ssize_t got = ::pread(fd.get(), out.data() + done, bytes - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    done += static_cast<std::uint64_t>(got);
+  }
+  return true;
+}
+
+int CacheFolder::write(const char* name, std::span<const std::uint8_t> bytes) const {
+  const ring::UniqueFd fd(::openat(folder_.get(), name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd) return errno;
+  for (std::size_t done = 0; done < bytes.size();) {
+    const ssize_t put = ::write(fd.get(), bytes.data() + done, bytes.size() - done);
+    if (put < 0 && errno != EINTR) return errno;
+    if (put > 0) done += static_cast<std::size_t>(put);
+  }
+  return 0;
+}
+
+bool CacheFolder::add(const char* file, std::span<const std::uint8_t> bytes) {
+  if (full_.load(std::memory_order_relaxed) || refused_.load(std::memory_order_relaxed)) return false;
+  if (reserve(pages(bytes.size()))) return put(file, bytes);
+  if (!full_.exchange(true))
+    spdlog::info("disk cache {}: full; what is in it stays, nothing is added", path_.string());
+  return false;
+}
+
+bool CacheFolder::replace(const char* file, std::span<const std::uint8_t> bytes) {
+  // First, as there may be no room for both.
+  return ::unlinkat(folder_.get(), file, 0) == 0 && put(file, bytes);
+}
+
+bool CacheFolder::put(const char* file, std::span<const std::uint8_t> bytes) {
+  const std::string aside =
+      fmt::format("{}.{}.{}{}", file, ::getpid(), next_.fetch_add(1, std::memory_order_relaxed), kUnfinished);
+  int error = write(aside.c_str(), bytes);
+  if (error == ENOENT) {
+    std::error_code ignored;
+    std::filesystem::create_directories((path_ / file).parent_path(), ignored);
+    error = write(aside.c_str(), bytes);
+  }
+  // Unlike a rename, this leaves alone what another server added meanwhile.
+  if (error == 0 && ::linkat(folder_.get(), aside.c_str(), folder_.get(), file, 0) != 0) error = errno;
+  ::unlinkat(folder_.get(), aside.c_str(), 0);
+  if (error == 0) return true;
+  give_back(pages(bytes.size()));
+  if (error != EEXIST && !refused_.exchange(true))
+    spdlog::warn("disk cache {}: {}: {}; nothing is added any more", path_.string(), file,
+                 std::strerror(error));
+  return false;
+}
+
+}  // namespace headrace::server::io

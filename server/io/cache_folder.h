@@ -1,0 +1,61 @@
+// A folder of files that several servers of a machine share, and that never holds more bytes than it may.
+//
+// What is there is admitted until it is full and never evicted: epochs in ever other orders hit that more
+// often than what was used last. A file appears whole or not at all (written aside, then given its name), so
+// a server may be killed at any moment; what it leaves half written is swept away by the first server that
+// finds itself alone. Bytes are reserved before they are written, in a file that all of them lock: a killed
+// server may leave too much reserved, never too little, until the folder is counted anew.
+//
+// Thread safety: all members, any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "clientlib/ring/unique_fd.h"
+#include "headrace/error.h"
+
+namespace headrace::server::io {
+
+class CacheFolder {
+ public:
+  /// Makes the folder if it is not there; counts what is in it if no other server uses it. `most`: bytes, of
+  /// whole pages, as disks have them. kEnvironment: it cannot be made, or not be written to.
+  static Result<std::unique_ptr<CacheFolder>> open(const std::filesystem::path& path, std::uint64_t most);
+
+  /// Replaces `out` by a file's bytes. False: there is none that can be read.
+  bool read(const char* file, std::vector<std::uint8_t>& out) const;
+  /// Adds a file, and the folders of its name that are missing. False: it is there already, there is no room,
+  /// or the disk refuses, of which the first reason is in the log.
+  bool add(const char* file, std::span<const std::uint8_t> bytes);
+  /// Puts these bytes in the place of a file that turned out to be bad, within the room that it had.
+  bool replace(const char* file, std::span<const std::uint8_t> bytes);
+  /// Bytes in use, by all servers.
+  [[nodiscard]] std::uint64_t used() const;
+
+ private:
+  CacheFolder(std::filesystem::path path, std::uint64_t most) : path_(std::move(path)), most_(most) {}
+  Result<void> prepare();
+  [[nodiscard]] std::uint64_t count_files() const;                  ///< and sweeps
+  bool put(const char* file, std::span<const std::uint8_t> bytes);  ///< of bytes that are reserved
+  bool reserve(std::uint64_t bytes);
+  void give_back(std::uint64_t bytes);
+  /// Writes a new file of this name whole. An errno, 0 if it is done.
+  [[nodiscard]] int write(const char* name, std::span<const std::uint8_t> bytes) const;
+
+  const std::filesystem::path path_;
+  const std::uint64_t most_;
+  ring::UniqueFd folder_;
+  ring::UniqueFd users_;      ///< locked shared by every server that uses the folder
+  ring::UniqueFd count_;      ///< holds the bytes in use; locked by who reads or changes it
+  mutable std::mutex mutex_;  ///< for threads what the lock of `count_` is for processes
+  std::atomic<std::uint64_t> next_{0};
+  std::atomic<bool> full_{false}, refused_{false};
+};
+
+}  // namespace headrace::server::io

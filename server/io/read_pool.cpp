@@ -1,0 +1,67 @@
+#include "server/io/read_pool.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <system_error>
+
+namespace headrace::server::io {
+
+ReadPool::~ReadPool() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ReadPool::enter(Member& member) {
+  members_.push_back(&member);
+}
+
+void ReadPool::leave(Member& member) {
+  std::erase(members_, &member);
+}
+
+bool ReadPool::call() {
+  if (idle_ > 0) {
+    --idle_;
+    ++called_;
+    work_.notify_one();
+    return true;
+  }
+  if (threads_.size() == most_) return true;
+  try {
+    threads_.emplace_back([this] { run(); });
+  } catch (const std::system_error& error) {
+    if (!short_of_threads_)
+      spdlog::warn(
+          "source `{}`: only {} of {} I/O threads: {}; lower io.threads, or raise the limit of "
+          "processes (ulimit -u, pids.max)",
+          source_, threads_.size(), most_, error.what());
+    short_of_threads_ = true;
+  }
+  return !threads_.empty();
+}
+
+void ReadPool::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (turn(lock)) continue;
+    ++idle_;
+    work_.wait(lock, [this] { return stopping_ || called_ > 0; });
+    if (stopping_) return;
+    --called_;
+  }
+}
+
+bool ReadPool::turn(std::unique_lock<std::mutex>& lock) {
+  for (std::size_t tried = 0; tried < members_.size(); ++tried) {
+    next_ = (next_ + 1) % members_.size();
+    if (members_[next_]->read_one(lock)) return true;
+  }
+  return false;
+}
+
+}  // namespace headrace::server::io
