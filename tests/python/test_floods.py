@@ -70,6 +70,9 @@ def test_a_server_without_descriptors_refuses_new_clients_and_serves_the_old(
 ) -> None:
     server = start_server(quiet_config)
     resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, (128, 128))
+    with headrace.Loader(server.address, stream="train") as first:  # what a server opens as it begins is open then
+        assert sum(1 for _ in first) == len(first)
+    wait_until(lambda: not headrace.stats(server.address)["streams"]["train"]["clients"], "the first client to go")
     idle = open_descriptors(server)
     with headrace.Loader(server.address, stream="train") as loader:
         assert sum(1 for _ in loader) == len(loader)
