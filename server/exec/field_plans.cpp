@@ -12,10 +12,6 @@ using source::SourceField;
 using transform::PlanConfig;
 using transform::StreamPlan;
 
-bool is_image(const SourceField& field) {
-  return field.content == Content::kEncodedImage || field.content == Content::kPixels;
-}
-
 std::vector<std::string> names_of(const std::vector<SourceField>& fields, const StreamPlan& plan) {
   std::vector<std::string> names;
   names.reserve(fields.size() + plan.derived.size());
@@ -38,7 +34,7 @@ Result<void> check_names(const source::Source& source, const StreamPlan& plan) {
   };
   for (const auto& [name, derived] : plan.derived) {
     const auto origin = find(derived.from);
-    if (origin == fields.end() || !is_image(*origin) || origin->mask)
+    if (origin == fields.end() || !origin->is_image() || origin->mask)
       return fail(
           ErrorCode::kConfigInvalid,
           fmt::format("derive: `{}` is made of `{}`, which is no image of the source", name, derived.from));
@@ -49,7 +45,7 @@ Result<void> check_names(const source::Source& source, const StreamPlan& plan) {
   for (const std::string& name : plan.named()) {
     if (auto fine = known(name, "transforms"); !fine) return fine;
     const auto field = find(name);
-    if (field != fields.end() && !is_image(*field))
+    if (field != fields.end() && !field->is_image())
       return fail(ErrorCode::kConfigInvalid,
                   fmt::format("transforms: field `{}` is no image; transforms are of images", name));
   }
@@ -80,7 +76,7 @@ class Planner {
   Result<std::vector<FieldPlan>> all() {
     for (std::size_t i = 0; i < source_.fields().size(); ++i) {
       const SourceField& field = source_.fields()[i];
-      if (auto added = is_image(field) ? image(i, field.name, std::nullopt) : values(i); !added)
+      if (auto added = field.is_image() ? image(i, field.name, std::nullopt) : values(i); !added)
         return fail(added.error());
       for (const auto& [name, derived] : plan_.derived)
         if (derived.from == field.name)

@@ -18,13 +18,9 @@ namespace {
 
 constexpr std::uint64_t kMaxPixels = transform::PlanConfig{}.max_pixels;
 
-bool is_image(const SourceField& field) {
-  return field.content == Content::kEncodedImage || field.content == Content::kPixels;
-}
-
 /// A mask's pixels are classes, which a decoder of colours does not give.
 bool changes(const SourceField& field, const store::Options& options) {
-  if (!is_image(field) || field.mask) return false;
+  if (!field.is_image() || field.mask) return false;
   return options.resize.wanted() ||
          (options.storing == Storing::kDecoded && field.content == Content::kEncodedImage);
 }
@@ -35,7 +31,7 @@ Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& g
                                                const store::Options& options) {
   std::vector<SourceField> fields = given;
   for (SourceField& field : fields) {
-    if (options.resize.wanted() && is_image(field) && (field.mask || field.scale != 1))
+    if (options.resize.wanted() && field.is_image() && (field.mask || field.scale != 1))
       return fail(
           ErrorCode::kInvalidArgument,
           fmt::format("field `{}` fits another one pixel by pixel, so it cannot be resized alone: pack "

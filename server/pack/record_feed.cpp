@@ -44,10 +44,6 @@ struct FieldHead {
 };
 static_assert(sizeof(SampleHead) == 24 && sizeof(FieldHead) == 16);
 
-bool is_image(const SourceField& field) {
-  return field.content == Content::kEncodedImage || field.content == Content::kPixels;
-}
-
 struct Notify {
   std::condition_variable& all;
   ~Notify() { all.notify_all(); }
@@ -64,9 +60,9 @@ std::string wrong_with(const std::vector<SourceField>& fields, bool labelled) {
     if (labelled && field.name == "label")
       return "field `label` is the class: leave it out, each sample has it";
     if (!names.insert(field.name).second) return fmt::format("field `{}` comes twice", field.name);
-    if (field.mask && (!is_image(field) || field.channels != 1))
+    if (field.mask && (!field.is_image() || field.channels != 1))
       return fmt::format("field `{}`: a mask is an image of one channel", field.name);
-    if (!is_image(field) && std::find(field.shape.begin(), field.shape.end(), 0) != field.shape.end())
+    if (!field.is_image() && std::find(field.shape.begin(), field.shape.end(), 0) != field.shape.end())
       return fmt::format("field `{}`: its shape has a 0", field.name);
   }
   return {};

@@ -122,9 +122,8 @@ Result<Survey> survey(const store::Store& store, unsigned threads, const Tell& t
 
 Result<std::vector<std::uint8_t>> contact_sheet(const source::Source& source) {
   const auto& fields = source.fields();
-  const auto image = std::find_if(fields.begin(), fields.end(), [](const source::SourceField& field) {
-    return field.content == source::Content::kEncodedImage || field.content == source::Content::kPixels;
-  });
+  const auto image =
+      std::find_if(fields.begin(), fields.end(), [](const auto& field) { return field.is_image(); });
   if (image == fields.end())
     return fail(ErrorCode::kInvalidArgument, "no field is an image: there is no sheet");
   const auto at = static_cast<std::size_t>(image - fields.begin());

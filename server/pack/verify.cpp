@@ -46,8 +46,7 @@ class Checker {
 
  private:
   std::string undecodable(const source::SourceField& field, const source::Item& item) {
-    if (field.content != source::Content::kEncodedImage && field.content != source::Content::kPixels)
-      return {};
+    if (!field.is_image()) return {};
     const auto say = [](const decode::Bad& bad) {
       return fmt::format("{} ({})", decode::name_of(bad.reason), bad.detail);
     };

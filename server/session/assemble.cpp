@@ -74,9 +74,7 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
   auto fields = exec::plan_fields(*source, config.plan, config.batch_size, (*sampler)->repeats());
   if (!fields) return tl::make_unexpected(fields.error());
   const auto& own = source->fields();
-  const bool images = std::any_of(own.begin(), own.end(), [](const source::SourceField& field) {
-    return field.content == source::Content::kEncodedImage || field.content == source::Content::kPixels;
-  });
+  const bool images = std::any_of(own.begin(), own.end(), [](const auto& field) { return field.is_image(); });
   if (!images && !config.plan.chain.transforms.empty())
     return fail(ErrorCode::kConfigInvalid, "the source has no images to transform; leave `transforms` out");
   const auto decoded = caches.decoded(config.source, *source, *fields);

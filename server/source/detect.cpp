@@ -101,8 +101,7 @@ Result<Proposal> lmdb(const fs::path& folder) {
   if (!found) return fail(found.error());
   const auto& fields = found->meta.fields;
   const bool sizes_differ = std::any_of(fields.begin(), fields.end(), [](const SourceField& field) {
-    const bool image = field.content == Content::kEncodedImage || field.content == Content::kPixels;
-    return image && field.height == 0;
+    return field.is_image() && field.height == 0;
   });
   return compose(
       fmt::format("a database that headrace pack wrote, {}", store::name_of(found->meta.options.storing)),

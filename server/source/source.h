@@ -36,6 +36,10 @@ struct SourceField {
   bool mask = false;
   DType dtype = DType::kUInt8;      ///< kValues, kRagged
   std::vector<std::int64_t> shape;  ///< kValues: of one sample; kRagged: of one of its values
+
+  [[nodiscard]] bool is_image() const {
+    return content == Content::kEncodedImage || content == Content::kPixels;
+  }
 };
 
 /// One field of one sample.

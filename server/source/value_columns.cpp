@@ -67,6 +67,17 @@ std::size_t bytes_of(const SourceField& field) {
   return bytes;
 }
 
+/// The numbers of one row; `wrong_count` says of their number what is wrong with it. All or nothing.
+template <class WrongCount>
+std::string append_row(const json& value, DType dtype, std::vector<std::uint8_t>& out,
+                       const WrongCount& wrong_count) {
+  const std::size_t before = out.size();
+  std::string wrong = append_numbers(value, dtype, out);
+  if (wrong.empty()) wrong = wrong_count((out.size() - before) / size_of(dtype));
+  if (!wrong.empty()) out.resize(before);
+  return wrong;
+}
+
 }  // namespace
 
 std::string append_numbers(const json& value, DType dtype, std::vector<std::uint8_t>& out) {
@@ -85,13 +96,10 @@ std::string append_numbers(const json& value, DType dtype, std::vector<std::uint
 FixedColumn::FixedColumn(SourceField field) : field_(std::move(field)), row_bytes_(bytes_of(field_)) {}
 
 std::string FixedColumn::add(const json& value) {
-  const std::size_t before = values_.size();
-  std::string wrong = append_numbers(value, field_.dtype, values_);
-  const std::size_t added = values_.size() - before, size = size_of(field_.dtype);
-  if (wrong.empty() && added != row_bytes_)
-    wrong = fmt::format("has {} numbers instead of {}", added / size, row_bytes_ / size);
-  if (!wrong.empty()) values_.resize(before);
-  return wrong;
+  const std::size_t wanted = row_bytes_ / size_of(field_.dtype);
+  return append_row(value, field_.dtype, values_, [wanted](std::size_t count) {
+    return count == wanted ? "" : fmt::format("has {} numbers instead of {}", count, wanted);
+  });
 }
 
 void FixedColumn::add_hot(const std::vector<std::size_t>& hot) {
@@ -108,16 +116,11 @@ Result<void> FixedColumn::read(std::uint64_t row, Item& out) const {
 RaggedColumn::RaggedColumn(SourceField field) : field_(std::move(field)), value_bytes_(bytes_of(field_)) {}
 
 std::string RaggedColumn::add(const json& value) {
-  const std::size_t before = values_.size();
-  std::string wrong = append_numbers(value, field_.dtype, values_);
-  const std::size_t added = values_.size() - before, size = size_of(field_.dtype);
-  if (wrong.empty() && added % value_bytes_ != 0)
-    wrong = fmt::format("has {} numbers, no multiple of {}", added / size, value_bytes_ / size);
-  if (wrong.empty()) {
-    end_row();
-  } else {
-    values_.resize(before);
-  }
+  const std::size_t each = value_bytes_ / size_of(field_.dtype);
+  std::string wrong = append_row(value, field_.dtype, values_, [each](std::size_t count) {
+    return count % each == 0 ? "" : fmt::format("has {} numbers, no multiple of {}", count, each);
+  });
+  if (wrong.empty()) end_row();
   return wrong;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/source/npy.h"
+#include "tests/opened_source.h"
 #include "tests/temp_folder.h"
 
 namespace headrace::server::source {
@@ -69,17 +70,8 @@ class NpyTest : public testing::Test {
     options_.files["label"] = folder_.put("labels.npy", labels_);
     options_.files["vector"] = folder_.put("vectors.npy", vectors_);
   }
-  [[nodiscard]] std::shared_ptr<const Source> open() const {
-    auto source = open_npy_set(options_);
-    EXPECT_TRUE(source) << source.error().message;
-    return source.value_or(nullptr);
-  }
-  [[nodiscard]] std::string refusal() const {
-    const auto opened = open_npy_set(options_);
-    if (opened) return "it was opened";
-    EXPECT_EQ(opened.error().code, ErrorCode::kDatasetInvalid);
-    return opened.error().message;
-  }
+  [[nodiscard]] std::shared_ptr<const Source> open() const { return source_of(open_npy_set(options_)); }
+  [[nodiscard]] std::string refusal() const { return why_refused(open_npy_set(options_)); }
   /// With another file for `vector`.
   [[nodiscard]] std::string refusal_of(const std::string& file) const {
     folder_.put("vectors.npy", file);

@@ -10,6 +10,7 @@
 
 #include "server/source/cifar.h"
 #include "server/source/idx.h"
+#include "tests/opened_source.h"
 #include "tests/temp_folder.h"
 
 namespace headrace::server::source {
@@ -51,12 +52,7 @@ class IdxTest : public testing::Test {
     write(options_.images, images_);
     write(options_.labels, labels_);
   }
-  std::string refusal() const {
-    const auto opened = open_idx(options_);
-    if (opened) return "it was opened";
-    EXPECT_EQ(opened.error().code, ErrorCode::kDatasetInvalid);
-    return opened.error().message;
-  }
+  std::string refusal() const { return why_refused(open_idx(options_)); }
 
   TempFolder folder_;
   IdxOptions options_{folder_.path() / "images", folder_.path() / "labels", {}};
@@ -180,10 +176,7 @@ class CifarTest : public testing::Test {
         << "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\n"
            "ship\ntruck\n\n";
   }
-  std::string refusal() const {
-    const auto opened = open_cifar(options_);
-    return opened ? "it was opened" : opened.error().message;
-  }
+  std::string refusal() const { return why_refused(open_cifar(options_)); }
 
   TempFolder folder_;
   CifarOptions options_{folder_.path()};

@@ -14,6 +14,7 @@
 #include "server/source/open_files.h"
 #include "server/source/shard_list.h"
 #include "server/source/webdataset.h"
+#include "tests/opened_source.h"
 #include "tests/temp_folder.h"
 #include "tests/unit/tar_shards.h"
 
@@ -42,17 +43,8 @@ class WebDatasetTest : public testing::Test {
   [[nodiscard]] fs::path shard(int number) const {
     return folder_.path() / ("train-00" + std::to_string(number) + ".tar");
   }
-  [[nodiscard]] std::shared_ptr<const Source> open() const {
-    auto source = open_webdataset(options_);
-    EXPECT_TRUE(source) << source.error().message;
-    return source.value_or(nullptr);
-  }
-  [[nodiscard]] std::string refusal() const {
-    const auto opened = open_webdataset(options_);
-    if (opened) return "it was opened";
-    EXPECT_EQ(opened.error().code, ErrorCode::kDatasetInvalid) << opened.error().message;
-    return opened.error().message;
-  }
+  [[nodiscard]] std::shared_ptr<const Source> open() const { return source_of(open_webdataset(options_)); }
+  [[nodiscard]] std::string refusal() const { return why_refused(open_webdataset(options_)); }
   [[nodiscard]] std::string refusal_of(const std::vector<TestMember>& members) const {
     write_tar(shard(0), members);
     return refusal();
