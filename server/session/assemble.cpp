@@ -78,7 +78,7 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
   if (!images && !config.plan.chain.transforms.empty())
     return fail(ErrorCode::kConfigInvalid, "the source has no images to transform; leave `transforms` out");
   const auto decoded = caches.decoded(config.source, *source, *fields);
-  if (!decoded) return fail(at(fmt::format("source `{}`", config.source), decoded.error()));
+  if (!decoded) return tl::make_unexpected(decoded.error());
   const exec::SampleOptions options{
       .stream = name,
       .seed = config.seed,

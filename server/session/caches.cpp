@@ -48,10 +48,11 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& n
   if (const auto bytes = exec::kept_bytes(plans); bytes && *bytes + head > arena->budget())
     return fail(
         ErrorCode::kConfigInvalid,
-        fmt::format("cache.decoded: {} bytes do not hold even one sample, which takes {}; all {} take "
-                    "{:.1f} MB",
-                    budget, *bytes + head, source.whole().size(),
-                    static_cast<double>(*bytes + head) * static_cast<double>(source.whole().size()) / 1e6));
+        fmt::format(
+            "source `{}`: cache.decoded: {} bytes do not hold even one sample, which takes {}; all {} take "
+            "{:.1f} MB",
+            name, budget, *bytes + head, source.whole().size(),
+            static_cast<double>(*bytes + head) * static_cast<double>(source.whole().size()) / 1e6));
   auto& shared = shared_[{name, key}];
   if (!shared) shared = std::make_shared<cache::SampleCache>(arena, source.whole().size());
   return shared;

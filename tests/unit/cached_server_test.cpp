@@ -128,10 +128,10 @@ TEST_F(CachedServer, RefusesBudgetsThatHoldNoSampleOrThatNoMachineHas) {
   EXPECT_THAT(small.error().message,
               HasSubstr("source `photos`: cache.decoded: 2000 bytes do not hold even one "
                         "sample, which takes 3880"));
-  const auto large = start(", cache: { decoded: 60TB }");
+  const auto large = start(", cache: { decoded: 1TB }");
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, ErrorCode::kNotEnoughMemory);
-  EXPECT_THAT(large.error().message, HasSubstr("the caches may take 60000000.0 MB"));
+  EXPECT_THAT(large.error().message, HasSubstr("the caches may take 1000000.0 MB"));
   EXPECT_THAT(large.error().message, HasSubstr("lower the budgets of source `photos`, cache.decoded"));
 }
 
