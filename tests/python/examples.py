@@ -154,6 +154,8 @@ def network(it: Example) -> None:
         path.write_bytes(bytes(path.stat().st_size))  # not read again
     with it.served(**paths) as address:
         assert sorted(epoch(address)) == ALL
+        (cache,) = headrace.stats(address)["caches"]
+        assert (cache["kind"], cache["misses"]) == ("disk", 0) and cache["hits"] >= 60
         reads = headrace.stats(address)["streams"]["train"]["read_ahead"]
         assert reads["hit"] + reads["wait"] >= 60 and reads["miss"] == 0
 
