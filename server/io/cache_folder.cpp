@@ -110,7 +110,8 @@ void CacheFolder::give_back(std::uint64_t bytes) {
 }
 
 std::uint64_t CacheFolder::used() const {
-  return CountLock(mutex_, count_.get()).get();
+  std::uint64_t bytes = 0;
+  return ::pread(count_.get(), &bytes, sizeof bytes, 0) == sizeof bytes ? bytes : 0;
 }
 
 bool CacheFolder::read(const char* file, std::vector<std::uint8_t>& out) const {
@@ -143,7 +144,7 @@ int CacheFolder::write(const char* name, std::span<const std::uint8_t> bytes) co
 }
 
 bool CacheFolder::add(const char* file, std::span<const std::uint8_t> bytes) {
-  if (full_.load(std::memory_order_relaxed) || refused_.load(std::memory_order_relaxed)) return false;
+  if (closed()) return false;
   if (reserve(pages(bytes.size()))) return put(file, bytes);
   if (!full_.exchange(true))
     spdlog::info("disk cache {}: full; what is in it stays, nothing is added", path_.string());
@@ -169,7 +170,7 @@ bool CacheFolder::put(const char* file, std::span<const std::uint8_t> bytes) {
   ::unlinkat(folder_.get(), aside.c_str(), 0);
   if (error == 0) return true;
   give_back(pages(bytes.size()));
-  if (error != EEXIST && !refused_.exchange(true))
+  if (error != EEXIST && refused_.fetch_add(1, std::memory_order_relaxed) == 0)
     spdlog::warn("disk cache {}: {}: {}; nothing is added any more", path_.string(), file,
                  std::strerror(error));
   return false;

@@ -35,8 +35,13 @@ class CacheFolder {
   bool add(const char* file, std::span<const std::uint8_t> bytes);
   /// Puts these bytes in the place of a file that turned out to be bad, within the room that it had.
   bool replace(const char* file, std::span<const std::uint8_t> bytes);
-  /// Bytes in use, by all servers.
+  /// Bytes in use, by all servers. Without a lock, which a server that was stopped may hold: perhaps those of
+  /// a moment ago. 0 if they cannot be read.
   [[nodiscard]] std::uint64_t used() const;
+  [[nodiscard]] std::uint64_t budget() const { return most_; }
+  /// Nothing is added any more: there is no room, or the disk refused.
+  [[nodiscard]] bool closed() const { return full_.load(std::memory_order_relaxed) || write_errors() > 0; }
+  [[nodiscard]] std::uint64_t write_errors() const { return refused_.load(std::memory_order_relaxed); }
 
  private:
   CacheFolder(std::filesystem::path path, std::uint64_t most) : path_(std::move(path)), most_(most) {}
@@ -51,11 +56,12 @@ class CacheFolder {
   const std::filesystem::path path_;
   const std::uint64_t most_;
   ring::UniqueFd folder_;
-  ring::UniqueFd users_;      ///< locked shared by every server that uses the folder
-  ring::UniqueFd count_;      ///< holds the bytes in use; locked by who reads or changes it
-  mutable std::mutex mutex_;  ///< for threads what the lock of `count_` is for processes
+  ring::UniqueFd users_;  ///< locked shared by every server that uses the folder
+  ring::UniqueFd count_;  ///< holds the bytes in use; locked by who reads or changes it
+  std::mutex mutex_;      ///< for threads what the lock of `count_` is for processes
   std::atomic<std::uint64_t> next_{0};
-  std::atomic<bool> full_{false}, refused_{false};
+  std::atomic<bool> full_{false};
+  std::atomic<std::uint64_t> refused_{0};  ///< files, by the disk
 };
 
 }  // namespace headrace::server::io

@@ -36,6 +36,9 @@ Result<void> DiskCache::read(std::uint64_t index, source::Sample& out) const {
   *fmt::format_to_n(file, sizeof file - 1, "{:016x}/{:02x}/{:x}", fingerprint_, index & 0xFF, index).out =
       '\0';
   const Found found = load(file, index, out);
+  const auto count = [](std::atomic<std::uint64_t>& of) { of.fetch_add(1, std::memory_order_relaxed); };
+  count(found == Found::kGood ? hits_ : misses_);
+  if (found == Found::kBad) count(damaged_);
   if (found == Found::kGood) return {};
   if (auto read = ForwardingSource::read(index, out); !read) return read;
   encode(index, out);
@@ -46,6 +49,16 @@ Result<void> DiskCache::read(std::uint64_t index, source::Sample& out) const {
   }
   buffers.shrink();
   return {};
+}
+
+DiskCache::Counts DiskCache::counts() const {
+  return {.hits = hits_.load(std::memory_order_relaxed),
+          .misses = misses_.load(std::memory_order_relaxed),
+          .damaged = damaged_.load(std::memory_order_relaxed),
+          .write_errors = folder_->write_errors(),
+          .bytes = folder_->used(),
+          .budget = folder_->budget(),
+          .full = folder_->closed()};
 }
 
 DiskCache::Found DiskCache::load(const char* file, std::uint64_t index, source::Sample& out) const {

@@ -3,6 +3,8 @@
 // checksum and the name: what is damaged, or somebody else's, is read anew and replaced.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "server/io/cache_folder.h"
@@ -17,6 +19,17 @@ class DiskCache final : public source::ForwardingSource {
 
   Result<void> read(std::uint64_t index, source::Sample& out) const override;
 
+  struct Counts {
+    std::uint64_t hits = 0;          ///< samples that were given out of the cache
+    std::uint64_t misses = 0;        ///< samples that had to be read of the source
+    std::uint64_t damaged = 0;       ///< of these, those that were there, and not as they should be
+    std::uint64_t write_errors = 0;  ///< of the folder
+    std::uint64_t bytes = 0;         ///< in the folder, by all servers and datasets
+    std::uint64_t budget = 0;
+    bool full = false;  ///< nothing is added any more
+  };
+  [[nodiscard]] Counts counts() const;
+
  private:
   enum class Found : std::uint8_t { kNone, kBad, kGood };
   Found load(const char* file, std::uint64_t index, source::Sample& out) const;
@@ -24,6 +37,8 @@ class DiskCache final : public source::ForwardingSource {
 
   std::shared_ptr<CacheFolder> folder_;
   const std::uint64_t fingerprint_;
+  // A line for all threads: each of their counts comes with a read of a disk.
+  mutable std::atomic<std::uint64_t> hits_{0}, misses_{0}, damaged_{0};
 };
 
 }  // namespace headrace::server::io

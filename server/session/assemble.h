@@ -14,7 +14,7 @@ namespace headrace::server::session {
 
 struct Assembly {
   std::vector<exec::StreamSetup> streams;
-  std::vector<CacheUse> caches;
+  CachesInUse caches;
 };
 
 /// Opens every source once and prepares every stream, without taking memory. Errors name source or stream.

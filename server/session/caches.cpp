@@ -13,7 +13,7 @@ using SourcePtr = std::shared_ptr<const source::Source>;
 Result<std::shared_ptr<cache::Arena>> Caches::open(const std::string& name, std::string_view kind,
                                                    std::uint64_t budget, const source::Source& whole) {
   auto arena = cache::Arena::create(fmt::format("source `{}`, cache.{}", name, kind), budget);
-  if (arena) all_.push_back({name, kind, whole.size(), *arena});
+  if (arena) all_.memory.push_back({name, kind, whole.size(), *arena});
   return arena;
 }
 

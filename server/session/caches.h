@@ -12,16 +12,28 @@
 #include "server/cache/sample_cache.h"
 #include "server/config/sources.h"
 #include "server/exec/field_plans.h"
+#include "server/io/disk_cache.h"
 #include "server/source/source.h"
 
 namespace headrace::server::session {
 
-/// One budget, for metrics and `check`.
+/// One budget of memory, for metrics and `check`.
 struct CacheUse {
   std::string source;
   std::string_view kind;      ///< "encoded", "decoded"
   std::uint64_t samples = 0;  ///< of the source
   std::shared_ptr<const cache::Arena> arena;
+};
+
+/// One source's part in a disk cache.
+struct DiskCacheUse {
+  std::string source;
+  std::shared_ptr<const io::DiskCache> cache;
+};
+
+struct CachesInUse {
+  std::vector<CacheUse> memory;
+  std::vector<DiskCacheUse> disk;
 };
 
 class Caches {
@@ -37,7 +49,11 @@ class Caches {
   /// log. kConfigInvalid: the budget is known to hold not even one sample. kNotEnoughMemory.
   Result<std::shared_ptr<cache::SampleCache>> decoded(const std::string& name, const source::Source& source,
                                                       const std::vector<exec::FieldPlan>& plans);
-  [[nodiscard]] const std::vector<CacheUse>& all() const { return all_; }
+  /// A disk cache that a source was opened with: for metrics.
+  void note(const std::string& name, std::shared_ptr<const io::DiskCache> cache) {
+    all_.disk.push_back({name, std::move(cache)});
+  }
+  [[nodiscard]] const CachesInUse& all() const { return all_; }
 
  private:
   Result<std::shared_ptr<cache::Arena>> open(const std::string& name, std::string_view kind,
@@ -47,7 +63,7 @@ class Caches {
   std::map<std::string, std::shared_ptr<cache::Arena>> decoded_;  ///< by source
   /// By source, and by what is kept.
   std::map<std::pair<std::string, std::string>, std::shared_ptr<cache::SampleCache>> shared_;
-  std::vector<CacheUse> all_;
+  CachesInUse all_;
 };
 
 /// kNotEnoughMemory: the budgets are more than this process can still take.

@@ -11,6 +11,8 @@
 
 #include "clientlib/ring/futex.h"
 #include "headrace/version.h"
+#include "server/session/cache_metrics.h"
+#include "server/session/families.h"
 
 namespace headrace::server::session {
 namespace {
@@ -93,30 +95,6 @@ StreamLook look(const exec::Engine& engine, std::size_t index) {
     return 0;
   });
   return seen;
-}
-
-class Families {
- public:
-  MetricFamily& open(const char* name, const char* help, MetricType type) {
-    families_.push_back(MetricFamily{name, help, type, {}});
-    return families_.back();
-  }
-  std::vector<MetricFamily> take() { return std::move(families_); }
-
- private:
-  std::vector<MetricFamily> families_;
-};
-
-using Labels = std::vector<ClientMetric::Label>;
-
-void add(MetricFamily& family, Labels labels, double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  if (family.type == MetricType::Counter)
-    metric.counter.value = value;
-  else
-    metric.gauge.value = value;
-  family.metric.push_back(std::move(metric));
 }
 
 /// What a stream without batches may be waiting for.
@@ -273,25 +251,7 @@ std::vector<MetricFamily> Collector::Collect() const {
         [](const auto& s) { return progress(s); });
   gauge("headrace_stream_failed", "1 if the stream stopped with an error.",
         [](const auto& s) { return s.failed; });
-  if (!caches_.empty()) {
-    using Counts = cache::Arena::Counts;
-    const auto by_cache = [&](const char* name, const char* help, MetricType type, auto value) {
-      MetricFamily& family = families.open(name, help, type);
-      for (const CacheUse& use : caches_)
-        add(family, {{"source", use.source}, {"kind", std::string(use.kind)}},
-            static_cast<double>(value(*use.arena, use.arena->counts())));
-    };
-    by_cache("headrace_cache_hits_total", "Samples taken out of a cache.", MetricType::Counter,
-             [](const auto&, const Counts& c) { return c.hits; });
-    by_cache("headrace_cache_misses_total", "Samples asked of a cache that had to be read or decoded.",
-             MetricType::Counter, [](const auto&, const Counts& c) { return c.misses; });
-    by_cache("headrace_cache_samples", "Samples that a cache holds.", MetricType::Gauge,
-             [](const auto&, const Counts& c) { return c.samples; });
-    by_cache("headrace_cache_bytes", "Memory that a cache has filled.", MetricType::Gauge,
-             [](const auto& arena, const Counts&) { return arena.used(); });
-    by_cache("headrace_cache_budget_bytes", "Memory that a cache may fill.", MetricType::Gauge,
-             [](const auto& arena, const Counts&) { return arena.budget(); });
-  }
+  add_caches(families, caches_);
   add(families.open("headrace_control_bad_messages_total", "Malformed control messages, dropped.",
                     MetricType::Counter),
       {}, static_cast<double>(bad_messages_.get()));
@@ -361,20 +321,9 @@ nlohmann::json Collector::stats() const {
                                                                  {"message", s.failure.message}}
                                                 : nlohmann::json()}};
   }
-  nlohmann::json caches = nlohmann::json::array();
-  for (const CacheUse& use : caches_) {
-    const cache::Arena::Counts counts = use.arena->counts();
-    caches.push_back({{"source", use.source},
-                      {"kind", use.kind},
-                      {"hits", counts.hits},
-                      {"misses", counts.misses},
-                      {"samples", counts.samples},
-                      {"bytes", use.arena->used()},
-                      {"budget_bytes", use.arena->budget()}});
-  }
   return {{"version", kVersion},
           {"pid", ::getpid()},
-          {"caches", caches},
+          {"caches", caches_as_json(caches_)},
           {"workers", engine_.threads()},
           {"busy_seconds", static_cast<double>(engine_.busy_ns()) * kNs},
           {"streams", streams}};

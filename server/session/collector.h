@@ -17,8 +17,7 @@ namespace headrace::server::session {
 
 class Collector : public prometheus::Collectable {
  public:
-  Collector(const exec::Engine& engine, std::vector<CacheUse> caches)
-      : engine_(engine), caches_(std::move(caches)) {}
+  Collector(const exec::Engine& engine, CachesInUse caches) : engine_(engine), caches_(std::move(caches)) {}
 
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override;
   [[nodiscard]] std::string exposition() const;  ///< Prometheus text format 0.0.4
@@ -31,7 +30,7 @@ class Collector : public prometheus::Collectable {
 
  private:
   const exec::Engine& engine_;
-  const std::vector<CacheUse> caches_;
+  const CachesInUse caches_;
   metrics::Count bad_messages_;
 };
 

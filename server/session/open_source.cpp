@@ -95,7 +95,8 @@ struct Open {
 };
 
 /// With what `io` says of each read.
-Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, SourcePtr source) {
+Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, SourcePtr source,
+                       Caches* caches) {
   if (how.delay.count() > 0) {
     spdlog::warn("source `{}`: each read takes {} ms longer (io.delay, for trials)", name, how.delay.count());
     source = std::make_shared<io::Delayed>(std::move(source), how.delay);
@@ -106,7 +107,9 @@ Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, Sou
     spdlog::info("source `{}`: disk cache {}: {:.1f} of {:.1f} MB in use", name,
                  how.disk_cache->path.string(), static_cast<double>((*folder)->used()) / 1e6,
                  static_cast<double>(how.disk_cache->size) / 1e6);
-    source = std::make_shared<io::DiskCache>(std::move(source), std::shared_ptr(std::move(*folder)));
+    auto kept = std::make_shared<io::DiskCache>(std::move(source), std::shared_ptr(std::move(*folder)));
+    if (caches != nullptr) caches->note(name, kept);
+    source = std::move(kept);
   }
   return source;
 }
@@ -131,7 +134,7 @@ Result<SourcePtr> Sources::open(const std::string& name, const std::string& part
   if (!whole) return whole;
   if (config.io) {
     if (config.io->read_ahead > 0) pools_[name] = std::make_shared<io::ReadPool>(name, config.io->threads);
-    if (whole = wrap(name, *config.io, *whole); !whole) return whole;
+    if (whole = wrap(name, *config.io, *whole, caches_); !whole) return whole;
   }
   if (const std::string warning = (*whole)->warning(); !warning.empty())
     spdlog::warn("source `{}`: {}", name, warning);

@@ -97,7 +97,7 @@ int check(const ConfigArguments& arguments) {
                setup.ledger.lanes, megabytes(*bytes));
   }
   std::uint64_t caches = 0;
-  for (const session::CacheUse& use : assembly->caches) {
+  for (const session::CacheUse& use : assembly->caches.memory) {
     caches += use.arena->budget();
     fmt::print("{}\n", room_of(use));
   }

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-
 
 class _Value(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("data", ctypes.c_char_p)]
@@ -101,14 +99,3 @@ def test_a_database_of_another_program_is_refused_with_what_to_do(start_server: 
     for source in ({"type": "paired_folders", "fields": {"x": str(tmp_path / "caffe")}}, {"type": "lmdb", "path": str(tmp_path / "caffe")}):
         with pytest.raises(AssertionError, match=r"so not BasicSR's: .* write the images into a folder|are to be packed anew"):
             start_server({"sources": {"s": source}, "streams": {"train": stream}})
-
-
-def test_the_config_for_basicsr_runs(tmp_path: Path) -> None:
-    write_pairs(tmp_path)
-    own = {"server.directory": str(tmp_path / "run"), "server.metrics": "off"}
-    paths = {"sources.pairs.fields.gt": str(tmp_path / "gt.lmdb"), "sources.pairs.fields.lq.path": str(tmp_path / "lq.lmdb")}
-    with headrace.serve(CONFIGS / "basicsr.yaml", set=paths | own) as server:
-        with headrace.Loader(server.address, stream="train", batch="dict") as loader:
-            (batch,) = list(loader)
-            assert batch["gt"].shape == (10, 3, 192, 192)
-            np.testing.assert_array_equal(batch["gt"], batch["lq"].repeat(4, 2).repeat(4, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -12,9 +13,10 @@ from typing import Any
 import headrace
 import numpy as np
 import pytest
+import yaml
 from conftest import write_images
 from PIL import Image
-from running import headrace_binary
+from running import ROOT, headrace_binary
 from test_basicsr import write_pairs
 from test_pixel_sources import write_idx
 from test_webdataset import write_shards
@@ -150,62 +152,91 @@ def list_of_paths(root: Path) -> None:
     listed(root, "train.txt", "", "{} {}")
 
 
-@pytest.mark.parametrize(
-    ("lay", "found", "sizes"),
-    [
-        (classes_of_images, "images, a folder per class", {"train": 12}),
-        (sets_of_images, "image folders, a folder per class, in 2 sets", {"train": 12, "val": 6}),
-        (mnist, "IDX files, 2 of images with their labels", {"train": 40, "test": 20}),
-        (cifar10, "CIFAR-10, binary version", {"train": 35, "test": 7}),
-        (cifar100, "CIFAR-100, binary version", {"train": 7, "test": 7}),
-        (shards, "WebDataset shards", {"train": 12, "val": 12}),
-        (shards_in_folders, "WebDataset shards", {"train": 12, "test": 12}),
-        (npy_files, "numpy arrays", {"train": 9}),
-        (npz_of_keras, "numpy arrays", {"train": 12, "test": 5}),
-        (div2k, "images that belong together by name", {"train": 6, "val": 4}),
-        (pairs_in_sets, "images that belong together by name", {"train": 6, "test": 4}),
-        (set5, "images that belong together by name", {"train": 6}),
-        (masks, "images that belong together by name", {"train": 6}),
-        (basicsr, "images that belong together by name", {"train": 10}),
-        (manifest_csv, "a list of images", {"train": 10}),
-        (manifest_tsv_of_other_columns, "a list of images", {"train": 10}),
-        (manifest_jsonl, "a list of images", {"train": 10}),
-        (list_of_paths, "a list of images", {"train": 10}),
-    ],
-)
+def packed_lmdb(root: Path) -> None:
+    images = write_images(root.parent / "images", classes=3, per_class=4)
+    subprocess.run([headrace_binary(), "pack", str(images), str(root), "--quiet"], check=True, capture_output=True, timeout=60)
+
+
+EVENLY = {"train": [4, 4, 4]}
+
+# What lies there, the type of its source, what it is called, and of each stream the samples of each class (or all, where none is known).
+PROPOSALS: list[tuple[Callable[[Path], None], str, str, dict[str, list[int]]]] = [
+    (classes_of_images, "image_folder", "images, a folder per class", EVENLY),
+    (sets_of_images, "image_folder", "image folders, a folder per class, in 2 sets", {**EVENLY, "val": [2, 2, 2]}),
+    (mnist, "idx", "IDX files, 2 of images with their labels", {"train": [4] * 10, "test": [2] * 10}),
+    (cifar10, "cifar", "CIFAR-10, binary version", {"train": [0, 0, 0, 35], "test": [0, 0, 0, 7]}),
+    (cifar100, "cifar", "CIFAR-100, binary version", {"train": [0] * 30 + [7], "test": [0] * 30 + [7]}),
+    (shards, "webdataset", "WebDataset shards", {**EVENLY, "val": [4, 4, 4]}),
+    (shards_in_folders, "webdataset", "WebDataset shards", {**EVENLY, "test": [4, 4, 4]}),
+    (npy_files, "npy", "numpy arrays", {"train": [1] * 9}),
+    (npz_of_keras, "npy", "numpy arrays", {"train": [1] * 12, "test": [1] * 5}),
+    (div2k, "paired_folders", "images that belong together by name", {"train": [6], "val": [4]}),
+    (pairs_in_sets, "paired_folders", "images that belong together by name", {"train": [6], "test": [4]}),
+    (set5, "paired_folders", "images that belong together by name", {"train": [6]}),
+    (masks, "paired_folders", "images that belong together by name", {"train": [6]}),
+    (basicsr, "paired_folders", "images that belong together by name", {"train": [10]}),
+    (manifest_csv, "manifest", "a list of images", {"train": [5, 5]}),
+    (manifest_tsv_of_other_columns, "manifest", "a list of images", {"train": [5, 5]}),
+    (manifest_jsonl, "manifest", "a list of images", {"train": [5, 5]}),
+    (list_of_paths, "manifest", "a list of images", {"train": [5, 5]}),
+    (packed_lmdb, "lmdb", "a database that headrace pack wrote, encoded", EVENLY),
+]
+
+
+def check_proposal(tmp_path: Path, proposal: subprocess.CompletedProcess[str], kind: str, counts: dict[str, list[int]]) -> None:
+    """It is kept as a file, checked, and served; `counts` as in PROPOSALS."""
+    assert proposal.returncode == 0, proposal.stderr
+    config = tmp_path / "headrace.yaml"
+    config.write_text(proposal.stdout)
+    assert {source["type"] for source in yaml.safe_load(proposal.stdout)["sources"].values()} == {kind}
+    assert check(config).returncode == 0
+    with headrace.serve(config, set={"server.directory": str(tmp_path / "run"), "server.metrics": "off"}) as server:
+        assert {info.name for info in headrace.streams(server.address)} == set(counts)
+        for stream, classes in counts.items():
+            with headrace.Loader(server.address, stream=stream, batch="dict") as loader:
+                batches = list(loader)
+            assert sorted(i for batch in batches for i in batch.sample_index) == list(range(sum(classes)))
+            assert not any(batch.replaced.any() for batch in batches)
+            if "label" in batches[0]:
+                assert np.bincount(np.concatenate([batch["label"] for batch in batches])).tolist() == classes
+
+
+@pytest.mark.parametrize(("lay", "kind", "found", "counts"), PROPOSALS)
 def test_a_dataset_gets_a_configuration_that_serves_it(
-    tmp_path: Path, lay: Callable[[Path], None], found: str, sizes: dict[str, int]
+    tmp_path: Path, lay: Callable[[Path], None], kind: str, found: str, counts: dict[str, list[int]]
 ) -> None:
     root = tmp_path / 'data "here"'
     root.mkdir()
     lay(root)
     proposal = check(root)
-    assert proposal.returncode == 0, proposal.stderr
     assert found in proposal.stderr
-    config = tmp_path / "headrace.yaml"
-    config.write_text(proposal.stdout)
-    assert check(config).returncode == 0
-    with headrace.serve(config, set={"server.directory": str(tmp_path / "run"), "server.metrics": "off"}) as server:
-        for stream, size in sizes.items():
-            with headrace.Loader(server.address, stream=stream, batch="dict") as loader:
-                assert sum(len(next(iter(batch.values()))) for batch in loader) == size
+    check_proposal(tmp_path, proposal, kind, counts)
 
 
-@pytest.mark.parametrize(("lay", "file"), [
-    (shards, "val-0000.tar"),
-    (npy_files, "images.npy"),
-    (npz_of_keras, "mnist.npz"),
-    (manifest_csv, "train.csv"),
-    (list_of_paths, "train.txt"),
-    (basicsr, "DF2K_train_HR_sub.lmdb"),
+def test_each_type_of_source_that_can_be_found_is_proposed() -> None:
+    kinds = json.loads((ROOT / "configs/headrace.schema.json").read_text())["definitions"]["source"]["oneOf"]
+    found = {
+        kind["properties"]["type"]["const"] for kind in kinds if "of" not in kind["properties"]
+    }  # what is made of others lies nowhere
+    assert {kind for _, kind, _, _ in PROPOSALS} == found - {"feed", "synthetic"}
+
+
+@pytest.mark.parametrize(("lay", "file", "kind", "counts"), [
+    (shards, "val-0000.tar", "webdataset", {"val": [4, 4, 4]}),
+    (npy_files, "images.npy", "npy", {"train": [9]}),
+    (npz_of_keras, "mnist.npz", "npy", {"train": [1] * 12, "test": [1] * 5}),
+    (manifest_csv, "train.csv", "manifest", {"train": [5, 5]}),
+    (manifest_tsv_of_other_columns, "samples.tsv", "manifest", {"train": [5, 5]}),
+    (manifest_jsonl, "train.jsonl", "manifest", {"train": [5, 5]}),
+    (list_of_paths, "train.txt", "manifest", {"train": [5, 5]}),
+    (basicsr, "DF2K_train_HR_sub.lmdb", "paired_folders", {"train": [10]}),
 ])  # fmt: skip
-def test_one_file_gets_a_configuration_that_serves_it(tmp_path: Path, lay: Callable[[Path], None], file: str) -> None:
+def test_one_file_gets_a_configuration_that_serves_it(
+    tmp_path: Path, lay: Callable[[Path], None], file: str, kind: str, counts: dict[str, list[int]]
+) -> None:
     (tmp_path / "set").mkdir()
     lay(tmp_path / "set")
-    proposal = check(tmp_path / "set" / file)
-    assert proposal.returncode == 0, proposal.stderr
-    (tmp_path / "headrace.yaml").write_text(proposal.stdout)
-    assert check(tmp_path / "headrace.yaml").returncode == 0
+    check_proposal(tmp_path, check(tmp_path / "set" / file), kind, counts)
 
 
 def test_what_is_no_dataset_is_said_with_what_was_looked_for(tmp_path: Path) -> None:

@@ -11,11 +11,8 @@ import headrace
 import numpy as np
 import pytest
 import yaml
-from conftest import write_images
-from PIL import Image
 from running import headrace_binary
 
-CONFIGS = Path(__file__).parents[2] / "configs"
 CLASSES = ["cat", "dog", "emu"]
 
 
@@ -127,39 +124,3 @@ def test_what_does_not_go_together_is_named(tmp_path: Path, pets: dict[str, Any]
 def test_an_unknown_field_of_a_stream_is_named(start_server: Any, pets: dict[str, Any]) -> None:
     with pytest.raises(AssertionError, match="fields: there is no field `z`; fields: x"):
         start_server(config({**pets, "all": {"type": "concat", "of": ["a", "b"]}}, train={"source": "all", "fields": ["z"]}))
-
-
-def test_the_composed_config_runs(tmp_path: Path) -> None:
-    for folder in ("photos", "more_photos"):
-        write_images(tmp_path / folder, classes=3, per_class=20)
-    for old, new in {"photos/class_0": "photos/cat", "photos/class_1": "photos/dog", "more_photos/class_0": "more_photos/hound",
-                     "more_photos/class_1": "more_photos/wolf"}.items():  # fmt: skip
-        (tmp_path / old).rename(tmp_path / new)
-    own = {"server.directory": str(tmp_path / "run"), "server.metrics": "off"}
-    paths = {"sources.photos.path": str(tmp_path / "photos"), "sources.more.path": str(tmp_path / "more_photos")}
-    with headrace.serve(CONFIGS / "composed.yaml", set=paths | own) as server:
-        sizes = {}
-        for stream in ("train", "quick", "val"):
-            with headrace.Loader(server.address, stream=stream) as loader:
-                assert loader.classes == ("cat", "class_2", "dog")
-                sizes[stream] = sum(len(batch[1]) for batch in loader)
-    assert sizes == {"train": 54 + 180, "quick": 12, "val": 6}
-
-
-def test_the_config_of_several_inputs_runs(tmp_path: Path) -> None:
-    for side in ("left", "right"):
-        (tmp_path / side).mkdir()
-        for i in range(10):
-            Image.new("RGB", (80, 70), (i, 0, side == "left")).save(tmp_path / side / f"{i}.png")
-        (tmp_path / f"{side}.txt").write_text("".join(f"{side}/{i}.png\n" for i in range(10)))
-    np.save(tmp_path / "angles.npy", np.arange(10, dtype=np.float32))
-    own = {"server.directory": str(tmp_path / "run"), "server.metrics": "off"}
-    paths = {f"sources.{side}.path": str(tmp_path / f"{side}.txt") for side in ("left", "right")}
-    paths["sources.steering.fields.angle"] = str(tmp_path / "angles.npy")
-    with headrace.serve(CONFIGS / "inputs.yaml", set=paths | own) as server:
-        with headrace.Loader(server.address, stream="train", batch="dict") as loader:
-            (batch,) = list(loader)
-            assert batch["left"].shape == batch["right"].shape == (10, 3, 64, 64)
-            np.testing.assert_array_equal(batch["left"][:, 0, 0, 0], batch["angle"])
-            np.testing.assert_array_equal(batch["right"][:, 0, 9, 9], batch["angle"])
-            assert (batch["left"][:, 2] == 1).all() and (batch["right"][:, 2] == 0).all()

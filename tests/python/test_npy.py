@@ -8,7 +8,7 @@ from typing import Any
 import headrace
 import numpy as np
 import pytest
-from test_pixel_sources import CONFIGS, config
+from test_pixel_sources import config
 
 
 @pytest.fixture
@@ -85,18 +85,3 @@ def test_arrays_that_no_field_carries_are_refused_by_name(
     fields = save(tmp_path, {**arrays, "odd": values})
     with pytest.raises(AssertionError, match=rf"odd\.npy: {why}"):
         start_server(config({"type": "npy", "fields": fields}))
-
-
-def test_the_config_for_npy_runs(tmp_path: Path, arrays: dict[str, Any]) -> None:
-    files = save(tmp_path, arrays)
-    np.savez_compressed(tmp_path / "test.npz", x_test=arrays["image"], y_test=arrays["label"])
-    own = {f"sources.train_set.fields.{name}": files[name] for name in ("image", "label", "features")}
-    own |= {"sources.test_set.path": str(tmp_path / "test.npz"), "server.directory": str(tmp_path / "run"), "server.metrics": "off"}
-    with headrace.serve(CONFIGS / "npy.yaml", set=own) as server:
-        with headrace.Loader(server.address, stream="train", batch="dict") as loader:
-            (batch,) = list(loader)
-            np.testing.assert_array_equal(batch["features"], arrays["features"][batch.sample_index])
-        with headrace.Loader(server.address, stream="test") as loader:
-            (batch,) = list(loader)
-            np.testing.assert_array_equal(batch[0], arrays["image"].transpose(0, 3, 1, 2))
-            np.testing.assert_array_equal(batch[1], arrays["label"])

@@ -16,7 +16,7 @@ import pytest
 from conftest import write_images
 from PIL import Image
 from running import Process, headrace_binary, wait_until
-from test_pixel_sources import CONFIGS, config, digits  # noqa: F401  (a fixture)
+from test_pixel_sources import config, digits  # noqa: F401  (a fixture)
 
 
 def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -261,11 +261,3 @@ def test_the_arguments_are_checked(image_folder: Path, tmp_path: Path) -> None:
     write_images(sets / "val", classes=2, per_class=2)
     assert "choose by --source: train_set, val_set" in run("pack", sets, out).stderr
     good("pack", sets, out, "--source", "val_set")
-
-
-def test_the_config_for_packed_sets_runs(image_folder: Path, tmp_path: Path) -> None:
-    good("pack", image_folder, tmp_path / "train.lmdb")
-    own = {"sources.photos.path": str(tmp_path / "train.lmdb"), "server.directory": str(tmp_path / "run"), "server.metrics": "off"}
-    with headrace.serve(CONFIGS / "packed.yaml", set=own) as server:
-        with headrace.Loader(server.address, stream="train") as loader:
-            assert [tuple(image.shape) for image, _ in loader] == [(60, 3, 224, 224)]

@@ -33,32 +33,38 @@ def pack(dataset: Any, out: Path, **options: Any) -> headrace.Packed:
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
-@pytest.fixture
-def pickles(cifar: dict[str, Any], tmp_path: Path) -> CIFAR10:  # noqa: F811
-    """The images of the binary files as the Python version has them; torchvision checks these files' own sums."""
-    root = tmp_path / "cifar-10-batches-py"
+def cifar_pickles(folder: Path, images: Any, labels: Any, classes: list[str]) -> CIFAR10:
+    """CIFAR-10's Python version in `folder`: images (n, 3, 32, 32) in five files; torchvision checks these files' own sums."""
+    root = folder / "cifar-10-batches-py"
     root.mkdir()
+    each = len(images) // 5
 
     def write(name: str, content: dict[str, Any]) -> str:
         data = pickle.dumps(content, protocol=2)
         (root / name).write_bytes(data)
         return hashlib.md5(data).hexdigest()
 
-    def batch(name: str, part: slice) -> list[str]:
-        labels = cifar["labels"][part].tolist()
-        return [name, write(name, {"data": cifar["images"][part].reshape(-1, 3072), "labels": labels})]
+    def batch(name: str, first: int) -> list[str]:
+        part = slice(first, first + each)
+        return [name, write(name, {"data": images[part].reshape(-1, 3072), "labels": labels[part].tolist()})]
 
     class Fixture(CIFAR10):
-        train_list = [batch(f"data_batch_{i + 1}", slice(12 * i, 12 * i + 12)) for i in range(5)]
-        test_list = [batch("test_batch", slice(0, 12))]
+        train_list = [batch(f"data_batch_{i + 1}", each * i) for i in range(5)]
+        test_list = [batch("test_batch", 0)]
         meta = {
             "filename": "batches.meta",
             "key": "label_names",
-            "md5": write("batches.meta", {"label_names": CLASSES}),
+            "md5": write("batches.meta", {"label_names": classes}),
         }
 
+    return Fixture(str(folder), train=True)
+
+
+@pytest.fixture
+def pickles(cifar: dict[str, Any], tmp_path: Path) -> CIFAR10:  # noqa: F811
+    """The images of the binary files as the Python version has them."""
     (Path(cifar["source"]["path"]) / "batches.meta.txt").write_text("\n".join(CLASSES) + "\n")
-    return Fixture(str(tmp_path), train=True)
+    return cifar_pickles(tmp_path, cifar["images"], cifar["labels"], CLASSES)
 
 
 @pytest.mark.parametrize("compress", ["none", "lz4"])

@@ -125,36 +125,3 @@ def test_a_normalize_for_colour_is_refused_for_gray_images_by_name(start_server:
     stream = {"transforms": [{"normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}], "output": {"dtype": "float32"}}
     with pytest.raises(AssertionError, match="mean and std need one finite number each, one per channel"):
         start_server(config(digits["source"], **stream))
-
-
-CONFIGS = Path(__file__).parents[2] / "configs"
-
-
-def test_the_config_for_mnist_runs(tmp_path: Path, digits: dict[str, Any]) -> None:
-    paths = {f"sources.{name}_set.{key}": digits["source"][key] for name in ("train", "test") for key in ("images", "labels")}
-    own = {"server.directory": str(tmp_path / "run"), "server.metrics": "off"}
-    with headrace.serve(CONFIGS / "mnist.yaml", set=paths | own) as server:
-        for stream in ("train", "test"):
-            with headrace.Loader(server.address, stream=stream, output="torch") as loader:
-                (batch,) = list(loader)
-                assert tuple(batch[0].shape) == (70, 1, 28, 28)
-                if stream == "test":
-                    assert batch[1].tolist() == digits["labels"].tolist()
-
-
-def test_the_config_for_cifar10_runs(tmp_path: Path, cifar: dict[str, Any]) -> None:
-    folder = Path(cifar["source"]["path"])
-    (folder / "test_batch.bin").write_bytes((folder / "data_batch_1.bin").read_bytes())
-    own = {
-        "sources.train_set.path": str(folder),
-        "sources.test_set.path": str(folder),
-        "streams.train.batch_size": "30",
-        "server.directory": str(tmp_path / "run"),
-        "server.metrics": "off",
-    }
-    with headrace.serve(CONFIGS / "cifar10.yaml", set=own) as server:
-        with headrace.Loader(server.address, stream="train") as loader:
-            assert [tuple(image.shape) for image, _ in loader] == [(30, 3, 32, 32)] * 2
-        with headrace.Loader(server.address, stream="test") as loader:
-            (batch,) = list(loader)
-            np.testing.assert_array_equal(batch[0], cifar["images"][:12])

@@ -65,10 +65,11 @@ class Prometheus(Process):
 
 @pytest.fixture
 def training(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path) -> Iterator[Server]:
-    """A server with a stream over a folder that has a bad file in it, and a client that keeps reading."""
+    """A server with a stream over a folder that has a bad file in it, read ahead and kept on disk, and a client that keeps reading."""
     folder = write_images(tmp_path / "images", classes=2, per_class=40)
     (folder / "class_0" / "bad.jpg").write_bytes(b"this is no image")
-    basic_config["sources"]["images"]["path"] = str(folder)
+    cache = {"path": str(tmp_path / "cache"), "size": "10MB"}
+    basic_config["sources"]["images"] |= {"path": str(folder), "io": {"threads": 4, "disk_cache": cache}}
     server = start_server(basic_config)
     stop = threading.Event()
 
@@ -128,6 +129,13 @@ def test_dashboard_names_only_metrics_that_the_server_has(training: Server) -> N
         for name in re.findall(r"headrace_\w+", expression)
     }
     assert used <= exposed, used - exposed
+
+
+def test_the_dashboard_shows_every_cache_and_what_storage_costs() -> None:
+    shown = " ".join(expression for _, expression in expressions())
+    for name in ("cache_hits_total", "cache_misses_total", "cache_bytes", "cache_budget_bytes", "read_ahead_samples_total",
+                 "io_read_seconds_total", "io_reads_total"):  # fmt: skip
+        assert f"headrace_{name}" in shown
 
 
 def test_dashboard_panels_do_not_overlap() -> None:

@@ -1,5 +1,6 @@
 """Real sets end to end, where they are at hand: HEADRACE_DATA names a folder with MNIST's test files, CIFAR-10's training images as JPEGs
-(cifar10-train-jpg.tar) and BSD100's pairs of scale 4 (bsd100-x4-pairs.tar). Skipped without."""
+(cifar10-train-jpg.tar), BSD100's pairs of scale 4 (bsd100-x4-pairs.tar) and ImageNet images (imagenet-500.tar; test_real_packs.py).
+Skipped without."""
 
 from __future__ import annotations
 
@@ -63,16 +64,18 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pixels, Any, list[s
     return images, np.array([label for _, label in files]), names
 
 
+def write_binary(folder: Path, images: Pixels, labels: Any, names: list[str]) -> None:
+    """CIFAR-10's binary version: five files."""
+    records = np.concatenate([labels[:, None].astype(np.uint8), images.reshape(len(images), -1)], axis=1)
+    for part, rows in enumerate(np.split(records, 5)):
+        (folder / f"data_batch_{part + 1}.bin").write_bytes(rows.tobytes())
+    (folder / "batches.meta.txt").write_text("\n".join(names))
+
+
 def test_cifar_10_binary(start_server: Any, cifar: tuple[Pixels, Any, list[str]], tmp_path: Path) -> None:
     images, labels, names = cifar
     order = np.random.default_rng(0).permutation(len(images))
-    for part in range(5):
-        rows = order[part * 10000 : (part + 1) * 10000]
-        records = np.concatenate(
-            [labels[rows, None].astype(np.uint8), images[rows].reshape(len(rows), -1)], axis=1
-        )
-        (tmp_path / f"data_batch_{part + 1}.bin").write_bytes(records.tobytes())
-    (tmp_path / "batches.meta.txt").write_text("\n".join(names))
+    write_binary(tmp_path, images[order], labels[order], names)
     seen = epoch(start_server(config({"type": "cifar", "path": str(tmp_path)})).address, ("image", "label"))
     np.testing.assert_array_equal(seen["image"], images[order])
     np.testing.assert_array_equal(seen["label"], labels[order])
@@ -87,13 +90,20 @@ def place_of(patch: Pixels, image: Pixels) -> list[tuple[int, int]]:
     ]
 
 
-def test_bsd100_pairs_are_cut_alike(start_server: Any, tmp_path: Path) -> None:
-    root = unpacked("bsd100-x4-pairs.tar", tmp_path) / "image_SRF_4"
+@pytest.fixture(scope="module")
+def bsd100(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], dict[str, list[Pixels]]]:
+    """The folder, the names of its pairs, and their pixels by PIL: LR and HR, HWC."""
+    root = unpacked("bsd100-x4-pairs.tar", tmp_path_factory.mktemp("bsd100")) / "image_SRF_4"
     names = sorted(path.name.removesuffix("_HR.png") for path in root.glob("*_HR.png"))
     pair = {
         kind: [np.asarray(Image.open(root / f"{name}_{kind}.png").convert("RGB")) for name in names]
         for kind in ("LR", "HR")
     }
+    return root, names, pair
+
+
+def test_bsd100_pairs_are_cut_alike(start_server: Any, bsd100: tuple[Path, list[str], dict[str, list[Pixels]]]) -> None:
+    root, names, pair = bsd100
     fields = {kind.lower(): {"path": str(root), "names": f"{{}}_{kind}"} for kind in ("LR", "HR")}
     stream = {"transforms": [{"random_crop": {"size": 32}}], "output": {"layout": "NHWC"}, "batch_size": 8}
     with headrace.Loader(

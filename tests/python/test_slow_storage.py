@@ -53,6 +53,16 @@ def outcomes(server: Server, stream: str = "train") -> dict[str, int]:
     return {outcome: int(count) for outcome, count in found}
 
 
+def disk_cache(server: Server) -> dict[str, float]:
+    """What it shows of its disk cache, in its metrics and, all the same, in its statistics."""
+    found = re.findall(r'^headrace_cache_(\w+){source="images",kind="disk"} (\S+)$', server.metrics(), re.MULTILINE)
+    (told,) = headrace.stats(server.address)["caches"]
+    assert (told["source"], told["kind"]) == ("images", "disk")
+    shown = {name.removesuffix("_total"): float(value) for name, value in found}
+    assert shown == {name: value for name, value in told.items() if name not in ("source", "kind")}
+    return shown
+
+
 @pytest.mark.parametrize("stream", [{}, {"sampler": "balanced"}, {"delivery": "shard", "shuffle": False}])
 def test_what_is_read_ahead_gives_the_same_batches(start_server: Any, image_folder: Path, stream: dict[str, Any]) -> None:
     plain = start_server(config(image_folder, None, **stream))
@@ -96,6 +106,10 @@ def test_the_disk_cache_serves_what_it_has_and_what_it_lacks(start_server: Any, 
     assert digest(first) == expected
     files = sorted(cache.glob("*/*/*"))
     assert len(files) == 60
+    shown = disk_cache(first)
+    assert shown["misses"] >= 60 and shown["hits"] >= 60
+    assert sum(path.stat().st_size for path in files) <= shown["bytes"] < shown["budget_bytes"] == 10_000_000
+    assert shown["damaged"] == shown["write_errors"] == shown["full"] == 0
     first.kill()
     # What lies in the cache is not read again; what does not, or is damaged there, is.
     files[3].unlink()
@@ -105,8 +119,11 @@ def test_the_disk_cache_serves_what_it_has_and_what_it_lacks(start_server: Any, 
     assert len(gone) == 58
     for path in gone:
         path.write_bytes(bytes(path.stat().st_size))
-    assert digest(start_server(config(images, cached))) == expected
+    second = start_server(config(images, cached))
+    assert digest(second) == expected
     assert len(sorted(cache.glob("*/*/*"))) == 60
+    shown = disk_cache(second)
+    assert shown["damaged"] >= 1 and 2 <= shown["misses"] < 10 and shown["hits"] >= 110
 
 
 def test_the_disk_cache_keeps_within_its_size(start_server: Any, image_folder: Path, tmp_path: Path) -> None:
@@ -121,6 +138,8 @@ def test_the_disk_cache_keeps_within_its_size(start_server: Any, image_folder: P
     held = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
     assert 800_000 < held <= 1_000_000
     assert "full; what is in it stays" in server.output()
+    shown = disk_cache(server)
+    assert shown["full"] == 1 and shown["hits"] > 0 and held <= shown["bytes"] <= shown["budget_bytes"] == 1_000_000
 
 
 def test_check_says_what_is_wrong_with_io(image_folder: Path, tmp_path: Path) -> None:

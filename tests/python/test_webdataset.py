@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import headrace
-import numpy as np
 import pytest
-from test_pixel_sources import CONFIGS, config
+from test_pixel_sources import config
 
 
 def write_shards(image_folder: Path, folder: Path, name: str, format: int, how: str, count: int = 2) -> str:
@@ -103,18 +102,3 @@ def test_a_shard_that_is_cut_is_refused_by_name_and_place(start_server: Any, ima
     shard.write_bytes(shard.read_bytes()[: 3 * 512 + 700])
     with pytest.raises(AssertionError, match=r"train-0001.tar: is (cut|damaged or cut)"):
         start_server(config({"type": "webdataset", "path": pattern}, transforms=[{"center_crop": {"size": 8}}]))
-
-
-def test_the_config_for_webdataset_runs(image_folder: Path, tmp_path: Path) -> None:
-    paths = {
-        f"sources.{name}_set.path": write_shards(image_folder, tmp_path / "shards", name, tarfile.GNU_FORMAT, "cls")
-        for name in ("train", "val")
-    }
-    own = {"server.directory": str(tmp_path / "run"), "server.metrics": "off"}
-    with headrace.serve(CONFIGS / "webdataset.yaml", set=paths | own) as server:
-        for stream in ("train", "val"):
-            with headrace.Loader(server.address, stream=stream) as loader:
-                (batch,) = list(loader)
-                assert batch[0].shape == (60, 3, 224, 224)
-                if stream == "val":
-                    np.testing.assert_array_equal(batch[1], np.repeat([0, 1, 2], 20))

@@ -1,6 +1,7 @@
 // What a slow source gave, kept on a local disk: within its bytes, whole or not at all, and never wrong.
 #include "server/io/disk_cache.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,8 +83,16 @@ TEST_F(DiskCacheTest, ReadsEachSampleOfTheSourceOnce) {
   }
   EXPECT_EQ(source_->reads, 10);
   EXPECT_EQ(files().size(), 10U);
-  EXPECT_GE(open()->used(), 10 * kFile);
-  EXPECT_LE(open()->used(), 10 * kFile + 2 * 4096) << "and its own two files";
+  const DiskCache third(source_, open());
+  expect_sample(third, 3);
+  expect_sample(third, 50);
+  EXPECT_EQ(third.counts().hits, 1U);
+  EXPECT_EQ(third.counts().misses, 1U);
+  EXPECT_EQ(third.counts().budget, 1'000'000U);
+  EXPECT_EQ(third.counts().bytes, open()->used());
+  EXPECT_FALSE(third.counts().full);
+  EXPECT_GE(open()->used(), 11 * kFile);
+  EXPECT_LE(open()->used(), 11 * kFile + 2 * 4096) << "and its own two files";
 }
 
 TEST_F(DiskCacheTest, NeverHoldsMoreThanItMay) {
@@ -94,6 +103,9 @@ TEST_F(DiskCacheTest, NeverHoldsMoreThanItMay) {
   EXPECT_LE(files().size(), 5U);
   EXPECT_EQ(source_->reads, 20 + 20 - static_cast<int>(files().size())) << "what is in it stays in it";
   EXPECT_LE(open(5 * kFile)->used(), 5 * kFile);
+  EXPECT_TRUE(cache.counts().full);
+  EXPECT_EQ(cache.counts().misses, static_cast<std::uint64_t>(source_->reads));
+  EXPECT_EQ(cache.counts().write_errors, 0U);
 }
 
 TEST_F(DiskCacheTest, SharesItsRoomWithOtherServers) {
@@ -141,6 +153,19 @@ TEST_F(DiskCacheTest, ReadsAnewWhatIsDamagedCutOrSomebodyElses) {
     expect_sample(cache, 7);
     EXPECT_EQ(source_->reads, reads);
   }
+  EXPECT_EQ(cache.counts().damaged, 7U);
+  EXPECT_EQ(cache.counts().misses, 9U);
+  EXPECT_EQ(cache.counts().hits, 7U);
+}
+
+TEST_F(DiskCacheTest, AddsNoMoreOnceTheDiskRefused) {
+  const auto folder = open();
+  const DiskCache cache(source_, folder);
+  write(path() / fmt::format("{:016x}", source_->fingerprint()), "no folder");
+  for (int i = 0; i < 2; ++i) expect_sample(cache, 7);
+  EXPECT_EQ(source_->reads, 2);
+  EXPECT_EQ(cache.counts().write_errors, 1U);
+  EXPECT_TRUE(cache.counts().full);
 }
 
 TEST_F(DiskCacheTest, ReadsThroughWhatStandsInItsWay) {

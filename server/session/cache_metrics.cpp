@@ -1,0 +1,90 @@
+#include "server/session/cache_metrics.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace headrace::server::session {
+namespace {
+
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+/// What both sorts of caches count, and what one of them does alone.
+struct Figures {
+  const std::string& source;
+  std::string_view kind;
+  std::uint64_t hits, misses, bytes, budget;
+  std::optional<std::uint64_t> samples;  ///< of memory: a folder is shared, and lists nothing
+  std::optional<io::DiskCache::Counts> on_disk;
+};
+
+std::vector<Figures> look(const CachesInUse& caches) {
+  std::vector<Figures> all;
+  for (const CacheUse& use : caches.memory) {
+    const auto counts = use.arena->counts();
+    all.push_back({use.source, use.kind, counts.hits, counts.misses, use.arena->used(), use.arena->budget(),
+                   counts.samples, std::nullopt});
+  }
+  for (const DiskCacheUse& use : caches.disk) {
+    const auto counts = use.cache->counts();
+    all.push_back(
+        {use.source, "disk", counts.hits, counts.misses, counts.bytes, counts.budget, std::nullopt, counts});
+  }
+  return all;
+}
+
+}  // namespace
+
+void add_caches(Families& families, const CachesInUse& caches) {
+  const std::vector<Figures> all = look(caches);
+  const auto family = [&](const char* name, const char* help, MetricType type, auto value) {
+    MetricFamily made{name, help, type, {}};
+    for (const Figures& of : all)
+      if (const std::optional<std::uint64_t> is = value(of))
+        add(made, {{"source", of.source}, {"kind", std::string(of.kind)}}, static_cast<double>(*is));
+    if (!made.metric.empty()) families.open(name, help, type) = std::move(made);
+  };
+  const auto on_disk = [&](const char* name, const char* help, MetricType type, auto value) {
+    family(name, help, type, [value](const Figures& of) {
+      return of.on_disk ? std::optional<std::uint64_t>(value(*of.on_disk)) : std::nullopt;
+    });
+  };
+  using Disk = io::DiskCache::Counts;
+  family("headrace_cache_hits_total", "Samples taken out of a cache.", MetricType::Counter,
+         [](const Figures& of) { return of.hits; });
+  family("headrace_cache_misses_total", "Samples asked of a cache that had to be read or decoded.",
+         MetricType::Counter, [](const Figures& of) { return of.misses; });
+  family("headrace_cache_samples", "Samples that a cache in memory holds.", MetricType::Gauge,
+         [](const Figures& of) { return of.samples; });
+  family("headrace_cache_bytes", "What a cache has filled: of memory, or of its folder by all its servers.",
+         MetricType::Gauge, [](const Figures& of) { return of.bytes; });
+  family("headrace_cache_budget_bytes", "What a cache may fill.", MetricType::Gauge,
+         [](const Figures& of) { return of.budget; });
+  on_disk("headrace_cache_damaged_total",
+          "Files of a disk cache that were damaged, cut or of something else, and so read anew and replaced.",
+          MetricType::Counter, [](const Disk& disk) { return disk.damaged; });
+  on_disk("headrace_cache_write_errors_total", "Samples that the disk of a disk cache refused.",
+          MetricType::Counter, [](const Disk& disk) { return disk.write_errors; });
+  on_disk("headrace_cache_full", "1 if nothing is added to a disk cache any more: full, or its disk refuses.",
+          MetricType::Gauge, [](const Disk& disk) { return std::uint64_t{disk.full}; });
+}
+
+nlohmann::json caches_as_json(const CachesInUse& caches) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Figures& of : look(caches)) {
+    all.push_back({{"source", of.source},
+                   {"kind", of.kind},
+                   {"hits", of.hits},
+                   {"misses", of.misses},
+                   {"bytes", of.bytes},
+                   {"budget_bytes", of.budget}});
+    if (of.samples) all.back()["samples"] = *of.samples;
+    if (of.on_disk)
+      all.back().update({{"damaged", of.on_disk->damaged},
+                         {"write_errors", of.on_disk->write_errors},
+                         {"full", of.on_disk->full}});
+  }
+  return all;
+}
+
+}  // namespace headrace::server::session

@@ -1,0 +1,16 @@
+// What the caches of sources show of themselves, by `source` and `kind`.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/session/caches.h"
+#include "server/session/families.h"
+
+namespace headrace::server::session {
+
+/// `headrace_cache_…`; nothing where there are no caches.
+void add_caches(Families& families, const CachesInUse& caches);
+/// The same as an array of objects, for `stats`.
+nlohmann::json caches_as_json(const CachesInUse& caches);
+
+}  // namespace headrace::server::session
