@@ -12,7 +12,7 @@ SampleCache::SampleCache(std::shared_ptr<Arena> arena, std::uint64_t samples,
     : arena_(std::move(arena)),
       entries_(std::make_unique<Entry[]>(samples)),
       patience_ns_(static_cast<std::uint64_t>(patience.count())) {
-  static_assert(sizeof(Entry) == 16);
+  static_assert(sizeof(Entry) == kTableBytes);
   static_assert(alignof(Piece) <= Arena::kAlignment && std::is_trivially_destructible_v<Piece>);
 }
 

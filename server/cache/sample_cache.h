@@ -63,7 +63,8 @@ class SampleCache {
     std::optional<Claim> claim;     ///< and then say what becomes of it
   };
 
-  /// Beside the arena's budget an entry takes 16 bytes per sample.
+  /// Beside the arena's budget: of each sample.
+  static constexpr std::uint64_t kTableBytes = 16;
   SampleCache(std::shared_ptr<Arena> arena, std::uint64_t samples,
               std::chrono::nanoseconds patience = std::chrono::seconds(1));
 

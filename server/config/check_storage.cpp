@@ -15,6 +15,7 @@ using nlohmann::json;
 
 constexpr std::chrono::seconds kLongestDelay{10};  // a server that stops waits for the reads under way
 constexpr std::uint64_t kLeast = 1'000'000;        // bytes
+constexpr const char* kMembers = "files are kept by the sources that read them: give those a `cache`";
 
 void check_cache(const Document& document, const Pointer& at, const std::string& type,
                  std::vector<Problem>& problems) {
@@ -31,7 +32,12 @@ void check_cache(const Document& document, const Pointer& at, const std::string&
       {"idx", "an idx source is in memory already"},
       {"cifar", "a cifar source is in memory already"},
       {"npy", "arrays are mapped or in memory already"},
-      {"lmdb", "records of a packed set are read where they lie, and the page cache keeps them"}};
+      {"lmdb", "records of a packed set are read where they lie, and the page cache keeps them"},
+      {"concat", kMembers},
+      {"subset", kMembers},
+      {"repeat", kMembers},
+      {"zip", kMembers},
+      {"relabel", kMembers}};
   if (const auto reason = there.find(type); reason != there.end() && cache.contains("encoded"))
     problems.push_back(document.at_key(at / "encoded", fmt::format("{}; leave this out", reason->second)));
 }

@@ -113,7 +113,9 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());
     return Bad{BadReason::kTooLarge, std::move(read.error().message)};
   }
-  for (const source::Item& item : scratch.sample.items) counters.read_bytes.add(item.bytes.size());
+  // The sample is the worker's, for all streams: it may have items of another source behind these.
+  for (std::size_t field = 0; field < source_->fields().size(); ++field)
+    counters.read_bytes.add(scratch.sample.items[field].bytes.size());
   const bool prepared = kept.claim && prepare(scratch, counters);
   if (!prepared) {
     scratch.inputs.clear();

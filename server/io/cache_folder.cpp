@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 namespace headrace::server::io {
 namespace {
@@ -18,6 +20,7 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kMostFile = std::uint64_t{2} << 30;  // no sample is larger
 constexpr std::string_view kUnfinished = ".tmp";
+constexpr std::chrono::minutes kCountPatience{10};  // with millions of files it takes some
 
 std::uint64_t pages(std::uint64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -75,8 +78,17 @@ Result<void> CacheFolder::prepare() {
     const CountLock count(mutex_, count_.get());
     if (!count.set(count_files())) return refuse("cannot be written to", errno);
   }
-  while (::flock(users_.get(), LOCK_SH) != 0)
-    if (errno != EINTR) return refuse("cannot be locked", errno);
+  const auto begun = std::chrono::steady_clock::now();
+  for (bool said = false; ::flock(users_.get(), LOCK_SH | LOCK_NB) != 0;) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return refuse("cannot be locked", errno);
+    const auto waited = std::chrono::steady_clock::now() - begun;
+    if (waited > kCountPatience) return refuse("another server has it locked, and does not go on", ETIMEDOUT);
+    if (!said && waited > std::chrono::seconds(1)) {
+      spdlog::info("disk cache {}: waiting for another server, which counts what is in it", path_.string());
+      said = true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   return {};
 }
 
@@ -114,22 +126,23 @@ std::uint64_t CacheFolder::used() const {
   return ::pread(count_.get(), &bytes, sizeof bytes, 0) == sizeof bytes ? bytes : 0;
 }
 
-bool CacheFolder::read(const char* file, std::vector<std::uint8_t>& out) const {
+CacheFolder::Found CacheFolder::read(const char* file, std::vector<std::uint8_t>& out) const {
   const ring::UniqueFd fd(
       ::openat(folder_.get(), file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK));
+  if (!fd && (errno == ENOENT || errno == ENOTDIR)) return Found::kNone;
   struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Found::kUnreadable;
   const auto bytes = static_cast<std::uint64_t>(status.st_size);
   // A file with holes says more than it has.
-  if (bytes > kMostFile || bytes > most_) return false;
+  if (bytes > kMostFile || bytes > most_) return Found::kUnreadable;
   out.resize(bytes);
   for (std::uint64_t done = 0; done < bytes;) {
     const ssize_t got = ::pread(fd.get(), out.data() + done, bytes - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
+    if (got <= 0) return Found::kUnreadable;
     done += static_cast<std::uint64_t>(got);
   }
-  return true;
+  return Found::kRead;
 }
 
 int CacheFolder::write(const char* name, std::span<const std::uint8_t> bytes) const {
@@ -152,8 +165,17 @@ bool CacheFolder::add(const char* file, std::span<const std::uint8_t> bytes) {
 }
 
 bool CacheFolder::replace(const char* file, std::span<const std::uint8_t> bytes) {
+  struct stat status {};
+  if (::fstatat(folder_.get(), file, &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
   // First, as there may be no room for both.
-  return ::unlinkat(folder_.get(), file, 0) == 0 && put(file, bytes);
+  if (::unlinkat(folder_.get(), file, 0) != 0) return false;
+  // A file that was cut may have been counted as it is now.
+  const std::uint64_t had = pages(static_cast<std::uint64_t>(status.st_size)), wanted = pages(bytes.size());
+  if (had < wanted && !reserve(wanted - had)) {
+    give_back(had);
+    return false;
+  }
+  return put(file, bytes);
 }
 
 bool CacheFolder::put(const char* file, std::span<const std::uint8_t> bytes) {

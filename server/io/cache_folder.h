@@ -28,12 +28,14 @@ class CacheFolder {
   /// whole pages, as disks have them. kEnvironment: it cannot be made, or not be written to.
   static Result<std::unique_ptr<CacheFolder>> open(const std::filesystem::path& path, std::uint64_t most);
 
-  /// Replaces `out` by a file's bytes. False: there is none that can be read.
-  bool read(const char* file, std::vector<std::uint8_t>& out) const;
+  enum class Found : std::uint8_t { kNone, kRead, kUnreadable };
+  /// Replaces `out` by a file's bytes, if it is read.
+  Found read(const char* file, std::vector<std::uint8_t>& out) const;
   /// Adds a file, and the folders of its name that are missing. False: it is there already, there is no room,
   /// or the disk refuses, of which the first reason is in the log.
   bool add(const char* file, std::span<const std::uint8_t> bytes);
-  /// Puts these bytes in the place of a file that turned out to be bad, within the room that it had.
+  /// Puts these bytes in the place of a file that turned out to be bad, within the room that it had and what
+  /// else there is.
   bool replace(const char* file, std::span<const std::uint8_t> bytes);
   /// Bytes in use, by all servers. Without a lock, which a server that was stopped may hold: perhaps those of
   /// a moment ago. 0 if they cannot be read.

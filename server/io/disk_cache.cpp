@@ -62,7 +62,9 @@ DiskCache::Counts DiskCache::counts() const {
 }
 
 DiskCache::Found DiskCache::load(const char* file, std::uint64_t index, source::Sample& out) const {
-  if (!folder_->read(file, buffers.record)) return Found::kNone;
+  const auto there = folder_->read(file, buffers.record);
+  if (there != CacheFolder::Found::kRead)
+    return there == CacheFolder::Found::kNone ? Found::kNone : Found::kBad;
   const auto record = store::RecordView::of(buffers.record, index, fields().size());
   bool sound = record && record->sound() && record->name() == name(index);
   for (std::size_t f = 0; sound && f < fields().size(); ++f) {

@@ -101,10 +101,12 @@ ReadAhead::Place ReadAhead::take_spare(std::uint64_t index) {
     entry->node.mapped() = entry;
     entries_.insert(std::move(entry->node));
   }
+  expects_.store(true, std::memory_order_relaxed);
   return entry;
 }
 
 void ReadAhead::forget(std::span<const std::uint64_t> indices) {
+  if (!expects_.load(std::memory_order_relaxed)) return;  // who expected these is known to the caller
   const std::scoped_lock lock(pool_->mutex());
   for (const std::uint64_t index : indices)
     if (const auto found = entries_.find(index); found != entries_.end()) unexpect(found->second);
@@ -158,6 +160,7 @@ void ReadAhead::drop(Place entry) {
   entry->error.reset();
   entry->exception = nullptr;
   entry->node = entries_.extract(entry->index);
+  expects_.store(!entries_.empty(), std::memory_order_relaxed);
   spare_.splice(spare_.end(), from, entry);
 }
 

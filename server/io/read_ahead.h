@@ -15,6 +15,7 @@
 // Thread safety: all members, any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -56,7 +57,8 @@ class ReadAhead final : private ReadPool::Member {
   /// Each of them will be read once, in this order: before or after what is expected already. Indices are
   /// below the source's size.
   void expect(std::span<const std::uint64_t> indices, Urgency urgency);
-  /// Each of them will be read once less than was expected.
+  /// Each of them will be read once less than was expected. Takes no lock while nothing is expected: all that
+  /// comes is in a cache.
   void forget(std::span<const std::uint64_t> indices);
   /// Nothing is expected any more.
   void clear();
@@ -122,6 +124,7 @@ class ReadAhead final : private ReadPool::Member {
   const std::shared_ptr<const source::Source> source_;
   const Options options_;
   std::condition_variable landed_;
+  std::atomic<bool> expects_{false};                  ///< there are entries; written under the lock
   Entries entries_;                                   ///< [lock], as all that follow
   std::list<Entry> spare_, queued_, reading_, read_;  ///< the oldest first
   std::uint64_t held_bytes_ = 0, spare_bytes_ = 0;    ///< memory of read entries; of spare and queued ones

@@ -112,7 +112,7 @@ Result<void> PipeReader::refill() {
   begin_ = end_ = 0;
   while (!stop_) {
     pollfd wait{fd_, POLLIN, 0};
-    if (::poll(&wait, 1, kPollMs) == 0) continue;
+    if (::poll(&wait, 1, kPollMs) <= 0) continue;
     const auto got = ::read(fd_, buffer_.data(), buffer_.size());
     if (got >= 0) {
       end_ = static_cast<std::size_t>(got);

@@ -4,9 +4,11 @@
 #include <spdlog/spdlog.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "clientlib/ring/segment.h"
 #include "server/session/open_sampler.h"
 #include "server/session/open_source.h"
 #include "server/source/feed.h"
@@ -46,12 +48,6 @@ publish::Ledger::Options ledger_options(const config::StreamConfig& config) {
           .max_lag = config.sharing.max_lag,
           .detach = config.sharing.on_lag == config::OnLag::kDetach};
 }
-
-/// How a source is read ahead, and by whom; null: it is not.
-struct Reads {
-  const config::IoConfig* config = nullptr;
-  std::shared_ptr<io::ReadPool> pool;
-};
 
 std::shared_ptr<io::ReadAhead> read_ahead(const config::StreamConfig& config, const SourcePtr& source,
                                           const Reads& reads) {
@@ -118,14 +114,44 @@ Result<Assembly> assemble(const config::Config& config) {
   for (const auto& [name, stream] : config.streams) {
     auto source = sources.open(stream.source, stream.part);
     if (!source) return fail(at(fmt::format("source `{}`", stream.source), source.error()));
-    const auto& io = config.sources.at(stream.source).io;
-    const Reads reads{io ? &*io : nullptr, sources.pool(stream.source)};
+    const Reads reads = sources.reads(stream.source);
     auto setup = assemble_stream(name, stream, *source, caches, reads);
     if (!setup) return fail(at(fmt::format("stream `{}`", name), setup.error()));
+    if (reads.pool) out.other_bytes += reads.config->memory;
+    if (setup->feed) out.other_bytes += setup->feed->slot_bytes() * setup->feed->options().slots;
     out.streams.push_back(std::move(*setup));
   }
+  for (const auto& [name, source] : config.sources)
+    if (source.cache.decoded > 0 && sources.is_open(name) && !caches.in_use(name))
+      spdlog::warn(
+          "source `{}`, cache.decoded: no stream comes to it, but through a source of type concat, repeat "
+          "or zip: give that one the cache",
+          name);
   out.caches = caches.all();
+  out.other_bytes += caches.table_bytes();
   return out;
+}
+
+std::uint64_t cache_bytes(const Assembly& assembly) {
+  std::uint64_t sum = 0;
+  for (const CacheUse& use : assembly.caches.memory) sum += use.arena->budget();
+  return sum;
+}
+
+Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
+  const std::uint64_t caches = cache_bytes(assembly);
+  const ring::MemoryHeadroom headroom = ring::memory_headroom();
+  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  if (rings + caches + assembly.other_bytes <= headroom.bytes) return {};
+  std::vector<std::string> lower;
+  for (const CacheUse& use : assembly.caches.memory) lower.push_back(use.arena->name());
+  if (assembly.other_bytes > 0) lower.emplace_back("io.memory of sources that are read ahead");
+  return fail(ErrorCode::kNotEnoughMemory,
+              fmt::format("caches may take {:.1f} MB, and reading ahead, tables and feeds {:.1f} MB; {:.1f} MB "
+                          "are available beside the rings ({}): lower {}",
+                          megabytes(caches), megabytes(assembly.other_bytes),
+                          megabytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
+                          fmt::join(lower, "; ")));
 }
 
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup) {

@@ -15,10 +15,17 @@ namespace headrace::server::session {
 struct Assembly {
   std::vector<exec::StreamSetup> streams;
   CachesInUse caches;
+  /// Memory that is taken beside rings and caches, at most: what is read ahead, caches' tables, feeds' slots.
+  std::uint64_t other_bytes = 0;
 };
 
 /// Opens every source once and prepares every stream, without taking memory. Errors name source or stream.
 Result<Assembly> assemble(const config::Config& config);
+
+/// Bytes that the caches of an assembly may take.
+std::uint64_t cache_bytes(const Assembly& assembly);
+/// kNotEnoughMemory: what an assembly may take beside `rings` bytes is more than this process can still take.
+Result<void> check_memory(const Assembly& assembly, std::uint64_t rings);
 
 /// Bytes of shared memory that a stream's ring takes.
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "clientlib/ring/segment.h"
 #include "server/cache/encoded_source.h"
 
 namespace headrace::server::session {
@@ -25,9 +24,21 @@ Result<SourcePtr> Caches::keep_encoded(const std::string& name, SourcePtr whole)
   return cache::keep_encoded(std::move(whole), std::move(*arena));
 }
 
-Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& name,
+const std::string& Caches::owner(const std::string& name) const {
+  const auto found = configs_.find(name);
+  const config::SourceConfig& config = found->second;
+  if (config.cache.decoded > 0) return found->first;
+  if (const auto* part = std::get_if<config::SubsetSource>(&config.kind)) return owner(part->of.front().name);
+  if (const auto* other = std::get_if<config::RelabelSource>(&config.kind))
+    return owner(other->of.front().name);
+  return found->first;
+}
+
+Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& of,
                                                             const source::Source& source,
                                                             const std::vector<exec::FieldPlan>& plans) {
+  const std::string& name = owner(of);
+  asked_.insert(name);
   const std::uint64_t budget = configs_.at(name).cache.decoded;
   if (budget == 0) return nullptr;
   const std::string key = exec::kept_key(source, plans);
@@ -54,26 +65,11 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& n
             name, budget, *bytes + head, source.whole().size(),
             static_cast<double>(*bytes + head) * static_cast<double>(source.whole().size()) / 1e6));
   auto& shared = shared_[{name, key}];
-  if (!shared) shared = std::make_shared<cache::SampleCache>(arena, source.whole().size());
-  return shared;
-}
-
-Result<void> check_memory(const std::vector<CacheUse>& caches) {
-  if (caches.empty()) return {};
-  std::uint64_t sum = 0;
-  std::string names;
-  for (const CacheUse& use : caches) {
-    sum += use.arena->budget();
-    names += fmt::format("{}{}", names.empty() ? "" : "; ", use.arena->name());
+  if (!shared) {
+    shared = std::make_shared<cache::SampleCache>(arena, source.whole().size());
+    table_bytes_ += source.whole().size() * cache::SampleCache::kTableBytes;
   }
-  const ring::MemoryHeadroom headroom = ring::memory_headroom();
-  if (sum <= headroom.bytes) return {};
-  return fail(
-      ErrorCode::kNotEnoughMemory,
-      fmt::format("the caches may take {:.1f} MB, {:.1f} MB are available beside the rings ({}): lower "
-                  "the budgets of {}",
-                  static_cast<double>(sum) / 1e6, static_cast<double>(headroom.bytes) / 1e6,
-                  headroom.limited_by, names));
+  return shared;
 }
 
 }  // namespace headrace::server::session

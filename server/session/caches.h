@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,28 +46,33 @@ class Caches {
   Result<std::shared_ptr<const source::Source>> keep_encoded(const std::string& name,
                                                              std::shared_ptr<const source::Source> whole);
   /// The cache of what the plans' prefixes make of the source (`source` may be a part of it): one for all
-  /// streams that want the same. Null: none is asked for, or it would spare nothing, which is told in the
-  /// log. kConfigInvalid: the budget is known to hold not even one sample. kNotEnoughMemory.
-  Result<std::shared_ptr<cache::SampleCache>> decoded(const std::string& name, const source::Source& source,
+  /// streams that want the same. A subset, or other labels, of a source have its cache, unless they have one of
+  /// their own. Null: none is asked for, or it would spare nothing, which is told in the log. kConfigInvalid:
+  /// the budget is known to hold not even one sample. kNotEnoughMemory.
+  Result<std::shared_ptr<cache::SampleCache>> decoded(const std::string& of, const source::Source& source,
                                                       const std::vector<exec::FieldPlan>& plans);
   /// A disk cache that a source was opened with: for metrics.
   void note(const std::string& name, std::shared_ptr<const io::DiskCache> cache) {
     all_.disk.push_back({name, std::move(cache)});
   }
   [[nodiscard]] const CachesInUse& all() const { return all_; }
+  /// Whether a stream came to the source's `decoded` cache.
+  [[nodiscard]] bool in_use(const std::string& name) const { return asked_.contains(name); }
+  /// What tables of entries take beside the budgets.
+  [[nodiscard]] std::uint64_t table_bytes() const { return table_bytes_; }
 
  private:
   Result<std::shared_ptr<cache::Arena>> open(const std::string& name, std::string_view kind,
                                              std::uint64_t budget, const source::Source& whole);
+  [[nodiscard]] const std::string& owner(const std::string& name) const;
 
   const std::map<std::string, config::SourceConfig>& configs_;
   std::map<std::string, std::shared_ptr<cache::Arena>> decoded_;  ///< by source
   /// By source, and by what is kept.
   std::map<std::pair<std::string, std::string>, std::shared_ptr<cache::SampleCache>> shared_;
+  std::set<std::string> asked_;
+  std::uint64_t table_bytes_ = 0;
   CachesInUse all_;
 };
-
-/// kNotEnoughMemory: the budgets are more than this process can still take.
-Result<void> check_memory(const std::vector<CacheUse>& caches);
 
 }  // namespace headrace::server::session

@@ -149,9 +149,15 @@ Result<SourcePtr> Sources::open(const std::string& name, const std::string& part
   return open_.emplace(name, std::move(parts)).first->second.at(part);
 }
 
-std::shared_ptr<io::ReadPool> Sources::pool(const std::string& name) const {
-  const auto found = pools_.find(name);
-  return found == pools_.end() ? nullptr : found->second;
+Reads Sources::reads(const std::string& name) const {
+  const config::SourceConfig& config = configs_.at(name);
+  if (config.io) {
+    const auto found = pools_.find(name);
+    return {&*config.io, found == pools_.end() ? nullptr : found->second};
+  }
+  for (const config::SourceRef& ref : config.made_of())
+    if (auto of = reads(ref.name); of.config != nullptr) return of;
+  return {};
 }
 
 }  // namespace headrace::server::session

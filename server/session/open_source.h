@@ -13,6 +13,12 @@
 
 namespace headrace::server::session {
 
+/// How a source is read ahead, and by whom; null: it is not.
+struct Reads {
+  const config::IoConfig* config = nullptr;
+  std::shared_ptr<io::ReadPool> pool;
+};
+
 /// Opens each source once, when somebody asks for it: also one that others are made of.
 class Sources {
  public:
@@ -23,8 +29,9 @@ class Sources {
 
   /// `part`: empty for a source without a split. Errors: the source's own.
   Result<std::shared_ptr<const source::Source>> open(const std::string& name, const std::string& part);
-  /// The threads that read an opened source ahead; null: it is not read ahead.
-  [[nodiscard]] std::shared_ptr<io::ReadPool> pool(const std::string& name) const;
+  [[nodiscard]] bool is_open(const std::string& name) const { return open_.contains(name); }
+  /// Of an opened source: as its own `io` says, or that of the first one with an `io` that it is made of.
+  [[nodiscard]] Reads reads(const std::string& name) const;
 
  private:
   const std::map<std::string, config::SourceConfig>& configs_;

@@ -45,7 +45,8 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
                  (*stream)->ring().slot_count(), static_cast<double>((*stream)->ring().bytes()) / 1e6);
     streams.push_back(std::move(*stream));
   }
-  if (auto fits = check_memory(assembly->caches.memory); !fits) return tl::make_unexpected(fits.error());
+  // The rings have their memory by now.
+  if (auto fits = check_memory(*assembly, 0); !fits) return tl::make_unexpected(fits.error());
 
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
   Server* const raw = server.get();

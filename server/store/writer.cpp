@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 
+#include "server/source/labels.h"
 #include "server/store/record.h"
 #include "server/store/store.h"
 
@@ -124,7 +125,12 @@ Result<void> Writer::recount() {
       wrong = record.error();
       return false;
     }
-    if (meta_.streamed) labels_.push_back(static_cast<std::uint64_t>(record->head().label));
+    const std::int64_t label = record->head().label;
+    if (meta_.labelled && (label < 0 || label >= source::label_limit(meta_.classes))) {
+      wrong = "its label is out of range";
+      return false;
+    }
+    if (meta_.streamed) labels_.push_back(static_cast<std::uint64_t>(label));
     std::size_t ragged = 0;
     for (std::size_t f = 0; f < meta_.fields.size(); ++f) {
       const source::SourceField& field = meta_.fields[f];

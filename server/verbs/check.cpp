@@ -92,32 +92,31 @@ int check(const ConfigArguments& arguments) {
     fmt::print("stream {}: {} samples, {} classes, batches of {}\n", info.name, info.samples,
                info.classes.size(), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
-    if (auto sound = try_samples(info.name, *setup.maker); !sound) return report(sound.error());
+    // A live stream's samples are yet to come.
+    if (!info.live)
+      if (auto sound = try_samples(info.name, *setup.maker); !sound) return report(sound.error());
     fmt::print("  ring: {} slots for {} clients, {}\n", publish::Ledger::slots_needed(setup.ledger),
                setup.ledger.lanes, megabytes(*bytes));
   }
-  std::uint64_t caches = 0;
-  for (const session::CacheUse& use : assembly->caches.memory) {
-    caches += use.arena->budget();
-    fmt::print("{}\n", room_of(use));
-  }
+  for (const session::CacheUse& use : assembly->caches.memory) fmt::print("{}\n", room_of(use));
+  const std::uint64_t beside = session::cache_bytes(*assembly) + assembly->other_bytes;
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   // While clients of a server that died still hold its ring, the next server's ring lives beside it.
   fmt::print("memory: rings {}, twice that while a server restarts, {}{} available ({})\n", megabytes(total),
-             caches > 0 ? fmt::format("caches {}, ", megabytes(caches)) : "", megabytes(headroom.bytes),
-             headroom.limited_by);
+             beside > 0 ? fmt::format("caches {}, reading ahead, tables and feeds {}, ",
+                                      megabytes(session::cache_bytes(*assembly)),
+                                      megabytes(assembly->other_bytes))
+                        : "",
+             megabytes(headroom.bytes), headroom.limited_by);
   if (total > headroom.bytes)
     return report({ErrorCode::kNotEnoughMemory,
                    fmt::format("the rings need {}, {} are available ({}): lower batch_size, "
                                "ring.prefetch or ring.max_clients",
                                megabytes(total), megabytes(headroom.bytes), headroom.limited_by)});
-  if (total + caches > headroom.bytes)
-    return report({ErrorCode::kNotEnoughMemory,
-                   fmt::format("rings and caches need {}, {} are available ({}): lower the sources' `cache`",
-                               megabytes(total + caches), megabytes(headroom.bytes), headroom.limited_by)});
-  if (2 * total + caches > headroom.bytes)
+  if (auto fits = session::check_memory(*assembly, total); !fits) return report(fits.error());
+  if (2 * total + beside > headroom.bytes)
     fmt::print("warning: a restart beside living clients needs {}, more than there is\n",
-               megabytes(2 * total + caches));
+               megabytes(2 * total + beside));
   fmt::print("ok: `headrace serve {}` will run with {} workers\n", arguments.file, config->server.threads);
   return 0;
 }

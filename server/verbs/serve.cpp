@@ -3,14 +3,22 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 
 #include "server/session/server.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
 namespace {
+
+constexpr std::chrono::seconds kReadsPatience{2};
 
 struct ServeArguments {
   ConfigArguments config;
@@ -36,6 +44,20 @@ spdlog::level::level_enum spd_level(config::LogLevel level) {
   return spdlog::level::info;
 }
 
+/// Who waits in vain for storage cannot be called back: then the process ends without that thread, and says so.
+void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any wake;
+  wake.wait_for(lock, ended, patience, [] { return false; });
+  if (ended.stop_requested()) return;
+  spdlog::error(
+      "stopped, without reads that have not come back for {} s: look at the disks or mounts that the sources "
+      "lie on",
+      patience.count());
+  std::_Exit(0);
+}
+
 int serve(const ServeArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
@@ -54,7 +76,10 @@ int serve(const ServeArguments& arguments) {
     ::close(arguments.ready_fd);
   }
   (*server)->run(arguments.parent_fd);
-  server->reset();
+  {
+    const std::jthread guard([](const std::stop_token& ended) { end_after(ended, kReadsPatience); });
+    server->reset();
+  }
   spdlog::info("stopped");
   return 0;
 }

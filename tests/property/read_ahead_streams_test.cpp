@@ -188,7 +188,8 @@ TEST(SlowStorage, KeepsReadingAheadOfAClientThatPauses) {
   const ReadAhead& reads = *engine->stream(0).maker().read_ahead();
   // While the ring fills, the batches in hand come on top of it: what counts is where it comes to rest.
   std::uint64_t read = 0;
-  for (int same = 0; same < 50; ++same) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (int same = 0; same < 50 && std::chrono::steady_clock::now() < until; ++same) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const std::uint64_t now = reads.counts().read_samples;
     if (now < 64 || now != read) same = 0;

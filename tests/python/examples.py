@@ -31,9 +31,17 @@ class Example:
         """What a test cannot leave as the file has it."""
         return {"server.directory": str(self.here / "run"), "server.metrics": "off"}
 
+    def check(self, **changed: object) -> None:
+        """`headrace check` finds nothing wrong."""
+        changes = {**self.own(), **{name.replace("__", "."): value for name, value in changed.items()}}
+        sets = [part for name, value in changes.items() for part in ("--set", f"{name}={value}")]
+        told = subprocess.run([headrace_binary(), "check", str(self.file), *sets], capture_output=True, text=True, timeout=60)
+        assert told.returncode == 0 and "\nok: " in told.stdout, told.stdout + told.stderr
+
     @contextmanager
     def served(self, **changed: object) -> Iterator[str]:
         """The address of a server; `changed` by dotted path, with __ for each dot."""
+        self.check(**changed)
         with headrace.serve(self.file, set=self.own(), **changed) as server:
             yield server.address
 
@@ -239,6 +247,7 @@ def feed(it: Example) -> None:
         def _write_config(self, *_: Any) -> Path:
             return it.file
 
+    it.check()
     options = {"epochs": 1, "batches": None, "samples": 50000, "names": None, "ragged": {"caption": 16384}, "set": it.own()}
     with OverTheFile(Waves(), "audio", options) as share:
         loaders = [headrace.Loader(share.address, stream="train", batch="dict") for _ in range(2)]

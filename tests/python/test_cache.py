@@ -131,4 +131,37 @@ def test_check_counts_the_caches_and_says_how_far_they_reach(image_folder: Path,
 
     done = check(source.replace("1MB", "60TB") + STREAM, tmp_path)
     assert done.returncode == 3
-    assert "lower the sources' `cache`" in done.stderr
+    assert "lower source `images`, cache.decoded" in done.stderr
+
+    done = check(source.replace("cache: {decoded: 1MB}", "io: {memory: 30TB}") + STREAM, tmp_path)
+    assert done.returncode == 3
+    assert "reading ahead, tables and feeds 30000000.0 MB" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [({"type": "subset", "first": 60}, False), ({"type": "relabel", "remap": {"cat": "dog"}}, False), ({"type": "repeat", "times": 1}, True)],
+    ids=lambda value: value["type"] if isinstance(value, dict) else "",
+)
+def test_sources_made_of_a_source_are_decoded_once(
+    start_server: ServerFactory, basic_config: dict[str, Any], kind: dict[str, Any], own: bool
+) -> None:
+    basic_config["sources"]["made"] = {**kind, "of": "images"}
+    basic_config["streams"]["train"]["source"] = "made"
+    expected = epochs(start_server(basic_config).address, "train", 2)
+    cached = copy.deepcopy(basic_config)
+    cached["sources"]["made" if own else "images"]["cache"] = {"decoded": "8MB"}
+    server = start_server(cached)
+    assert epochs(server.address, "train", 2) == expected
+    assert decodes(server.metrics()) == 60
+
+
+def test_a_cache_that_no_stream_comes_to_is_told(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    config = with_cache(basic_config, decoded="8MB")
+    config["sources"]["twice"] = {"type": "repeat", "of": "images", "times": 2}
+    config["streams"]["train"]["source"] = "twice"
+    server = start_server(config)
+    assert "source `images`, cache.decoded: no stream comes to it, but through a source of type concat, repeat or zip" in server.output()
+    config["sources"]["twice"]["cache"] = {"encoded": "8MB"}
+    with pytest.raises(AssertionError, match="files are kept by the sources that read them"):
+        start_server(config)

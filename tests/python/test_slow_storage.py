@@ -153,3 +153,22 @@ def test_check_says_what_is_wrong_with_io(image_folder: Path, tmp_path: Path) ->
     run = subprocess.run([headrace_binary(), "check", str(file)], capture_output=True, text=True, check=False)
     assert run.returncode == 3
     assert "disk cache /dev/null/cache: cannot be made" in run.stdout + run.stderr
+
+
+def test_a_source_made_of_one_with_io_is_read_ahead_as_that_says(start_server: Any, image_folder: Path) -> None:
+    shown = config(image_folder, {"threads": 16, **SLOW})
+    shown["sources"]["part"] = {"type": "subset", "of": "images", "first": 40}
+    for stream in shown["streams"].values():
+        stream["source"] = "part"
+    slow = start_server(shown)
+    del shown["sources"]["images"]["io"]
+    assert digest(slow) == digest(start_server(shown))
+    assert outcomes(slow)["hit"] + outcomes(slow)["wait"] >= 80
+
+
+def test_a_server_ends_without_the_reads_that_do_not_come_back(start_server: Any, image_folder: Path) -> None:
+    server = start_server(config(image_folder, {"delay": "10s"}))
+    with headrace.Loader(server.address, stream="train", batch_timeout=0.5) as loader, pytest.raises(headrace.Error):
+        next(iter(loader))
+    assert server.stop() == 0
+    assert "stopped, without reads that have not come back for 2 s" in server.output()

@@ -149,13 +149,30 @@ TEST_F(DiskCacheTest, ReadsAnewWhatIsDamagedCutOrSomebodyElses) {
     expect_sample(cache, 7);
     EXPECT_EQ(source_->reads, ++reads) << "of " << bad.size() << " bytes";
     EXPECT_EQ(bytes_of(file), good) << "kept anew";
-    EXPECT_EQ(folder->used(), used);
+    EXPECT_EQ(folder->used(), used + (bad.empty() ? 4096 : 0)) << "never too little";
     expect_sample(cache, 7);
     EXPECT_EQ(source_->reads, reads);
   }
   EXPECT_EQ(cache.counts().damaged, 7U);
   EXPECT_EQ(cache.counts().misses, 9U);
   EXPECT_EQ(cache.counts().hits, 7U);
+}
+
+TEST_F(DiskCacheTest, HoldsNoMoreThanItMayAlsoWhenItsFilesWereCut) {
+  constexpr std::uint64_t kRoom = 10 * std::uint64_t{4096};
+  {
+    const DiskCache cache(source_, open(kRoom));
+    for (std::uint64_t index = 20; index < 50; ++index) expect_sample(cache, index);
+  }
+  ASSERT_EQ(files().size(), 10U);
+  for (const fs::path& file : files()) write(file, "");  // as a power cut leaves them
+  const auto folder = open(kRoom);
+  const DiskCache cache(source_, folder);
+  for (std::uint64_t index = 50; index-- > 20;) expect_sample(cache, index);
+  std::uint64_t pages = 0;
+  for (const fs::path& file : files()) pages += fs::file_size(file) > 0 ? 1 : 0;
+  EXPECT_EQ(pages, 10U);
+  EXPECT_EQ(folder->used(), kRoom);
 }
 
 TEST_F(DiskCacheTest, AddsNoMoreOnceTheDiskRefused) {

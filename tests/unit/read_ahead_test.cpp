@@ -101,7 +101,11 @@ class ReadAheadTest : public ::testing::Test {
   }
   template <class Condition>
   static void await(const Condition& condition) {
-    while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << "it does not come";
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   /// Until all that is expected is read.
   void settle() const {
