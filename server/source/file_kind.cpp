@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,9 +70,11 @@ std::string advice(Instead instead, const std::filesystem::path& path) {
 }
 
 std::string head_of(const std::filesystem::path& path) {
+  // First, as opening a pipe and closing it again would end who writes to it.
+  std::error_code status;
+  if (!std::filesystem::is_regular_file(path, status)) return {};
   const ring::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  if (!fd) return {};
   std::string head(4096, '\0');
   const ssize_t got = ::pread(fd.get(), head.data(), head.size(), 0);
   head.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
@@ -88,7 +89,8 @@ std::string why_no_configuration(const std::filesystem::path& path) {
     if (head.size() >= kind.offset + kind.bytes.size() &&
         head.compare(kind.offset, kind.bytes.size(), kind.bytes) == 0)
       return fmt::format("is {}, no configuration: {}", kind.name, advice(kind.instead, path));
-  if (head.find('\0') == std::string::npos) return {};
+  const bool utf16 = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");
+  if (utf16 || head.find('\0') == std::string::npos) return {};
   if (path.extension() == ".bin")  // CIFAR's have no mark of their own
     return fmt::format("is binary, no configuration: {}", advice(Instead::kItsFolder, path));
   return "is binary, no configuration: give a dataset's folder, or a configuration in YAML";
