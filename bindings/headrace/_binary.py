@@ -1,16 +1,21 @@
-"""The server's binary: the packaged one, unless HEADRACE_BINARY names another."""
+"""The server's binary: the command `headrace` that this package installed, unless HEADRACE_BINARY names another."""
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import os
-import sys
-from pathlib import Path
+
+from .errors import from_code
+
+
+@functools.cache
+def _installed() -> str:
+    for file in importlib.metadata.files("headrace") or ():
+        if file.parts[-2:] == ("bin", "headrace"):
+            return os.path.normpath(str(file.locate()))
+    raise from_code("ENVIRONMENT", "this installation has no command `headrace`: install the wheel, or name the binary by HEADRACE_BINARY")
 
 
 def path() -> str:
-    return os.environ.get("HEADRACE_BINARY") or str(Path(__file__).parent / "bin" / "headrace")
-
-
-def main() -> None:
-    """Console script `headrace`: becomes the binary."""
-    os.execv(path(), ["headrace", *sys.argv[1:]])
+    return os.environ.get("HEADRACE_BINARY") or _installed()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import warnings
 import weakref
 from collections.abc import Iterator
 from types import TracebackType
@@ -13,13 +12,10 @@ from typing import Any
 
 from . import _headrace
 from ._arguments import MOST_EPOCH, connect, flag, from_environment, seconds, text, whole
+from ._caller import warn
 from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
 from .types import StreamInfo
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 class _Epoch(Iterator["TupleBatch | DictBatch"]):
@@ -125,7 +121,7 @@ class Loader:
             resume_from_server=given["resume"] == "server",
             reconnect_timeout=given["reconnect_timeout"],
             zero_copy=given["zero_copy"],
-            warn=_warn,
+            warn=warn,
         )
         self._info = StreamInfo.from_dict(self._stream.info())
         self._assemble = Assembler(self._info.fields, given["output"], given["batch"], given["meta"])
@@ -137,7 +133,7 @@ class Loader:
         if broadcast:
             said = os.environ.get("WORLD_SIZE", "1") if world_size is None else str(world_size)
             if said != "1":
-                _warn(
+                warn(
                     f"WORLD_SIZE={said}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
                     "every batch. Set the stream's `delivery: shard` to divide the epoch, or pass world_size=1 if this is meant"
                 )

@@ -13,9 +13,7 @@ import contextlib
 import json
 import mmap
 import os
-import shutil
 import socket
-import tempfile
 import threading
 import time
 import traceback
@@ -27,6 +25,7 @@ from typing import Any
 
 from ._arguments import text, whole
 from ._rows import Values, fields_of, rows_of
+from ._scratch import Scratch
 from .errors import DatasetInvalid, Error, InvalidArgument, ServerLost, Timeout, from_code
 from .server import Server
 
@@ -42,6 +41,7 @@ def _hang_up() -> None:
     """In a forked child (a DataLoader's worker): its copy of the socket would hide the parent's death from the server."""
     for share in list(_sharing):
         with contextlib.suppress(OSError):
+            share._scratch.let_go()
             os.close(share._socket.detach())
 
 
@@ -137,7 +137,7 @@ class Share:
         self._free: list[int] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.stats: dict[str, float] = {"batches": 0, "loading": 0.0, "copying": 0.0, "waiting": 0.0}
-        self._folder = tempfile.mkdtemp(prefix="headrace-share-")
+        self._scratch = Scratch("headrace-share-")
         self._server: Server | None = None
         try:
             self._server = Server(self._write_config(first, options), 60.0, None, options["set"] or {})
@@ -160,7 +160,7 @@ class Share:
             if values.offsets is not None:
                 described[-1]["most_values"] = self._most[values.name]
         feed = {"type": "feed", "fields": described, "samples": self._samples, "batch_size": self._rows, "slots": _SLOTS}
-        directory = options["address"] or Path(self._folder) / "run"
+        directory = options["address"] or self._scratch.path / "run"
         stream = {
             "source": self.name,
             "ring": {"prefetch": options["prefetch"], "max_clients": options["max_clients"]},
@@ -171,7 +171,7 @@ class Share:
             "sources": {self.name: feed},
             "streams": {self.name: stream},
         }
-        path = Path(self._folder) / "share.yaml"
+        path = self._scratch.path / "share.yaml"
         path.write_text(json.dumps(config))
         return path
 
@@ -317,7 +317,7 @@ class Share:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._scratch.remove()
 
     def __enter__(self) -> Share:
         return self

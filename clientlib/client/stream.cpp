@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "clientlib/client/holdup.h"
 #include "clientlib/client/lease.h"
 #include "clientlib/client/private_views.h"
 #include "clientlib/client/resume.h"
@@ -247,12 +248,10 @@ Error Stream::Impl::timed_out(const Deadline& deadline) const {
           ? 1e-9 * static_cast<double>(ring::monotonic_ns() - attachment->reader->server_heartbeat_ns())
           : 0;
   return {ErrorCode::kTimeout,
-          fmt::format(
-              "stream '{}': waited {:.1f} s for {}; the server gave its last sign of life {:.1f} s "
-              "ago. It may be "
-              "slow (see headrace_worker_busy_seconds_total), or wait for another client (sharing.wait_for, "
-              "sharing.on_lag: wait): `headrace stats` shows how far each of them is",
-              info.name, deadline.seconds_spent(), to_string(position), age)};
+          fmt::format("stream '{}': waited {:.1f} s for {}; the server gave its last sign of life {:.1f} s "
+                      "ago. {}",
+                      info.name, deadline.seconds_spent(), to_string(position), age,
+                      client::what_is_waited_for(directory, info.name, position, deadline, interrupt))};
 }
 
 bool Stream::Impl::warn(const std::string& kind, const std::string& text) {

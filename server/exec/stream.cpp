@@ -217,8 +217,7 @@ bool Stream::free_slots() {
 
 bool Stream::gate_open(std::uint64_t now_ns) {
   if (gate_passed_) return true;
-  const auto attached =
-      std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.attached; });
+  const std::uint32_t attached = attached_lanes();
   const auto waited = std::chrono::nanoseconds(now_ns - first_attach_ns_);
   const bool complete = attached >= setup_.wait_for;
   gate_passed_ = complete || (attached > 0 && waited > setup_.wait_timeout);
@@ -227,6 +226,15 @@ bool Stream::gate_open(std::uint64_t now_ns) {
                  attached, setup_.wait_for,
                  std::chrono::duration_cast<std::chrono::seconds>(setup_.wait_timeout).count());
   return gate_passed_;
+}
+
+std::uint32_t Stream::attached_lanes() const {
+  return static_cast<std::uint32_t>(
+      std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.attached; }));
+}
+
+std::uint32_t Stream::awaited_clients() const {
+  return gate_passed_ ? 0 : setup_.wait_for - std::min(setup_.wait_for, attached_lanes());
 }
 
 std::uint64_t Stream::blocked_ns(std::uint64_t now_ns) const {

@@ -123,6 +123,8 @@ class Stream {
   [[nodiscard]] ring::RingWriter& ring() { return *ring_; }
   [[nodiscard]] std::uint64_t leases_reclaimed() const { return leases_reclaimed_; }
   [[nodiscard]] std::uint64_t blocked_ns(std::uint64_t now_ns) const;
+  /// Clients that must still come before the first batch is granted (`wait_for`).
+  [[nodiscard]] std::uint32_t awaited_clients() const;
   [[nodiscard]] std::uint64_t built_by_rank(std::uint32_t rank) const;
   [[nodiscard]] std::uint64_t last_batch_ns() const { return last_batch_ns_; }  ///< 0: none yet
   /// Of the client that is farthest, or was when it left.
@@ -157,6 +159,7 @@ class Stream {
   void tell_end();
   [[nodiscard]] Error end_error() const;
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);
+  [[nodiscard]] std::uint32_t attached_lanes() const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
   /// For the lane whose ring is emptiest. `freed`: slots were given up on the way.
   std::optional<publish::Ledger::Fill> take_fill(bool& freed);

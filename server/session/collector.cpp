@@ -42,7 +42,8 @@ struct StreamLook {
   std::vector<ClientLook> clients;
   exec::SampleMaker::BadSamples bad;
   std::vector<std::uint64_t> built;
-  std::uint32_t missing = 0;
+  std::uint32_t missing = 0, awaited = 0;
+  bool waits = false;  ///< its clients for each other (`on_lag: wait`)
   bool failed = false;
   Error failure;
   publish::Place foremost;
@@ -68,6 +69,9 @@ StreamLook look(const exec::Engine& engine, std::size_t index) {
     seen.reclaimed = stream.leases_reclaimed();
     seen.detachments = stream.ledger().detachments();
     seen.ring_bytes = stream.ring().bytes();
+    seen.awaited = stream.awaited_clients();
+    const publish::Ledger::Options& options = stream.ledger().options();
+    seen.waits = options.broadcast && !options.detach;
     seen.filling = stream.active_jobs();
     seen.failed = stream.failed();
     if (seen.failed) seen.failure = stream.failure();
@@ -316,6 +320,8 @@ nlohmann::json Collector::stats() const {
                               {"miss", s.reads.misses},
                               {"dropped", s.reads.dropped}}},
                             {"missing_ranks", s.missing},
+                            {"awaited_clients", s.awaited},
+                            {"clients_wait_for_each_other", s.waits},
                             {"batches_started_by_rank", s.built},
                             {"failed", s.failed ? nlohmann::json{{"code", name_of(s.failure.code)},
                                                                  {"message", s.failure.message}}

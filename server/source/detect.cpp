@@ -16,17 +16,43 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Class folders with at least one image in the first of them.
-bool is_image_folder(const fs::path& folder) {
+/// Entries looked at in one class folder: what begins with more files of other kinds is none.
+constexpr int kMostLooks = 10'000;
+
+bool holds_image(const fs::path& folder) {
   std::error_code status;
-  for (const std::string& name : names_in(folder)) {
-    if (!fs::is_directory(folder / name, status)) continue;
-    for (fs::recursive_directory_iterator entry(folder / name, status), end; !status && entry != end;
-         entry.increment(status))
-      if (is_image_name(entry->path().filename().string())) return true;
-    return false;
+  int looks = 0;
+  for (fs::recursive_directory_iterator entry(folder, status), end; !status && entry != end;
+       entry.increment(status)) {
+    if (is_image_name(entry->path().filename().string())) return true;
+    if (++looks == kMostLooks) return false;
   }
   return false;
+}
+
+std::vector<std::string> folders_in(const fs::path& folder) {
+  std::vector<std::string> names = names_in(folder);
+  std::error_code status;
+  std::erase_if(names, [&](const std::string& name) { return !fs::is_directory(folder / name, status); });
+  return names;
+}
+
+/// One class folder with an image will do: opening it names those without.
+bool is_image_folder(const fs::path& folder) {
+  const auto names = folders_in(folder);
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return holds_image(folder / name); });
+}
+
+/// Of folders without an image, for who takes them for classes.
+std::string without_images(const fs::path& path) {
+  constexpr std::size_t kMostNames = 10;
+  std::vector<std::string> names = folders_in(path);
+  if (names.empty()) return {};
+  const std::size_t total = names.size();
+  names.resize(std::min(total, kMostNames));
+  return fmt::format(". Its {} folders hold no .jpg, .jpeg or .png: {}{}", total, fmt::join(names, ", "),
+                     total > kMostNames ? ", ..." : "");
 }
 
 std::optional<Proposal> image_folders(const fs::path& folder) {
@@ -139,7 +165,8 @@ Result<Proposal> propose(const fs::path& given) {
       "end so); .csv, .tsv, .jsonl and .txt files that list images which are there; *images-idx3* with "
       "*labels-idx1* (MNIST); data_batch_1.bin or train.bin (CIFAR); .tar files (WebDataset), here or in "
       "train/ "
-      "and val/ or test/; .npy and .npz files; data.mdb (headrace pack, or BasicSR with meta_info.txt)");
+      "and val/ or test/; .npy and .npz files; data.mdb (headrace pack, or BasicSR with meta_info.txt)" +
+      without_images(path));
 }
 
 }  // namespace headrace::server::source

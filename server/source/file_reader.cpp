@@ -35,12 +35,31 @@ Error changed(const std::string& file, std::string_view how) {
                                                   file, how)};
 }
 
+// What to do about an error that the system gave.
+const char* remedy(int error) {
+  switch (error) {
+    case EACCES:
+    case EPERM:
+      return "give this user the right to read it";
+    case ELOOP:
+    case EISDIR:
+    case ENXIO:
+    case ENAMETOOLONG:
+      return "put a regular file in its place, or take it out of the dataset";
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return "raise the limit (ulimit -n, memory)";
+    default:
+      return "look at the disk or mount it lies on";
+  }
+}
+
 Error system_error(const std::string& file, std::string_view doing, int error) {
   if (error == ENOENT || error == ENOTDIR) return changed(file, "vanished");
-  if (!may_heal(error))
-    return {ErrorCode::kDatasetInvalid,
-            fmt::format("{}: cannot be {}: {}", file, doing, std::strerror(error))};
-  return {ErrorCode::kTransientIo, fmt::format("{}: cannot be {}: {}", file, doing, std::strerror(error))};
+  const std::string what = fmt::format("{}: cannot be {}: {}", file, doing, std::strerror(error));
+  if (!may_heal(error)) return {ErrorCode::kDatasetInvalid, fmt::format("{}; {}", what, remedy(error))};
+  return {ErrorCode::kTransientIo, what};
 }
 
 std::string shown(const FilePlace& file) {
@@ -48,7 +67,8 @@ std::string shown(const FilePlace& file) {
 }
 
 tl::unexpected<ReadFault> system_fault(const FilePlace& file, std::string_view doing, int error) {
-  return tl::make_unexpected(ReadFault{system_error(shown(file), doing, error), may_heal(error)});
+  return tl::make_unexpected(
+      ReadFault{system_error(shown(file), doing, error), may_heal(error), remedy(error)});
 }
 
 tl::unexpected<ReadFault> changed_fault(const FilePlace& file, std::string_view how) {
@@ -99,7 +119,7 @@ Result<void> with_retries(const ReadPolicy& policy, const std::function<Attempt<
     Error& error = result.error().error;
     if (!result.error().healable) return fail(std::move(error));
     if (i >= policy.attempts) {
-      error.message += fmt::format(" (after {} attempts); look at the disk or mount it lies on", i);
+      error.message += fmt::format(" (after {} attempts); {}", i, result.error().remedy);
       return fail(std::move(error));
     }
     std::this_thread::sleep_for(pause);

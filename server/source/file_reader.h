@@ -31,10 +31,12 @@ struct FilePlace {
   const std::string& shown_root;  ///< messages begin with `shown_root`/`path`
 };
 
-/// What one attempt came to: `healable` tells whether the error may go away.
+/// What one attempt came to: `healable` tells whether the error may go away. If so, its message says what to
+/// do (`remedy`) once the attempts are over.
 struct ReadFault {
   Error error;
   bool healable = false;
+  const char* remedy = "look at the disk or mount it lies on";
 };
 template <class T>
 using Attempt = tl::expected<T, ReadFault>;

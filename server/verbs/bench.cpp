@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -21,6 +20,7 @@
 #include "clientlib/ring/futex.h"
 #include "headrace/client.h"
 #include "server/session/server.h"
+#include "server/verbs/scratch.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -210,10 +210,9 @@ int bench(const BenchArguments& arguments) {
         {ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; there are: {}", arguments.stream, names)});
   }
   // A server of the bench's own: its own directory, one stream, no HTTP port, as many lanes as clients.
-  std::string folder = (std::filesystem::temp_directory_path() / "headrace-bench-XXXXXX").string();
-  if (!::mkdtemp(folder.data()))
-    return report({ErrorCode::kEnvironment, fmt::format("{} cannot be made", folder)});
-  config->server.directory = folder;
+  const auto folder = ScratchFolder::make("headrace-bench-");
+  if (!folder) return report(folder.error());
+  config->server.directory = folder->path();
   config->server.metrics.reset();
   config->server.drain_timeout = std::chrono::milliseconds(500);
   std::erase_if(config->streams, [&](const auto& entry) { return entry.first != arguments.stream; });
@@ -248,8 +247,6 @@ int bench(const BenchArguments& arguments) {
   }
   if (arguments.as_json && exit_code == 0)
     fmt::print("{}\n", json{{"stream", arguments.stream}, {"runs", runs}}.dump(2));
-  std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
   return exit_code;
 }
 

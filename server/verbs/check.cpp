@@ -60,6 +60,33 @@ std::string room_of(const session::CacheUse& use) {
       static_cast<double>(arena.budget()) / each, use.samples);
 }
 
+/// Classes of one that the other has not, the first few.
+std::string only_in(const StreamInfo& one, const StreamInfo& other) {
+  constexpr std::size_t kMost = 5;
+  std::vector<std::string> names;
+  for (const std::string& name : one.classes)
+    if (std::find(other.classes.begin(), other.classes.end(), name) == other.classes.end())
+      names.push_back(name);
+  if (names.empty()) return {};
+  const std::size_t total = names.size();
+  names.resize(std::min(total, kMost));
+  return fmt::format("; only in {}: {}{}", one.name, fmt::join(names, ", "), total > kMost ? ", ..." : "");
+}
+
+/// A label is a place in a stream's own classes: it means the same in both only if the one's list begins the
+/// other's. What is evaluated may lack classes at the end, not have further ones.
+std::string other_classes(const StreamInfo& trained, const StreamInfo& shown) {
+  const auto& own = trained.classes;
+  if (own.empty() || shown.classes.empty() ||
+      (shown.classes.size() <= own.size() &&
+       std::equal(shown.classes.begin(), shown.classes.end(), own.begin())))
+    return {};
+  return fmt::format(
+      "warning: {} has other classes than {}, so that a label does not mean the same in both{}{}. Give both "
+      "the same class folders, or a `relabel` with one list of `classes` over each\n",
+      shown.name, trained.name, only_in(trained, shown), only_in(shown, trained));
+}
+
 /// A dataset instead of a configuration: the configuration goes to stdout, to be kept as a file.
 int propose(const std::string& path) {
   auto proposal = source::propose(path);
@@ -72,6 +99,11 @@ int propose(const std::string& path) {
   for (const exec::StreamSetup& setup : assembly->streams)
     fmt::print(stderr, "  {}: {} samples, {} classes\n", setup.info.name, setup.info.samples,
                setup.info.classes.size());
+  for (const exec::StreamSetup& setup : assembly->streams)
+    if (const auto train = std::find_if(assembly->streams.begin(), assembly->streams.end(),
+                                        [](const auto& stream) { return stream.info.name == "train"; });
+        train != assembly->streams.end())
+      fmt::print(stderr, "{}", other_classes(train->info, setup.info));
   fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", path);
   fmt::print("{}", proposal->config);
   return 0;

@@ -38,6 +38,7 @@ void DatasetArguments::add_to(CLI::App& verb) {
 Result<std::shared_ptr<const source::Source>> DatasetArguments::open() const {
   Result<config::Config> config;
   if (is_config(path)) {
+    if (auto text = not_data(path); !text) return fail(text.error());
     config = config::load(path);
   } else {
     auto proposal = source::propose(path);

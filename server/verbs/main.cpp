@@ -11,6 +11,7 @@
 
 #include "clientlib/base/nearest.h"
 #include "headrace/version.h"
+#include "server/source/file_kind.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -38,7 +39,14 @@ void ConfigArguments::add_to(CLI::App& verb) {
   verb.add_option("--set", settings, "Override one value: --set streams.train.batch_size=32 (repeatable)");
 }
 
+Result<void> not_data(const std::string& file) {
+  const std::string why = source::why_no_configuration(file);
+  if (why.empty()) return {};
+  return fail(ErrorCode::kInvalidArgument, fmt::format("{} {}", file, why));
+}
+
 Result<config::Config> ConfigArguments::load() const {
+  if (auto text = not_data(file); !text) return fail(text.error());
   std::vector<config::Override> flags;
   for (const std::string& setting : settings) {
     auto flag = config::parse_flag(setting);

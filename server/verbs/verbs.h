@@ -31,6 +31,9 @@ int report(const Error& error);
 /// To be called before there is any thread.
 void leave_signals_to_the_server();
 
+/// kInvalidArgument: the file is data (an image, an archive, ...), where a configuration belongs.
+Result<void> not_data(const std::string& file);
+
 /// CONFIG and --set, shared by the verbs that read a configuration.
 struct ConfigArguments {
   std::string file;

@@ -185,6 +185,7 @@ def test_keeping_every_view_gives_copies_one_warning_and_no_deadlock(start_serve
             kept = list(loader)
             kept += list(loader)
         assert len(seen) == 1
+        assert seen[0].filename == __file__, "the loop's line"
         assert [batch.private_copy for batch in kept] == [False] * 2 + [True] * 14
         assert sorted(np.concatenate([batch.sample_index for batch in kept[:8]])) == list(range(60))
         assert client_stats(address)["private_copies"] == 14

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import resource
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 import yaml
-from running import headrace_binary
+from running import headrace_binary, wait_until
 
 NOBODY = 65534
 
@@ -55,25 +56,66 @@ def test_a_bench_that_gets_no_process_says_so_and_ends_nobody_elses(processes: i
             bystander.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_bench_says_so_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+def started_bench(folder: Path, *options: str) -> tuple[subprocess.Popen[str], Path]:
+    """And the folder for its temporary files."""
     config = {
         "sources": {"rows": {"type": "synthetic", "count": 100, "bytes": 16}},
         "streams": {"train": {"source": "rows", "batch_size": 4}},
     }
-    (tmp_path / "bench.yaml").write_text(yaml.safe_dump(config))
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
-    bench = subprocess.Popen(
-        [headrace_binary(), "bench", str(tmp_path / "bench.yaml"), "--stream", "train", "--seconds", "600", "--clients", "2"],
-        env={**os.environ, "TMPDIR": str(scratch)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    (folder / "bench.yaml").write_text(yaml.safe_dump(config))
+    scratch = folder / "tmp"
+    scratch.mkdir(exist_ok=True)
+    command = [headrace_binary(), "bench", str(folder / "bench.yaml"), "--stream", "train", *options]
+    return subprocess.Popen(command, env={**os.environ, "TMPDIR": str(scratch)}, stderr=subprocess.PIPE, text=True), scratch
+
+
+def wait_serving(bench: subprocess.Popen[str], scratch: Path) -> None:
+    def serves() -> bool:
+        assert bench.poll() is None
+        with contextlib.suppress(FileNotFoundError):
+            return any((folder / "control.sock").exists() and (folder / "lock").read_text() == str(bench.pid) for folder in scratch.iterdir())
+        return False
+
+    wait_until(serves, "the bench's server")
+
+
+def is_free(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        while not list(scratch.glob("headrace-bench-*/control.sock")):
-            assert bench.poll() is None
-            time.sleep(0.01)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def test_what_a_killed_bench_leaves_goes_with_the_next_one(tmp_path: Path) -> None:
+    killed, scratch = started_bench(tmp_path, "--seconds", "600", "--clients", "2")
+    wait_serving(killed, scratch)
+    killed.kill()
+    killed.communicate()
+    (left,) = scratch.iterdir()
+    wait_until(lambda: is_free(left), "the end of its clients")
+    alive, _ = started_bench(tmp_path, "--seconds", "600", "--clients", "1")
+    try:
+        wait_serving(alive, scratch)
+        (its,) = scratch.iterdir()
+        assert its != left
+        short, _ = started_bench(tmp_path, "--seconds", "0.2", "--clients", "0")
+        assert short.wait(60) == 0, short.communicate()
+        assert list(scratch.iterdir()) == [its], "nobody takes what is in use"
+    finally:
+        alive.terminate()
+        alive.communicate(timeout=60)
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_bench_says_so_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    bench, scratch = started_bench(tmp_path, "--seconds", "600", "--clients", "2")
+    try:
+        wait_serving(bench, scratch)
         bench.send_signal(number)
         told = bench.communicate(timeout=60)[1]
     finally:

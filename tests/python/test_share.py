@@ -202,6 +202,30 @@ def test_the_death_of_the_owner_is_named_to_its_consumers(how: signal.Signals) -
     wait_until(lambda: not Path(address, "control.sock").exists(), "the end of the owner's server")
 
 
+def test_what_a_killed_owner_leaves_goes_with_the_next_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (killed, its), (alive, others) = owner(1), owner(1)
+    (tmp_path / "headrace-share-a-file").touch()
+    killed.kill()
+    killed.wait()
+    wait_until(lambda: not Path(its, "control.sock").exists(), "the end of its server")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert {Path(its).parent.name, Path(others).parent.name} <= left
+
+    def next_share() -> bool:
+        """Its server's lock may outlive its socket for a moment."""
+        with headrace.share(Batches()) as share:
+            here = {path.name for path in tmp_path.iterdir()}
+        return here == {"headrace-share-a-file", Path(others).parent.name, Path(share.address).parent.name}
+
+    wait_until(next_share, "what the killed one left to be gone")
+    assert {path.name for path in tmp_path.iterdir()} == {"headrace-share-a-file", Path(others).parent.name}
+    with headrace.Loader(others, stream="train") as loader:
+        assert len(next(iter(loader))[0]) == 4
+    alive.kill()
+
+
 def test_a_server_ends_while_its_loader_sleeps() -> None:
     process, address = owner(1)
     pid = int(Path(address, "lock").read_text())

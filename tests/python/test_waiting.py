@@ -200,6 +200,20 @@ def test_a_wait_ends_with_its_timeout_and_says_for_what(start_server: Any, quiet
             assert next(iter(loader)).number == 0  # a timeout loses nothing
 
 
+def test_a_timeout_names_the_clients_that_are_waited_for(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["sharing"] = {"wait_for": 3, "on_lag": "wait", "max_lag": 2}
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", client="fast", batch_timeout=1.0) as fast:
+        iterator = iter(fast)
+        with pytest.raises(headrace.errors.Timeout, match=r"once 2 more clients are there \(sharing.wait_for\)"):
+            next(iterator)
+        with headrace.Loader(address, stream="train", client="slow") as slow, headrace.Loader(address, stream="train", client="late"):
+            assert next(iter(slow)).number == 0
+            with pytest.raises(headrace.errors.Timeout, match=r"It waits for client `late`, \d+ batch(es)? behind \(sharing.on_lag: wait\)"):
+                for batch in iterator:
+                    assert batch.number < 8
+
+
 def test_a_second_threads_loop_leaves_the_first_ones_alone(start_server: Any, quiet_config: dict[str, Any]) -> None:
     """The second begins while the first waits for a batch, which comes once another client is there."""
     quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}

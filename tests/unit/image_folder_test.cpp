@@ -282,6 +282,28 @@ TEST_F(ImageFolder, GivesUpAfterItsAttemptsAndNamesTheError) {
               HasSubstr("cat/1.jpg: cannot be read at byte 0: Input/output error (after 4 attempts)"));
 }
 
+TEST_F(ImageFolder, SaysWhatToDoAboutAFileThatCannotBeRead) {
+  put("cat/1.jpg", "hello");
+  for (const auto& [number, what] : std::vector<std::pair<int, std::string>>{
+           {EACCES, "Permission denied; give this user the right to read it"},
+           {EISDIR, "Is a directory; put a regular file in its place, or take it out of the dataset"},
+           {EMFILE, "Too many open files (after 4 attempts); raise the limit (ulimit -n, memory)"},
+           {EIO, "Input/output error (after 4 attempts); look at the disk or mount it lies on"}}) {
+    ImageFolderOptions options;
+    options.read.backoff = std::chrono::milliseconds(1);
+    options.read.pread = [number = number](int, void*, std::size_t, off_t) -> ssize_t {
+      return errno = number, -1;
+    };
+    EXPECT_THAT(read_error(*open(options)).message,
+                HasSubstr("cat/1.jpg: cannot be read at byte 0: " + what));
+  }
+  const auto source = open();
+  fs::remove(root_ / "cat/1.jpg");
+  fs::create_symlink("1.jpg", root_ / "cat/1.jpg");
+  EXPECT_THAT(read_error(*source).message,
+              HasSubstr("cat/1.jpg: cannot be opened: Too many levels of symbolic links; put a regular"));
+}
+
 TEST_F(ImageFolder, TellsThatAFileWasCutWhileItWasRead) {
   put("cat/1.jpg", "hello");
   ImageFolderOptions options;

@@ -1,0 +1,163 @@
+"""The command `headrace` as the wheel installs it, and what it says of files that are no configuration."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import signal
+import subprocess
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from conftest import write_images
+from headrace import _binary
+from PIL import Image
+from running import headrace_binary
+from test_basicsr import write_lmdb
+from test_pixel_sources import write_idx
+
+COMMAND = Path(sysconfig.get_path("scripts")) / "headrace"
+
+
+def test_the_command_is_the_binary_that_serve_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADRACE_BINARY", raising=False)
+    assert Path(_binary.path()) == COMMAND
+    assert COMMAND.read_bytes()[:4] == b"\x7fELF", "no Python starts before it"
+    assert subprocess.run([COMMAND, "--version"], capture_output=True, text=True, check=True).stdout.startswith("headrace 0.")
+
+
+@pytest.mark.parametrize("after", [0, 0.005, 0.02, 0.05, 0.1, 0.2])
+def test_control_c_ends_it_plainly_however_soon(tmp_path: Path, image_folder: Path, after: float) -> None:
+    config = {
+        "server": {"directory": str(tmp_path / "run"), "metrics": "off"},
+        "sources": {"images": {"type": "image_folder", "path": str(image_folder)}},
+        "streams": {"train": {"source": "images", "transforms": [{"random_resized_crop": {"size": 32}}]}},
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    process = subprocess.Popen([COMMAND, "serve", str(tmp_path / "c.yaml")], stderr=subprocess.PIPE, text=True)
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    # A shell says 130 of what a signal ended; a server that runs ends in order.
+    assert process.returncode in (-signal.SIGINT, 130, 0)
+    assert "Traceback" not in said and "rror" not in said
+
+
+def jpeg(folder: Path) -> Path:
+    Image.new("RGB", (20, 20)).save(folder / "cat.jpg")
+    return folder / "cat.jpg"
+
+
+def png(folder: Path) -> Path:
+    Image.new("RGB", (20, 20)).save(folder / "cat.png")
+    return folder / "cat.png"
+
+
+def data_mdb(folder: Path) -> Path:
+    write_lmdb(folder / "set", {"00000000": b"x"})
+    return folder / "set" / "data.mdb"
+
+
+def idx(folder: Path) -> Path:
+    return write_idx(folder / "train-images-idx3-ubyte", np.zeros((3, 28, 28), dtype=np.uint8))
+
+
+def zipped_idx(folder: Path) -> Path:
+    return write_idx(folder / "train-images-idx3-ubyte.gz", np.zeros((3, 28, 28), dtype=np.uint8))
+
+
+def cifar_file(folder: Path) -> Path:
+    (folder / "data_batch_1.bin").write_bytes((bytes([3]) + bytes(3072)) * 7)
+    return folder / "data_batch_1.bin"
+
+
+def compressed_tar(folder: Path) -> Path:
+    (folder / "train.tar.gz").write_bytes(gzip.compress(bytes(1024)))
+    return folder / "train.tar.gz"
+
+
+def renamed_array(folder: Path) -> Path:
+    np.save(folder / "images.npy", np.zeros(3))
+    return (folder / "images.npy").rename(folder / "images.array")
+
+
+def pickled(folder: Path) -> Path:
+    (folder / "data_batch_1").write_bytes(pickle.dumps({"data": [1, 2, 3]}, protocol=4))
+    return folder / "data_batch_1"
+
+
+def noise(folder: Path) -> Path:
+    (folder / "weights").write_bytes(bytes(100))
+    return folder / "weights"
+
+
+@pytest.mark.parametrize(("lay", "words"), [
+    (jpeg, "cat.jpg is a JPEG image, no configuration: give the folder that holds a folder of images per class"),
+    (png, "cat.png is a PNG image, no configuration: give the folder"),
+    (data_mdb, "data.mdb is an LMDB database's file, no configuration: give its folder: headrace check {folder}/set"),
+    (idx, "is an IDX file, no configuration: give its folder: headrace check {folder}"),
+    (zipped_idx, "is packed by gzip, no configuration: unpack it, or, where its source reads it so (MNIST's .gz), give its folder"),
+    (cifar_file, "data_batch_1.bin is binary, no configuration: give its folder: headrace check {folder}"),
+    (compressed_tar, "train.tar.gz is packed by gzip, no configuration: unpack it"),
+    (renamed_array, "images.array is a numpy array, no configuration: data files are known by their names"),
+    (pickled, "data_batch_1 is a pickle, no configuration: no source reads it; headrace.pack() writes"),
+    (noise, "weights is binary, no configuration: give a dataset's folder, or a configuration in YAML"),
+])  # fmt: skip
+def test_a_data_file_is_called_what_it_is_and_what_to_give_instead(tmp_path: Path, lay: Callable[[Path], Path], words: str) -> None:
+    file = lay(tmp_path)
+    for arguments in (["check", file], ["serve", file], ["pack", file, tmp_path / "out.lmdb"]):
+        done = subprocess.run([headrace_binary(), *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        assert f"INVALID_ARGUMENT: {tmp_path}" in done.stderr
+        assert words.format(folder=tmp_path) in done.stderr
+
+
+def check(path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([headrace_binary(), "check", str(path)], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["a_first", "class_1_between", "z_last"])
+def test_a_class_folder_that_cannot_be_used_is_named(tmp_path: Path, name: str) -> None:
+    root = write_images(tmp_path / "photos", classes=3, per_class=2)
+    (root / name).mkdir()
+    (root / name / "notes.txt").touch()
+    empty = check(root)
+    assert empty.returncode == 3
+    assert f"1 of 4 class folders hold no .jpg, .jpeg or .png: {name}; remove them, or add images" in empty.stderr
+    (root / name / "loop").symlink_to("..")
+    looped = check(root)
+    assert looped.returncode == 3 and f"{name}/loop" in looped.stderr
+
+
+def test_folders_without_any_image_are_listed(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.heic").touch()
+    refused = check(tmp_path)
+    assert refused.returncode == 3
+    assert "nothing that a source reads. Looked for: " in refused.stderr
+    assert "Its 2 folders hold no .jpg, .jpeg or .png: cat, dog" in refused.stderr
+
+
+def test_sets_with_other_classes_are_warned_of(tmp_path: Path) -> None:
+    write_images(tmp_path / "train", classes=3, per_class=2)
+    write_images(tmp_path / "val", classes=3, per_class=2)
+    assert "warning" not in check(tmp_path).stderr
+    (tmp_path / "val/class_2").rename(tmp_path / "class_2")
+    assert "warning" not in check(tmp_path).stderr, "the labels of those that are there are the same"
+    (tmp_path / "class_2").rename(tmp_path / "val/apple")
+    proposal = check(tmp_path)
+    assert proposal.returncode == 0
+    assert (
+        "warning: val has other classes than train, so that a label does not mean the same in both; only in train: class_2; "
+        "only in val: apple. Give both the same class folders, or a `relabel` with one list of `classes` over each\n"
+    ) in proposal.stderr
+    write_images(tmp_path / "more", classes=4, per_class=1)
+    (tmp_path / "val").rename(tmp_path / "old")
+    (tmp_path / "more").rename(tmp_path / "val")
+    assert "; only in val: class_3. Give" in check(tmp_path).stderr
