@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "server/sampler/sampler.h"
 #include "server/source/feed.h"
@@ -33,8 +35,9 @@ class Window : public testing::Test {
   }
   void write(std::uint32_t slot, const std::vector<std::int32_t>& x,
              const std::vector<std::int64_t>& offsets) {
-    std::memcpy(at(slot, feed_->places()[0].values), x.data(), x.size() * sizeof x[0]);
-    std::memcpy(at(slot, feed_->places()[1].offsets), offsets.data(), offsets.size() * sizeof offsets[0]);
+    const auto x_bytes = std::as_bytes(std::span(x)), offset_bytes = std::as_bytes(std::span(offsets));
+    std::copy(x_bytes.begin(), x_bytes.end(), at(slot, feed_->places()[0].values));
+    std::copy(offset_bytes.begin(), offset_bytes.end(), at(slot, feed_->places()[1].offsets));
     for (int i = 0; i < 20; ++i)
       *at(slot, feed_->places()[1].values + static_cast<std::uint64_t>(i)) = std::byte(i);
   }
