@@ -145,7 +145,9 @@ Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
   if (rings + caches + assembly.other_bytes <= headroom.bytes) return {};
   std::vector<std::string> lower;
   for (const CacheUse& use : assembly.caches.memory) lower.push_back(use.arena->name());
-  if (assembly.other_bytes > 0) lower.emplace_back("io.memory of sources that are read ahead");
+  if (std::any_of(assembly.streams.begin(), assembly.streams.end(),
+                  [](const exec::StreamSetup& setup) { return setup.maker->read_ahead() != nullptr; }))
+    lower.emplace_back("io.memory of the sources that are read ahead");
   return fail(ErrorCode::kNotEnoughMemory,
               fmt::format("caches may take {:.1f} MB, and reading ahead, tables and feeds {:.1f} MB; {:.1f} MB "
                           "are available beside the rings ({}): lower {}",

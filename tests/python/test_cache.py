@@ -140,7 +140,7 @@ def test_check_counts_the_caches_and_says_how_far_they_reach(image_folder: Path,
 
 @pytest.mark.parametrize(
     ("kind", "own"),
-    [({"type": "subset", "first": 60}, False), ({"type": "relabel", "remap": {"cat": "dog"}}, False), ({"type": "repeat", "times": 1}, True)],
+    [({"type": "subset", "first": 60}, False), ({"type": "relabel", "remap": {"class_0": "class_1"}}, False), ({"type": "repeat", "times": 1}, True)],
     ids=lambda value: value["type"] if isinstance(value, dict) else "",
 )
 def test_sources_made_of_a_source_are_decoded_once(

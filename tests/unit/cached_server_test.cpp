@@ -131,8 +131,8 @@ TEST_F(CachedServer, RefusesBudgetsThatHoldNoSampleOrThatNoMachineHas) {
   const auto large = start(", cache: { decoded: 1TB }");
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, ErrorCode::kNotEnoughMemory);
-  EXPECT_THAT(large.error().message, HasSubstr("the caches may take 1000000.0 MB"));
-  EXPECT_THAT(large.error().message, HasSubstr("lower the budgets of source `photos`, cache.decoded"));
+  EXPECT_THAT(large.error().message, HasSubstr("caches may take 1000000.0 MB"));
+  EXPECT_THAT(large.error().message, ::testing::EndsWith(": lower source `photos`, cache.decoded"));
 }
 
 }  // namespace

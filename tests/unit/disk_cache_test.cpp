@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
@@ -63,6 +64,7 @@ class DiskCacheTest : public ::testing::Test {
       if (entry.is_regular_file() && entry.path().parent_path() != path()) out.push_back(entry.path());
     return out;
   }
+  static std::uint64_t pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
   static void write(const fs::path& file, const std::string& text) {
     std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
   }
@@ -149,7 +151,8 @@ TEST_F(DiskCacheTest, ReadsAnewWhatIsDamagedCutOrSomebodyElses) {
     expect_sample(cache, 7);
     EXPECT_EQ(source_->reads, ++reads) << "of " << bad.size() << " bytes";
     EXPECT_EQ(bytes_of(file), good) << "kept anew";
-    EXPECT_EQ(folder->used(), used + (bad.empty() ? 4096 : 0)) << "never too little";
+    const std::uint64_t more = pages(good.size()) - std::min(pages(bad.size()), pages(good.size()));
+    EXPECT_EQ(folder->used(), used + more) << "never too little";
     expect_sample(cache, 7);
     EXPECT_EQ(source_->reads, reads);
   }
@@ -159,7 +162,7 @@ TEST_F(DiskCacheTest, ReadsAnewWhatIsDamagedCutOrSomebodyElses) {
 }
 
 TEST_F(DiskCacheTest, HoldsNoMoreThanItMayAlsoWhenItsFilesWereCut) {
-  constexpr std::uint64_t kRoom = 10 * std::uint64_t{4096};
+  constexpr std::uint64_t kRoom = 20 * std::uint64_t{4096};
   {
     const DiskCache cache(source_, open(kRoom));
     for (std::uint64_t index = 20; index < 50; ++index) expect_sample(cache, index);
@@ -169,10 +172,11 @@ TEST_F(DiskCacheTest, HoldsNoMoreThanItMayAlsoWhenItsFilesWereCut) {
   const auto folder = open(kRoom);
   const DiskCache cache(source_, folder);
   for (std::uint64_t index = 50; index-- > 20;) expect_sample(cache, index);
-  std::uint64_t pages = 0;
-  for (const fs::path& file : files()) pages += fs::file_size(file) > 0 ? 1 : 0;
-  EXPECT_EQ(pages, 10U);
-  EXPECT_EQ(folder->used(), kRoom);
+  std::uint64_t bytes = 0;
+  for (const fs::path& file : files()) bytes += pages(fs::file_size(file));
+  EXPECT_LE(bytes, kRoom);
+  EXPECT_GE(bytes, kRoom - 2 * pages(kBytes)) << "filled again";
+  EXPECT_LE(folder->used(), kRoom);
 }
 
 TEST_F(DiskCacheTest, AddsNoMoreOnceTheDiskRefused) {
