@@ -222,7 +222,7 @@ def test_each_type_of_source_that_can_be_found_is_proposed() -> None:
 
 
 @pytest.mark.parametrize(("lay", "file", "kind", "counts"), [
-    (shards, "val-0000.tar", "webdataset", {"val": [4, 4, 4]}),
+    (shards, "val-0000.tar", "webdataset", {"train": [4, 4, 4]}),
     (npy_files, "images.npy", "npy", {"train": [9]}),
     (npz_of_keras, "mnist.npz", "npy", {"train": [1] * 12, "test": [1] * 5}),
     (manifest_csv, "train.csv", "manifest", {"train": [5, 5]}),
