@@ -49,10 +49,17 @@ os.register_at_fork(after_in_child=_hang_up)
 
 
 def _shortened(reason: str) -> str:
-    raw = reason.encode()
-    return reason if len(raw) <= _LONGEST_REASON else raw[: _LONGEST_REASON // 2].decode(errors="ignore") + "\n...\n" + raw[
-        -_LONGEST_REASON // 2 :
-    ].decode(errors="ignore")
+    raw = reason.encode(errors="backslashreplace")  # names of files may hold what is no Unicode
+    if len(raw) > _LONGEST_REASON:
+        raw = raw[: _LONGEST_REASON // 2] + b"\n...\n" + raw[-_LONGEST_REASON // 2 :]
+    return raw.decode(errors="ignore")
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, Error):
+        return str(error)
+    told = traceback.TracebackException.from_exception(error)  # unlike str(), it does not fail
+    return f"the shared iterable raised {type(error).__name__}: {told}\n{''.join(told.format())}"
 
 
 class _Batches:
@@ -234,7 +241,9 @@ class Share:
                 began = time.perf_counter()
                 following = next(batches, None)
                 self.stats["loading"] += time.perf_counter() - began
-                if following is None or self._closing:
+                if self._closing:  # close() says why
+                    return
+                if following is None:
                     break
                 self._send(count, place, following[2])
             epochs = self._batches.epochs
@@ -244,11 +253,13 @@ class Share:
         except BaseException as error:
             if not self._closing:
                 self._error = error
-            raised = f"{place}: {error}" if isinstance(error, Error) else (
-                f"{place}: the shared iterable raised {type(error).__name__}: {error}\n{traceback.format_exc()}"
-            )
             with contextlib.suppress(Error):
-                self._end(raised, done=False)
+                self._end(f"{place}: {_told(error)}", done=False)
+        finally:
+            # Whatever happened on the way here, consumers get an end. Not close(): packets that nobody read would turn it
+            # into an error, which overtakes what was said.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
 
     def _send(self, count: int, place: str, batch: Any) -> None:
         try:

@@ -38,6 +38,49 @@ def test_a_batch_of_another_form_is_named(spoil: Any, said: str) -> None:
             share.wait(20)
 
 
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("it has no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("no such file: caf\udce9.wav"), r"epoch 0, batch 2: the shared iterable raised OSError: no such file: caf\\udce9\.wav"),
+        (OSError("\udcff" * 5000), r"epoch 0, batch 2: the shared iterable raised OSError: (\\udcff){20}"),
+        (Unreadable(), "epoch 0, batch 2: the shared iterable raised Unreadable: <exception str"),
+    ],
+)
+def test_errors_whose_text_is_none_reach_the_consumers(error: Exception, said: str) -> None:
+    class Raises(Batches):
+        def make(self, epoch: int, number: int) -> Any:
+            if number == 2:
+                raise error
+            return super().make(epoch, number)
+
+    with headrace.share(Raises()) as share, headrace.Loader(share.address, stream="train", batch_timeout=20) as loader:
+        with pytest.raises(StreamFailed, match=said):
+            for _ in loader:
+                pass
+        with pytest.raises(type(error)):
+            share.wait(20)
+
+
+def test_a_feed_that_cannot_say_why_it_ends_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: headrace.Share, why: str, done: bool) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(headrace.Share, "_end", fails)
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    share = headrace.share([np.zeros(3)], epochs=1)
+    with headrace.Loader(share.address, stream="train", batch_timeout=20) as loader:
+        assert len(list(loader)) == 1
+        with pytest.raises(StreamFailed, match="the process that fed it .* ended"):
+            list(loader)
+    monkeypatch.undo()
+    share.close()
+
+
 def test_epochs_of_another_length_are_named() -> None:
     class Odd(Batches):
         def __init__(self, given: int) -> None:
