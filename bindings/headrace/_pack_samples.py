@@ -28,6 +28,7 @@ _SAMPLE, _BAD = 1, 2  # kinds of records: server/pack/record_feed.h
 _MESSAGE = struct.Struct("<QQ")  # bytes that follow, kind
 _RECORD, _FAILED, _DESCRIBED = range(3)
 _PIPE_BYTES = 1 << 20
+_LONGEST_REASON = 1000  # bytes
 
 Write = Callable[[Any], None]
 
@@ -67,8 +68,9 @@ class Failure:
         self.index = index
         self.misfit = isinstance(error, Misfit)
         self.argument = isinstance(error, InvalidArgument)
-        self.text = str(error)
-        self.trace = "".join(traceback.format_exception(error)).rstrip()
+        told = traceback.TracebackException.from_exception(error)  # unlike str(), it does not fail
+        self.text = str(told)
+        self.trace = "".join(told.format()).rstrip()
         self.error: BaseException | None = error
         try:
             pickle.loads(pickle.dumps(error))
@@ -76,7 +78,8 @@ class Failure:
             self.error = None
 
     def bad_record(self) -> bytes:
-        why = self.trace.rsplit("\n", 1)[-1].encode()[:1000]
+        last = self.trace.rsplit("\n", 1)[-1].encode(errors="backslashreplace")  # names of files may hold what is no Unicode
+        why = last[:_LONGEST_REASON].decode(errors="ignore").encode()
         return _head(self.index, 0, why, _BAD) + why
 
     def raised(self, kept: str) -> Exception:

@@ -121,6 +121,35 @@ def test_bad_samples_may_be_packed_as_bad(start_server: Any, dataset: Counted, o
         assert sum(int(batch.replaced.sum()) for batch in loader) == 1
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("no file caf\udce9.png", "no file caf\\udce9.png"), ("x" * 986 + "grüße", "x" * 986 + "grü")],
+)
+def test_bad_samples_whose_errors_are_no_text_are_packed_too(dataset: Counted, out: Path, text: str, kept: str, workers: int) -> None:
+    class Raises(Counted):
+        def __getitem__(self, index: int) -> Any:
+            if index == 7:
+                raise OSError(text)
+            return super().__getitem__(index)
+
+    assert pack(Raises(dataset.log), out, on_error="bad", workers=workers).bad == 1
+    assert inspect(out)["first_undecodable"] == [f"7: OSError: {kept}"]
+
+
+def test_an_error_that_has_no_text_is_told_by_its_class(dataset: Counted, out: Path) -> None:
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise ValueError("it has no text")
+
+    class Raises(Counted):
+        def __getitem__(self, index: int) -> Any:
+            raise Unreadable
+
+    with pytest.raises(DatasetInvalid, match="sample 0: the dataset raised .*Unreadable: <exception str"):
+        pack(Raises(dataset.log), out)
+
+
 def test_a_worker_that_the_system_kills_is_named(out: Path, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailed, match="the worker that made sample 11 ended with status -9"):
         pack(Killed(tmp_path / "calls", fails_at=11), out)
