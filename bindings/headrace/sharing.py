@@ -67,7 +67,7 @@ class _Batches:
 
     def __init__(self, iterable: Iterable[Any], epochs: int | None, batches: int | None) -> None:
         self._iterable = iterable
-        self._endless = batches is not None  # then an epoch is so many batches, wherever the iterable ends
+        self._endless = batches is not None  # then an epoch is so many batches, in however many passes
         self._iterator = iter(iterable)
         if self._iterator is iterable and epochs is None and batches is None:
             epochs = 1  # there is no second pass
@@ -88,7 +88,7 @@ class _Batches:
         if number == 0 and not self._endless:
             self._iterator = iter(self._iterable)
         batch = next(self._iterator, _END)
-        if batch is _END and number == 0 and self._endless:
+        if batch is _END and self._endless:
             self._iterator = iter(self._iterable)
             batch = next(self._iterator, _END)
         if batch is _END:
@@ -109,10 +109,10 @@ class _Batches:
 
 
 def _samples(iterable: Any, batches: int, rows: int, samples: int | None) -> int:
-    """Of an epoch, from its number of batches and the rows of the first one."""
+    """Of an epoch, from its number of batches and the rows of the first one; of a DataLoader, if its pass is an epoch."""
     if samples is None and getattr(iterable, "batch_size", None) == rows and getattr(iterable, "drop_last", None) is False:
         with contextlib.suppress(TypeError, AttributeError):
-            samples = len(iterable.sampler)
+            samples = len(iterable.sampler) if len(iterable) == batches else None
     if samples is None or getattr(iterable, "drop_last", False):
         return batches * rows
     if not (batches - 1) * rows < samples <= batches * rows:
@@ -355,7 +355,8 @@ def share(
     """Shares a DataLoader, or any iterable of batches, as the stream `name`; iterates it in a thread, epoch after epoch.
 
     epochs        passes; None: until it is closed (an iterator has one)
-    batches       of an epoch; None: len(iterable). If it is given, the next epoch goes on where this one stopped
+    batches       of an epoch; None: len(iterable). If it is given, the next epoch goes on where this one stopped, and a pass
+                  that ends is followed by the next one (so leave out its last batch, if that is shorter: drop_last)
     samples       of an epoch, if the last batch is shorter and no DataLoader says so
     names         of the fields, where batches are tuples or lists: field0, field1, ... otherwise
     ragged        fields that are lists of arrays, one for each sample; with the most values that a batch has together (default:

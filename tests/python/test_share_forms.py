@@ -159,3 +159,21 @@ def test_an_endless_iterable_has_the_epochs_that_it_is_given() -> None:
         assert [[int(batch[0][0]) for batch in loader] for _ in range(3)] == [list(range(e * 5, e * 5 + 5)) for e in range(3)]
         with pytest.raises(StreamFailed, match="3 epochs were asked of it"):
             next(iter(loader))
+
+
+@pytest.mark.parametrize("batches", [2, 5])
+def test_epochs_of_a_loader_may_have_other_lengths_than_its_own(batches: int) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    loader = data.DataLoader(list(range(12)), batch_size=4)
+    share = headrace.share(loader, batches=batches, epochs=3)
+    with share, headrace.Loader(share.address, stream="train") as mine:
+        assert len(mine) == batches
+        firsts = [int(batch[0][0]) for _ in range(3) for batch in mine]
+        assert firsts == [4 * (number % 3) for number in range(3 * batches)], "pass after pass, none left out"
+
+
+def test_a_loaders_shorter_last_batch_is_known_also_if_its_length_is_given() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    loader = data.DataLoader(list(range(10)), batch_size=4)
+    with headrace.share(loader, batches=3, epochs=2) as share, headrace.Loader(share.address, stream="train") as mine:
+        assert [[int(batch.valid.sum()) for batch in mine] for _ in range(2)] == [[4, 4, 2]] * 2
