@@ -84,9 +84,11 @@ class Field:
         whole = array.dtype.kind in "iu" and to.kind in "iu"
         if not (whole or array.size == 0 or np.can_cast(array.dtype, to, "same_kind")):
             raise Misfit(f"is {name}, not {self.dtype}")
-        converted = array.astype(to)
-        if whole and not np.array_equal(converted, array):
-            raise Misfit(f"has values that {self.dtype} does not hold")
+        with np.errstate(over="ignore", invalid="ignore"):
+            converted = array.astype(to)
+            held = _held(array, converted)
+        if not held.all():
+            raise Misfit(f"has values that {self.dtype} does not hold, {array[~held].flat[0]} for one")
         return converted
 
     def _other_shape(self, shape: tuple[int, ...]) -> str:
@@ -107,6 +109,16 @@ class Field:
         if number < 0 or (classes and number >= classes):
             raise Misfit(f"is {number}, and there are {classes or 'no negative'} classes")
         return number
+
+
+def _held(array: np.ndarray[Any, Any], converted: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Of each value: whether it came through the conversion. Whole numbers come back exactly; others may be rounded."""
+    if array.dtype.kind not in "iu":
+        return np.asarray(np.isfinite(converted) | ~np.isfinite(array))
+    if converted.dtype.kind != "f":
+        return np.asarray(converted == array)
+    above = float(np.iinfo(array.dtype).max) + 1  # of these, the way back could make anything
+    return np.asarray((converted.astype(np.float64) < above) & (converted.astype(array.dtype) == array))
 
 
 def _tensor(value: Any) -> bool:
