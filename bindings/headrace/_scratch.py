@@ -12,6 +12,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from ._forks import let_go_in_children
+
 
 def _locked(path: str | Path) -> int | None:
     """A descriptor of a file or folder that holds its lock; None: somebody else does, or it is not there."""
@@ -58,6 +60,7 @@ class Scratch:
             # Another process's sweep may have come between.
             if descriptor is not None and self.path.exists():
                 self._lock = descriptor
+                let_go_in_children(self, Scratch.let_go)
                 return
             if descriptor is not None:
                 os.close(descriptor)

@@ -17,100 +17,54 @@ import socket
 import threading
 import time
 import traceback
-import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ._arguments import text, whole
+from ._epochs import Epochs, samples_of
+from ._forks import let_go_in_children
 from ._rows import Values, fields_of, rows_of
 from ._scratch import Scratch
 from .errors import DatasetInvalid, Error, InvalidArgument, ServerLost, Timeout, from_code
 from .server import Server
 
-_END = object()
 _SLOTS = 2
 _LONGEST_REASON = 2400  # bytes: a packet and a control message hold it
+_PATIENCE = 2.0  # seconds that close() gives to the batch in the making
 _MORE_VALUES = 4  # room in a ragged field, in batches like the first one, unless `ragged` says how much
-
-_sharing: weakref.WeakSet[Share] = weakref.WeakSet()
-
-
-def _hang_up() -> None:
-    """In a forked child (a DataLoader's worker): its copy of the socket would hide the parent's death from the server."""
-    for share in list(_sharing):
-        with contextlib.suppress(OSError):
-            share._scratch.let_go()
-            os.close(share._socket.detach())
-
-
-os.register_at_fork(after_in_child=_hang_up)
 
 
 def _shortened(reason: str) -> str:
-    raw = reason.encode()
-    return reason if len(raw) <= _LONGEST_REASON else raw[: _LONGEST_REASON // 2].decode(errors="ignore") + "\n...\n" + raw[
-        -_LONGEST_REASON // 2 :
-    ].decode(errors="ignore")
+    raw = reason.encode(errors="backslashreplace")  # names of files may hold what is no Unicode
+    if len(raw) > _LONGEST_REASON:
+        raw = raw[: _LONGEST_REASON // 2] + b"\n...\n" + raw[-_LONGEST_REASON // 2 :]
+    return raw.decode(errors="ignore")
 
 
-class _Batches:
-    """(epoch, number, batch), epoch after epoch, and what an epoch must hold."""
-
-    def __init__(self, iterable: Iterable[Any], epochs: int | None, batches: int | None) -> None:
-        self._iterable = iterable
-        self._endless = batches is not None  # then an epoch is so many batches, wherever the iterable ends
-        self._iterator = iter(iterable)
-        if self._iterator is iterable and epochs is None and batches is None:
-            epochs = 1  # there is no second pass
-        self.epochs = epochs
-        if batches is None:
-            try:
-                batches = len(iterable)  # type: ignore[arg-type]
-            except TypeError:
-                raise InvalidArgument("the iterable has no len(): say how many `batches` an epoch has") from None
-        self.first = next(self._iterator, _END)
-        if self.first is _END:
-            raise DatasetInvalid("the iterable is empty: epoch 0 has no batch")
-        self.batches = whole("batches", batches, 1)
-
-    def _next(self, epoch: int, number: int) -> Any:
-        if (epoch, number) == (0, 0):
-            return self.first
-        if number == 0 and not self._endless:
-            self._iterator = iter(self._iterable)
-        batch = next(self._iterator, _END)
-        if batch is _END and number == 0 and self._endless:
-            self._iterator = iter(self._iterable)
-            batch = next(self._iterator, _END)
-        if batch is _END:
-            once = "; it can be iterated over only once: share a list or a DataLoader" if epoch and number == 0 else ""
-            raise DatasetInvalid(f"epoch {epoch} ended after {number} of {self.batches} batches{once}")
-        return batch
-
-    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
-        epoch = 0
-        while self.epochs is None or epoch < self.epochs:
-            for number in range(self.batches):
-                yield epoch, number, self._next(epoch, number)
-            if not self._endless and next(self._iterator, _END) is not _END:
-                raise DatasetInvalid(
-                    f"epoch {epoch} goes on after {self.batches} batches, which is its len(): say how many `batches` an epoch has"
-                )
-            epoch += 1
+def _told(error: BaseException) -> str:
+    if isinstance(error, Error):
+        return str(error)
+    told = traceback.TracebackException.from_exception(error)  # unlike str(), it does not fail
+    return f"the shared iterable raised {type(error).__name__}: {told}\n{''.join(told.format())}"
 
 
-def _samples(iterable: Any, batches: int, rows: int, samples: int | None) -> int:
-    """Of an epoch, from its number of batches and the rows of the first one."""
-    if samples is None and getattr(iterable, "batch_size", None) == rows and getattr(iterable, "drop_last", None) is False:
-        with contextlib.suppress(TypeError, AttributeError):
-            samples = len(iterable.sampler)
-    if samples is None or getattr(iterable, "drop_last", False):
-        return batches * rows
-    if not (batches - 1) * rows < samples <= batches * rows:
-        raise InvalidArgument(f"samples={samples}: {batches} batches of {rows} hold {(batches - 1) * rows + 1} to {batches * rows}")
-    return samples
+@dataclass(frozen=True)
+class Options:
+    """What share() was given, by its names; it says what they are."""
+
+    epochs: int | None
+    batches: int | None
+    samples: int | None
+    names: Sequence[str] | None
+    ragged: Sequence[str] | Mapping[str, int]
+    address: str | os.PathLike[str] | None
+    prefetch: int
+    max_clients: int
+    wait_for: int
+    overrides: Mapping[str, object]  # its `set`
 
 
 class Share:
@@ -120,16 +74,15 @@ class Share:
     stats     batches sent, and seconds: `loading` in the iterable, `copying`, and `waiting` for consumers
     """
 
-    def __init__(self, iterable: Iterable[Any], name: str, options: dict[str, Any]) -> None:
+    def __init__(self, iterable: Iterable[Any], name: str, options: Options) -> None:
         self.name = text("name", name)
-        self._names: Sequence[str] | None = options["names"]
-        ragged = options["ragged"]
+        self._names, ragged = options.names, options.ragged
         self._ragged: dict[str, int | None] = dict(ragged) if isinstance(ragged, Mapping) else dict.fromkeys(ragged)
-        epochs = options["epochs"]
-        self._batches = _Batches(iterable, None if epochs is None else whole("epochs", epochs, 1), options["batches"])
+        epochs = None if options.epochs is None else whole("epochs", options.epochs, 1)
+        self._batches = Epochs(iterable, epochs, options.batches)
         first = fields_of(self._batches.first, self._names, self._ragged)
         self._rows = rows_of(first)
-        self._samples = _samples(iterable, self._batches.batches, self._rows, options["samples"])
+        self._samples = samples_of(iterable, self._batches.batches, self._rows, options.samples)
         self._fields = {values.name: values.kind for values in first}
         self._most = {values.name: self._room(values) for values in first if values.offsets is not None}
         self._error: BaseException | None = None
@@ -139,32 +92,32 @@ class Share:
         self.stats: dict[str, float] = {"batches": 0, "loading": 0.0, "copying": 0.0, "waiting": 0.0}
         self._scratch = Scratch("headrace-share-")
         self._server: Server | None = None
+        self._thread = threading.Thread(target=self._run, name=f"headrace.share {name}", daemon=True)
         try:
-            self._server = Server(self._write_config(first, options), 60.0, None, options["set"] or {})
+            self._server = Server(self._write_config(first, options), 60.0, None, options.overrides)
             self.address = self._server.address
             self._say_hello()
         except BaseException:
             self.close()
             raise
-        self._thread = threading.Thread(target=self._run, name=f"headrace.share {name}", daemon=True)
         self._thread.start()
 
     def _room(self, values: Values) -> int:
         said = self._ragged.get(values.name)
         return max(1, _MORE_VALUES * values.values) if said is None else whole(f"ragged[{values.name!r}]", said, 1, 2**40)
 
-    def _write_config(self, fields: list[Values], options: dict[str, Any]) -> Path:
+    def _write_config(self, fields: list[Values], options: Options) -> Path:
         described: list[dict[str, Any]] = []
         for values in fields:
             described.append({"name": values.name, "dtype": values.dtype, "shape": list(values.shape)})
             if values.offsets is not None:
                 described[-1]["most_values"] = self._most[values.name]
         feed = {"type": "feed", "fields": described, "samples": self._samples, "batch_size": self._rows, "slots": _SLOTS}
-        directory = options["address"] or self._scratch.path / "run"
+        directory = options.address or self._scratch.path / "run"
         stream = {
             "source": self.name,
-            "ring": {"prefetch": options["prefetch"], "max_clients": options["max_clients"]},
-            "sharing": {"wait_for": options["wait_for"]},
+            "ring": {"prefetch": options.prefetch, "max_clients": options.max_clients},
+            "sharing": {"wait_for": options.wait_for},
         }
         config = {
             "server": {"directory": os.fsdecode(os.path.abspath(directory)), "threads": 2, "metrics": "off"},
@@ -179,7 +132,7 @@ class Share:
 
     def _say_hello(self) -> None:
         self._socket.connect(os.path.join(self.address, f"feed-{self.name}.sock"))
-        _sharing.add(self)
+        let_go_in_children(self, Share._hang_up)  # the socket would hide this process's death from the server
         self._say({"feed": 1})
         answer, descriptors, _, _ = socket.recv_fds(self._socket, 8192, 1)
         try:
@@ -214,6 +167,9 @@ class Share:
             packet = b""
         return self._understood(packet)
 
+    def _hang_up(self) -> None:
+        self._socket.close()
+
     def _log(self) -> str:
         return "" if self._server is None else self._server.log().strip()
 
@@ -234,7 +190,9 @@ class Share:
                 began = time.perf_counter()
                 following = next(batches, None)
                 self.stats["loading"] += time.perf_counter() - began
-                if following is None or self._closing:
+                if self._closing:  # close() says why
+                    return
+                if following is None:
                     break
                 self._send(count, place, following[2])
             epochs = self._batches.epochs
@@ -244,11 +202,16 @@ class Share:
         except BaseException as error:
             if not self._closing:
                 self._error = error
-            raised = f"{place}: {error}" if isinstance(error, Error) else (
-                f"{place}: the shared iterable raised {type(error).__name__}: {error}\n{traceback.format_exc()}"
-            )
             with contextlib.suppress(Error):
-                self._end(raised, done=False)
+                self._end(f"{place}: {_told(error)}", done=False)
+        finally:
+            # Whatever happened on the way here, consumers get an end. Not close(): packets that nobody read would turn it
+            # into an error, which overtakes what was said.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(BufferError):  # the error's traceback has views on it, and they go with it
+                self._memory.close()
+            self._batches.let_go()
 
     def _send(self, count: int, place: str, batch: Any) -> None:
         try:
@@ -305,14 +268,16 @@ class Share:
             raise self._error
 
     def close(self) -> None:
-        """Ends the server. Consumers that wait for more batches get StreamFailed, which says so."""
+        """Ends the server. Consumers that wait for more batches get StreamFailed, which says so. What the thread has at hand
+        is let go of, at once if the iterable gives its batch within 2 s, else when it does."""
         first, self._closing = not self._closing, True
         if first:
             with contextlib.suppress(Error):
                 self._end("its owner closed it", done=False)
         if self._server is not None:
             self._server.stop()
-        _sharing.discard(self)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(_PATIENCE)
         if first:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -344,7 +309,8 @@ def share(
     """Shares a DataLoader, or any iterable of batches, as the stream `name`; iterates it in a thread, epoch after epoch.
 
     epochs        passes; None: until it is closed (an iterator has one)
-    batches       of an epoch; None: len(iterable). If it is given, the next epoch goes on where this one stopped
+    batches       of an epoch; None: len(iterable). If it is given, the next epoch goes on where this one stopped, and a pass
+                  that ends is followed by the next one (so leave out its last batch, if that is shorter: drop_last)
     samples       of an epoch, if the last batch is shorter and no DataLoader says so
     names         of the fields, where batches are tuples or lists: field0, field1, ... otherwise
     ragged        fields that are lists of arrays, one for each sample; with the most values that a batch has together (default:
@@ -355,5 +321,19 @@ def share(
     wait_for      consumers that must be there before the first batch is handed out (at most 60 s)
     set           further configuration by dotted path, as of serve()
     """
-    options = {key: value for key, value in locals().items() if key not in ("iterable", "name")}
-    return Share(iterable, name, options)
+    return Share(
+        iterable,
+        name,
+        Options(
+            epochs=epochs,
+            batches=batches,
+            samples=samples,
+            names=names,
+            ragged=ragged,
+            address=address,
+            prefetch=prefetch,
+            max_clients=max_clients,
+            wait_for=wait_for,
+            overrides=set or {},
+        ),
+    )

@@ -13,6 +13,7 @@ from typing import Any
 
 import headrace
 import numpy as np
+from headrace.sharing import Options
 from PIL import Image
 from running import ROOT, headrace_binary
 
@@ -248,7 +249,18 @@ def feed(it: Example) -> None:
             return it.file
 
     it.check()
-    options = {"epochs": 1, "batches": None, "samples": 50000, "names": None, "ragged": {"caption": 16384}, "set": it.own()}
+    options = Options(
+        epochs=1,
+        batches=None,
+        samples=50000,
+        names=None,
+        ragged={"caption": 16384},
+        address=None,
+        prefetch=4,
+        max_clients=4,
+        wait_for=1,
+        overrides=it.own(),
+    )
     with OverTheFile(Waves(), "audio", options) as share:
         loaders = [headrace.Loader(share.address, stream="train", batch="dict") for _ in range(2)]
         for passes in zip(*loaders, range(3), strict=False):

@@ -214,6 +214,25 @@ def test_every_dtype_comes_as_it_was(start_server: Any, tmp_path: Path) -> None:
             assert np.asarray(row[name]).dtype == np.asarray(value).dtype.newbyteorder("="), name
 
 
+def test_values_come_as_the_dtype_that_is_asked_for_if_it_holds_them(start_server: Any, tmp_path: Path) -> None:
+    sample = {
+        "whole": np.array([2**24, -(2**63), 3 << 40]),
+        "half": np.array([-2048, 65504], np.int32),
+        "rounded": np.array([1 / 3, 1e-60, np.inf, -np.inf, np.nan]),
+        "small": [0, 255],
+        "yes": True,
+        "none": np.zeros((0, 2)),
+    }
+    fields = {"whole": "float32 (3,)", "half": "float16 (2,)", "rounded": "float32 (5,)", "small": "uint8 (2,)", "yes": "int64"}
+    pack([sample] * 2, tmp_path / "set.lmdb", fields={**fields, "none": "ragged float16 (2,)"}, workers=0)
+    for row in rows_of(start_server, tmp_path / "set.lmdb"):
+        for name, spelling in fields.items():
+            expected = np.asarray(sample[name]).astype(spelling.split()[0])
+            assert np.asarray(row[name]).dtype == expected.dtype
+            np.testing.assert_array_equal(row[name], expected, name)
+        assert row["none"].size == 0
+
+
 def test_values_that_differ_in_length_text_and_bytes(start_server: Any, tmp_path: Path) -> None:
     fields = {
         "boxes": "ragged float32 (4,)",

@@ -15,6 +15,7 @@ from typing import Any
 import headrace
 import numpy as np
 import pytest
+import torch
 from headrace.errors import DatasetInvalid, EnvironmentFailed, Error, InvalidArgument
 from packing_datasets import Counted, Iterated, Killed
 from running import Process, wait_until
@@ -119,6 +120,35 @@ def test_bad_samples_may_be_packed_as_bad(start_server: Any, dataset: Counted, o
     assert inspect(out)["first_undecodable"] == ["7: ValueError: no sample 7 today"]
     with headrace.Loader(start_server(config(lmdb(out), max_bad=0.5)).address, stream="train") as loader:
         assert sum(int(batch.replaced.sum()) for batch in loader) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("no file caf\udce9.png", "no file caf\\udce9.png"), ("x" * 986 + "grüße", "x" * 986 + "grü")],
+)
+def test_bad_samples_whose_errors_are_no_text_are_packed_too(dataset: Counted, out: Path, text: str, kept: str, workers: int) -> None:
+    class Raises(Counted):
+        def __getitem__(self, index: int) -> Any:
+            if index == 7:
+                raise OSError(text)
+            return super().__getitem__(index)
+
+    assert pack(Raises(dataset.log), out, on_error="bad", workers=workers).bad == 1
+    assert inspect(out)["first_undecodable"] == [f"7: OSError: {kept}"]
+
+
+def test_an_error_that_has_no_text_is_told_by_its_class(dataset: Counted, out: Path) -> None:
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise ValueError("it has no text")
+
+    class Raises(Counted):
+        def __getitem__(self, index: int) -> Any:
+            raise Unreadable
+
+    with pytest.raises(DatasetInvalid, match="sample 0: the dataset raised .*Unreadable: <exception str"):
+        pack(Raises(dataset.log), out)
 
 
 def test_a_worker_that_the_system_kills_is_named(out: Path, tmp_path: Path) -> None:
@@ -277,11 +307,19 @@ IMAGE = np.zeros((4, 5, 3), np.uint8)
         (["a", 5], None, "sample 1: field `x` is int, not str"),
         ([b"a", "b"], None, "sample 1: field `x` is str, not bytes"),
         ([[1.5]], "int32 (1,)", "sample 0: field `x` is float64, not int32"),
-        ([300], "uint8", "sample 0: field `x` has values that uint8 does not hold"),
+        ([300], "uint8", "sample 0: field `x` has values that uint8 does not hold, 300 for one"),
+        ([-1], "uint8", "sample 0: field `x` has values that uint8 does not hold, -1 for one"),
+        ([np.uint8(200)], "int8", "sample 0: field `x` has values that int8 does not hold, 200 for one"),
+        ([70000], "float16", "sample 0: field `x` has values that float16 does not hold, 70000 for one"),
+        ([[1, 2048, 2049]], "float16 (3,)", "sample 0: field `x` has values that float16 does not hold, 2049 for one"),
+        ([2**24, 2**24 + 1], "float32", "sample 1: field `x` has values that float32 does not hold, 16777217 for one"),
+        ([[-(2**63), 2**63 - 1]], "float64 (2,)", "field `x` has values that float64 does not hold, 9223372036854775807 for one"),
+        ([1.5, 1e39], "float32", r"sample 1: field `x` has values that float32 does not hold, 1e\+39 for one"),
         ([[[1, 2]]], "ragged float32 (3,)", r"sample 0: field `x` has shape \(1, 2\), and values of shape \(3,\) are \(any, 3\)"),
         ([0, 1.5], "label", r"sample 1: field `x` is float64 \(\), and a class is one integer"),
         ([0, -1], "label", "sample 1: field `x` is -1, and there are no negative classes"),
         ([np.full((3, 3), 300)], "mask", "sample 0: field `x` has classes from 300 to 300"),
+        ([torch.ones(3, 3, dtype=torch.bfloat16)], "mask", r"sample 0: field `x` is bfloat16 \(3, 3\), and a mask is H x W of integers"),
         ([np.zeros((3, 3, 3))], "mask", r"sample 0: field `x` is float64 \(3, 3, 3\), and a mask is H x W"),
     ],
 )

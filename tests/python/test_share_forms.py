@@ -38,6 +38,49 @@ def test_a_batch_of_another_form_is_named(spoil: Any, said: str) -> None:
             share.wait(20)
 
 
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("it has no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("no such file: caf\udce9.wav"), r"epoch 0, batch 2: the shared iterable raised OSError: no such file: caf\\udce9\.wav"),
+        (OSError("\udcff" * 5000), r"epoch 0, batch 2: the shared iterable raised OSError: (\\udcff){20}"),
+        (Unreadable(), "epoch 0, batch 2: the shared iterable raised Unreadable: <exception str"),
+    ],
+)
+def test_errors_whose_text_is_none_reach_the_consumers(error: Exception, said: str) -> None:
+    class Raises(Batches):
+        def make(self, epoch: int, number: int) -> Any:
+            if number == 2:
+                raise error
+            return super().make(epoch, number)
+
+    with headrace.share(Raises()) as share, headrace.Loader(share.address, stream="train", batch_timeout=20) as loader:
+        with pytest.raises(StreamFailed, match=said):
+            for _ in loader:
+                pass
+        with pytest.raises(type(error)):
+            share.wait(20)
+
+
+def test_a_feed_that_cannot_say_why_it_ends_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: headrace.Share, why: str, done: bool) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(headrace.Share, "_end", fails)
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    share = headrace.share([np.zeros(3)], epochs=1)
+    with headrace.Loader(share.address, stream="train", batch_timeout=20) as loader:
+        assert len(list(loader)) == 1
+        with pytest.raises(StreamFailed, match="the process that fed it .* ended"):
+            list(loader)
+    monkeypatch.undo()
+    share.close()
+
+
 def test_epochs_of_another_length_are_named() -> None:
     class Odd(Batches):
         def __init__(self, given: int) -> None:
@@ -109,10 +152,28 @@ def test_a_ragged_batch_without_room_says_how_to_give_it_some() -> None:
 
 def test_an_endless_iterable_has_the_epochs_that_it_is_given() -> None:
     def endless() -> Iterator[Any]:
-        for number in range(10**9):
+        for number in range(1000):
             yield np.full(2, number)
 
     with headrace.share(endless(), batches=5, epochs=3) as share, headrace.Loader(share.address, stream="train") as loader:
         assert [[int(batch[0][0]) for batch in loader] for _ in range(3)] == [list(range(e * 5, e * 5 + 5)) for e in range(3)]
         with pytest.raises(StreamFailed, match="3 epochs were asked of it"):
             next(iter(loader))
+
+
+@pytest.mark.parametrize("batches", [2, 5])
+def test_epochs_of_a_loader_may_have_other_lengths_than_its_own(batches: int) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    loader = data.DataLoader(list(range(12)), batch_size=4)
+    share = headrace.share(loader, batches=batches, epochs=3)
+    with share, headrace.Loader(share.address, stream="train") as mine:
+        assert len(mine) == batches
+        firsts = [int(batch[0][0]) for _ in range(3) for batch in mine]
+        assert firsts == [4 * (number % 3) for number in range(3 * batches)], "pass after pass, none left out"
+
+
+def test_a_loaders_shorter_last_batch_is_known_also_if_its_length_is_given() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    loader = data.DataLoader(list(range(10)), batch_size=4)
+    with headrace.share(loader, batches=3, epochs=2) as share, headrace.Loader(share.address, stream="train") as mine:
+        assert [[int(batch.valid.sum()) for batch in mine] for _ in range(2)] == [[4, 4, 2]] * 2
