@@ -33,6 +33,7 @@ from .server import Server
 _END = object()
 _SLOTS = 2
 _LONGEST_REASON = 2400  # bytes: a packet and a control message hold it
+_PATIENCE = 2.0  # seconds that close() gives to the batch in the making
 _MORE_VALUES = 4  # room in a ragged field, in batches like the first one, unless `ragged` says how much
 
 _sharing: weakref.WeakSet[Share] = weakref.WeakSet()
@@ -77,14 +78,15 @@ class _Batches:
                 batches = len(iterable)  # type: ignore[arg-type]
             except TypeError:
                 raise InvalidArgument("the iterable has no len(): say how many `batches` an epoch has") from None
-        self.first = next(self._iterator, _END)
+        self.first = next(self._iterator, _END)  # until it is handed out
         if self.first is _END:
             raise DatasetInvalid("the iterable is empty: epoch 0 has no batch")
         self.batches = whole("batches", batches, 1)
 
     def _next(self, epoch: int, number: int) -> Any:
         if (epoch, number) == (0, 0):
-            return self.first
+            first, self.first = self.first, _END
+            return first
         if number == 0 and not self._endless:
             self._iterator = iter(self._iterable)
         batch = next(self._iterator, _END)
@@ -95,6 +97,10 @@ class _Batches:
             once = "; it can be iterated over only once: share a list or a DataLoader" if epoch and number == 0 else ""
             raise DatasetInvalid(f"epoch {epoch} ended after {number} of {self.batches} batches{once}")
         return batch
+
+    def let_go(self) -> None:
+        """Of the iterable, and so of a DataLoader's workers."""
+        self._iterable, self._iterator, self.first = (), iter(()), _END
 
     def __iter__(self) -> Iterator[tuple[int, int, Any]]:
         epoch = 0
@@ -146,6 +152,7 @@ class Share:
         self.stats: dict[str, float] = {"batches": 0, "loading": 0.0, "copying": 0.0, "waiting": 0.0}
         self._folder = tempfile.mkdtemp(prefix="headrace-share-")
         self._server: Server | None = None
+        self._thread = threading.Thread(target=self._run, name=f"headrace.share {name}", daemon=True)
         try:
             self._server = Server(self._write_config(first, options), 60.0, None, options["set"] or {})
             self.address = self._server.address
@@ -153,7 +160,6 @@ class Share:
         except BaseException:
             self.close()
             raise
-        self._thread = threading.Thread(target=self._run, name=f"headrace.share {name}", daemon=True)
         self._thread.start()
 
     def _room(self, values: Values) -> int:
@@ -260,6 +266,9 @@ class Share:
             # into an error, which overtakes what was said.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(BufferError):  # the error's traceback has views on it, and they go with it
+                self._memory.close()
+            self._batches.let_go()
 
     def _send(self, count: int, place: str, batch: Any) -> None:
         try:
@@ -316,13 +325,16 @@ class Share:
             raise self._error
 
     def close(self) -> None:
-        """Ends the server. Consumers that wait for more batches get StreamFailed, which says so."""
+        """Ends the server. Consumers that wait for more batches get StreamFailed, which says so. What the thread has at hand
+        is let go of, at once if the iterable gives its batch within 2 s, else when it does."""
         first, self._closing = not self._closing, True
         if first:
             with contextlib.suppress(Error):
                 self._end("its owner closed it", done=False)
         if self._server is not None:
             self._server.stop()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(_PATIENCE)
         _sharing.discard(self)
         if first:
             with contextlib.suppress(OSError):
