@@ -29,6 +29,7 @@ _MESSAGE = struct.Struct("<QQ")  # bytes that follow, kind
 _RECORD, _FAILED, _DESCRIBED = range(3)
 _PIPE_BYTES = 1 << 20
 _LONGEST_REASON = 1000  # bytes
+_PATIENCE = 2.0  # seconds
 
 Write = Callable[[Any], None]
 
@@ -162,6 +163,7 @@ def _work(dataset: Any, results: Connection, orders: Connection, others: list[in
     for fd in others:
         os.close(fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler that the parent has would outlive it here
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     out, first = results.fileno(), []
@@ -187,6 +189,14 @@ def _work(dataset: Any, results: Connection, orders: Connection, others: list[in
                         return
                     parts = [failure.bad_record()]
                 _send(out, _RECORD, parts)
+
+
+def _outlasting(processes: list[Any]) -> list[Any]:
+    """Those that do not end in time."""
+    until = time.monotonic() + _PATIENCE
+    for process in processes:
+        process.join(max(0.0, until - time.monotonic()))
+    return [process for process in processes if process.is_alive()]
 
 
 class Crew:
@@ -217,16 +227,25 @@ class Crew:
             self.close()
             raise
 
+    def _ended(self, worker: int, index: int) -> EnvironmentFailed:
+        self._processes[worker].join(_PATIENCE)
+        return EnvironmentFailed(
+            f"the worker that made sample {index} ended with status {self._processes[worker].exitcode}"
+            " (-9: killed, perhaps for its memory; fewer workers=, or workers=0, tell more)"
+        )
+
+    def _order(self, worker: int, order: tuple[Any, ...], index: int) -> None:
+        try:
+            self._orders[worker].send(order)
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._ended(worker, index) from None
+
     def _read(self, worker: int, size: int, index: int, write: Write) -> None:
         fd, left = self._results[worker].fileno(), size
         while left:
             data = os.read(fd, min(left, _PIPE_BYTES))
             if not data:
-                self._processes[worker].join(5)
-                raise EnvironmentFailed(
-                    f"the worker that made sample {index} ended with status {self._processes[worker].exitcode}"
-                    " (-9: killed, perhaps for its memory; fewer workers=, or workers=0, tell more)"
-                )
+                raise self._ended(worker, index)
             write(data)
             left -= len(data)
 
@@ -240,15 +259,16 @@ class Crew:
 
     def describe(self, spellings: Mapping[Any, Any] | None) -> list[Field] | Failure:
         # Not in this process: what a dataset opens on first use must not be forked.
-        self._orders[0].send((_DESCRIBED, spellings))
+        self._order(0, (_DESCRIBED, spellings), 0)
         size, _ = _MESSAGE.unpack(self._bytes(0, _MESSAGE.size, 0))
         answer: list[Field] | Failure = self._loaded(0, size, 0)
         return answer
 
     def feed(self, begin: int, fields: list[Field], classes: int, bad: bool, write: Write) -> int | Failure:
         step = len(self._processes)
-        for number, orders in enumerate(self._orders):
-            orders.send((_RECORD, range(begin + number, self._count, step), fields, classes, bad))
+        for worker in range(min(step, self._count - begin)):
+            indices = range(begin + worker, self._count, step)
+            self._order(worker, (_RECORD, indices, fields, classes, bad), indices[0])
         for index in range(begin, self._count):
             worker = (index - begin) % step
             size, kind = _MESSAGE.unpack(self._bytes(worker, _MESSAGE.size, index))
@@ -261,12 +281,13 @@ class Crew:
     def close(self) -> None:
         for end in self._results + self._orders:
             end.close()
-        end_of_patience = time.monotonic() + 2  # a sample is made to its end
-        for process in self._processes:
-            process.join(max(0.0, end_of_patience - time.monotonic()))
-            if process.is_alive():
-                process.terminate()
-                process.join()
+        left = _outlasting(self._processes)  # a sample is made to its end
+        for process in left:
+            process.terminate()
+        left = _outlasting(left)
+        for process in left:
+            process.kill()
+        _outlasting(left)
 
     def __enter__(self) -> Crew:
         return self

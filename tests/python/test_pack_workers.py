@@ -1,0 +1,70 @@
+"""headrace.pack(): workers that die, and workers that do not want to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+from headrace._pack_samples import Crew
+from headrace.errors import DatasetInvalid, EnvironmentFailed
+from packing_datasets import Counted
+from running import wait_until
+
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+
+class Deaf(Counted):
+    """Sample 1 raises when sample 2's worker has begun a long sleep and hears no SIGTERM."""
+
+    def __getitem__(self, index: int) -> Any:
+        deaf = self.log.with_name("deaf")
+        if index == 1:
+            wait_until(deaf.exists, "the other worker to be deaf")
+            raise ValueError("no sample 1 today")
+        if index == 2:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            deaf.touch()
+            time.sleep(60)
+            self.log.with_name("awake").touch()
+        return super().__getitem__(index)
+
+
+def test_a_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    with pytest.raises(DatasetInvalid, match="sample 1: the dataset raised ValueError: no sample 1 today"):
+        headrace.pack(Deaf(tmp_path / "calls"), tmp_path / "set.lmdb", workers=3, progress=False)
+    assert not (tmp_path / "awake").exists()
+
+
+def test_workers_do_not_have_the_programs_handler_of_sigterm(tmp_path: Path) -> None:
+    class Tells(Counted):
+        def __getitem__(self, index: int) -> Any:
+            raise ValueError(f"the handler is {signal.getsignal(signal.SIGTERM)!r}")
+
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        with pytest.raises(DatasetInvalid, match="the handler is <Handlers.SIG_DFL"):
+            headrace.pack(Tells(tmp_path / "calls"), tmp_path / "set.lmdb", workers=1, progress=False)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_worker_that_is_dead_before_it_is_asked_is_named(tmp_path: Path) -> None:
+    def kill(worker: int) -> None:
+        os.kill(crew._processes[worker].pid, signal.SIGKILL)
+        crew._processes[worker].join(20)
+
+    with Crew(Counted(tmp_path / "calls"), 40, 2, "fork") as crew:
+        fields = crew.describe(None)
+        assert isinstance(fields, list)
+        kill(1)
+        with pytest.raises(EnvironmentFailed, match="the worker that made sample 1 ended with status -9"):
+            crew.feed(0, fields, 0, False, lambda data: None)
+        kill(0)
+        with pytest.raises(EnvironmentFailed, match="the worker that made sample 0 ended with status -9"):
+            crew.describe(None)
