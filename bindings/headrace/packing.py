@@ -61,7 +61,7 @@ class _Binary:
         except OSError as error:
             raise from_code("ENVIRONMENT", f"the binary that packs does not start: {error}") from error
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._in, self._out = self._process.stdin.fileno(), self._process.stdout
+        self._in, self._out = self._process.stdin, self._process.stdout
         _running.add(self)
         try:
             self.write(json.dumps(header).encode() + b"\n")
@@ -86,7 +86,7 @@ class _Binary:
         view = memoryview(data)
         try:
             while view.nbytes:
-                view = view[os.write(self._in, view) :]
+                view = view[self._in.write(view) :]
         except BrokenPipeError:
             raise self._failure(self._line()) from None
 
@@ -98,17 +98,16 @@ class _Binary:
 
     def close(self) -> None:
         """Ends the records: without the end mark they are incomplete, and kept."""
-        assert self._process.stdin is not None
         _running.discard(self)
         with contextlib.suppress(OSError):
-            self._process.stdin.close()
+            self._in.close()
         self._out.read()
         self._out.close()
         self._process.wait()
 
     def let_go(self) -> None:
         with contextlib.suppress(OSError):
-            os.close(self._in)
+            self._in.close()  # the file, not its descriptor, which could be another file's when this one is closed
 
     def __enter__(self) -> _Binary:
         return self

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import subprocess
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +71,30 @@ def test_a_worker_that_is_dead_before_it_is_asked_is_named(tmp_path: Path) -> No
         kill(0)
         with pytest.raises(EnvironmentFailed, match="the worker that made sample 0 ended with status -9"):
             crew.describe(None)
+
+
+def test_a_forked_child_closes_the_records_pipe_once(tmp_path: Path) -> None:
+    def child() -> int:
+        """How many of its own files it loses."""
+        mine = [os.open(os.devnull, os.O_RDONLY) for _ in range(64)]  # one has the number that the pipe had
+        for each in gc.get_objects():
+            if type(each) is subprocess.Popen and each.stdin is not None:
+                each.stdin.close()
+        return sum(not Path(f"/proc/self/fd/{each}").exists() for each in mine)
+
+    lost: list[int] = []
+
+    def samples() -> Iterator[float]:
+        yield 0.5
+        pid = os.fork()
+        if pid == 0:
+            status = 99
+            try:
+                status = child()
+            finally:
+                os._exit(status)
+        lost.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        yield 1.5
+
+    assert headrace.pack(samples(), tmp_path / "set.lmdb", progress=False).samples == 2
+    assert lost == [0]
