@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,12 @@ def equal(batch: Any, expected: Any) -> None:
 started: list[subprocess.Popen[str]] = []  # by a test, which may fail before they end
 
 
+_LONGEST = 90  # seconds, below pytest's own limit: a test that reads what such a process prints comes to an end
+
+
 def start(script: str, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+    bounded = f"import signal\nsignal.alarm({_LONGEST})\n{script}"
+    command = [sys.executable, "-c", bounded, *map(str, arguments)]
     started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     return started[-1]
 
@@ -97,6 +102,20 @@ class Consumer:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def in_threads(work: Callable[[int], None], count: int) -> list[threading.Thread]:
+    """work(0), work(1), ... at once. They are not waited for at the end of a run that failed."""
+    threads = [threading.Thread(target=work, args=(which,), daemon=True) for which in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(_LONGEST)
+        assert not thread.is_alive()
 
 
 def sums(source: Batches, epochs: int) -> list[Any]:

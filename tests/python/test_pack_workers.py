@@ -88,6 +88,7 @@ def test_a_forked_child_closes_the_records_pipe_once(tmp_path: Path) -> None:
         yield 0.5
         pid = os.fork()
         if pid == 0:
+            signal.alarm(60)
             status = 99
             try:
                 status = child()

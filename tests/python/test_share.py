@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 from headrace.errors import InvalidArgument
 from running import ROOT, wait_until
-from shared import BATCHES, ROWS, Batches, Consumer, equal, start, started, sums
+from shared import BATCHES, ROWS, Batches, Consumer, equal, in_threads, join, start, started, sums
 
 
 @pytest.fixture(autouse=True)
@@ -39,12 +38,9 @@ def test_two_consumers_get_what_the_loader_gives_in_its_order() -> None:
                     seen[which].append((batch.epoch, batch.number, tuple(np.array(array) for array in batch)))
             loaders[which].close()
 
-        threads = [threading.Thread(target=consume, args=(which,)) for which in range(2)]
-        for thread in threads:
-            thread.start()
+        threads = in_threads(consume, 2)
         share.wait(60)
-        for thread in threads:
-            thread.join()
+        join(threads)
     assert source.asked == 3 * BATCHES, "each batch was made once"
     for mine in seen:
         assert [(epoch, number) for epoch, number, _ in mine] == [(e, n) for e in range(3) for n in range(BATCHES)]
@@ -192,7 +188,7 @@ def test_the_death_of_the_owner_is_named_to_its_consumers(how: signal.Signals) -
     for consumer in consumers:
         assert consumer.line()[0] == 0
     process.send_signal(how)
-    process.wait()
+    process.wait(20)
     began = time.monotonic()
     for consumer in consumers:
         error = consumer.lines()[-1]
@@ -263,12 +259,9 @@ def test_a_torch_loader_with_workers_is_asked_once_per_sample_and_epoch(workers:
                 for _ in range(2):
                     results[which].append([{name: value.clone() for name, value in batch.items()} for batch in mine])
 
-        threads = [threading.Thread(target=consume, args=(which,)) for which in range(2)]
-        for thread in threads:
-            thread.start()
+        threads = in_threads(consume, 2)
         share.wait(90)
-        for thread in threads:
-            thread.join()
+        join(threads)
     for epochs in results:
         for epoch in epochs:
             assert len(epoch) == len(alone)
