@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from . import _binary
 from ._arguments import flag, text, whole
+from ._forks import let_go_in_children
 from ._pack_fields import Field
 from ._pack_samples import Crew, Failure, Local, end_mark
 from .errors import Error, InvalidArgument, from_code
@@ -31,18 +31,6 @@ class Packed:
     raw_bytes: int
     file_bytes: int
     bad: int  # with on_error="bad"
-
-
-_running: weakref.WeakSet[_Binary] = weakref.WeakSet()
-
-
-def _let_go() -> None:
-    """In a forked child, a DataLoader's worker say: its copy of the pipe would hide the end of the records."""
-    for binary in list(_running):
-        binary.let_go()
-
-
-os.register_at_fork(after_in_child=_let_go)
 
 
 class _Binary:
@@ -62,7 +50,7 @@ class _Binary:
             raise from_code("ENVIRONMENT", f"the binary that packs does not start: {error}") from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
-        _running.add(self)
+        let_go_in_children(self, _Binary.let_go)  # the pipe would hide the end of the records
         try:
             self.write(json.dumps(header).encode() + b"\n")
             answer = self._line()
@@ -98,16 +86,15 @@ class _Binary:
 
     def close(self) -> None:
         """Ends the records: without the end mark they are incomplete, and kept."""
-        _running.discard(self)
-        with contextlib.suppress(OSError):
-            self._in.close()
+        self.let_go()
         self._out.read()
         self._out.close()
         self._process.wait()
 
     def let_go(self) -> None:
+        """Of the pipe: the file, not its descriptor, which could be another file's when the file is closed."""
         with contextlib.suppress(OSError):
-            self._in.close()  # the file, not its descriptor, which could be another file's when this one is closed
+            self._in.close()
 
     def __enter__(self) -> _Binary:
         return self

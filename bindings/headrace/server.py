@@ -9,13 +9,13 @@ import signal
 import subprocess
 import tempfile
 import time
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from . import _binary
+from ._forks import let_go_in_children
 from .errors import Error, InvalidArgument, from_code
 
 _EXIT_CODES = {2: "CONFIG_INVALID", 3: "ENVIRONMENT"}
@@ -25,18 +25,6 @@ def _scalar(value: object) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-_running: weakref.WeakSet[Server] = weakref.WeakSet()
-
-
-def _let_go() -> None:
-    """In a forked child: its copy of the pipe would keep the server alive after the parent's death."""
-    for server in list(_running):
-        server._let_go()
-
-
-os.register_at_fork(after_in_child=_let_go)
 
 
 class Server:
@@ -49,7 +37,7 @@ class Server:
         self.metrics_url: str | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         parent_read, self._parent = os.pipe()
-        _running.add(self)
+        let_go_in_children(self, Server._let_go)  # the pipe would keep the server alive after this process's death
         ready_read, ready_write = os.pipe()
         command = [_binary.path(), "serve", str(config), "--parent-fd", str(parent_read), "--ready-fd", str(ready_write)]
         for path, value in overrides.items():

@@ -19,13 +19,13 @@ import tempfile
 import threading
 import time
 import traceback
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ._arguments import text, whole
+from ._forks import let_go_in_children
 from ._rows import Values, fields_of, rows_of
 from .errors import DatasetInvalid, Error, InvalidArgument, ServerLost, Timeout, from_code
 from .server import Server
@@ -35,18 +35,6 @@ _SLOTS = 2
 _LONGEST_REASON = 2400  # bytes: a packet and a control message hold it
 _PATIENCE = 2.0  # seconds that close() gives to the batch in the making
 _MORE_VALUES = 4  # room in a ragged field, in batches like the first one, unless `ragged` says how much
-
-_sharing: weakref.WeakSet[Share] = weakref.WeakSet()
-
-
-def _hang_up() -> None:
-    """In a forked child (a DataLoader's worker): its copy of the socket would hide the parent's death from the server."""
-    for share in list(_sharing):
-        with contextlib.suppress(OSError):
-            os.close(share._socket.detach())
-
-
-os.register_at_fork(after_in_child=_hang_up)
 
 
 def _shortened(reason: str) -> str:
@@ -192,7 +180,7 @@ class Share:
 
     def _say_hello(self) -> None:
         self._socket.connect(os.path.join(self.address, f"feed-{self.name}.sock"))
-        _sharing.add(self)
+        let_go_in_children(self, Share._hang_up)  # the socket would hide this process's death from the server
         self._say({"feed": 1})
         answer, descriptors, _, _ = socket.recv_fds(self._socket, 8192, 1)
         try:
@@ -226,6 +214,9 @@ class Share:
         except OSError:
             packet = b""
         return self._understood(packet)
+
+    def _hang_up(self) -> None:
+        self._socket.close()
 
     def _log(self) -> str:
         return "" if self._server is None else self._server.log().strip()
@@ -335,7 +326,6 @@ class Share:
             self._server.stop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_PATIENCE)
-        _sharing.discard(self)
         if first:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
