@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ._given import DTYPES, array_given, is_tensor
 from .errors import InvalidArgument
 
-DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool")
 _SPELLING = re.compile(
     r"(?P<image>image|mask|file)(?: x(?P<scale>[1-9]\d*))?|(?P<plain>label|text|bytes)|"
     rf"(?P<ragged>ragged )?(?P<dtype>{'|'.join(DTYPES)})(?: ?\((?P<shape>[\d, ]*)\))?"
@@ -103,7 +103,7 @@ class Field:
     def label(self, value: Any, classes: int) -> int:
         """The class; `classes`: how many there are, 0: not known."""
         name, array = _array(value)
-        if array.size != 1 or array.dtype.kind not in "iu" or name == "bfloat16":
+        if array.size != 1 or not _integers(name, array):
             raise Misfit(f"is {name} {array.shape}, and a class is one integer")
         number = int(array.reshape(()))
         if number < 0 or (classes and number >= classes):
@@ -121,11 +121,6 @@ def _held(array: np.ndarray[Any, Any], converted: np.ndarray[Any, Any]) -> np.nd
     return np.asarray((converted.astype(np.float64) < above) & (converted.astype(array.dtype) == array))
 
 
-def _tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
 def _picture(value: Any) -> bool:
     module = sys.modules.get("PIL.Image")
     return module is not None and isinstance(value, module.Image)
@@ -133,26 +128,23 @@ def _picture(value: Any) -> bool:
 
 def _array(value: Any) -> tuple[str, np.ndarray[Any, Any]]:
     """Its dtype's name and its values; of bfloat16 the bits."""
-    if _tensor(value):
-        value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":
-            import torch
-
-            return "bfloat16", value.contiguous().view(torch.int16).numpy()
-        array = value.numpy()
-    elif isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
-    elif isinstance(value, int | float | list | tuple):
+    given = array_given(value, from_devices=True)
+    if given is None:
+        if not isinstance(value, int | float | list | tuple):
+            raise Misfit(f"is {type(value).__name__}, which is no number, array, image, str or bytes")
         try:
-            array = np.asarray(value)
+            numbers = np.asarray(value)
         except (ValueError, TypeError, OverflowError) as error:
             raise Misfit(f"makes no array: {error}") from None
-    else:
-        raise Misfit(f"is {type(value).__name__}, which is no number, array, image, str or bytes")
-    name = array.dtype.name
+        given = numbers.dtype.name, numbers
+    name, array = given
     if name not in DTYPES:
         raise Misfit(f"is {name}, which no batch carries: use one of {', '.join(DTYPES)}")
     return name, array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _integers(name: str, array: np.ndarray[Any, Any]) -> bool:
+    return array.dtype.kind in "iu" and name != "bfloat16"
 
 
 def _picture_array(picture: Any) -> np.ndarray[Any, Any]:
@@ -168,10 +160,10 @@ def _planes(value: Any) -> np.ndarray[Any, Any]:
     if _picture(value):
         return _picture_array(value)
     name, array = _array(value)
-    if _tensor(value) and array.ndim == 3:
+    if is_tensor(value) and array.ndim == 3:
         array = array.transpose(1, 2, 0)
     if name != "uint8" or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3))) or not array.size:
-        layout = "C x H x W" if _tensor(value) else "H x W x C"
+        layout = "C x H x W" if is_tensor(value) else "H x W x C"
         raise Misfit(f"is {name} {array.shape}, and an image is uint8 of H x W, or {layout} with C = 1 or 3")
     return array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
 
@@ -188,11 +180,11 @@ def _image(value: Any, channels: int) -> np.ndarray[Any, Any]:
 def _mask(value: Any) -> np.ndarray[Any, Any]:
     if _picture(value) and value.mode not in ("P", "L", "1"):
         raise Misfit(f"is an image of mode {value.mode}, and a mask has mode P or L")
-    array = np.asarray(value) if _picture(value) else _array(value)[1]
+    name, array = _array(np.asarray(value) if _picture(value) else value)
     if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
         array = array.reshape(array.shape[1:] if array.shape[0] == 1 else array.shape[:2])
-    if array.ndim != 2 or array.dtype.kind not in "biu" or not array.size:
-        raise Misfit(f"is {array.dtype.name} {array.shape}, and a mask is H x W of integers")
+    if array.ndim != 2 or not (name == "bool" or _integers(name, array)) or not array.size:
+        raise Misfit(f"is {name} {array.shape}, and a mask is H x W of integers")
     if array.dtype != np.uint8 and (array.min() < 0 or array.max() > 255):
         raise Misfit(f"has classes from {array.min()} to {array.max()}, and a mask's go from 0 to 255")
     return np.ascontiguousarray(array, np.uint8)
@@ -242,10 +234,10 @@ def _inferred(key: Any, name: str, value: Any) -> Field:
 
 def _integer(value: Any) -> bool:
     try:
-        array = _array(value)[1]
+        name, array = _array(value)
     except Misfit:
         return False
-    return array.ndim == 0 and array.dtype.kind in "iu"
+    return array.ndim == 0 and _integers(name, array)
 
 
 def fields_of(sample: Any, spellings: Mapping[Any, Any] | None) -> list[Field]:

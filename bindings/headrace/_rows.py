@@ -10,30 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from ._given import DTYPES, array_given
 from .errors import DatasetInvalid, InvalidArgument
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,46}\Z")
-_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool")
 _BYTES = np.dtype(np.uint8)
 
 
-def _array(value: Any) -> tuple[np.ndarray[Any, Any], str] | None:
-    """A numpy view on an array or a tensor, and its dtype's name; None for anything else."""
-    if isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
-        if array.dtype.name == "bfloat16":
-            return array.view(np.uint16), "bfloat16"
-        return array, array.dtype.name
-    if hasattr(value, "detach") and hasattr(value, "numpy"):  # a torch tensor, without importing torch
-        tensor = value.detach()
-        if tensor.device.type != "cpu":
-            raise InvalidArgument(f"a tensor on {tensor.device}: share batches in main memory")
-        if str(tensor.dtype) == "torch.bfloat16":
-            import torch
-
-            return tensor.view(torch.int16).numpy().view(np.uint16), "bfloat16"
-        return tensor.numpy(), str(tensor.dtype).removeprefix("torch.")
-    return None
+def _array(value: Any) -> tuple[str, np.ndarray[Any, Any]] | None:
+    return array_given(value, from_devices=False)
 
 
 @dataclass
@@ -66,10 +51,9 @@ class Values:
             target[begin:end] = part
 
 
-def _dense(name: str, value: Any) -> Values:
-    array, dtype = value
-    if dtype not in _DTYPES:
-        raise InvalidArgument(f"field `{name}` is of dtype {dtype}; there are {', '.join(_DTYPES)}")
+def _dense(name: str, dtype: str, array: np.ndarray[Any, Any]) -> Values:
+    if dtype not in DTYPES:
+        raise InvalidArgument(f"field `{name}` is of dtype {dtype}; there are {', '.join(DTYPES)}")
     if array.ndim == 0:
         raise InvalidArgument(f"field `{name}` is a single number: a field has a row for each sample of the batch")
     if 0 in array.shape:
@@ -104,13 +88,15 @@ def _leaf(name: str, value: Any, ragged: Mapping[str, int | None]) -> Values | N
     array = _array(value)
     if name in ragged:
         rows = [_array(row) for row in value] if isinstance(value, list | tuple) else []
-        if not rows or any(row is None for row in rows) or len({row[1] for row in rows if row}) > 1:
+        dtypes = {row and row[0] for row in rows}
+        if len(dtypes) != 1 or None in dtypes:
             raise InvalidArgument(f"field `{name}` is in `ragged`: give a list of arrays of one dtype, one for each sample")
-        return _ragged(name, [row[0] for row in rows if row], rows[0][1] if rows[0] else "")
+        return _ragged(name, [row[1] for row in rows if row], str(dtypes.pop()))
     if array is not None:
-        return _dense(name, array)
+        return _dense(name, *array)
     if isinstance(value, list | tuple) and value and all(isinstance(row, int | float | bool) for row in value):
-        return _dense(name, _array(np.asarray(value)))
+        numbers = np.asarray(value)
+        return _dense(name, numbers.dtype.name, numbers)
     return None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import headrace
 import numpy as np
 import pytest
+import torch
 from headrace.errors import DatasetInvalid, EnvironmentFailed, Error, InvalidArgument
 from packing_datasets import Counted, Iterated, Killed
 from running import Process, wait_until
@@ -318,6 +319,7 @@ IMAGE = np.zeros((4, 5, 3), np.uint8)
         ([0, 1.5], "label", r"sample 1: field `x` is float64 \(\), and a class is one integer"),
         ([0, -1], "label", "sample 1: field `x` is -1, and there are no negative classes"),
         ([np.full((3, 3), 300)], "mask", "sample 0: field `x` has classes from 300 to 300"),
+        ([torch.ones(3, 3, dtype=torch.bfloat16)], "mask", r"sample 0: field `x` is bfloat16 \(3, 3\), and a mask is H x W of integers"),
         ([np.zeros((3, 3, 3))], "mask", r"sample 0: field `x` is float64 \(3, 3, 3\), and a mask is H x W"),
     ],
 )
