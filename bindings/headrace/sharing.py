@@ -19,18 +19,19 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ._arguments import text, whole
+from ._epochs import Epochs, samples_of
 from ._forks import let_go_in_children
 from ._rows import Values, fields_of, rows_of
 from .errors import DatasetInvalid, Error, InvalidArgument, ServerLost, Timeout, from_code
 from .server import Server
 
-_END = object()
 _SLOTS = 2
 _LONGEST_REASON = 2400  # bytes: a packet and a control message hold it
 _PATIENCE = 2.0  # seconds that close() gives to the batch in the making
@@ -51,67 +52,20 @@ def _told(error: BaseException) -> str:
     return f"the shared iterable raised {type(error).__name__}: {told}\n{''.join(told.format())}"
 
 
-class _Batches:
-    """(epoch, number, batch), epoch after epoch, and what an epoch must hold."""
+@dataclass(frozen=True)
+class Options:
+    """What share() was given, by its names; it says what they are."""
 
-    def __init__(self, iterable: Iterable[Any], epochs: int | None, batches: int | None) -> None:
-        self._iterable = iterable
-        self._endless = batches is not None  # then an epoch is so many batches, in however many passes
-        self._iterator = iter(iterable)
-        if self._iterator is iterable and epochs is None and batches is None:
-            epochs = 1  # there is no second pass
-        self.epochs = epochs
-        if batches is None:
-            try:
-                batches = len(iterable)  # type: ignore[arg-type]
-            except TypeError:
-                raise InvalidArgument("the iterable has no len(): say how many `batches` an epoch has") from None
-        self.first = next(self._iterator, _END)  # until it is handed out
-        if self.first is _END:
-            raise DatasetInvalid("the iterable is empty: epoch 0 has no batch")
-        self.batches = whole("batches", batches, 1)
-
-    def _next(self, epoch: int, number: int) -> Any:
-        if (epoch, number) == (0, 0):
-            first, self.first = self.first, _END
-            return first
-        if number == 0 and not self._endless:
-            self._iterator = iter(self._iterable)
-        batch = next(self._iterator, _END)
-        if batch is _END and self._endless:
-            self._iterator = iter(self._iterable)
-            batch = next(self._iterator, _END)
-        if batch is _END:
-            once = "; it can be iterated over only once: share a list or a DataLoader" if epoch and number == 0 else ""
-            raise DatasetInvalid(f"epoch {epoch} ended after {number} of {self.batches} batches{once}")
-        return batch
-
-    def let_go(self) -> None:
-        """Of the iterable, and so of a DataLoader's workers."""
-        self._iterable, self._iterator, self.first = (), iter(()), _END
-
-    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
-        epoch = 0
-        while self.epochs is None or epoch < self.epochs:
-            for number in range(self.batches):
-                yield epoch, number, self._next(epoch, number)
-            if not self._endless and next(self._iterator, _END) is not _END:
-                raise DatasetInvalid(
-                    f"epoch {epoch} goes on after {self.batches} batches, which is its len(): say how many `batches` an epoch has"
-                )
-            epoch += 1
-
-
-def _samples(iterable: Any, batches: int, rows: int, samples: int | None) -> int:
-    """Of an epoch, from its number of batches and the rows of the first one; of a DataLoader, if its pass is an epoch."""
-    if samples is None and getattr(iterable, "batch_size", None) == rows and getattr(iterable, "drop_last", None) is False:
-        with contextlib.suppress(TypeError, AttributeError):
-            samples = len(iterable.sampler) if len(iterable) == batches else None
-    if samples is None or getattr(iterable, "drop_last", False):
-        return batches * rows
-    if not (batches - 1) * rows < samples <= batches * rows:
-        raise InvalidArgument(f"samples={samples}: {batches} batches of {rows} hold {(batches - 1) * rows + 1} to {batches * rows}")
-    return samples
+    epochs: int | None
+    batches: int | None
+    samples: int | None
+    names: Sequence[str] | None
+    ragged: Sequence[str] | Mapping[str, int]
+    address: str | os.PathLike[str] | None
+    prefetch: int
+    max_clients: int
+    wait_for: int
+    overrides: Mapping[str, object]  # its `set`
 
 
 class Share:
@@ -121,16 +75,15 @@ class Share:
     stats     batches sent, and seconds: `loading` in the iterable, `copying`, and `waiting` for consumers
     """
 
-    def __init__(self, iterable: Iterable[Any], name: str, options: dict[str, Any]) -> None:
+    def __init__(self, iterable: Iterable[Any], name: str, options: Options) -> None:
         self.name = text("name", name)
-        self._names: Sequence[str] | None = options["names"]
-        ragged = options["ragged"]
+        self._names, ragged = options.names, options.ragged
         self._ragged: dict[str, int | None] = dict(ragged) if isinstance(ragged, Mapping) else dict.fromkeys(ragged)
-        epochs = options["epochs"]
-        self._batches = _Batches(iterable, None if epochs is None else whole("epochs", epochs, 1), options["batches"])
+        epochs = None if options.epochs is None else whole("epochs", options.epochs, 1)
+        self._batches = Epochs(iterable, epochs, options.batches)
         first = fields_of(self._batches.first, self._names, self._ragged)
         self._rows = rows_of(first)
-        self._samples = _samples(iterable, self._batches.batches, self._rows, options["samples"])
+        self._samples = samples_of(iterable, self._batches.batches, self._rows, options.samples)
         self._fields = {values.name: values.kind for values in first}
         self._most = {values.name: self._room(values) for values in first if values.offsets is not None}
         self._error: BaseException | None = None
@@ -142,7 +95,7 @@ class Share:
         self._server: Server | None = None
         self._thread = threading.Thread(target=self._run, name=f"headrace.share {name}", daemon=True)
         try:
-            self._server = Server(self._write_config(first, options), 60.0, None, options["set"] or {})
+            self._server = Server(self._write_config(first, options), 60.0, None, options.overrides)
             self.address = self._server.address
             self._say_hello()
         except BaseException:
@@ -154,18 +107,18 @@ class Share:
         said = self._ragged.get(values.name)
         return max(1, _MORE_VALUES * values.values) if said is None else whole(f"ragged[{values.name!r}]", said, 1, 2**40)
 
-    def _write_config(self, fields: list[Values], options: dict[str, Any]) -> Path:
+    def _write_config(self, fields: list[Values], options: Options) -> Path:
         described: list[dict[str, Any]] = []
         for values in fields:
             described.append({"name": values.name, "dtype": values.dtype, "shape": list(values.shape)})
             if values.offsets is not None:
                 described[-1]["most_values"] = self._most[values.name]
         feed = {"type": "feed", "fields": described, "samples": self._samples, "batch_size": self._rows, "slots": _SLOTS}
-        directory = options["address"] or Path(self._folder) / "run"
+        directory = options.address or Path(self._folder) / "run"
         stream = {
             "source": self.name,
-            "ring": {"prefetch": options["prefetch"], "max_clients": options["max_clients"]},
-            "sharing": {"wait_for": options["wait_for"]},
+            "ring": {"prefetch": options.prefetch, "max_clients": options.max_clients},
+            "sharing": {"wait_for": options.wait_for},
         }
         config = {
             "server": {"directory": os.fsdecode(os.path.abspath(directory)), "threads": 2, "metrics": "off"},
@@ -369,5 +322,19 @@ def share(
     wait_for      consumers that must be there before the first batch is handed out (at most 60 s)
     set           further configuration by dotted path, as of serve()
     """
-    options = {key: value for key, value in locals().items() if key not in ("iterable", "name")}
-    return Share(iterable, name, options)
+    return Share(
+        iterable,
+        name,
+        Options(
+            epochs=epochs,
+            batches=batches,
+            samples=samples,
+            names=names,
+            ragged=ragged,
+            address=address,
+            prefetch=prefetch,
+            max_clients=max_clients,
+            wait_for=wait_for,
+            overrides=set or {},
+        ),
+    )

@@ -1,0 +1,79 @@
+"""An iterable of batches as epochs of equally many."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ._arguments import whole
+from .errors import DatasetInvalid, InvalidArgument
+
+_END = object()
+
+
+class Epochs:
+    """(epoch, number, batch), epoch after epoch, once. `epochs` None: without end.
+
+    first     the first batch, until it is handed out
+    batches   of each epoch
+    """
+
+    def __init__(self, iterable: Iterable[Any], epochs: int | None, batches: int | None) -> None:
+        self._iterable = iterable
+        self._endless = batches is not None  # then an epoch is so many batches, in however many passes
+        self._iterator = iter(iterable)
+        if self._iterator is iterable and epochs is None and batches is None:
+            epochs = 1  # there is no second pass
+        self.epochs = epochs
+        if batches is None:
+            try:
+                batches = len(iterable)  # type: ignore[arg-type]
+            except TypeError:
+                raise InvalidArgument("the iterable has no len(): say how many `batches` an epoch has") from None
+        self.first = next(self._iterator, _END)
+        if self.first is _END:
+            raise DatasetInvalid("the iterable is empty: epoch 0 has no batch")
+        self.batches = whole("batches", batches, 1)
+
+    def _next(self, epoch: int, number: int) -> Any:
+        if (epoch, number) == (0, 0):
+            first, self.first = self.first, _END
+            return first
+        if number == 0 and not self._endless:
+            self._iterator = iter(self._iterable)
+        batch = next(self._iterator, _END)
+        if batch is _END and self._endless:
+            self._iterator = iter(self._iterable)
+            batch = next(self._iterator, _END)
+        if batch is _END:
+            once = "; it can be iterated over only once: share a list or a DataLoader" if epoch and number == 0 else ""
+            raise DatasetInvalid(f"epoch {epoch} ended after {number} of {self.batches} batches{once}")
+        return batch
+
+    def let_go(self) -> None:
+        """Of the iterable, and so of a DataLoader's workers."""
+        self._iterable, self._iterator, self.first = (), iter(()), _END
+
+    def __iter__(self) -> Iterator[tuple[int, int, Any]]:
+        epoch = 0
+        while self.epochs is None or epoch < self.epochs:
+            for number in range(self.batches):
+                yield epoch, number, self._next(epoch, number)
+            if not self._endless and next(self._iterator, _END) is not _END:
+                raise DatasetInvalid(
+                    f"epoch {epoch} goes on after {self.batches} batches, which is its len(): say how many `batches` an epoch has"
+                )
+            epoch += 1
+
+
+def samples_of(iterable: Any, batches: int, rows: int, samples: int | None) -> int:
+    """Of an epoch, from its number of batches and the rows of the first one; of a DataLoader, if its pass is an epoch."""
+    if samples is None and getattr(iterable, "batch_size", None) == rows and getattr(iterable, "drop_last", None) is False:
+        with contextlib.suppress(TypeError, AttributeError):
+            samples = len(iterable.sampler) if len(iterable) == batches else None
+    if samples is None or getattr(iterable, "drop_last", False):
+        return batches * rows
+    if not (batches - 1) * rows < samples <= batches * rows:
+        raise InvalidArgument(f"samples={samples}: {batches} batches of {rows} hold {(batches - 1) * rows + 1} to {batches * rows}")
+    return samples
