@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/source/problems.h"
+#include "server/source/size_sample.h"
 #include "server/source/text_lines.h"
 #include "server/store/store.h"
 
@@ -41,7 +42,7 @@ std::optional<BasicSrColumn::Listed> parse(std::string_view line) {
   const auto height = side(sides.substr(0, first));
   const auto width = side(sides.substr(first + 1, second - first - 1));
   if (!height || !width) return std::nullopt;
-  return BasicSrColumn::Listed{std::string(line.substr(0, open)), 0, {*width, *height}};
+  return BasicSrColumn::Listed{std::string(line.substr(0, open)), {*width, *height}};
 }
 
 }  // namespace
@@ -93,12 +94,10 @@ Result<void> BasicSrColumn::read_list() {
   const auto why = each_line(file, [&](std::uint64_t line, std::string_view text) {
     auto one = parse(text);
     if (!one) return problems.add(file, line, fmt::format("\"{}\" is not \"name.png (h,w,c) level\"", text));
-    const Entry* entry = find(one->path);
-    if (entry == nullptr)
+    if (find(one->path) == nullptr)
       return problems.add(file, line,
                           fmt::format("the database has no \"{}\"; make it anew, or take the line out",
                                       without_extension(one->path)));
-    one->bytes = entry->value.size();
     listed_.push_back(std::move(*one));
   });
   if (!why.empty()) problems.add(fmt::format("{}: cannot be read: {}", file.string(), why));
@@ -115,16 +114,17 @@ const BasicSrColumn::Entry* BasicSrColumn::find(std::string_view path) const {
   return found != entries_.end() && found->key == key ? &*found : nullptr;
 }
 
-void BasicSrColumn::add(std::string_view path, std::uint64_t) {
+void BasicSrColumn::add(std::string_view path) {
   rows_.push_back({pool_.size(), find(path)->value});
   pool_.append(path).push_back('\0');
 }
 
-void BasicSrColumn::finish() {
+Result<void> BasicSrColumn::finish() {
   entries_ = {};
   listed_ = {};
   pool_.shrink_to_fit();
   rows_.shrink_to_fit();
+  return {};
 }
 
 Result<void> BasicSrColumn::read(std::uint64_t row, Item& out) const {
@@ -143,8 +143,11 @@ std::string BasicSrColumn::name(std::uint64_t row) const {
 }
 
 void BasicSrColumn::add_to(Fingerprint& fingerprint) const {
-  for (const Row& row : rows_)
-    fingerprint.add(std::string_view(pool_.data() + row.path)).add(row.value.size());
+  const SizeSample sizes(rows_.size());
+  for (std::uint64_t row = 0; row < rows_.size(); ++row) {
+    fingerprint.add(std::string_view(pool_.data() + rows_[row].path));
+    if (sizes.place(row)) fingerprint.add(rows_[row].value.size());
+  }
   fingerprint.add(std::uint64_t{field_.mask}).add(static_cast<std::uint64_t>(field_.scale));
 }
 

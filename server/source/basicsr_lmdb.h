@@ -19,8 +19,7 @@ namespace headrace::server::source {
 class BasicSrColumn final : public ImageColumn {
  public:
   struct Listed {
-    std::string path;  ///< the name with its extension
-    std::uint64_t bytes = 0;
+    std::string path;        ///< the name with its extension
     decode::ImageSize size;  ///< as the list says
   };
 
@@ -36,12 +35,12 @@ class BasicSrColumn final : public ImageColumn {
   [[nodiscard]] std::uint64_t unlisted() const {
     return entries_.size() - std::min(entries_.size(), listed_.size());
   }
-  /// No more rows will come. After it: 24 bytes per row and its path in memory.
-  void finish();
+  /// After it: 24 bytes per row and its path in memory.
+  Result<void> finish() override;
 
   [[nodiscard]] const std::string& root() const override { return root_; }
   /// `path`: one of listed(), before finish().
-  void add(std::string_view path, std::uint64_t bytes) override;
+  void add(std::string_view path) override;
   void set_scale(std::int32_t scale) override { field_.scale = scale; }
 
   [[nodiscard]] SourceField field() const override { return field_; }

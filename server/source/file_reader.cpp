@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace headrace::server::source {
 namespace {
@@ -75,21 +76,31 @@ tl::unexpected<ReadFault> changed_fault(const FilePlace& file, std::string_view 
   return tl::make_unexpected(ReadFault{changed(shown(file), how), false});
 }
 
+struct OpenFile {
+  ring::UniqueFd fd;
+  std::uint64_t bytes = 0;
+};
+
+Attempt<OpenFile> open_regular(const FilePlace& file, std::optional<std::uint64_t> expected_bytes) {
+  OpenFile open;
+  do {
+    open.fd.reset(::openat(file.root_fd, file.path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  } while (!open.fd && errno == EINTR);
+  if (!open.fd) return system_fault(file, "opened", errno);
+  struct stat status {};
+  if (::fstat(open.fd.get(), &status) != 0) return system_fault(file, "examined", errno);
+  if (!S_ISREG(status.st_mode)) return changed_fault(file, "is no regular file any more");
+  open.bytes = static_cast<std::uint64_t>(status.st_size);
+  if (expected_bytes && open.bytes != *expected_bytes)
+    return changed_fault(file,
+                         fmt::format("has {} bytes, had {}; it was changed", open.bytes, *expected_bytes));
+  return open;
+}
+
 }  // namespace
 
 Attempt<ring::UniqueFd> open_unchanged(const FilePlace& file, std::uint64_t expected_bytes) {
-  ring::UniqueFd fd;
-  do {
-    fd.reset(::openat(file.root_fd, file.path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  } while (!fd && errno == EINTR);
-  if (!fd) return system_fault(file, "opened", errno);
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return system_fault(file, "examined", errno);
-  if (!S_ISREG(status.st_mode)) return changed_fault(file, "is no regular file any more");
-  const auto bytes = static_cast<std::uint64_t>(status.st_size);
-  if (bytes != expected_bytes)
-    return changed_fault(file, fmt::format("has {} bytes, had {}; it was changed", bytes, expected_bytes));
-  return fd;
+  return open_regular(file, expected_bytes).map([](OpenFile&& open) { return std::move(open.fd); });
 }
 
 Attempt<void> read_range(int fd, std::uint64_t offset, std::span<std::uint8_t> out, const ReadPolicy& policy,
@@ -127,18 +138,18 @@ Result<void> with_retries(const ReadPolicy& policy, const std::function<Attempt<
   }
 }
 
-Result<void> read_file(const FilePlace& file, std::uint64_t expected_bytes, const ReadPolicy& policy,
-                       std::vector<std::uint8_t>& out) {
+Result<void> read_file(const FilePlace& file, std::optional<std::uint64_t> expected_bytes,
+                       const ReadPolicy& policy, std::vector<std::uint8_t>& out) {
   const auto attempt = [&]() -> Attempt<void> {
-    auto fd = open_unchanged(file, expected_bytes);
-    if (!fd) return tl::make_unexpected(std::move(fd.error()));
-    if (expected_bytes > policy.max_bytes)
+    const auto open = open_regular(file, expected_bytes);
+    if (!open) return tl::make_unexpected(open.error());
+    if (open->bytes > policy.max_bytes)
       return tl::make_unexpected(
           ReadFault{{ErrorCode::kBadSample, fmt::format("{}: has {} bytes, more than the limit of {}",
-                                                        shown(file), expected_bytes, policy.max_bytes)},
+                                                        shown(file), open->bytes, policy.max_bytes)},
                     false});
-    out.resize(expected_bytes);
-    return read_range(fd->get(), 0, out, policy, file);
+    out.resize(open->bytes);
+    return read_range(open->fd.get(), 0, out, policy, file);
   };
   return with_retries(policy, std::cref(attempt));
 }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,9 +53,9 @@ Attempt<void> read_range(int fd, std::uint64_t offset, std::span<std::uint8_t> o
 /// Give a lambda by std::cref: so nothing is allocated for it.
 Result<void> with_retries(const ReadPolicy& policy, const std::function<Attempt<void>()>& attempt);
 
-/// Reads a file whole, which had `expected_bytes` when it was indexed, into `out`. Errors as Source::read()
-/// has them.
-Result<void> read_file(const FilePlace& file, std::uint64_t expected_bytes, const ReadPolicy& policy,
-                       std::vector<std::uint8_t>& out);
+/// Reads a file whole into `out`; `expected_bytes`: what it had when it was indexed, where that is known.
+/// Errors as Source::read() has them.
+Result<void> read_file(const FilePlace& file, std::optional<std::uint64_t> expected_bytes,
+                       const ReadPolicy& policy, std::vector<std::uint8_t>& out);
 
 }  // namespace headrace::server::source

@@ -1,27 +1,84 @@
 #include "server/source/folder_walk.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
+#include <functional>
 #include <utility>
+
+#include "server/source/folder_entries.h"
 
 namespace headrace::server::source {
 namespace {
 
-struct CloseDirectory {
-  void operator()(DIR* directory) const { ::closedir(directory); }
-};
-using Directory = std::unique_ptr<DIR, CloseDirectory>;
+using Identity = std::pair<dev_t, ino_t>;
 
-tl::unexpected<Error> scan_error(const std::string& what, int error) {
+/// In lower case, without the dot; empty if there is none.
+std::string extension(std::string_view name) {
+  const auto dot = name.rfind('.');
+  std::string out(dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1));
+  for (auto& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+Result<void> take(int folder_fd, const dirent& entry, const std::function<std::string()>& shown,
+                  Entries& out) {
+  std::string name = entry.d_name;
+  const bool image = is_image_name(name);
+  mode_t kind = DTTOIF(entry.d_type);
+  if (entry.d_type == DT_LNK || entry.d_type == DT_UNKNOWN) {
+    struct stat status {};
+    if (::fstatat(folder_fd, name.c_str(), &status, 0) != 0) {
+      if (!image) return {};  // a dangling link beside the images harms nobody
+      return tl::make_unexpected(scan_error(fmt::format("file {}/{}", shown(), name), errno));
+    }
+    kind = status.st_mode;
+  }
+  if (S_ISDIR(kind)) {
+    out.folders.push_back(std::move(name));
+  } else if (image && !S_ISREG(kind)) {
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}/{} has an image's name but is no regular file; remove it", shown(), name));
+  } else if (image) {
+    out.images.push_back(std::move(name));
+  } else if (S_ISREG(kind)) {
+    out.left_out.add(is_left_out_name(name), name);
+  }
+  return {};
+}
+
+Result<void> walk_into(int root_fd, const std::string& path, const std::string& root,
+                       std::vector<Identity>& above, std::vector<FoundFolder>& out, LeftOut& left_out) {
+  struct stat status {};
+  if (::fstatat(root_fd, path.c_str(), &status, 0) != 0)
+    return tl::make_unexpected(scan_error(fmt::format("folder {}/{}", root, path), errno));
+  const Identity self{status.st_dev, status.st_ino};
+  if (std::find(above.begin(), above.end(), self) != above.end())
+    return fail(
+        ErrorCode::kDatasetInvalid,
+        fmt::format("folder {}/{} leads back to a folder that holds it; remove this link", root, path));
+  auto entries = list_folder(root_fd, path, root);
+  if (!entries) return fail(std::move(entries.error()));
+  out.push_back({path, std::move(entries->images)});
+  left_out.add(entries->left_out.count, path + "/" + entries->left_out.first);
+  above.push_back(self);
+  for (const auto& folder : entries->folders) {
+    if (auto r = walk_into(root_fd, fmt::format("{}/{}", path, folder), root, above, out, left_out); !r)
+      return r;
+  }
+  above.pop_back();
+  return {};
+}
+
+}  // namespace
+
+Error scan_error(const std::string& what, int error) {
   const char* remedy = "see that the path is right and the disk is mounted";
   auto code = ErrorCode::kDatasetInvalid;
   switch (error) {
@@ -46,44 +103,8 @@ tl::unexpected<Error> scan_error(const std::string& what, int error) {
     default:
       break;
   }
-  return fail(code, fmt::format("{}: {}; {}", what, std::strerror(error), remedy));
+  return {code, fmt::format("{}: {}; {}", what, std::strerror(error), remedy)};
 }
-
-using Identity = std::pair<dev_t, ino_t>;
-
-/// In lower case, without the dot; empty if there is none.
-std::string extension(std::string_view name) {
-  const auto dot = name.rfind('.');
-  std::string out(dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1));
-  for (auto& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
-
-Result<void> walk_into(int root_fd, const std::string& path, const std::string& root,
-                       std::vector<Identity>& above, std::vector<FoundFolder>& out, LeftOut& left_out) {
-  struct stat status {};
-  if (::fstatat(root_fd, path.c_str(), &status, 0) != 0)
-    return scan_error(fmt::format("folder {}/{}", root, path), errno);
-  const Identity self{status.st_dev, status.st_ino};
-  if (std::find(above.begin(), above.end(), self) != above.end())
-    return fail(
-        ErrorCode::kDatasetInvalid,
-        fmt::format("folder {}/{} leads back to a folder that holds it; remove this link", root, path));
-  auto entries = list_folder(root_fd, path, root);
-  if (!entries) return fail(std::move(entries.error()));
-  out.push_back({path, std::move(entries->images)});
-  left_out.add(entries->left_out.count, path + "/" + entries->left_out.first);
-  above.push_back(self);
-  for (const auto& folder : entries->folders) {
-    if (auto r = walk_into(root_fd, fmt::format("{}/{}", path, folder), root, above, out, left_out); !r)
-      return r;
-  }
-  above.pop_back();
-  return {};
-}
-
-}  // namespace
 
 void LeftOut::add(std::uint64_t more, const std::string& name) {
   if (more == 0) return;
@@ -103,52 +124,16 @@ bool is_left_out_name(std::string_view name) {
 
 Result<Entries> list_folder(int root_fd, const std::string& path, const std::string& shown_root) {
   const auto shown = [&] { return path == "." ? shown_root : shown_root + "/" + path; };
-  const int fd = ::openat(root_fd, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return scan_error(fmt::format("folder {}", shown()), errno);
-  const Directory directory(::fdopendir(fd));
-  if (!directory) {
-    const int error = errno;
-    ::close(fd);
-    return scan_error(fmt::format("folder {}", shown()), error);
-  }
   Entries out;
-  while (true) {
-    errno = 0;
-    const dirent* entry = ::readdir(directory.get());
-    if (entry == nullptr) {
-      if (errno != 0) return scan_error(fmt::format("folder {}", shown()), errno);
-      break;
-    }
-    const std::string name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    if (entry->d_type == DT_DIR) {
-      out.folders.push_back(name);
-      continue;
-    }
-    const bool image = is_image_name(name);
-    if (entry->d_type == DT_REG && !image) {
-      out.left_out.add(is_left_out_name(name), name);
-      continue;
-    }
-    struct stat status {};
-    if (::fstatat(fd, name.c_str(), &status, 0) != 0) {
-      if (!image) continue;  // a dangling link beside the images harms nobody
-      return scan_error(fmt::format("file {}/{}", shown(), name), errno);
-    }
-    if (S_ISDIR(status.st_mode)) {
-      out.folders.push_back(name);
-    } else if (image && !S_ISREG(status.st_mode)) {
-      return fail(ErrorCode::kDatasetInvalid,
-                  fmt::format("{}/{} has an image's name but is no regular file; remove it", shown(), name));
-    } else if (image) {
-      out.images.push_back({name, static_cast<std::uint64_t>(status.st_size)});
-    } else if (S_ISREG(status.st_mode)) {
-      out.left_out.add(is_left_out_name(name), name);
-    }
-  }
+  Result<void> taken;
+  const int error = each_entry(root_fd, path, [&](int folder_fd, const dirent& entry) {
+    taken = take(folder_fd, entry, shown, out);
+    return taken.has_value();
+  });
+  if (error != 0) return tl::make_unexpected(scan_error(fmt::format("folder {}", shown()), error));
+  if (!taken) return fail(std::move(taken.error()));
   std::sort(out.folders.begin(), out.folders.end());
-  std::sort(out.images.begin(), out.images.end(),
-            [](const FoundFile& a, const FoundFile& b) { return a.name < b.name; });
+  std::sort(out.images.begin(), out.images.end());
   return out;
 }
 

@@ -10,11 +10,6 @@
 
 namespace headrace::server::source {
 
-struct FoundFile {
-  std::string name;  ///< without its folder
-  std::uint64_t bytes = 0;
-};
-
 /// Images of kinds that torchvision's ImageFolder takes and no decoder here reads.
 struct LeftOut {
   std::uint64_t count = 0;
@@ -24,23 +19,28 @@ struct LeftOut {
 };
 
 struct FoundFolder {
-  std::string path;  ///< relative to the root
-  std::vector<FoundFile> files;
+  std::string path;                ///< relative to the root
+  std::vector<std::string> files;  ///< without it
 };
 
 struct Entries {
   std::vector<std::string> folders;
-  std::vector<FoundFile> images;
+  std::vector<std::string> images;
   LeftOut left_out;
 };
 
-/// What one folder holds (`path` relative to the directory `root_fd`, "." for itself), sorted by name.
+/// What one folder holds (`path` relative to the directory `root_fd`, "." for itself), sorted by name. As the
+/// folder lists it: single files are looked at only if they are links, or the file system does not list what
+/// they are.
 Result<Entries> list_folder(int root_fd, const std::string& path, const std::string& shown_root);
 
 /// All folders from `path` down, sorted by path as strings; files sorted by name.
 /// What is left out is added to `left_out`.
 Result<std::vector<FoundFolder>> walk(int root_fd, const std::string& path, const std::string& shown_root,
                                       LeftOut& left_out);
+
+/// What the system says of `what`, and what to do about it.
+Error scan_error(const std::string& what, int error);
 
 /// jpg, jpeg or png in any case.
 bool is_image_name(std::string_view name);

@@ -13,8 +13,10 @@ class ImageColumn : public Column {
  public:
   /// What messages call the place.
   [[nodiscard]] virtual const std::string& root() const = 0;
-  /// One more row: an image of that place and the size of its file.
-  virtual void add(std::string_view path, std::uint64_t bytes) = 0;
+  /// One more row: an image of that place.
+  virtual void add(std::string_view path) = 0;
+  /// No more rows will come. Before anything is read.
+  virtual Result<void> finish() = 0;
   virtual void set_scale(std::int32_t scale) = 0;
 };
 

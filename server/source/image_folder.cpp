@@ -55,11 +55,11 @@ Result<void> Indexer::add_classes() {
     for (std::size_t i = 0; i < found.size(); ++i) {
       const std::size_t before = labels_.size();
       if (!found[i].folders) return fail(std::move(found[i].folders.error()));
-      for (const auto& folder : *found[i].folders)
-        for (const auto& file : folder.files) {
-          column_->add(folder.path + "/" + file.name, file.bytes);
-          labels_.push_back(static_cast<std::uint32_t>(begin + i));
-        }
+      for (const auto& folder : *found[i].folders) {
+        const std::string path = folder.path + "/";
+        for (const auto& file : folder.files) column_->add_in(path, file);
+      }
+      labels_.resize(column_->size(), static_cast<std::uint32_t>(begin + i));
       left_out_.add(found[i].left_out.count, found[i].left_out.first);
       if (labels_.size() == before) empty.push_back(classes_[begin + i]);
     }
@@ -87,7 +87,7 @@ Result<std::shared_ptr<const Source>> Indexer::index() {
   }
   classes_ = std::move(top->folders);
   if (auto added = add_classes(); !added) return fail(std::move(added.error()));
-  column_->shrink_to_fit();
+  if (auto finished = column_->finish(); !finished) return fail(std::move(finished.error()));
   labels_.shrink_to_fit();
   Table table{.origin = root_,
               .columns = {},

@@ -57,16 +57,16 @@ class FileIntake final : public Intake {
   std::string add(const json& cell) override {
     if (!cell.is_string() || cell.get_ref<const std::string&>().empty())
       return fmt::format("{} is no path", cell.dump());
-    column_->add(cell.get_ref<const std::string&>(), 0);
+    column_->add(cell.get_ref<const std::string&>());
     lines_.push_back(line_);
     return {};
   }
   void look(const std::function<void(std::uint64_t, std::string_view)>& wrong) override {
-    column_->measure([&](std::uint64_t row, std::string_view problem) { wrong(lines_[row], problem); });
+    column_->check([&](std::uint64_t row, std::string_view problem) { wrong(lines_[row], problem); });
     lines_ = {};
   }
   Result<void> finish(Table& table) override {
-    column_->shrink_to_fit();
+    if (auto finished = column_->finish(); !finished) return finished;
     table.columns.push_back(std::move(column_));
     return {};
   }

@@ -39,6 +39,8 @@ struct ManifestOptions {
                                                 ///< class from label or class if there is one
 };
 
+/// Every file that is listed must be there; sizes as in open_image_folder().
+///
 /// kDatasetInvalid: unreadable, without rows, a column that is not there; wrong lines, each with file:line,
 /// the first 20.
 Result<std::shared_ptr<const Source>> open_manifest(const ManifestOptions& options);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "server/source/text_lines.h"
 
@@ -32,19 +33,22 @@ class Picker {
       places_.push_back(static_cast<std::size_t>(found - columns.begin()));
     }
   }
-  void row(std::uint64_t line, std::vector<std::string>& cells) {
+  void row_of_cells(std::uint64_t line, std::span<const std::string> cells) {
     if (cells.size() != columns_)
       return fault(line, fmt::format("has {} cells, the header has {}", cells.size(), columns_));
-    picked_.assign(wanted_.size(), nullptr);
-    for (std::size_t i = 0; i < places_.size(); ++i)
-      if (places_[i] < columns_) picked_[i] = cells[places_[i]];
-    each_(line, picked_, "");
+    picked_.resize(wanted_.size());
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (places_[i] >= columns_) continue;
+      if (!picked_[i].is_string()) picked_[i] = "";
+      picked_[i].get_ref<std::string&>() = cells[places_[i]];
+    }
+    each_(line, picked_, no_fault_);
   }
-  void row(std::uint64_t line, const json& object) {
+  void row_of_object(std::uint64_t line, const json& object) {
     picked_.assign(wanted_.size(), nullptr);
     for (std::size_t i = 0; i < wanted_.size(); ++i)
       if (const auto found = object.find(wanted_[i]); found != object.end()) picked_[i] = *found;
-    each_(line, picked_, "");
+    each_(line, picked_, no_fault_);
   }
   void fault(std::uint64_t line, const std::string& what) { each_(line, {}, what); }
 
@@ -55,7 +59,8 @@ class Picker {
   std::size_t columns_ = 0;
   std::vector<std::string> wanted_;
   std::vector<std::size_t> places_;
-  std::vector<json> picked_;
+  std::vector<json> picked_;  ///< used again, row after row
+  const std::string no_fault_;
 };
 
 /// libcsv's state, and the row that it is in.
@@ -71,7 +76,8 @@ class CsvRows {
 
   /// False: the file is no CSV from here on.
   bool line(std::uint64_t number, const std::string& text) {
-    if (cells_.empty() && !open_) first_line_ = number;
+    if (!open_ && (text == "\n" || text == "\r\n")) return true;  // no row begins here
+    if (!open_) first_line_ = number;
     open_ = true;
     return csv_parse(&parser_, text.data(), text.size(), &CsvRows::on_cell, &CsvRows::on_row, this) ==
                text.size() ||
@@ -85,22 +91,26 @@ class CsvRows {
     return false;
   }
   static void on_cell(void* text, std::size_t size, void* self) {
-    static_cast<CsvRows*>(self)->cells_.emplace_back(static_cast<const char*>(text), size);
+    auto& rows = *static_cast<CsvRows*>(self);
+    if (rows.count_ == rows.cells_.size()) rows.cells_.emplace_back();
+    rows.cells_[rows.count_++].assign(static_cast<const char*>(text), size);
   }
   static void on_row(int, void* self) { static_cast<CsvRows*>(self)->finish(); }
   void finish() {
     if (!picker_.begun()) {
+      cells_.resize(count_);
       picker_.begin(cells_);
     } else {
-      picker_.row(first_line_, cells_);
+      picker_.row_of_cells(first_line_, std::span(cells_).first(count_));
     }
-    cells_.clear();
+    count_ = 0;
     open_ = false;
   }
 
   Picker& picker_;
   csv_parser parser_{};
-  std::vector<std::string> cells_;
+  std::vector<std::string> cells_;  ///< used again, row after row
+  std::size_t count_ = 0;           ///< those of the row that is read
   std::uint64_t first_line_ = 1;
   bool open_ = false;
 };
@@ -127,28 +137,35 @@ std::string each_json_line(const std::filesystem::path& file, Picker& picker) {
       for (const auto& [name, ignored] : object.items()) names.push_back(name);
       picker.begin(names);
     }
-    picker.row(line, object);
+    picker.row_of_object(line, object);
   });
 }
 
 std::string each_path(const std::filesystem::path& file, Picker& picker) {
-  const auto split = [](std::string_view text) -> std::optional<std::vector<std::string>> {
+  using Parts = std::pair<std::string_view, std::string_view>;
+  const auto split = [](std::string_view text) -> std::optional<Parts> {
     const auto blank = text.find_last_of(" \t");
     if (blank == std::string_view::npos || blank + 1 == text.size()) return std::nullopt;
     const std::string_view label = text.substr(blank + 1);
     if (label.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
-    return std::vector<std::string>{std::string(text.substr(0, blank)), std::string(label)};
+    return Parts{text.substr(0, blank), label};
   };
-  bool labelled = false;
+  std::vector<std::string> cells;  // as many as there are columns
   return each_line(file, [&](std::uint64_t line, std::string_view text) {
-    auto parts = split(text);
     if (!picker.begun()) {
-      labelled = parts.has_value();
-      picker.begin(labelled ? std::vector<std::string>{"path", "label"} : std::vector<std::string>{"path"});
+      cells.resize(split(text) ? 2 : 1);
+      picker.begin(cells.size() == 2 ? std::vector<std::string>{"path", "label"}
+                                     : std::vector<std::string>{"path"});
     }
-    if (!labelled) parts = {std::string(text)};
-    if (!parts) return picker.fault(line, "has no label behind its path, as the first line has");
-    picker.row(line, *parts);
+    if (cells.size() == 1) {
+      cells[0] = text;
+    } else if (const auto parts = split(text)) {
+      cells[0] = parts->first;
+      cells[1] = parts->second;
+    } else {
+      return picker.fault(line, "has no label behind its path, as the first line has");
+    }
+    picker.row_of_cells(line, cells);
   });
 }
 

@@ -19,7 +19,6 @@ constexpr std::size_t kListed = 10;
 
 struct Image {
   std::string path;
-  std::uint64_t bytes = 0;
   decode::ImageSize size;  ///< 0: not known before it is read
 };
 using Images = std::map<std::string, Image>;  // by the name that partners share
@@ -52,10 +51,11 @@ class Opener {
       if (auto listed = list(field, folder); !listed) return fail(listed.error());
     if (auto complete = check_partners(); !complete) return fail(complete.error());
     for (std::size_t f = 0; f < images_.size(); ++f)
-      for (const auto& [name, image] : images_[f]) columns_[f]->add(image.path, image.bytes);
+      for (const auto& [name, image] : images_[f]) columns_[f]->add(image.path);
+    for (auto& column : columns_)
+      if (auto finished = column->finish(); !finished) return fail(finished.error());
     if (auto scaled = set_scales(); !scaled) return fail(scaled.error());
     if (auto fit = check_sizes(); !fit) return fail(fit.error());
-    for (BasicSrColumn* database : databases_) database->finish();
     Table table{
         .origin = columns_.front()->root(), .columns = {}, .labels = {}, .classes = {}, .warning = warning_};
     if (left_out_.count > 0)
@@ -104,9 +104,8 @@ class Opener {
     if (!found) return fail(found.error());
     std::vector<Image> images;
     for (FoundFolder& below : *found)
-      for (FoundFile& file : below.files)
-        images.push_back(
-            {below.path == "." ? file.name : below.path.substr(2) + "/" + file.name, file.bytes, {}});
+      for (std::string& file : below.files)
+        images.push_back({below.path == "." ? std::move(file) : below.path.substr(2) + "/" + file, {}});
     columns_.push_back(std::move(*column));
     return images;
   }
@@ -115,12 +114,10 @@ class Opener {
     auto column = BasicSrColumn::open(field, folder.path);
     if (!column) return fail(column.error());
     std::vector<Image> images;
-    for (const BasicSrColumn::Listed& one : (*column)->listed())
-      images.push_back({one.path, one.bytes, one.size});
+    for (const BasicSrColumn::Listed& one : (*column)->listed()) images.push_back({one.path, one.size});
     if (const auto more = (*column)->unlisted(); more > 0)
       warning_ += fmt::format("{} holds {} entries that meta_info.txt does not list, which are left out. ",
                               (*column)->root(), more);
-    databases_.push_back(column->get());
     columns_.push_back(std::move(*column));
     return images;
   }
@@ -220,7 +217,6 @@ class Opener {
 
   const std::map<std::string, PairedFolder>& folders_;
   std::vector<std::unique_ptr<ImageColumn>> columns_;
-  std::vector<BasicSrColumn*> databases_;  ///< among them
   std::vector<Images> images_;
   LeftOut left_out_;
   std::string warning_;

@@ -74,9 +74,9 @@ class Source {
   /// What a sample has besides its class; at least one.
   [[nodiscard]] virtual const std::vector<SourceField>& fields() const = 0;
   /// Reads the sample whole into `out`, an item per field. Errors: kTransientIo for what the system
-  /// says of reading (after the retries of the policy), kDatasetInvalid if the file vanished or changed size,
-  /// kBadSample if above the size limit (that alone: an empty file is read as empty, and the decoder names
-  /// it).
+  /// says of reading (after the retries of the policy), kDatasetInvalid if the file vanished or changed size
+  /// (of samples that are a file each: of those in the SizeSample), kBadSample if above the size limit (that
+  /// alone: an empty file is read as empty, and the decoder names it).
   virtual Result<void> read(std::uint64_t index, Sample& out) const = 0;
   /// What this is a part of, the outermost of all; itself if of nothing.
   [[nodiscard]] virtual const Source& whole() const { return *this; }
@@ -97,7 +97,8 @@ class Source {
   /// Path relative to the source's root: for errors and manifests.
   [[nodiscard]] virtual std::string name(std::uint64_t index) const = 0;
   [[nodiscard]] virtual const std::vector<std::string>& class_names() const = 0;
-  /// Of the dataset: xxh3 over sorted (relative path, size, label); no mtime.
+  /// Of the dataset: xxh3 over sorted (relative path, size, label); no mtime. Of samples that are a
+  /// file each, the sizes of those in the SizeSample.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
   /// What of the dataset is not served though its owner may think so; empty: nothing.
   [[nodiscard]] virtual std::string warning() const { return {}; }

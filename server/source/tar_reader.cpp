@@ -14,8 +14,11 @@ namespace headrace::server::source {
 namespace {
 
 constexpr std::uint64_t kBlock = 512;
-/// What one read takes: headers lie between images that are skipped, so more would be read for nothing.
-constexpr std::size_t kReadAhead = std::size_t{32} << 10;
+/// What one read takes at least and at most: headers lie between images; those that are larger than kSkip are
+/// skipped, so that what is read beyond a header is for nothing.
+constexpr std::size_t kLeastRead = std::size_t{4} << 10;
+constexpr std::size_t kMostRead = std::size_t{64} << 10;
+constexpr std::uint64_t kSkip = std::uint64_t{16} << 10;
 /// Writers fill their last record with zeros; the largest that tar makes by an option in use.
 constexpr std::uint64_t kLongestPadding = std::uint64_t{1} << 20;
 
@@ -28,14 +31,15 @@ struct TarReader::State {
   std::uint64_t position = 0;  // of what libarchive reads next
   int read_error = 0;
   std::uint64_t end = 0;  // where the next header must be; 0: not known
-  std::array<char, kReadAhead> buffer{};
+  std::size_t next_read = kLeastRead;
+  std::array<char, kMostRead> buffer{};
   Archive reader;
 
   static la_ssize_t read(::archive* reader, void* self, const void** out) {
     auto& state = *static_cast<State*>(self);
     ssize_t got = 0;
     do {
-      got = ::pread(state.fd, state.buffer.data(), state.buffer.size(), static_cast<off_t>(state.position));
+      got = ::pread(state.fd, state.buffer.data(), state.next_read, static_cast<off_t>(state.position));
     } while (got < 0 && errno == EINTR);
     if (got < 0) {
       state.read_error = errno;
@@ -43,6 +47,7 @@ struct TarReader::State {
       return ARCHIVE_FATAL;
     }
     state.position += static_cast<std::uint64_t>(got);
+    state.next_read = std::min(state.next_read * 2, kMostRead);
     *out = state.buffer.data();
     return got;
   }
@@ -52,6 +57,7 @@ struct TarReader::State {
     const std::uint64_t left = state.file_bytes - std::min(state.position, state.file_bytes);
     const auto step = std::min(static_cast<std::uint64_t>(request), left);
     state.position += step;
+    if (step >= kSkip) state.next_read = kLeastRead;
     return static_cast<la_int64_t>(step);
   }
 

@@ -125,6 +125,29 @@ def test_lists_of_paths_need_no_fields(start_server: Any, tmp_path: Path) -> Non
             assert [int(label) for batch in batches for label in batch["label"]] == [0, 3] * 3
 
 
+def test_a_manifest_of_many_lines_is_served_and_its_missing_files_are_told(
+    start_server: Any, tmp_path: Path
+) -> None:
+    """More lines than files are asked for one by one: see server/source/size_sample.h."""
+    write_photos(tmp_path)
+    lines = [f"photos/{index % ROWS}, or so.png\n" for index in range(70_000)]
+    manifest = tmp_path / "set.txt"
+    manifest.write_text("".join(lines))
+    address = start_server(config_of(manifest, root=str(tmp_path))).address
+    assert headrace.streams(address)[0].samples == 70_000
+    with headrace.Loader(address, stream="train", batch="dict") as loader:
+        assert colours(next(iter(loader))) == [0, 1, 2, 3]
+    lines[66_001] = "photos/gone.png\n"
+    lines[69_999] = "photos\n"
+    manifest.write_text("".join(lines))
+    told = check(tmp_path, config_of(manifest, root=str(tmp_path)))
+    assert told.returncode == 3
+    assert "set.txt:66002: column `path`: " in told.stderr
+    assert "photos/gone.png: No such file or directory" in told.stderr
+    assert "set.txt:70000: column `path`: " in told.stderr
+    assert "photos: is no regular file" in told.stderr
+
+
 def test_wrong_lines_are_told_each_with_its_number_up_to_twenty(tmp_path: Path) -> None:
     write_photos(tmp_path)
     manifest = tmp_path / "set.csv"
