@@ -3,22 +3,26 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <vector>
 
 #include "headrace/error.h"
 #include "server/config/config.h"
 #include "server/exec/stream.h"
 #include "server/session/caches.h"
+#include "server/session/open_source.h"
 
 namespace headrace::server::session {
 
 struct Assembly {
   std::vector<exec::StreamSetup> streams;
   std::vector<CacheUse> caches;
+  std::vector<RemoteUse> remotes;
 };
 
-/// Opens every source once and prepares every stream, without taking memory. Errors name source or stream.
-Result<Assembly> assemble(const config::Config& config);
+/// Opens every source once and prepares every stream, without taking memory. `stop` ends reads over the
+/// network, now and later. Errors name source or stream.
+Result<Assembly> assemble(const config::Config& config, std::stop_token stop = {});
 
 /// Bytes of shared memory that a stream's ring takes.
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup);

@@ -9,16 +9,19 @@
 
 namespace headrace::server::source {
 
-/// Runs `work` for 0 to count - 1 on as many threads as there are processors, and returns when all is done.
-/// `work` must not throw.
+inline std::size_t processors() {
+  return std::max(std::thread::hardware_concurrency(), 1U);
+}
+
+/// Runs `work` for 0 to count - 1 on that many threads, and returns when all is done. `work` must not throw.
 template <class Work>
-void for_each_at_once(std::size_t count, const Work& work) {
+void for_each_at_once(std::size_t count, const Work& work, std::size_t at_once = processors()) {
   std::atomic<std::size_t> next{0};
   const auto loop = [&] {
     for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) work(i);
   };
   std::vector<std::thread> threads;
-  const std::size_t wanted = std::min<std::size_t>(std::max(std::thread::hardware_concurrency(), 1U), count);
+  const std::size_t wanted = std::min(at_once, count);
   for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(loop);
   loop();
   for (std::thread& thread : threads) thread.join();

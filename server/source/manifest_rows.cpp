@@ -105,10 +105,7 @@ class CsvRows {
   bool open_ = false;
 };
 
-std::string each_csv_row(const std::filesystem::path& file, char delimiter, Picker& picker) {
-  errno = 0;
-  std::ifstream stream(file);
-  if (!stream) return std::strerror(errno);
+std::string each_csv_row(std::istream& stream, char delimiter, Picker& picker) {
   CsvRows rows(picker, delimiter);
   std::string text;
   bool sound = true;
@@ -118,8 +115,8 @@ std::string each_csv_row(const std::filesystem::path& file, char delimiter, Pick
   return stream.bad() ? std::strerror(errno) : "";
 }
 
-std::string each_json_line(const std::filesystem::path& file, Picker& picker) {
-  return each_line(file, [&](std::uint64_t line, std::string_view text) {
+std::string each_json_line(std::istream& stream, Picker& picker) {
+  return each_line(stream, [&](std::uint64_t line, std::string_view text) {
     const json object = json::parse(text.begin(), text.end(), nullptr, false);
     if (!object.is_object()) return picker.fault(line, "is no JSON object");
     if (!picker.begun()) {
@@ -131,7 +128,7 @@ std::string each_json_line(const std::filesystem::path& file, Picker& picker) {
   });
 }
 
-std::string each_path(const std::filesystem::path& file, Picker& picker) {
+std::string each_path(std::istream& stream, Picker& picker) {
   const auto split = [](std::string_view text) -> std::optional<std::vector<std::string>> {
     const auto blank = text.find_last_of(" \t");
     if (blank == std::string_view::npos || blank + 1 == text.size()) return std::nullopt;
@@ -140,7 +137,7 @@ std::string each_path(const std::filesystem::path& file, Picker& picker) {
     return std::vector<std::string>{std::string(text.substr(0, blank)), std::string(label)};
   };
   bool labelled = false;
-  return each_line(file, [&](std::uint64_t line, std::string_view text) {
+  return each_line(stream, [&](std::uint64_t line, std::string_view text) {
     auto parts = split(text);
     if (!picker.begun()) {
       labelled = parts.has_value();
@@ -158,12 +155,20 @@ std::string each_row(const std::filesystem::path& file, const WantColumns& want,
   std::error_code status;
   if (std::filesystem::exists(file, status) && !std::filesystem::is_regular_file(file, status))
     return "is no file";
+  errno = 0;
+  std::ifstream stream(file);
+  if (!stream) return std::strerror(errno);
+  return each_row(stream, file, want, each);
+}
+
+std::string each_row(std::istream& stream, const std::filesystem::path& name, const WantColumns& want,
+                     const EachRow& each) {
   Picker picker(want, each);
-  const std::string kind = file.extension().string();
-  if (kind == ".csv") return each_csv_row(file, ',', picker);
-  if (kind == ".tsv") return each_csv_row(file, '\t', picker);
-  if (kind == ".jsonl" || kind == ".ndjson") return each_json_line(file, picker);
-  if (kind == ".txt") return each_path(file, picker);
+  const std::string kind = name.extension().string();
+  if (kind == ".csv") return each_csv_row(stream, ',', picker);
+  if (kind == ".tsv") return each_csv_row(stream, '\t', picker);
+  if (kind == ".jsonl" || kind == ".ndjson") return each_json_line(stream, picker);
+  if (kind == ".txt") return each_path(stream, picker);
   return fmt::format("\"{}\" is none of .csv, .tsv, .jsonl, .ndjson and .txt", kind);
 }
 
