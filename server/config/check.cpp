@@ -12,6 +12,7 @@
 #include "server/config/check_feed.h"
 #include "server/config/check_sampler.h"
 #include "server/config/check_storage.h"
+#include "server/config/network.h"
 #include "server/config/read.h"
 
 namespace headrace::server::config {
@@ -91,6 +92,7 @@ void Checker::source(const Pointer& at) {
   if (has(at / "of")) check_composite(document_, at, problems_);
   if (has(at / "split")) split(at / "split");
   check_storage(document_, at, problems_);
+  check_network(document_, at, problems_);
 }
 
 void Checker::split(const Pointer& split) {
@@ -305,6 +307,7 @@ Config read_and_check(const Document& document, const std::filesystem::path& fol
     if (problems.size() == before) out.sources[name] = read_source(value, folder);
   });
   check_composites(document, out.sources, problems);
+  read_composites_ahead(out.sources);
   each("streams", [&](const Pointer& at, const std::string& name, const json& value) {
     if (checker.sound(at)) out.streams[name] = read_stream(value, folder);
     if (out.streams.contains(name)) apply_feed(out, out.streams[name]);

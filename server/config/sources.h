@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/config/composites.h"
+#include "server/remote/s3.h"
 #include "server/source/feed.h"
 #include "server/source/manifest.h"
 #include "server/source/paired_folders.h"
@@ -73,6 +74,12 @@ struct IoConfig {
   };
   std::optional<DiskCache> disk_cache;
 };
+/// Of a source whose data lie behind URLs; see server/remote/remote.h.
+struct NetworkConfig {
+  remote::S3Config s3;
+  std::filesystem::path tls_ca;  ///< absolute; empty: the system's authorities
+  bool by_sample = false;        ///< each read of a sample is one over the network
+};
 struct SourceConfig {
   std::variant<ImageFolderSource, IdxSource, CifarSource, PairedFoldersSource, ManifestSource, LmdbSource,
                WebDatasetSource, NpySource, source::FeedOptions, SyntheticSource, ConcatSource, SubsetSource,
@@ -81,6 +88,8 @@ struct SourceConfig {
   std::optional<SplitConfig> split;
   CacheConfig cache;
   std::optional<IoConfig> io;
+  std::optional<NetworkConfig> network;
+  bool far = false;  ///< its samples are read over the network, by itself or by what it is made of
 
   [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
   /// Its batches come from another process; its name in it is empty. Null: no feed.
@@ -95,7 +104,8 @@ struct SourceConfig {
   [[nodiscard]] std::vector<SourceRef> made_of() const;
 };
 
-/// Of a value that the schema holds good; relative paths are relative to `folder`.
+/// Of a value that the schema holds good; relative paths are relative to `folder`. A source that is read over
+/// the network sample by sample has `io`, also where nothing is said of it.
 SourceConfig read_source(const nlohmann::json& value, const std::filesystem::path& folder);
 
 }  // namespace headrace::server::config

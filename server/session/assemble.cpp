@@ -107,9 +107,9 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
 
 }  // namespace
 
-Result<Assembly> assemble(const config::Config& config) {
+Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
   Caches caches(config.sources);
-  Sources sources(config.sources, &caches);
+  Sources sources(config.sources, &caches, std::move(stop));
   Assembly out;
   for (const auto& [name, stream] : config.streams) {
     auto source = sources.open(stream.source, stream.part);
@@ -129,6 +129,7 @@ Result<Assembly> assemble(const config::Config& config) {
           name);
   out.caches = caches.all();
   out.other_bytes += caches.table_bytes();
+  out.remotes = sources.remotes();
   return out;
 }
 

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <vector>
 
 #include "headrace/error.h"
 #include "server/config/config.h"
 #include "server/exec/stream.h"
 #include "server/session/caches.h"
+#include "server/session/open_source.h"
 
 namespace headrace::server::session {
 
@@ -17,10 +19,12 @@ struct Assembly {
   CachesInUse caches;
   /// Memory that is taken beside rings and caches, at most: what is read ahead, caches' tables, feeds' slots.
   std::uint64_t other_bytes = 0;
+  std::vector<RemoteUse> remotes;
 };
 
-/// Opens every source once and prepares every stream, without taking memory. Errors name source or stream.
-Result<Assembly> assemble(const config::Config& config);
+/// Opens every source once and prepares every stream, without taking memory. `stop` ends reads over the
+/// network, now and later. Errors name source or stream.
+Result<Assembly> assemble(const config::Config& config, std::stop_token stop = {});
 
 /// Bytes that the caches of an assembly may take.
 std::uint64_t cache_bytes(const Assembly& assembly);

@@ -261,7 +261,7 @@ std::vector<MetricFamily> Collector::Collect() const {
       {}, static_cast<double>(bad_messages_.get()));
   add(families.open("headrace_build_info", "Version of this server.", MetricType::Gauge),
       {{"version", kVersion}, {"ring_layout", std::to_string(ring::kLayoutVersion)}}, 1);
-  return families.take();
+  return with_network(families.take());
 }
 
 std::string Collector::exposition() const {

@@ -11,13 +11,15 @@
 
 #include "server/exec/engine.h"
 #include "server/session/caches.h"
+#include "server/session/open_source.h"
 #include "server/session/sessions.h"
 
 namespace headrace::server::session {
 
 class Collector : public prometheus::Collectable {
  public:
-  Collector(const exec::Engine& engine, CachesInUse caches) : engine_(engine), caches_(std::move(caches)) {}
+  Collector(const exec::Engine& engine, CachesInUse caches, std::vector<RemoteUse> remotes = {})
+      : engine_(engine), caches_(std::move(caches)), remotes_(std::move(remotes)) {}
 
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override;
   [[nodiscard]] std::string exposition() const;  ///< Prometheus text format 0.0.4
@@ -29,8 +31,13 @@ class Collector : public prometheus::Collectable {
   [[nodiscard]] std::string not_ready() const;
 
  private:
+  /// And what sources read over the network.
+  [[nodiscard]] std::vector<prometheus::MetricFamily> with_network(
+      std::vector<prometheus::MetricFamily> families) const;
+
   const exec::Engine& engine_;
   const CachesInUse caches_;
+  const std::vector<RemoteUse> remotes_;
   metrics::Count bad_messages_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "server/io/delayed.h"
 #include "server/io/disk_cache.h"
+#include "server/remote/url.h"
 #include "server/source/cifar.h"
 #include "server/source/concat.h"
 #include "server/source/idx.h"
@@ -16,6 +17,7 @@
 #include "server/source/relabel.h"
 #include "server/source/repeat.h"
 #include "server/source/synthetic.h"
+#include "server/source/url_folder.h"
 #include "server/source/webdataset.h"
 #include "server/source/zip.h"
 
@@ -43,32 +45,38 @@ source::Split split_of(const config::SplitConfig& config) {
 struct Open {
   std::string name;
   std::vector<Member> members;  ///< what it is made of
+  source::RemotePtr remote;     ///< of its URLs
 
   Result<SourcePtr> operator()(const config::ImageFolderSource& config) const {
+    if (remote::is_url(config.path.string())) return source::open_url_folder(config.path.string(), remote);
     return source::open_image_folder(config.path);
   }
   Result<SourcePtr> operator()(const config::IdxSource& config) const {
-    return source::open_idx({config.images, config.labels, config.classes});
+    return source::open_idx({config.images, config.labels, config.classes, remote});
   }
   Result<SourcePtr> operator()(const config::CifarSource& config) const {
     return source::open_cifar({config.path, config.test ? source::CifarSet::kTest : source::CifarSet::kTrain,
-                               config.coarse ? source::CifarLabels::kCoarse : source::CifarLabels::kFine});
+                               config.coarse ? source::CifarLabels::kCoarse : source::CifarLabels::kFine,
+                               remote});
   }
   Result<SourcePtr> operator()(const config::PairedFoldersSource& config) const {
     return source::open_paired_folders(config.folders);
   }
   Result<SourcePtr> operator()(const config::ManifestSource& config) const {
-    return source::open_manifest(config.options);
+    source::ManifestOptions options = config.options;
+    options.remote = remote;
+    return source::open_manifest(options);
   }
   Result<SourcePtr> operator()(const config::LmdbSource& config) const {
     return source::open_lmdb({config.path, config.verify});
   }
   Result<SourcePtr> operator()(const config::WebDatasetSource& config) const {
     return source::open_webdataset(
-        {config.paths, {config.images, config.label, config.classes}, config.index_cache, {}});
+        {config.paths, {config.images, config.label, config.classes}, config.index_cache, {}, remote});
   }
   Result<SourcePtr> operator()(const config::NpySource& config) const {
-    return source::open_npy_set({config.files, config.path, config.arrays, config.images, config.classes});
+    return source::open_npy_set(
+        {config.files, config.path, config.arrays, config.images, config.classes, remote});
   }
   Result<SourcePtr> operator()(const source::FeedOptions& config) const { return open_feed(config, name); }
   Result<SourcePtr> operator()(const config::SyntheticSource& config) const {
@@ -116,10 +124,23 @@ Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, Sou
 
 }  // namespace
 
+Result<source::RemotePtr> Sources::remote_of(const std::string& name) {
+  const config::SourceConfig& config = configs_.at(name);
+  if (!config.network) return nullptr;
+  remote::Options options{
+      .s3 = config.network->s3, .transfers = {.tls_ca = config.network->tls_ca}, .stop = stop_};
+  if (config.io) options.connections = config.io->threads;
+  auto remote = remote::Remote::make(std::move(options));
+  if (remote) remotes_.push_back({name, *remote});
+  return remote;
+}
+
 Result<SourcePtr> Sources::open(const std::string& name, const std::string& part) {
   if (const auto opened = open_.find(name); opened != open_.end()) return opened->second.at(part);
   const config::SourceConfig& config = configs_.at(name);
-  Open open{name, {}};
+  auto remote = remote_of(name);
+  if (!remote) return fail(std::move(remote.error()));
+  Open open{name, {}, std::move(*remote)};
   for (const config::SourceRef& ref : config.made_of()) {
     if (std::holds_alternative<source::FeedOptions>(configs_.at(ref.name).kind))
       return fail(ErrorCode::kConfigInvalid,

@@ -3,11 +3,15 @@
 
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "headrace/error.h"
 #include "server/config/sources.h"
 #include "server/io/read_pool.h"
+#include "server/remote/remote.h"
 #include "server/session/caches.h"
 #include "server/source/split.h"
 
@@ -19,23 +23,36 @@ struct Reads {
   std::shared_ptr<io::ReadPool> pool;
 };
 
+/// What reads a source's URLs, for metrics.
+struct RemoteUse {
+  std::string source;
+  std::shared_ptr<const remote::Remote> remote;
+};
+
 /// Opens each source once, when somebody asks for it: also one that others are made of.
 class Sources {
  public:
   /// `configs` must outlive it, and be checked: no cycles, no names that are not there. So must `caches`,
-  /// without which nothing is kept.
-  explicit Sources(const std::map<std::string, config::SourceConfig>& configs, Caches* caches = nullptr)
-      : configs_(configs), caches_(caches) {}
+  /// without which nothing is kept. `stop` ends reads over the network.
+  explicit Sources(const std::map<std::string, config::SourceConfig>& configs, Caches* caches = nullptr,
+                   std::stop_token stop = {})
+      : configs_(configs), caches_(caches), stop_(std::move(stop)) {}
 
   /// `part`: empty for a source without a split. Errors: the source's own.
   Result<std::shared_ptr<const source::Source>> open(const std::string& name, const std::string& part);
   [[nodiscard]] bool is_open(const std::string& name) const { return open_.contains(name); }
   /// Of an opened source: as its own `io` says, or that of the first one with an `io` that it is made of.
   [[nodiscard]] Reads reads(const std::string& name) const;
+  [[nodiscard]] const std::vector<RemoteUse>& remotes() const { return remotes_; }
 
  private:
+  /// Null: the source has no URLs.
+  Result<std::shared_ptr<const remote::Remote>> remote_of(const std::string& name);
+
   const std::map<std::string, config::SourceConfig>& configs_;
   Caches* caches_;
+  const std::stop_token stop_;
+  std::vector<RemoteUse> remotes_;
   std::map<std::string, source::Parts> open_;  ///< "" is the whole
   std::map<std::string, std::shared_ptr<io::ReadPool>> pools_;
 };

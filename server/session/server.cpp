@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <thread>
 
 #include "clientlib/ring/futex.h"
 #include "server/session/assemble.h"
@@ -17,6 +18,25 @@ namespace {
 
 constexpr int kTickMs = 250;
 
+/// Whether SIGTERM or SIGINT waits for run(), which blocks both.
+bool told_to_stop() {
+  sigset_t waiting;
+  sigemptyset(&waiting);
+  ::sigpending(&waiting);
+  return sigismember(&waiting, SIGTERM) == 1 || sigismember(&waiting, SIGINT) == 1;
+}
+
+/// As assemble(); what a network takes to answer does not hold up who wants to stop the server meanwhile.
+Result<Assembly> assemble_until_told(const config::Config& config, std::stop_source& reads) {
+  const std::jthread watch([&reads](const std::stop_token& done) {
+    while (!done.stop_requested()) {
+      if (told_to_stop()) reads.request_stop();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  return assemble(config, reads.get_token());
+}
+
 }  // namespace
 
 Server::Server(config::ServerConfig config, Directory directory)
@@ -26,6 +46,7 @@ Server::~Server() {
   http_.reset();
   control_.reset();
   feeders_.clear();
+  reads_.request_stop();
   if (engine_) engine_->stop();
   sessions_.reset();
 }
@@ -34,7 +55,8 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   raise_descriptor_limit();
   auto directory = Directory::claim(config.server.directory);
   if (!directory) return tl::make_unexpected(directory.error());
-  auto assembly = assemble(config);
+  std::stop_source reads;
+  auto assembly = assemble_until_told(config, reads);
   if (!assembly) return tl::make_unexpected(assembly.error());
   std::vector<std::unique_ptr<exec::Stream>> streams;
   for (exec::StreamSetup& setup : assembly->streams) {
@@ -50,8 +72,10 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
 
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
   Server* const raw = server.get();
+  server->reads_ = std::move(reads);
   server->engine_ = std::make_unique<exec::Engine>(std::move(streams), config.server.threads);
-  server->collector_ = std::make_unique<Collector>(*server->engine_, std::move(assembly->caches));
+  server->collector_ = std::make_unique<Collector>(*server->engine_, std::move(assembly->caches),
+                                                   std::move(assembly->remotes));
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
   server->control_ = std::make_unique<Control>(
       *server->engine_, *server->sessions_, [raw] { return raw->collector_->stats(); },

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "clientlib/ring/unique_fd.h"
@@ -53,6 +54,7 @@ class Server {
   std::vector<std::unique_ptr<Feeder>> feeders_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<metrics::HttpServer> http_;
+  std::stop_source reads_;  ///< those over the network
   std::atomic<bool> stop_{false};
   bool parent_ended_ = false;
 };

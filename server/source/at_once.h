@@ -13,7 +13,7 @@ inline std::size_t processors() {
   return std::max(std::thread::hardware_concurrency(), 1U);
 }
 
-/// Runs `work` for 0 to count - 1 on as many threads, and returns when all is done. `work` must not throw.
+/// Runs `work` for 0 to count - 1 on that many threads, and returns when all is done. `work` must not throw.
 template <class Work>
 void for_each_at_once(std::size_t count, const Work& work, std::size_t at_once = processors()) {
   std::atomic<std::size_t> next{0};

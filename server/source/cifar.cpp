@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <initializer_list>
+#include <sstream>
 
+#include "server/remote/url.h"
 #include "server/source/pixel_table.h"
-#include "server/source/whole_file.h"
+#include "server/source/text_lines.h"
 
 namespace headrace::server::source {
 namespace {
@@ -14,6 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int32_t kSide = 32;
 constexpr std::size_t kPixels = 3 * 32 * 32;
+constexpr std::uint64_t kLongestNames = std::uint64_t{1} << 20;
 
 /// Of one of the two sets: a record is `label_bytes`, then the planes.
 struct Layout {
@@ -41,57 +44,77 @@ Layout layout_of(const CifarOptions& options, bool hundred) {
   return layout;
 }
 
-std::vector<std::string> lines_of(const fs::path& path) {
-  std::ifstream file(path);
+/// A file of the set, which may lie behind a URL.
+fs::path file_of(const CifarOptions& options, const std::string& name) {
+  const std::string root = options.path.string();
+  return remote::is_url(root) ? fs::path(remote::below(root, name)) : options.path / name;
+}
+
+/// None: it is not there.
+Result<std::vector<std::string>> lines_of(const fs::path& path, const RemotePtr& remote) {
   std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) lines.push_back(std::move(line));
-  }
+  const auto there = is_there(path, remote);
+  if (!there) return fail(there.error());
+  if (!*there) return lines;
+  const auto bytes = read_whole(path, remote, kLongestNames);
+  if (!bytes) return fail(bytes.error());
+  std::istringstream text(std::string(bytes->begin(), bytes->end()));
+  each_line(text, [&](std::uint64_t, std::string_view line) { lines.emplace_back(line); });
   return lines;
+}
+
+/// Which of the files there are.
+Result<bool> any_there(const CifarOptions& options, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const auto there = is_there(file_of(options, name), options.remote);
+    if (!there || *there) return there;
+  }
+  return false;
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Source>> open_cifar(const CifarOptions& options) {
-  std::error_code status;
-  const bool ten = fs::exists(options.path / "test_batch.bin", status) ||
-                   fs::exists(options.path / "data_batch_1.bin", status);
-  const bool hundred =
-      fs::exists(options.path / "train.bin", status) || fs::exists(options.path / "test.bin", status);
-  if (ten == hundred)
+  const auto ten = any_there(options, {"test_batch.bin", "data_batch_1.bin"});
+  if (!ten) return fail(ten.error());
+  const auto hundred = any_there(options, {"train.bin", "test.bin"});
+  if (!hundred) return fail(hundred.error());
+  if (*ten == *hundred)
     return fail(ErrorCode::kDatasetInvalid,
                 fmt::format("{}: {}; name the unpacked folder of the binary version, cifar-10-batches-bin or "
                             "cifar-100-binary",
-                            options.path.string(),
-                            ten ? "holds files of CIFAR-10 and of CIFAR-100"
-                                : "holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100)"));
-  const Layout layout = layout_of(options, hundred);
+                            remote::shown(options.path.string()),
+                            *ten ? "holds files of CIFAR-10 and of CIFAR-100"
+                                 : "holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100)"));
+  const Layout layout = layout_of(options, *hundred);
   const std::size_t record = layout.label_bytes + kPixels;
   PixelTable table;
   table.shape = {.width = kSide, .height = kSide, .channels = 3, .planar = true};
   table.fingerprint = layout.label_at + 0x4349464152;
   for (const std::string& name : layout.files) {
-    const fs::path path = options.path / name;
-    auto bytes = read_whole(path);
+    const fs::path path = file_of(options, name);
+    auto bytes = read_whole(path, options.remote);
     if (!bytes) return fail(bytes.error());
     if (bytes->empty() || bytes->size() % record != 0)
       return fail(ErrorCode::kDatasetInvalid,
                   fmt::format("{}: {} bytes are no whole number of records of {}; it is cut, or of the other "
                               "CIFAR: fetch it again",
-                              path.string(), bytes->size(), record));
+                              remote::shown(path.string()), bytes->size(), record));
     const std::size_t count = bytes->size() / record;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint8_t label = (*bytes)[i * record + layout.label_at];
       if (label >= layout.classes)
-        return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: label {} of image {}: there are {} classes",
-                                                            path.string(), label, i, layout.classes));
+        return fail(ErrorCode::kDatasetInvalid,
+                    fmt::format("{}: label {} of image {}: there are {} classes",
+                                remote::shown(path.string()), label, i, layout.classes));
       table.labels.push_back(label);
     }
     table.fingerprint = hash_of(*bytes, table.fingerprint);
     table.files.push_back({name, std::move(*bytes), layout.label_bytes, record, count});
   }
-  table.classes = lines_of(options.path / layout.names);
+  auto names = lines_of(file_of(options, layout.names), options.remote);
+  if (!names) return fail(std::move(names.error()));
+  table.classes = std::move(*names);
   if (table.classes.size() != layout.classes) {
     table.classes.clear();
     for (std::size_t i = 0; i < layout.classes; ++i) table.classes.push_back(std::to_string(i));

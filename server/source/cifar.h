@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "server/source/source.h"
+#include "server/source/whole_file.h"
 
 namespace headrace::server::source {
 
@@ -15,6 +16,7 @@ struct CifarOptions {
   std::filesystem::path path;  ///< the unpacked folder: cifar-10-batches-bin or cifar-100-binary
   CifarSet set = CifarSet::kTrain;
   CifarLabels labels = CifarLabels::kFine;  ///< of CIFAR-100
+  RemotePtr remote = {};                    ///< for a path that is a URL
 };
 
 /// Which of the two it is, its files tell. Samples in the files' order, class names from their text files (or

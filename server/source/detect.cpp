@@ -1,4 +1,5 @@
 #include "server/source/detect.h"
+#include "server/remote/url.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "server/remote/url.h"
 #include "server/source/folder_walk.h"
 #include "server/source/proposal.h"
 #include "server/store/store.h"
@@ -144,6 +146,7 @@ bool is_dataset_file(const fs::path& path) {
 }
 
 Result<Proposal> propose(const fs::path& given) {
+  if (remote::is_url(given.string())) return propose_url(given.string());
   std::error_code status;
   const fs::path path = fs::absolute(given, status).lexically_normal();
   const auto refuse = [&given](const std::string& what) {

@@ -10,14 +10,14 @@ namespace headrace::server::source {
 
 struct Proposal {
   std::string found;   ///< "CIFAR-10, binary version: training and test set"
-  std::string config;  ///< YAML; its paths are absolute
+  std::string config;  ///< YAML; its paths are absolute, or URLs
 };
 
 /// Whether a file of this name is data, not a configuration: .tar, .npy, .npz, .csv, .tsv, .jsonl, .ndjson,
 /// .txt.
 bool is_dataset_file(const std::filesystem::path& path);
 
-/// kDatasetInvalid: nothing that a source reads; says what was looked for. Or an LMDB that headrace pack did
+/// `path` may be a URL. kDatasetInvalid: nothing that a source reads; says what was looked for. Or an LMDB that headrace pack did
 /// not write.
 Result<Proposal> propose(const std::filesystem::path& path);
 

@@ -18,14 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The members of a shard's first sample: extension -> content, of those that are short.
-std::map<std::string, std::string> first_sample(const fs::path& shard) {
+std::map<std::string, std::string> first_sample(Result<TarReader> tar) {
   constexpr int kMostMembers = 64;
   constexpr std::uint64_t kShort = 1 << 16;
   std::map<std::string, std::string> out;
-  const ring::UniqueFd fd(::open(shard.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return out;
-  auto tar = TarReader::open(fd.get(), static_cast<std::uint64_t>(status.st_size), shard.string());
   if (!tar) return out;
   std::string key;
   TarMember member;
@@ -42,26 +38,12 @@ std::map<std::string, std::string> first_sample(const fs::path& shard) {
   return out;
 }
 
-/// The keys of the source that say what is the image and what the class.
-std::string members_of(const fs::path& shard) {
-  const auto sample = first_sample(shard);
-  std::string out;
-  const bool usual = sample.contains("jpg") || sample.contains("jpeg") || sample.contains("png");
-  for (const auto& [extension, content] : sample) {
-    const bool image =
-        extension.ends_with(".jpg") || extension.ends_with(".jpeg") || extension.ends_with(".png");
-    if (usual || !image) continue;
-    out += fmt::format(", image: [{}]", quoted(extension));
-    break;
-  }
-  if (sample.contains("cls")) return out;
-  if (const auto found = sample.find("json"); found != sample.end()) {
-    const auto json = nlohmann::json::parse(found->second, nullptr, false);
-    for (const char* key : {"label", "cls", "class", "class_id", "target"})
-      if (json.is_object() && json.contains(key) && json[key].is_number_integer())
-        return out + fmt::format(", label: json.{}", key);
-  }
-  return out + ", label: none";
+std::string members_in(const fs::path& shard) {
+  const ring::UniqueFd fd(::open(shard.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  const bool file = fd && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode);
+  return members_of(
+      TarReader::open(fd.get(), file ? static_cast<std::uint64_t>(status.st_size) : 0, shard.string()));
 }
 
 /// "train-{000000..000146}.tar" for shards that are numbered without a gap, else a list.
@@ -109,19 +91,40 @@ void add_parts(const fs::path& folder, const std::string& set, std::vector<Propo
     const bool training = part == "train";
     parts.push_back({part,
                      fmt::format("{{type: webdataset, path: {}{}}}", path_of(folder, names, stem.size()),
-                                 members_of(folder / names.front())),
+                                 members_in(folder / names.front())),
                      training, training ? kCropImages : kShowImages});
   }
 }
 
 }  // namespace
 
+std::string members_of(Result<TarReader> shard) {
+  const auto sample = first_sample(std::move(shard));
+  std::string out;
+  const bool usual = sample.contains("jpg") || sample.contains("jpeg") || sample.contains("png");
+  for (const auto& [extension, content] : sample) {
+    const bool image =
+        extension.ends_with(".jpg") || extension.ends_with(".jpeg") || extension.ends_with(".png");
+    if (usual || !image) continue;
+    out += fmt::format(", image: [{}]", quoted(extension));
+    break;
+  }
+  if (sample.contains("cls")) return out;
+  if (const auto found = sample.find("json"); found != sample.end()) {
+    const auto json = nlohmann::json::parse(found->second, nullptr, false);
+    for (const char* key : {"label", "cls", "class", "class_id", "target"})
+      if (json.is_object() && json.contains(key) && json[key].is_number_integer())
+        return out + fmt::format(", label: json.{}", key);
+  }
+  return out + ", label: none";
+}
+
 std::optional<Proposal> shard_files(const fs::path& path) {
   std::error_code status;
   std::vector<ProposedStream> parts;
   if (path.extension() == ".tar" && !fs::is_directory(path, status)) {
     parts.push_back({"train",
-                     fmt::format("{{type: webdataset, path: {}{}}}", quoted(path.string()), members_of(path)),
+                     fmt::format("{{type: webdataset, path: {}{}}}", quoted(path.string()), members_in(path)),
                      true, kCropImages});
   } else {
     add_parts(path, "", parts);

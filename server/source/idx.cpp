@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "server/remote/url.h"
 #include "server/source/pixel_table.h"
-#include "server/source/whole_file.h"
 
 namespace headrace::server::source {
 namespace {
@@ -19,12 +19,12 @@ struct Idx {
 };
 
 /// 0 0 type rank, then rank sizes of 4 bytes, big-endian; then the values.
-Result<Idx> read_idx(const std::filesystem::path& path, std::string_view shape, std::size_t least_rank,
-                     std::size_t most_rank) {
-  auto bytes = read_whole(path);
+Result<Idx> read_idx(const std::filesystem::path& path, const RemotePtr& remote, std::string_view shape,
+                     std::size_t least_rank, std::size_t most_rank) {
+  auto bytes = read_whole(path, remote);
   if (!bytes) return fail(bytes.error());
   const auto refuse = [&path](const std::string& what) {
-    return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", path.string(), what));
+    return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", remote::shown(path.string()), what));
   };
   Idx idx{std::move(*bytes), {}, 4};
   if (idx.bytes.size() < 4 || idx.bytes[0] != 0 || idx.bytes[1] != 0)
@@ -57,12 +57,13 @@ Result<Idx> read_idx(const std::filesystem::path& path, std::string_view shape, 
 }  // namespace
 
 Result<std::shared_ptr<const Source>> open_idx(const IdxOptions& options) {
-  auto images = read_idx(options.images, "count x height x width (or x 3)", 3, 4);
+  auto images = read_idx(options.images, options.remote, "count x height x width (or x 3)", 3, 4);
   if (!images) return fail(images.error());
-  auto labels = read_idx(options.labels, "count", 1, 1);
+  auto labels = read_idx(options.labels, options.remote, "count", 1, 1);
   if (!labels) return fail(labels.error());
   const auto refuse = [&options](const std::string& what) {
-    return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", options.images.string(), what));
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: {}", remote::shown(options.images.string()), what));
   };
   const auto& dims = images->dims;
   const std::uint32_t channels = dims.size() == 4 ? dims[3] : 1;
@@ -71,7 +72,7 @@ Result<std::shared_ptr<const Source>> open_idx(const IdxOptions& options) {
   if (dims[0] == 0) return refuse("holds no image");
   if (dims[0] != labels->dims[0])
     return refuse(fmt::format("holds {} images, but {} holds {} labels: they are not of one set", dims[0],
-                              options.labels.string(), labels->dims[0]));
+                              remote::shown(options.labels.string()), labels->dims[0]));
   if (std::max(dims[1], dims[2]) > decode::kMaxSide || std::min(dims[1], dims[2]) == 0)
     return refuse(fmt::format("images of {} x {} pixels", dims[2], dims[1]));
 
@@ -87,13 +88,13 @@ Result<std::shared_ptr<const Source>> open_idx(const IdxOptions& options) {
   const auto stray = std::find_if(table.labels.begin(), table.labels.end(),
                                   [&](std::uint8_t label) { return label >= table.classes.size(); });
   if (stray != table.labels.end())
-    return fail(
-        ErrorCode::kDatasetInvalid,
-        fmt::format("{}: label {} of image {} has no class: `classes` names {}", options.labels.string(),
-                    *stray, stray - table.labels.begin(), table.classes.size()));
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: label {} of image {} has no class: `classes` names {}",
+                            remote::shown(options.labels.string()), *stray, stray - table.labels.begin(),
+                            table.classes.size()));
   const std::size_t stride = std::size_t{dims[1]} * dims[2] * channels;
   table.files.push_back(
-      {options.images.filename().string(), std::move(images->bytes), images->header, stride, dims[0]});
+      {remote::name_of(options.images.string()), std::move(images->bytes), images->header, stride, dims[0]});
   return make_pixel_source(std::move(table));
 }
 

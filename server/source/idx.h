@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/source/source.h"
+#include "server/source/whole_file.h"
 
 namespace headrace::server::source {
 
@@ -15,6 +16,7 @@ struct IdxOptions {
   std::filesystem::path images;      ///< unsigned bytes: count x height x width, or x 3 (colour) or x 1
   std::filesystem::path labels;      ///< unsigned bytes: count
   std::vector<std::string> classes;  ///< names; empty: "0", "1", ...
+  RemotePtr remote = {};             ///< for paths that are URLs
 };
 
 /// Plain or gzipped, read into memory. Sample i is image i. kDatasetInvalid, each by file and with what to

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "server/remote/url.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
 
@@ -117,6 +118,7 @@ IndexCache::IndexCache(const fs::path& folder, const std::vector<ShardStamp>& sh
   for (const ShardStamp& shard : shards) {
     names.push_back(shard.name);
     stamps.push_back({shard.name, shard.bytes, shard.modified_ns});
+    if (!shard.tag.empty()) stamps.back().push_back(shard.tag);
     shard_bytes_.push_back(shard.bytes);
   }
   const json how = {rule.images, rule.label, label_limit_};
@@ -125,9 +127,11 @@ IndexCache::IndexCache(const fs::path& folder, const std::vector<ShardStamp>& sh
   };
   key_ = text({kVersion, how, stamps});
   // Beside the shards the folder does not count: it may be mounted elsewhere.
-  files_.push_back(folder / fmt::format(".headrace-{}.index", digest(text({how, names}))));
-  if (const fs::path home = cache_home(); !home.empty())
-    files_.push_back(home / fmt::format("{}.index", digest(text({folder.string(), how, names}))));
+  if (!remote::is_url(folder.string()))
+    files_.push_back(folder / fmt::format(".headrace-{}.index", digest(text({how, names}))));
+  home_ = cache_home();
+  if (!home_.empty())
+    files_.push_back(home_ / fmt::format("{}.index", digest(text({folder.string(), how, names}))));
 }
 
 std::optional<std::vector<ShardIndex>> IndexCache::load() const {
@@ -181,7 +185,7 @@ void IndexCache::store(const std::vector<ShardIndex>& shards) const {
   const std::string text = head.dump(-1, ' ', false, json::error_handler_t::replace);
   for (const fs::path& file : files_) {
     std::error_code status;
-    if (file != files_.front()) fs::create_directories(file.parent_path(), status);
+    if (file.parent_path() == home_) fs::create_directories(home_, status);
     const fs::path temporary = fmt::format("{}.{}.tmp", file.string(), ::getpid());
     Writer writer(temporary);
     writer.write(kMagic.data(), kMagic.size());

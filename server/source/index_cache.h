@@ -15,11 +15,14 @@ namespace headrace::server::source {
 struct ShardStamp {
   std::string name;  ///< relative to the shards' folder
   std::uint64_t bytes = 0;
-  std::int64_t modified_ns = 0;
+  std::int64_t modified_ns = 0;  ///< of a file
+  std::string tag = {};          ///< of what lies behind a URL: see remote::Stat
 };
 
 /// A wish, never a need: what cannot be read or written is indexed again, without a word. The file lies
-/// beside the shards, or, where that folder is not writable, in $XDG_CACHE_HOME/headrace (~/.cache/headrace).
+/// beside the shards, or, where that folder is not writable or no folder but a URL, in
+/// $XDG_CACHE_HOME/headrace
+/// (~/.cache/headrace).
 class IndexCache {
  public:
   IndexCache(const std::filesystem::path& folder, const std::vector<ShardStamp>& shards,
@@ -33,6 +36,7 @@ class IndexCache {
 
  private:
   std::vector<std::filesystem::path> files_;  // the first that works
+  std::filesystem::path home_;                // made if it is not there
   std::string key_;                           // JSON: version, rule, stamps
   std::vector<std::uint64_t> shard_bytes_;
   std::size_t extensions_;

@@ -7,11 +7,13 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <unordered_map>
 
 #include "server/source/file_column.h"
 #include "server/source/manifest_rows.h"
 #include "server/source/problems.h"
+#include "server/source/url_column.h"
 #include "server/source/value_columns.h"
 
 namespace headrace::server::source {
@@ -21,6 +23,7 @@ using nlohmann::json;
 
 constexpr std::size_t kShownProblems = 20;
 constexpr std::uint64_t kMostClasses = 1'000'000;
+constexpr std::uint64_t kLargestFetched = std::uint64_t{4} << 30;
 
 std::optional<std::uint64_t> whole_number(std::string_view text) {
   std::uint64_t number = 0;
@@ -49,10 +52,12 @@ class Intake {
   virtual Result<void> finish(Table& table) = 0;
 };
 
+/// Of paths: C is FileColumn or UrlColumn.
+template <class C>
 class FileIntake final : public Intake {
  public:
   /// `line`: of the row that is added.
-  FileIntake(std::unique_ptr<FileColumn> column, const std::uint64_t& line)
+  FileIntake(std::unique_ptr<C> column, const std::uint64_t& line)
       : column_(std::move(column)), line_(line) {}
   std::string add(const json& cell) override {
     if (!cell.is_string() || cell.get_ref<const std::string&>().empty())
@@ -72,7 +77,7 @@ class FileIntake final : public Intake {
   }
 
  private:
-  std::unique_ptr<FileColumn> column_;
+  std::unique_ptr<C> column_;
   const std::uint64_t& line_;
   std::vector<std::uint64_t> lines_;
 };
@@ -220,13 +225,25 @@ class Opener {
   explicit Opener(const ManifestOptions& options)
       : options_(options),
         fields_(options.fields),
-        root_(options.root.empty() ? options.path.parent_path() : options.root) {}
+        file_(remote::shown(options.path.string())),
+        name_(remote::name_of(options.path.string())),
+        root_(options.root.empty() ? folder_of(options.path) : options.root) {}
 
   Result<std::shared_ptr<const Source>> open() {
     Problems problems(kShownProblems);
     std::optional<Error> broken;
-    const auto why = each_row(
-        options_.path,
+    std::istringstream text;
+    const bool away = remote::is_url(options_.path.string());
+    if (away) {
+      std::vector<std::uint8_t> bytes;
+      if (auto got = options_.remote->fetch(options_.path.string(), kLargestFetched, bytes); !got)
+        return fail(std::move(got.error()));
+      text.str({bytes.begin(), bytes.end()});
+    }
+    const auto rows = [&](const WantColumns& want, const EachRow& each) {
+      return away ? each_row(text, name_, want, each) : each_row(options_.path, want, each);
+    };
+    const auto why = rows(
         [&](const std::vector<std::string>& columns) {
           auto wanted = prepare(columns);
           if (!wanted) broken = wanted.error();
@@ -234,30 +251,26 @@ class Opener {
         },
         [&](std::uint64_t line, std::span<const json> cells, const std::string& fault) {
           if (broken) return;
-          if (!fault.empty()) return problems.add(options_.path, line, fault);
+          if (!fault.empty()) return problems.add(file_, line, fault);
           ++rows_;
           line_ = line;
           for (std::size_t f = 0; f < cells.size(); ++f)
             if (const auto wrong = cells[f].is_null() ? "is missing" : intakes_[f]->add(cells[f]);
                 !wrong.empty())
-              problems.add(options_.path, line, fmt::format("column `{}`: {}", columns_[f], wrong));
+              problems.add(file_, line, fmt::format("column `{}`: {}", columns_[f], wrong));
         });
     const auto refuse = [&](std::string_view what) {
-      return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", options_.path.string(), what));
+      return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", file_.string(), what));
     };
     if (!why.empty()) return refuse(why);
     if (broken) return fail(*broken);
     for (std::size_t f = 0; f < intakes_.size(); ++f)
       intakes_[f]->look([&](std::uint64_t line, std::string_view problem) {
-        problems.add(options_.path, line, fmt::format("column `{}`: {}", columns_[f], problem));
+        problems.add(file_, line, fmt::format("column `{}`: {}", columns_[f], problem));
       });
     if (!problems.none()) return fail(problems.error(ErrorCode::kDatasetInvalid));
     if (rows_ == 0) return refuse("lists no sample");
-    Table table{.origin = options_.path.filename().string(),
-                .columns = {},
-                .labels = {},
-                .classes = {},
-                .warning = {}};
+    Table table{.origin = name_, .columns = {}, .labels = {}, .classes = {}, .warning = {}};
     for (const auto& intake : intakes_)
       if (auto done = intake->finish(table); !done) return fail(done.error());
     if (table.columns.empty()) return refuse("a sample needs a field besides its class");
@@ -265,6 +278,11 @@ class Opener {
   }
 
  private:
+  static std::filesystem::path folder_of(const std::filesystem::path& file) {
+    return remote::is_url(file.string()) ? std::filesystem::path(remote::parent(file.string()))
+                                         : file.parent_path();
+  }
+
   /// Chooses fields if none were given, and gives the columns that they are read from.
   Result<std::vector<std::string>> prepare(const std::vector<std::string>& columns) {
     const auto has = [&](const std::string& name) {
@@ -277,7 +295,7 @@ class Opener {
         return fail(
             ErrorCode::kDatasetInvalid,
             fmt::format("{}: has no column path, image, file or filename: name the `fields`; columns: {}",
-                        options_.path.string(), fmt::join(columns, ", ")));
+                        file_.string(), fmt::join(columns, ", ")));
       for (const char* name : {"class", "label"})
         if (has(name))
           fields_["label"] = {.kind = ManifestKind::kClass, .column = name, .shape = {}, .classes = {}};
@@ -286,8 +304,8 @@ class Opener {
       const std::string& column = field.column.empty() ? name : field.column;
       if (!has(column))
         return fail(ErrorCode::kDatasetInvalid,
-                    fmt::format("{}: has no column `{}` for field `{}`; columns: {}", options_.path.string(),
-                                column, name, fmt::join(columns, ", ")));
+                    fmt::format("{}: has no column `{}` for field `{}`; columns: {}", file_.string(), column,
+                                name, fmt::join(columns, ", ")));
       auto intake = make_intake(name, field);
       if (!intake) return fail(intake.error());
       intakes_.push_back(std::move(*intake));
@@ -306,10 +324,14 @@ class Opener {
       case Kind::kImage:
       case Kind::kMask: {
         const bool mask = field.kind == Kind::kMask;
-        auto column = FileColumn::open(
-            {.name = name, .channels = mask ? 1 : 3, .scale = field.scale, .mask = mask, .shape = {}}, root_);
+        const SourceField image{
+            .name = name, .channels = mask ? 1 : 3, .scale = field.scale, .mask = mask, .shape = {}};
+        if (remote::is_url(root_.string()))
+          return std::make_unique<FileIntake<UrlColumn>>(
+              std::make_unique<UrlColumn>(image, root_.string(), options_.remote), line_);
+        auto column = FileColumn::open(image, root_);
         if (!column) return fail(column.error());
-        return std::make_unique<FileIntake>(std::move(*column), line_);
+        return std::make_unique<FileIntake<FileColumn>>(std::move(*column), line_);
       }
       case Kind::kClass:
         return std::make_unique<ClassIntake>(name, field.classes);
@@ -331,6 +353,8 @@ class Opener {
 
   const ManifestOptions& options_;
   std::map<std::string, ManifestField> fields_;
+  const std::filesystem::path file_;  ///< as messages call it
+  const std::string name_;            ///< without its folder
   const std::filesystem::path root_;
   std::vector<std::unique_ptr<Intake>> intakes_;  ///< with columns_, in the order of fields_
   std::vector<std::string> columns_;

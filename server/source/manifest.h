@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/remote/remote.h"
 #include "server/source/source.h"
 
 namespace headrace::server::source {
@@ -37,9 +38,11 @@ struct ManifestOptions {
   std::map<std::string, ManifestField> fields;  ///< by name; at most one kClass. Empty: `image` from the
                                                 ///< first of the columns path, image, file, filename, and the
                                                 ///< class from label or class if there is one
+  std::shared_ptr<const remote::Remote> remote = {};  ///< for a path or root that is a URL
 };
 
-/// Every file that is listed must be there; sizes as in open_image_folder().
+/// Every file that is listed must be there; sizes as in open_image_folder(). Images below a root that is a URL
+/// are a UrlColumn.
 ///
 /// kDatasetInvalid: unreadable, without rows, a column that is not there; wrong lines, each with file:line,
 /// the first 20.

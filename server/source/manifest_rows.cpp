@@ -115,10 +115,7 @@ class CsvRows {
   bool open_ = false;
 };
 
-std::string each_csv_row(const std::filesystem::path& file, char delimiter, Picker& picker) {
-  errno = 0;
-  std::ifstream stream(file);
-  if (!stream) return std::strerror(errno);
+std::string each_csv_row(std::istream& stream, char delimiter, Picker& picker) {
   CsvRows rows(picker, delimiter);
   std::string text;
   bool sound = true;
@@ -128,8 +125,8 @@ std::string each_csv_row(const std::filesystem::path& file, char delimiter, Pick
   return stream.bad() ? std::strerror(errno) : "";
 }
 
-std::string each_json_line(const std::filesystem::path& file, Picker& picker) {
-  return each_line(file, [&](std::uint64_t line, std::string_view text) {
+std::string each_json_line(std::istream& stream, Picker& picker) {
+  return each_line(stream, [&](std::uint64_t line, std::string_view text) {
     const json object = json::parse(text.begin(), text.end(), nullptr, false);
     if (!object.is_object()) return picker.fault(line, "is no JSON object");
     if (!picker.begun()) {
@@ -141,7 +138,7 @@ std::string each_json_line(const std::filesystem::path& file, Picker& picker) {
   });
 }
 
-std::string each_path(const std::filesystem::path& file, Picker& picker) {
+std::string each_path(std::istream& stream, Picker& picker) {
   using Parts = std::pair<std::string_view, std::string_view>;
   const auto split = [](std::string_view text) -> std::optional<Parts> {
     const auto blank = text.find_last_of(" \t");
@@ -151,7 +148,7 @@ std::string each_path(const std::filesystem::path& file, Picker& picker) {
     return Parts{text.substr(0, blank), label};
   };
   std::vector<std::string> cells;  // as many as there are columns
-  return each_line(file, [&](std::uint64_t line, std::string_view text) {
+  return each_line(stream, [&](std::uint64_t line, std::string_view text) {
     if (!picker.begun()) {
       cells.resize(split(text) ? 2 : 1);
       picker.begin(cells.size() == 2 ? std::vector<std::string>{"path", "label"}
@@ -175,12 +172,20 @@ std::string each_row(const std::filesystem::path& file, const WantColumns& want,
   std::error_code status;
   if (std::filesystem::exists(file, status) && !std::filesystem::is_regular_file(file, status))
     return "is no file";
+  errno = 0;
+  std::ifstream stream(file);
+  if (!stream) return std::strerror(errno);
+  return each_row(stream, file, want, each);
+}
+
+std::string each_row(std::istream& stream, const std::filesystem::path& name, const WantColumns& want,
+                     const EachRow& each) {
   Picker picker(want, each);
-  const std::string kind = file.extension().string();
-  if (kind == ".csv") return each_csv_row(file, ',', picker);
-  if (kind == ".tsv") return each_csv_row(file, '\t', picker);
-  if (kind == ".jsonl" || kind == ".ndjson") return each_json_line(file, picker);
-  if (kind == ".txt") return each_path(file, picker);
+  const std::string kind = name.extension().string();
+  if (kind == ".csv") return each_csv_row(stream, ',', picker);
+  if (kind == ".tsv") return each_csv_row(stream, '\t', picker);
+  if (kind == ".jsonl" || kind == ".ndjson") return each_json_line(stream, picker);
+  if (kind == ".txt") return each_path(stream, picker);
   return fmt::format("\"{}\" is none of .csv, .tsv, .jsonl, .ndjson and .txt", kind);
 }
 

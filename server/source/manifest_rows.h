@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <istream>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -23,5 +24,8 @@ using EachRow =
 /// By the file's extension: .csv, .tsv, .jsonl (.ndjson), .txt. Returns why the file cannot be read; empty:
 /// it was.
 std::string each_row(const std::filesystem::path& file, const WantColumns& want, const EachRow& each);
+/// The same of what is not in a file. `name`: for its extension.
+std::string each_row(std::istream& stream, const std::filesystem::path& name, const WantColumns& want,
+                     const EachRow& each);
 
 }  // namespace headrace::server::source

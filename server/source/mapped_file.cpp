@@ -8,14 +8,24 @@
 #include <cerrno>
 #include <cstring>
 
+#include "server/remote/url.h"
+
 namespace headrace::server::source {
 
 namespace bip = boost::interprocess;
 
-Result<MappedBytes> map_file(const std::filesystem::path& path) {
+Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr& remote) {
   const auto refuse = [&path](const std::string& what) {
-    return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", path.string(), what));
+    return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", remote::shown(path.string()), what));
   };
+  if (remote::is_url(path.string())) {
+    auto fetched = fetch_whole(path.string(), remote);
+    if (!fetched) return fail(std::move(fetched.error()));
+    if (fetched->empty()) return refuse("is empty; fetch it again");
+    auto owner = std::make_shared<const std::vector<std::uint8_t>>(std::move(*fetched));
+    const std::span<const std::uint8_t> view(*owner);
+    return MappedBytes{view, std::move(owner)};
+  }
   std::error_code status;
   const auto kind = std::filesystem::status(path, status).type();
   if (kind == std::filesystem::file_type::not_found)

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "headrace/error.h"
+#include "server/source/whole_file.h"
 
 namespace headrace::server::source {
 
@@ -18,7 +19,7 @@ struct MappedBytes {
 
 /// Maps all of it. A file that is cut while it is mapped ends the process (SIGBUS) where its lost part is
 /// read: data must not change while it is served. kDatasetInvalid: missing, no regular file, empty,
-/// unreadable.
-Result<MappedBytes> map_file(const std::filesystem::path& path);
+/// unreadable. What lies behind a URL is fetched into memory: see fetch_whole().
+Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr& remote = {});
 
 }  // namespace headrace::server::source

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "server/remote/url.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
 
@@ -53,17 +54,18 @@ std::int64_t integer_at(const NpyArray& array, std::uint64_t index) {
 Result<std::vector<NamedArray>> open_arrays(const NpyOptions& options) {
   std::vector<NamedArray> out;
   for (const auto& [field, path] : options.files) {
-    auto array = open_npy(path);
+    auto array = open_npy(path, options.remote);
     if (!array) return fail(std::move(array.error()));
     out.push_back({field, std::move(*array)});
   }
   if (!options.files.empty()) return out;
   std::vector<std::string> names;
   for (const auto& [field, name] : options.arrays) names.push_back(name);
-  auto arrays = open_npz(options.npz, names);
+  auto arrays = open_npz(options.npz, names, NpzLoad::kWhole, options.remote);
   if (!arrays) return fail(std::move(arrays.error()));
   if (arrays->empty())
-    return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: holds no array", options.npz.string()));
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: holds no array", remote::shown(options.npz.string())));
   for (const auto& [field, name] : options.arrays) {
     const auto found = std::find_if(arrays->begin(), arrays->end(),
                                     [&wanted = name](const NpyArray& array) { return array.name == wanted; });

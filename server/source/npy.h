@@ -19,6 +19,7 @@ struct NpyOptions {
   std::map<std::string, std::string> arrays;       ///< field -> array in `npz`; empty: all, by their names
   std::optional<std::vector<std::string>> images;  ///< fields; none: "image", if it is pixels by its shape
   std::vector<std::string> classes;                ///< names; empty: "0", "1", ...
+  RemotePtr remote = {};                           ///< for paths that are URLs
 };
 
 /// Arrays of pixels: uint8, (n, h, w), (n, h, w, 1 | 3) or planar (n, 1 | 3, h, w); where two of them fit,

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "server/remote/url.h"
 #include "server/source/archive.h"
 
 namespace headrace::server::source {
@@ -130,17 +131,19 @@ std::string member_name(const std::string& path) {
 
 }  // namespace
 
-Result<NpyArray> open_npy(const std::filesystem::path& path) {
-  auto file = map_file(path);
+Result<NpyArray> open_npy(const std::filesystem::path& path, const RemotePtr& remote) {
+  auto file = map_file(path, remote);
   if (!file) return fail(std::move(file.error()));
-  return make_array(path.stem().string(), path.string(), *file);
+  return make_array(std::filesystem::path(remote::name_of(path.string())).stem().string(),
+                    remote::shown(path.string()), *file);
 }
 
 Result<std::vector<NpyArray>> open_npz(const std::filesystem::path& path,
-                                       const std::vector<std::string>& names, NpzLoad load) {
-  auto file = map_file(path);
+                                       const std::vector<std::string>& names, NpzLoad load,
+                                       const RemotePtr& remote) {
+  auto file = map_file(path, remote);
   if (!file) return fail(std::move(file.error()));
-  NpzReader reader(path.string(), std::move(*file));
+  NpzReader reader(remote::shown(path.string()), std::move(*file));
   if (auto opened = reader.open(); !opened) return fail(std::move(opened.error()));
   std::vector<NpyArray> out;
   std::vector<std::string> there;
@@ -158,8 +161,9 @@ Result<std::vector<NpyArray>> open_npz(const std::filesystem::path& path,
   }
   for (const std::string& name : names) {
     if (std::find(there.begin(), there.end(), name) != there.end()) continue;
-    return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: holds no array \"{}\"; it holds {}",
-                                                        path.string(), name, fmt::join(there, ", ")));
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: holds no array \"{}\"; it holds {}", remote::shown(path.string()), name,
+                            fmt::join(there, ", ")));
   }
   return out;
 }

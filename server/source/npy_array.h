@@ -32,7 +32,7 @@ struct NpyArray {
 Result<NpyHeader> parse_npy_header(std::span<const std::uint8_t> bytes, const std::string& shown);
 
 /// Mapped. Also kDatasetInvalid if the file has not exactly the bytes that its header says.
-Result<NpyArray> open_npy(const std::filesystem::path& path);
+Result<NpyArray> open_npy(const std::filesystem::path& path, const RemotePtr& remote = {});
 
 enum class NpzLoad : std::uint8_t { kWhole, kHeaders };
 
@@ -41,7 +41,8 @@ enum class NpzLoad : std::uint8_t { kWhole, kHeaders };
 /// too small for it. kDatasetInvalid: no .npz, damaged, an array that is not there (with those that are),
 /// encrypted, and what open_npy() refuses.
 Result<std::vector<NpyArray>> open_npz(const std::filesystem::path& path,
-                                       const std::vector<std::string>& names, NpzLoad load = NpzLoad::kWhole);
+                                       const std::vector<std::string>& names, NpzLoad load = NpzLoad::kWhole,
+                                       const RemotePtr& remote = {});
 
 /// uint8 and int8 to int64.
 bool is_integer(DType dtype);

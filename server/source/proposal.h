@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/source/detect.h"
+#include "server/source/tar_reader.h"
 
 namespace headrace::server::source {
 
@@ -44,6 +45,13 @@ inline constexpr const char* kAsTheyAre = "    batch_size: 256\n";
 
 /// WebDataset shards: a .tar file, a folder of them, or train/, val/, test/ with such files.
 std::optional<Proposal> shard_files(const std::filesystem::path& path);
+/// The keys of a source that say what is the image and what the class, with a comma before, by its first
+/// sample.
+std::string members_of(Result<TarReader> shard);
+/// What lies behind a URL, by its name; of shards also by the first one, of s3://bucket/folder by its
+/// listing. The configuration has the URL as it was given. kDatasetInvalid: nothing that a source reads.
+/// Remote's errors.
+Result<Proposal> propose_url(const std::string& url);
 /// A .npy or .npz file, or a folder of either.
 std::optional<Proposal> array_files(const std::filesystem::path& path);
 /// A manifest whose first row names an image that is there, or a folder of them.

@@ -10,7 +10,6 @@
 
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
-#include "server/source/tar_reader.h"
 
 namespace headrace::server::source {
 namespace {
@@ -214,17 +213,15 @@ void ShardIndex::leave_out(const std::string& extension, std::uint64_t count) {
   left_out[room ? extension : "others"] += count;
 }
 
-Result<ShardIndex> index_shard(int fd, std::uint64_t file_bytes, const std::string& shown,
-                               const ShardRule& rule, Problems& problems) {
-  auto tar = TarReader::open(fd, file_bytes, shown);
-  if (!tar) return fail(std::move(tar.error()));
+Result<ShardIndex> index_shard(TarReader tar, const std::string& shown, const ShardRule& rule,
+                               Problems& problems) {
   Indexer indexer(shown, rule, problems);
   TarMember member;
   for (;;) {
-    const auto more = tar->next(member);
+    const auto more = tar.next(member);
     if (!more) return fail(more.error());
     if (!*more) return indexer.finish();
-    if (auto added = indexer.add(member, *tar); !added) return fail(std::move(added.error()));
+    if (auto added = indexer.add(member, tar); !added) return fail(std::move(added.error()));
   }
 }
 

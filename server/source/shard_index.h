@@ -11,6 +11,7 @@
 
 #include "headrace/error.h"
 #include "server/source/problems.h"
+#include "server/source/tar_reader.h"
 
 namespace headrace::server::source {
 
@@ -58,7 +59,7 @@ struct ShardIndex {
 /// Walks the tar file; members with one key in a row are one sample. What is wrong with single samples (no
 /// image, no label, no number, a label out of range, a key twice) goes to `problems`. Errors: TarReader's,
 /// and kDatasetInvalid for more than 4 GiB of names.
-Result<ShardIndex> index_shard(int fd, std::uint64_t file_bytes, const std::string& shown,
-                               const ShardRule& rule, Problems& problems);
+Result<ShardIndex> index_shard(TarReader tar, const std::string& shown, const ShardRule& rule,
+                               Problems& problems);
 
 }  // namespace headrace::server::source

@@ -21,13 +21,13 @@ tl::unexpected<Error> refuse(const std::string& path, const std::string& what) {
 
 /// Puts the numbers of the first range, then goes on behind it.
 Result<void> expand(const std::string& before, const std::string& rest, const std::string& pattern,
-                    std::vector<fs::path>& out) {
+                    std::vector<std::string>& out) {
   static const std::regex kRange(R"(\{([0-9]{1,12})\.\.([0-9]{1,12})\})");
   std::smatch match;
   if (!std::regex_search(rest, match, kRange)) {
     if (out.size() == kMostShards)
       return refuse(pattern, fmt::format("means more than {} shards", kMostShards));
-    out.emplace_back(before + rest);
+    out.push_back(before + rest);
     return {};
   }
   const std::string first = match[1], last = match[2];
@@ -72,6 +72,12 @@ Result<void> list_folder_of_shards(const fs::path& folder, std::vector<fs::path>
 
 }  // namespace
 
+Result<std::vector<std::string>> expand_ranges(const std::string& pattern, const std::string& shown) {
+  std::vector<std::string> out;
+  if (auto done = expand("", pattern, shown, out); !done) return fail(std::move(done.error()));
+  return out;
+}
+
 Result<std::vector<fs::path>> list_shards(const std::vector<std::string>& paths) {
   std::vector<fs::path> out;
   for (const std::string& path : paths) {
@@ -82,7 +88,9 @@ Result<std::vector<fs::path>> list_shards(const std::vector<std::string>& paths)
     } else if (fs::exists(path, status)) {
       out.emplace_back(path);
     } else {
-      listed = expand("", path, path, out);
+      const auto names = expand_ranges(path, path);
+      if (!names) return fail(names.error());
+      out.insert(out.end(), names->begin(), names->end());
     }
     if (!listed) return fail(std::move(listed.error()));
   }

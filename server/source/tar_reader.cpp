@@ -7,6 +7,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
+#include <optional>
+#include <utility>
 
 #include "server/source/archive.h"
 
@@ -25,31 +28,33 @@ constexpr std::uint64_t kLongestPadding = std::uint64_t{1} << 20;
 }  // namespace
 
 struct TarReader::State {
-  int fd = -1;
+  ReadAt read_at;
   std::uint64_t file_bytes = 0;
   std::string shown;
   std::uint64_t position = 0;  // of what libarchive reads next
-  int read_error = 0;
+  std::optional<Error> read_error;
   std::uint64_t end = 0;  // where the next header must be; 0: not known
   std::size_t next_read = kLeastRead;
-  std::array<char, kMostRead> buffer{};
+  std::array<std::uint8_t, kMostRead> buffer{};
   Archive reader;
 
   static la_ssize_t read(::archive* reader, void* self, const void** out) {
     auto& state = *static_cast<State*>(self);
-    ssize_t got = 0;
-    do {
-      got = ::pread(state.fd, state.buffer.data(), state.next_read, static_cast<off_t>(state.position));
-    } while (got < 0 && errno == EINTR);
-    if (got < 0) {
-      state.read_error = errno;
-      ::archive_set_error(reader, errno, "%s", std::strerror(errno));
+    Result<std::size_t> got = 0;
+    try {
+      got = state.read_at(state.position, std::span(state.buffer).first(state.next_read));
+    } catch (const std::bad_alloc&) {  // libarchive is C: nothing may pass
+      got = fail(ErrorCode::kNotEnoughMemory, state.shown + ": no memory to read it");
+    }
+    if (!got) {
+      state.read_error = std::move(got.error());
+      ::archive_set_error(reader, EIO, "%s", std::strerror(EIO));
       return ARCHIVE_FATAL;
     }
-    state.position += static_cast<std::uint64_t>(got);
+    state.position += *got;
     state.next_read = std::min(state.next_read * 2, kMostRead);
     *out = state.buffer.data();
-    return got;
+    return static_cast<la_ssize_t>(*got);
   }
 
   static la_int64_t skip(::archive*, void* self, la_int64_t request) {
@@ -68,9 +73,7 @@ struct TarReader::State {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", shown, what));
   }
   [[nodiscard]] tl::unexpected<Error> damaged() const {
-    if (read_error != 0)
-      return fail(ErrorCode::kTransientIo, fmt::format("{}: reading at byte {} failed: {}", shown, position,
-                                                       std::strerror(read_error)));
+    if (read_error) return tl::make_unexpected(*read_error);
     return refuse(fmt::format("is damaged or cut at byte {} of {}: {}; fetch it again",
                               ::archive_filter_bytes(reader.get(), 0), file_bytes, why(reader.get())));
   }
@@ -86,19 +89,19 @@ Result<void> TarReader::State::see_end() const {
         fmt::format("ends at byte {} without the blocks of zeros that close a tar archive: it is "
                     "cut; fetch it again",
                     file_bytes));
-  std::array<char, 4096> block{};
+  std::array<std::uint8_t, 4096> block{};
   for (std::uint64_t from = at; from < std::min(file_bytes, at + kLongestPadding);) {
-    const ssize_t got = ::pread(fd, block.data(), block.size(), static_cast<off_t>(from));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    const auto* last = block.begin() + got;
-    const auto* stray = std::find_if(block.cbegin(), last, [](char byte) { return byte != 0; });
+    const auto got = read_at(from, block);
+    if (!got) return fail(got.error());
+    if (*got == 0) break;
+    const auto* last = block.begin() + *got;
+    const auto* stray = std::find_if(block.cbegin(), last, [](std::uint8_t byte) { return byte != 0; });
     if (stray != last)
       return refuse(
           fmt::format("has more behind the end of its archive, at byte {}: join tar files with `tar -A`, not "
                       "with cat, or name them one by one",
                       from + static_cast<std::uint64_t>(stray - block.cbegin())));
-    from += static_cast<std::uint64_t>(got);
+    from += *got;
   }
   return {};
 }
@@ -109,8 +112,21 @@ TarReader& TarReader::operator=(TarReader&&) noexcept = default;
 TarReader::~TarReader() = default;
 
 Result<TarReader> TarReader::open(int fd, std::uint64_t file_bytes, const std::string& shown) {
+  const auto read = [fd, shown](std::uint64_t offset, std::span<std::uint8_t> out) -> Result<std::size_t> {
+    ssize_t got = 0;
+    do {
+      got = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
+    } while (got < 0 && errno == EINTR);
+    if (got >= 0) return static_cast<std::size_t>(got);
+    return fail(ErrorCode::kTransientIo,
+                fmt::format("{}: reading at byte {} failed: {}", shown, offset, std::strerror(errno)));
+  };
+  return open(read, file_bytes, shown);
+}
+
+Result<TarReader> TarReader::open(ReadAt read, std::uint64_t file_bytes, const std::string& shown) {
   auto state = std::make_unique<State>();
-  state->fd = fd;
+  state->read_at = std::move(read);
   state->file_bytes = file_bytes;
   state->shown = shown;
   if (file_bytes == 0) return state->refuse("is empty; fetch it again");
@@ -130,7 +146,7 @@ Result<TarReader> TarReader::open(int fd, std::uint64_t file_bytes, const std::s
   if (::archive_filter_code(reader, 0) > ARCHIVE_FILTER_NONE)
     return state->refuse(fmt::format("is compressed ({}), so no sample can be read by itself; unpack it",
                                      ::archive_filter_name(reader, 0)));
-  if (opened != ARCHIVE_OK && state->read_error == 0)
+  if (opened != ARCHIVE_OK && !state->read_error)
     return state->refuse("is no tar file; fetch it again, or correct the source's `path`");
   if (opened != ARCHIVE_OK) return state->damaged();
   return TarReader(std::move(state));

@@ -15,6 +15,11 @@ std::string each_line(const std::filesystem::path& file,
   errno = 0;
   std::ifstream stream(file);
   if (!stream) return std::strerror(errno);
+  return each_line(stream, each);
+}
+
+std::string each_line(std::istream& stream,
+                      const std::function<void(std::uint64_t, std::string_view)>& each) {
   std::string text;
   for (std::uint64_t line = 1; std::getline(stream, text); ++line) {
     if (!text.empty() && text.back() == '\r') text.pop_back();

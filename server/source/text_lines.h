@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <istream>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,8 @@ namespace headrace::server::source {
 /// Gives `each` the number (from 1) and the text of every line that is not empty, without its end, be that
 /// \n or \r\n. Returns why the file cannot be read; empty: it was.
 std::string each_line(const std::filesystem::path& file,
+                      const std::function<void(std::uint64_t line, std::string_view text)>& each);
+std::string each_line(std::istream& stream,
                       const std::function<void(std::uint64_t line, std::string_view text)>& each);
 
 }  // namespace headrace::server::source

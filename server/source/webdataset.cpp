@@ -1,91 +1,41 @@
 #include "server/source/webdataset.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <new>
 #include <optional>
 
+#include "server/remote/url.h"
 #include "server/source/at_once.h"
 #include "server/source/fingerprint.h"
 #include "server/source/index_cache.h"
 #include "server/source/labels.h"
-#include "server/source/open_files.h"
-#include "server/source/shard_list.h"
+#include "server/source/shard_set.h"
 
 namespace headrace::server::source {
 namespace {
 
-namespace fs = std::filesystem;
-
-/// Where the shards are: their names are relative to the deepest folder that holds all of them.
-struct ShardSet {
-  std::string root;
-  ring::UniqueFd root_fd;
-  std::vector<ShardStamp> shards;
-
-  [[nodiscard]] FilePlace place(std::size_t shard) const {
-    return {root_fd.get(), shards[shard].name.c_str(), root};
-  }
-};
-
-Result<ShardSet> find_shards(const std::vector<std::string>& paths) {
-  auto listed = list_shards(paths);
-  if (!listed) return fail(std::move(listed.error()));
-  fs::path root = listed->front().parent_path();
-  for (const fs::path& shard : *listed) {
-    const auto at = std::mismatch(root.begin(), root.end(), shard.begin(), shard.end()).first;
-    fs::path common;
-    std::for_each(root.begin(), at, [&](const fs::path& part) { common /= part; });
-    root = std::move(common);
-  }
-  ShardSet set{root.string(), ring::UniqueFd(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), {}};
-  if (!set.root_fd)
-    return fail(ErrorCode::kDatasetInvalid,
-                fmt::format("{}: {}; correct the source's `path`", set.root, std::strerror(errno)));
-  Problems problems;
-  for (const fs::path& shard : *listed) {
-    struct stat status {};
-    if (::stat(shard.c_str(), &status) != 0)
-      problems.add(fmt::format("{}: {}; correct the source's `path`", shard.string(), std::strerror(errno)));
-    else if (!S_ISREG(status.st_mode))
-      problems.add(fmt::format("{}: is no regular file", shard.string()));
-    set.shards.push_back({shard.lexically_relative(root).string(), static_cast<std::uint64_t>(status.st_size),
-                          status.st_mtim.tv_sec * std::int64_t{1'000'000'000} + status.st_mtim.tv_nsec});
-  }
-  if (!problems.none()) return fail(problems.error(ErrorCode::kDatasetInvalid));
-  return set;
-}
-
 Result<std::vector<ShardIndex>> walk_shards(const ShardSet& set, const ShardRule& rule) {
-  const std::size_t count = set.shards.size();
+  const std::size_t count = set.shards().size();
   std::vector<ShardIndex> out(count);
   std::vector<Problems> problems(count);
   std::vector<std::optional<Error>> errors(count);
-  for_each_at_once(count, [&](std::size_t i) {
-    const FilePlace place = set.place(i);
-    try {
-      auto fd = open_unchanged(place, set.shards[i].bytes);
-      if (!fd) {
-        errors[i] = std::move(fd.error().error);
-        return;
-      }
-      auto index = index_shard(fd->get(), set.shards[i].bytes, fmt::format("{}/{}", set.root, place.path),
-                               rule, problems[i]);
-      if (index) {
-        out[i] = std::move(*index);
-      } else {
-        errors[i] = std::move(index.error());
-      }
-    } catch (const std::bad_alloc&) {
-      errors[i] = Error{ErrorCode::kNotEnoughMemory, fmt::format("{}: no memory for its index", place.path)};
-    }
-  });
+  for_each_at_once(
+      count,
+      [&](std::size_t i) {
+        try {
+          if (auto index = set.index(i, rule, problems[i])) {
+            out[i] = std::move(*index);
+          } else {
+            errors[i] = std::move(index.error());
+          }
+        } catch (const std::bad_alloc&) {
+          errors[i] = Error{ErrorCode::kNotEnoughMemory,
+                            fmt::format("{}: no memory for its index", set.shards()[i].name)};
+        }
+      },
+      set.at_once());
   Problems all;
   ErrorCode code = ErrorCode::kDatasetInvalid;
   for (std::size_t i = 0; i < count; ++i) {
@@ -101,12 +51,12 @@ Result<std::vector<ShardIndex>> walk_shards(const ShardSet& set, const ShardRule
 
 class WebDataset final : public Source {
  public:
-  WebDataset(ShardSet set, std::vector<ShardIndex> indices, const WebDatasetOptions& options)
+  WebDataset(std::unique_ptr<const ShardSet> set, std::vector<ShardIndex> indices,
+             const WebDatasetOptions& options)
       : set_(std::move(set)),
         indices_(std::move(indices)),
         rule_(options.rule),
-        policy_(options.read),
-        files_(set_.shards.size(), open_files_limit()) {
+        max_bytes_(options.read.max_bytes) {
     std::uint64_t before = 0;
     std::int64_t labels = 0;
     for (const ShardIndex& index : indices_) {
@@ -128,7 +78,7 @@ class WebDataset final : public Source {
   [[nodiscard]] std::string name(std::uint64_t index) const override {
     const auto [shard, at] = find(index);
     const ShardIndex& in = indices_[shard];
-    return fmt::format("{}/{}.{}", set_.shards[shard].name, in.key(at),
+    return fmt::format("{}/{}.{}", set_->shards()[shard].name, in.key(at),
                        rule_.images[in.samples[at].extension]);
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return classes_; }
@@ -144,40 +94,31 @@ class WebDataset final : public Source {
     return {shard, static_cast<std::size_t>(index - begin)};
   }
 
-  const ShardSet set_;
+  const std::unique_ptr<const ShardSet> set_;
   const std::vector<ShardIndex> indices_;
   const ShardRule rule_;
-  const ReadPolicy policy_;
+  const std::uint64_t max_bytes_;
   const std::vector<SourceField> fields_{SourceField{}};
   std::vector<std::string> classes_;
   std::vector<std::uint64_t> ends_;
-  mutable OpenFiles files_;
 };
 
 Result<void> WebDataset::read(std::uint64_t index, Sample& out) const {
-  const auto found = find(index);
-  const std::size_t shard = found.first;  // clang 14 lets no lambda capture a structured binding
-  const ShardSample& sample = indices_[shard].samples[found.second];
-  if (sample.bytes == ShardSample::kHuge || sample.bytes > policy_.max_bytes)
+  const auto [shard, at] = find(index);
+  const ShardSample& sample = indices_[shard].samples[at];
+  if (sample.bytes == ShardSample::kHuge || sample.bytes > max_bytes_)
     return fail(ErrorCode::kBadSample, fmt::format("{}: has {} bytes or more, the limit is {}", name(index),
-                                                   sample.bytes, policy_.max_bytes));
+                                                   sample.bytes, max_bytes_));
   Item& image = out.item(0);
   image.own(sample.bytes);
-  const FilePlace place = set_.place(shard);
-  const auto open = [&] { return open_unchanged(place, set_.shards[shard].bytes); };
-  const auto attempt = [&]() -> Attempt<void> {
-    const auto fd = files_.get(shard, std::cref(open));
-    if (!fd) return tl::make_unexpected(fd.error());
-    return read_range((*fd)->get(), sample.offset, image.storage, policy_, place);
-  };
-  return with_retries(policy_, std::cref(attempt));
+  return set_->read(shard, sample.offset, image.storage);
 }
 
 std::uint64_t WebDataset::fingerprint() const {
   Fingerprint fingerprint;
   fingerprint.add(std::uint64_t{rule_.labelled()});
   for (std::size_t i = 0; i < indices_.size(); ++i)
-    fingerprint.add(std::string_view(set_.shards[i].name)).add(indices_[i].fingerprint);
+    fingerprint.add(std::string_view(set_->shards()[i].name)).add(indices_[i].fingerprint);
   return fingerprint.value();
 }
 
@@ -188,19 +129,23 @@ std::string WebDataset::warning() const {
   if (sum.left_out.empty()) return {};
   std::vector<std::string> parts;
   for (const auto& [extension, count] : sum.left_out) parts.push_back(fmt::format("{} {}", count, extension));
-  return fmt::format("{}: members that are not served, by extension: {}", set_.root, fmt::join(parts, ", "));
+  return fmt::format("{}: members that are not served, by extension: {}", set_->root(),
+                     fmt::join(parts, ", "));
 }
 
 }  // namespace
 
 Result<std::shared_ptr<const Source>> open_webdataset(const WebDatasetOptions& options) {
-  auto set = find_shards(options.paths);
+  const bool away =
+      options.remote != nullptr && std::any_of(options.paths.begin(), options.paths.end(), &remote::is_url);
+  auto set = away ? find_remote_shards(options.paths, options.remote)
+                  : find_local_shards(options.paths, options.read);
   if (!set) return fail(std::move(set.error()));
   std::optional<IndexCache> cache;
-  if (options.cache) cache.emplace(set->root, set->shards, options.rule);
+  if (options.cache && (*set)->stamped()) cache.emplace((*set)->root(), (*set)->shards(), options.rule);
   auto indices = cache ? cache->load() : std::nullopt;
   if (!indices) {
-    auto walked = walk_shards(*set, options.rule);
+    auto walked = walk_shards(**set, options.rule);
     if (!walked) return fail(std::move(walked.error()));
     indices = std::move(*walked);
     if (cache) cache->store(*indices);
@@ -208,8 +153,8 @@ Result<std::shared_ptr<const Source>> open_webdataset(const WebDatasetOptions& o
   if (std::all_of(indices->begin(), indices->end(),
                   [](const ShardIndex& index) { return index.samples.empty(); }))
     return fail(ErrorCode::kDatasetInvalid,
-                fmt::format("{}: no sample in {} shards; their members are named KEY.{}", set->root,
-                            set->shards.size(), options.rule.images.front()));
+                fmt::format("{}: no sample in {} shards; their members are named KEY.{}", (*set)->root(),
+                            (*set)->shards().size(), options.rule.images.front()));
   return std::make_shared<WebDataset>(std::move(*set), std::move(*indices), options);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/remote/remote.h"
 #include "server/source/file_reader.h"
 #include "server/source/shard_index.h"
 #include "server/source/source.h"
@@ -13,17 +14,18 @@
 namespace headrace::server::source {
 
 struct WebDatasetOptions {
-  std::vector<std::string> paths;  ///< tar files, folders of them, patterns with ranges: see list_shards()
+  std::vector<std::string> paths;  ///< see list_shards() and, of URLs, find_remote_shards()
   ShardRule rule{{"jpg", "jpeg", "png"}, "cls", {}};
   bool cache = true;  ///< keep the index in a file: see IndexCache
   ReadPolicy read;
+  std::shared_ptr<const remote::Remote> remote = {};  ///< for paths that are URLs
 };
 
 /// Walks the headers of all shards, several at a time, unless a cached index is of these very files (by name,
-/// size, time of change). Samples come in the order of the shards and in each as they lie; each is one pread
-/// at the place of its image. Up to a quarter of RLIMIT_NOFILE shards stay open. Memory: 24 bytes and its key
-/// per sample. The fingerprint is xxh3 over each shard's name and its samples' keys, sizes and labels in that
-/// order.
+/// size, time of change or ETag). Samples come in the order of the shards and in each as they lie; each is
+/// one read at the place of its image. Up to a quarter of RLIMIT_NOFILE shards stay open. Memory: 24 bytes
+/// and its key per sample. The fingerprint is xxh3 over each shard's name and its samples' keys, sizes and
+/// labels in that order.
 ///
 /// kDatasetInvalid, by shard and sample (the first ten): list_shards()'s and TarReader's errors; no sample; a
 /// sample without its image or label, or with a key that came before; a label that is no integer or has no

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "clientlib/ring/segment.h"
+#include "server/remote/url.h"
 #include "server/session/assemble.h"
 #include "server/source/detect.h"
 #include "server/verbs/dataset.h"
@@ -95,7 +96,8 @@ int propose(const std::string& path) {
   if (!config) return report(config.error());
   const auto assembly = session::assemble(*config);
   if (!assembly) return report(assembly.error());
-  fmt::print(stderr, "{}: {}\n", path, proposal->found);
+  const std::string shown = remote::shown(path);
+  fmt::print(stderr, "{}: {}\n", shown, proposal->found);
   for (const exec::StreamSetup& setup : assembly->streams)
     fmt::print(stderr, "  {}: {} samples, {} classes\n", setup.info.name, setup.info.samples,
                setup.info.classes.size());
@@ -104,7 +106,7 @@ int propose(const std::string& path) {
                                         [](const auto& stream) { return stream.info.name == "train"; });
         train != assembly->streams.end())
       fmt::print(stderr, "{}", other_classes(train->info, setup.info));
-  fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", path);
+  fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", shown);
   fmt::print("{}", proposal->config);
   return 0;
 }

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "server/config/cpus.h"
+#include "server/remote/url.h"
 #include "server/session/open_source.h"
 #include "server/source/detect.h"
 
@@ -20,6 +21,7 @@ namespace headrace::server::verbs {
 
 bool is_config(const std::filesystem::path& path) {
   std::error_code status;
+  if (remote::is_url(path.string())) return false;
   if (std::filesystem::is_directory(path, status) || source::is_dataset_file(path)) return false;
   return std::filesystem::exists(path, status) || path.extension() == ".yaml" || path.extension() == ".yml";
 }

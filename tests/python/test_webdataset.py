@@ -15,7 +15,7 @@ from test_pixel_sources import config
 
 def write_shards(image_folder: Path, folder: Path, name: str, format: int, how: str, count: int = 2) -> str:
     """`image_folder`'s images in its order, divided among `count` shards; gives the pattern."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     images = sorted(image_folder.glob("*/*.jpg"))
     classes = sorted({image.parent.name for image in images})
     per_shard = -(-len(images) // count)

@@ -36,6 +36,52 @@ TEST(ConfigIo, IsOffUnlessItIsThere) {
   EXPECT_FALSE(io->disk_cache);
 }
 
+TEST(ConfigIo, IsOnWhereSamplesAreReadOverTheNetwork) {
+  const auto io = [](const std::string& source) {
+    const auto config = parse(text(source), "/etc/x.yaml");
+    EXPECT_TRUE(config) << config.error().message;
+    return config && config->sources.at("f").io.has_value();
+  };
+  EXPECT_TRUE(io("type: webdataset, path: \"https://h/a-{0..9}.tar\""));
+  EXPECT_TRUE(io("type: webdataset, path: [\"https://h/a.tar\", \"https://h/b.tar\"]"));
+  EXPECT_TRUE(io("type: image_folder, path: s3://bucket/set"));
+  EXPECT_TRUE(io("type: manifest, path: list.csv, root: https://h/images"));
+  EXPECT_TRUE(io("type: manifest, path: https://h/list.csv"));
+  EXPECT_FALSE(io("type: manifest, path: https://h/list.csv, root: /images")) << "images are local";
+  EXPECT_FALSE(io("type: npy, path: https://h/set.npz")) << "it is in memory";
+  const auto made = parse(
+      "sources:\n  a: {type: webdataset, path: https://h/a.tar, io: {threads: 7, delay: 5ms}}\n"
+      "  b: {type: concat, of: [a]}\n  c: {type: repeat, of: b, times: 2, io: {threads: 3}}\n  d: {type: "
+      "repeat, of: b, "
+      "times: 2}\nstreams: {t: {source: d, transforms: [center_crop: {size: 8}]}}\n",
+      "/etc/x.yaml");
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_EQ(made->sources.at("b").io->threads, 7U);
+  EXPECT_EQ(made->sources.at("b").io->delay.count(), 0) << "its member's reads have it";
+  EXPECT_EQ(made->sources.at("c").io->threads, 3U);
+  EXPECT_EQ(made->sources.at("d").io->threads, 7U);
+}
+
+TEST(ConfigNetwork, ReadsEveryKeyAndKeepsUrls) {
+  const auto config =
+      parse(text("type: webdataset, path: \"s3://b/x/../a.tar\", tls_ca: ca.pem, s3: {endpoint: "
+                 "\"http://h:9000\", region: eu-west-1, anonymous: true}"),
+            "/etc/x.yaml");
+  ASSERT_TRUE(config) << config.error().message;
+  const SourceConfig& source = config->sources.at("f");
+  EXPECT_EQ(std::get<WebDatasetSource>(source.kind).paths.at(0), "s3://b/x/../a.tar");
+  ASSERT_TRUE(source.network);
+  EXPECT_EQ(source.network->tls_ca, "/etc/ca.pem");
+  EXPECT_EQ(source.network->s3.endpoint, "http://h:9000");
+  EXPECT_EQ(source.network->s3.region, "eu-west-1");
+  EXPECT_TRUE(source.network->s3.anonymous);
+  EXPECT_THAT(refused("type: webdataset, path: \"s3://b/a.tar\", s3: {endpoint: h}"),
+              HasSubstr("a URL such as"));
+  EXPECT_THAT(refused("type: webdataset, path: \"https://h:x/a.tar\""), HasSubstr("a URL cannot be read"));
+  EXPECT_THAT(refused("type: idx, images: \"ftp://h/a\", labels: b"),
+              HasSubstr("ftp://... is none of http://"));
+}
+
 TEST(ConfigIo, ReadsEveryKey) {
   EXPECT_EQ(sound(", io: {threads: 8}")->read_ahead, 32U) << "four per thread";
   const auto io = sound(

@@ -1,0 +1,206 @@
+#include "server/remote/transfer.h"
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <exception>
+#include <new>
+
+namespace headrace::server::remote {
+namespace {
+
+constexpr long kMostRedirects = 5;
+constexpr long kSlowest = 1024;  // bytes/s
+constexpr long kBuffer = 256L << 10;
+constexpr std::size_t kLongestErrorBody = std::size_t{64} << 10;
+/// Of no bytes: GET has no body. libcurl 7.88 sends no such header by itself, and S3 wants one.
+constexpr const char* kNoContent =
+    "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+void begin_curl() {
+  static const bool kDone = [] {
+    // OpenSSL writes to sockets that the other side has closed.
+    auto* const before = std::signal(SIGPIPE, SIG_IGN);
+    if (before != SIG_DFL) std::signal(SIGPIPE, before);
+    return ::curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+  }();
+  if (!kDone) throw std::bad_alloc();
+}
+
+struct FreeList {
+  void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
+};
+using List = std::unique_ptr<curl_slist, FreeList>;
+
+void append(List& list, const std::string& line) {
+  curl_slist* longer = ::curl_slist_append(list.get(), line.c_str());
+  if (longer == nullptr) throw std::bad_alloc();
+  static_cast<void>(list.release());
+  list.reset(longer);
+}
+
+std::string header(CURL* easy, const char* name) {
+  curl_header* found = nullptr;
+  constexpr int kOfTheLastReply = -1;
+  if (::curl_easy_header(easy, name, 0, CURLH_HEADER, kOfTheLastReply, &found) != CURLHE_OK) return {};
+  return found->value;
+}
+
+void read_head(CURL* easy, Reply& reply) {
+  long status = 0;
+  ::curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+  curl_off_t length = -1, retry_after = 0;
+  ::curl_easy_getinfo(easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+  ::curl_easy_getinfo(easy, CURLINFO_RETRY_AFTER, &retry_after);
+  reply.status = static_cast<int>(status);
+  if (length >= 0) reply.length = static_cast<std::uint64_t>(length);
+  reply.retry_after = std::chrono::seconds(std::max<curl_off_t>(retry_after, 0));
+  reply.etag = header(easy, "ETag");
+  reply.last_modified = header(easy, "Last-Modified");
+  reply.content_range = header(easy, "Content-Range");
+  reply.bucket_region = header(easy, "x-amz-bucket-region");
+}
+
+/// Whether the same request would meet the same again.
+bool lasts(CURLcode code) {
+  switch (code) {
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+    case CURLE_TOO_MANY_REDIRECTS:
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_OUT_OF_MEMORY:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// What libcurl's calls are given.
+struct Running {
+  CURL* easy = nullptr;
+  const std::stop_token* stop = nullptr;
+  const TakePart* take = nullptr;
+  Reply reply;
+  bool head = false, enough = false;
+  std::exception_ptr thrown;
+};
+
+std::size_t on_body(char* data, std::size_t one, std::size_t count, void* self) {
+  auto& running = *static_cast<Running*>(self);
+  const std::size_t size = one * count;
+  try {
+    if (!running.head) read_head(running.easy, running.reply);
+    running.head = true;
+    if (running.reply.status >= 300) {
+      std::string& body = running.reply.error_body;
+      if (body.size() + size > kLongestErrorBody) return 0;
+      body.append(data, size);
+      return size;
+    }
+    if ((*running.take)(running.reply, {reinterpret_cast<const std::uint8_t*>(data), size})) return size;
+    running.enough = true;
+  } catch (...) {  // below us is C: nothing may pass
+    running.thrown = std::current_exception();
+  }
+  return 0;
+}
+
+int on_progress(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<Running*>(self)->stop->stop_requested() ? 1 : 0;
+}
+
+}  // namespace
+
+struct Transfers::Handle {
+  struct Free {
+    void operator()(CURL* easy) const { ::curl_easy_cleanup(easy); }
+  };
+  std::unique_ptr<CURL, Free> easy{::curl_easy_init()};
+};
+
+Transfers::Transfers(Options options, std::stop_token stop)
+    : options_(std::move(options)), stop_(std::move(stop)) {
+  begin_curl();
+}
+Transfers::~Transfers() = default;
+
+std::unique_ptr<Transfers::Handle> Transfers::take_handle() const {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!idle_.empty()) {
+      // The last one was used last: its connection is the least likely to have been closed.
+      auto handle = std::move(idle_.back());
+      idle_.pop_back();
+      return handle;
+    }
+  }
+  auto handle = std::make_unique<Handle>();
+  if (!handle->easy) throw std::bad_alloc();
+  return handle;
+}
+
+Reply Transfers::get(const Request& request, const TakePart& take) const {
+  auto handle = take_handle();
+  CURL* const easy = handle->easy.get();
+  ::curl_easy_reset(easy);  // of options; the connection stays
+  Running running{.easy = easy, .stop = &stop_, .take = &take, .reply = {}, .thrown = {}};
+  std::array<char, CURL_ERROR_SIZE> why{};
+  List headers;
+  const auto set = [easy](CURLoption option, auto value) { ::curl_easy_setopt(easy, option, value); };
+  set(CURLOPT_URL, request.url.c_str());
+  set(CURLOPT_PATH_AS_IS, 1L);  // S3's keys may have ".." in them
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https:") ? "https" : "http,https");
+  set(CURLOPT_FOLLOWLOCATION, request.follow ? 1L : 0L);
+  set(CURLOPT_MAXREDIRS, kMostRedirects);
+  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // nothing shares a connection
+  set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout.count()));
+  set(CURLOPT_LOW_SPEED_LIMIT, kSlowest);
+  set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(options_.stall.count()));
+  set(CURLOPT_TCP_KEEPALIVE, 1L);
+  set(CURLOPT_BUFFERSIZE, kBuffer);
+  set(CURLOPT_USERAGENT, "headrace");
+  set(CURLOPT_ERRORBUFFER, why.data());
+  set(CURLOPT_WRITEFUNCTION, &on_body);
+  set(CURLOPT_WRITEDATA, &running);
+  set(CURLOPT_NOPROGRESS, 0L);
+  set(CURLOPT_XFERINFOFUNCTION, &on_progress);
+  set(CURLOPT_XFERINFODATA, &running);
+  if (!options_.tls_ca.empty()) set(CURLOPT_CAINFO, options_.tls_ca.c_str());
+  std::string range, signing;
+  if (request.range) {
+    range = fmt::format("{}-{}", request.range->first, request.range->second);
+    set(CURLOPT_RANGE, range.c_str());
+  }
+  for (const std::string& line : request.headers) append(headers, line);
+  if (request.keys != nullptr) {
+    signing = fmt::format("aws:amz:{}:s3", request.region);
+    set(CURLOPT_AWS_SIGV4, signing.c_str());
+    set(CURLOPT_USERNAME, request.keys->id.c_str());
+    set(CURLOPT_PASSWORD, request.keys->secret.c_str());
+    append(headers, kNoContent);
+    if (!request.keys->token.empty()) append(headers, "x-amz-security-token: " + request.keys->token);
+  }
+  set(CURLOPT_HTTPHEADER, headers.get());
+
+  const CURLcode code = ::curl_easy_perform(easy);
+  if (running.thrown) std::rethrow_exception(running.thrown);
+  if (!running.head) read_head(easy, running.reply);
+  if (code != CURLE_OK && !running.enough) {
+    running.reply.failure = why[0] != '\0' ? why.data() : ::curl_easy_strerror(code);
+    running.reply.lasting = lasts(code);
+  }
+  ::curl_easy_reset(easy);  // what it points to goes with this call
+  const std::scoped_lock lock(mutex_);
+  idle_.push_back(std::move(handle));
+  return std::move(running.reply);
+}
+
+}  // namespace headrace::server::remote

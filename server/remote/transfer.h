@@ -1,0 +1,75 @@
+// One HTTP request and its reply, over libcurl: connections stay open and are used again.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/error.h"
+
+namespace headrace::server::remote {
+
+/// Of SigV4.
+struct Keys {
+  std::string id, secret, token;  ///< token: empty if there is none
+};
+
+struct Request {
+  std::string url;                                               ///< as it goes over the wire
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> range;  ///< first and last byte
+  std::vector<std::string> headers;
+  const Keys* keys = nullptr;  ///< null: not signed
+  std::string region;          ///< that it is signed for
+  bool follow = true;          ///< redirects, to http and https, never from https to http
+};
+
+struct Reply {
+  int status = 0;                       ///< 0: there was none
+  std::string failure;                  ///< why it is not whole, in libcurl's words; empty: it is
+  bool lasting = false;                 ///< and it would be so again: a certificate, a redirect in circles
+  std::optional<std::uint64_t> length;  ///< Content-Length
+  std::string etag, last_modified, content_range, bucket_region;
+  std::chrono::seconds retry_after{0};
+  std::string error_body;  ///< of a status from 300 on, its beginning
+};
+
+/// Takes a part of the body of a status below 300; false: no more is wanted. `head`: without `failure`.
+using TakePart = std::function<bool(const Reply& head, std::span<const std::uint8_t> part)>;
+
+/// Thread safety: any number of threads; each transfer has a connection of its own.
+class Transfers {
+ public:
+  struct Options {
+    std::chrono::milliseconds connect_timeout{10'000};
+    /// A reply that brings less than 1 KB/s for so long is given up.
+    std::chrono::seconds stall{20};
+    std::filesystem::path tls_ca;  ///< of authorities, PEM; empty: the system's
+  };
+  Transfers(Options options, std::stop_token stop);
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+  ~Transfers();
+
+  /// Ends within a second once a stop is requested.
+  Reply get(const Request& request, const TakePart& take) const;
+
+ private:
+  struct Handle;
+  std::unique_ptr<Handle> take_handle() const;
+
+  const Options options_;
+  const std::stop_token stop_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Handle>> idle_;  ///< [mutex_]
+};
+
+}  // namespace headrace::server::remote
