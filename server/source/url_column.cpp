@@ -11,6 +11,7 @@
 
 #include "server/remote/url.h"
 #include "server/source/at_once.h"
+#include "server/source/size_sample.h"
 
 namespace headrace::server::source {
 namespace {
@@ -32,12 +33,12 @@ void UrlColumn::add(std::string_view path, std::uint64_t bytes, std::string_view
   pool_.append(path).push_back('\0');
 }
 
-void UrlColumn::measure(const std::function<void(std::uint64_t, std::string_view)>& wrong) {
-  for (Entry& entry : entries_) entry.bytes = kUnknown;
-  const std::uint64_t count = std::min<std::uint64_t>(entries_.size(), kMeasured);
+void UrlColumn::check(const std::function<void(std::uint64_t, std::string_view)>& wrong) {
+  const SizeSample sample(size());
+  const std::uint64_t count = std::min(sample.size(), kChecked);
   std::vector<std::optional<Error>> errors(count);
   std::atomic<bool> down{false};  // one server is enough to wait for
-  const auto row_of = [&](std::uint64_t i) { return i * entries_.size() / count; };
+  const auto row_of = [&](std::uint64_t i) { return sample.row(i * sample.size() / count); };
   for_each_at_once(
       count,
       [&](std::size_t i) {
@@ -61,9 +62,10 @@ void UrlColumn::measure(const std::function<void(std::uint64_t, std::string_view
     if (errors[i]) wrong(row_of(i), errors[i]->message);
 }
 
-void UrlColumn::shrink_to_fit() {
+Result<void> UrlColumn::finish() {
   pool_.shrink_to_fit();
   entries_.shrink_to_fit();
+  return {};
 }
 
 Result<void> UrlColumn::read(std::uint64_t row, Item& out) const {
@@ -90,9 +92,10 @@ std::string UrlColumn::name(std::uint64_t row) const {
 }
 
 void UrlColumn::add_to(Fingerprint& fingerprint) const {
+  const SizeSample sample(size());
   for (std::uint64_t row = 0; row < entries_.size(); ++row) {
     fingerprint.add(std::string_view(path(row)));
-    if (entries_[row].bytes != kUnknown) fingerprint.add(entries_[row].bytes);
+    if (entries_[row].bytes != kUnknown && sample.place(row)) fingerprint.add(entries_[row].bytes);
   }
   fingerprint.add(std::uint64_t{field_.mask}).add(static_cast<std::uint64_t>(field_.scale));
 }

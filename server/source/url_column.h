@@ -16,23 +16,24 @@ namespace headrace::server::source {
 
 /// Each row is one request for the whole file. What is known of a file (its size, its ETag) must be so when
 /// it is read; else it is read as it is, but never a part of one and a part of another. The fingerprint is of
-/// paths and of the sizes that are known: where all are, it is FileColumn's of the same files.
+/// paths and, of the rows that SizeSample says, of the sizes that are known: where all are, it is FileColumn's
+/// of the same files.
 class UrlColumn final : public ImageColumn {
  public:
   static constexpr std::uint64_t kUnknown = UINT64_MAX;
-  /// How many files measure() looks at, at most.
-  static constexpr std::uint64_t kMeasured = 1000;
+  /// How many files check() looks at, at most.
+  static constexpr std::uint64_t kChecked = 1000;
 
   UrlColumn(SourceField field, std::string root, std::shared_ptr<const remote::Remote> remote);
 
   /// One more row: a file's name relative to the root, not encoded, or a URL. 24 bytes and the path's own in
   /// memory.
-  void add(std::string_view path, std::uint64_t bytes) override { add(path, bytes, {}); }
+  void add(std::string_view path) override { add(path, kUnknown, {}); }
   void add(std::string_view path, std::uint64_t bytes, std::string_view tag);
-  /// Sizes of some rows, evenly spread, of all if they are few; those of others are unknown. Calls `wrong`,
-  /// in the rows' order, for those that are missing or unreadable.
-  void measure(const std::function<void(std::uint64_t row, std::string_view problem)>& wrong);
-  void shrink_to_fit();
+  /// Takes the sizes of some rows, evenly spread, of all if they are few; those of others stay unknown. Calls
+  /// `wrong`, in the rows' order, for those that are missing or unreadable.
+  void check(const std::function<void(std::uint64_t row, std::string_view problem)>& wrong);
+  Result<void> finish() override;
   void set_scale(std::int32_t scale) override { field_.scale = scale; }
 
   [[nodiscard]] const std::string& root() const override { return shown_; }

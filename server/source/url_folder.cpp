@@ -95,7 +95,7 @@ Result<std::shared_ptr<const Source>> open_url_folder(const std::string& url,
         fmt::format("{} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove them, or add images",
                     total, classes.size(), fmt::join(empty, ", "), total > 10 ? ", ..." : ""));
   }
-  column->shrink_to_fit();
+  if (auto finished = column->finish(); !finished) return fail(std::move(finished.error()));
   labels.shrink_to_fit();
   Table table{.origin = root,
               .columns = {},
