@@ -149,12 +149,13 @@ Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
   if (std::any_of(assembly.streams.begin(), assembly.streams.end(),
                   [](const exec::StreamSetup& setup) { return setup.maker->read_ahead() != nullptr; }))
     lower.emplace_back("io.memory of the sources that are read ahead");
-  return fail(ErrorCode::kNotEnoughMemory,
-              fmt::format("caches may take {:.1f} MB, and reading ahead, tables and feeds {:.1f} MB; {:.1f} MB "
-                          "are available beside the rings ({}): lower {}",
-                          megabytes(caches), megabytes(assembly.other_bytes),
-                          megabytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
-                          fmt::join(lower, "; ")));
+  return fail(
+      ErrorCode::kNotEnoughMemory,
+      fmt::format("caches may take {:.1f} MB, and reading ahead, tables and feeds {:.1f} MB; {:.1f} MB "
+                  "are available beside the rings ({}): lower {}",
+                  megabytes(caches), megabytes(assembly.other_bytes),
+                  megabytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
+                  fmt::join(lower, "; ")));
 }
 
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup) {

@@ -46,9 +46,9 @@ class Caches {
   Result<std::shared_ptr<const source::Source>> keep_encoded(const std::string& name,
                                                              std::shared_ptr<const source::Source> whole);
   /// The cache of what the plans' prefixes make of the source (`source` may be a part of it): one for all
-  /// streams that want the same. A subset, or other labels, of a source have its cache, unless they have one of
-  /// their own. Null: none is asked for, or it would spare nothing, which is told in the log. kConfigInvalid:
-  /// the budget is known to hold not even one sample. kNotEnoughMemory.
+  /// streams that want the same. A subset, or other labels, of a source have its cache, unless they have one
+  /// of their own. Null: none is asked for, or it would spare nothing, which is told in the log.
+  /// kConfigInvalid: the budget is known to hold not even one sample. kNotEnoughMemory.
   Result<std::shared_ptr<cache::SampleCache>> decoded(const std::string& of, const source::Source& source,
                                                       const std::vector<exec::FieldPlan>& plans);
   /// A disk cache that a source was opened with: for metrics.

@@ -176,7 +176,8 @@ std::vector<MetricFamily> Collector::Collect() const {
   counter("headrace_samples_total", "Samples decoded and written into slots.",
           [](const auto& s) { return s.totals.samples; });
   counter("headrace_batches_total", "Batches published.", [](const auto& s) { return s.totals.batches; });
-  counter("headrace_source_read_bytes_total", "Bytes of samples as their source gave them, from its encoded or disk cache as well.",
+  counter("headrace_source_read_bytes_total",
+          "Bytes of samples as their source gave them, from its encoded or disk cache as well.",
           [](const auto& s) { return s.totals.read_bytes; });
   counter("headrace_published_bytes_total", "Bytes of field values published.",
           [](const auto& s) { return s.totals.published_bytes; });

@@ -41,8 +41,8 @@ struct ManifestOptions {
   std::shared_ptr<const remote::Remote> remote = {};  ///< for a path or root that is a URL
 };
 
-/// Every file that is listed must be there; sizes as in open_image_folder(). Images below a root that is a URL
-/// are a UrlColumn.
+/// Every file that is listed must be there; sizes as in open_image_folder(). Images below a root that is a
+/// URL are a UrlColumn.
 ///
 /// kDatasetInvalid: unreadable, without rows, a column that is not there; wrong lines, each with file:line,
 /// the first 20.

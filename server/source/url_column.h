@@ -16,8 +16,8 @@ namespace headrace::server::source {
 
 /// Each row is one request for the whole file. What is known of a file (its size, its ETag) must be so when
 /// it is read; else it is read as it is, but never a part of one and a part of another. The fingerprint is of
-/// paths and, of the rows that SizeSample says, of the sizes that are known: where all are, it is FileColumn's
-/// of the same files.
+/// paths and, of the rows that SizeSample says, of the sizes that are known: where all are, it is
+/// FileColumn's of the same files.
 class UrlColumn final : public ImageColumn {
  public:
   static constexpr std::uint64_t kUnknown = UINT64_MAX;

@@ -44,10 +44,10 @@ std::string described(const std::vector<SourceField>& fields) {
   std::vector<std::string> all;
   for (const SourceField& field : fields) {
     const json as = to_json(field);
-    all.push_back(
-        fmt::format("{}: {}{} {}", field.name, field.mask ? "mask " : "", as.at("content").get<std::string>(),
-                    field.is_image() ? fmt::format("x{}, {} channels", field.scale, field.channels)
-                          : fmt::format("{} {}", headrace::name_of(field.dtype), as.at("shape").dump())));
+    all.push_back(fmt::format(
+        "{}: {}{} {}", field.name, field.mask ? "mask " : "", as.at("content").get<std::string>(),
+        field.is_image() ? fmt::format("x{}, {} channels", field.scale, field.channels)
+                         : fmt::format("{} {}", headrace::name_of(field.dtype), as.at("shape").dump())));
   }
   return fmt::format("{}", fmt::join(all, "; "));
 }

@@ -44,7 +44,8 @@ spdlog::level::level_enum spd_level(config::LogLevel level) {
   return spdlog::level::info;
 }
 
-/// Who waits in vain for storage cannot be called back: then the process ends without that thread, and says so.
+/// Who waits in vain for storage cannot be called back: then the process ends without that thread, and says
+/// so.
 void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
