@@ -17,8 +17,8 @@ struct Proposal {
 /// .txt.
 bool is_dataset_file(const std::filesystem::path& path);
 
-/// `path` may be a URL. kDatasetInvalid: nothing that a source reads; says what was looked for. Or an LMDB that headrace pack did
-/// not write.
+/// `path` may be a URL. kDatasetInvalid: nothing that a source reads; says what was looked for. Or an LMDB
+/// that headrace pack did not write.
 Result<Proposal> propose(const std::filesystem::path& path);
 
 }  // namespace headrace::server::source

@@ -136,7 +136,8 @@ TEST_F(RemoteTest, WhatMayPassIsTriedAgainAndWhatLastsIsNot) {
 TEST_F(RemoteTest, AServerThatIsNotThereIsATransientError) {
   options_.attempts = 2;
   EXPECT_THAT(fetch(*remote(), "http://127.0.0.1:1/file", 10, ErrorCode::kTransientIo),
-              AllOf(HasSubstr("http://127.0.0.1:1/file: "), HasSubstr("Couldn't connect to server (after 2 attempts)")));
+              AllOf(HasSubstr("http://127.0.0.1:1/file: "),
+                    HasSubstr("Couldn't connect to server (after 2 attempts)")));
 }
 
 TEST_F(RemoteTest, AnObjectThatChangedIsNamedAndNeverMixed) {
