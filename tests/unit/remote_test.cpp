@@ -30,7 +30,7 @@ class RemoteTest : public testing::Test {
     options_.backoff = std::chrono::milliseconds(1);
     options_.stop = stop_.get_token();
   }
-  ~RemoteTest() override { server_->let_go(); }
+  void TearDown() override { server_->let_go(); }
 
   std::shared_ptr<const Remote> remote() {
     auto made = Remote::make(options_);
