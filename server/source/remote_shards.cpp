@@ -30,7 +30,10 @@ class RemoteShards final : public ShardSet {
   [[nodiscard]] bool stamped() const override {
     return std::none_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard.tag.empty(); });
   }
-  [[nodiscard]] std::size_t at_once() const override { return remote_->connections(); }
+  [[nodiscard]] std::size_t at_once() const override {
+    constexpr std::size_t kMost = 64;  // of which each may hold a block of BlockReader::kLargest
+    return std::min<std::size_t>(remote_->connections(), kMost);
+  }
   [[nodiscard]] Result<ShardIndex> index(std::size_t shard, const ShardRule& rule,
                                          Problems& problems) const override {
     BlockReader blocks(stats_[shard].bytes, [this, shard](std::uint64_t offset, std::span<std::uint8_t> out) {
