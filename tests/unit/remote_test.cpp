@@ -109,6 +109,19 @@ TEST_F(RemoteTest, ACutReplyIsGoneOnWith) {
   EXPECT_THAT(ranges(), ElementsAre("", "")) << "nothing tells that it is still the same: from the beginning";
 }
 
+TEST_F(RemoteTest, ProgressIsNoAttemptAndBeginningAnewIsNoProgress) {
+  const std::string large(5 << 20, 'x');
+  const std::size_t cut = (1 << 20) + 10;
+  options_.attempts = 2;
+  server_->put("/large", {.content = large});
+  server_->fail_next({.cut = cut}, 4);
+  EXPECT_EQ(fetch(*remote(), url("/large"), large.size()), large);
+  server_->put("/large", {.content = large, .etag = ""});
+  server_->fail_next({.cut = cut}, 4);
+  EXPECT_THAT(fetch(*remote(), url("/large"), large.size(), ErrorCode::kTransientIo),
+              HasSubstr("(after 2 attempts)"));
+}
+
 TEST_F(RemoteTest, WhatMayPassIsTriedAgainAndWhatLastsIsNot) {
   const auto remote = this->remote();
   for (const int status : {408, 429, 500, 502, 503, 504}) server_->fail_next({.status = status});
