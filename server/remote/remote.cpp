@@ -268,6 +268,7 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
   out.clear();
   Stat known;
   bool begun = false;
+  std::uint64_t farthest = 0;  // that an attempt came
   std::optional<std::uint64_t> whole;
   auto done = persist([&]() -> std::optional<Fault> {
     Request next = *base;
@@ -311,7 +312,9 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
       fault = Fault{{ErrorCode::kTransientIo,
                      fmt::format("{}: the reply ended after {} of {} bytes", shown(url), out.size(), *whole)},
                     true};
-    if (fault) fault->progress = out.size() >= before + kProgress;
+    // One that begins anew each time, and is cut each time, brings nothing.
+    if (fault) fault->progress = out.size() >= farthest + kProgress;
+    farthest = std::max<std::uint64_t>(farthest, out.size());
     return fault;
   });
   if (!done) return fail(std::move(done.error()));

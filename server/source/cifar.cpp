@@ -63,10 +63,10 @@ Result<std::vector<std::string>> lines_of(const fs::path& path, const RemotePtr&
   return lines;
 }
 
-/// Which of the files there are.
+/// Whether one of these files is there.
 Result<bool> any_there(const CifarOptions& options, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    const auto there = is_there(file_of(options, name), options.remote);
+    auto there = is_there(file_of(options, name), options.remote);
     if (!there || *there) return there;
   }
   return false;

@@ -30,7 +30,10 @@ class RemoteShards final : public ShardSet {
   [[nodiscard]] bool stamped() const override {
     return std::none_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard.tag.empty(); });
   }
-  [[nodiscard]] std::size_t at_once() const override { return remote_->connections(); }
+  [[nodiscard]] std::size_t at_once() const override {
+    constexpr std::size_t kMost = 64;  // of which each may hold a block of BlockReader::kLargest
+    return std::min<std::size_t>(remote_->connections(), kMost);
+  }
   [[nodiscard]] Result<ShardIndex> index(std::size_t shard, const ShardRule& rule,
                                          Problems& problems) const override {
     BlockReader blocks(stats_[shard].bytes, [this, shard](std::uint64_t offset, std::span<std::uint8_t> out) {
@@ -66,7 +69,8 @@ Result<std::vector<std::string>> shards_below(std::string url, const Remote& rem
   const std::string bucket = "s3://" + remote::s3_name(url).bucket + "/";
   std::vector<std::string> out;
   for (const auto& object : listed->objects)
-    if (object.key.ends_with(".tar")) out.push_back(bucket + object.key);
+    if (object.key.ends_with(".tar") && !remote::name_of(bucket + object.key).starts_with("."))
+      out.push_back(bucket + object.key);
   if (out.empty()) return refuse(url, "holds no .tar object; correct the source's `path`");
   return out;
 }
@@ -93,14 +97,15 @@ Result<std::vector<std::string>> list(const std::vector<std::string>& paths, con
 
 /// The deepest folder of all; empty: they are of several servers or buckets.
 std::string common_folder(const std::vector<std::string>& shown) {
-  const auto parent = [](const std::string& path) {
-    return path.substr(0, std::max(path.rfind('/'), std::size_t{1}));
-  };
-  std::string root = parent(shown.front());
+  std::string root = shown.front();
+  const auto host = root.find("://") + 3;
   for (const std::string& path : shown)
-    while (!path.starts_with(root + "/")) root = parent(root);
-  const auto host = root.find("://");
-  return host == std::string::npos ? "" : root;
+    while (root.size() == shown.front().size() || !path.starts_with(root + "/")) {
+      const auto slash = root.rfind('/');
+      if (slash <= host) return {};
+      root.resize(slash);
+    }
+  return root;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 from xml.sax.saxutils import escape
 
 from botocore.auth import S3SigV4Auth
@@ -191,7 +191,3 @@ class Handler(BaseHTTPRequestHandler):
         canonical = auth.canonical_request(request)
         expected = auth.signature(auth.string_to_sign(request, canonical), request)
         return "" if signature == expected else f"signature of another request than\n{canonical}"
-
-
-def path_of(url: str) -> str:
-    return urlsplit(url).path

@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(BlockReader, GrowsWhereReadsAreNearAndIsSmallWhereTheyAreFar) {
@@ -170,6 +169,8 @@ TEST_F(RemoteShards, ThatCannotBeReadAreNamed) {
   EXPECT_THAT(refused({first, first}), HasSubstr("is named twice"));
   EXPECT_THAT(refused({server_->url("/my%20set/")}), HasSubstr("HTTP has no listings"));
   EXPECT_THAT(refused({first, "http://other/b.tar"}), HasSubstr("others are of another server or bucket"));
+  EXPECT_THAT(refused({first, "https://other/b.tar"}), HasSubstr("others are of another server or bucket"));
+  EXPECT_THAT(refused({first, "s3://other/b.tar"}), HasSubstr("others are of another server or bucket"));
   EXPECT_THAT(refused({server_->url("/x-{2..1}.tar")}), HasSubstr("the range {2..1} runs backwards"));
   publish("/my set/train-0.tar", "\"1\"", false);
   EXPECT_THAT(refused({first}), HasSubstr("my set/train-0.tar: the server gives no parts of files"));

@@ -30,7 +30,7 @@ class RemoteTest : public testing::Test {
     options_.backoff = std::chrono::milliseconds(1);
     options_.stop = stop_.get_token();
   }
-  ~RemoteTest() override { server_->let_go(); }
+  void TearDown() override { server_->let_go(); }
 
   std::shared_ptr<const Remote> remote() {
     auto made = Remote::make(options_);
@@ -107,6 +107,19 @@ TEST_F(RemoteTest, ACutReplyIsGoneOnWith) {
   server_->fail_next({.cut = 1000});
   EXPECT_EQ(fetch(*remote, url("/untagged")), content_);
   EXPECT_THAT(ranges(), ElementsAre("", "")) << "nothing tells that it is still the same: from the beginning";
+}
+
+TEST_F(RemoteTest, ProgressIsNoAttemptAndBeginningAnewIsNoProgress) {
+  const std::string large(5 << 20, 'x');
+  const std::size_t cut = (1 << 20) + 10;
+  options_.attempts = 2;
+  server_->put("/large", {.content = large});
+  server_->fail_next({.cut = cut}, 4);
+  EXPECT_EQ(fetch(*remote(), url("/large"), large.size()), large);
+  server_->put("/large", {.content = large, .etag = ""});
+  server_->fail_next({.cut = cut}, 4);
+  EXPECT_THAT(fetch(*remote(), url("/large"), large.size(), ErrorCode::kTransientIo),
+              HasSubstr("(after 2 attempts)"));
 }
 
 TEST_F(RemoteTest, WhatMayPassIsTriedAgainAndWhatLastsIsNot) {
