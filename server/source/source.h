@@ -97,8 +97,7 @@ class Source {
   /// Path relative to the source's root: for errors and manifests.
   [[nodiscard]] virtual std::string name(std::uint64_t index) const = 0;
   [[nodiscard]] virtual const std::vector<std::string>& class_names() const = 0;
-  /// Of the dataset: xxh3 over sorted (relative path, size, label); no mtime. Of samples that are a
-  /// file each, the sizes of those in the SizeSample.
+  /// Of the dataset: xxh3 over sorted (relative path, size, label); no mtime. Sizes: see SizeSample.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
   /// What of the dataset is not served though its owner may think so; empty: nothing.
   [[nodiscard]] virtual std::string warning() const { return {}; }
