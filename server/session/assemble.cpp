@@ -117,7 +117,7 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
     const Reads reads = sources.reads(stream.source);
     auto setup = assemble_stream(name, stream, *source, caches, reads);
     if (!setup) return fail(at(fmt::format("stream `{}`", name), setup.error()));
-    if (reads.pool) out.other_bytes += reads.config->memory;
+    if (reads.pool) out.read_ahead_bytes += reads.config->memory;
     if (setup->feed) out.other_bytes += setup->feed->slot_bytes() * setup->feed->options().slots;
     out.streams.push_back(std::move(*setup));
   }
@@ -142,20 +142,19 @@ std::uint64_t cache_bytes(const Assembly& assembly) {
 Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
   const std::uint64_t caches = cache_bytes(assembly);
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
-  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  if (rings + caches + assembly.other_bytes <= headroom.bytes) return {};
+  if (rings + caches + assembly.read_ahead_bytes + assembly.other_bytes <= headroom.bytes) return {};
   std::vector<std::string> lower;
   for (const CacheUse& use : assembly.caches.memory) lower.push_back(use.arena->name());
-  if (std::any_of(assembly.streams.begin(), assembly.streams.end(),
-                  [](const exec::StreamSetup& setup) { return setup.maker->read_ahead() != nullptr; }))
-    lower.emplace_back("io.memory of the sources that are read ahead");
+  if (assembly.read_ahead_bytes > 0) lower.emplace_back("io.memory of the sources that are read ahead");
+  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   return fail(
       ErrorCode::kNotEnoughMemory,
-      fmt::format("caches may take {:.1f} MB, and reading ahead, tables and feeds {:.1f} MB; {:.1f} MB "
-                  "are available beside the rings ({}): lower {}",
-                  megabytes(caches), megabytes(assembly.other_bytes),
-                  megabytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
-                  fmt::join(lower, "; ")));
+      fmt::format(
+          "caches may take {:.1f} MB, reading ahead {:.1f} MB, tables and feeds {:.1f} MB; {:.1f} MB are "
+          "available beside the rings ({}): lower {}",
+          megabytes(caches), megabytes(assembly.read_ahead_bytes), megabytes(assembly.other_bytes),
+          megabytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
+          fmt::join(lower, "; ")));
 }
 
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup) {

@@ -17,8 +17,9 @@ namespace headrace::server::session {
 struct Assembly {
   std::vector<exec::StreamSetup> streams;
   CachesInUse caches;
-  /// Memory that is taken beside rings and caches, at most: what is read ahead, caches' tables, feeds' slots.
-  std::uint64_t other_bytes = 0;
+  /// Memory that is taken beside rings and caches, at most: what is read ahead; caches' tables and feeds'
+  /// slots.
+  std::uint64_t read_ahead_bytes = 0, other_bytes = 0;
   std::vector<RemoteUse> remotes;
 };
 

@@ -133,14 +133,15 @@ int check(const ConfigArguments& arguments) {
                setup.ledger.lanes, megabytes(*bytes));
   }
   for (const session::CacheUse& use : assembly->caches.memory) fmt::print("{}\n", room_of(use));
-  const std::uint64_t beside = session::cache_bytes(*assembly) + assembly->other_bytes;
+  const std::uint64_t beside =
+      session::cache_bytes(*assembly) + assembly->read_ahead_bytes + assembly->other_bytes;
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   // While clients of a server that died still hold its ring, the next server's ring lives beside it.
   fmt::print("memory: rings {}, twice that while a server restarts, {}{} available ({})\n", megabytes(total),
-             beside > 0
-                 ? fmt::format("caches {}, reading ahead, tables and feeds {}, ",
-                               megabytes(session::cache_bytes(*assembly)), megabytes(assembly->other_bytes))
-                 : "",
+             beside > 0 ? fmt::format("caches {}, reading ahead {}, tables and feeds {}, ",
+                                      megabytes(session::cache_bytes(*assembly)),
+                                      megabytes(assembly->read_ahead_bytes), megabytes(assembly->other_bytes))
+                        : "",
              megabytes(headroom.bytes), headroom.limited_by);
   if (total > headroom.bytes)
     return report({ErrorCode::kNotEnoughMemory,

@@ -135,7 +135,7 @@ def test_check_counts_the_caches_and_says_how_far_they_reach(image_folder: Path,
 
     done = check(source.replace("cache: {decoded: 1MB}", "io: {memory: 30TB}") + STREAM, tmp_path)
     assert done.returncode == 3
-    assert "reading ahead, tables and feeds 30000000.0 MB" in done.stderr
+    assert "reading ahead 30000000.0 MB" in done.stderr
 
 
 @pytest.mark.parametrize(
