@@ -9,8 +9,11 @@ import tarfile
 
 import headrace
 import numpy as np
+import pytest
+import yaml
 from conftest import write_images
 from examples import ALL, ANIMALS, Example, colours, example, photos
+from far_server import FarServer
 from PIL import Image
 from test_basicsr import write_pairs
 from test_pixel_sources import write_idx
@@ -197,3 +200,31 @@ def inputs(it: Example) -> None:
         np.testing.assert_array_equal(batch["left"][:, 0, 0, 0], batch["angle"])
         np.testing.assert_array_equal(batch["right"][:, 0, 9, 9], batch["angle"])
         assert (batch["left"][:, 2] == 1).all() and (batch["right"][:, 2] == 0).all()
+
+
+@example
+def remote(it: Example) -> None:
+    images = write_images(it.here / "web" / "bucket" / "photos", classes=3, per_class=20)
+    write_shards(images, it.here / "web", "train", tarfile.GNU_FORMAT, "cls")
+    seen = {}
+    with FarServer(it.here / "web") as web, pytest.MonkeyPatch.context() as environment:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"):
+            environment.delenv(name, raising=False)
+        environment.setenv("XDG_CACHE_HOME", str(it.here / "cache"))
+        environment.setenv("AWS_ENDPOINT_URL", web.url)
+        kept = {"sources__shards__io__disk_cache__path": it.here / "kept"}
+        here = {"sources__shards__path": str(it.here / "web/train-{0000..0001}.tar"), "sources__photos__path": images}
+        there = {"sources__shards__path": f"{web.url}/train-{{0000..0001}}.tar", "sources__photos__path": "s3://bucket/photos"}
+        config = yaml.safe_load(it.file.read_text())
+        del config["sources"]["photos"]["s3"]
+        (it.here / "here.yaml").write_text(yaml.safe_dump(config))
+        for file, place in ((it.here / "here.yaml", here), (it.file, there)):
+            it.file = file
+            with it.served(**kept, **place) as address:
+                for stream in ("train", "val"):
+                    with headrace.Loader(address, stream=stream) as loader:
+                        batches = [(batch[0].tobytes(), batch[1].tolist()) for batch in loader]
+                    assert sorted(label for _, labels in batches for label in labels) == [0] * 20 + [1] * 20 + [2] * 20
+                    assert seen.setdefault(stream, batches) == batches, "what lies elsewhere is what lies here"
+        assert any("train-0001.tar" in line for line in web.requests)
+    assert len(list((it.here / "kept").glob("*/*/*"))) in (60, 120)

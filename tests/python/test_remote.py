@@ -21,7 +21,6 @@ from conftest import write_images
 from far_server import FarServer, make_certificate
 from headrace.errors import Error
 from running import Server, headrace_binary, wait_until
-from test_pixel_sources import CONFIGS
 from test_webdataset import stream_of, write_shards
 
 CROP = {"seed": 7, "transforms": [{"random_resized_crop": {"size": 32}}, "random_horizontal_flip"]}
@@ -294,25 +293,3 @@ def test_check_says_what_cannot_be_read_over_the_network(tmp_path: Path) -> None
     assert "sources.set.s3.endpoint: has more than a scheme" in bad and "hush" not in bad
     half = check(tmp_path, {"type": "webdataset", "path": "s3://b/a.tar"}, {"AWS_ACCESS_KEY_ID": "AKIDTEST"})
     assert "AWS_ACCESS_KEY_ID is set, but AWS_SECRET_ACCESS_KEY is not" in half
-
-
-def test_the_config_for_the_network_runs(far: Any, image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_shards(image_folder, tmp_path / "web", "train", tarfile.GNU_FORMAT, "cls")
-    shutil.copytree(image_folder, tmp_path / "web" / "bucket" / "photos")
-    web = far(tmp_path / "web")
-    for name in NO_AWS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", web.url)
-    own = {
-        "server.directory": str(tmp_path / "run"),
-        "server.metrics": "off",
-        "sources.shards.path": f"{web.url}/train-{{0000..0001}}.tar",
-        "sources.shards.io.disk_cache.path": str(tmp_path / "kept"),
-        "sources.photos.path": "s3://bucket/photos",
-    }
-    with headrace.serve(CONFIGS / "remote.yaml", set=own) as server:
-        for stream in ("train", "val"):
-            with headrace.Loader(server.address, stream=stream) as loader:
-                assert sum(len(batch[0]) for batch in loader) == 60
-    assert len(list((tmp_path / "kept").glob("*/*/*"))) == 60
