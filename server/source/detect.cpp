@@ -1,5 +1,4 @@
 #include "server/source/detect.h"
-#include "server/remote/url.h"
 
 #include <fmt/format.h>
 

@@ -120,11 +120,11 @@ ProposedStream part_of(const std::string& set, const Folders& folders) {
     mask = mask || folder.mask;
     std::string text = quoted(folder.path.string());
     if (folder.names != "{}" || folder.mask) {
-      text = "{path: " + text;
+      text.insert(0, "{path: ");
       if (folder.names != "{}") text += ", names: " + quoted(folder.names);
       text += folder.mask ? ", mask: true}" : "}";
     }
-    fields.push_back(field + ": " + text);
+    fields.push_back(fmt::format("{}: {}", field, text));
   }
   const std::int32_t usual = mask || folders.size() == 1 ? 224 : 48, side = smallest_side(folders);
   const bool training = set == "train";

@@ -30,7 +30,7 @@ class LiveStream : public ::testing::Test {
     server_ = server::session::Server::start(server::config::parse(text, "test.yaml").value()).value();
     thread_ = std::thread([this] { server_->run(); });
   }
-  ~LiveStream() override {
+  void TearDown() override {
     if (!thread_.joinable()) return;
     stop();
   }

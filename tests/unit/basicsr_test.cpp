@@ -28,7 +28,7 @@ class BasicSr : public ::testing::Test {
   /// Any keys and values, and a list beside them if there is one.
   fs::path write(const std::string& name, const std::map<std::string, Buffer>& entries,
                  const std::string& list) const {
-    const fs::path path = folder_.path() / name;
+    fs::path path = folder_.path() / name;
     fs::create_directories(path);
     const auto env = store::Env::open(path, store::Env::Access::kWrite, std::uint64_t{1} << 24).value();
     auto txn = store::Txn::begin(env, true).value();

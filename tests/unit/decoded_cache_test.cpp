@@ -23,7 +23,6 @@ using server::cache::Arena;
 using server::cache::SampleCache;
 using server::exec::LooseRow;
 using server::exec::RowScratch;
-using server::exec::SampleOptions;
 using server::source::Sample;
 using server::source::Source;
 using ::testing::HasSubstr;

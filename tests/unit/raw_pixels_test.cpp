@@ -25,7 +25,9 @@ class RawPixels : public testing::TestWithParam<Layout> {
     std::mt19937 random(5);
     for (std::size_t i = 0; i < size(); ++i) pixels_[i] = static_cast<std::uint8_t>(random());
   }
-  static std::size_t size() { return static_cast<std::size_t>(kWidth * kHeight * GetParam().channels); }
+  static std::size_t size() {
+    return std::size_t{kWidth} * kHeight * static_cast<std::size_t>(GetParam().channels);
+  }
   [[nodiscard]] ImageData image() const {
     return {{pixels_.get(), size()}, {kWidth, kHeight, GetParam().channels, GetParam().planar}};
   }
