@@ -25,6 +25,7 @@ class WebServer : private CivetHandler {
     bool ranges = true;
     bool heeds_if_match = true;
     std::string content_range = {};  ///< instead of the true one
+    bool sized = true;               ///< else the end of the connection is the end of the file
   };
   /// What happens to the next request.
   struct Fault {
@@ -114,7 +115,7 @@ class WebServer : private CivetHandler {
     std::string headers = file->etag.empty() ? "" : "ETag: " + file->etag + "\r\n";
     std::size_t first = 0, last = 0;
     if (!file->ranges || std::sscanf(call.range.c_str(), "bytes=%zu-%zu", &first, &last) != 2)
-      return answer(connection, 200, headers, file->content, fault);
+      return answer(connection, 200, headers, file->content, fault, file->sized);
     const std::size_t size = file->content.size();
     const std::string total = std::to_string(size);
     if (first >= size)
@@ -128,11 +129,13 @@ class WebServer : private CivetHandler {
   }
 
   bool answer(mg_connection* connection, int status, const std::string& headers, const std::string& body,
-              const std::optional<Fault>& fault) {
+              const std::optional<Fault>& fault, bool sized = true) {
     const bool whole = !fault || !fault->cut;
-    if (!whole) mg_disable_connection_keep_alive(connection);
-    mg_printf(connection, "HTTP/1.1 %d X\r\n%sContent-Length: %zu\r\nConnection: %s\r\n\r\n", status,
-              headers.c_str(), body.size(), whole ? "keep-alive" : "close");
+    const bool keep = whole && sized;
+    if (!keep) mg_disable_connection_keep_alive(connection);
+    const std::string length = sized ? "Content-Length: " + std::to_string(body.size()) + "\r\n" : "";
+    mg_printf(connection, "HTTP/1.1 %d X\r\n%s%sConnection: %s\r\n\r\n", status, headers.c_str(),
+              length.c_str(), keep ? "keep-alive" : "close");
     mg_write(connection, body.data(), whole ? body.size() : std::min(*fault->cut, body.size()));
     if (fault && fault->stall) {
       std::unique_lock lock(mutex_);

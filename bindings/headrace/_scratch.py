@@ -15,16 +15,21 @@ from pathlib import Path
 from ._forks import let_go_in_children
 
 
-def _locked(path: str | Path) -> int | None:
-    """A descriptor of a file or folder that holds its lock; None: somebody else does, or it is not there."""
+def _locked(path: str | Path, strict: bool = False) -> int | None:
+    """A descriptor of a file or folder that holds its lock; None: somebody else does, or it is not there. `strict`: OSError for
+    any other reason, which is None otherwise."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+    except (BlockingIOError, FileNotFoundError):
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(descriptor)
+        if strict:
+            raise
         return None
     return descriptor
 
@@ -56,7 +61,11 @@ class Scratch:
         _sweep(prefix)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix))
-            descriptor = _locked(self.path)
+            try:
+                descriptor = _locked(self.path, strict=True)
+            except OSError:
+                self.path.rmdir()
+                raise
             # Another process's sweep may have come between.
             if descriptor is not None and self.path.exists():
                 self._lock = descriptor

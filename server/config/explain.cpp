@@ -232,8 +232,12 @@ void explain(const Document& document, const Pointer& at, std::vector<Problem>& 
       problems.push_back(document.at_value(at, std::move(needs), ""));
       return;
     }
-    problems.push_back(document.at_value(at, fmt::format("{} is not {}", shown(*value), expected(choices)),
-                                         suggest_value(choices, *value)));
+    const bool secret = node->value("x-secret", false);
+    problems.push_back(document.at_value(
+        at,
+        fmt::format("{} is not {}", secret ? "what is there (it is not shown)" : shown(*value),
+                    expected(choices)),
+        secret ? "" : suggest_value(choices, *value)));
     return;
   }
   if (value->is_object()) explain_keys(document, at, *node, *value, problems);

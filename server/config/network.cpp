@@ -38,6 +38,17 @@ std::vector<Pointer> places(const json& source) {
   return out;
 }
 
+/// Where paths of lists of samples stand.
+std::vector<Pointer> lists(const json& source) {
+  std::vector<Pointer> out;
+  for (const char* at : {"/list", "/indices"})
+    if (source.contains(Pointer(at))) out.emplace_back(at);
+  const Pointer parts("/split/lists");
+  if (source.contains(parts))
+    for (const auto& [name, ignored] : source.at(parts).items()) out.push_back(parts / name);
+  return out;
+}
+
 /// Why this source cannot read this URL; empty: it can.
 std::string refusal(const std::string& type, const std::string& url) {
   if (type == "lmdb")
@@ -99,6 +110,10 @@ void check_network(const Document& document, const Pointer& source, std::vector<
     if (auto why = refusal(type, text); !why.empty())
       problems.push_back(document.at_value(source / place, std::move(why)));
   }
+  for (const Pointer& place : lists(value))
+    if (remote::is_url(value.at(place).get_ref<const std::string&>()))
+      problems.push_back(document.at_value(
+          source / place, "is a URL (it is not shown), and such lists are read from files: fetch it first"));
   if (value.contains("s3") && !s3)
     problems.push_back(
         document.at_key(source / "s3", "no path of this source is an s3:// URL; leave it out"));

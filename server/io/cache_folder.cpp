@@ -130,6 +130,7 @@ CacheFolder::Found CacheFolder::read(const char* file, std::vector<std::uint8_t>
   const ring::UniqueFd fd(
       ::openat(folder_.get(), file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK));
   if (!fd && (errno == ENOENT || errno == ENOTDIR)) return Found::kNone;
+  if (!fd && errno != ELOOP && errno != ENXIO) return Found::kRefused;
   struct stat status {};
   if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Found::kUnreadable;
   const auto bytes = static_cast<std::uint64_t>(status.st_size);

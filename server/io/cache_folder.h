@@ -28,7 +28,8 @@ class CacheFolder {
   /// whole pages, as disks have them. kEnvironment: it cannot be made, or not be written to.
   static Result<std::unique_ptr<CacheFolder>> open(const std::filesystem::path& path, std::uint64_t most);
 
-  enum class Found : std::uint8_t { kNone, kRead, kUnreadable };
+  /// kUnreadable: there is one, and it is bad. kRefused: whether there is one cannot be told now.
+  enum class Found : std::uint8_t { kNone, kRead, kUnreadable, kRefused };
   /// Replaces `out` by a file's bytes, if it is read.
   Found read(const char* file, std::vector<std::uint8_t>& out) const;
   /// Adds a file, and the folders of its name that are missing. False: it is there already, there is no room,

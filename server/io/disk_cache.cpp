@@ -42,11 +42,8 @@ Result<void> DiskCache::read(std::uint64_t index, source::Sample& out) const {
   if (found == Found::kGood) return {};
   if (auto read = ForwardingSource::read(index, out); !read) return read;
   encode(index, out);
-  if (found == Found::kBad) {
-    folder_->replace(file, buffers.record);
-  } else {
-    folder_->add(file, buffers.record);
-  }
+  if (found == Found::kBad) folder_->replace(file, buffers.record);
+  if (found == Found::kNone) folder_->add(file, buffers.record);
   buffers.shrink();
   return {};
 }
@@ -63,8 +60,9 @@ DiskCache::Counts DiskCache::counts() const {
 
 DiskCache::Found DiskCache::load(const char* file, std::uint64_t index, source::Sample& out) const {
   const auto there = folder_->read(file, buffers.record);
-  if (there != CacheFolder::Found::kRead)
-    return there == CacheFolder::Found::kNone ? Found::kNone : Found::kBad;
+  if (there == CacheFolder::Found::kNone) return Found::kNone;
+  if (there == CacheFolder::Found::kRefused) return Found::kRefused;
+  if (there == CacheFolder::Found::kUnreadable) return Found::kBad;
   const auto record = store::RecordView::of(buffers.record, index, fields().size());
   bool sound = record && record->sound() && record->name() == name(index);
   for (std::size_t f = 0; sound && f < fields().size(); ++f) {

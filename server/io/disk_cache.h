@@ -31,7 +31,7 @@ class DiskCache final : public source::ForwardingSource {
   [[nodiscard]] Counts counts() const;
 
  private:
-  enum class Found : std::uint8_t { kNone, kBad, kGood };
+  enum class Found : std::uint8_t { kNone, kBad, kGood, kRefused };
   Found load(const char* file, std::uint64_t index, source::Sample& out) const;
   void encode(std::uint64_t index, const source::Sample& sample) const;  ///< into the thread's buffer
 

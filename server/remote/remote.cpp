@@ -9,6 +9,7 @@
 #include <cstring>
 #include <mutex>
 #include <random>
+#include <set>
 
 #include "server/remote/content_range.h"
 
@@ -19,7 +20,6 @@ constexpr std::chrono::milliseconds kLongestPause{10'000};
 /// An attempt that brought so much is none of those that count.
 constexpr std::uint64_t kProgress = std::uint64_t{1} << 20;
 /// Kept free of what a server merely announces.
-constexpr std::uint64_t kMostReserved = std::uint64_t{16} << 20;
 
 std::string tag_of(const Reply& reply) {
   return reply.etag.empty() ? reply.last_modified : reply.etag;
@@ -196,7 +196,11 @@ Result<std::optional<Stat>> Remote::find(const std::string& url) const {
   first->range = {0, 0};
   std::optional<Stat> out;
   auto done = persist([&]() -> std::optional<Fault> {
-    const Reply reply = get(*first, [](const Reply& head, auto) { return head.status == 206; });
+    std::size_t came = 0;  // one byte was asked for; to take it keeps the connection
+    const Reply reply = get(*first, [&came](const Reply& head, std::span<const std::uint8_t> part) {
+      came += part.size();
+      return head.status == 206 && came <= 1;
+    });
     if (reply.status == 404 || reply.status == 410) return std::nullopt;
     const auto range = parse_content_range(reply.content_range);
     if (reply.status == 416 && range && range->total == std::uint64_t{0}) {
@@ -204,7 +208,7 @@ Result<std::optional<Stat>> Remote::find(const std::string& url) const {
       return std::nullopt;
     }
     if (auto fault = fault_of(reply, url)) return fault;
-    const auto bytes = reply.status == 206 && range ? range->total : reply.length;
+    const auto bytes = reply.status != 206 ? reply.length : range ? range->total : std::nullopt;
     if (!bytes)
       return Fault{{ErrorCode::kDatasetInvalid,
                     shown(url) + ": the server does not say how long it is; serve it as a file"}};
@@ -221,8 +225,9 @@ Result<void> Remote::read(const std::string& url, const Stat& known, std::uint64
   auto base = request(url);
   if (!base) return fail(std::move(base.error()));
   expect_tag(*base, known.tag);
-  std::uint64_t done = 0;
+  std::uint64_t done = 0, farthest = 0;
   return persist([&]() -> std::optional<Fault> {
+    if (!known.tag.starts_with('"')) done = 0;  // what follows may be of another file
     const std::uint64_t first = offset + done, before = done;
     base->range = {first, offset + out.size() - 1};
     std::optional<Error> misfit;
@@ -238,7 +243,7 @@ Result<void> Remote::read(const std::string& url, const Stat& known, std::uint64
       else if (range && range->total && *range->total != known.bytes)
         misfit =
             changed(url, fmt::format("it has {} bytes, had {}; it was changed", *range->total, known.bytes));
-      else if (!known.tag.empty() && !tag.empty() && tag != known.tag)
+      else if (tag != known.tag)
         misfit = changed(url, "it was changed");
       return !misfit;
     };
@@ -257,7 +262,8 @@ Result<void> Remote::read(const std::string& url, const Stat& known, std::uint64
       fault = Fault{{ErrorCode::kTransientIo,
                      fmt::format("{}: the reply ended after {} of {} bytes", shown(url), done, out.size())},
                     true};
-    fault->progress = done - before >= kProgress;
+    fault->progress = done >= farthest + kProgress;
+    farthest = std::max(farthest, done);
     return fault;
   });
 }
@@ -290,7 +296,12 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
         begun = true;
         known.tag = tag_of(head);
         whole = head.length;
-        if (whole && *whole <= most) out.reserve(std::min(*whole, kMostReserved));
+        if (!head.delimited)
+          misfit = Error{ErrorCode::kDatasetInvalid,
+                         shown(url) +
+                             ": the server does not say how long it is, so that a cut would not show; "
+                             "serve it as a file"};
+        if (whole && *whole <= most) out.reserve(*whole);
       } else if (!next.range || !range || range->first != before || tag_of(head) != known.tag) {
         misfit = changed(url, "it was changed");
       }
@@ -324,8 +335,11 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
 
 Result<ListedPage> Remote::list(const std::string& url, bool deep) const {
   constexpr std::size_t kLargestPage = std::size_t{16} << 20;
+  constexpr int kMostEmptyPages = 100;
   const S3Name prefix = s3_name(url);
   ListedPage out;
+  std::set<std::string> begun;  // the first name of each page
+  int empty = 0;
   do {
     const Request next = s3_.listing(prefix, deep, out.next);
     std::string xml;
@@ -339,8 +353,15 @@ Result<ListedPage> Remote::list(const std::string& url, bool deep) const {
     });
     if (!done) return fail(std::move(done.error()));
     auto page = parse_listing(xml, prefix.key);
-    if (page && page->next == out.next && !out.next.empty())
-      page = tl::make_unexpected(std::string("goes round in a circle"));
+    if (page) {
+      const std::string& first = !page->objects.empty()    ? page->objects.front().key
+                                 : !page->prefixes.empty() ? page->prefixes.front()
+                                                           : out.next;
+      const bool nothing = page->objects.empty() && page->prefixes.empty();
+      empty = nothing ? empty + 1 : 0;
+      if ((!nothing && !begun.insert(first).second) || empty > kMostEmptyPages)
+        page = tl::make_unexpected(std::string("goes round in a circle"));
+    }
     if (!page) return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: the listing {}", url, page.error()));
     std::move(page->objects.begin(), page->objects.end(), std::back_inserter(out.objects));
     std::move(page->prefixes.begin(), page->prefixes.end(), std::back_inserter(out.prefixes));

@@ -13,7 +13,8 @@ namespace headrace::server::remote {
 namespace {
 
 constexpr long kMostRedirects = 5;
-constexpr long kSlowest = 1024;  // bytes/s
+constexpr long kSlowest = 1024;                  // bytes/s
+constexpr curl_off_t kLongestRetryAfter = 3600;  // seconds
 constexpr long kBuffer = 256L << 10;
 constexpr std::size_t kLongestErrorBody = std::size_t{64} << 10;
 /// Of no bytes: GET has no body. libcurl 7.88 sends no such header by itself, and S3 wants one.
@@ -57,7 +58,8 @@ void read_head(CURL* easy, Reply& reply) {
   ::curl_easy_getinfo(easy, CURLINFO_RETRY_AFTER, &retry_after);
   reply.status = static_cast<int>(status);
   if (length >= 0) reply.length = static_cast<std::uint64_t>(length);
-  reply.retry_after = std::chrono::seconds(std::max<curl_off_t>(retry_after, 0));
+  reply.delimited = reply.length || !header(easy, "Transfer-Encoding").empty();
+  reply.retry_after = std::chrono::seconds(std::clamp<curl_off_t>(retry_after, 0, kLongestRetryAfter));
   reply.etag = header(easy, "ETag");
   reply.last_modified = header(easy, "Last-Modified");
   reply.content_range = header(easy, "Content-Range");
@@ -156,6 +158,7 @@ Reply Transfers::get(const Request& request, const TakePart& take) const {
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_PATH_AS_IS, 1L);  // S3's keys may have ".." in them
   set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_QUICK_EXIT, 1L);  // who stops does not wait for a resolver
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https:") ? "https" : "http,https");
   set(CURLOPT_FOLLOWLOCATION, request.follow ? 1L : 0L);

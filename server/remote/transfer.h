@@ -37,6 +37,7 @@ struct Reply {
   std::string failure;                  ///< why it is not whole, in libcurl's words; empty: it is
   bool lasting = false;                 ///< and it would be so again: a certificate, a redirect in circles
   std::optional<std::uint64_t> length;  ///< Content-Length
+  bool delimited = false;               ///< a cut shows: it has a length, or comes in chunks
   std::string etag, last_modified, content_range, bucket_region;
   std::chrono::seconds retry_after{0};
   std::string error_body;  ///< of a status from 300 on, its beginning

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -13,7 +14,8 @@ inline std::size_t processors() {
   return std::max(std::thread::hardware_concurrency(), 1U);
 }
 
-/// Runs `work` for 0 to count - 1 on that many threads, and returns when all is done. `work` must not throw.
+/// Runs `work` for 0 to count - 1 on that many threads, or as many as can be had, and returns when all is
+/// done. `work` must not throw.
 template <class Work>
 void for_each_at_once(std::size_t count, const Work& work, std::size_t at_once = processors()) {
   std::atomic<std::size_t> next{0};
@@ -22,7 +24,10 @@ void for_each_at_once(std::size_t count, const Work& work, std::size_t at_once =
   };
   std::vector<std::thread> threads;
   const std::size_t wanted = std::min(at_once, count);
-  for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(loop);
+  try {
+    for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(loop);
+  } catch (const std::system_error&) {  // no more threads are to be had: those that there are do it
+  }
   loop();
   for (std::thread& thread : threads) thread.join();
 }

@@ -50,8 +50,15 @@ Result<ScratchFolder> ScratchFolder::make(const std::string& prefix) {
                   fmt::format("{} cannot be made: {}; set TMPDIR to a place that this user can write", path,
                               std::strerror(errno)));
     // Another process's sweep may have come between.
-    if (auto lock = locked(path); lock && fs::exists(path, error))
-      return ScratchFolder(path, std::move(lock));
+    errno = 0;
+    auto lock = locked(path);
+    const int why = errno;
+    if (lock && fs::exists(path, error)) return ScratchFolder(path, std::move(lock));
+    if (!lock && why != EWOULDBLOCK && why != ENOENT) {
+      fs::remove(path, error);
+      return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be locked: {}; set TMPDIR to a local disk",
+                                                       path, std::strerror(why)));
+    }
   }
 }
 

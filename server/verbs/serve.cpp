@@ -53,8 +53,9 @@ void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
   wake.wait_for(lock, ended, patience, [] { return false; });
   if (ended.stop_requested()) return;
   spdlog::error(
-      "stopped, without reads that have not come back for {} s: look at the disks or mounts that the sources "
-      "lie on",
+      "stopped, without what has not ended within {} s: most often a read that does not come back; look at "
+      "the "
+      "disks, mounts and servers that the sources lie on",
       patience.count());
   std::_Exit(0);
 }

@@ -229,9 +229,11 @@ def test_a_server_ends_while_the_network_stands_still(serve: Any, far: Any, imag
     web = far(tmp_path / "web")
     server = serve({"type": "webdataset", "path": f"{web.url}/train-0000.tar"}, **CROP)
     web.stall.set()
+    before = len(web.requests)
     with headrace.Loader(server.address, stream="train"):
-        pass
+        wait_until(lambda: len(web.requests) > before, "a read that hangs")
     assert server.stop(seconds=10) == 0
+    assert "stopped, without" not in server.output(), "its reads are called back"
 
 
 def test_a_server_ends_also_while_it_opens_what_does_not_answer(

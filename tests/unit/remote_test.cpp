@@ -109,6 +109,49 @@ TEST_F(RemoteTest, ACutReplyIsGoneOnWith) {
   EXPECT_THAT(ranges(), ElementsAre("", "")) << "nothing tells that it is still the same: from the beginning";
 }
 
+TEST_F(RemoteTest, ARangeOfWhatHasNoVersionBeginsAnewOnceItWasCut) {
+  server_->put("/untagged", {.content = content_, .etag = ""});
+  server_->fail_next({.cut = 10});
+  EXPECT_EQ(read(*remote(), url("/untagged"), {content_.size(), "", true}, 100, 50),
+            content_.substr(100, 50));
+  EXPECT_THAT(ranges(), ElementsAre("bytes=100-149", "bytes=100-149"));
+  EXPECT_THAT(read(*remote(), url("/untagged"), {content_.size(), "\"1\"", true}, 100, 50),
+              HasSubstr("it was changed"))
+      << "it had a version";
+}
+
+TEST_F(RemoteTest, AReplyThatACutWouldNotShowInIsRefused) {
+  server_->put("/list.csv", {.content = content_, .sized = false});
+  EXPECT_THAT(fetch(*remote(), url("/list.csv")),
+              HasSubstr("/list.csv: the server does not say how long it is, so that a cut would not show"));
+}
+
+TEST_F(RemoteTest, ListingsThatDoNotEndAreRefused) {
+  options_.s3.endpoint = server_->url("");
+  options_.s3.anonymous = true;
+  const auto page = [](const std::string& key, const std::string& next) {
+    return "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>" + next +
+           "</NextContinuationToken>" +
+           (key.empty() ? "" : "<Contents><Key>" + key + "</Key><Size>1</Size></Contents>") +
+           "</ListBucketResult>";
+  };
+  for (const char* next : {"t1", "t0", "t1"}) server_->fail_next({.status = 200, .body = page("a/k", next)});
+  const auto round = remote()->list("s3://bucket/a/", true);
+  ASSERT_FALSE(round);
+  EXPECT_THAT(round.error().message, HasSubstr("goes round in a circle"));
+  server_->begin_anew();
+  for (int i = 0; i < 200; ++i) server_->fail_next({.status = 200, .body = page("", std::to_string(i))});
+  const auto empty = remote()->list("s3://bucket/a/", true);
+  ASSERT_FALSE(empty);
+  EXPECT_THAT(empty.error().message, HasSubstr("goes round in a circle"));
+}
+
+TEST_F(RemoteTest, AbsurdPausesAreNotKept) {
+  options_.attempts = 1;
+  server_->fail_next({.status = 503, .headers = "Retry-After: 99999999999999999\r\n"});
+  EXPECT_THAT(fetch(*remote(), url(), 1'000'000, ErrorCode::kTransientIo), HasSubstr("503"));
+}
+
 TEST_F(RemoteTest, ProgressIsNoAttemptAndBeginningAnewIsNoProgress) {
   const std::string large(5 << 20, 'x');
   const std::size_t cut = (1 << 20) + 10;
