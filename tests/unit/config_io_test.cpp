@@ -7,7 +7,9 @@
 namespace headrace::server::config {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 std::string text(const std::string& source) {
   return "sources:\n  f: {" + source + "}\nstreams: {t: {source: f, transforms: [center_crop: {size: 8}]}}\n";
