@@ -152,6 +152,8 @@ def pack(
     Called again after whatever stopped it, it goes on with the first sample that is not there. bindings/README.md tells
     what samples and `fields` may be, and what is stored.
     """
+    if isinstance(dataset, (str, bytes, os.PathLike)):
+        raise InvalidArgument(f"{dataset!r} is a name, and no dataset: `headrace pack {os.fsdecode(dataset)} {os.fspath(out)}` packs a folder")
     text("start", start, ("fork", "spawn", "forkserver"))
     text("on_error", on_error, ("raise", "bad"))
     text("identity", identity)

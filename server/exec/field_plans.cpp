@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace headrace::server::exec {
 namespace {
@@ -62,6 +63,17 @@ bool randomly_cropped(const PlanConfig& chain) {
   });
 }
 
+/// By how much the source's scales are multiplied, so that those of the images that are derived and stay
+/// small are whole: 1 if the source has small ones of its own beside them.
+std::int32_t scale_of(const source::Source& source, const StreamPlan& plan) {
+  std::int32_t scale = 1;
+  for (const auto& [name, derived] : plan.derived)
+    for (const SourceField& field : source.fields())
+      if (field.name == derived.from && !derived.how.enlarge)
+        scale = std::lcm(scale, derived.how.factor / std::gcd(field.scale, derived.how.factor));
+  return scale;
+}
+
 class Planner {
  public:
   Planner(const source::Source& source, const StreamPlan& plan, std::int32_t multiple, std::uint64_t rows,
@@ -69,7 +81,7 @@ class Planner {
       : source_(source),
         plan_(plan),
         multiple_(multiple),
-        scale_(common_scale(plan)),
+        scale_(scale_of(source, plan)),
         rows_(rows),
         repeats_(repeats) {}
 

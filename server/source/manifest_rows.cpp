@@ -63,6 +63,9 @@ class Picker {
   const std::string no_fault_;
 };
 
+/// Spreadsheets begin their UTF-8 with it.
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 /// libcsv's state, and the row that it is in.
 class CsvRows {
  public:
@@ -119,8 +122,10 @@ std::string each_csv_row(std::istream& stream, char delimiter, Picker& picker) {
   CsvRows rows(picker, delimiter);
   std::string text;
   bool sound = true;
-  for (std::uint64_t line = 1; sound && std::getline(stream, text); ++line)
+  for (std::uint64_t line = 1; sound && std::getline(stream, text); ++line) {
+    if (line == 1 && text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
     sound = rows.line(line, text += '\n');
+  }
   if (sound) rows.end();
   return stream.bad() ? std::strerror(errno) : "";
 }

@@ -142,6 +142,7 @@ class Opener {
   /// "0001" here and "0001x4" there: says which `names` would fit.
   [[nodiscard]] std::string hint(std::size_t one, std::size_t other) const {
     const std::string& name = images_[one].begin()->first;
+    if (images_[other].contains(name)) return "; add what is missing, or remove what is alone";
     for (const auto& [theirs, image] : images_[other])
       if (const auto at = theirs.find(name); at != std::string::npos)
         return fmt::format("; {} looks like its partner: give field `{}` the option names: \"{}{{}}{}\"",

@@ -15,14 +15,6 @@ bool is_for(const std::vector<std::string>& only, const std::string& field) {
   return only.empty() || std::find(only.begin(), only.end(), field) != only.end();
 }
 
-std::int64_t multiple_of(const StreamPlan& plan, bool small_only) {
-  std::int64_t multiple = 1;
-  for (const auto& [name, derived] : plan.derived)
-    if (!small_only || !derived.how.enlarge)
-      multiple = std::min(std::lcm(multiple, std::int64_t{derived.how.factor}), kLargestMultiple + 1);
-  return multiple;
-}
-
 }  // namespace
 
 PlanConfig StreamPlan::chain_of(const std::string& field, bool mask) const {
@@ -45,15 +37,13 @@ std::vector<std::string> StreamPlan::named() const {
 }
 
 Result<std::int32_t> common_multiple(const StreamPlan& plan) {
-  const std::int64_t multiple = multiple_of(plan, false);
+  std::int64_t multiple = 1;
+  for (const auto& [name, derived] : plan.derived)
+    multiple = std::min(std::lcm(multiple, std::int64_t{derived.how.factor}), kLargestMultiple + 1);
   if (multiple > kLargestMultiple)
     return fail(ErrorCode::kConfigInvalid,
                 fmt::format("derive: the factors have no common multiple up to {}", kLargestMultiple));
   return static_cast<std::int32_t>(multiple);
-}
-
-std::int32_t common_scale(const StreamPlan& plan) {
-  return static_cast<std::int32_t>(multiple_of(plan, true));
 }
 
 }  // namespace headrace::server::transform

@@ -31,7 +31,5 @@ struct StreamPlan {
 /// The least common multiple of the factors by which fields are derived (1: none): sides of the images that
 /// they are made of are cut to multiples of it. kConfigInvalid: above 64.
 Result<std::int32_t> common_multiple(const StreamPlan& plan);
-/// The same of those that stay small: one pixel of the chain's geometry is so many of the original.
-std::int32_t common_scale(const StreamPlan& plan);
 
 }  // namespace headrace::server::transform

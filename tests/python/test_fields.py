@@ -124,6 +124,15 @@ def test_a_mask_keeps_its_classes_and_goes_with_its_image(start_server: Any, tmp
             assert set(np.unique(batch["mask"])) <= {*range(21), 255}, "never a class between two"
 
 
+def test_what_is_derived_beside_a_pair_has_its_share_of_the_pairs_scale(start_server: Any, tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    derive = {"half": {"from": "hr", "factor": 2}, "small": {"from": "hr", "factor": 4}}
+    address = start_server(pair_config(tmp_path, derive=derive, transforms=[{"random_crop": {"size": 10}}])).address
+    with headrace.Loader(address, stream="train", batch="dict") as loader:
+        batch = next(iter(loader))
+    assert {name: batch[name].shape[2] for name in ("lr", "small", "half", "hr")} == {"lr": 10, "small": 10, "half": 20, "hr": 40}
+
+
 @pytest.mark.parametrize("interpolation", ["bicubic", "nearest"])
 def test_derived_fields_are_pils_resize_of_the_whole_image(
     start_server: Any, tmp_path: Path, interpolation: str

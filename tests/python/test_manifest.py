@@ -125,6 +125,15 @@ def test_lists_of_paths_need_no_fields(start_server: Any, tmp_path: Path) -> Non
             assert [int(label) for batch in batches for label in batch["label"]] == [0, 3] * 3
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_column(start_server: Any, tmp_path: Path) -> None:
+    write_photos(tmp_path)
+    rows = "".join(f'"photos/{index}, or so.png",{index % 2}\n' for index in range(ROWS))
+    (tmp_path / "list.csv").write_text("path,label\n" + rows, encoding="utf-8-sig")
+    server = start_server(config_of(tmp_path / "list.csv"))
+    with headrace.Loader(server.address, stream="train", batch="dict") as loader:
+        assert [colour for batch in loader for colour in colours(batch)] == list(range(ROWS))
+
+
 def test_a_manifest_of_many_lines_is_served_and_its_missing_files_are_told(
     start_server: Any, tmp_path: Path
 ) -> None:

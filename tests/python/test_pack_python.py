@@ -351,3 +351,9 @@ def test_wrong_arguments_are_named(tmp_path: Path) -> None:
             pack(nothing, tmp_path / "set.lmdb")
     with pytest.raises(DatasetInvalid, match="sample 1: field `label` is 2, and there are 2 classes"):
         pack([(1.0, 0), (1.0, 2)], tmp_path / "set.lmdb", classes=["a", "b"])
+
+
+@pytest.mark.parametrize("path", ["photos", Path("photos")])
+def test_a_name_is_no_dataset(path: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="is a name, and no dataset: `headrace pack photos .* packs a folder"):
+        headrace.pack(path, tmp_path / "out")
