@@ -182,6 +182,18 @@ def owner(wait_for: int) -> tuple[subprocess.Popen[str], str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_who_waits_for_others_hears_of_the_owners_death(how: signal.Signals) -> None:
+    process, address = owner(2)
+    alone = Consumer(address)
+    wait_until(lambda: headrace.stats(address)["streams"]["train"]["clients"], "the consumer to be there")
+    process.send_signal(how)
+    process.wait(20)
+    error = alone.lines()[-1]
+    assert error["code"] == "STREAM_FAILED"
+    assert f"the process that fed it (pid {process.pid}) ended" in error["message"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_death_of_the_owner_is_named_to_its_consumers(how: signal.Signals) -> None:
     process, address = owner(2)
     consumers = [Consumer(address) for _ in range(2)]
