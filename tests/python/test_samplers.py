@@ -225,3 +225,13 @@ def test_the_config_for_uneven_classes_runs(uneven: Path, tmp_path: Path) -> Non
         with headrace.Loader(server.address, stream="compare") as loader:
             (batch,) = list(loader)
             assert batch[1].shape == (48,)
+
+
+def test_tables_beyond_the_memory_at_hand_are_refused(uneven: Path, tmp_path: Path) -> None:
+    set_up = config(uneven, "balanced")
+    (name,) = set_up["sources"]
+    set_up["sources"]["endless"] = {"type": "repeat", "of": name, "times": 1_000_000_000}
+    for stream in set_up["streams"].values():
+        stream["source"] = "endless"
+    status, said = check(tmp_path, set_up)
+    assert status == 3 and "its tables of 58000000000 samples take up to 1856000.0 MB" in said
