@@ -26,6 +26,8 @@ def scatter(batch: Batch, devices: int | Sequence[Any]) -> list[Batch]:
     )
     if not targets:
         raise InvalidArgument(f"devices={devices!r}: at least one part")
+    if not isinstance(batch, TupleBatch | DictBatch):
+        raise InvalidArgument(f"batch={batch!r:.60}: a batch of a headrace.Loader")
     rows = len(batch.valid)
     bounds = [rows * part // len(targets) for part in range(len(targets) + 1)]
     return [_part(batch, bounds[i], bounds[i + 1], device) for i, device in enumerate(targets)]

@@ -307,7 +307,6 @@ Config read_and_check(const Document& document, const std::filesystem::path& fol
     if (problems.size() == before) out.sources[name] = read_source(value, folder);
   });
   check_composites(document, out.sources, problems);
-  read_composites_ahead(out.sources);
   each("streams", [&](const Pointer& at, const std::string& name, const json& value) {
     if (checker.sound(at)) out.streams[name] = read_stream(value, folder);
     if (out.streams.contains(name)) apply_feed(out, out.streams[name]);

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::seconds kLongestDelay{10};  // a server that stops waits for the reads under way
+constexpr std::chrono::seconds kLongestDelay{10};  // longer than any storage that still works
 constexpr std::uint64_t kLeast = 1'000'000;        // bytes
 constexpr const char* kMembers = "files are kept by the sources that read them: give those a `cache`";
 

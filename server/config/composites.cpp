@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/config/units.h"
+
 namespace headrace::server::config {
 namespace {
 
@@ -14,10 +16,6 @@ Texts keys(const Split& split) {
   Texts out;
   for (const auto& [name, ignored] : split.parts) out.push_back(name);
   return out;
-}
-
-std::filesystem::path absolute(const std::filesystem::path& folder, const json& path) {
-  return (folder / path.get<std::string>()).lexically_normal();
 }
 
 }  // namespace
@@ -45,7 +43,8 @@ SplitConfig read_split(const json& value, const std::filesystem::path& folder) {
     out.by = SplitClasses{value["classes"].get<std::map<std::string, Texts>>()};
   } else if (value.contains("lists")) {
     SplitLists lists;
-    for (const auto& [name, path] : value["lists"].items()) lists.parts[name] = absolute(folder, path);
+    for (const auto& [name, path] : value["lists"].items())
+      lists.parts[name] = absolute(folder, path.get<std::string>());
     out.by = std::move(lists);
   } else {
     out.by = SplitFractions{value.value("fractions", std::map<std::string, double>{})};
@@ -58,12 +57,13 @@ SubsetSource read_subset(const json& value, const std::filesystem::path& folder)
   if (value.contains("first")) {
     out.by = FirstSamples{value["first"].get<std::uint64_t>()};
   } else if (value.contains("indices")) {
-    out.by = IndexFile{absolute(folder, value["indices"])};
+    out.by = IndexFile{absolute(folder, value["indices"].get<std::string>())};
   } else {
     SplitConfig split{.seed = value.value("seed", std::uint64_t{0}), .by = {}};
     if (value.contains("fraction")) split.by = SplitFractions{{{"", value["fraction"].get<double>()}}};
     if (value.contains("classes")) split.by = SplitClasses{{{"", value["classes"].get<Texts>()}}};
-    if (value.contains("list")) split.by = SplitLists{{{"", absolute(folder, value["list"])}}};
+    if (value.contains("list"))
+      split.by = SplitLists{{{"", absolute(folder, value["list"].get<std::string>())}}};
     out.by = std::move(split);
   }
   return out;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "server/config/units.h"
 #include "server/remote/url.h"
 
 namespace headrace::server::config {
@@ -80,8 +81,7 @@ std::optional<NetworkConfig> read_network(const json& source, const std::filesys
   out.s3.endpoint = s3.value("endpoint", "");
   out.s3.region = s3.value("region", "");
   out.s3.anonymous = s3.value("anonymous", false);
-  if (source.contains("tls_ca"))
-    out.tls_ca = (folder / source["tls_ca"].get<std::string>()).lexically_normal();
+  if (source.contains("tls_ca")) out.tls_ca = absolute(folder, source["tls_ca"].get<std::string>());
   const auto type = source.at("type").get<std::string>();
   // Of a manifest, the images are what is read again and again.
   const std::string images = source.contains("root") ? source["root"].get<std::string>()
@@ -124,25 +124,6 @@ void check_network(const Document& document, const Pointer& source, std::vector<
                                          "shown); keys come from the environment"));
   if (value.contains("tls_ca") && !any)
     problems.push_back(document.at_key(source / "tls_ca", "no path of this source is a URL; leave it out"));
-}
-
-void read_composites_ahead(std::map<std::string, SourceConfig>& sources) {
-  for (bool more = true; more;) {
-    more = false;
-    for (auto& [name, config] : sources) {
-      if (config.io) continue;
-      for (const SourceRef& ref : config.made_of()) {
-        const auto member = sources.find(ref.name);
-        if (member == sources.end() || !member->second.far || !member->second.io) continue;
-        config.far = true;
-        config.io = member->second.io;
-        config.io->delay = {};  // the member's reads have it already, and the cache
-        config.io->disk_cache.reset();
-        more = true;
-        break;
-      }
-    }
-  }
 }
 
 }  // namespace headrace::server::config

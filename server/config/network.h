@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -19,9 +18,5 @@ std::optional<NetworkConfig> read_network(const nlohmann::json& source, const st
 /// Adds to `problems` what is wrong with the URLs of the source at `source`, and with its keys about them. No
 /// message has more of a URL than remote::shown().
 void check_network(const Document& document, const Pointer& source, std::vector<Problem>& problems);
-
-/// What is made of a source that is read over the network is read ahead as that is, unless its own `io` says
-/// how.
-void read_composites_ahead(std::map<std::string, SourceConfig>& sources);
 
 }  // namespace headrace::server::config

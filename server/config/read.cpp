@@ -4,6 +4,7 @@
 
 #include "server/config/cpus.h"
 #include "server/config/transforms.h"
+#include "server/config/units.h"
 
 namespace headrace::server::config {
 namespace {
@@ -26,10 +27,6 @@ Enum word(const json& value, const char* name, Enum otherwise,
 
 std::chrono::milliseconds duration(const json& value, const char* name, std::chrono::milliseconds otherwise) {
   return parse_duration(value.value(name, std::string())).value_or(otherwise);
-}
-
-std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path) {
-  return (folder / path).lexically_normal();
 }
 
 }  // namespace

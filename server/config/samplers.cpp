@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/config/units.h"
+
 namespace headrace::server::config {
 namespace {
 
@@ -18,15 +20,11 @@ json or_null(const std::optional<T>& value) {
   return value ? json(*value) : json();
 }
 
-std::filesystem::path path_in(const json& value, const std::filesystem::path& folder) {
-  return (folder / value.value("path", std::string())).lexically_normal();
-}
-
 WeightedSampler weighted(const json& value, const std::filesystem::path& folder) {
   WeightedSampler out;
   const auto by = value.at("by").get<std::string>();
   if (by == "class") out.by = WeightsByClass{value.value("weights", std::map<std::string, double>{})};
-  if (by == "file") out.by = WeightsByFile{path_in(value, folder)};
+  if (by == "file") out.by = WeightsByFile{absolute(folder, value.value("path", std::string()))};
   if (by == "field") out.by = WeightsByField{value.value("field", std::string())};
   out.other = maybe<double>(value, "other");
   return out;
@@ -67,7 +65,9 @@ std::optional<SamplerConfig> read_sampler(const json& value, const std::filesyst
   if (name == "pk")
     return PkSampler{arguments.at("p").get<std::uint32_t>(), arguments.at("k").get<std::uint32_t>(),
                      arguments.value("small_classes", "refuse") == "repeat", samples};
-  if (name == "list") return ListSampler{path_in(arguments, folder), arguments.value("shuffle", false)};
+  if (name == "list")
+    return ListSampler{absolute(folder, arguments.value("path", std::string())),
+                       arguments.value("shuffle", false)};
   return std::nullopt;
 }
 

@@ -5,18 +5,11 @@
 #include "server/config/config.h"
 #include "server/config/network.h"
 #include "server/config/units.h"
-#include "server/remote/url.h"
 
 namespace headrace::server::config {
 namespace {
 
 using nlohmann::json;
-
-/// URLs stay as they are.
-std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path) {
-  if (remote::is_url(path)) return path;
-  return (folder / path).lexically_normal();
-}
 
 std::vector<std::string> texts(const json& value, const char* key) {
   return value.value(key, std::vector<std::string>{});
@@ -158,8 +151,8 @@ SourceConfig read_source(const json& value, const std::filesystem::path& folder)
     out.kind = ImageFolderSource{path("path")};
   }
   out.network = read_network(value, folder);
-  out.far = out.network && out.network->by_sample;
-  if (value.contains("io") || out.far) out.io = read_io(value.value("io", json::object()), folder);
+  if (value.contains("io") || (out.network && out.network->by_sample))
+    out.io = read_io(value.value("io", json::object()), folder);
   if (value.contains("split")) out.split = read_split(value["split"], folder);
   const json cache = value.value("cache", json::object());
   out.cache.encoded = parse_size(cache.value("encoded", "")).value_or(0);

@@ -89,7 +89,6 @@ struct SourceConfig {
   CacheConfig cache;
   std::optional<IoConfig> io;
   std::optional<NetworkConfig> network;
-  bool far = false;  ///< its samples are read over the network, by itself or by what it is made of
 
   [[nodiscard]] bool synthetic() const { return std::holds_alternative<SyntheticSource>(kind); }
   /// Its batches come from another process; its name in it is empty. Null: no feed.

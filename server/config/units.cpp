@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "server/remote/url.h"
+
 namespace headrace::server::config {
 namespace {
 
@@ -59,6 +61,11 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   // Where doubles are whole numbers, and far above any machine's memory.
   if (bytes > 0x1p53) return std::nullopt;
   return static_cast<std::uint64_t>(bytes);
+}
+
+std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path) {
+  if (remote::is_url(path)) return path;
+  return (folder / path).lexically_normal();
 }
 
 }  // namespace headrace::server::config

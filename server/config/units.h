@@ -1,9 +1,11 @@
-// Numbers with a unit, as configurations write them.
+// Numbers with a unit and paths, as configurations write them.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace headrace::server::config {
@@ -13,5 +15,8 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 /// Bytes: "512MB" (10^6), "1.5 GiB" (2^30), "4096B"; kB to TB and KiB to TiB; nullopt for anything else.
 std::optional<std::uint64_t> parse_size(std::string_view text);
+
+/// A path in a configuration, relative to the `folder` that this lies in. URLs stay as they are.
+std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path);
 
 }  // namespace headrace::server::config

@@ -18,7 +18,8 @@ enum class BadReason : std::uint8_t {
   kTooLarge,     ///< more than max_pixels, or than memory allows
   kUnsupported,  ///< a valid file of a kind that PIL refuses too, or more than 500 scans
   kWarning,      ///< decodable with a warning, where the configuration says that warnings are bad
-  kMismatch      ///< the images of one sample do not fit together, in size or scale
+  kMismatch,     ///< the images of one sample do not fit together, in size or scale
+  kUnreadable  ///< storage has it, but not so that it can be taken: too many bytes, or bad when it was packed
 };
 std::string_view name_of(BadReason reason);
 

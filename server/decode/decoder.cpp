@@ -10,9 +10,9 @@
 namespace headrace::server::decode {
 
 std::string_view name_of(BadReason reason) {
-  constexpr std::array<std::string_view, 9> kNames = {"none",        "empty",   "unknown_format",
-                                                      "truncated",   "corrupt", "too_large",
-                                                      "unsupported", "warning", "mismatch"};
+  constexpr std::array<std::string_view, 10> kNames = {"none",     "empty",     "unknown_format", "truncated",
+                                                       "corrupt",  "too_large", "unsupported",    "warning",
+                                                       "mismatch", "unreadable"};
   const auto i = static_cast<std::size_t>(reason);
   return i < kNames.size() ? kNames[i] : "corrupt";
 }

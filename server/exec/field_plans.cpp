@@ -74,6 +74,22 @@ std::int32_t scale_of(const source::Source& source, const StreamPlan& plan) {
   return scale;
 }
 
+/// What images are cut to multiples of before fields are derived of them, times their scale: then all images
+/// of a sample lose the same, and each factor divides what remains. kConfigInvalid: above 64.
+Result<std::int32_t> multiple_of(const source::Source& source, const StreamPlan& plan) {
+  constexpr std::int64_t kLargest = 64;
+  std::int64_t multiple = 1;
+  for (const auto& [name, derived] : plan.derived)
+    for (const SourceField& field : source.fields())
+      if (const std::int64_t factor = derived.how.factor; field.name == derived.from)
+        multiple =
+            std::min(std::lcm(multiple, factor / std::gcd(std::int64_t{field.scale}, factor)), kLargest + 1);
+  if (multiple > kLargest)
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("derive: the factors have no common multiple up to {}", kLargest));
+  return static_cast<std::int32_t>(multiple);
+}
+
 class Planner {
  public:
   Planner(const source::Source& source, const StreamPlan& plan, std::int32_t multiple, std::uint64_t rows,
@@ -113,7 +129,8 @@ class Planner {
     PlanConfig chain = plan_.chain_of(name, field.mask);
     chain.channels = field.channels;
     chain.input = {field.height, field.width};
-    chain.multiple = multiple_;
+    // Who derives nothing is not cut, so that sides which do not fit the scale are found.
+    chain.multiple = multiple_ > 1 || derived ? multiple_ * field.scale : 1;
     chain.derived = derived;
     chain.scale = field.scale * scale_;
     if (derived && !derived->enlarge) chain.scale /= derived->factor;
@@ -157,7 +174,7 @@ class Planner {
 Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const StreamPlan& plan,
                                            std::uint64_t rows, bool repeats) {
   if (auto fine = check_names(source, plan); !fine) return fail(fine.error());
-  const auto multiple = common_multiple(plan);
+  const auto multiple = multiple_of(source, plan);
   if (!multiple) return fail(multiple.error());
   return Planner(source, plan, *multiple, rows, repeats).all();
 }

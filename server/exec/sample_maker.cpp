@@ -111,7 +111,7 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
   if (decodes_) counters.stage(metrics::Stage::kRead).observe(ring::monotonic_ns() - begin);
   if (!read) {
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());
-    return Bad{BadReason::kTooLarge, std::move(read.error().message)};
+    return Bad{BadReason::kUnreadable, std::move(read.error().message)};
   }
   // The sample is the worker's, for all streams: it may have items of another source behind these.
   for (std::size_t field = 0; field < source_->fields().size(); ++field)

@@ -69,8 +69,8 @@ void Stream::stop(const Error& reason) {
 
 Error Stream::failure() const {
   const std::scoped_lock lock(failure_mutex_);
-  return Error{ErrorCode::kStreamFailed,
-               fmt::format("stream `{}` stopped: {}", setup_.info.name, failure_.to_string())};
+  return Error{ErrorCode::kStreamFailed, fmt::format("stream `{}` stopped, until the server is restarted: {}",
+                                                     setup_.info.name, failure_.to_string())};
 }
 
 double Stream::fullness() const {

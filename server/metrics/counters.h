@@ -30,8 +30,8 @@ inline constexpr std::array<const char*, kStages> kStageNames = {"read", "decode
 /// Upper bounds in seconds: 16 us to 1 s in powers of four, then infinity.
 inline constexpr std::array<double, 9> kStageBounds = {16e-6,     64e-6,     256e-6,   1.024e-3, 4.096e-3,
                                                        16.384e-3, 65.536e-3, 0.262144, 1.048576};
-inline constexpr std::size_t kReasons = 9;  ///< transform::BadReason
-static_assert(static_cast<std::size_t>(transform::BadReason::kMismatch) + 1 == kReasons);
+inline constexpr std::size_t kReasons = 10;  ///< transform::BadReason
+static_assert(static_cast<std::size_t>(transform::BadReason::kUnreadable) + 1 == kReasons);
 
 struct StageHistogram {
   std::array<Count, kStageBounds.size() + 1> buckets;

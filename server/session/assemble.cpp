@@ -122,6 +122,8 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
     out.streams.push_back(std::move(*setup));
   }
   for (const auto& [name, source] : config.sources)
+    if (!sources.is_open(name)) spdlog::warn("source `{}`: no stream serves it, and it was not opened", name);
+  for (const auto& [name, source] : config.sources)
     if (source.cache.decoded > 0 && sources.is_open(name) && !caches.in_use(name))
       spdlog::warn(
           "source `{}`, cache.decoded: no stream comes to it, but through a source of type concat, repeat "

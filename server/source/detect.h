@@ -3,14 +3,16 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "headrace/error.h"
 
 namespace headrace::server::source {
 
 struct Proposal {
-  std::string found;   ///< "CIFAR-10, binary version: training and test set"
-  std::string config;  ///< YAML; its paths are absolute, or URLs
+  std::string found;               ///< "CIFAR-10, binary version: training and test set"
+  std::string config;              ///< YAML; its paths are absolute, or URLs
+  std::vector<std::string> notes;  ///< what is there as well, and is not in it
 };
 
 /// Whether a file of this name is data, not a configuration: .tar, .npy, .npz, .csv, .tsv, .jsonl, .ndjson,

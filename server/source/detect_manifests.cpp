@@ -34,9 +34,15 @@ FirstRow first_row(const fs::path& manifest) {
   return out;
 }
 
-/// The source's `fields`, with a comma before; empty: the defaults do. nullopt: no column holds an image that
-/// is there.
-std::optional<std::string> fields_of(const fs::path& manifest, const FirstRow& row) {
+/// The columns that are taken.
+struct Chosen {
+  std::string image;
+  std::string label;   ///< empty: none
+  bool usual = false;  ///< so are they without a word
+};
+
+/// nullopt: no column holds an image that is there.
+std::optional<Chosen> choose(const fs::path& manifest, const FirstRow& row) {
   static constexpr std::array<const char*, 4> kImages{"path", "image", "file", "filename"};
   static constexpr std::array<const char*, 8> kClasses{"label",   "class",    "category", "target",
                                                        "classes", "class_id", "label_id", "species"};
@@ -47,16 +53,36 @@ std::optional<std::string> fields_of(const fs::path& manifest, const FirstRow& r
   };
   const auto found = std::find_if(row.cells.begin(), row.cells.end(), is_image);
   if (found == row.cells.end()) return std::nullopt;
-  const std::string& image = row.columns[static_cast<std::size_t>(found - row.cells.begin())];
+  Chosen out;
+  out.image = row.columns[static_cast<std::size_t>(found - row.cells.begin())];
   const auto* const known =
       std::find_if(kImages.begin(), kImages.end(), [&](auto name) { return row.has(name); });
   const auto* const label =
       std::find_if(kClasses.begin(), kClasses.end(), [&](auto name) { return row.has(name); });
+  if (label != kClasses.end()) out.label = *label;
   const bool usual_label = label == kClasses.end() || label < kClasses.begin() + 2;
-  if (known != kImages.end() && *known == image && usual_label) return "";
-  std::string out = fmt::format(", fields: {{image: {{column: {}}}", quoted(image));
-  if (label != kClasses.end()) out += fmt::format(", label: {{kind: class, column: {}}}", quoted(*label));
+  out.usual = known != kImages.end() && *known == out.image && usual_label;
+  return out;
+}
+
+/// The source's `fields`, with a comma before; empty: the defaults do.
+std::string fields_of(const Chosen& chosen) {
+  if (chosen.usual) return "";
+  std::string out = fmt::format(", fields: {{image: {{column: {}}}", quoted(chosen.image));
+  if (!chosen.label.empty()) out += fmt::format(", label: {{kind: class, column: {}}}", quoted(chosen.label));
   return out + "}";
+}
+
+/// What is told of the columns that are not taken; empty: all are.
+std::string left_out(const fs::path& manifest, const FirstRow& row, const Chosen& chosen) {
+  std::vector<std::string> others = row.columns;
+  std::erase_if(others,
+                [&](const std::string& name) { return name == chosen.image || name == chosen.label; });
+  if (others.empty()) return {};
+  return fmt::format(
+      "{}: not taken: {}; `fields` of the source takes columns as values, texts, masks, ... "
+      "(configs/README.md, manifest)",
+      manifest.filename().string(), fmt::join(others, ", "));
 }
 
 }  // namespace
@@ -70,19 +96,25 @@ std::optional<Proposal> manifest_files(const fs::path& path) {
   std::error_code status;
   const bool folder = fs::is_directory(path, status);
   std::vector<ProposedStream> parts;
+  std::vector<std::string> notes;
   for (const std::string& name : folder ? names_in(path) : std::vector<std::string>{""}) {
     const fs::path manifest = folder ? path / name : path;
     if (!is_manifest_name(manifest)) continue;
-    const auto fields = fields_of(manifest, first_row(manifest));
-    if (!fields) continue;
+    const FirstRow row = first_row(manifest);
+    const auto chosen = choose(manifest, row);
+    if (!chosen) continue;
+    if (auto note = left_out(manifest, row, *chosen); !note.empty()) notes.push_back(std::move(note));
     std::string set = set_in(manifest.stem().string());
     if (set.empty()) set = "train";
     const bool training = set == "train";
-    parts.push_back({set, fmt::format("{{type: manifest, path: {}{}}}", quoted(manifest.string()), *fields),
-                     training, training ? kCropImages : kShowImages});
+    parts.push_back(
+        {set, fmt::format("{{type: manifest, path: {}{}}}", quoted(manifest.string()), fields_of(*chosen)),
+         training, training ? kCropImages : kShowImages});
   }
   if (parts.empty()) return std::nullopt;
-  return compose("a list of images", std::move(parts));
+  Proposal out = compose("a list of images", std::move(parts));
+  out.notes = std::move(notes);
+  return out;
 }
 
 }  // namespace headrace::server::source

@@ -112,6 +112,23 @@ void LeftOut::add(std::uint64_t more, const std::string& name) {
   if (first.empty() || name < first) first = name;
 }
 
+std::string LeftOut::warning(const std::string& root) const {
+  if (count == 0) return {};
+  return fmt::format(
+      "image folder {}: {} files are left out, the first is {}: ppm, bmp, pgm, tif, tiff and webp are not "
+      "read; convert them, or count with fewer samples than torchvision's ImageFolder finds",
+      root, count, first);
+}
+
+Error empty_classes(const std::string& root, std::vector<std::string> empty, std::size_t total) {
+  const auto count = empty.size();
+  if (count > 10) empty.resize(10);
+  return {ErrorCode::kDatasetInvalid,
+          fmt::format("image folder {}: {} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove "
+                      "them, or add images",
+                      root, count, total, fmt::join(empty, ", "), count > 10 ? ", ..." : "")};
+}
+
 bool is_image_name(std::string_view name) {
   static constexpr std::array<std::string_view, 3> kRead{"jpg", "jpeg", "png"};
   return std::find(kRead.begin(), kRead.end(), extension(name)) != kRead.end();

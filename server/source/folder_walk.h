@@ -16,6 +16,8 @@ struct LeftOut {
   std::string first;  ///< by name; relative to the root once it leaves `walk`
 
   void add(std::uint64_t more, const std::string& name);
+  /// For who reads `root`; empty where nothing is left out.
+  [[nodiscard]] std::string warning(const std::string& root) const;
 };
 
 struct FoundFolder {
@@ -38,6 +40,9 @@ Result<Entries> list_folder(int root_fd, const std::string& path, const std::str
 /// What is left out is added to `left_out`.
 Result<std::vector<FoundFolder>> walk(int root_fd, const std::string& path, const std::string& shown_root,
                                       LeftOut& left_out);
+
+/// Refuses class folders without images: `empty` of the `total` folders of `root`.
+Error empty_classes(const std::string& root, std::vector<std::string> empty, std::size_t total);
 
 /// What the system says of `what`, and what to do about it.
 Error scan_error(const std::string& what, int error);

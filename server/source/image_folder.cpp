@@ -22,7 +22,6 @@ class Indexer {
 
  private:
   Result<void> add_classes();
-  [[nodiscard]] std::string warning() const;
 
   std::unique_ptr<FileColumn> column_;
   const std::string root_;
@@ -30,14 +29,6 @@ class Indexer {
   std::vector<std::string> classes_;
   LeftOut left_out_;
 };
-
-std::string Indexer::warning() const {
-  if (left_out_.count == 0) return {};
-  return fmt::format(
-      "image folder {}: {} files are left out, the first is {}: ppm, bmp, pgm, tif, tiff and webp are not "
-      "read; convert them, or count with fewer samples than torchvision's ImageFolder finds",
-      root_, left_out_.count, left_out_.first);
-}
 
 Result<void> Indexer::add_classes() {
   struct Found {
@@ -65,12 +56,7 @@ Result<void> Indexer::add_classes() {
     }
   }
   if (empty.empty()) return {};
-  const auto total = empty.size();
-  if (total > 10) empty.resize(10);
-  return fail(ErrorCode::kDatasetInvalid,
-              fmt::format("image folder {}: {} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove "
-                          "them, or add images",
-                          root_, total, classes_.size(), fmt::join(empty, ", "), total > 10 ? ", ..." : ""));
+  return fail(empty_classes(root_, std::move(empty), classes_.size()));
 }
 
 Result<std::shared_ptr<const Source>> Indexer::index() {
@@ -93,7 +79,7 @@ Result<std::shared_ptr<const Source>> Indexer::index() {
               .columns = {},
               .labels = std::move(labels_),
               .classes = std::move(classes_),
-              .warning = warning()};
+              .warning = left_out_.warning(root_)};
   table.columns.push_back(std::move(column_));
   return make_table(std::move(table));
 }

@@ -39,9 +39,10 @@ Result<std::map<std::string, std::vector<std::uint64_t>>> read_path_lists(
       }
       auto& before = seen[*found];
       if (before.file != nullptr) {
-        problems.add(file, line,
-                     fmt::format("\"{}\" was listed before, at {}:{}; parts must be disjoint", text,
-                                 before.file->string(), before.line));
+        problems.add(
+            file, line,
+            fmt::format("\"{}\" was listed before, at {}:{}; {}", text, before.file->string(), before.line,
+                        lists.size() > 1 ? "parts must be disjoint" : "each sample belongs there once"));
         return;
       }
       before = {&file, line};

@@ -19,7 +19,7 @@ Proposal compose(std::string found, std::vector<ProposedStream> parts) {
     if (std::none_of(kept.begin(), kept.end(),
                      [&](const ProposedStream& other) { return other.name == part.name; }))
       kept.push_back(std::move(part));
-  Proposal out{std::move(found), "# yaml-language-server: $schema=headrace.schema.json\nsources:\n"};
+  Proposal out{std::move(found), "# yaml-language-server: $schema=headrace.schema.json\nsources:\n", {}};
   for (const ProposedStream& part : kept) out.config += fmt::format("  {}_set: {}\n", part.name, part.source);
   out.config += "streams:\n";
   for (const ProposedStream& part : kept) {

@@ -88,25 +88,14 @@ Result<std::shared_ptr<const Source>> open_url_folder(const std::string& url,
       if (found[i].images.empty()) empty.push_back(classes[begin + i]);
     }
   }
-  if (!empty.empty()) {
-    const auto total = empty.size();
-    if (total > 10) empty.resize(10);
-    return refuse(
-        fmt::format("{} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove them, or add images",
-                    total, classes.size(), fmt::join(empty, ", "), total > 10 ? ", ..." : ""));
-  }
+  if (!empty.empty()) return fail(empty_classes(root, std::move(empty), classes.size()));
   if (auto finished = column->finish(); !finished) return fail(std::move(finished.error()));
   labels.shrink_to_fit();
   Table table{.origin = root,
               .columns = {},
               .labels = std::move(labels),
               .classes = std::move(classes),
-              .warning = {}};
-  if (left_out.count > 0)
-    table.warning = fmt::format(
-        "image folder {}: {} files are left out, the first is {}: ppm, bmp, pgm, tif, tiff and webp are not "
-        "read",
-        root, left_out.count, left_out.first);
+              .warning = left_out.warning(root)};
   table.columns.push_back(std::move(column));
   return make_table(std::move(table));
 }

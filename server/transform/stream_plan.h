@@ -28,8 +28,4 @@ struct StreamPlan {
   [[nodiscard]] std::vector<std::string> named() const;
 };
 
-/// The least common multiple of the factors by which fields are derived (1: none): sides of the images that
-/// they are made of are cut to multiples of it. kConfigInvalid: above 64.
-Result<std::int32_t> common_multiple(const StreamPlan& plan);
-
 }  // namespace headrace::server::transform

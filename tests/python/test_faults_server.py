@@ -197,7 +197,7 @@ def test_bad_files_are_named_in_the_log_and_in_stats_and_so_is_the_streams_end(
     assert [line.split()[0] for line in listed] == ["strict", "FAILED:", "train"]
     health = run("health", "--address", server.address)
     assert health.returncode == 3
-    assert "STREAM_FAILED: stream `strict` stopped: BAD_SAMPLE: class_" in health.stderr
+    assert "STREAM_FAILED: stream `strict` stopped, until the server is restarted: BAD_SAMPLE: class_" in health.stderr
 
 
 def test_drain_ends_the_server(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:

@@ -133,6 +133,17 @@ def test_what_is_derived_beside_a_pair_has_its_share_of_the_pairs_scale(start_se
     assert {name: batch[name].shape[2] for name in ("lr", "small", "half", "hr")} == {"lr": 10, "small": 10, "half": 20, "hr": 40}
 
 
+def test_pairs_stay_aligned_beside_what_is_derived_by_another_factor(start_server: Any, tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    derive = {"soft": {"from": "hr", "factor": 3, "enlarge": True}}
+    address = start_server(pair_config(tmp_path, derive=derive, transforms=[{"random_crop": {"size": 10}}])).address
+    with headrace.Loader(address, stream="train", batch="dict") as loader:
+        for batch in loader:
+            assert batch["soft"].shape == batch["hr"].shape
+            assert not batch.replaced.any()
+            assert (batch["lr"].repeat(SCALE, axis=1).repeat(SCALE, axis=2) == batch["hr"]).all()
+
+
 @pytest.mark.parametrize("interpolation", ["bicubic", "nearest"])
 def test_derived_fields_are_pils_resize_of_the_whole_image(
     start_server: Any, tmp_path: Path, interpolation: str

@@ -92,6 +92,19 @@ def test_shards_over_http_give_the_batches_of_the_files(
     assert web.connections < 200, "connections are used again"
 
 
+def test_what_is_made_of_shards_behind_urls_is_read_ahead_as_they_are(
+    start_server: Any, far: Any, image_folder: Path, tmp_path: Path
+) -> None:
+    write_shards(image_folder, tmp_path / "shards", "train", tarfile.GNU_FORMAT, "cls", count=1)
+    shown = config({"type": "webdataset", "path": f"{far(tmp_path).url}/shards/train-0000.tar", "io": {"threads": 7}}, **CROP)
+    shown["sources"] |= {"more": {"type": "concat", "of": ["set"]}, "twice": {"type": "repeat", "of": "more", "times": 2}}
+    shown["streams"]["train"]["source"] = "twice"
+    server = start_server(shown, env={**NO_AWS, "XDG_CACHE_HOME": str(tmp_path / "cache"), "no_proxy": "*"})
+    assert len(stream_of(server.address)) >= 2 * 48
+    assert 'headrace_io_threads{source="set"} 7' in server.metrics()
+    assert 'headrace_read_ahead_samples_total{stream="train",outcome="hit"}' in server.metrics()
+
+
 def test_https_is_trusted_by_its_authority_alone(serve: Any, far: Any, image_folder: Path, tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path / "tls")
     pattern = write_shards(image_folder, tmp_path / "shards", "train", tarfile.PAX_FORMAT, "json", count=1)

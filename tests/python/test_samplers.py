@@ -230,7 +230,8 @@ def test_the_config_for_uneven_classes_runs(uneven: Path, tmp_path: Path) -> Non
 def test_tables_beyond_the_memory_at_hand_are_refused(uneven: Path, tmp_path: Path) -> None:
     set_up = config(uneven, "balanced")
     (name,) = set_up["sources"]
-    set_up["sources"]["endless"] = {"type": "repeat", "of": name, "times": 1_000_000_000}
+    set_up["sources"]["long"] = {"type": "repeat", "of": name, "times": 1_000_000}
+    set_up["sources"]["endless"] = {"type": "repeat", "of": "long", "times": 1000}
     for stream in set_up["streams"].values():
         stream["source"] = "endless"
     status, said = check(tmp_path, set_up)

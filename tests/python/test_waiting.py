@@ -184,7 +184,7 @@ def test_a_stream_that_fails_says_why_at_its_clients(
     else:
         with loader:
             for _ in range(2):
-                with pytest.raises(StreamFailed, match=f"(?s)^STREAM_FAILED: stream `train` stopped: {reason}"):
+                with pytest.raises(StreamFailed, match=f"(?s)^STREAM_FAILED: stream `train` stopped, until the server is restarted: {reason}"):
                     next(iter(loader))
     with pytest.raises(StreamFailed, match=f"(?s){reason}"):
         headrace.Loader(address, stream="train", batch_timeout=15)

@@ -51,17 +51,6 @@ TEST(ConfigIo, IsOnWhereSamplesAreReadOverTheNetwork) {
   EXPECT_TRUE(io("type: manifest, path: https://h/list.csv"));
   EXPECT_FALSE(io("type: manifest, path: https://h/list.csv, root: /images")) << "images are local";
   EXPECT_FALSE(io("type: npy, path: https://h/set.npz")) << "it is in memory";
-  const auto made = parse(
-      "sources:\n  a: {type: webdataset, path: https://h/a.tar, io: {threads: 7, delay: 5ms}}\n"
-      "  b: {type: concat, of: [a]}\n  c: {type: repeat, of: b, times: 2, io: {threads: 3}}\n  d: {type: "
-      "repeat, of: b, "
-      "times: 2}\nstreams: {t: {source: d, transforms: [center_crop: {size: 8}]}}\n",
-      "/etc/x.yaml");
-  ASSERT_TRUE(made) << made.error().message;
-  EXPECT_EQ(made->sources.at("b").io->threads, 7U);
-  EXPECT_EQ(made->sources.at("b").io->delay.count(), 0) << "its member's reads have it";
-  EXPECT_EQ(made->sources.at("c").io->threads, 3U);
-  EXPECT_EQ(made->sources.at("d").io->threads, 7U);
 }
 
 TEST(ConfigNetwork, ReadsEveryKeyAndKeepsUrls) {
