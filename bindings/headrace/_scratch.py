@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from ._forks import let_go_in_children
+from .errors import EnvironmentFailed
 
 
 def _locked(path: str | Path, strict: bool = False) -> int | None:
@@ -63,9 +64,10 @@ class Scratch:
             self.path = Path(tempfile.mkdtemp(prefix=prefix))
             try:
                 descriptor = _locked(self.path, strict=True)
-            except OSError:
-                self.path.rmdir()
-                raise
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()
+                raise EnvironmentFailed(f"{self.path} cannot be locked: {error.strerror}; set TMPDIR to a local disk") from error
             # Another process's sweep may have come between.
             if descriptor is not None and self.path.exists():
                 self._lock = descriptor

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "server/config/network.h"
+
 namespace headrace::server::config {
 namespace {
 
@@ -64,6 +66,9 @@ void check_sampler(const Document& document, const Pointer& at, const StreamConf
   if (given.contains("sampler") && given.contains("shuffle"))
     problems.push_back(document.at_key(
         at / "shuffle", "`sampler` says the order, and `shuffle` is short for some of it: give one of them"));
+  for (const char* kind : {"/sampler/weighted/path", "/sampler/list/path"})
+    if (const Pointer path = at / Pointer(kind); document.value.contains(path))
+      check_list(document, path, problems);
   if (!stream.sampler) return;
   if (const auto* weighted = std::get_if<WeightedSampler>(&*stream.sampler))
     check(document, at / "sampler" / "weighted", *weighted, problems);

@@ -91,6 +91,12 @@ std::optional<NetworkConfig> read_network(const json& source, const std::filesys
   return out;
 }
 
+void check_list(const Document& document, const Pointer& at, std::vector<Problem>& problems) {
+  if (remote::is_url(document.value.at(at).get_ref<const std::string&>()))
+    problems.push_back(document.at_value(
+        at, "is a URL (it is not shown), and such lists are read from files: fetch it first"));
+}
+
 void check_network(const Document& document, const Pointer& source, std::vector<Problem>& problems) {
   static const std::regex kOther("^[A-Za-z][A-Za-z0-9+.-]*://");
   const json& value = document.value.at(source);
@@ -110,10 +116,7 @@ void check_network(const Document& document, const Pointer& source, std::vector<
     if (auto why = refusal(type, text); !why.empty())
       problems.push_back(document.at_value(source / place, std::move(why)));
   }
-  for (const Pointer& place : lists(value))
-    if (remote::is_url(value.at(place).get_ref<const std::string&>()))
-      problems.push_back(document.at_value(
-          source / place, "is a URL (it is not shown), and such lists are read from files: fetch it first"));
+  for (const Pointer& place : lists(value)) check_list(document, source / place, problems);
   if (value.contains("s3") && !s3)
     problems.push_back(
         document.at_key(source / "s3", "no path of this source is an s3:// URL; leave it out"));

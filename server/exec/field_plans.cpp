@@ -129,8 +129,8 @@ class Planner {
     PlanConfig chain = plan_.chain_of(name, field.mask);
     chain.channels = field.channels;
     chain.input = {field.height, field.width};
-    // Who derives nothing is not cut, so that sides which do not fit the scale are found.
-    chain.multiple = multiple_ > 1 || derived ? multiple_ * field.scale : 1;
+    chain.unit = field.scale;
+    chain.multiple = multiple_ * field.scale;
     chain.derived = derived;
     chain.scale = field.scale * scale_;
     if (derived && !derived->enlarge) chain.scale /= derived->factor;
@@ -143,7 +143,7 @@ class Planner {
     }
     FieldSpec spec = compiled->image_field();
     spec.name = name;
-    out_.push_back({std::move(spec), index, std::move(*compiled), chain.scale, randomly_cropped(chain)});
+    out_.push_back({std::move(spec), index, std::move(*compiled), field.scale, randomly_cropped(chain)});
     return {};
   }
 

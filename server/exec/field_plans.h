@@ -16,7 +16,7 @@ struct FieldPlan {
   FieldSpec spec;                       ///< a ragged one's capacity is of one batch
   std::size_t source_field = 0;         ///< index in Source::fields()
   std::optional<transform::Plan> plan;  ///< of images; none: values as the source gives them
-  std::int32_t scale = 1;               ///< of the images, against the chain's geometry
+  std::int32_t scale = 1;               ///< of the images of the source, against one another
   /// Takes part in a random crop together with other images: all of them must be of one size, but for
   /// their scales.
   bool aligned = false;

@@ -219,8 +219,9 @@ bool Stream::gate_open(std::uint64_t now_ns) {
   if (gate_passed_) return true;
   const std::uint32_t attached = attached_lanes();
   const auto waited = std::chrono::nanoseconds(now_ns - first_attach_ns_);
-  // Who waits for others hears of the end at once: nothing else will come.
-  const bool complete = attached >= setup_.wait_for || end_.has_value();
+  // Who waits for others hears at once of a feeder that broke off. One that has given all may well be waited
+  // for: the batches are there for everybody who is to come.
+  const bool complete = attached >= setup_.wait_for || (end_ && !end_->done);
   gate_passed_ = complete || (attached > 0 && waited > setup_.wait_timeout);
   if (gate_passed_ && !complete)
     spdlog::warn("stream `{}` begins with {} of {} clients, after {} s (wait_timeout)", setup_.info.name,

@@ -107,9 +107,9 @@ class Stream {
   [[nodiscard]] const std::shared_ptr<source::Feed>& feed() const { return setup_.feed; }
   /// Batches that the feed has accepted may be built.
   void arrived();
-  /// No further batches come: clients get those that there are, then kStreamFailed, with `why`. The first
-  /// end is kept.
-  void end(std::string why);
+  /// No further batches come: clients get those that there are, then kStreamFailed, with `why`. `done`: these
+  /// are all that there were to be. The first end is kept.
+  void end(std::string why, bool done);
   [[nodiscard]] bool ended() const { return end_.has_value(); }
   /// After the end: every client was handed all there is, and let go of it.
   [[nodiscard]] bool served_to_end() const;
@@ -185,6 +185,7 @@ class Stream {
   struct End {
     std::uint64_t batches = 0;
     std::string why;
+    bool done = false;  ///< as its feeder meant it
   };
   std::optional<End> end_;
   std::uint64_t built_ = 0;  ///< of a live stream: every batch before this one was built

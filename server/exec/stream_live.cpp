@@ -25,9 +25,9 @@ void Stream::arrived() {
   ledger_.set_end({next.epoch, next.batch * setup_.info.batch_size});
 }
 
-void Stream::end(std::string why) {
+void Stream::end(std::string why, bool done) {
   if (end_) return;
-  end_ = End{setup_.feed->received(), std::move(why)};
+  end_ = End{setup_.feed->received(), std::move(why), done};
   spdlog::warn("{}", end_error().message);
 }
 

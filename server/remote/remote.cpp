@@ -19,7 +19,6 @@ namespace {
 constexpr std::chrono::milliseconds kLongestPause{10'000};
 /// An attempt that brought so much is none of those that count.
 constexpr std::uint64_t kProgress = std::uint64_t{1} << 20;
-/// Kept free of what a server merely announces.
 
 std::string tag_of(const Reply& reply) {
   return reply.etag.empty() ? reply.last_modified : reply.etag;
@@ -278,7 +277,7 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
   std::optional<std::uint64_t> whole;
   auto done = persist([&]() -> std::optional<Fault> {
     Request next = *base;
-    if (begun && !out.empty() && !known.tag.empty()) {
+    if (begun && !out.empty() && known.tag.starts_with('"')) {  // else it may be another file by now
       next.range = {out.size(), whole ? *whole - 1 : most};
       expect_tag(next, known.tag);
     } else {
@@ -301,7 +300,7 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
                          shown(url) +
                              ": the server does not say how long it is, so that a cut would not show; "
                              "serve it as a file"};
-        if (whole && *whole <= most) out.reserve(*whole);
+        if (whole && *whole <= most) out.reserve(*whole);  // to grow would take twice as much for a moment
       } else if (!next.range || !range || range->first != before || tag_of(head) != known.tag) {
         misfit = changed(url, "it was changed");
       }
@@ -315,8 +314,8 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
       out.insert(out.end(), part.begin(), part.end());
       return true;
     });
-    if (misfit) return Fault{std::move(*misfit)};
     if (!seen && reply.status != 0 && reply.status < 300) see(reply);  // of no bytes
+    if (misfit) return Fault{std::move(*misfit)};
     if (seen && whole && out.size() == *whole) return std::nullopt;
     auto fault = fault_of(reply, url);
     if (!fault && whole && out.size() != *whole)

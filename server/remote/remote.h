@@ -59,7 +59,8 @@ class Remote {
   /// Fills `out` from byte `offset` on, of an object that still is as `known` says.
   [[nodiscard]] Result<void> read(const std::string& url, const Stat& known, std::uint64_t offset,
                                   std::span<std::uint8_t> out) const;
-  /// All of an object, of at most so many bytes, and what it is. Memory is taken as it comes.
+  /// All of an object, of at most so many bytes, and what it is. Memory is taken for as many
+  /// as the server announces.
   [[nodiscard]] Result<Stat> fetch(const std::string& url, std::uint64_t most,
                                    std::vector<std::uint8_t>& out) const;
   /// Of an s3:// URL: what is below it, sorted by bytes; see S3::listing(). `next` of the page is empty.

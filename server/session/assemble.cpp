@@ -111,18 +111,38 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
   Caches caches(config.sources);
   Sources sources(config.sources, &caches, std::move(stop));
   Assembly out;
+  // All that is wrong is said at once, and each thing once: what is made of a source that does not open does
+  // not open either.
+  std::vector<Error> wrong;
+  const auto note = [&wrong](Error error) {
+    if (std::none_of(wrong.begin(), wrong.end(), [&error](const Error& known) {
+          return error.message.find(known.message) != std::string::npos ||
+                 known.message.find(error.message) != std::string::npos;
+        }))
+      wrong.push_back(std::move(error));
+  };
   for (const auto& [name, stream] : config.streams) {
     auto source = sources.open(stream.source, stream.part);
-    if (!source) return fail(at(fmt::format("source `{}`", stream.source), source.error()));
+    if (!source) {
+      note(at(fmt::format("source `{}`", stream.source), source.error()));
+      continue;
+    }
     const Reads reads = sources.reads(stream.source);
     auto setup = assemble_stream(name, stream, *source, caches, reads);
-    if (!setup) return fail(at(fmt::format("stream `{}`", name), setup.error()));
+    if (!setup) {
+      note(at(fmt::format("stream `{}`", name), setup.error()));
+      continue;
+    }
     if (reads.pool) out.read_ahead_bytes += reads.config->memory;
     if (setup->feed) out.other_bytes += setup->feed->slot_bytes() * setup->feed->options().slots;
     out.streams.push_back(std::move(*setup));
   }
+  if (!wrong.empty()) {
+    for (std::size_t i = 1; i < wrong.size(); ++i) wrong.front().message += "\n" + wrong[i].message;
+    return fail(std::move(wrong.front()));
+  }
   for (const auto& [name, source] : config.sources)
-    if (!sources.is_open(name)) spdlog::warn("source `{}`: no stream serves it, and it was not opened", name);
+    if (!sources.is_open(name)) out.unused.push_back(name);
   for (const auto& [name, source] : config.sources)
     if (source.cache.decoded > 0 && sources.is_open(name) && !caches.in_use(name))
       spdlog::warn(

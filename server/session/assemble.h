@@ -16,6 +16,7 @@ namespace headrace::server::session {
 
 struct Assembly {
   std::vector<exec::StreamSetup> streams;
+  std::vector<std::string> unused;  ///< sources that no stream serves, which are not opened
   CachesInUse caches;
   /// Memory that is taken beside rings and caches, at most: what is read ahead; caches' tables and feeds'
   /// slots.
@@ -24,7 +25,7 @@ struct Assembly {
 };
 
 /// Opens every source once and prepares every stream, without taking memory. `stop` ends reads over the
-/// network, now and later. Errors name source or stream.
+/// network, now and later. Errors name source or stream, a line for each that is wrong.
 Result<Assembly> assemble(const config::Config& config, std::stop_token stop = {});
 
 /// Bytes that the caches of an assembly may take.

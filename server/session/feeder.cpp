@@ -84,7 +84,7 @@ void Feeder::run() {
   feed_->when_freed({});
   if (why.empty()) return;
   engine_.with(stream_, [&](exec::Stream& stream) {
-    stream.end(std::move(why));
+    stream.end(std::move(why), done_);
     return 0;
   });
   state_.store(done_ ? State::kDone : State::kBrokeOff);

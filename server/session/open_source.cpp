@@ -137,6 +137,13 @@ Result<source::RemotePtr> Sources::remote_of(const std::string& name) {
 
 Result<SourcePtr> Sources::open(const std::string& name, const std::string& part) {
   if (const auto opened = open_.find(name); opened != open_.end()) return opened->second.at(part);
+  if (const auto failed = failed_.find(name); failed != failed_.end()) return fail(failed->second);
+  auto parts = open_first(name);
+  if (!parts) return fail(failed_.emplace(name, std::move(parts.error())).first->second);
+  return open_.emplace(name, std::move(*parts)).first->second.at(part);
+}
+
+Result<source::Parts> Sources::open_first(const std::string& name) {
   const config::SourceConfig& config = configs_.at(name);
   auto remote = remote_of(name);
   if (!remote) return fail(std::move(remote.error()));
@@ -152,22 +159,22 @@ Result<SourcePtr> Sources::open(const std::string& name, const std::string& part
     open.members.push_back({ref.text(), std::move(*member)});
   }
   auto whole = std::visit(open, config.kind);
-  if (!whole) return whole;
+  if (!whole) return fail(std::move(whole.error()));
   if (config.io) {
     if (config.io->read_ahead > 0) pools_[name] = std::make_shared<io::ReadPool>(name, config.io->threads);
-    if (whole = wrap(name, *config.io, *whole, caches_); !whole) return whole;
+    if (whole = wrap(name, *config.io, *whole, caches_); !whole) return fail(std::move(whole.error()));
   }
   if (const std::string warning = (*whole)->warning(); !warning.empty())
     spdlog::warn("source `{}`: {}", name, warning);
   if (caches_ != nullptr) whole = caches_->keep_encoded(name, std::move(*whole));
-  if (!whole) return whole;
+  if (!whole) return fail(std::move(whole.error()));
   source::Parts parts{{"", *whole}};
   if (config.split) {
     auto divided = source::split(*whole, split_of(*config.split));
     if (!divided) return fail(std::move(divided.error()));
     parts = std::move(*divided);
   }
-  return open_.emplace(name, std::move(parts)).first->second.at(part);
+  return parts;
 }
 
 Reads Sources::reads(const std::string& name) const {
@@ -176,9 +183,13 @@ Reads Sources::reads(const std::string& name) const {
     const auto found = pools_.find(name);
     return {&*config.io, found == pools_.end() ? nullptr : found->second};
   }
-  for (const config::SourceRef& ref : config.made_of())
-    if (auto of = reads(ref.name); of.config != nullptr) return of;
-  return {};
+  Reads most;
+  for (const config::SourceRef& ref : config.made_of()) {
+    auto of = reads(ref.name);
+    const auto threads = [](const Reads& reads) { return reads.pool ? reads.config->threads : 0; };
+    if (most.config == nullptr || threads(of) > threads(most)) most = std::move(of);
+  }
+  return most;
 }
 
 }  // namespace headrace::server::session

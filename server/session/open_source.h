@@ -41,11 +41,13 @@ class Sources {
   /// `part`: empty for a source without a split. Errors: the source's own.
   Result<std::shared_ptr<const source::Source>> open(const std::string& name, const std::string& part);
   [[nodiscard]] bool is_open(const std::string& name) const { return open_.contains(name); }
-  /// Of an opened source: as its own `io` says, or that of the first one with an `io` that it is made of.
+  /// Of an opened source: as its own `io` says; or that of the one with the most threads, for what takes
+  /// longest, of those that it is made of.
   [[nodiscard]] Reads reads(const std::string& name) const;
   [[nodiscard]] const std::vector<RemoteUse>& remotes() const { return remotes_; }
 
  private:
+  Result<source::Parts> open_first(const std::string& name);
   /// Null: the source has no URLs.
   Result<std::shared_ptr<const remote::Remote>> remote_of(const std::string& name);
 
@@ -54,6 +56,7 @@ class Sources {
   const std::stop_token stop_;
   std::vector<RemoteUse> remotes_;
   std::map<std::string, source::Parts> open_;  ///< "" is the whole
+  std::map<std::string, Error> failed_;        ///< they are not tried again
   std::map<std::string, std::shared_ptr<io::ReadPool>> pools_;
 };
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <system_error>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -26,7 +26,7 @@ void for_each_at_once(std::size_t count, const Work& work, std::size_t at_once =
   const std::size_t wanted = std::min(at_once, count);
   try {
     for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(loop);
-  } catch (const std::system_error&) {  // no more threads are to be had: those that there are do it
+  } catch (const std::exception&) {  // no more threads, or no memory for them: those that there are do it
   }
   loop();
   for (std::thread& thread : threads) thread.join();

@@ -136,38 +136,6 @@ Result<Proposal> lmdb(const fs::path& folder) {
         sizes_differ ? kCropImages : kAsTheyAre}});
 }
 
-/// Files and folders that the proposal says nothing of, though they may hold data.
-std::vector<std::string> beside(const fs::path& folder, const std::string& config) {
-  static constexpr std::array<std::string_view, 6> kEndings{".csv",    ".tsv", ".jsonl",
-                                                            ".ndjson", ".npy", ".npz"};
-  constexpr std::size_t kMost = 5;
-  std::vector<std::string> names = names_in(folder);
-  std::erase_if(names, [&](const std::string& name) {
-    return std::find(kEndings.begin(), kEndings.end(), fs::path(name).extension().string()) ==
-               kEndings.end() ||
-           config.find(name) != std::string::npos;
-  });
-  std::vector<std::string> notes;
-  if (!names.empty()) {
-    const std::size_t total = names.size();
-    const std::string first = (folder / names.front()).string();
-    names.resize(std::min(total, kMost));
-    notes.push_back(fmt::format("not in it: {}{}; `headrace check {}` says what that is",
-                                fmt::join(names, ", "),
-                                total > kMost ? fmt::format(" and {} more", total - kMost) : "", first));
-  }
-  // Folders of pairs, taken for classes.
-  if (config.find("type: image_folder") != std::string::npos)
-    for (const std::string& name : folders_in(folder))
-      if (const auto pairs = paired_images(folder / name)) {
-        notes.push_back(
-            fmt::format("{} is taken for a class, though it looks like {}: `headrace check {}` proposes that",
-                        name, pairs->found, (folder / name).string()));
-        break;
-      }
-  return notes;
-}
-
 }  // namespace
 
 bool is_dataset_file(const fs::path& path) {
@@ -191,10 +159,7 @@ Result<Proposal> propose(const fs::path& given) {
   if (fs::exists(path / "data.mdb", status) && !fs::exists(path / "meta_info.txt", status)) return lmdb(path);
   for (const auto& look :
        {cifar_files, idx_files, shard_files, array_files, manifest_files, paired_images, image_folders})
-    if (auto found = look(path)) {
-      for (std::string& note : beside(path, found->config)) found->notes.push_back(std::move(note));
-      return std::move(*found);
-    }
+    if (auto found = look(path)) return std::move(*found);
   return refuse(
       "nothing that a source reads. Looked for: folders of .jpg, .jpeg and .png, one per class (or train/ "
       "and val/ or test/ with such folders); pairs of images (folders hr and lr, images and masks, or names "
@@ -204,6 +169,41 @@ Result<Proposal> propose(const fs::path& given) {
       "train/ "
       "and val/ or test/; .npy and .npz files; data.mdb (headrace pack, or BasicSR with meta_info.txt)" +
       without_images(path));
+}
+
+std::vector<std::string> notes_on(const fs::path& given, const Proposal& proposal) {
+  static constexpr std::array<std::string_view, 6> kEndings{".csv",    ".tsv", ".jsonl",
+                                                            ".ndjson", ".npy", ".npz"};
+  constexpr std::size_t kMostNames = 5, kMostProbes = 3;
+  std::vector<std::string> notes = proposal.notes;
+  std::error_code status;
+  if (remote::is_url(given.string()) || !fs::is_directory(given, status)) return notes;
+  const fs::path folder = fs::absolute(given, status).lexically_normal();
+  std::vector<std::string> names = names_in(folder);
+  std::erase_if(names, [&](const std::string& name) {
+    const auto ending = fs::path(name).extension().string();
+    return std::find(kEndings.begin(), kEndings.end(), ending) == kEndings.end() ||
+           proposal.config.find(quoted((folder / name).string())) != std::string::npos;
+  });
+  if (!names.empty()) {
+    const std::size_t total = names.size();
+    const std::string first = (folder / names.front()).string();
+    names.resize(std::min(total, kMostNames));
+    notes.push_back(fmt::format(
+        "not in it: {}{}; `headrace check {}` says whether it is a list of samples", fmt::join(names, ", "),
+        total > kMostNames ? fmt::format(" and {} more", total - kMostNames) : "", first));
+  }
+  if (proposal.config.find("type: image_folder") == std::string::npos) return notes;
+  std::vector<std::string> classes = folders_in(folder);
+  classes.resize(std::min(classes.size(), kMostProbes));
+  for (const std::string& name : classes)
+    if (const auto pairs = paired_images(folder / name)) {
+      notes.push_back(
+          fmt::format("{} is taken for a class, though it looks like {}: `headrace check {}` proposes that",
+                      name, pairs->found, (folder / name).string()));
+      break;
+    }
+  return notes;
 }
 
 }  // namespace headrace::server::source

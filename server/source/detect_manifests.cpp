@@ -103,10 +103,13 @@ std::optional<Proposal> manifest_files(const fs::path& path) {
     const FirstRow row = first_row(manifest);
     const auto chosen = choose(manifest, row);
     if (!chosen) continue;
-    if (auto note = left_out(manifest, row, *chosen); !note.empty()) notes.push_back(std::move(note));
     std::string set = set_in(manifest.stem().string());
     if (set.empty()) set = "train";
     const bool training = set == "train";
+    const bool taken =
+        std::none_of(parts.begin(), parts.end(), [&](const auto& part) { return part.name == set; });
+    if (auto note = left_out(manifest, row, *chosen); taken && !note.empty())
+      notes.push_back(std::move(note));
     parts.push_back(
         {set, fmt::format("{{type: manifest, path: {}{}}}", quoted(manifest.string()), fields_of(*chosen)),
          training, training ? kCropImages : kShowImages});

@@ -257,13 +257,18 @@ Decoded<void> draw_range(const PlanConfig& config, std::size_t from, std::size_t
 }
 
 Decoded<DrawnSteps> first_steps(const PlanConfig& config, std::size_t count, ImageSize size, DrawKey key) {
+  const std::int32_t unit = config.unit;
+  if (size.width % unit != 0 || size.height % unit != 0)
+    return bad(BadReason::kMismatch,
+               fmt::format("{} x {} pixels are no multiple of the scale, {}", size.width, size.height, unit));
+  const Size base{size.height / unit, size.width / unit};
   auto before = steps_before(config, size);
   if (!before) return tl::make_unexpected(std::move(before.error()));
   const std::int32_t scale = config.scale;
   if (size.width % scale != 0 || size.height % scale != 0)
     return bad(BadReason::kMismatch, fmt::format("{} x {} pixels are no multiple of the scale, {}",
                                                  size.width, size.height, scale));
-  DrawnSteps drawn{std::move(*before), {size.height / scale, size.width / scale}};
+  DrawnSteps drawn{std::move(*before), base};
   drawn.steps.reserve(drawn.steps.size() + count);
   if (auto done = draw_range(config, 0, count, size, key, drawn.steps); !done)
     return tl::make_unexpected(std::move(done.error()));

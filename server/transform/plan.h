@@ -95,6 +95,9 @@ struct PlanConfig {
   // Every size, position and padding of the chain is multiplied by this: so one chain cuts the same part out
   // of images of several scales. After `multiple` and `derived` an image must have sides that are multiples.
   std::int32_t scale = 1;
+  // Sides of the image must be multiples of this, before anything else; images that belong together have as
+  // many of them.
+  std::int32_t unit = 1;
   std::int32_t multiple = 1;  // first the image is cut, right and bottom, to sides that are multiples
   std::optional<Derivation> derived;
   // PIL's decompression-bomb limit. Of an image, and of what one stage of the chain hands to the next;
@@ -112,7 +115,7 @@ using decode::name_of;
 struct RenderReport {
   BadReason bad = BadReason::kNone;
   std::string detail;   // filled when bad
-  Size base;            // of what entered the chain, in its pixels (PlanConfig::scale)
+  Size base;            // of the image, in PlanConfig::unit
   bool warned = false;  // decoder warned, pixels were produced
   std::uint64_t decode_ns = 0, transform_ns = 0;
 };

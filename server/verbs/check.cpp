@@ -7,7 +7,6 @@
 #include "clientlib/ring/segment.h"
 #include "server/remote/url.h"
 #include "server/session/assemble.h"
-#include "server/session/open_source.h"
 #include "server/source/detect.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/verbs.h"
@@ -107,23 +106,10 @@ int propose(const std::string& path) {
                                         [](const auto& stream) { return stream.info.name == "train"; });
         train != assembly->streams.end())
       fmt::print(stderr, "{}", other_classes(train->info, setup.info));
-  for (const std::string& note : proposal->notes) fmt::print(stderr, "note: {}\n", note);
+  for (const std::string& note : source::notes_on(path, *proposal)) fmt::print(stderr, "note: {}\n", note);
   fmt::print(stderr, "a configuration that serves it (headrace check {} > headrace.yaml):\n\n", shown);
   fmt::print("{}", proposal->config);
   return 0;
-}
-
-/// Of a configuration whose streams do not all open because of `first`: what else is wrong with its data, so
-/// that it can be mended in one go.
-void report_others(const config::Config& config, const Error& first) {
-  session::Sources sources(config.sources);
-  for (const auto& [name, source] : config.sources) {
-    if (!source.made_of().empty() || source.feed() != nullptr) continue;
-    const auto parts = source.split ? source.split->part_names() : std::vector<std::string>{""};
-    const auto opened = sources.open(name, parts.front());
-    if (!opened && first.message.find(opened.error().message) == std::string::npos)
-      report({opened.error().code, fmt::format("source `{}`: {}", name, opened.error().message)});
-  }
 }
 
 int check(const ConfigArguments& arguments) {
@@ -131,11 +117,9 @@ int check(const ConfigArguments& arguments) {
   auto config = arguments.load();
   if (!config) return report(config.error());
   auto assembly = session::assemble(*config);
-  if (!assembly) {
-    const int code = report(assembly.error());
-    report_others(*config, assembly.error());
-    return code;
-  }
+  if (!assembly) return report(assembly.error());
+  for (const std::string& name : assembly->unused)
+    fmt::print("warning: source `{}`: no stream serves it, so it was not opened\n", name);
   std::uint64_t total = 0;
   for (const exec::StreamSetup& setup : assembly->streams) {
     const auto bytes = session::ring_bytes(setup);

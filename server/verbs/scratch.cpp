@@ -50,7 +50,7 @@ Result<ScratchFolder> ScratchFolder::make(const std::string& prefix) {
                   fmt::format("{} cannot be made: {}; set TMPDIR to a place that this user can write", path,
                               std::strerror(errno)));
     // Another process's sweep may have come between.
-    errno = 0;
+    errno = EPERM;  // it is another user's: file systems may change that
     auto lock = locked(path);
     const int why = errno;
     if (lock && fs::exists(path, error)) return ScratchFolder(path, std::move(lock));

@@ -274,7 +274,7 @@ def test_what_a_proposal_leaves_out_is_said(tmp_path: Path) -> None:
     (tmp_path / "set" / "captions.csv").write_text("".join(["path,label,caption,age\n", *(f"{n},a,b,3\n" for n in names)]))
     assert "note: captions.csv: not taken: caption, age; `fields` of the source" in check(tmp_path / "set").stderr
     (tmp_path / "set" / "captions.csv").write_text("id,caption\n1,b\n")
-    assert f"note: not in it: captions.csv; `headrace check {tmp_path}/set/captions.csv`" in check(tmp_path / "set").stderr
+    assert f"note: not in it: captions.csv; `headrace check {tmp_path}/set/captions.csv` says whether it" in check(tmp_path / "set").stderr
     for name in ("Set5", "Set14"):
         folders = (tmp_path / "sr" / name / "hr", tmp_path / "sr" / name / "lr")
         write_pair(folders, ("{}.png", "{}.png"))
@@ -286,7 +286,8 @@ def test_what_a_proposal_leaves_out_is_said(tmp_path: Path) -> None:
 def test_everything_that_is_wrong_with_the_sources_is_said_at_once(tmp_path: Path) -> None:
     write_images(tmp_path / "good", classes=2, per_class=3)
     config = tmp_path / "c.yaml"
-    streams = "streams:\n  s: {source: a, batch_size: 2, transforms: [{random_crop: {size: 8}}]}\n"
+    stream = "source: {}, batch_size: 2, transforms: [{{random_crop: {{size: 8}}}}]"
+    streams = "streams:\n" + "".join(f"  {n}: {{{stream.format(n)}}}\n" for n in "abcd")
     config.write_text(
         "sources:\n  a: {type: image_folder, path: nowhere}\n  b: {type: lmdb, path: elsewhere}\n"
         "  c: {type: concat, of: [a]}\n  d: {type: image_folder, path: good}\n" + streams
@@ -294,12 +295,13 @@ def test_everything_that_is_wrong_with_the_sources_is_said_at_once(tmp_path: Pat
     done = check(config)
     assert done.returncode == 3
     lines = done.stderr.splitlines()
-    assert len([line for line in lines if "nowhere: No such file" in line]) == 1
-    assert len([line for line in lines if "source `b`: " in line and "elsewhere" in line]) == 1
+    assert len([line for line in lines if "nowhere: No such file" in line]) == 1, done.stderr
+    assert len([line for line in lines if "source `b`: " in line and "elsewhere" in line]) == 1, done.stderr
     assert "source `d`" not in done.stderr
     config.write_text(
-        "sources:\n  a: {type: image_folder, path: good}\n  b: {type: lmdb, path: elsewhere}\n" + streams
+        "sources:\n  a: {type: image_folder, path: good}\n  b: {type: lmdb, path: elsewhere}\n"
+        f"streams: {{s: {{{stream.format('a')}}}}}\n"
     )
     done = check(config)
     assert done.returncode == 0, done.stderr
-    assert "source `b`: no stream serves it, and it was not opened" in done.stderr
+    assert "source `b`: no stream serves it, so it was not opened" in done.stdout

@@ -133,6 +133,20 @@ def test_what_is_derived_beside_a_pair_has_its_share_of_the_pairs_scale(start_se
     assert {name: batch[name].shape[2] for name in ("lr", "small", "half", "hr")} == {"lr": 10, "small": 10, "half": 20, "hr": 40}
 
 
+def test_what_is_derived_does_not_hide_pairs_that_do_not_fit(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    for index, (high, low) in enumerate([(44, 10), (47, 11), (45, 11)]):
+        Image.new("RGB", (high, high)).save(tmp_path / "hr" / "deep" / f"{index:04d}.png")
+        Image.new("RGB", (low, low)).save(tmp_path / "lr" / "deep" / f"{index:04d}.png")
+    for derive in ({"soft": {"from": "hr", "factor": 3, "enlarge": True}}, {"small": {"from": "hr", "factor": 4}}):
+        config = pair_config(tmp_path, derive=derive, transforms=[{"random_crop": {"size": 3}}], shuffle=False)
+        config["sources"]["pairs"]["fields"] = {
+            name: {"path": str(tmp_path / name), "scale": scale} for name, scale in (("hr", SCALE), ("lr", 1))
+        }
+        told = check(tmp_path, config)
+        assert "warning: 3 of 8 samples that were tried are bad" in told.stdout, told.stdout + told.stderr
+
+
 def test_pairs_stay_aligned_beside_what_is_derived_by_another_factor(start_server: Any, tmp_path: Path) -> None:
     write_pairs(tmp_path)
     derive = {"soft": {"from": "hr", "factor": 3, "enlarge": True}}

@@ -97,10 +97,15 @@ def test_what_is_made_of_shards_behind_urls_is_read_ahead_as_they_are(
 ) -> None:
     write_shards(image_folder, tmp_path / "shards", "train", tarfile.GNU_FORMAT, "cls", count=1)
     shown = config({"type": "webdataset", "path": f"{far(tmp_path).url}/shards/train-0000.tar", "io": {"threads": 7}}, **CROP)
-    shown["sources"] |= {"more": {"type": "concat", "of": ["set"]}, "twice": {"type": "repeat", "of": "more", "times": 2}}
+    pattern = write_shards(image_folder, tmp_path / "near", "train", tarfile.GNU_FORMAT, "cls", count=1)
+    shown["sources"] |= {
+        "near": {"type": "webdataset", "path": pattern, "index_cache": "off", "io": {"threads": 2}},
+        "more": {"type": "concat", "of": ["near", "set"]},
+        "twice": {"type": "repeat", "of": "more", "times": 2},
+    }
     shown["streams"]["train"]["source"] = "twice"
     server = start_server(shown, env={**NO_AWS, "XDG_CACHE_HOME": str(tmp_path / "cache"), "no_proxy": "*"})
-    assert len(stream_of(server.address)) >= 2 * 48
+    assert len(stream_of(server.address)) >= 4 * 48
     assert 'headrace_io_threads{source="set"} 7' in server.metrics()
     assert 'headrace_read_ahead_samples_total{stream="train",outcome="hit"}' in server.metrics()
 

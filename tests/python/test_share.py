@@ -58,6 +58,18 @@ def test_three_processes_at_different_speeds_miss_nothing() -> None:
     assert source.asked == 3 * BATCHES
 
 
+def test_who_is_waited_for_gets_all_of_a_share_that_is_at_its_end_already() -> None:
+    source = Batches(batches=2)
+    with headrace.share(source, epochs=1, wait_for=2) as share:
+        first = Consumer(share.address, epochs=1)
+        wait_until(lambda: source.asked == 2, "the loader has given all there is")
+        time.sleep(0.3)
+        second = Consumer(share.address, epochs=1)
+        share.wait(60)
+        for consumer in (first, second):
+            assert consumer.lines() == [*sums(source, 1), "end"]
+
+
 def test_nobody_reads_and_the_loader_stands_still() -> None:
     source = Batches(batches=100)
     with headrace.share(source) as share:

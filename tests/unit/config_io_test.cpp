@@ -74,6 +74,8 @@ TEST(ConfigNetwork, ReadsEveryKeyAndKeepsUrls) {
   const std::string secret =
       refused("type: webdataset, path: \"s3://b/a.tar\", s3: {endpoint: \"ID:SECRET@minio:9000\"}");
   EXPECT_THAT(secret, AllOf(HasSubstr("(it is not shown) is not a URL such as"), Not(HasSubstr("SECRET"))));
+  EXPECT_THAT(refused("type: webdataset, path: \"s3://b/a.tar\", s3: \"http://ID:SECRET@minio:9000\""),
+              AllOf(HasSubstr("(it is not shown) is not"), Not(HasSubstr("SECRET"))));
 }
 
 TEST(ConfigIo, ReadsEveryKey) {

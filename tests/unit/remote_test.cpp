@@ -124,6 +124,9 @@ TEST_F(RemoteTest, AReplyThatACutWouldNotShowInIsRefused) {
   server_->put("/list.csv", {.content = content_, .sized = false});
   EXPECT_THAT(fetch(*remote(), url("/list.csv")),
               HasSubstr("/list.csv: the server does not say how long it is, so that a cut would not show"));
+  server_->put("/empty.csv", {.content = "", .sized = false});
+  EXPECT_THAT(fetch(*remote(), url("/empty.csv")), HasSubstr("so that a cut would not show"))
+      << "cut at once";
 }
 
 TEST_F(RemoteTest, ListingsThatDoNotEndAreRefused) {
@@ -147,7 +150,7 @@ TEST_F(RemoteTest, ListingsThatDoNotEndAreRefused) {
 }
 
 TEST_F(RemoteTest, AbsurdPausesAreNotKept) {
-  options_.attempts = 1;
+  options_.attempts = 1;  // what it could do is to overflow, which the sanitizers tell
   server_->fail_next({.status = 503, .headers = "Retry-After: 99999999999999999\r\n"});
   EXPECT_THAT(fetch(*remote(), url(), 1'000'000, ErrorCode::kTransientIo), HasSubstr("503"));
 }
