@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from typing import Any
@@ -12,12 +13,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    dist.init_process_group("gloo")
+def train(address: str) -> list[dict[str, Any]]:
     report: list[dict[str, Any]] = []
-    with headrace.Loader(sys.argv[1], stream="train", output="torch") as loader:
+    with headrace.Loader(address, stream="train", output="torch") as loader:
         model = DistributedDataParallel(torch.nn.Linear(3 * 32 * 32, len(loader.classes)))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         for _ in range(2):
@@ -37,8 +35,19 @@ def main() -> None:
                 ranks, {"seen": seen, "batches": len(losses), "weights": weights, "losses": losses}
             )
             report += [{"ranks": ranks, "len": len(loader)}]
+    return report
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dist.init_process_group("gloo")
+    report = train(sys.argv[1])
     if dist.get_rank() == 0:
-        print(json.dumps(report))
+        print(json.dumps(report), flush=True)
+    # A DistributedDataParallel that is still there keeps gloo's threads beyond the end of the group; while Python ends, one
+    # of them may want it, and aborts the process.
+    gc.collect()
     dist.destroy_process_group()
 
 
