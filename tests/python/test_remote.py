@@ -104,10 +104,18 @@ def test_what_is_made_of_shards_behind_urls_is_read_ahead_as_they_are(
         "twice": {"type": "repeat", "of": "more", "times": 2},
     }
     shown["streams"]["train"]["source"] = "twice"
-    server = start_server(shown, env={**NO_AWS, "XDG_CACHE_HOME": str(tmp_path / "cache"), "no_proxy": "*"})
-    assert len(stream_of(server.address)) >= 4 * 48
-    assert 'headrace_io_threads{source="set"} 7' in server.metrics()
-    assert 'headrace_read_ahead_samples_total{stream="train",outcome="hit"}' in server.metrics()
+    environment = {**NO_AWS, "XDG_CACHE_HOME": str(tmp_path / "cache"), "no_proxy": "*"}
+
+    def pools() -> list[tuple[str, str]]:
+        """(source, threads) of those who read ahead, after an epoch."""
+        server = start_server(shown, env=environment)
+        assert len(stream_of(server.address)) >= 4 * 48
+        assert 'headrace_read_ahead_samples_total{stream="train",outcome="hit"}' in server.metrics()
+        return re.findall(r'^headrace_io_threads{source="(\w+)"} (\d+)$', server.metrics(), re.MULTILINE)
+
+    assert pools() == [("set", "7")], "the one of more threads, not the first"
+    shown["sources"]["twice"]["io"] = {"threads": 3}
+    assert pools() == [("twice", "3")], "its own `io` comes before its members'"
 
 
 def test_https_is_trusted_by_its_authority_alone(serve: Any, far: Any, image_folder: Path, tmp_path: Path) -> None:
