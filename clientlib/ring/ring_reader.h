@@ -71,7 +71,8 @@ class RingReader {
   [[nodiscard]] const PrivatePages* private_pages() const { return pages_ ? &*pages_ : nullptr; }
   /// Copy-on-write slots: what this process wrote there is gone, the server's bytes show again. To how many
   /// pages it had written.
-  std::size_t drop_private_pages(std::uint32_t slot) const;  // NOLINT(modernize-use-nodiscard)
+  // NOLINTNEXTLINE(modernize-use-nodiscard): it is called for what it does; few ask how many there were
+  std::size_t drop_private_pages(std::uint32_t slot) const;
   /// Before a slot is read: drops its private pages if there are any although nobody wrote. A process that
   /// locks all its memory (mlockall) makes copies of whole mappings, from their first page to their last.
   void freshen(std::uint32_t slot) const;

@@ -36,7 +36,8 @@ struct ImageData {
   bool indices = false;  ///< palette indices and gray values as they are stored, in all three channels
 
   template <std::convertible_to<std::span<const std::uint8_t>> Bytes>
-  ImageData(const Bytes& file) : bytes(file) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor): a file's bytes are image data, wherever they lie
+  ImageData(const Bytes& file) : bytes(file) {}
   ImageData(std::span<const std::uint8_t> all, const PixelShape& shape) : bytes(all), pixels(shape) {}
 };
 
