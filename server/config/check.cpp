@@ -153,6 +153,8 @@ void Checker::stream(const Pointer& at, const Config& config) {
   } else if (source != config.sources.end() || has(at / "transforms")) {
     plan(at, stream, source != config.sources.end() && source->second.one_size());
   }
+  if (has(at / "mix") && !stream.plan.mix->mixup_alpha && !stream.plan.mix->cutmix_alpha)
+    wrong(document_.at_key(at / "mix", "needs mixup, cutmix or both of them"));
   sharing(at, stream);
   check_sampler(document_, at, stream, problems_);
 }
@@ -179,7 +181,7 @@ void Checker::part(const Pointer& at, const StreamConfig& stream, const SourceCo
 }
 
 void Checker::synthetic(const Pointer& at) {
-  for (const char* key : {"transforms", "output", "derive", "warnings", "max_pixels", "resize_passes"})
+  for (const char* key : {"transforms", "output", "derive", "mix", "warnings", "max_pixels", "resize_passes"})
     if (has(at / key))
       wrong(document_.at_key(at / key, "the source is synthetic and has no images; leave this out"));
 }

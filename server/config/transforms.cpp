@@ -156,6 +156,26 @@ DerivedField derived_field(const json& value) {
   return out;
 }
 
+MixConfig mix_config(const json& value) {
+  MixConfig out;
+  const auto alpha = [&value](const char* name) -> std::optional<double> {
+    if (!value.contains(name)) return std::nullopt;
+    return value[name].is_null() ? 1.0 : value[name].value("alpha", 1.0);
+  };
+  out.mixup_alpha = alpha("mixup");
+  out.cutmix_alpha = alpha("cutmix");
+  out.p = value.value("p", out.p);
+  out.num_classes = value.value("num_classes", out.num_classes);
+  return out;
+}
+
+json canonical(const MixConfig& mix) {
+  json out = {{"p", mix.p}, {"num_classes", mix.num_classes}};
+  if (mix.mixup_alpha) out["mixup"] = {{"alpha", *mix.mixup_alpha}};
+  if (mix.cutmix_alpha) out["cutmix"] = {{"alpha", *mix.cutmix_alpha}};
+  return out;
+}
+
 }  // namespace
 
 StreamPlan read_plan(const json& stream) {
@@ -175,6 +195,7 @@ StreamPlan read_plan(const json& stream) {
   chain.warnings_are_bad = stream.value("warnings", std::string("keep")) == "bad";
   const json derived = stream.value("derive", json::object());
   for (const auto& [name, value] : derived.items()) out.derived[name] = derived_field(value);
+  if (stream.contains("mix")) out.mix = mix_config(stream["mix"]);
   out.select = stream.value("fields", out.select);
   return out;
 }
@@ -200,6 +221,7 @@ json canonical(const StreamPlan& plan) {
                            {"factor", derived.how.factor},
                            {"enlarge", derived.how.enlarge},
                            {"interpolation", name_of(derived.how.interpolation)}};
+  if (plan.mix) out["mix"] = canonical(*plan.mix);
   if (!plan.select.empty()) out["fields"] = plan.select;
   return out;
 }

@@ -26,18 +26,19 @@ Result<Row> make_row(const SampleMaker& maker, const FillJob& job, std::uint64_t
 bool FillJob::ready(std::uint32_t first) const {
   if (samples.empty() || first >= rows.rows) return true;
   const auto all = std::span(samples);
-  return stream.maker().read_ahead()->ready(all.subspan(first, std::min(slice, rows.rows - first)));
+  return stream.maker().read_ahead()->ready(all.subspan(first, end_of(first) - first));
 }
 
 bool FillJob::claim(std::uint32_t& first) {
   if (samples.empty()) {
-    first = claimed.fetch_add(slice, std::memory_order_relaxed);
+    first = begin_of(claimed.fetch_add(slice, std::memory_order_relaxed));
     return first < rows.rows;
   }
-  first = claimed.load(std::memory_order_relaxed);
+  std::uint32_t now = claimed.load(std::memory_order_relaxed);
   do {
+    first = begin_of(now);
     if (first >= rows.rows || !ready(first)) return false;
-  } while (!claimed.compare_exchange_weak(first, first + slice, std::memory_order_relaxed));
+  } while (!claimed.compare_exchange_weak(now, now + slice, std::memory_order_relaxed));
   return true;
 }
 
@@ -68,6 +69,14 @@ void FillJob::join_ragged() {
   }
 }
 
+Result<void> FillJob::mix(std::uint32_t first, RowScratch& scratch) try {
+  aim(scratch.targets, first);
+  return stream.maker().mix_rows(order, key.cursor.epoch, scratch.placed, scratch.targets, scratch);
+} catch (const std::exception& error) {
+  return fail(ErrorCode::kInternal, fmt::format("row {} of epoch {}: a worker threw: {}", rows.first + first,
+                                                key.cursor.epoch, error.what()));
+}
+
 bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
   const SampleMaker& maker = stream.maker();
   const std::uint64_t size = maker.size();
@@ -75,7 +84,8 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
   for (std::uint64_t now = ring::monotonic_ns();;) {
     std::uint32_t first = 0;
     if (!claim(first)) return false;
-    const std::uint32_t last = std::min(rows.rows, first + slice);
+    const std::uint32_t last = end_of(first);
+    scratch.placed.clear();
     aim(out, first);
     for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
       const std::uint64_t position = (rows.first + i) % size;
@@ -88,8 +98,12 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
       descs[i].sample_index = row->sample_index;
       descs[i].flags = (i < rows.valid ? ring::kRowValid : 0U) | (row->replaced ? ring::kRowReplaced : 0U);
       descs[i].reserved = 0;
+      if (maker.mixes()) scratch.placed.push_back({position, row->label});
       for (std::size_t f = 0; f < out.size(); ++f)
         if (out[f].dense != nullptr) out[f].dense += maker.row_size(f);
+    }
+    if (maker.mixes() && !stream.failed()) {
+      if (auto mixed = mix(first, scratch); !mixed) stream.stop(mixed.error());
     }
     const std::uint64_t after = ring::monotonic_ns();
     counters.busy_ns.add(after - now);

@@ -2,6 +2,7 @@
 // workers that are free without a queue item per sample.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -19,16 +20,18 @@ class Stream;
 
 /// Thread safety: immutable but for the two atomics; shared by the workers that claim from it.
 struct FillJob {
-  /// `expected`: each row's sample, if the stream reads ahead.
+  /// `in_pairs`: rows are mixed with their neighbours. `expected`: each row's sample, if the stream reads
+  /// ahead.
   FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
-          std::uint32_t rows_per_slice, const std::vector<FieldSpec>& fields,
+          std::uint32_t rows_per_slice, bool in_pairs, const std::vector<FieldSpec>& fields,
           std::vector<std::uint64_t> expected)
       : stream(owner),
         key(batch),
         rows(batch_rows),
         order(epoch_order),
         slice(rows_per_slice),
+        lead(in_pairs ? batch_rows.first % 2 : 0),
         samples(std::move(expected)),
         slot(std::move(loan)),
         descs(slot->rows()) {
@@ -53,29 +56,38 @@ struct FillJob {
   const publish::BatchKey key;
   const sampler::BatchRows rows;
   const sampler::EpochOrder order;
-  const std::uint32_t slice;
+  const std::uint32_t slice;  ///< even where rows are mixed
+  const std::uint32_t
+      lead;  ///< rows that the first slice is shorter by: slices begin with pairs that are mixed
   const std::vector<std::uint64_t> samples;
   std::optional<ring::LoanedSlot>
       slot;  ///< taken by whoever completes the job; workers that come late use the pointers
   std::vector<std::byte*> values;  ///< of each field, the batch's first row
   std::vector<RaggedField> ragged;
   ring::RowDesc* const descs;
-  std::atomic<std::uint32_t> claimed{0};
-  std::atomic<std::uint32_t> done{0};  ///< acq_rel: the worker that reaches `rows` sees every row written
+  std::atomic<std::uint32_t> claimed{0};  ///< rows, and `lead`
+  std::atomic<std::uint32_t> done{0};     ///< acq_rel: the worker that reaches `rows` sees every row written
 
-  [[nodiscard]] bool unclaimed() const { return claimed.load(std::memory_order_relaxed) < rows.rows; }
+  [[nodiscard]] bool unclaimed() const {
+    return begin_of(claimed.load(std::memory_order_relaxed)) < rows.rows;
+  }
 
   /// Whether the next slice can be made without waiting for its samples.
-  [[nodiscard]] bool ready() const { return ready(claimed.load(std::memory_order_relaxed)); }
+  [[nodiscard]] bool ready() const { return ready(begin_of(claimed.load(std::memory_order_relaxed))); }
 
   /// Claims and fills slices until none is left or ready, or `until_ns` is past. True for the one call that
   /// completed the last row.
   bool work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns);
 
  private:
+  [[nodiscard]] std::uint32_t begin_of(std::uint32_t claim) const { return claim - std::min(claim, lead); }
+  [[nodiscard]] std::uint32_t end_of(std::uint32_t first) const {
+    return std::min(rows.rows, first + slice - (first == 0 ? lead : 0));
+  }
   [[nodiscard]] bool ready(std::uint32_t first) const;
   bool claim(std::uint32_t& first);                            ///< a slice. False: none is left or ready
   void aim(std::vector<FieldTarget>& out, std::uint32_t row);  ///< at the fields of one row
+  Result<void> mix(std::uint32_t first, RowScratch& scratch);  ///< a slice's rows
   void join_ragged();                                          ///< by the worker that completed the last row
 };
 

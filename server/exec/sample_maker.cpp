@@ -45,7 +45,11 @@ SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::vect
     decodes_ |= plan.plan.has_value();
     fields_.push_back(plan.spec);
   }
-  if (source_->labelled()) fields_.push_back(FieldSpec{"label", DType::kInt64, FieldKind::kDense, {}, 0});
+  if (options_.mixer) {
+    fields_.push_back(options_.mixer->label_field());
+  } else if (source_->labelled()) {
+    fields_.push_back(FieldSpec{"label", DType::kInt64, FieldKind::kDense, {}, 0});
+  }
   for (const FieldSpec& field : fields_) row_sizes_.push_back(row_bytes(field));
 }
 
@@ -57,7 +61,13 @@ Result<Row> SampleMaker::make(const sampler::EpochOrder& order, std::uint64_t ep
 Result<Row> SampleMaker::show(std::uint64_t epoch, std::uint64_t position, RowTargets out,
                               RowScratch& scratch) const {
   metrics::StreamCounters uncounted;
-  return make_row(order(epoch), epoch, position, out, scratch, uncounted, Purpose::kShown);
+  const auto epoch_order = order(epoch);
+  auto row = make_row(epoch_order, epoch, position, out, scratch, uncounted, Purpose::kShown);
+  if (!row || !options_.mixer) return row;
+  const PlacedRow placed{position, row->label};
+  if (auto mixed = mix_rows(epoch_order, epoch, {&placed, 1}, out, scratch); !mixed)
+    return fail(mixed.error());
+  return row;
 }
 
 Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_t epoch,
@@ -87,7 +97,13 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
   if (row.replaced) counters.replaced.add(1);
   row.sample_index = source_->whole_index(sample);
   row.label = source_->label(sample);
-  if (plans_.size() < fields_.size()) std::memcpy(out.back().dense, &row.label, sizeof row.label);
+  if (options_.mixer) {
+    if (auto known = options_.mixer->check_label(row.label); !known)
+      return fail(known.error().code,
+                  fmt::format("sample {}: {}", source_->name(sample), known.error().message));
+  } else if (plans_.size() < fields_.size()) {
+    std::memcpy(out.back().dense, &row.label, sizeof row.label);
+  }
   counters.samples.add(1);
   return row;
 }
@@ -268,7 +284,12 @@ Result<SampleMaker::Explanation> SampleMaker::explain(std::uint64_t epoch, std::
     if (!parameters) return tl::make_unexpected(parameters.error());
     all[fields_[f].name] = last = std::move(*parameters);
   }
-  result.parameters = (all.size() == 1 ? last : all).dump();
+  if (all.size() == 1) all = std::move(last);
+  if (options_.mixer) {
+    const auto how = options_.mixer->draw({options_.seed, epoch, position});
+    all.push_back(transform::describe(how, transform::partner_of(position, size())));
+  }
+  result.parameters = all.dump();
   return result;
 }
 

@@ -17,6 +17,7 @@
 #include "headrace/field.h"
 #include "server/cache/sample_cache.h"
 #include "server/exec/field_plans.h"
+#include "server/exec/row_mixer.h"
 #include "server/io/read_ahead.h"
 #include "server/metrics/counters.h"
 #include "server/sampler/sampler.h"
@@ -35,6 +36,7 @@ struct SampleOptions {
   /// The cache `decoded`: of the whole source, shared by makers whose plans have one kept_key(). None:
   /// nothing is kept.
   std::shared_ptr<cache::SampleCache> decoded;
+  std::shared_ptr<const RowMixer> mixer;      ///< of this source and these plans; none: rows are not mixed
   std::shared_ptr<io::ReadAhead> read_ahead;  ///< over the same source; none: it is read as rows are made
 };
 
@@ -47,11 +49,18 @@ struct FieldTarget {
 /// In the order of SampleMaker::fields().
 using RowTargets = std::span<const FieldTarget>;
 
+/// A row that was made, where partners are looked for.
+struct PlacedRow {
+  std::uint64_t position = 0;
+  std::int64_t label = 0;
+};
+
 /// A worker's own buffers.
 struct RowScratch {
   source::Sample sample;
   transform::Scratch pixels;
   std::vector<FieldTarget> targets;
+  std::vector<PlacedRow> placed;                    ///< of a slice whose rows are to be mixed
   std::vector<cache::Piece> inputs;                 ///< of each field
   std::vector<std::vector<std::uint8_t>> prepared;  ///< pixels that are to be kept
 };
@@ -91,6 +100,13 @@ class SampleMaker {
   /// kTooManyBadSamples, kBadSample with `on_error: fail`.
   Result<Row> make(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
                    RowTargets out, RowScratch& scratch, metrics::StreamCounters& counters) const;
+
+  /// Whether finished rows have to be mixed.
+  [[nodiscard]] bool mixes() const { return options_.mixer != nullptr; }
+  /// Mixes rows that make() has finished, which lie one after the other from `first` on (mix_rows.cpp).
+  /// Partners that are not among them are made again for it: so neighbours should come together.
+  Result<void> mix_rows(const sampler::EpochOrder& order, std::uint64_t epoch,
+                        std::span<const PlacedRow> rows, RowTargets first, RowScratch& scratch) const;
 
   /// The same row for somebody who wants to see it: nothing is counted, and what is bad here does not bring
   /// the stream nearer to its end.

@@ -32,6 +32,7 @@ Stream::Stream(StreamSetup setup)
       groups_(setup_.info.delivery, setup_.info.samples, setup_.info.batch_size, setup_.info.last),
       lanes_(setup_.ledger.lanes) {
   if (live()) ledger_.set_end({});
+  if (maker().mixes()) slice_ += slice_ % 2;  // partners are neighbours
 }
 
 Result<std::unique_ptr<Stream>> Stream::create(StreamSetup setup) {
@@ -127,8 +128,8 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) {
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
   auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
-                                       setup_.maker->order(cursor.epoch), slice_, setup_.info.fields,
-                                       expect_reads(fill, rows));
+                                       setup_.maker->order(cursor.epoch), slice_, maker().mixes(),
+                                       setup_.info.fields, expect_reads(fill, rows));
   jobs_.push_back(job);
   if (live()) built_ = std::max(built_, number(cursor) + 1);
   if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);

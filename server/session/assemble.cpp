@@ -75,6 +75,12 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
     return fail(ErrorCode::kConfigInvalid, "the source has no images to transform; leave `transforms` out");
   const auto decoded = caches.decoded(config.source, *source, *fields);
   if (!decoded) return tl::make_unexpected(decoded.error());
+  std::shared_ptr<const exec::RowMixer> mixer;
+  if (config.plan.mix) {
+    auto made = exec::RowMixer::make(*config.plan.mix, *fields, *source, config.plan.chain.output.layout);
+    if (!made) return fail(made.error());
+    mixer = std::move(*made);
+  }
   const exec::SampleOptions options{
       .stream = name,
       .seed = config.seed,
@@ -82,6 +88,7 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
       .on_error = config.on_error == config::OnError::kFail ? exec::OnError::kFail : exec::OnError::kReplace,
       .max_bad = config.max_bad,
       .decoded = *decoded,
+      .mixer = std::move(mixer),
       .read_ahead = read_ahead(config, source, reads)};
   exec::StreamSetup setup;
   setup.maker = std::make_shared<exec::SampleMaker>(source, std::move(*fields), options);

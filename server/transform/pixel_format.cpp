@@ -1,31 +1,11 @@
 #include <bit>
 #include <cstring>
 
+#include "server/transform/halves.h"
 #include "server/transform/kernels.h"
 
 namespace headrace::server::transform {
 namespace {
-
-// Round to nearest, ties to even, as torch's cast does. Infinite when too large; NaN stays NaN.
-std::uint16_t half_of(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
-  const std::uint32_t magnitude = bits & 0x7FFF'FFFFU;
-  if (magnitude > 0x7F80'0000U) return static_cast<std::uint16_t>(sign | 0x7E00U);
-  if (magnitude >= 0x477F'F000U) return static_cast<std::uint16_t>(sign | 0x7C00U);
-  if (magnitude < 0x3880'0000U) {  // below 2^-14: a multiple of 2^-24. The sum rounds it, ties to even.
-    const float rounded = std::bit_cast<float>(magnitude) + 0.5F;
-    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(rounded) - 0x3F00'0000U));
-  }
-  const std::uint32_t rounded = magnitude + 0x0FFFU + ((magnitude >> 13) & 1U);
-  return static_cast<std::uint16_t>(sign | ((rounded - 0x3800'0000U) >> 13));
-}
-
-std::uint16_t bfloat_of(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7FFF'FFFFU) > 0x7F80'0000U) return 0x7FC0U;
-  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
-}
 
 bool reproduces(const PixelFormat& format) {
   std::array<std::uint8_t, 768 + decode::kRowSlack> bytes{};

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "server/transform/mixing.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::transform {
@@ -20,6 +22,7 @@ struct StreamPlan {
   /// Of each transform of the chain: the fields that it is for; empty: all images.
   std::vector<std::vector<std::string>> only;
   std::map<std::string, DerivedField> derived;
+  std::optional<MixConfig> mix;     ///< of finished rows
   std::vector<std::string> select;  ///< the fields that batches have, besides "label"; empty: all
 
   /// The chain as `field` sees it: what is for others holds its place. A mask is spared normalize and to_y.

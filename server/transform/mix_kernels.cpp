@@ -1,0 +1,148 @@
+#include "server/transform/mix_kernels.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "server/transform/halves.h"
+
+// Sizeless vectors cannot be members; machines with SVE run the NEON code.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "server/transform/mix_kernels.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target comes before highway.
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace headrace::server::transform {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+
+void MixValues(DType dtype, double lambda, std::size_t count, std::byte* own, const std::byte* partner) {
+  scalar::mix_values(dtype, lambda, count, own, partner);
+}
+
+#else
+
+namespace hn = hwy::HWY_NAMESPACE;
+using DFloat = hn::CappedTag<float, 16>;
+
+// One type per dtype: how values are loaded as vectors of floats, and stored.
+struct Floats {
+  using Element = float;
+  static HWY_INLINE hn::Vec<DFloat> load(const float* from) { return hn::LoadU(DFloat(), from); }
+  static HWY_INLINE void store(hn::Vec<DFloat> v, float* to) { hn::StoreU(v, DFloat(), to); }
+};
+struct Halves {
+  using Element = std::uint16_t;
+  static HWY_INLINE hn::Vec<DFloat> load(const std::uint16_t* from) {
+    const hn::Rebind<std::uint16_t, DFloat> d;
+    const hn::Rebind<hwy::float16_t, DFloat> half;
+    return hn::PromoteTo(DFloat(), hn::BitCast(half, hn::LoadU(d, from)));
+  }
+  static HWY_INLINE void store(hn::Vec<DFloat> v, std::uint16_t* to) {
+    const hn::Rebind<std::uint16_t, DFloat> d;
+    const hn::Rebind<hwy::float16_t, DFloat> half;
+    hn::StoreU(hn::BitCast(d, hn::DemoteTo(half, v)), d, to);
+  }
+};
+struct BFloats {
+  using Element = std::uint16_t;
+  static HWY_INLINE hn::Vec<DFloat> load(const std::uint16_t* from) {
+    const hn::Rebind<std::uint16_t, DFloat> d;
+    const hn::Rebind<std::uint32_t, DFloat> wide;
+    return hn::BitCast(DFloat(), hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(d, from))));
+  }
+  static HWY_INLINE void store(hn::Vec<DFloat> v, std::uint16_t* to) {
+    const hn::Rebind<std::uint32_t, DFloat> d;
+    const hn::Rebind<std::int32_t, DFloat> whole;
+    const hn::Rebind<std::uint16_t, DFloat> out;
+    const auto bits = hn::BitCast(d, v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(d, 0x7FFF)), odd));
+    hn::StoreU(hn::DemoteTo(out, hn::BitCast(whole, rounded)), out, to);
+  }
+};
+
+// The whole vectors of a line; the caller sees to the rest. Returns how many values that were.
+template <class As>
+std::size_t Mix(double lambda, std::size_t count, std::byte* own_bytes, const std::byte* partner_bytes) {
+  using Element = typename As::Element;
+  const DFloat d;
+  const auto share = hn::Set(d, static_cast<float>(lambda)),
+             rest = hn::Set(d, static_cast<float>(1 - lambda));
+  auto* HWY_RESTRICT own = reinterpret_cast<Element*>(own_bytes);
+  const auto* HWY_RESTRICT partner = reinterpret_cast<const Element*>(partner_bytes);
+  const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    As::store(hn::Add(hn::Mul(As::load(partner + i), rest), hn::Mul(As::load(own + i), share)), own + i);
+  return i;
+}
+
+void MixValues(DType dtype, double lambda, std::size_t count, std::byte* own, const std::byte* partner) {
+  std::size_t done = 0;
+  if (dtype == DType::kFloat32) {
+    done = Mix<Floats>(lambda, count, own, partner);
+  } else if (dtype == DType::kBFloat16) {
+    done = Mix<BFloats>(lambda, count, own, partner);
+  } else {
+    // Where Highway has no instruction for it, it does not round to even.
+#if HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON
+    done = Mix<Halves>(lambda, count, own, partner);
+#endif
+  }
+  const std::size_t bytes = done * size_of(dtype);
+  scalar::mix_values(dtype, lambda, count - done, own + bytes, partner + bytes);
+}
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace headrace::server::transform
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace headrace::server::transform {
+
+HWY_EXPORT(MixValues);
+
+void mix_values(DType dtype, double lambda, std::size_t count, std::byte* own, const std::byte* partner) {
+  HWY_DYNAMIC_DISPATCH(MixValues)(dtype, lambda, count, own, partner);
+}
+
+namespace scalar {
+namespace {
+
+template <class Element, class ToFloat, class FromFloat>
+void mix(double lambda, std::size_t count, std::byte* own, const std::byte* partner, ToFloat to_float,
+         FromFloat from_float) {
+  const auto share = static_cast<float>(lambda), rest = static_cast<float>(1 - lambda);
+  for (std::size_t i = 0; i < count; ++i) {
+    Element a, b;
+    std::memcpy(&a, own + i * sizeof a, sizeof a);
+    std::memcpy(&b, partner + i * sizeof b, sizeof b);
+    const float theirs = to_float(b) * rest, ours = to_float(a) * share;
+    a = from_float(theirs + ours);
+    std::memcpy(own + i * sizeof a, &a, sizeof a);
+  }
+}
+
+}  // namespace
+
+void mix_values(DType dtype, double lambda, std::size_t count, std::byte* own, const std::byte* partner) {
+  const auto same = [](float value) { return value; };
+  switch (dtype) {
+    case DType::kFloat16:
+      return mix<std::uint16_t>(lambda, count, own, partner, float_of_half, half_of);
+    case DType::kBFloat16:
+      return mix<std::uint16_t>(lambda, count, own, partner, float_of_bfloat, bfloat_of);
+    default:
+      return mix<float>(lambda, count, own, partner, same, same);
+  }
+}
+
+}  // namespace scalar
+}  // namespace headrace::server::transform
+#endif
