@@ -4,12 +4,13 @@ if(TARGET headrace_transform)
   target_link_libraries(pixels_make_jpeg PUBLIC PkgConfig::turbojpeg PRIVATE headrace_flags)
 
   add_executable(pixel_dump pixels/pixel_dump.cpp)
-  target_link_libraries(pixel_dump PRIVATE headrace::transform pixels_make_jpeg headrace_flags)
+  target_link_libraries(pixel_dump PRIVATE headrace::config headrace::transform pixels_make_jpeg headrace_flags)
 
   headrace_test(unit/decode_test.cpp headrace::decode pixels_make_jpeg PkgConfig::spng)
   headrace_test(unit/raw_pixels_test.cpp headrace::decode)
   headrace_test(unit/resize_test.cpp headrace::transform hwy::hwy)
   headrace_test(unit/mixing_test.cpp headrace::transform hwy::hwy)
+  headrace_test(unit/pixel_ops_test.cpp headrace::transform hwy::hwy)
   headrace_test(unit/transform_test.cpp headrace::transform pixels_make_jpeg)
   headrace_test(unit/prepare_test.cpp headrace::transform pixels_make_jpeg)
 

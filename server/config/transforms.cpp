@@ -1,5 +1,7 @@
 #include "server/config/transforms.h"
 
+#include "server/config/augmentations.h"
+
 namespace headrace::server::config {
 namespace {
 
@@ -104,6 +106,7 @@ Transform read_transform(const json& item) {
   if (name == "random_vertical_flip") return RandomVerticalFlip{arguments.value("p", 0.5)};
   if (name == "random_rotate90") return RandomRotate90{};
   if (name == "to_y") return ToY{};
+  if (auto augmentation = read_augmentation(name, arguments)) return *std::move(augmentation);
   return Normalize{arguments["mean"].get<std::vector<double>>(), arguments["std"].get<std::vector<double>>()};
 }
 
@@ -137,6 +140,8 @@ struct Canonical {
   json operator()(const RandomHorizontalFlip& t) const { return {{"random_horizontal_flip", {{"p", t.p}}}}; }
   json operator()(const RandomVerticalFlip& t) const { return {{"random_vertical_flip", {{"p", t.p}}}}; }
   json operator()(const RandomRotate90&) const { return {{"random_rotate90", json::object()}}; }
+  json operator()(const ColorJitter& t) const { return canonical(t); }
+  json operator()(const RandomGrayscale& t) const { return canonical(t); }
   json operator()(const ToY&) const { return {{"to_y", json::object()}}; }
   json operator()(const NotHere&) const { return json::object(); }
   json operator()(const Normalize& t) const { return {{"normalize", {{"mean", t.mean}, {"std", t.std}}}}; }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/sampler/philox.h"
+#include "server/transform/draw_augmentations.h"
 #include "server/transform/exact_math.h"
 #include "server/transform/geometry.h"
 
@@ -159,6 +160,14 @@ struct Drawer {
     if (step.turns % 2 == 1) std::swap(size.width, size.height);
     return {};
   }
+  Decoded<void> operator()(const ColorJitter& t) {
+    draw(t, draws(), step);
+    return {};
+  }
+  Decoded<void> operator()(const RandomGrayscale& t) {
+    draw(t, draws(), step);
+    return {};
+  }
   Decoded<void> operator()(const ToY&) { return {}; }
   Decoded<void> operator()(const Normalize&) { return {}; }
   Decoded<void> operator()(const NotHere&) { return {}; }
@@ -231,6 +240,8 @@ struct Describe {
   nlohmann::json operator()(const RandomRotate90&) const {
     return {{"op", "random_rotate90"}, {"turns", step.turns}};
   }
+  nlohmann::json operator()(const ColorJitter& t) const { return describe(t, step); }
+  nlohmann::json operator()(const RandomGrayscale& t) const { return describe(t, step); }
   nlohmann::json operator()(const ToY&) const { return {{"op", "to_y"}}; }
   nlohmann::json operator()(const Normalize&) const { return {{"op", "normalize"}}; }
   nlohmann::json operator()(const NotHere&) const { return {}; }

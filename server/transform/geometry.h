@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "server/decode/decoder.h"
+#include "server/transform/pixel_ops.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::transform {
@@ -12,7 +13,7 @@ namespace headrace::server::transform {
 /// What one transform does to one image, its random parts drawn. Coordinates are those of the transform's
 /// input, padded.
 struct Step {
-  enum class Kind : std::uint8_t { kResize, kCrop, kHorizontalFlip, kVerticalFlip, kTurn, kNone };
+  enum class Kind : std::uint8_t { kResize, kCrop, kHorizontalFlip, kVerticalFlip, kTurn, kPixels, kNone };
   Kind kind = Kind::kNone;
   std::size_t transform = 0;                              ///< index in the chain; kBefore
   std::int32_t left = 0, top = 0, right = 0, bottom = 0;  ///< kCrop: padding first
@@ -21,7 +22,8 @@ struct Step {
   decode::Rect crop;  ///< kCrop, in the padded image
   Size size;          ///< kResize
   Interpolation interpolation = Interpolation::kBilinear;
-  std::int32_t turns = 0;  ///< kTurn: quarter turns, counter-clockwise
+  std::int32_t turns = 0;    ///< kTurn: quarter turns, counter-clockwise
+  std::vector<PixelOp> ops;  ///< kPixels
 
   static constexpr std::size_t kBefore = SIZE_MAX;  ///< PlanConfig::multiple and derived
 };
@@ -48,10 +50,10 @@ decode::Decoded<std::vector<Step>> steps_after(const PlanConfig& config, std::si
 /// The same as torchvision would be told: see Plan::parameters.
 nlohmann::json parameters_of(const PlanConfig& config, const std::vector<Step>& steps);
 
-/// Crop (with padding), then resize, then a window of the result, then flips and turns. Most chains are one
-/// stage: leading crops become the decoder's region, crops after a resize become its window, flips move to
-/// the end. A flip before a resize stays where it is: Pillow's coefficients are not symmetric to the last
-/// bit.
+/// Crop (with padding), then resize, then a window of the result, then flips and turns, then colours. Most
+/// chains are one stage: leading crops become the decoder's region, crops after a resize become its window,
+/// flips move to the end. A flip before a resize stays where it is: Pillow's coefficients are not symmetric
+/// to the last bit.
 struct Stage {
   decode::ImageSize input;
   decode::Rect crop;    ///< of the input; reaches beyond it when padded
@@ -63,7 +65,8 @@ struct Stage {
   Interpolation interpolation = Interpolation::kBilinear;
   decode::Rect window;                     ///< of `size`; all of it if there is no resize
   bool mirrored = false, flipped = false;  ///< left to right, top to bottom
-  bool transposed = false;                 ///< rows become columns, at the very end
+  bool transposed = false;                 ///< rows become columns, after the flips
+  std::vector<PixelOp> ops;                ///< on the pixels of the output, at the very end
 
   [[nodiscard]] decode::ImageSize output() const {
     return transposed ? decode::ImageSize{window.height, window.width}

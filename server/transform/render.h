@@ -22,6 +22,7 @@ struct Scratch::State {
   std::vector<std::uint8_t> other_channels;  // of gray
   std::vector<std::uint8_t> upright;         // before it is transposed
   std::vector<std::uint8_t> luma;            // one row
+  std::vector<std::uint8_t> painted;         // what pixel operations made, a row or a picture
 };
 
 /// A stage's input: blocks of rows of the region that was asked for.

@@ -2,6 +2,7 @@
 
 #include "clientlib/ring/futex.h"
 #include "server/decode/grow.h"
+#include "server/transform/pixel_sink.h"
 #include "server/transform/render.h"
 
 namespace headrace::server::transform {
@@ -134,11 +135,18 @@ Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, con
                ? resample_stage(stage, passes, source, sink, scratch)
                : copy_stage(stage, source, sink, scratch);
   };
-  const auto run_stage = [&](const Stage& stage, RowSource& source, RowSink& sink) -> Decoded<void> {
+  const auto run_turned = [&](const Stage& stage, RowSource& source, RowSink& sink) -> Decoded<void> {
     if (!stage.transposed) return run_upright(stage, source, sink);
     Picture upright(scratch.upright, {stage.window.width, stage.window.height});
     if (auto done = run_upright(stage, source, upright); !done) return done;
     upright.transpose(sink, scratch.row);
+    return {};
+  };
+  const auto run_stage = [&](const Stage& stage, RowSource& source, RowSink& sink) -> Decoded<void> {
+    if (stage.ops.empty()) return run_turned(stage, source, sink);
+    PixelSink coloured(stage.ops, stage.output(), sink, scratch);
+    if (auto done = run_turned(stage, source, coloured); !done) return done;
+    coloured.finish();
     return {};
   };
   if (stages.size() == 1) return run_stage(stages[0], decoder, last);

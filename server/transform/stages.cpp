@@ -14,6 +14,7 @@ class Builder {
 
   // `crop` in coordinates of the current image; where it reaches outside, mode and fill say what is there.
   void crop(Rect crop, PaddingMode mode, std::array<std::uint8_t, 3> fill) {
+    after_colours();
     const ImageSize seen = current();
     if (mirrored_) crop.left = seen.width - crop.left - crop.width;
     if (flipped_) crop.top = seen.height - crop.top - crop.height;
@@ -36,6 +37,7 @@ class Builder {
   void resize(ImageSize size, Interpolation interpolation) {
     const ImageSize seen = current();
     if (size == seen) return;  // torchvision returns the image as it is
+    after_colours();
     if (stage_.resized || stage_.padded || mirrored_ || flipped_ || transposed_) {
       orient();
       finish();
@@ -46,6 +48,10 @@ class Builder {
     stage_.window = {0, 0, size.width, size.height};
   }
 
+  /// Flips and turns that follow may be made before: the picture has the same pixels.
+  void colour(const std::vector<PixelOp>& ops) {
+    stage_.ops.insert(stage_.ops.end(), ops.begin(), ops.end());
+  }
   void mirror() { mirrored_ = !mirrored_; }
   void flip() { flipped_ = !flipped_; }
   /// Counter-clockwise: rows become columns, then top and bottom change places.
@@ -83,6 +89,11 @@ class Builder {
     stage_.transposed = transposed_;
     mirrored_ = flipped_ = transposed_ = false;
   }
+  void after_colours() {
+    if (stage_.ops.empty()) return;
+    orient();
+    finish();
+  }
   void finish() {
     stages_.push_back(stage_);
     start(ImageSize{stage_.output()});
@@ -118,6 +129,9 @@ std::vector<Stage> stages_of(const std::vector<Step>& steps, ImageSize size) {
         break;
       case Step::Kind::kTurn:
         for (std::int32_t i = 0; i < step.turns; ++i) builder.turn();
+        break;
+      case Step::Kind::kPixels:
+        builder.colour(step.ops);
         break;
       case Step::Kind::kNone:
         break;

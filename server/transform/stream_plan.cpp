@@ -17,7 +17,8 @@ PlanConfig StreamPlan::chain_of(const std::string& field, bool mask) const {
   for (std::size_t i = 0; i < out.transforms.size(); ++i) {
     Transform& transform = out.transforms[i];
     const bool colour =
-        std::holds_alternative<Normalize>(transform) || std::holds_alternative<ToY>(transform);
+        std::holds_alternative<Normalize>(transform) || std::holds_alternative<ToY>(transform) ||
+        std::holds_alternative<ColorJitter>(transform) || std::holds_alternative<RandomGrayscale>(transform);
     if (!is_for(i < only.size() ? only[i] : std::vector<std::string>{}, field) || (mask && colour))
       transform = NotHere{};
   }

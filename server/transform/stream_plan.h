@@ -25,7 +25,7 @@ struct StreamPlan {
   std::optional<MixConfig> mix;     ///< of finished rows
   std::vector<std::string> select;  ///< the fields that batches have, besides "label"; empty: all
 
-  /// The chain as `field` sees it: what is for others holds its place. A mask is spared normalize and to_y.
+  /// The chain as `field` sees it: what is for others holds its place. A mask is spared what changes colours.
   [[nodiscard]] PlanConfig chain_of(const std::string& field, bool mask) const;
   /// All fields that transforms name.
   [[nodiscard]] std::vector<std::string> named() const;

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "server/config/augmentations.h"
 #include "server/transform/plan.h"
 #include "tests/pixels/make_jpeg.h"
 
@@ -89,6 +90,9 @@ Transform transform_of(const json& t) {
   if (op == "normalize") {
     return Normalize{t.at("mean").get<std::vector<double>>(), t.at("std").get<std::vector<double>>()};
   }
+  json arguments = t;
+  arguments.erase("op");
+  if (auto augmentation = headrace::server::config::read_augmentation(op, arguments)) return *augmentation;
   throw std::runtime_error("op " + op);
 }
 

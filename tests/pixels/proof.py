@@ -19,6 +19,7 @@ import PIL
 from PIL import Image, ImageOps
 
 sys.path.insert(0, str(Path(__file__).parent))
+import colour_ops  # noqa: E402
 import odd_images  # noqa: E402
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC, "nearest": Image.Resampling.NEAREST}
@@ -57,6 +58,8 @@ def replay(image, transforms, parameters):
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         elif t["op"] == "random_vertical_flip" and p["applied"]:
             image = image.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+        elif t["op"] in colour_ops.REPLAY:
+            image = colour_ops.REPLAY[t["op"]](image, t, p)
     return image
 
 
@@ -171,6 +174,7 @@ def chains():
         {"op": "resize", "size": 90}, flip, {"op": "random_crop", "size": [80, 70], "padding": [3, 0, 0, 9]},
         {"op": "center_crop", "size": [60, 66]}, vflip, {"op": "resize", "size": [40, 51], "interpolation": "bicubic"},
         {"op": "random_crop", "size": [33, 35]}, {"op": "center_crop", "size": [36, 31]}, flip]}
+    yield from colour_ops.chains(rrc, flip, normalize)
 
 
 def main():

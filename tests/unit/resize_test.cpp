@@ -1,31 +1,14 @@
 #include <gtest/gtest.h>
 
-#include <hwy/highway.h>
 #include <random>
 
 #include "server/transform/coefficients.h"
 #include "server/transform/exact_math.h"
 #include "server/transform/kernels.h"
+#include "tests/unit/every_target.h"
 
 namespace headrace::server::transform {
 namespace {
-
-// Runs `body` on every instruction set that this machine has, the best last.
-template <class Body>
-void on_every_target(Body body) {
-  int targets = 0;
-  for (std::int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    const std::int64_t target = left & -left;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    SCOPED_TRACE(hwy::TargetName(target));
-    body();
-    ++targets;
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-  EXPECT_GT(targets, 0);
-}
 
 struct Lengths {
   std::int32_t in, out;

@@ -1,0 +1,29 @@
+// Transforms that change colours. One struct each; members are the arguments of torchvision.transforms.v2's
+// class of that name. Pixels are those of its PIL backend, bit for bit, unless the struct says otherwise;
+// what is drawn is distributed as there.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace headrace::server::transform {
+
+/// Both ends can be drawn.
+struct Bounds {
+  double low = 1, high = 1;
+};
+
+/// Factors drawn uniformly, applied in an order that is drawn, too. Without bounds, an adjustment is not
+/// made.
+struct ColorJitter {
+  std::optional<Bounds> brightness, contrast, saturation;  ///< 0 <= low <= high
+  std::optional<Bounds> hue;                               ///< of turns: -0.5 <= low <= high <= 0.5
+};
+struct RandomGrayscale {
+  double p = 0.1;
+};
+
+/// What is wrong with the arguments; empty: nothing.
+std::string wrong_with(const ColorJitter& t);
+
+}  // namespace headrace::server::transform

@@ -1,0 +1,17 @@
+// What augmentations draw, and how it is told: the part of draw_steps that is about colours.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/sampler/philox.h"
+#include "server/transform/geometry.h"
+
+namespace headrace::server::transform {
+
+void draw(const ColorJitter& t, sampler::Draws random, Step& step);
+void draw(const RandomGrayscale& t, sampler::Draws random, Step& step);
+
+nlohmann::json describe(const ColorJitter& t, const Step& step);
+nlohmann::json describe(const RandomGrayscale& t, const Step& step);
+
+}  // namespace headrace::server::transform
