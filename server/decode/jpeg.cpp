@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/decode/grow.h"
+#include "server/decode/jpeg_tiles.h"
 
 namespace headrace::server::decode {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 // Ours, beside libjpeg's JERR_ codes.
 constexpr int kOutOfBytes = 100'001;
 constexpr int kTooManyScans = 100'002;
+constexpr int kOtherTiles = 100'003;
 
 BadReason reason_of(int code) {
   switch (code) {
@@ -64,6 +66,12 @@ struct JpegReader::Handle {
   bool inverted_cmyk = false;
   std::vector<std::uint8_t> rows, rgb;
 
+  bool tiled = false;  // the open file has a tile index
+  TileMap tiles;
+  TileCut cut;              // which part of it is decoded
+  J_COLOR_SPACE colours{};  // of the whole file, whose header says it
+  int components = 0;
+
   Handle();
   ~Handle() { jpeg_destroy_decompress(&info); }
   Handle(const Handle&) = delete;
@@ -75,10 +83,21 @@ struct JpegReader::Handle {
     step(*this);
     return true;
   }
+  // Of a file with a tile index:
+  bool read_tiles();
+  bool take_tiles();
+  // As in an image of that width: fancy upsampling ends at its last column.
+  void end_rows_at(JDIMENSION width);
+
   [[noreturn]] void leave(int error_code, const char* text) {
     code = error_code;
     std::snprintf(message, sizeof(message), "%s", text);
     std::longjmp(escape, 1);
+  }
+  bool read_header(std::span<const std::uint8_t> file) {
+    source.next_input_byte = file.data();
+    source.bytes_in_buffer = file.size();
+    return run([](Handle& self) { jpeg_read_header(&self.info, TRUE); });
   }
   tl::unexpected<Bad> failure() {
     jpeg_abort_decompress(&info);
@@ -132,6 +151,48 @@ JpegReader::Handle::Handle() {
   }
 }
 
+bool JpegReader::Handle::read_tiles() {
+  if (info.progressive_mode || info.arith_code || info.comps_in_scan != info.num_components) return false;
+  const bool single = info.num_components == 1;
+  colours = info.jpeg_color_space;
+  components = info.num_components;
+  return tiles.read(encoded, {.size = {static_cast<std::int32_t>(info.image_width),
+                                       static_cast<std::int32_t>(info.image_height)},
+                              .mcu = {DCTSIZE * (single ? 1 : info.max_h_samp_factor),
+                                      DCTSIZE * (single ? 1 : info.max_v_samp_factor)},
+                              .restart_mcus = info.restart_interval,
+                              .scan = static_cast<std::size_t>(source.next_input_byte - encoded.data())});
+}
+
+bool JpegReader::Handle::take_tiles() {
+  cut = tiles.cut(region);
+  if (cut.whole) return true;
+  region.left -= cut.left;
+  region.top -= cut.top;
+  jpeg_abort_decompress(&info);
+  if (!read_header(tiles.splice(cut))) return false;
+  // What the index calls tables may be others than those of the file's header.
+  if (info.image_width != static_cast<JDIMENSION>(cut.coded.width) ||
+      info.image_height != static_cast<JDIMENSION>(cut.coded.height) || info.num_components != components) {
+    code = kOtherTiles;
+    std::snprintf(message, sizeof(message), "its tile index is of another file");
+    return false;
+  }
+  info.jpeg_color_space = colours;
+  return true;
+}
+
+void JpegReader::Handle::end_rows_at(JDIMENSION width) {
+  if (width >= info.output_width) return;
+  info.output_width = width;
+  for (int c = 0; c < info.num_components; ++c) {
+    jpeg_component_info& component = info.comp_info[c];
+    const auto factor = static_cast<JDIMENSION>(component.h_samp_factor);
+    const auto most = static_cast<JDIMENSION>(info.max_h_samp_factor);
+    component.downsampled_width = (width * factor + most - 1) / most;
+  }
+}
+
 JpegReader::JpegReader() : handle_(std::make_unique<Handle>()) {}
 JpegReader::~JpegReader() = default;
 JpegReader::JpegReader(JpegReader&&) noexcept = default;
@@ -142,28 +203,34 @@ Decoded<ImageSize> JpegReader::open(std::span<const std::uint8_t> encoded, std::
   if (h.info.src == nullptr) return bad(BadReason::kTooLarge, "no memory for a JPEG decoder");
   jpeg_abort_decompress(&h.info);
   h.encoded = encoded;
-  h.source.next_input_byte = encoded.data();
-  h.source.bytes_in_buffer = encoded.size();
   h.errors.num_warnings = 0;
   h.first_warning[0] = '\0';
-  if (!h.run([](Handle& self) { jpeg_read_header(&self.info, TRUE); })) return h.failure();
+  if (!h.read_header(encoded)) return h.failure();
 
-  const std::uint64_t pixels = std::uint64_t{h.info.image_width} * h.info.image_height;
-  if (pixels > max_pixels) {
-    return bad(BadReason::kTooLarge, fmt::format("{} x {} pixels; the limit is {} pixels", h.info.image_width,
-                                                 h.info.image_height, max_pixels));
+  ImageSize size{static_cast<std::int32_t>(h.info.image_width),
+                 static_cast<std::int32_t>(h.info.image_height)};
+  h.tiled = TileMap::claimed_by(encoded);
+  if (h.tiled) {
+    if (!h.read_tiles())
+      return bad(BadReason::kCorrupt,
+                 "its tile index (APP10) does not fit: another program changed the file after it was tiled");
+    size = h.tiles.size();
+  }
+  if (static_cast<std::uint64_t>(size.width) * static_cast<std::uint64_t>(size.height) > max_pixels) {
+    return bad(BadReason::kTooLarge,
+               fmt::format("{} x {} pixels; the limit is {} pixels", size.width, size.height, max_pixels));
   }
   if (h.info.num_components != 1 && h.info.num_components != 3 && h.info.num_components != 4) {
     return bad(BadReason::kUnsupported, fmt::format("a JPEG of {} components", h.info.num_components));
   }
+  if (h.tiled) return size;  // its index ends at the end-of-image marker
   // The end-of-image marker is in the last two bytes of almost every file, so this costs nothing there.
   const auto* first = reinterpret_cast<const std::uint8_t*>(h.source.next_input_byte);
   const auto* last = encoded.data() + encoded.size();
   bool ended = false;
   for (const auto* at = last; !ended && at - first >= 2; --at) ended = at[-2] == 0xFF && at[-1] == 0xD9;
   if (!ended) return bad(BadReason::kTruncated, "the file ends without an end-of-image marker");
-  return ImageSize{static_cast<std::int32_t>(h.info.image_width),
-                   static_cast<std::int32_t>(h.info.image_height)};
+  return size;
 }
 
 Decoded<void> JpegReader::begin(Rect region, bool keep) {
@@ -171,6 +238,7 @@ Decoded<void> JpegReader::begin(Rect region, bool keep) {
   h.region = region;
   h.done = 0;
   h.keep = keep;
+  if (h.tiled && !h.take_tiles()) return h.failure();
   h.inverted_cmyk = h.info.num_components == 4;
   h.info.out_color_space = h.inverted_cmyk ? JCS_CMYK : JCS_RGB;
   h.info.dct_method = JDCT_ISLOW;
@@ -178,6 +246,7 @@ Decoded<void> JpegReader::begin(Rect region, bool keep) {
   if (!h.run([](Handle& self) {
         auto& info = self.info;
         jpeg_start_decompress(&info);
+        if (self.tiled) self.end_rows_at(static_cast<JDIMENSION>(self.cut.width));
         const auto image_width = static_cast<std::int32_t>(info.output_width);
         const auto from = std::max(0, self.region.left - kJpegMargin);
         const auto to = std::min(image_width, self.region.left + self.region.width + kJpegMargin);

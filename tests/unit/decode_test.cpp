@@ -11,36 +11,19 @@
 #include <jpeglib.h>
 
 #include "tests/pixels/make_jpeg.h"
+#include "tests/pixels/regions.h"
 
 namespace headrace::server::decode {
 namespace {
 
+using pixels::cut;
+using pixels::decode_region;
 using pixels::JpegKind;
 using pixels::make_jpeg;
 using pixels::make_many_scans;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint64_t kMaxPixels = 178'956'970;
-
-// All rows of a region through the decoder, tightly packed.
-Decoded<Bytes> decode(Decoder& decoder, std::span<const std::uint8_t> file, Rect region, bool keep = false) {
-  const auto size = decoder.open(file, kMaxPixels);
-  if (!size) return tl::make_unexpected(size.error());
-  if (region.width == 0) region = {0, 0, size->width, size->height};
-  if (auto begun = decoder.begin(region, keep); !begun) return tl::make_unexpected(begun.error());
-  Bytes pixels;
-  const auto row_bytes = static_cast<std::ptrdiff_t>(region.width) * 3;
-  for (std::int32_t done = 0; done < region.height;) {
-    auto rows = decoder.next();
-    if (!rows) return tl::make_unexpected(rows.error());
-    for (std::int32_t i = 0; i < rows->count; ++i) {
-      const auto* row = rows->data + i * rows->stride;
-      pixels.insert(pixels.end(), row, row + row_bytes);
-    }
-    done += rows->count;
-  }
-  return pixels;
-}
 
 // By libjpeg alone, the whole image; CMYK as it is stored.
 Bytes reference(const Bytes& file, int components) {
@@ -71,15 +54,6 @@ Bytes reference(const Bytes& file, int components) {
     }
   }
   return rgb;
-}
-
-Bytes cut(const Bytes& image, std::int32_t width, Rect region) {
-  Bytes pixels;
-  for (std::int32_t y = region.top; y < region.top + region.height; ++y) {
-    const auto* row = image.data() + (static_cast<std::size_t>(y) * width + region.left) * 3;
-    pixels.insert(pixels.end(), row, row + static_cast<std::ptrdiff_t>(region.width) * 3);
-  }
-  return pixels;
 }
 
 int crops() {
@@ -124,7 +98,7 @@ TEST(JpegRegion, EqualsTheSameRectangleOfAFullDecodeForEverySampling) {
             region.height = 1 + below(kind.height);
             region.left = below(kind.width - region.width + 1);
             region.top = below(kind.height - region.height + 1);
-            const auto pixels = decode(decoder, file, region, i % 2 == 1);
+            const auto pixels = decode_region(decoder, file, region, i % 2 == 1);
             ASSERT_TRUE(pixels) << pixels.error().detail;
             ASSERT_EQ(*pixels, cut(whole, kind.width, region))
                 << sampling.components << " components, luma " << sampling.horizontal << "x"
@@ -143,17 +117,17 @@ TEST(Jpeg, IsTruncatedAtEveryLengthThatLacksItsEnd) {
   for (const bool progressive : {false, true}) {
     const auto file = make_jpeg({.width = 70, .height = 50, .progressive = progressive});
     for (std::size_t length = 3; length < file.size(); length += 7) {
-      const auto pixels = decode(decoder, std::span(file).first(length), {});
+      const auto pixels = decode_region(decoder, std::span(file).first(length), {});
       ASSERT_FALSE(pixels) << length;
       EXPECT_EQ(pixels.error().reason, BadReason::kTruncated) << length << ": " << pixels.error().detail;
     }
-    EXPECT_TRUE(decode(decoder, file, {}));
+    EXPECT_TRUE(decode_region(decoder, file, {}));
   }
 }
 
 TEST(Jpeg, WithManyScansIsRefused) {
   Decoder decoder;
-  const auto refused = decode(decoder, make_many_scans(501), {});
+  const auto refused = decode_region(decoder, make_many_scans(501), {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().reason, BadReason::kUnsupported);
   EXPECT_NE(refused.error().detail.find("500 scans"), std::string::npos) << refused.error().detail;
@@ -179,10 +153,10 @@ TEST(Jpeg, DamagedInItsDataWarnsButDecodes) {
   file[at] = 0xFF;
   file[at + 1] = 0xD3;  // a restart marker where none belongs
   Decoder decoder;
-  ASSERT_TRUE(decode(decoder, file, {}));
+  ASSERT_TRUE(decode_region(decoder, file, {}));
   EXPECT_TRUE(decoder.warned());
   EXPECT_FALSE(decoder.warning().empty());
-  ASSERT_TRUE(decode(decoder, make_jpeg({}), {}));
+  ASSERT_TRUE(decode_region(decoder, make_jpeg({}), {}));
   EXPECT_FALSE(decoder.warned()) << "the next image starts without warnings";
 }
 
@@ -227,12 +201,12 @@ TEST(PngRegion, EqualsTheSameRectangleOfTheWhole) {
   Decoder decoder;
   for (const int interlace : {0, 1}) {
     const auto file = make_png(61, 47, interlace);
-    const auto whole = decode(decoder, file, {});
+    const auto whole = decode_region(decoder, file, {});
     ASSERT_TRUE(whole) << whole.error().detail;
     for (const Rect region :
          {Rect{0, 0, 1, 1}, Rect{60, 46, 1, 1}, Rect{5, 20, 40, 27}, Rect{0, 0, 61, 47}}) {
       for (const bool keep : {false, true}) {
-        const auto pixels = decode(decoder, file, region, keep);
+        const auto pixels = decode_region(decoder, file, region, keep);
         ASSERT_TRUE(pixels);
         EXPECT_EQ(*pixels, cut(*whole, 61, region));
       }
@@ -245,7 +219,7 @@ TEST(Png, IsTruncatedWhenItsPixelsEndEarly) {
   const auto file = make_png(61, 47);
   for (std::size_t length = 8; length + 12 < file.size(); length += 11) {
     // Also when only the first rows are wanted: without an end chunk all of it is read.
-    const auto pixels = decode(decoder, std::span(file).first(length), {0, 0, 1, 1});
+    const auto pixels = decode_region(decoder, std::span(file).first(length), {0, 0, 1, 1});
     ASSERT_FALSE(pixels) << length;
     EXPECT_EQ(pixels.error().reason, BadReason::kTruncated) << length << ": " << pixels.error().detail;
   }
