@@ -140,7 +140,7 @@ def pack(
     classes: Sequence[str] | None = None,
     workers: int | None = None,
     start: str = "fork",
-    store: str = "encoded",
+    store: str = "tiled",
     compress: str = "none",
     resize: str | None = None,
     on_error: str = "raise",
@@ -160,7 +160,7 @@ def pack(
     count = _count_of(dataset)
     if count == 0:
         raise InvalidArgument("the dataset has no sample")
-    options = ["--store", text("store", store, ("encoded", "decoded"))]
+    options = ["--store", text("store", store, ("tiled", "encoded", "decoded"))]
     options += ["--compress", text("compress", compress, ("none", "lz4", "zstd"))]
     if resize is not None:
         options += ["--resize", text("resize", resize)]

@@ -25,6 +25,11 @@ bool changes(const SourceField& field, const store::Options& options) {
          (options.storing == Storing::kDecoded && field.content == Content::kEncodedImage);
 }
 
+bool tiles(const SourceField& field, const store::Options& options) {
+  return options.storing == Storing::kTiled && !options.resize.wanted() && !field.mask &&
+         field.content == Content::kEncodedImage;
+}
+
 }  // namespace
 
 Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& given,
@@ -44,7 +49,7 @@ Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& g
     }
     field.content = options.storing == Storing::kDecoded ? Content::kPixels : Content::kEncodedImage;
     // A file that cannot be decoded has no size that one could promise.
-    if (options.storing == Storing::kEncoded) field.height = field.width = 0;
+    if (options.storing != Storing::kDecoded) field.height = field.width = 0;
   }
   return fields;
 }
@@ -75,12 +80,22 @@ std::string Converter::change(std::size_t field, const decode::ImageData& image,
   if (report.bad != decode::BadReason::kNone) return say(report.bad, report.detail);
   warned |= report.warned;
   out.shape = {size.width, size.height, channels, false};
-  if (options_.storing == Storing::kEncoded) {
+  if (options_.storing != Storing::kDecoded) {
     auto file = encode_png(out.bytes, out.shape);
     if (!file) return say(decode::BadReason::kTooLarge, file.error().message);
     out = {std::move(*file), {.width = 0}};
   }
   return {};
+}
+
+std::span<const std::uint8_t> Converter::tile(std::span<const std::uint8_t> file,
+                                              std::vector<std::uint8_t>& out, decode::TilingCounts& counts) {
+  const decode::Tiling became = tiler_.tile(file, out);
+  ++counts.files.at(static_cast<std::size_t>(became));
+  if (became != decode::Tiling::kTiled) return file;
+  counts.before += file.size();
+  counts.after += out.size();
+  return out;
 }
 
 Converted Converter::convert(std::uint64_t index, const FedSample& given) {
@@ -92,6 +107,7 @@ Converted Converter::convert(std::uint64_t index, const FedSample& given) {
     const source::Item& item = given.sample.items[f];
     out.facts.raw_bytes += item.bytes.size();
     parts[f] = {item.bytes, item.pixels};
+    if (tiles(fields_[f], options_)) parts[f].bytes = tile(item.bytes, images_[f].bytes, out.tiling);
     if (!changes(fields_[f], options_)) continue;
     std::string wrong = change(f, item.image(), images_[f], out.warned);
     if (wrong.empty()) {

@@ -1,4 +1,4 @@
-// From a sample as its feed gives it to its record: decoded or resized where that is asked for.
+// From a sample as its feed gives it to its record: decoded, tiled or resized where that is asked for.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "headrace/error.h"
+#include "server/decode/tile_jpeg.h"
 #include "server/pack/feed.h"
 #include "server/store/meta.h"
 #include "server/store/writer.h"
@@ -22,6 +23,7 @@ struct Converted {
   std::vector<std::uint8_t> record;
   store::RecordFacts facts;
   bool warned = false;  ///< the decoder repaired something
+  decode::TilingCounts tiling;
 };
 
 /// One per thread.
@@ -41,6 +43,9 @@ class Converter {
     decode::PixelShape shape;
   };
 
+  /// The file, or what it became by tiling.
+  std::span<const std::uint8_t> tile(std::span<const std::uint8_t> file, std::vector<std::uint8_t>& out,
+                                     decode::TilingCounts& counts);
   /// Decodes and resizes as the options say; what is wrong with the image, if something is.
   std::string change(std::size_t field, const decode::ImageData& image, Image& out, bool& warned);
 
@@ -49,6 +54,7 @@ class Converter {
   std::vector<Image> images_;
   std::vector<std::uint8_t> scratch_;
   decode::Decoder decoder_;
+  decode::JpegTiler tiler_;
   transform::Scratch pixels_;
 };
 

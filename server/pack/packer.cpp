@@ -117,6 +117,7 @@ Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const Pack
       Converted& one = ***made;
       progress.raw_bytes += one.facts.raw_bytes;
       report.warned += one.warned ? 1 : 0;
+      report.tiling += one.tiling;
       done = writer->append(std::move(one.record), one.facts);
       ++progress.done;
       tell(progress);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "headrace/error.h"
+#include "server/decode/tile_jpeg.h"
 #include "server/pack/feed.h"
 #include "server/source/source.h"
 #include "server/store/writer.h"
@@ -35,6 +36,7 @@ struct PackReport {
   std::uint64_t total = 0;   ///< 0: not known
   std::uint64_t raw_bytes = 0, file_bytes = 0;
   std::uint64_t undecodable = 0, warned = 0;  ///< `warned`: of this run
+  decode::TilingCounts tiling;                ///< of this run
   std::vector<std::string> first_undecodable;
 };
 

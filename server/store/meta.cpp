@@ -70,9 +70,9 @@ Meta read(const json& value) {
   meta.classes = value.at("classes").get<std::vector<std::string>>();
   meta.source_fingerprint = from_hex(value.at("source_fingerprint"));
   const json& options = value.at("options");
-  meta.options.storing = options.at("store").get<std::string>() == name_of(Storing::kDecoded)
-                             ? Storing::kDecoded
-                             : Storing::kEncoded;
+  const auto storing = storing_from_name(options.at("store").get<std::string>());
+  if (!storing) refuse("unknown store");
+  meta.options.storing = *storing;
   const auto compression = compression_from_name(options.at("compress").get<std::string>());
   if (!compression) refuse("unknown compression");
   meta.options.compression = *compression;
@@ -108,7 +108,14 @@ IndexKey index_key(std::uint64_t index) {
 }
 
 std::string_view name_of(Storing storing) {
-  return storing == Storing::kDecoded ? "decoded" : "encoded";
+  constexpr std::array<std::string_view, 3> kNames = {"encoded", "decoded", "tiled"};
+  return kNames.at(static_cast<std::size_t>(storing));
+}
+
+std::optional<Storing> storing_from_name(std::string_view name) {
+  for (const Storing storing : {Storing::kEncoded, Storing::kDecoded, Storing::kTiled})
+    if (name_of(storing) == name) return storing;
+  return std::nullopt;
 }
 
 std::string to_string(const ResizeTo& resize) {
@@ -120,9 +127,10 @@ std::uint64_t Meta::fingerprint() const {
   const std::uint64_t given =
       streamed ? XXH3_64bits_withSeed(&content_hash, sizeof content_hash, source_fingerprint)
                : source_fingerprint;
-  if (options.storing == Storing::kEncoded && !options.resize.wanted()) return given;
-  const std::string how =
-      fmt::format("{} {} {}", name_of(options.storing), to_string(options.resize), algorithm);
+  if (options.storing != Storing::kDecoded && !options.resize.wanted()) return given;
+  // Tiled ones have the pixels of encoded ones.
+  const Storing storing = options.storing == Storing::kTiled ? Storing::kEncoded : options.storing;
+  const std::string how = fmt::format("{} {} {}", name_of(storing), to_string(options.resize), algorithm);
   return XXH3_64bits_withSeed(how.data(), how.size(), given);
 }
 
@@ -154,7 +162,7 @@ std::string Meta::to_json() const {
   json list = json::array();
   for (const SourceField& field : fields) list.push_back(store::to_json(field));
   json value{{"headrace", "packed"},
-             {"format", kFormat},
+             {"format", options.storing == Storing::kTiled ? kTiledFormat : kFormat},
              {"complete", complete},
              {"count", count},
              {"fields", std::move(list)},
@@ -187,11 +195,12 @@ std::string Meta::to_json() const {
 Result<Meta> Meta::from_json(std::string_view text, const std::string& where) try {
   const json value = json::parse(text);
   if (value.at("headrace").get<std::string>() != "packed") throw std::invalid_argument("another program's");
-  if (const int format = value.at("format").get<int>(); format != kFormat)
-    return fail(ErrorCode::kVersionMismatch,
-                fmt::format("{}: was packed in format {}, this version reads {}; pack it again, or take the "
-                            "version that packed it",
-                            where, format, kFormat));
+  if (const int format = value.at("format").get<int>(); format != kFormat && format != kTiledFormat)
+    return fail(
+        ErrorCode::kVersionMismatch,
+        fmt::format("{}: was packed in format {}, this version reads {} and {}; pack it again, or take "
+                    "the version that packed it",
+                    where, format, kFormat, kTiledFormat));
   return read(value);
 } catch (const std::exception& error) {
   return fail(

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,9 +35,11 @@ IndexKey index_key(std::uint64_t index);
 
 enum class Storing : std::uint8_t {
   kEncoded,  ///< files as they are
-  kDecoded   ///< images as 8-bit pixels
+  kDecoded,  ///< images as 8-bit pixels
+  kTiled     ///< JPEGs with an index of tiles (decode/tile_jpeg.h), the same pixels; other files as they are
 };
 std::string_view name_of(Storing storing);
+std::optional<Storing> storing_from_name(std::string_view name);
 
 /// Of images, as torchvision's Resize; none if all is 0.
 struct ResizeTo {
@@ -56,6 +59,8 @@ struct Options {
 
 struct Meta {
   static constexpr int kFormat = 1;
+  /// Of sets with tiled files: readers before it would show what pads them.
+  static constexpr int kTiledFormat = 2;
   /// Raised when the same source and options would give other records.
   static constexpr int kAlgorithm = 1;
 

@@ -20,7 +20,7 @@ namespace {
 
 struct PackArguments {
   DatasetArguments dataset;
-  std::string out, store = "encoded", compress = "none", resize;
+  std::string out, store = "tiled", compress = "none", resize;
   unsigned threads = 0;
   bool quiet = false;
 };
@@ -63,12 +63,27 @@ const CLI::Validator kSize(
     },
     "N|HxW");
 
+/// Nothing, if there was no image to tile.
+void print_tiling(const decode::TilingCounts& counts) {
+  std::vector<std::string> left;
+  for (std::size_t i = 1; i < decode::kTilings; ++i)
+    if (counts.files[i] > 0)
+      left.push_back(fmt::format("{} {}", counts.files[i], decode::name_of(static_cast<decode::Tiling>(i))));
+  const std::uint64_t tiled = counts.files[0];
+  if (tiled > 0)
+    fmt::print("{} JPEGs tiled: {} became {} ({:+.1f}%)\n", tiled, human_bytes(counts.before),
+               human_bytes(counts.after),
+               100 * (static_cast<double>(counts.after) / static_cast<double>(counts.before) - 1));
+  if (!left.empty()) fmt::print("images packed as they were: {}\n", fmt::join(left, ", "));
+}
+
 void print_summary(const PackArguments& arguments, const pack::PackReport& done, std::chrono::seconds time) {
   const auto percent = 100 * static_cast<double>(done.file_bytes) /
                        static_cast<double>(std::max<std::uint64_t>(done.raw_bytes, 1));
   fmt::print("{}: {} samples, {} of {} ({:.1f}%), {} here in {}\n", arguments.out, done.packed,
              human_bytes(done.file_bytes), human_bytes(done.raw_bytes), percent, done.packed - done.before,
              human_time(time));
+  print_tiling(done.tiling);
   if (done.warned > 0)
     fmt::print(
         "warning: {} images were repaired while they were decoded; `warnings: bad` does not see that in "
@@ -89,7 +104,7 @@ Result<pack::PackReport> run(pack::Feed& feed, const PackArguments& arguments) {
   std::signal(SIGTERM, ask_to_stop);
   std::signal(SIGXFSZ, SIG_IGN);  // the write's own error names it
   const pack::PackOptions options{
-      .how = {.storing = arguments.store == "decoded" ? store::Storing::kDecoded : store::Storing::kEncoded,
+      .how = {.storing = store::storing_from_name(arguments.store).value_or(store::Storing::kTiled),
               .compression =
                   store::compression_from_name(arguments.compress).value_or(store::Compression::kNone),
               .resize = resize_of(arguments.resize).value_or(store::ResizeTo{})},
@@ -150,6 +165,7 @@ int pack_records(const PackArguments& arguments) {
                    {"raw_bytes", done->raw_bytes},
                    {"file_bytes", done->file_bytes},
                    {"undecodable", done->undecodable},
+                   {"tiled", done->tiling.files[0]},
                    {"first_undecodable", done->first_undecodable}},
                   done->stopped ? 128 + stopped_by : 0);
 }
@@ -165,8 +181,12 @@ void add_pack(CLI::App& app, int& exit_code) {
       "SRC - packs what another program writes to its stdin: headrace.pack() in Python does; the format is "
       "in server/pack/record_feed.h");
   verb->add_option("out", arguments->out, "Folder of the database; it is made")->required();
-  verb->add_option("--store", arguments->store, "encoded: files as they are; decoded: 8-bit pixels")
-      ->check(CLI::IsMember({"encoded", "decoded"}));
+  verb->add_option(
+          "--store", arguments->store,
+          "tiled: JPEGs rewritten without loss, so that crops of them take less time to decode, other files "
+          "as they are; encoded: files as they are; decoded: 8-bit pixels")
+      ->check(CLI::IsMember({"tiled", "encoded", "decoded"}))
+      ->capture_default_str();
   verb->add_option("--compress", arguments->compress, "Of what shrinks by it: none, lz4, zstd")
       ->check(CLI::IsMember({"none", "lz4", "zstd"}));
   verb->add_option("--resize", arguments->resize,

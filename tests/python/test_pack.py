@@ -57,7 +57,7 @@ def lmdb(path: Path, **more: Any) -> dict[str, Any]:
     return {"type": "lmdb", "path": str(path), **more}
 
 
-@pytest.mark.parametrize("options", ["", "--compress lz4", "--compress zstd", "--store decoded", "--store decoded --compress zstd"])
+@pytest.mark.parametrize("options", ["", "--store encoded", "--compress lz4", "--compress zstd", "--store decoded", "--store decoded --compress zstd"])
 def test_a_packed_set_gives_the_batches_of_its_folder(start_server: Any, image_folder: Path, tmp_path: Path, options: str) -> None:
     out = tmp_path / "train.lmdb"
     assert "60 samples" in good("pack", image_folder, out, *options.split())
@@ -214,7 +214,7 @@ def test_bad_samples_are_packed_as_they_are_and_named(start_server: Any, tmp_pat
     (root / "class_1" / "0004.jpg").write_bytes(b"no picture")
     stream = {"transforms": CROP, "max_bad": 0.5}
     expected = served(start_server, folder(root), **stream)
-    for store in ("encoded", "decoded"):
+    for store in ("tiled", "encoded", "decoded"):
         out = tmp_path / f"{store}.lmdb"
         said = good("pack", root, out, "--store", store)
         assert ("2 samples are bad" in said) == (store == "decoded")

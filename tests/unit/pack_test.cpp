@@ -7,6 +7,7 @@
 
 #include <numeric>
 
+#include "server/decode/jpeg_tiles.h"
 #include "server/pack/in_order.h"
 #include "server/pack/survey.h"
 #include "server/pack/verify.h"
@@ -98,6 +99,39 @@ TEST_F(PackTest, EncodedIsTheSourceByteForByte) {
     expect_same_samples(*source, *packed());
     EXPECT_EQ(packed()->fingerprint(), source->fingerprint());
   }
+}
+
+TEST_F(PackTest, TiledIsTheSourcePixelForPixelAndSaysWhatBecameOfIt) {
+  for (const int i : {2, 8}) {
+    const auto jpeg = pixels::make_jpeg({.width = 190 + i, .height = 70, .progressive = i == 8});
+    put(i, {reinterpret_cast<const char*>(jpeg.data()), jpeg.size()});
+  }
+  put(3, "no image");
+  const auto source = images();
+  const auto report = pack(*source, {.storing = store::Storing::kTiled});
+  ASSERT_TRUE(report) << report.error().message;
+  const auto files = [&report](decode::Tiling tiling) {
+    return report->tiling.files.at(static_cast<std::size_t>(tiling));
+  };
+  EXPECT_EQ(files(decode::Tiling::kTiled), 2u);
+  EXPECT_EQ(files(decode::Tiling::kSmall), 9u);
+  EXPECT_EQ(files(decode::Tiling::kNoJpeg), 1u);
+  EXPECT_EQ(report->undecodable, 0u);
+  const auto set = packed();
+  EXPECT_EQ(set->fingerprint(), source->fingerprint());
+  source::Sample a, b;
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    ASSERT_TRUE(source->read(i, a));
+    ASSERT_TRUE(set->read(i, b));
+    EXPECT_EQ(decode::TileMap::claimed_by(b.item(0).bytes), i == 2 || i == 8);
+    if (i == 3) {
+      EXPECT_THAT(b.item(0).bytes, ::testing::ElementsAreArray(a.item(0).bytes));
+    } else {
+      EXPECT_EQ(decoded(b.item(0)), decoded(a.item(0))) << i;
+    }
+  }
+  // An older program would take what pads them for pixels: it is to refuse them.
+  EXPECT_THAT(store::look(out_)->meta.to_json(), HasSubstr(R"("format":2)"));
 }
 
 TEST_F(PackTest, DecodedIsTheDecodersPixels) {
