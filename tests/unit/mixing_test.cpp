@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <hwy/highway.h>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,25 +10,10 @@
 
 #include "server/transform/halves.h"
 #include "server/transform/mix_kernels.h"
+#include "tests/unit/every_target.h"
 
 namespace headrace::server::transform {
 namespace {
-
-template <class Body>
-void on_every_target(Body body) {
-  int targets = 0;
-  for (std::int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    const std::int64_t target = left & -left;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    SCOPED_TRACE(hwy::TargetName(target));
-    body();
-    ++targets;
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  }
-  EXPECT_GT(targets, 0);
-}
 
 constexpr DType kFloats[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
