@@ -12,6 +12,7 @@ if(TARGET headrace_transform)
   headrace_test(unit/resize_test.cpp headrace::transform hwy::hwy)
   headrace_test(unit/mixing_test.cpp headrace::transform hwy::hwy)
   headrace_test(unit/pixel_ops_test.cpp headrace::transform hwy::hwy)
+  headrace_test(unit/plane_kernels_test.cpp headrace::transform hwy::hwy)
   headrace_test(unit/transform_test.cpp headrace::transform pixels_make_jpeg)
   headrace_test(unit/prepare_test.cpp headrace::transform pixels_make_jpeg)
 

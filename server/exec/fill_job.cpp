@@ -49,6 +49,11 @@ void FillJob::aim(std::vector<FieldTarget>& out, std::uint32_t row) {
   for (RaggedField& field : ragged) out[field.field] = {nullptr, &field.rows[row]};
 }
 
+void FillJob::describe(std::uint32_t row, std::uint64_t sample_index, bool replaced) {
+  descs[row] = {.sample_index = sample_index,
+                .flags = (row < rows.valid ? ring::kRowValid : 0U) | (replaced ? ring::kRowReplaced : 0U)};
+}
+
 void FillJob::join_ragged() {
   for (RaggedField& field : ragged) {
     const std::size_t value_size = stream.maker().row_size(field.field);
@@ -87,20 +92,23 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
     const std::uint32_t last = end_of(first);
     scratch.placed.clear();
     aim(out, first);
+    const auto ready =
+        maker.make_slice(order, key.cursor.epoch, rows.first + first, last - first, out, scratch, counters);
     for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
+      if (!ready.empty() && ready[i - first].made) {
+        describe(i, ready[i - first].sample_index, false);
+        if (maker.mixes()) scratch.placed.push_back({(rows.first + i) % size, ready[i - first].label});
+        continue;
+      }
       const std::uint64_t position = (rows.first + i) % size;
-      for (RaggedField& field : ragged) out[field.field].ragged = &field.rows[i];
+      aim(out, i);
       auto row = make_row(maker, *this, position, out, scratch, counters);
       if (!row) {
         stream.stop(row.error());
         break;
       }
-      descs[i].sample_index = row->sample_index;
-      descs[i].flags = (i < rows.valid ? ring::kRowValid : 0U) | (row->replaced ? ring::kRowReplaced : 0U);
-      descs[i].reserved = 0;
+      describe(i, row->sample_index, row->replaced);
       if (maker.mixes()) scratch.placed.push_back({position, row->label});
-      for (std::size_t f = 0; f < out.size(); ++f)
-        if (out[f].dense != nullptr) out[f].dense += maker.row_size(f);
     }
     if (maker.mixes() && !stream.failed()) {
       if (auto mixed = mix(first, scratch); !mixed) stream.stop(mixed.error());

@@ -87,6 +87,7 @@ struct FillJob {
   [[nodiscard]] bool ready(std::uint32_t first) const;
   bool claim(std::uint32_t& first);                            ///< a slice. False: none is left or ready
   void aim(std::vector<FieldTarget>& out, std::uint32_t row);  ///< at the fields of one row
+  void describe(std::uint32_t row, std::uint64_t sample_index, bool replaced);
   Result<void> mix(std::uint32_t first, RowScratch& scratch);  ///< a slice's rows
   void join_ragged();                                          ///< by the worker that completed the last row
 };

@@ -51,6 +51,10 @@ SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::vect
     fields_.push_back(FieldSpec{"label", DType::kInt64, FieldKind::kDense, {}, 0});
   }
   for (const FieldSpec& field : fields_) row_sizes_.push_back(row_bytes(field));
+  cuts_ = decodes_ && std::all_of(plans_.begin(), plans_.end(), [&](const FieldPlan& field) {
+            if (!field.plan) return field.spec.kind == FieldKind::kDense;
+            return options_.decoded ? field.plan->may_cut_prepared() : field.plan->may_cut_bare();
+          });
 }
 
 Result<Row> SampleMaker::make(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,

@@ -37,10 +37,13 @@ struct StageHistogram {
   std::array<Count, kStageBounds.size() + 1> buckets;
   Count total_ns;
 
-  void observe(std::uint64_t ns) {
+  /// `count` observations that took `ns` together, each as long as the others.
+  void observe(std::uint64_t ns, std::uint64_t count = 1) {
+    if (count == 0) return;
     std::size_t bucket = 0;
-    while (bucket < kStageBounds.size() && static_cast<double>(ns) > kStageBounds[bucket] * 1e9) ++bucket;
-    buckets[bucket].add(1);
+    while (bucket < kStageBounds.size() && static_cast<double>(ns / count) > kStageBounds[bucket] * 1e9)
+      ++bucket;
+    buckets[bucket].add(count);
     total_ns.add(ns);
   }
 };

@@ -68,9 +68,10 @@ std::string Converter::change(std::size_t field, const decode::ImageData& image,
   if (const store::ResizeTo& to = options_.resize; to.wanted()) {
     // A plan makes images of one size: this one's, which torchvision's rule gives.
     config.transforms = {transform::Resize{.shorter = to.shorter, .size = {to.height, to.width}}};
-    const auto steps = transform::draw_steps(config, *opened, {});
-    if (!steps) return say(steps.error().reason, steps.error().detail);
-    size = steps->steps.at(0).size;
+    std::vector<transform::Step> steps;
+    if (const auto drawn = transform::draw_steps(config, *opened, {}, steps); !drawn)
+      return say(drawn.error().reason, drawn.error().detail);
+    size = steps.at(0).size;
     config.transforms = {transform::Resize{.size = size}};
   }
   const auto plan = transform::Plan::compile(config);

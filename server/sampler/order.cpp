@@ -22,30 +22,38 @@ std::uint64_t mix(std::uint64_t z) {
 Permutation::Permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch)
     : Permutation(n, Draws(seed, epoch, 0, kOrderStage)) {}
 
-Permutation::Permutation(std::uint64_t n, Draws keys) : n_(n) {
+Permutation::Permutation(std::uint64_t n, Draws keys) {
+  feistel_.n = n;
   require(n >= 1, "a permutation of nothing");
   const auto bits = static_cast<std::uint32_t>(std::bit_width(n - 1));
-  half_bits_ = std::max(1U, (bits + 1) / 2);
-  for (auto& key : keys_) {
+  feistel_.half_bits = std::max(1U, (bits + 1) / 2);
+  for (auto& key : feistel_.keys) {
     key = std::uint64_t{keys.next_u32()} << 32;
     key |= keys.next_u32();
   }
 }
 
 std::uint64_t Permutation::operator()(std::uint64_t position) const {
-  require(position < n_, "a position outside of the permutation");
-  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  require(position < feistel_.n, "a position outside of the permutation");
+  const std::uint32_t half = feistel_.half_bits;
+  const std::uint64_t mask = (std::uint64_t{1} << half) - 1;
   std::uint64_t x = position;
   do {
-    std::uint64_t left = x >> half_bits_, right = x & mask;
-    for (const auto key : keys_) {
+    std::uint64_t left = x >> half, right = x & mask;
+    for (const auto key : feistel_.keys) {
       const std::uint64_t next = left ^ (mix(right + key) & mask);
       left = right;
       right = next;
     }
-    x = left << half_bits_ | right;
-  } while (x >= n_);
+    x = left << half | right;
+  } while (x >= feistel_.n);
   return x;
+}
+
+void Permutation::apply(std::span<std::uint64_t> positions) const {
+  for (const std::uint64_t position : positions)
+    require(position < feistel_.n, "a position outside of the permutation");
+  permute(feistel_, positions);
 }
 
 EpochPlan::EpochPlan(std::uint64_t n, std::uint32_t batch_size, std::uint32_t world_size, LastBatch last)

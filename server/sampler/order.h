@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "headrace/cursor.h"
+#include "server/sampler/permute.h"
 #include "server/sampler/philox.h"
 
 namespace headrace::server::sampler {
@@ -17,12 +19,11 @@ class Permutation {
   /// n >= 1; another for other draws.
   Permutation(std::uint64_t n, Draws keys);
   [[nodiscard]] std::uint64_t operator()(std::uint64_t position) const;  ///< position < n
+  /// The same of many positions, in place.
+  void apply(std::span<std::uint64_t> positions) const;
 
  private:
-  std::uint64_t n_;
-  std::uint32_t half_bits_;
-  std::uint64_t
-      keys_[8];  ///< one per round; four are provably enough only for large halves, small n need more
+  Feistel feistel_;
 };
 
 /// The rows of one batch of one rank: positions first .. first + rows - 1, taken modulo n where they run past

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "server/sampler/order.h"
@@ -55,6 +56,13 @@ class EpochOrder {
   [[nodiscard]] std::uint64_t operator()(std::uint64_t position) const {
     const std::uint64_t at = permutation_ ? (*permutation_)(position) : position;
     return sampler_ == nullptr ? at : sampler_->choose(epoch_, at);
+  }
+
+  /// The same of many positions, in place.
+  void apply(std::span<std::uint64_t> positions) const {
+    if (permutation_) permutation_->apply(positions);
+    if (sampler_ == nullptr) return;
+    for (std::uint64_t& position : positions) position = sampler_->choose(epoch_, position);
   }
 
  private:

@@ -209,6 +209,19 @@ class NpySet final : public Source {
     }
     return {};
   }
+  bool lend(Lent& lent) const override {
+    const std::size_t count = lent.indices.size(), fields = columns_.size();
+    lent.pixels.clear();
+    lent.items.resize(count * fields);
+    for (std::size_t f = 0; f < fields; ++f) {
+      const Column& column = columns_[f];
+      lent.pixels.push_back(column.pixels);
+      for (std::size_t i = 0; i < count; ++i)
+        lent.items[i * fields + f] =
+            column.array.values.view.subspan(lent.indices[i] * column.row_bytes, column.row_bytes);
+    }
+    return true;
+  }
   [[nodiscard]] bool labelled() const override { return labels_.has_value(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
     return labels_ ? integer_at(*labels_, index) : 0;

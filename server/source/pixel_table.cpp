@@ -35,6 +35,15 @@ class PixelSource final : public Source {
     image.pixels = table_.shape;
     return {};
   }
+  bool lend(Lent& lent) const override {
+    lent.pixels.assign(1, table_.shape);
+    lent.items.resize(lent.indices.size());
+    for (std::size_t i = 0; i < lent.items.size(); ++i) {
+      const auto [file, at] = find(lent.indices[i]);
+      lent.items[i] = std::span(file->bytes).subspan(file->first + at * file->stride, bytes_);
+    }
+    return true;
+  }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return table_.labels.at(index); }
   [[nodiscard]] std::string name(std::uint64_t index) const override {
     const auto [file, at] = find(index);

@@ -65,6 +65,13 @@ struct Sample {
   }
 };
 
+/// Samples that lie in memory, and where: see Source::lend().
+struct Lent {
+  std::vector<std::uint64_t> indices;                ///< of the samples; afterwards of no meaning
+  std::vector<std::span<const std::uint8_t>> items;  ///< of sample i: [i * fields, (i + 1) * fields)
+  std::vector<decode::PixelShape> pixels;            ///< of each field: Item::pixels of every sample
+};
+
 /// Thread safety: all members are const and may be called from any number of workers.
 class Source {
  public:
@@ -78,6 +85,9 @@ class Source {
   /// (of samples that are a file each: of those in the SizeSample), kBadSample if above the size limit (that
   /// alone: an empty file is read as empty, and the decoder names it).
   virtual Result<void> read(std::uint64_t index, Sample& out) const = 0;
+  /// What read() would give of all these samples, without a copy, in memory that lives as long as the source.
+  /// False: this source has to read.
+  virtual bool lend(Lent& lent) const { return static_cast<void>(lent), false; }
   /// What this is a part of, the outermost of all; itself if of nothing.
   [[nodiscard]] virtual const Source& whole() const { return *this; }
   /// Below whole().size(); rises with `index`.

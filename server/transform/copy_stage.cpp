@@ -14,29 +14,12 @@ tl::unexpected<decode::Bad> pass_on(decode::Bad& error) {
   return tl::make_unexpected(std::move(error));
 }
 
-// Source index of each output index of a crop along one axis, or -1 where there is only fill. numpy.pad's
-// rules.
+// Source index of each output index of a crop along one axis.
 std::vector<std::int32_t> crop_indices(std::int32_t begin, std::int32_t count, std::int32_t length,
                                        PaddingMode mode) {
   std::vector<std::int32_t> index(static_cast<std::size_t>(count));
-  for (std::int32_t i = 0; i < count; ++i) {
-    std::int32_t at = begin + i;
-    if (at < 0 || at >= length) {
-      const std::int32_t period = mode == PaddingMode::kReflect ? 2 * length - 2 : 2 * length;
-      switch (mode) {
-        case PaddingMode::kConstant:
-          at = -1;
-          break;
-        case PaddingMode::kEdge:
-          at = std::clamp(at, 0, length - 1);
-          break;
-        default:
-          at = period == 0 ? 0 : ((at % period) + period) % period;
-          if (at >= length) at = (mode == PaddingMode::kReflect ? period : period - 1) - at;
-      }
-    }
-    index[static_cast<std::size_t>(i)] = at;
-  }
+  for (std::int32_t i = 0; i < count; ++i)
+    index[static_cast<std::size_t>(i)] = padded_index(begin + i, length, mode);
   return index;
 }
 

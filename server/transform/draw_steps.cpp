@@ -174,8 +174,7 @@ struct Drawer {
 };
 
 /// What comes before the chain; `size` becomes what enters it.
-Decoded<std::vector<Step>> steps_before(const PlanConfig& config, ImageSize& size) {
-  std::vector<Step> steps;
+Decoded<void> steps_before(const PlanConfig& config, ImageSize& size, std::vector<Step>& steps) {
   const auto step = [&](Step::Kind kind) -> Step& {
     steps.emplace_back().kind = kind;
     steps.back().transform = Step::kBefore;
@@ -200,7 +199,7 @@ Decoded<std::vector<Step>> steps_before(const PlanConfig& config, ImageSize& siz
     resize_to(small);
     if (config.derived->enlarge) resize_to({cut.height, cut.width});
   }
-  return steps;
+  return {};
 }
 
 void multiply(Step& step, std::int32_t scale) {
@@ -267,29 +266,29 @@ Decoded<void> draw_range(const PlanConfig& config, std::size_t from, std::size_t
   return {};
 }
 
-Decoded<DrawnSteps> first_steps(const PlanConfig& config, std::size_t count, ImageSize size, DrawKey key) {
+Decoded<Size> first_steps(const PlanConfig& config, std::size_t count, ImageSize size, DrawKey key,
+                          std::vector<Step>& steps) {
+  steps.clear();
   const std::int32_t unit = config.unit;
   if (size.width % unit != 0 || size.height % unit != 0)
     return bad(BadReason::kMismatch,
                fmt::format("{} x {} pixels are no multiple of the scale, {}", size.width, size.height, unit));
   const Size base{size.height / unit, size.width / unit};
-  auto before = steps_before(config, size);
-  if (!before) return tl::make_unexpected(std::move(before.error()));
+  if (auto before = steps_before(config, size, steps); !before)
+    return tl::make_unexpected(std::move(before.error()));
   const std::int32_t scale = config.scale;
   if (size.width % scale != 0 || size.height % scale != 0)
     return bad(BadReason::kMismatch, fmt::format("{} x {} pixels are no multiple of the scale, {}",
                                                  size.width, size.height, scale));
-  DrawnSteps drawn{std::move(*before), base};
-  drawn.steps.reserve(drawn.steps.size() + count);
-  if (auto done = draw_range(config, 0, count, size, key, drawn.steps); !done)
+  if (auto done = draw_range(config, 0, count, size, key, steps); !done)
     return tl::make_unexpected(std::move(done.error()));
-  return drawn;
+  return base;
 }
 
 }  // namespace
 
-Decoded<DrawnSteps> draw_steps(const PlanConfig& config, ImageSize size, DrawKey key) {
-  return first_steps(config, config.transforms.size(), size, key);
+Decoded<Size> draw_steps(const PlanConfig& config, ImageSize size, DrawKey key, std::vector<Step>& steps) {
+  return first_steps(config, config.transforms.size(), size, key, steps);
 }
 
 std::size_t prefix_length(const PlanConfig& config) {
@@ -301,17 +300,15 @@ std::size_t prefix_length(const PlanConfig& config) {
   return static_cast<std::size_t>(end - config.transforms.begin());
 }
 
-Decoded<DrawnSteps> prefix_steps(const PlanConfig& config, std::size_t count, ImageSize size) {
-  return first_steps(config, count, size, {});
+Decoded<Size> prefix_steps(const PlanConfig& config, std::size_t count, ImageSize size,
+                           std::vector<Step>& steps) {
+  return first_steps(config, count, size, {}, steps);
 }
 
-Decoded<std::vector<Step>> steps_after(const PlanConfig& config, std::size_t count, ImageSize size,
-                                       DrawKey key) {
-  std::vector<Step> steps;
-  steps.reserve(config.transforms.size() - count);
-  if (auto done = draw_range(config, count, config.transforms.size(), size, key, steps); !done)
-    return tl::make_unexpected(std::move(done.error()));
-  return steps;
+Decoded<void> steps_after(const PlanConfig& config, std::size_t count, ImageSize size, DrawKey key,
+                          std::vector<Step>& steps) {
+  steps.clear();
+  return draw_range(config, count, config.transforms.size(), size, key, steps);
 }
 
 nlohmann::json parameters_of(const PlanConfig& config, const std::vector<Step>& steps) {

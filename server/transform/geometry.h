@@ -28,24 +28,22 @@ struct Step {
   static constexpr std::size_t kBefore = SIZE_MAX;  ///< PlanConfig::multiple and derived
 };
 
-struct DrawnSteps {
-  std::vector<Step> steps;
-  Size base;  ///< see RenderReport
-};
-
-/// Draws every transform for an image of this size. Refused where torchvision raises (an image smaller than a
+/// Draws every transform for an image of this size into `steps`, whose memory is reused. Gives
+/// RenderReport::base. Refused where torchvision raises (an image smaller than a
 /// random crop, a side of zero) and where a side would be longer than 2^28. Of an image between two
 /// transforms only what its stage hands on is ever made, and max_pixels is asked of that (Plan::render): so a
 /// long thin image may be resized to more than max_pixels if a crop follows.
-decode::Decoded<DrawnSteps> draw_steps(const PlanConfig& config, decode::ImageSize size, DrawKey key);
+decode::Decoded<Size> draw_steps(const PlanConfig& config, decode::ImageSize size, DrawKey key,
+                                 std::vector<Step>& steps);
 
 /// How many of the chain's first transforms draw nothing and only move or resample pixels.
 std::size_t prefix_length(const PlanConfig& config);
 /// draw_steps() in two parts: what comes before the chain and its first `count` <= prefix_length transforms;
 /// then the others, for what those make of an image.
-decode::Decoded<DrawnSteps> prefix_steps(const PlanConfig& config, std::size_t count, decode::ImageSize size);
-decode::Decoded<std::vector<Step>> steps_after(const PlanConfig& config, std::size_t count,
-                                               decode::ImageSize size, DrawKey key);
+decode::Decoded<Size> prefix_steps(const PlanConfig& config, std::size_t count, decode::ImageSize size,
+                                   std::vector<Step>& steps);
+decode::Decoded<void> steps_after(const PlanConfig& config, std::size_t count, decode::ImageSize size,
+                                  DrawKey key, std::vector<Step>& steps);
 
 /// The same as torchvision would be told: see Plan::parameters.
 nlohmann::json parameters_of(const PlanConfig& config, const std::vector<Step>& steps);
@@ -74,6 +72,23 @@ struct Stage {
   }
 };
 
-std::vector<Stage> stages_of(const std::vector<Step>& steps, decode::ImageSize size);
+/// Into `stages`, whose memory is reused: at least one.
+void stages_of(const std::vector<Step>& steps, decode::ImageSize size, std::vector<Stage>& stages);
+
+/// Source index along one axis of `length` pixels for a place outside of it, or -1 where there is only fill;
+/// numpy.pad's rules.
+inline std::int32_t padded_index(std::int32_t at, std::int32_t length, PaddingMode mode) {
+  if (at >= 0 && at < length) return at;
+  const std::int32_t period = mode == PaddingMode::kReflect ? 2 * length - 2 : 2 * length;
+  switch (mode) {
+    case PaddingMode::kConstant:
+      return -1;
+    case PaddingMode::kEdge:
+      return at < 0 ? 0 : length - 1;
+    default:
+      at = period == 0 ? 0 : ((at % period) + period) % period;
+      return at < length ? at : (mode == PaddingMode::kReflect ? period : period - 1) - at;
+  }
+}
 
 }  // namespace headrace::server::transform

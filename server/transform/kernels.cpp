@@ -12,6 +12,8 @@
 // foreach_target comes before highway.
 #include <hwy/highway.h>
 
+#include "server/transform/values-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace headrace::server::transform {
 namespace HWY_NAMESPACE {
@@ -32,16 +34,9 @@ void WritePixels(const PixelFormat& format, const std::uint8_t* rgb, std::size_t
 
 #else
 
-namespace hn = hwy::HWY_NAMESPACE;
-
 constexpr std::int32_t kHalf = 1 << (kPrecisionBits - 1);
 constexpr std::size_t kRows = decode::kBlockRows;
 static_assert(kRows == 16);
-
-using D8 = hn::FixedTag<std::uint8_t, 16>;
-using DInt = hn::CappedTag<std::int32_t, 16>;
-using DFloat = hn::CappedTag<float, 16>;
-using DBytes = hn::Rebind<std::uint8_t, DInt>;
 
 // in[i][0..15] to out[j * 16 + i]. Each round rotates the eight bits of (row, column) by one.
 template <class Load, class Put>
@@ -135,54 +130,6 @@ void ResampleColumn(const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t stride,
     hn::StoreU(finish(d), bytes, out + x + 3 * n);
   }
 }
-
-// value / divisor: by division, or by multiplication and one corrected remainder, which with fused
-// multiply-add is the same for almost every divisor. make_pixel_format tries all 256 bytes before it takes
-// the second.
-template <bool kDivide>
-HWY_INLINE hn::Vec<DFloat> quotient(hn::Vec<DFloat> value, hn::Vec<DFloat> divisor,
-                                    hn::Vec<DFloat> reciprocal) {
-  if constexpr (kDivide) return hn::Div(value, divisor);
-  const auto guess = hn::Mul(value, reciprocal);
-  return hn::MulAdd(hn::NegMulAdd(guess, divisor, value), reciprocal, guess);
-}
-
-struct Channel {
-  hn::Vec<DFloat> mean, std, reciprocal;
-};
-
-template <bool kDivide>
-HWY_INLINE hn::Vec<DFloat> value_of(const std::uint8_t* HWY_RESTRICT from, const Channel& channel,
-                                    bool normalized) {
-  const DFloat d;
-  const auto byte = hn::ConvertTo(d, hn::PromoteTo(DInt(), hn::LoadU(DBytes(), from)));
-  auto value = quotient<kDivide>(byte, hn::Set(d, 255.0F), hn::Set(d, 1.0F / 255.0F));
-  if (normalized) value = quotient<kDivide>(hn::Sub(value, channel.mean), channel.std, channel.reciprocal);
-  return value;
-}
-
-// One type per dtype: the element, and how a vector of floats becomes a vector of elements.
-struct AsFloat {
-  using Element = float;
-  static HWY_INLINE hn::Vec<DFloat> of(hn::Vec<DFloat> v) { return v; }
-};
-struct AsHalf {
-  using Element = std::uint16_t;
-  static HWY_INLINE auto of(hn::Vec<DFloat> v) {
-    const hn::Rebind<hwy::float16_t, DFloat> half;
-    return hn::BitCast(hn::Rebind<std::uint16_t, DFloat>(), hn::DemoteTo(half, v));
-  }
-};
-struct AsBFloat {
-  using Element = std::uint16_t;
-  static HWY_INLINE auto of(hn::Vec<DFloat> v) {
-    const hn::Rebind<std::uint32_t, DFloat> d;
-    const auto bits = hn::BitCast(d, v);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(d, 0x7FFF)), odd));
-    return hn::DemoteTo(hn::Rebind<std::uint16_t, DFloat>(), hn::BitCast(DInt(), rounded));
-  }
-};
 
 template <class As, bool kDivide>
 void WriteFloats(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT rgb, std::size_t width,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "server/transform/cut.h"
 #include "server/transform/plan_impl.h"
 
 namespace headrace::server::transform {
@@ -111,6 +112,12 @@ struct Check {
   }
 };
 
+/// A list of what does: whatever is added changes values until somebody knows better.
+template <class... Moving>
+bool is_any_of(const Transform& transform) {
+  return (std::holds_alternative<Moving>(transform) || ...);
+}
+
 }  // namespace
 
 Scratch::Scratch() : state_(std::make_unique<State>()) {}
@@ -131,9 +138,10 @@ Decoded<ImageSize> Plan::Impl::open(const decode::ImageData& data, decode::Decod
   return image;
 }
 
-Decoded<void> Plan::Impl::run(const std::vector<Step>& steps, ImageSize input, Scratch::State& scratch,
+Decoded<void> Plan::Impl::run(const decode::ImageData& image, ImageSize input, Scratch::State& scratch,
                               std::byte* out, std::uint64_t& decode_ns) const {
-  const auto stages = stages_of(steps, input);
+  const auto& stages = scratch.stages;
+  stages_of(scratch.steps, input, scratch.stages);
   for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
     const ImageSize made = stages[i].output();
     if (static_cast<std::uint64_t>(made.width) * static_cast<std::uint64_t>(made.height) > config.max_pixels)
@@ -141,7 +149,10 @@ Decoded<void> Plan::Impl::run(const std::vector<Step>& steps, ImageSize input, S
                  fmt::format("an intermediate image of {} x {} pixels, max_pixels is {}", made.width,
                              made.height, config.max_pixels));
   }
-  return run_stages(stages, config.passes, format, scratch, out, decode_ns);
+  if (!is_cut(moves_only, stages, image))
+    return run_stages(stages, config.passes, format, scratch, out, decode_ns);
+  run_cut(stages.front(), image, format, scratch, out);
+  return {};
 }
 
 Result<Plan> Plan::compile(const PlanConfig& config) {
@@ -200,6 +211,11 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
   impl->format = make_pixel_format(output, mean, std, luma ? 1 : channels);
   impl->format.luma = luma;
   impl->prefix = prefix_length(config);
+  const auto& chain = impl->config.transforms;
+  impl->moves_only =
+      std::all_of(chain.begin(), chain.end(),
+                  is_any_of<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip,
+                            RandomVerticalFlip, RandomRotate90, Normalize, NotHere>);
   impl->prepared = make_pixel_format({DType::kUInt8, PixelLayout::kNhwc}, {}, {}, channels);
   Plan plan;
   plan.impl_ = std::move(impl);
@@ -236,10 +252,10 @@ RenderReport Plan::render(const decode::ImageData& image, DrawKey key, Scratch& 
   return impl_->report(scratch.state(), [&](RenderReport& report) -> Decoded<void> {
     const auto size = impl_->open(image, scratch.state().decoder, report.decode_ns);
     if (!size) return tl::make_unexpected(size.error());
-    const auto drawn = draw_steps(impl_->config, *size, key);
-    if (!drawn) return tl::make_unexpected(drawn.error());
-    report.base = drawn->base;
-    return impl_->run(drawn->steps, *size, scratch.state(), out, report.decode_ns);
+    const auto base = draw_steps(impl_->config, *size, key, scratch.state().steps);
+    if (!base) return tl::make_unexpected(base.error());
+    report.base = *base;
+    return impl_->run(image, *size, scratch.state(), out, report.decode_ns);
   });
 }
 
@@ -250,9 +266,9 @@ Result<nlohmann::json> Plan::parameters(const decode::ImageData& data, DrawKey k
   decode::Decoder decoder;
   const auto image = decoder.open(impl_->open_as(data), impl_->config.max_pixels);
   if (!image) return refuse(image.error());
-  const auto drawn = draw_steps(impl_->config, *image, key);
-  if (!drawn) return refuse(drawn.error());
-  return parameters_of(impl_->config, drawn->steps);
+  std::vector<Step> steps;
+  if (const auto drawn = draw_steps(impl_->config, *image, key, steps); !drawn) return refuse(drawn.error());
+  return parameters_of(impl_->config, steps);
 }
 
 }  // namespace headrace::server::transform

@@ -173,6 +173,14 @@ class Plan {
   bool prepare(const decode::ImageData& image, Scratch& scratch, std::uint64_t room,
                std::vector<std::uint8_t>& storage, Prepared& out) const;
   RenderReport finish(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* out) const;
+  /// render() of bare pixels and finish(), where no more is done to them than crops, flips, turns and
+  /// normalize: without looking at the clock, and without allocation once `scratch` is warm. False: nothing
+  /// is said of this image, and `out`'s content is unspecified; ask render() or finish(). Throws
+  /// std::bad_alloc.
+  [[nodiscard]] bool may_cut_bare() const;  ///< false: cut() of bare pixels always gives false
+  [[nodiscard]] bool may_cut_prepared() const;
+  bool cut(const decode::ImageData& image, DrawKey key, Scratch& scratch, std::byte* out, Size& base) const;
+  bool cut(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* out) const;
   /// What prepare() does, as text: of one image, equal texts mean equal pixels.
   [[nodiscard]] std::string prefix() const;
   /// Whether the prefix has a transform; else prepare() only decodes.

@@ -19,8 +19,9 @@ struct Plan::Impl {
   PlanConfig config;
   Size size;
   PixelFormat format;
-  std::size_t prefix = 0;  ///< transforms that prepare() does
-  PixelFormat prepared;    ///< of its pixels
+  std::size_t prefix = 0;   ///< transforms that prepare() does
+  PixelFormat prepared;     ///< of its pixels
+  bool moves_only = false;  ///< geometry, and `format` for the values: no transform changes colours
 
   [[nodiscard]] decode::ImageData open_as(const decode::ImageData& data) const {
     decode::ImageData image = data;
@@ -30,9 +31,9 @@ struct Plan::Impl {
 
   decode::Decoded<decode::ImageSize> open(const decode::ImageData& data, decode::Decoder& decoder,
                                           std::uint64_t& decode_ns) const;
-  /// All stages but the last are asked about max_pixels: the last one makes the row, whose size compile() has
-  /// bounded.
-  decode::Decoded<void> run(const std::vector<Step>& steps, decode::ImageSize input, Scratch::State& scratch,
+  /// What scratch.steps say of `image`, which the decoder has open. All stages but the last are asked about
+  /// max_pixels: the last one makes the row, whose size compile() has bounded.
+  decode::Decoded<void> run(const decode::ImageData& image, decode::ImageSize input, Scratch::State& scratch,
                             std::byte* out, std::uint64_t& decode_ns) const;
 
   /// Times `work` and reports how it ended.

@@ -42,9 +42,10 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   std::uint64_t decode_ns = 0;
   const auto size = plan.open(image, state.decoder, decode_ns);
   if (!size) return false;
-  const auto drawn = prefix_steps(plan.config, plan.prefix, *size);
-  if (!drawn) return false;
-  const auto stages = stages_of(drawn->steps, *size);
+  const auto base = prefix_steps(plan.config, plan.prefix, *size, state.steps);
+  if (!base) return false;
+  const auto& stages = state.stages;
+  stages_of(state.steps, *size, state.stages);
   // render() need not make all of it: crops that follow may keep it small.
   for (const Stage& stage : stages)
     if (pixels_of(stage.output()) > plan.config.max_pixels) return false;
@@ -57,7 +58,7 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   if (!run_stages(stages, plan.config.passes, plan.prepared, state, to, decode_ns)) return false;
   out.bytes = std::span(storage).first(bytes);
   out.pixels = {.width = made.width, .height = made.height, .channels = channels, .planar = false};
-  out.base = drawn->base;
+  out.base = *base;
   // Damage that render() does not come across, because it decodes less, must not be told either.
   return !state.decoder.warned();
 } catch (const std::bad_alloc&) {
@@ -73,10 +74,10 @@ RenderReport Plan::finish(const Prepared& image, DrawKey key, Scratch& scratch, 
   return plan.report(state, [&](RenderReport& report) -> Decoded<void> {
     const auto size = state.decoder.open({image.bytes, image.pixels}, plan.config.max_pixels);
     if (!size) return tl::make_unexpected(size.error());
-    const auto steps = steps_after(plan.config, plan.prefix, *size, key);
-    if (!steps) return tl::make_unexpected(steps.error());
+    if (auto drawn = steps_after(plan.config, plan.prefix, *size, key, state.steps); !drawn)
+      return tl::make_unexpected(std::move(drawn.error()));
     report.base = image.base;
-    return plan.run(*steps, *size, state, out, copy_ns);
+    return plan.run({image.bytes, image.pixels}, *size, state, out, copy_ns);
   });
 }
 
@@ -113,10 +114,11 @@ std::optional<std::uint64_t> Plan::prepared_bytes() const {
     if (std::none_of(begin, begin + static_cast<std::ptrdiff_t>(impl_->prefix), fixed)) return std::nullopt;
     size = {config.multiple * config.scale * 64, config.multiple * config.scale * 64};
   }
-  const auto drawn = prefix_steps(config, impl_->prefix, size);
-  if (!drawn) return std::nullopt;
-  return pixels_of(stages_of(drawn->steps, size).back().output()) *
-         static_cast<std::uint64_t>(impl_->prepared.channels);
+  std::vector<Step> steps;
+  std::vector<Stage> stages;
+  if (!prefix_steps(config, impl_->prefix, size, steps)) return std::nullopt;
+  stages_of(steps, size, stages);
+  return pixels_of(stages.back().output()) * static_cast<std::uint64_t>(impl_->prepared.channels);
 }
 
 }  // namespace headrace::server::transform

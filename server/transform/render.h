@@ -23,6 +23,9 @@ struct Scratch::State {
   std::vector<std::uint8_t> upright;         // before it is transposed
   std::vector<std::uint8_t> luma;            // one row
   std::vector<std::uint8_t> painted;         // what pixel operations made, a row or a picture
+  std::vector<std::uint8_t> planes[2];       // of a cut
+  std::vector<Step> steps;
+  std::vector<Stage> stages;
 };
 
 /// A stage's input: blocks of rows of the region that was asked for.

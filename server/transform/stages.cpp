@@ -10,7 +10,10 @@ using decode::Rect;
 
 class Builder {
  public:
-  explicit Builder(ImageSize size) { start(size); }
+  Builder(ImageSize size, std::vector<Stage>& stages) : stages_(stages) {
+    stages_.clear();
+    start(size);
+  }
 
   // `crop` in coordinates of the current image; where it reaches outside, mode and fill say what is there.
   void crop(Rect crop, PaddingMode mode, std::array<std::uint8_t, 3> fill) {
@@ -61,10 +64,9 @@ class Builder {
     flip();
   }
 
-  std::vector<Stage> take() {
+  void end() {
     orient();
     finish();
-    return std::move(stages_);
   }
 
  private:
@@ -100,15 +102,15 @@ class Builder {
   }
 
   Stage stage_;
-  std::vector<Stage> stages_;
+  std::vector<Stage>& stages_;
   // The current image against stage_'s window: transposed first, then these.
   bool mirrored_ = false, flipped_ = false, transposed_ = false;
 };
 
 }  // namespace
 
-std::vector<Stage> stages_of(const std::vector<Step>& steps, ImageSize size) {
-  Builder builder(size);
+void stages_of(const std::vector<Step>& steps, ImageSize size, std::vector<Stage>& stages) {
+  Builder builder(size, stages);
   for (const auto& step : steps) {
     switch (step.kind) {
       case Step::Kind::kResize:
@@ -137,7 +139,7 @@ std::vector<Stage> stages_of(const std::vector<Step>& steps, ImageSize size) {
         break;
     }
   }
-  return builder.take();
+  builder.end();
 }
 
 }  // namespace headrace::server::transform

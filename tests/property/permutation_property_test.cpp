@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/sampler/order.h"
+#include "tests/every_target.h"
 
 namespace headrace::server::sampler {
 namespace {
@@ -44,6 +45,23 @@ TEST(PermutationProperty, SendsNoTwoPositionsOfAHugeDomainToOnePlace) {
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end());
   EXPECT_LT(seen.back(), n);
+}
+
+TEST(PermutationProperty, IsTheSameOfManyPositionsAtOnceOnEveryInstructionSet) {
+  testing::on_every_target([] {
+    for (const std::uint64_t n :
+         {1ULL, 2ULL, 3ULL, 5ULL, 17ULL, 1000ULL, 60'000ULL, 65'537ULL, (1ULL << 32) + 1, ~0ULL})
+      for (const std::size_t count : {0U, 1U, 3U, 8U, 9U, 300U}) {
+        const Permutation p(n, n + 7, count);
+        std::vector<std::uint64_t> positions(count), expected;
+        for (std::size_t i = 0; i < count; ++i) {
+          positions[i] = (i * 0x9E3779B97F4A7C15) % n;
+          expected.push_back(p(positions[i]));
+        }
+        p.apply(positions);
+        ASSERT_EQ(positions, expected) << n;
+      }
+  });
 }
 
 // For each position of a small domain: over many epochs, every value comes equally often.

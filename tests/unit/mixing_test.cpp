@@ -10,10 +10,12 @@
 
 #include "server/transform/halves.h"
 #include "server/transform/mix_kernels.h"
-#include "tests/unit/every_target.h"
+#include "tests/every_target.h"
 
 namespace headrace::server::transform {
 namespace {
+
+using testing::on_every_target;
 
 constexpr DType kFloats[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 

@@ -8,10 +8,12 @@
 #include "server/decode/decoder.h"
 #include "server/transform/kernels.h"
 #include "server/transform/pixel_ops.h"
-#include "tests/unit/every_target.h"
+#include "tests/every_target.h"
 
 namespace headrace::server::transform {
 namespace {
+
+using testing::on_every_target;
 
 using Kind = PointOp::Kind;
 using Bytes = std::vector<std::uint8_t>;

@@ -5,10 +5,12 @@
 #include "server/transform/coefficients.h"
 #include "server/transform/exact_math.h"
 #include "server/transform/kernels.h"
-#include "tests/unit/every_target.h"
+#include "tests/every_target.h"
 
 namespace headrace::server::transform {
 namespace {
+
+using testing::on_every_target;
 
 struct Lengths {
   std::int32_t in, out;

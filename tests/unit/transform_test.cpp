@@ -177,12 +177,19 @@ TEST(Plan, OrderOfPassesFollowsThePillowThatIsAskedFor) {
   EXPECT_EQ(row_of(now, wide, {}, scratch), row_of(before, wide, {}, scratch));
 }
 
+std::vector<Stage> stages_of_chain(const PlanConfig& config, decode::ImageSize size, DrawKey key) {
+  std::vector<Step> steps;
+  std::vector<Stage> stages;
+  EXPECT_TRUE(draw_steps(config, size, key, steps));
+  stages_of(steps, size, stages);
+  return stages;
+}
+
 TEST(Stages, MergeCropsAndMoveFlipsToTheEnd) {
   PlanConfig config;
   config.transforms = {CenterCrop{{80, 90}}, RandomHorizontalFlip{1.0}, CenterCrop{{60, 61}},
                        RandomVerticalFlip{1.0}, RandomCrop{.size = {50, 40}}};
-  const auto steps = draw_steps(config, {100, 200}, {1, 2, 3}).value().steps;
-  const auto stages = stages_of(steps, {100, 200});
+  const auto stages = stages_of_chain(config, {100, 200}, {1, 2, 3});
   ASSERT_EQ(stages.size(), 1U);
   EXPECT_TRUE(stages[0].mirrored && stages[0].flipped && !stages[0].resized && !stages[0].padded);
   EXPECT_EQ(stages[0].crop.width, 40);
@@ -192,7 +199,7 @@ TEST(Stages, MergeCropsAndMoveFlipsToTheEnd) {
 TEST(Stages, ResizeThenCenterCropIsOneWindow) {
   PlanConfig config;
   config.transforms = {Resize{.shorter = 256}, CenterCrop{{224, 224}}};
-  const auto stages = stages_of(draw_steps(config, {500, 375}, {}).value().steps, {500, 375});
+  const auto stages = stages_of_chain(config, {500, 375}, {});
   ASSERT_EQ(stages.size(), 1U);
   EXPECT_EQ(stages[0].size, (decode::ImageSize{341, 256}));
   EXPECT_EQ(stages[0].window, (decode::Rect{58, 16, 224, 224}));

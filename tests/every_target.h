@@ -1,13 +1,14 @@
-// Kernels on each of the machine's instruction sets.
+// Kernels on every instruction set that this machine has.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <hwy/highway.h>
+#include <cstdint>
 
-namespace headrace::server::transform {
+namespace headrace::testing {
 
-/// Runs `body` on every instruction set that this machine has, the best last.
+/// Runs `body` on each of them, the best last.
 template <class Body>
 void on_every_target(Body body) {
   int targets = 0;
@@ -24,4 +25,4 @@ void on_every_target(Body body) {
   EXPECT_GT(targets, 0);
 }
 
-}  // namespace headrace::server::transform
+}  // namespace headrace::testing

@@ -1,0 +1,124 @@
+// Rows of which nothing need be read or decoded, a slice at a time.
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <numeric>
+
+#include "clientlib/ring/futex.h"
+#include "server/exec/sample_maker.h"
+
+namespace headrace::server::exec {
+namespace {
+
+constexpr std::size_t kLine = 64;
+/// Samples lie scattered over memory: these many rows before it is needed, a sample is asked for.
+constexpr std::size_t kRowsAhead = 2;
+/// The beginning of a larger one; the rest follows in the order of addresses, which the hardware foresees.
+constexpr std::size_t kMostAhead = 4096;
+
+void prefetch(std::span<const std::uint8_t> bytes) {
+  const std::size_t size = std::min(bytes.size(), kMostAhead);
+  for (std::size_t at = 0; at < size; at += kLine) __builtin_prefetch(bytes.data() + at);
+}
+
+}  // namespace
+
+template <class ItemOf>
+bool SampleMaker::cut_row(ItemOf item_of, const transform::DrawKey& key, std::size_t row, RowTargets out,
+                          RowScratch& scratch) const {
+  const transform::Size* first = nullptr;  // of the fields that are cut together
+  transform::Size first_size, size;
+  for (std::size_t f = 0; f < plans_.size(); ++f) {
+    const cache::Piece item = item_of(f);
+    std::byte* const to = out[f].dense + row * row_sizes_[f];
+    if (!plans_[f].plan) {
+      if (item.bytes.size() != row_sizes_[f]) return false;
+      std::memcpy(to, item.bytes.data(), item.bytes.size());
+      continue;
+    }
+    const transform::Plan& plan = *plans_[f].plan;
+    if (options_.decoded) {
+      size = {item.base.height, item.base.width};
+      if (!plan.cut(transform::Prepared{item.bytes, item.pixels, size}, key, scratch.pixels, to))
+        return false;
+    } else if (!plan.cut({item.bytes, item.pixels}, key, scratch.pixels, to, size)) {
+      return false;
+    }
+    if (!plans_[f].aligned) continue;
+    if (first == nullptr) first_size = size;
+    first = &first_size;
+    if (size.height != first->height || size.width != first->width) return false;
+  }
+  return true;
+}
+
+std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& order, std::uint64_t epoch,
+                                                  std::uint64_t first, std::uint32_t count, RowTargets out,
+                                                  RowScratch& scratch,
+                                                  metrics::StreamCounters& counters) const try {
+  if (!cuts_ || (!options_.decoded && options_.read_ahead)) return {};
+  const std::uint64_t begin = ring::monotonic_ns(), positions = size();
+  scratch.samples.resize(count);
+  for (std::uint32_t i = 0; i < count; ++i) scratch.samples[i] = (first + i) % positions;
+  order.apply(scratch.samples);
+  source::Lent& lent = scratch.lent;
+  if (!options_.decoded) {
+    lent.indices = scratch.samples;
+    if (!source_->lend(lent)) return {};
+  }
+  const std::uint64_t found = ring::monotonic_ns();
+  const std::size_t fields = source_->fields().size();
+  const auto lent_item = [&](std::size_t row, std::size_t field) {
+    return lent.items[row * fields + plans_[field].source_field];
+  };
+  const auto prefetch_row = [&](std::size_t row) {
+    for (std::size_t f = 0; f < plans_.size() && row < count; ++f) prefetch(lent_item(row, f));
+  };
+  if (!options_.decoded)
+    for (std::size_t i = 0; i < kRowsAhead; ++i) prefetch_row(i);
+
+  scratch.rows.assign(count, {});
+  std::uint64_t made = 0, bytes = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint64_t sample = scratch.samples[i];
+    const transform::DrawKey key{options_.seed, epoch, (first + i) % positions};
+    SliceRow& row = scratch.rows[i];
+    if (options_.decoded) {
+      const std::uint64_t index = source_->index_in_whole(sample);
+      if (!options_.decoded->holds(index)) continue;
+      const auto pieces = options_.decoded->look(index).pieces;
+      row.made = cut_row([&](std::size_t f) { return pieces[f]; }, key, i, out, scratch);
+      if (row.made && options_.read_ahead) options_.read_ahead->forget({&sample, 1});
+    } else {
+      prefetch_row(i + kRowsAhead);
+      const auto item_of = [&](std::size_t f) {
+        return cache::Piece{lent_item(i, f), lent.pixels[plans_[f].source_field], {}};
+      };
+      row.made = cut_row(item_of, key, i, out, scratch);
+      for (std::size_t f = 0; f < fields && row.made; ++f) bytes += lent.items[i * fields + f].size();
+    }
+    if (!row.made) continue;
+    row.sample_index = source_->whole_index(sample);
+    row.label = source_->label(sample);
+    if (options_.mixer) {
+      row.made = options_.mixer->check_label(row.label).has_value();  // make() says what is wrong
+    } else if (plans_.size() < fields_.size()) {
+      std::memcpy(out.back().dense + i * sizeof row.label, &row.label, sizeof row.label);
+    }
+    if (row.made) ++made;
+  }
+  const auto images = static_cast<std::uint64_t>(std::count_if(
+      plans_.begin(), plans_.end(), [](const FieldPlan& field) { return field.plan.has_value(); }));
+  counters.samples.add(made);
+  counters.read_bytes.add(bytes);
+  if (!options_.decoded) {
+    counters.stage(metrics::Stage::kRead).observe(found - begin, made);
+    counters.stage(metrics::Stage::kDecode).observe(0, made * images);
+  }
+  counters.stage(metrics::Stage::kTransform).observe(ring::monotonic_ns() - found, made * images);
+  return scratch.rows;
+} catch (const std::bad_alloc&) {
+  return {};  // whatever was made is made again
+}
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,142 @@
+#include "server/transform/cut.h"
+
+#include <cstring>
+
+#include "server/decode/grow.h"
+#include "server/transform/plan_impl.h"
+#include "server/transform/plane_kernels.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using decode::ImageData;
+using decode::ImageSize;
+using decode::PixelShape;
+
+PixelView view_of(const ImageData& image) {
+  const PixelShape& shape = image.pixels;
+  const std::ptrdiff_t width = shape.width, height = shape.height;
+  PixelView view{.at = image.bytes.data(), .width = shape.width, .height = shape.height};
+  view.pixel = shape.channels == 3 && !shape.planar ? 3 : 1;
+  view.row = width * view.pixel;
+  view.plane = shape.channels == 1 ? 0 : shape.planar ? width * height : 1;  // gray: three equal channels
+  return view;
+}
+
+/// Whether the window is of whole rows, top to bottom.
+bool is_contiguous(const Stage& stage) {
+  const decode::Rect& window = stage.crop;
+  return !stage.mirrored && !stage.flipped && !stage.transposed && window.left == 0 &&
+         window.width == stage.input.width && window.top >= 0 &&
+         window.top + window.height <= stage.input.height;
+}
+
+}  // namespace
+
+bool is_cut(bool moves_only, std::span<const Stage> stages, const ImageData& image) {
+  return moves_only && stages.size() == 1 && !stages.front().resized && image.pixels.width != 0;
+}
+
+void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& format, Scratch::State& scratch,
+             std::byte* out) {
+  const PixelView view = view_of(image);
+  const auto channels = static_cast<std::size_t>(format.channels);
+  const auto height = static_cast<std::size_t>(stage.crop.height);
+  const auto width = static_cast<std::size_t>(stage.crop.width);
+  const std::size_t plane = height * width;
+  if (view.pixel == 1 && is_contiguous(stage))
+    return write_planes(format, view.at + stage.crop.top * view.row, view.plane, plane, out);
+
+  const bool as_bytes = format.dtype == DType::kUInt8;
+  PlaneCut cut{.from = view,
+               .channels = channels,
+               .window = stage.crop,
+               .mode = stage.mode,
+               .fill = stage.fill,
+               .mirrored = stage.mirrored,
+               .flipped = stage.flipped};
+  if (as_bytes && view.pixel == 3 && format.layout == PixelLayout::kNhwc && is_contiguous(stage))
+    return static_cast<void>(std::memcpy(out, view.at + stage.crop.top * view.row, 3 * plane));
+
+  // Planes of bytes are the row itself, if that is what is wanted.
+  const bool in_place = as_bytes && format.layout == PixelLayout::kNchw;
+  auto* const row = reinterpret_cast<std::uint8_t*>(out);
+  const auto planes = [&](std::size_t i, bool last) {
+    return last && in_place ? row : decode::grow(scratch.planes[i], channels * plane);
+  };
+  std::uint8_t* made = planes(0, !stage.transposed);
+  cut_planes(cut, made);
+  if (stage.transposed) {
+    std::uint8_t* const turned = planes(1, true);
+    transpose_planes(made, height, width, channels, turned);
+    made = turned;
+  }
+  if (!in_place) write_planes(format, made, static_cast<std::ptrdiff_t>(plane), plane, out);
+}
+
+namespace {
+
+/// What a decoder asks of bare pixels before it opens them.
+bool can_open(const ImageData& image, std::uint64_t max_pixels) {
+  const PixelShape& shape = image.pixels;
+  const auto side_is_fine = [](std::int32_t side) {
+    return side >= 1 && side <= static_cast<std::int32_t>(decode::kMaxSide);
+  };
+  if (!side_is_fine(shape.width) || !side_is_fine(shape.height)) return false;
+  const std::uint64_t pixels =
+      static_cast<std::uint64_t>(shape.width) * static_cast<std::uint64_t>(shape.height);
+  return (shape.channels == 1 || shape.channels == 3) && pixels <= max_pixels &&
+         image.bytes.size() >= pixels * static_cast<std::uint64_t>(shape.channels);
+}
+
+/// Whether transforms from `first` on do.
+bool resizes(const PlanConfig& config, std::size_t first) {
+  return std::any_of(config.transforms.begin() + static_cast<std::ptrdiff_t>(first), config.transforms.end(),
+                     [](const Transform& transform) {
+                       return std::holds_alternative<Resize>(transform) ||
+                              std::holds_alternative<RandomResizedCrop>(transform);
+                     });
+}
+
+}  // namespace
+
+bool Plan::may_cut_bare() const {
+  return impl_->moves_only && !impl_->config.derived && !resizes(impl_->config, 0);
+}
+
+bool Plan::may_cut_prepared() const {
+  return impl_->moves_only && !resizes(impl_->config, impl_->prefix);
+}
+
+bool Plan::cut(const ImageData& image, DrawKey key, Scratch& scratch, std::byte* out, Size& base) const {
+  const Impl& plan = *impl_;
+  Scratch::State& state = scratch.state();
+  const ImageSize size{image.pixels.width, image.pixels.height};
+  const Size& input = plan.config.input;
+  if (!plan.moves_only || !can_open(image, plan.config.max_pixels) ||
+      (input.height > 0 && (size.height != input.height || size.width != input.width)))
+    return false;
+  const auto drawn = draw_steps(plan.config, size, key, state.steps);
+  if (!drawn) return false;
+  stages_of(state.steps, size, state.stages);
+  if (!is_cut(plan.moves_only, state.stages, image)) return false;
+  base = *drawn;
+  run_cut(state.stages.front(), image, plan.format, state, out);
+  return true;
+}
+
+bool Plan::cut(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* out) const {
+  const Impl& plan = *impl_;
+  Scratch::State& state = scratch.state();
+  const ImageData pixels{image.bytes, image.pixels};
+  const ImageSize size{image.pixels.width, image.pixels.height};
+  if (!plan.moves_only || !can_open(pixels, plan.config.max_pixels) ||
+      !steps_after(plan.config, plan.prefix, size, key, state.steps))
+    return false;
+  stages_of(state.steps, size, state.stages);
+  if (!is_cut(plan.moves_only, state.stages, pixels)) return false;
+  run_cut(state.stages.front(), pixels, plan.format, state, out);
+  return true;
+}
+
+}  // namespace headrace::server::transform

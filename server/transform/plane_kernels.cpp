@@ -1,0 +1,316 @@
+#include "server/transform/plane_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+// Sizeless vectors cannot stand in arrays; machines with SVE run the NEON code.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "server/transform/plane_kernels.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target comes before highway.
+#include <hwy/highway.h>
+
+#include "server/transform/geometry.h"
+#include "server/transform/values-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace headrace::server::transform {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+
+void CutPlanes(const PlaneCut& cut, std::uint8_t* out) {
+  scalar::cut_planes(cut, out);
+}
+void TransposePlanes(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t count,
+                     std::uint8_t* out) {
+  scalar::transpose_planes(in, height, width, count, out);
+}
+void WritePlanes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
+                 std::byte* out) {
+  scalar::write_planes(format, in, plane, pixels, out);
+}
+
+#else
+
+// --- cut_planes
+
+template <class D>
+HWY_INLINE hn::Vec<D> reverse(D d, hn::Vec<D> v) {
+  HWY_ALIGN static constexpr std::uint8_t kReversed[16] = {15, 14, 13, 12, 11, 10, 9, 8,
+                                                           7,  6,  5,  4,  3,  2,  1, 0};
+  return hn::ReverseBlocks(d, hn::TableLookupBytes(v, hn::LoadDup128(d, kReversed)));
+}
+
+/// to[i] = from[i], or from[count - 1 - i]. The last vector overlaps the one before: nothing is read or
+/// written beyond `count`.
+template <bool kMirror, class D>
+HWY_INLINE void move_vectors(D d, const std::uint8_t* HWY_RESTRICT from, std::size_t count,
+                             std::uint8_t* HWY_RESTRICT to) {
+  const std::size_t n = hn::Lanes(d);
+  const auto move = [&](std::size_t x) {
+    auto v = hn::LoadU(d, from + (kMirror ? count - n - x : x));
+    if constexpr (kMirror) v = reverse(d, v);
+    hn::StoreU(v, d, to + x);
+  };
+  std::size_t x = 0;
+  for (; x + n <= count; x += n) move(x);
+  if (x < count) move(count - n);
+}
+
+template <bool kMirror>
+HWY_INLINE void move_pixels(const std::uint8_t* HWY_RESTRICT from, std::size_t count,
+                            std::uint8_t* HWY_RESTRICT to) {
+  const hn::ScalableTag<std::uint8_t> wide;
+  if (count >= hn::Lanes(wide)) return move_vectors<kMirror>(wide, from, count, to);
+  if (count >= 16) return move_vectors<kMirror>(D8(), from, count, to);
+  for (std::size_t x = 0; x < count; ++x) to[x] = from[kMirror ? count - 1 - x : x];
+}
+
+/// The same of interleaved RGB, into three planes that lie `plane` bytes apart.
+template <bool kMirror>
+HWY_INLINE void split_pixels(const std::uint8_t* HWY_RESTRICT from, std::size_t count, std::size_t plane,
+                             std::uint8_t* HWY_RESTRICT to) {
+  const auto split = [&](auto d) {
+    const std::size_t n = hn::Lanes(d);
+    const auto move = [&](std::size_t x) {
+      hn::Vec<decltype(d)> r, g, b;
+      hn::LoadInterleaved3(d, from + 3 * (kMirror ? count - n - x : x), r, g, b);
+      if constexpr (kMirror) {
+        r = reverse(d, r);
+        g = reverse(d, g);
+        b = reverse(d, b);
+      }
+      hn::StoreU(r, d, to + x);
+      hn::StoreU(g, d, to + plane + x);
+      hn::StoreU(b, d, to + 2 * plane + x);
+    };
+    std::size_t x = 0;
+    for (; x + n <= count; x += n) move(x);
+    if (x < count) move(count - n);
+  };
+  const hn::ScalableTag<std::uint8_t> wide;
+  if (count >= hn::Lanes(wide)) return split(wide);
+  if (count >= 16) return split(D8());
+  for (std::size_t x = 0; x < count; ++x)
+    for (std::size_t c = 0; c < 3; ++c) to[c * plane + x] = from[3 * (kMirror ? count - 1 - x : x) + c];
+}
+
+/// Columns of the window in the order in which they are written: padding, `inside` pixels from `first` on,
+/// padding.
+struct Columns {
+  std::size_t before, inside;
+  std::int32_t first;
+};
+
+template <bool kMirror>
+HWY_INLINE Columns columns_of(const PlaneCut& cut) {
+  const std::int32_t left = std::clamp(-cut.window.left, 0, cut.window.width);
+  const std::int32_t end = std::clamp(cut.from.width - cut.window.left, left, cut.window.width);
+  return {static_cast<std::size_t>(kMirror ? cut.window.width - end : left),
+          static_cast<std::size_t>(end - left), end > left ? cut.window.left + left : 0};
+}
+
+/// What a row has beyond the picture. source: the picture's row in this channel, null: there is none.
+template <bool kMirror>
+void pad_row(const PlaneCut& cut, const Columns& columns, std::uint8_t fill, const std::uint8_t* source,
+             std::uint8_t* to) {
+  const auto width = static_cast<std::size_t>(cut.window.width);
+  const std::size_t after = columns.before + columns.inside;
+  if (cut.mode == PaddingMode::kConstant) {
+    std::memset(to, fill, columns.before);
+    std::memset(to + after, fill, width - after);
+    return;
+  }
+  for (std::size_t x = columns.before == 0 ? after : 0; x < width;
+       x = x + 1 == columns.before ? after : x + 1) {
+    const auto column = static_cast<std::int32_t>(kMirror ? width - 1 - x : x);
+    to[x] = source[padded_index(cut.window.left + column, cut.from.width, cut.mode) * cut.from.pixel];
+  }
+}
+
+template <bool kMirror>
+void CutAs(const PlaneCut& cut, std::uint8_t* out) {
+  const PixelView& from = cut.from;
+  const auto height = static_cast<std::size_t>(cut.window.height);
+  const auto width = static_cast<std::size_t>(cut.window.width);
+  const std::size_t plane = height * width;
+  const Columns columns = columns_of<kMirror>(cut);
+  const bool padded = columns.inside < width;
+  const bool split = from.pixel == 3 && cut.channels == 3;
+  for (std::size_t y = 0; y < height; ++y) {
+    const auto row = static_cast<std::int32_t>(cut.flipped ? height - 1 - y : y);
+    const std::int32_t source_row = padded_index(cut.window.top + row, from.height, cut.mode);
+    std::uint8_t* const to = out + y * width;
+    if (source_row < 0) {
+      for (std::size_t c = 0; c < cut.channels; ++c) std::memset(to + c * plane, cut.fill[c], width);
+      continue;
+    }
+    const std::uint8_t* const source = from.at + source_row * from.row;
+    const std::uint8_t* const inside = source + columns.first * from.pixel;
+    if (split) split_pixels<kMirror>(inside, columns.inside, plane, to + columns.before);
+    for (std::size_t c = 0; c < cut.channels; ++c) {
+      const std::ptrdiff_t channel = static_cast<std::ptrdiff_t>(c) * from.plane;
+      std::uint8_t* const row_of_plane = to + c * plane;
+      if (from.pixel == 1) {
+        move_pixels<kMirror>(inside + channel, columns.inside, row_of_plane + columns.before);
+      } else if (!split) {
+        for (std::size_t x = 0; x < columns.inside; ++x)
+          row_of_plane[columns.before + x] =
+              inside[channel + 3 * static_cast<std::ptrdiff_t>(kMirror ? columns.inside - 1 - x : x)];
+      }
+      if (padded) pad_row<kMirror>(cut, columns, cut.fill[c], source + channel, row_of_plane);
+    }
+  }
+}
+
+void CutPlanes(const PlaneCut& cut, std::uint8_t* HWY_RESTRICT out) {
+  if (cut.mirrored) return CutAs<true>(cut, out);
+  CutAs<false>(cut, out);
+}
+
+// --- transpose_planes
+
+/// 16 x 16 pixels. Each round rotates the eight bits of (row, column) by one.
+HWY_INLINE void transpose_block(const std::uint8_t* HWY_RESTRICT in, std::size_t in_stride,
+                                std::uint8_t* HWY_RESTRICT out, std::size_t out_stride) {
+  const D8 d;
+  hn::Vec<D8> v[16], t[16];
+  for (std::size_t i = 0; i < 16; ++i) v[i] = hn::LoadU(d, in + i * in_stride);
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < 8; ++i) {
+      t[2 * i] = hn::InterleaveLower(d, v[i], v[i + 8]);
+      t[2 * i + 1] = hn::InterleaveUpper(d, v[i], v[i + 8]);
+    }
+    for (std::size_t i = 0; i < 8; ++i) {
+      v[2 * i] = hn::InterleaveLower(d, t[i], t[i + 8]);
+      v[2 * i + 1] = hn::InterleaveUpper(d, t[i], t[i + 8]);
+    }
+  }
+  for (std::size_t i = 0; i < 16; ++i) hn::StoreU(v[i], d, out + i * out_stride);
+}
+
+void TransposePlanes(const std::uint8_t* HWY_RESTRICT in, std::size_t height, std::size_t width,
+                     std::size_t count, std::uint8_t* HWY_RESTRICT out) {
+  if (height < 16 || width < 16) return scalar::transpose_planes(in, height, width, count, out);
+  // The last block of a side overlaps the one before.
+  const auto next = [](std::size_t at, std::size_t side) {
+    return at + 32 <= side || at + 16 == side ? at + 16 : side - 16;
+  };
+  for (std::size_t c = 0; c < count; ++c, in += height * width, out += height * width)
+    for (std::size_t x = 0; x < width; x = next(x, width))
+      for (std::size_t y = 0; y < height; y = next(y, height))
+        transpose_block(in + y * width + x, width, out + x * height + y, height);
+}
+
+// --- write_planes
+
+template <class As, bool kDivide>
+void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t plane,
+                      std::size_t pixels, std::byte* HWY_RESTRICT out) {
+  using Element = typename As::Element;
+  const DFloat d;
+  const hn::Rebind<Element, DFloat> de;
+  const std::size_t n = hn::Lanes(d);
+  const bool normalized = format.normalized;
+  const auto channel = [&](std::size_t c) {
+    return Channel{hn::Set(d, format.mean[c]), hn::Set(d, format.std[c]), hn::Set(d, format.reciprocal[c])};
+  };
+  auto* const to = reinterpret_cast<Element*>(out);
+  if (pixels < n) return scalar::write_planes(format, in, plane, pixels, out);
+  // The last vector overlaps the one before.
+  const auto each = [&](auto write) {
+    std::size_t x = 0;
+    for (; x + n <= pixels; x += n) write(x);
+    if (x < pixels) write(pixels - n);
+  };
+  if (format.layout == PixelLayout::kNchw) {
+    for (std::size_t c = 0; c < static_cast<std::size_t>(format.channels); ++c) {
+      const Channel values = channel(c);
+      const std::uint8_t* HWY_RESTRICT from = in + static_cast<std::ptrdiff_t>(c) * plane;
+      Element* HWY_RESTRICT const target = to + c * pixels;
+      each([&](std::size_t x) {
+        hn::StoreU(As::of(value_of<kDivide>(from + x, values, normalized)), de, target + x);
+      });
+    }
+    return;
+  }
+  const Channel red = channel(0), green = channel(1), blue = channel(2);
+  each([&](std::size_t x) {
+    hn::StoreInterleaved3(As::of(value_of<kDivide>(in + x, red, normalized)),
+                          As::of(value_of<kDivide>(in + plane + x, green, normalized)),
+                          As::of(value_of<kDivide>(in + 2 * plane + x, blue, normalized)), de, to + 3 * x);
+  });
+}
+
+void WriteBytePlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t plane,
+                     std::size_t pixels, std::uint8_t* HWY_RESTRICT out) {
+  if (format.layout == PixelLayout::kNchw) {
+    for (std::ptrdiff_t c = 0; c < format.channels; ++c)
+      std::memcpy(out + static_cast<std::size_t>(c) * pixels, in + c * plane, pixels);
+    return;
+  }
+  const D8 d;
+  std::size_t x = 0;
+  for (; x + 16 <= pixels; x += 16)
+    hn::StoreInterleaved3(hn::LoadU(d, in + x), hn::LoadU(d, in + plane + x),
+                          hn::LoadU(d, in + 2 * plane + x), d, out + 3 * x);
+  for (; x < pixels; ++x)
+    for (std::ptrdiff_t c = 0; c < 3; ++c)
+      out[3 * x + static_cast<std::size_t>(c)] = in[c * plane + static_cast<std::ptrdiff_t>(x)];
+}
+
+template <class As>
+void WritePlanesAs(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane,
+                   std::size_t pixels, std::byte* out) {
+  if (format.way == PixelFormat::Way::kDivision)
+    return WriteFloatPlanes<As, true>(format, in, plane, pixels, out);
+  WriteFloatPlanes<As, false>(format, in, plane, pixels, out);
+}
+
+void WritePlanes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
+                 std::byte* out) {
+  switch (format.dtype) {
+    case DType::kFloat32:
+      return WritePlanesAs<AsFloat>(format, in, plane, pixels, out);
+    case DType::kFloat16:
+      return WritePlanesAs<AsHalf>(format, in, plane, pixels, out);
+    case DType::kBFloat16:
+      return WritePlanesAs<AsBFloat>(format, in, plane, pixels, out);
+    default:
+      return WriteBytePlanes(format, in, plane, pixels, reinterpret_cast<std::uint8_t*>(out));
+  }
+}
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace headrace::server::transform
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace headrace::server::transform {
+
+HWY_EXPORT(CutPlanes);
+HWY_EXPORT(TransposePlanes);
+HWY_EXPORT(WritePlanes);
+
+void cut_planes(const PlaneCut& cut, std::uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(CutPlanes)(cut, out);
+}
+
+void transpose_planes(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t count,
+                      std::uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(TransposePlanes)(in, height, width, count, out);
+}
+
+void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
+                  std::byte* out) {
+  if (format.way == PixelFormat::Way::kTable && format.dtype != DType::kUInt8)
+    return scalar::write_planes(format, in, plane, pixels, out);
+  HWY_DYNAMIC_DISPATCH(WritePlanes)(format, in, plane, pixels, out);
+}
+
+}  // namespace headrace::server::transform
+#endif

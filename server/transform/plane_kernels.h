@@ -1,0 +1,55 @@
+// The loops of cuts: pictures of bare pixels from which a window is taken, mirrored, turned and converted,
+// plane by plane, straight into a row of the batch. As kernels.h: for every instruction set that the compiler
+// knows, with `scalar` as their twin.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "server/decode/decoder.h"
+#include "server/transform/kernels.h"
+#include "server/transform/plan.h"
+
+namespace headrace::server::transform {
+
+/// Where a picture's pixel (y, x) of channel c lies: at + c * plane + y * row + x * pixel.
+struct PixelView {
+  const std::uint8_t* at = nullptr;
+  std::ptrdiff_t plane = 0;
+  std::ptrdiff_t row = 0;
+  std::ptrdiff_t pixel = 1;  ///< 1, or 3 of interleaved RGB, whose `plane` is 1
+  std::int32_t width = 0, height = 0;
+};
+
+/// A window of a picture. Reads its pixels alone: there need be nothing behind them.
+struct PlaneCut {
+  PixelView from;
+  std::size_t channels = 3;
+  decode::Rect window;  ///< not empty; beyond the picture `mode` and `fill` say what is there
+  PaddingMode mode = PaddingMode::kConstant;
+  std::array<std::uint8_t, 3> fill{};
+  bool mirrored = false, flipped = false;  ///< left to right, top to bottom
+};
+
+/// Writes `channels` planes of the window's height x width, one behind the other, and nothing else.
+void cut_planes(const PlaneCut& cut, std::uint8_t* out);
+
+/// `count` planes of height x width become planes of width x height: rows become columns.
+void transpose_planes(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t count,
+                      std::uint8_t* out);
+
+/// Writes exactly `pixels` pixels of format.channels planes, which lie `plane` bytes apart. NCHW writes
+/// planes one behind the other.
+void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
+                  std::byte* out);
+
+namespace scalar {
+void cut_planes(const PlaneCut& cut, std::uint8_t* out);
+void transpose_planes(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t count,
+                      std::uint8_t* out);
+void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
+                  std::byte* out);
+}  // namespace scalar
+
+}  // namespace headrace::server::transform

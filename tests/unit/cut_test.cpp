@@ -1,0 +1,213 @@
+// Cuts of bare pixels give the rows that the ordinary path gives: that one makes them of the same pixels in a
+// PNG file, of which nothing is ever cut.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "server/pack/png_file.h"
+#include "server/transform/plan.h"
+#include "tests/every_target.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using decode::PixelShape;
+using testing::on_every_target;
+using Bytes = std::vector<std::uint8_t>;
+
+class Random {
+ public:
+  explicit Random(std::uint32_t seed) : engine_(seed) {}
+  std::int32_t between(std::int32_t low, std::int32_t high) {
+    return std::uniform_int_distribution<std::int32_t>(low, high)(engine_);
+  }
+  bool one_in(std::int32_t n) { return between(1, n) == 1; }
+  std::uint8_t byte() { return static_cast<std::uint8_t>(engine_()); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+struct Picture {
+  PixelShape shape;
+  Bytes pixels;       ///< as `shape` says
+  Bytes interleaved;  ///< the same
+};
+
+Picture picture_of(Random& random) {
+  Picture out;
+  const bool large = random.one_in(4);
+  out.shape = {.width = random.between(1, large ? 150 : 40),
+               .height = random.between(1, large ? 100 : 40),
+               .channels = random.one_in(3) ? 1 : 3,
+               .planar = random.one_in(2)};
+  const auto plane = static_cast<std::size_t>(out.shape.width * out.shape.height);
+  const auto channels = static_cast<std::size_t>(out.shape.channels);
+  out.pixels.resize(plane * channels);
+  for (auto& pixel : out.pixels) pixel = random.byte();
+  out.interleaved = out.pixels;
+  if (out.shape.planar)
+    for (std::size_t c = 0; c < channels; ++c)
+      for (std::size_t i = 0; i < plane; ++i) out.interleaved[i * channels + c] = out.pixels[c * plane + i];
+  return out;
+}
+
+Transform transform_of(Random& random, Size at_most) {
+  const Size size{random.between(1, at_most.height), random.between(1, at_most.width)};
+  switch (random.between(0, 5)) {
+    case 0:
+      return CenterCrop{size};
+    case 1:
+      return RandomCrop{.size = size,
+                        .left = random.between(0, 9),
+                        .top = random.between(0, 9),
+                        .right = random.between(0, 9),
+                        .bottom = random.between(0, 9),
+                        .pad_if_needed = true,
+                        .fill = {random.byte(), random.byte(), random.byte()},
+                        .mode = static_cast<PaddingMode>(random.between(0, 3))};
+    case 2:
+      return RandomHorizontalFlip{0.5};
+    case 3:
+      return RandomVerticalFlip{0.5};
+    case 4:
+      return NotHere{};
+    default:
+      return RandomCrop{.size = size, .pad_if_needed = true};
+  }
+}
+
+PlanConfig chain_of(Random& random, const Picture& picture) {
+  PlanConfig config;
+  config.channels = picture.shape.channels;
+  if (random.one_in(2)) config.input = {picture.shape.height, picture.shape.width};
+  config.mask = picture.shape.channels == 1 && random.one_in(8);
+  const Size at_most{picture.shape.height + 20, picture.shape.width + 20};
+  const int count = random.between(0, 4);
+  for (int i = 0; i < count; ++i) config.transforms.push_back(transform_of(random, at_most));
+  const std::int32_t side = random.between(1, at_most.width);
+  if (random.one_in(2)) {  // turns want squares
+    config.transforms.emplace_back(RandomCrop{.size = {side, side}, .pad_if_needed = true});
+    config.transforms.emplace_back(RandomRotate90{});
+    if (random.one_in(3)) config.transforms.emplace_back(RandomHorizontalFlip{0.5});
+  } else if (config.input.height == 0) {
+    config.transforms.emplace_back(CenterCrop{{random.between(1, at_most.height), side}});
+  }
+  constexpr DType kTypes[] = {DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32};
+  config.output = {kTypes[random.between(0, 3)], random.one_in(2) ? PixelLayout::kNchw : PixelLayout::kNhwc};
+  const auto channels = static_cast<std::size_t>(config.channels);
+  if (!config.mask && config.output.dtype != DType::kUInt8 && random.one_in(2))
+    config.transforms.emplace_back(Normalize{std::vector<double>(channels, 0.4), {0.2, 0.25, 0.3}});
+  if (auto* last = config.transforms.empty() ? nullptr : std::get_if<Normalize>(&config.transforms.back()))
+    last->std.resize(channels);
+  return config;
+}
+
+/// A row with a guard behind it.
+class Row {
+ public:
+  explicit Row(const Plan& plan) : size_(plan.row_bytes()), bytes_(size_ + 64, std::byte{0x5A}) {}
+  std::byte* data() { return bytes_.data(); }
+  [[nodiscard]] bool intact() const {
+    return std::all_of(bytes_.begin() + static_cast<std::ptrdiff_t>(size_), bytes_.end(),
+                       [](std::byte byte) { return byte == std::byte{0x5A}; });
+  }
+  friend bool operator==(const Row&, const Row&) = default;
+
+ private:
+  std::size_t size_;
+  std::vector<std::byte> bytes_;
+};
+
+struct Outcome {
+  int cut = 0, prepared = 0, refused = 0;
+};
+
+void compare(Random& random, Scratch& scratch, Outcome& outcome) {
+  const Picture picture = picture_of(random);
+  const PlanConfig config = chain_of(random, picture);
+  const auto plan = Plan::compile(config);
+  ASSERT_TRUE(plan) << plan.error().message;
+  PixelShape plain = picture.shape;
+  plain.planar = false;
+  const Bytes file = pack::encode_png(picture.interleaved, plain).value();
+  const decode::ImageData bare{picture.pixels, picture.shape};
+  Bytes storage;
+  Prepared prepared;
+  ASSERT_TRUE(plan->prepare(file, scratch, 1 << 24, storage, prepared));
+  for (std::uint64_t position = 0; position < 4; ++position) {
+    const DrawKey key{5, position % 2, position};
+    Row want(*plan), rendered(*plan), cut(*plan), kept(*plan), finished(*plan);
+    const auto expected = plan->render(file, key, scratch, want.data());
+    const auto report = plan->render(bare, key, scratch, rendered.data());
+    ASSERT_EQ(report.bad, expected.bad) << report.detail;
+    ASSERT_EQ(report.detail, expected.detail);
+    Size base;
+    if (expected.bad != BadReason::kNone) {
+      ASSERT_FALSE(plan->cut(bare, key, scratch, cut.data(), base));
+      ++outcome.refused;
+      continue;
+    }
+    const auto drawn = plan->parameters(file, key)->dump();
+    ASSERT_EQ(rendered, want) << drawn;
+    ASSERT_EQ(plan->finish(prepared, key, scratch, finished.data()).bad, BadReason::kNone);
+    ASSERT_EQ(finished, want) << drawn;
+    if (plan->cut(bare, key, scratch, cut.data(), base)) {
+      ASSERT_TRUE(plan->may_cut_bare());
+      ASSERT_EQ(cut, want) << drawn;
+      ASSERT_EQ(base.height, expected.base.height);
+      ASSERT_EQ(base.width, expected.base.width);
+      ++outcome.cut;
+    }
+    if (plan->cut(prepared, key, scratch, kept.data())) {
+      ASSERT_TRUE(plan->may_cut_prepared());
+      ASSERT_EQ(kept, want) << drawn;
+      ++outcome.prepared;
+    }
+    ASSERT_TRUE(want.intact() && rendered.intact() && cut.intact() && kept.intact());
+  }
+}
+
+TEST(Cut, GivesTheRowsOfTheOrdinaryPath) {
+  Outcome outcome;
+  on_every_target([&] {
+    Random random(21);
+    Scratch scratch;
+    for (int i = 0; i < 1500 && !::testing::Test::HasFatalFailure(); ++i) compare(random, scratch, outcome);
+  });
+  EXPECT_GT(outcome.cut, 3000);
+  EXPECT_GT(outcome.prepared, 3000);
+}
+
+TEST(Cut, SaysNothingOfWhatOnlyRenderKnows) {
+  const Bytes pixels(32 * 32 * 3);
+  const decode::ImageData image{pixels, {.width = 32, .height = 32, .channels = 3}};
+  Scratch scratch;
+  Size base;
+  const auto cuts = [&](const decode::ImageData& data, std::vector<Transform> transforms, auto change) {
+    PlanConfig config;
+    config.transforms = std::move(transforms);
+    change(config);
+    const auto plan = Plan::compile(config);
+    EXPECT_TRUE(plan) << plan.error().message;
+    std::vector<std::byte> row(plan->row_bytes());
+    return plan->cut(data, {1, 2, 3}, scratch, row.data(), base);
+  };
+  const auto plain = [](PlanConfig&) {};
+  const RandomCrop crop{.size = {8, 8}};
+  EXPECT_TRUE(cuts(image, {crop}, plain));
+  EXPECT_FALSE(cuts(image, {crop, ToY{}}, plain)) << "colours";
+  EXPECT_FALSE(cuts(image, {RandomResizedCrop{.size = {8, 8}}}, plain)) << "a resize";
+  EXPECT_FALSE(cuts(image, {RandomCrop{.size = {40, 8}}}, plain)) << "a crop larger than the image";
+  EXPECT_FALSE(cuts(image, {crop}, [](PlanConfig& c) { c.max_pixels = 1000; }));
+  EXPECT_FALSE(cuts(image, {crop}, [](PlanConfig& c) { c.input = {16, 16}; }));
+  EXPECT_FALSE(cuts(image, {crop}, [](PlanConfig& c) { c.unit = 3; }));
+  EXPECT_FALSE(cuts({std::span(pixels).first(3071), image.pixels}, {crop}, plain)) << "too few bytes";
+  EXPECT_FALSE(cuts({pixels, {.width = 32, .height = 32, .channels = 2}}, {crop}, plain));
+  EXPECT_FALSE(cuts({pixels, {.width = -32, .height = 32}}, {crop}, plain));
+  EXPECT_FALSE(cuts(pixels, {crop}, plain)) << "a file";
+}
+
+}  // namespace
+}  // namespace headrace::server::transform

@@ -1,0 +1,141 @@
+// The loops of cuts against their scalar twins: every instruction set, no byte beyond what is asked for.
+#include "server/transform/plane_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/every_target.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using testing::on_every_target;
+
+/// Bytes on the heap, as many as are asked for and no more, so that sanitizers see what reads beyond them.
+class Bytes {
+ public:
+  explicit Bytes(std::size_t size) : size_(size), data_(std::make_unique<std::uint8_t[]>(size)) {}
+  Bytes(std::size_t size, std::mt19937& random) : Bytes(size) {
+    for (std::size_t i = 0; i < size; ++i) data_[i] = static_cast<std::uint8_t>(random());
+  }
+  [[nodiscard]] std::uint8_t* data() const { return data_.get(); }
+  [[nodiscard]] std::vector<std::uint8_t> all() const { return {data(), data() + size_}; }
+
+ private:
+  std::size_t size_;
+  std::unique_ptr<std::uint8_t[]> data_;
+};
+
+constexpr std::size_t kGuard = 64;
+
+/// What `write` makes of `size` bytes that have a guard behind them, which must not change.
+template <class Write>
+std::vector<std::uint8_t> made(std::size_t size, Write write) {
+  std::vector<std::uint8_t> bytes(size + kGuard, 0xA5);
+  write(bytes.data());
+  for (std::size_t i = size; i < bytes.size(); ++i) EXPECT_EQ(bytes[i], 0xA5) << "written beyond the end";
+  bytes.resize(size);
+  return bytes;
+}
+
+std::int32_t between(std::mt19937& random, std::int32_t low, std::int32_t high) {
+  return std::uniform_int_distribution<std::int32_t>(low, high)(random);
+}
+
+PixelView view_of(const Bytes& bytes, std::int32_t width, std::int32_t height, std::int32_t channels,
+                  bool planar) {
+  PixelView view{.at = bytes.data(), .width = width, .height = height};
+  view.pixel = channels == 3 && !planar ? 3 : 1;
+  view.row = width * view.pixel;
+  view.plane = channels == 1 ? 0 : planar ? std::ptrdiff_t{width} * height : 1;
+  return view;
+}
+
+TEST(CutPlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
+  on_every_target([] {
+    std::mt19937 random(11);
+    for (int i = 0; i < 3000; ++i) {
+      const std::int32_t largest = i % 3 == 0 ? 200 : 40;
+      const std::int32_t width = between(random, 1, largest), height = between(random, 1, 40);
+      const std::int32_t channels = i % 4 == 0 ? 1 : 3;
+      const bool planar = i % 2 == 0;
+      const Bytes pixels(static_cast<std::size_t>(width * height * channels), random);
+      PlaneCut cut{.from = view_of(pixels, width, height, channels, planar)};
+      cut.channels = channels == 1 && i % 8 == 0 ? 1 : i % 16 == 1 ? 1 : 3;
+      cut.window = {between(random, -width - 3, width + 3), between(random, -height - 3, height + 3),
+                    between(random, 1, 2 * width + 2), between(random, 1, 2 * height + 2)};
+      cut.mode = static_cast<PaddingMode>(between(random, 0, 3));
+      cut.fill = {7, 130, 255};
+      cut.mirrored = random() % 2 == 0;
+      cut.flipped = random() % 2 == 0;
+      const std::size_t size = cut.channels * static_cast<std::size_t>(cut.window.width * cut.window.height);
+      const auto got = made(size, [&](std::uint8_t* out) { cut_planes(cut, out); });
+      const auto want = made(size, [&](std::uint8_t* out) { scalar::cut_planes(cut, out); });
+      ASSERT_EQ(got, want) << width << " x " << height << " x " << channels << (planar ? " planar" : "")
+                           << ", window " << cut.window.left << " " << cut.window.top << " "
+                           << cut.window.width << " " << cut.window.height << " mode "
+                           << static_cast<int>(cut.mode) << (cut.mirrored ? " mirrored" : "");
+    }
+  });
+}
+
+TEST(CutPlanes, TakesAnInnerWindowAsItIs) {
+  std::vector<std::uint8_t> pixels(4 * 5 * 3);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i);
+  const PlaneCut cut{
+      .from = {.at = pixels.data(), .plane = 1, .row = 15, .pixel = 3, .width = 5, .height = 4},
+      .window = {1, 2, 2, 1},
+      .mirrored = true};
+  std::vector<std::uint8_t> out(6);
+  cut_planes(cut, out.data());
+  EXPECT_EQ(out, (std::vector<std::uint8_t>{36, 33, 37, 34, 38, 35}));
+}
+
+TEST(TransposePlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
+  on_every_target([] {
+    std::mt19937 random(12);
+    for (int i = 0; i < 600; ++i) {
+      const auto height = static_cast<std::size_t>(between(random, 1, 70));
+      const auto width = static_cast<std::size_t>(between(random, 1, 70));
+      const std::size_t count = i % 3 == 0 ? 1 : 3, size = count * height * width;
+      const Bytes in(size, random);
+      ASSERT_EQ(
+          made(size, [&](auto* out) { transpose_planes(in.data(), height, width, count, out); }),
+          made(size, [&](auto* out) { scalar::transpose_planes(in.data(), height, width, count, out); }))
+          << height << " x " << width;
+    }
+  });
+}
+
+TEST(WritePlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
+  on_every_target([] {
+    std::mt19937 random(13);
+    for (const DType dtype : {DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32})
+      for (const PixelLayout layout : {PixelLayout::kNchw, PixelLayout::kNhwc})
+        for (const std::int32_t channels : {1, 3})
+          for (const bool normalized : {false, true}) {
+            std::vector<double> mean, std;
+            if (normalized) mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
+            const PixelFormat format = make_pixel_format({dtype, layout}, mean, std, channels);
+            for (const std::size_t pixels : {1U, 2U, 7U, 15U, 16U, 17U, 31U, 63U, 64U, 65U, 784U, 1024U}) {
+              const std::size_t plane = pixels + static_cast<std::size_t>(between(random, 0, 5));
+              const Bytes in(plane * static_cast<std::size_t>(channels - 1) + pixels, random);
+              const std::size_t size = pixels * static_cast<std::size_t>(channels) * size_of(dtype);
+              const auto stride = static_cast<std::ptrdiff_t>(plane);
+              const auto write = [&](auto kernel) {
+                return made(size, [&](std::uint8_t* out) {
+                  kernel(format, in.data(), stride, pixels, reinterpret_cast<std::byte*>(out));
+                });
+              };
+              ASSERT_EQ(write(write_planes), write(scalar::write_planes))
+                  << name_of(dtype) << " " << channels << " channels, " << pixels << " pixels";
+            }
+          }
+  });
+}
+
+}  // namespace
+}  // namespace headrace::server::transform
