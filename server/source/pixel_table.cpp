@@ -1,6 +1,8 @@
 #include "server/source/pixel_table.h"
 
 #include <fmt/format.h>
+#include <linux/mman.h>
+#include <sys/mman.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -10,6 +12,20 @@
 
 namespace headrace::server::source {
 namespace {
+
+/// Samples are read in any order: with pages of 4 KiB, each asks for a translation that is not at hand.
+/// Nothing depends on it, so it is no error if the kernel cannot or will not.
+void want_huge_pages(std::span<const std::uint8_t> bytes) {
+#ifdef MADV_COLLAPSE
+  constexpr std::uintptr_t kHuge = std::uintptr_t{2} << 20;
+  const auto first = (reinterpret_cast<std::uintptr_t>(bytes.data()) + kHuge - 1) / kHuge * kHuge;
+  const auto last = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / kHuge * kHuge;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): pages are numbers
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_COLLAPSE);
+#else
+  static_cast<void>(bytes);
+#endif
+}
 
 class PixelSource final : public Source {
  public:
@@ -69,6 +85,7 @@ class PixelSource final : public Source {
 }  // namespace
 
 std::shared_ptr<const Source> make_pixel_source(PixelTable table) {
+  for (const PixelFile& file : table.files) want_huge_pages(file.bytes);
   return std::make_shared<PixelSource>(std::move(table));
 }
 

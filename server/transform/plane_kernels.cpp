@@ -1,5 +1,7 @@
 #include "server/transform/plane_kernels.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -112,13 +114,20 @@ HWY_INLINE Columns columns_of(const PlaneCut& cut) {
           static_cast<std::size_t>(end - left), end > left ? cut.window.left + left : 0};
 }
 
-/// What a row has beyond the picture. source: the picture's row in this channel, null: there is none.
+/// What a row has beyond the picture, and perhaps more: the pixels are to follow. source: the picture's row
+/// in this channel.
 template <bool kMirror>
 void pad_row(const PlaneCut& cut, const Columns& columns, std::uint8_t fill, const std::uint8_t* source,
              std::uint8_t* to) {
   const auto width = static_cast<std::size_t>(cut.window.width);
   const std::size_t after = columns.before + columns.inside;
   if (cut.mode == PaddingMode::kConstant) {
+    const D8 d;
+    if (width >= 16 && columns.before <= 16 && width - after <= 16) {
+      hn::StoreU(hn::Set(d, fill), d, to);
+      hn::StoreU(hn::Set(d, fill), d, to + width - 16);
+      return;
+    }
     std::memset(to, fill, columns.before);
     std::memset(to + after, fill, width - after);
     return;
@@ -130,6 +139,10 @@ void pad_row(const PlaneCut& cut, const Columns& columns, std::uint8_t fill, con
   }
 }
 
+/// Bytes of a picture, above which it is not in the cache nor asked for by whoever has it cut.
+constexpr std::ptrdiff_t kFar = 16 * 1024;
+constexpr std::int32_t kRowsAhead = 6;
+
 template <bool kMirror>
 void CutAs(const PlaneCut& cut, std::uint8_t* out) {
   const PixelView& from = cut.from;
@@ -139,6 +152,7 @@ void CutAs(const PlaneCut& cut, std::uint8_t* out) {
   const Columns columns = columns_of<kMirror>(cut);
   const bool padded = columns.inside < width;
   const bool split = from.pixel == 3 && cut.channels == 3;
+  const bool far = from.pixel == 3 && from.row * from.height > kFar;
   for (std::size_t y = 0; y < height; ++y) {
     const auto row = static_cast<std::int32_t>(cut.flipped ? height - 1 - y : y);
     const std::int32_t source_row = padded_index(cut.window.top + row, from.height, cut.mode);
@@ -149,6 +163,17 @@ void CutAs(const PlaneCut& cut, std::uint8_t* out) {
     }
     const std::uint8_t* const source = from.at + source_row * from.row;
     const std::uint8_t* const inside = source + columns.first * from.pixel;
+    if (far) {
+      // Rows of a large picture are no stream that the hardware foresees.
+      const std::int32_t ahead = source_row + (cut.flipped ? -kRowsAhead : kRowsAhead);
+      if (ahead >= 0 && ahead < from.height)
+        for (std::size_t at = 0; at < columns.inside * static_cast<std::size_t>(from.pixel); at += 64)
+          hwy::Prefetch(inside + (ahead - source_row) * from.row + at);
+    }
+    if (padded)
+      for (std::size_t c = 0; c < cut.channels; ++c)
+        pad_row<kMirror>(cut, columns, cut.fill[c], source + static_cast<std::ptrdiff_t>(c) * from.plane,
+                         to + c * plane);
     if (split) split_pixels<kMirror>(inside, columns.inside, plane, to + columns.before);
     for (std::size_t c = 0; c < cut.channels; ++c) {
       const std::ptrdiff_t channel = static_cast<std::ptrdiff_t>(c) * from.plane;
@@ -160,7 +185,6 @@ void CutAs(const PlaneCut& cut, std::uint8_t* out) {
           row_of_plane[columns.before + x] =
               inside[channel + 3 * static_cast<std::ptrdiff_t>(kMirror ? columns.inside - 1 - x : x)];
       }
-      if (padded) pad_row<kMirror>(cut, columns, cut.fill[c], source + channel, row_of_plane);
     }
   }
 }
@@ -172,11 +196,24 @@ void CutPlanes(const PlaneCut& cut, std::uint8_t* HWY_RESTRICT out) {
 
 // --- transpose_planes
 
-/// 16 x 16 pixels. Each round rotates the eight bits of (row, column) by one.
-HWY_INLINE void transpose_block(const std::uint8_t* HWY_RESTRICT in, std::size_t in_stride,
-                                std::uint8_t* HWY_RESTRICT out, std::size_t out_stride) {
-  const D8 d;
-  hn::Vec<D8> v[16], t[16];
+/// Blocks of 16 bytes, `stride` bytes apart.
+template <class D>
+HWY_INLINE void store_blocks(D d, hn::Vec<D> v, std::uint8_t* HWY_RESTRICT out, std::size_t stride) {
+  if constexpr (hn::MaxLanes(D()) == 16) {
+    hn::StoreU(v, d, out);
+  } else {
+    const hn::Half<D> half;
+    store_blocks(half, hn::LowerHalf(half, v), out, stride);
+    store_blocks(half, hn::UpperHalf(half, v), out + hn::Lanes(half) / 16 * stride, stride);
+  }
+}
+
+/// 16 rows of as many pixels as a vector has: 16 x 16 of them in each of its blocks. Each round rotates the
+/// eight bits of (row, column) by one.
+template <class D>
+HWY_INLINE void transpose_blocks(D d, const std::uint8_t* HWY_RESTRICT in, std::size_t in_stride,
+                                 std::uint8_t* HWY_RESTRICT out, std::size_t out_stride) {
+  hn::Vec<D> v[16], t[16];
   for (std::size_t i = 0; i < 16; ++i) v[i] = hn::LoadU(d, in + i * in_stride);
   for (int round = 0; round < 2; ++round) {
     for (std::size_t i = 0; i < 8; ++i) {
@@ -188,23 +225,33 @@ HWY_INLINE void transpose_block(const std::uint8_t* HWY_RESTRICT in, std::size_t
       v[2 * i + 1] = hn::InterleaveUpper(d, t[i], t[i + 8]);
     }
   }
-  for (std::size_t i = 0; i < 16; ++i) hn::StoreU(v[i], d, out + i * out_stride);
+  for (std::size_t i = 0; i < 16; ++i) store_blocks(d, v[i], out + i * out_stride, 16 * out_stride);
 }
 
 void TransposePlanes(const std::uint8_t* HWY_RESTRICT in, std::size_t height, std::size_t width,
                      std::size_t count, std::uint8_t* HWY_RESTRICT out) {
   if (height < 16 || width < 16) return scalar::transpose_planes(in, height, width, count, out);
   // The last block of a side overlaps the one before.
-  const auto next = [](std::size_t at, std::size_t side) {
-    return at + 32 <= side || at + 16 == side ? at + 16 : side - 16;
+  const auto next = [](std::size_t at, std::size_t step, std::size_t side) {
+    return at + step == side ? side : std::min(at + step, side - step);
   };
-  for (std::size_t c = 0; c < count; ++c, in += height * width, out += height * width)
-    for (std::size_t x = 0; x < width; x = next(x, width))
-      for (std::size_t y = 0; y < height; y = next(y, height))
-        transpose_block(in + y * width + x, width, out + x * height + y, height);
+  const auto transpose = [&](auto d) {
+    const std::size_t n = hn::Lanes(d);
+    for (std::size_t c = 0; c < count; ++c, in += height * width, out += height * width)
+      for (std::size_t x = 0; x < width; x = next(x, n, width))
+        for (std::size_t y = 0; y < height; y = next(y, 16, height))
+          transpose_blocks(d, in + y * width + x, width, out + x * height + y, height);
+  };
+  const hn::ScalableTag<std::uint8_t> wide;
+  if (width >= hn::Lanes(wide)) return transpose(wide);
+  transpose(D8());
 }
 
 // --- write_planes
+
+/// Rows from here on go past the caches, which a ring of them would not fit in: it spares reading what is
+/// overwritten.
+constexpr std::size_t kStreamed = 8 * 1024;
 
 template <class As, bool kDivide>
 void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t plane,
@@ -226,14 +273,24 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
     if (x < pixels) write(pixels - n);
   };
   if (format.layout == PixelLayout::kNchw) {
-    for (std::size_t c = 0; c < static_cast<std::size_t>(format.channels); ++c) {
+    const auto channels = static_cast<std::size_t>(format.channels);
+    const bool streamed = channels * pixels * sizeof(Element) >= kStreamed;
+    for (std::size_t c = 0; c < channels; ++c) {
       const Channel values = channel(c);
       const std::uint8_t* HWY_RESTRICT from = in + static_cast<std::ptrdiff_t>(c) * plane;
       Element* HWY_RESTRICT const target = to + c * pixels;
-      each([&](std::size_t x) {
-        hn::StoreU(As::of(value_of<kDivide>(from + x, values, normalized)), de, target + x);
-      });
+      const auto value = [&](std::size_t x) {
+        return As::of(value_of<kDivide>(from + x, values, normalized));
+      };
+      if (streamed && reinterpret_cast<std::uintptr_t>(target) % (n * sizeof(Element)) == 0) {
+        std::size_t x = 0;
+        for (; x + n <= pixels; x += n) hn::Stream(value(x), de, target + x);
+        if (x < pixels) hn::StoreU(value(pixels - n), de, target + pixels - n);
+      } else {
+        each([&](std::size_t x) { hn::StoreU(value(x), de, target + x); });
+      }
     }
+    if (streamed) hwy::FlushStream();
     return;
   }
   const Channel red = channel(0), green = channel(1), blue = channel(2);
