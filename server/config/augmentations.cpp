@@ -28,6 +28,23 @@ std::optional<Bounds> jitter(const json& arguments, const char* key, double cent
   return out;
 }
 
+Warp warp(const json& arguments) {
+  Warp out;
+  out.bilinear = arguments.value("interpolation", std::string()) == "bilinear";
+  if (arguments.contains("fill")) {
+    const json& fill = arguments["fill"];
+    for (std::size_t c = 0; c < 3; ++c)
+      out.fill[c] = fill.is_array() ? fill[c].get<std::uint8_t>() : fill.get<std::uint8_t>();
+  }
+  return out;
+}
+
+json add_warp(json arguments, const Warp& warp) {
+  arguments["interpolation"] = warp.bilinear ? "bilinear" : "nearest";
+  arguments["fill"] = warp.fill;
+  return arguments;
+}
+
 }  // namespace
 
 std::optional<Transform> read_augmentation(const std::string& name, const json& arguments) {
@@ -37,6 +54,18 @@ std::optional<Transform> read_augmentation(const std::string& name, const json& 
                        .saturation = jitter(arguments, "saturation", 1),
                        .hue = jitter(arguments, "hue", 0)};
   if (name == "random_grayscale") return RandomGrayscale{arguments.value("p", RandomGrayscale{}.p)};
+  if (name == "rand_augment") {
+    RandAugment out{.warp = warp(arguments)};
+    out.num_ops = arguments.value("num_ops", out.num_ops);
+    out.magnitude = arguments.value("magnitude", out.magnitude);
+    out.num_magnitude_bins = arguments.value("num_magnitude_bins", out.num_magnitude_bins);
+    return out;
+  }
+  if (name == "trivial_augment_wide") {
+    TrivialAugmentWide out{.warp = warp(arguments)};
+    out.num_magnitude_bins = arguments.value("num_magnitude_bins", out.num_magnitude_bins);
+    return out;
+  }
   return {};
 }
 
@@ -52,6 +81,17 @@ json canonical(const ColorJitter& t) {
 
 json canonical(const RandomGrayscale& t) {
   return {{"random_grayscale", {{"p", t.p}}}};
+}
+
+json canonical(const RandAugment& t) {
+  return {{"rand_augment", add_warp({{"num_ops", t.num_ops},
+                                     {"magnitude", t.magnitude},
+                                     {"num_magnitude_bins", t.num_magnitude_bins}},
+                                    t.warp)}};
+}
+
+json canonical(const TrivialAugmentWide& t) {
+  return {{"trivial_augment_wide", add_warp({{"num_magnitude_bins", t.num_magnitude_bins}}, t.warp)}};
 }
 
 }  // namespace headrace::server::config

@@ -15,5 +15,7 @@ std::optional<transform::Transform> read_augmentation(const std::string& name,
 
 nlohmann::json canonical(const transform::ColorJitter& t);
 nlohmann::json canonical(const transform::RandomGrayscale& t);
+nlohmann::json canonical(const transform::RandAugment& t);
+nlohmann::json canonical(const transform::TrivialAugmentWide& t);
 
 }  // namespace headrace::server::config

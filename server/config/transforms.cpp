@@ -142,6 +142,8 @@ struct Canonical {
   json operator()(const RandomRotate90&) const { return {{"random_rotate90", json::object()}}; }
   json operator()(const ColorJitter& t) const { return canonical(t); }
   json operator()(const RandomGrayscale& t) const { return canonical(t); }
+  json operator()(const RandAugment& t) const { return canonical(t); }
+  json operator()(const TrivialAugmentWide& t) const { return canonical(t); }
   json operator()(const ToY&) const { return {{"to_y", json::object()}}; }
   json operator()(const NotHere&) const { return json::object(); }
   json operator()(const Normalize& t) const { return {{"normalize", {{"mean", t.mean}, {"std", t.std}}}}; }

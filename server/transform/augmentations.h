@@ -3,6 +3,8 @@
 // what is drawn is distributed as there.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -23,7 +25,26 @@ struct RandomGrayscale {
   double p = 0.1;
 };
 
+/// How pixels between pixels are made where a picture is sheared, moved or turned, and what is beyond its
+/// edges.
+struct Warp {
+  bool bilinear = false;  ///< else nearest
+  std::array<std::uint8_t, 3> fill{};
+};
+/// Operations that are drawn from torchvision's list, as there. A mask has the geometric ones among them,
+/// nearest.
+struct RandAugment {
+  std::int32_t num_ops = 2, magnitude = 9, num_magnitude_bins = 31;
+  Warp warp;
+};
+struct TrivialAugmentWide {
+  std::int32_t num_magnitude_bins = 31;
+  Warp warp;
+};
+
 /// What is wrong with the arguments; empty: nothing.
 std::string wrong_with(const ColorJitter& t);
+std::string wrong_with(const RandAugment& t);
+std::string wrong_with(const TrivialAugmentWide& t);
 
 }  // namespace headrace::server::transform

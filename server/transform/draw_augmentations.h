@@ -10,8 +10,14 @@ namespace headrace::server::transform {
 
 void draw(const ColorJitter& t, sampler::Draws random, Step& step);
 void draw(const RandomGrayscale& t, sampler::Draws random, Step& step);
+/// `size`: of the picture, at scale 1.
+void draw(const RandAugment& t, decode::ImageSize size, sampler::Draws random, Step& step);
+void draw(const TrivialAugmentWide& t, decode::ImageSize size, sampler::Draws random, Step& step);
 
 nlohmann::json describe(const ColorJitter& t, const Step& step);
 nlohmann::json describe(const RandomGrayscale& t, const Step& step);
+/// The operations by torchvision's names, with its magnitudes.
+nlohmann::json describe(const RandAugment& t, const Step& step);
+nlohmann::json describe(const TrivialAugmentWide& t, const Step& step);
 
 }  // namespace headrace::server::transform

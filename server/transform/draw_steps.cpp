@@ -168,6 +168,14 @@ struct Drawer {
     draw(t, draws(), step);
     return {};
   }
+  Decoded<void> operator()(const RandAugment& t) {
+    draw(t, size, draws(), step);
+    return {};
+  }
+  Decoded<void> operator()(const TrivialAugmentWide& t) {
+    draw(t, size, draws(), step);
+    return {};
+  }
   Decoded<void> operator()(const ToY&) { return {}; }
   Decoded<void> operator()(const Normalize&) { return {}; }
   Decoded<void> operator()(const NotHere&) { return {}; }
@@ -207,6 +215,15 @@ void multiply(Step& step, std::int32_t scale) {
        {&step.left, &step.top, &step.right, &step.bottom, &step.crop.left, &step.crop.top, &step.crop.width,
         &step.crop.height, &step.size.width, &step.size.height})
     *value *= scale;
+  for (PixelOp& op : step.ops)
+    if (op.kind == PixelOp::Kind::kTranslateX || op.kind == PixelOp::Kind::kTranslateY) op.factor *= scale;
+}
+
+// A mask's values are classes: between two of them there is no third, and colours mean nothing to it.
+void keep_geometry(Step& step) {
+  step.interpolation = Interpolation::kNearest;
+  std::erase_if(step.ops, [](const PixelOp& op) { return !op.geometric(); });
+  for (PixelOp& op : step.ops) op.warp.bilinear = false;
 }
 
 struct Describe {
@@ -241,6 +258,8 @@ struct Describe {
   }
   nlohmann::json operator()(const ColorJitter& t) const { return describe(t, step); }
   nlohmann::json operator()(const RandomGrayscale& t) const { return describe(t, step); }
+  nlohmann::json operator()(const RandAugment& t) const { return describe(t, step); }
+  nlohmann::json operator()(const TrivialAugmentWide& t) const { return describe(t, step); }
   nlohmann::json operator()(const ToY&) const { return {{"op", "to_y"}}; }
   nlohmann::json operator()(const Normalize&) const { return {{"op", "normalize"}}; }
   nlohmann::json operator()(const NotHere&) const { return {}; }
@@ -258,8 +277,7 @@ Decoded<void> draw_range(const PlanConfig& config, std::size_t from, std::size_t
     if (std::max(drawer.size.width, drawer.size.height) > kLargestResize / scale)
       return bad(BadReason::kTooLarge,
                  fmt::format("{} x {} pixels at scale {}", drawer.size.width, drawer.size.height, scale));
-    // A mask's values are classes: between two of them there is no third.
-    if (config.mask) drawer.step.interpolation = Interpolation::kNearest;
+    if (config.mask) keep_geometry(drawer.step);
     multiply(drawer.step, scale);
     steps.push_back(drawer.step);
   }

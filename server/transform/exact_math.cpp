@@ -10,6 +10,29 @@ namespace {
 constexpr double kLn2High = 0x1.62e42feep-1;
 constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
 
+// Sines and cosines in x87's extended precision, so that the double is the nearest one but for 1 in 1000
+// arguments: Pillow rounds them to 15 digits, where a last bit can show.
+constexpr long double kHalfPi = 0xc.90fdaa22168c235p-3L;
+
+// The sine of `quarters` quarter turns and of r, |r| <= 0.79, more.
+long double sine_of(int quarters, long double r) {
+  const long double square = r * r;
+  long double sum = 1;
+  if (quarters % 2 == 0) {
+    for (int k = 22; k >= 2; k -= 2) sum = 1 - sum * square / (k * (k + 1));
+    sum *= r;
+  } else {
+    for (int k = 23; k >= 1; k -= 2) sum = 1 - sum * square / (k * (k + 1));
+  }
+  return (quarters & 2) == 0 ? sum : -sum;
+}
+
+double sine_after(int quarters, double x) {
+  const double n = std::floor(x * 0.6366197723675814 + 0.5);
+  return static_cast<double>(sine_of(static_cast<int>(n) + quarters,
+                                     static_cast<long double>(x) - static_cast<long double>(n) * kHalfPi));
+}
+
 }  // namespace
 
 double exact_log(double x) {
@@ -40,6 +63,14 @@ double exact_exp(double x) {
   for (int k = 14; k >= 1; --k) sum = 1.0 + sum * (r / k);
   const auto exponent = static_cast<std::uint64_t>(static_cast<std::int64_t>(n) + 1023);
   return sum * std::bit_cast<double>(exponent << 52);
+}
+
+double exact_sin(double x) {
+  return sine_after(0, x);
+}
+
+double exact_cos(double x) {
+  return sine_after(1, x);
 }
 
 double round_half_even(double x) {

@@ -119,6 +119,10 @@ HWY_INLINE Pixels ShiftHue(const Pixels& p, V shift) {
   return {channel(sector), channel(turned(4)), channel(turned(2))};
 }
 
+HWY_INLINE V Look(const std::array<float, 256>& table, V v) {
+  return hn::GatherIndex(D(), table.data(), hn::ConvertTo(DInt(), v));
+}
+
 HWY_INLINE Pixels Apply(const PointOp& op, const Pixels& p) {
   const V factor = Splat(op.factor);
   switch (op.kind) {
@@ -126,6 +130,8 @@ HWY_INLINE Pixels Apply(const PointOp& op, const Pixels& p) {
       return Blend(Splat(op.constant), p, factor);
     case PointOp::Kind::kBlendGray:
       return Blend(Gray(p), p, factor);
+    case PointOp::Kind::kTable:
+      return {Look((*op.table)[0], p.r), Look((*op.table)[1], p.g), Look((*op.table)[2], p.b)};
     case PointOp::Kind::kHue:
       break;
   }

@@ -1,24 +1,47 @@
 // What augmentations do to the pixels of a picture, their random parts drawn.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "server/transform/augmentations.h"
+
 namespace headrace::server::transform {
 
-/// One operation of a stage. Names are those of torchvision's functions.
+/// One operation of a stage.
 struct PixelOp {
   enum class Kind : std::uint8_t {
+    kIdentity,
+    kShearX,  ///< these five keep the picture's size
+    kShearY,
+    kTranslateX,
+    kTranslateY,
+    kRotate,
     kBrightness,
-    kContrast,  ///< blends with the mean gray of the whole picture
     kSaturation,
+    kContrast,   ///< blends with the mean gray of the whole picture
+    kSharpness,  ///< blends with PIL's SMOOTH
+    kPosterize,
+    kSolarize,
+    kAutoContrast,
+    kEqualize,
     kHue,
     kGrayscale,
   };
-  Kind kind = Kind::kBrightness;
-  float factor = 1;  ///< of the blends; kHue: turns
+  Kind kind = Kind::kIdentity;
+  /// Of the blends. kHue: turns; kShear: tangents; kTranslate: pixels to the right or down; kRotate: degrees,
+  /// counter-clockwise; kPosterize: bits; kSolarize: the least value that is inverted.
+  double factor = 1;
+  double magnitude = 0;  ///< torchvision's, of its augmentation lists
+  Warp warp;             ///< of the geometric ones
+
+  [[nodiscard]] bool geometric() const { return kind >= Kind::kShearX && kind <= Kind::kRotate; }
 };
+
+/// What a byte of each channel becomes.
+using ByteTable = std::array<std::array<float, 256>, 3>;
 
 /// One operation on each pixel alone.
 struct PointOp {
@@ -28,11 +51,13 @@ struct PointOp {
     kBlendConstant,
     kBlendGray,  ///< with the pixel's own gray
     kHue,        ///< libImaging's rgb2hsv and hsv2rgb; `shift` is added to H, modulo 256
+    kTable,
   };
   Kind kind = Kind::kBlendConstant;
   float factor = 1;
   std::uint8_t constant = 0;
   std::uint8_t shift = 0;
+  const ByteTable* table = nullptr;
 };
 
 /// Applies all of `ops` to a row of RGB pixels, one after the other. `out` is `in` or does not overlap with

@@ -4,13 +4,13 @@
 #include <span>
 #include <vector>
 
-#include "server/transform/pixel_ops.h"
+#include "server/transform/picture_ops.h"
 #include "server/transform/render.h"
 
 namespace headrace::server::transform {
 
-/// Operations on single pixels are made row by row, while the row is in the cache. Contrast needs the mean
-/// of all: up to there the picture is kept, and the sum taken on the way.
+/// Operations on single pixels are made row by row, while the row is in the cache. Those that need more than
+/// a row (a mean, a histogram, neighbours) divide the others into passes: the picture before each is kept.
 class PixelSink final : public RowSink {
  public:
   PixelSink(std::span<const PixelOp> ops, decode::ImageSize size, RowSink& next, Scratch::State& scratch);
@@ -22,17 +22,23 @@ class PixelSink final : public RowSink {
  private:
   /// Adds to the pass what can be made before the next operation that needs the whole picture.
   void gather();
+  void add(const PixelOp& op);
+  void add_table(const ByteTable& table);
   [[nodiscard]] bool last_pass() const { return done_ == ops_.size(); }
-  std::uint8_t* row(std::int32_t y) { return rows_ + static_cast<std::size_t>(y) * stride_; }
+  /// Makes the rows of the last operation that was taken and of its pass, from those of `picture_`.
+  void run_pass(const PixelOp& op);
+  std::uint64_t apply(const std::uint8_t* from, std::uint8_t* to) const;
 
   std::span<const PixelOp> ops_;
   decode::ImageSize size_;
   RowSink& next_;
+  Scratch::State& scratch_;
   std::size_t stride_;
-  std::uint8_t* rows_;  // one, or those of the picture
+  std::size_t picture_ = 0;  // which of scratch_.painted is the current one
   std::size_t done_ = 0;
   std::vector<PointOp> pass_;
-  std::uint64_t sum_ = 0;  // of the grays that the pass makes
+  std::vector<ByteTable> tables_;  // never grows beyond what is reserved: pass_ points into it
+  std::uint64_t sum_ = 0;          // of the grays that the pass makes, if they are wanted
 };
 
 }  // namespace headrace::server::transform

@@ -85,6 +85,8 @@ struct Check {
   std::string operator()(const RandomHorizontalFlip& t) { return probability("random_horizontal_flip", t.p); }
   std::string operator()(const RandomVerticalFlip& t) { return probability("random_vertical_flip", t.p); }
   std::string operator()(const ColorJitter& t) const { return wrong_with(t); }
+  std::string operator()(const RandAugment& t) const { return wrong_with(t); }
+  std::string operator()(const TrivialAugmentWide& t) const { return wrong_with(t); }
   std::string operator()(const RandomGrayscale& t) const { return probability("random_grayscale", t.p); }
   std::string operator()(const RandomRotate90&) const {
     return known && known->height != known->width

@@ -64,9 +64,9 @@ struct Normalize {
 };                  // an entry per channel each; only last
 struct NotHere {};  // holds the place of a transform of other fields: draws are keyed by the place
 
-using Transform =
-    std::variant<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip,
-                 RandomRotate90, ColorJitter, RandomGrayscale, ToY, Normalize, NotHere>;
+using Transform = std::variant<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip,
+                               RandomVerticalFlip, RandomRotate90, ColorJitter, RandomGrayscale, RandAugment,
+                               TrivialAugmentWide, ToY, Normalize, NotHere>;
 
 /// A smaller version of the image, made before the chain begins: what super-resolution trains on.
 struct Derivation {

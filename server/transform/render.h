@@ -22,7 +22,7 @@ struct Scratch::State {
   std::vector<std::uint8_t> other_channels;  // of gray
   std::vector<std::uint8_t> upright;         // before it is transposed
   std::vector<std::uint8_t> luma;            // one row
-  std::vector<std::uint8_t> painted;         // what pixel operations made, a row or a picture
+  std::vector<std::uint8_t> painted[2];      // what pixel operations make: pictures, or a row
   std::vector<std::uint8_t> planes[2];       // of a cut
   std::vector<Step> steps;
   std::vector<Stage> stages;

@@ -85,6 +85,11 @@ Pixel apply(const PointOp& op, const Pixel& pixel) {
       return blend(op.constant, pixel, op.factor);
     case PointOp::Kind::kBlendGray:
       return blend(gray_of(pixel), pixel, op.factor);
+    case PointOp::Kind::kTable: {
+      Pixel out;
+      for (std::size_t c = 0; c < 3; ++c) out[c] = static_cast<std::uint8_t>((*op.table)[c][pixel[c]]);
+      return out;
+    }
     case PointOp::Kind::kHue:
       break;
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "server/transform/geometry.h"
@@ -51,14 +52,20 @@ class Builder {
     stage_.window = {0, 0, size.width, size.height};
   }
 
-  /// Flips and turns that follow may be made before: the picture has the same pixels.
   void colour(const std::vector<PixelOp>& ops) {
     stage_.ops.insert(stage_.ops.end(), ops.begin(), ops.end());
   }
-  void mirror() { mirrored_ = !mirrored_; }
-  void flip() { flipped_ = !flipped_; }
+  void mirror() {
+    before_turning();
+    mirrored_ = !mirrored_;
+  }
+  void flip() {
+    before_turning();
+    flipped_ = !flipped_;
+  }
   /// Counter-clockwise: rows become columns, then top and bottom change places.
   void turn() {
+    before_turning();
     std::swap(mirrored_, flipped_);
     transposed_ = !transposed_;
     flip();
@@ -90,6 +97,11 @@ class Builder {
     stage_.flipped = transposed_ ? mirrored_ : flipped_;
     stage_.transposed = transposed_;
     mirrored_ = flipped_ = transposed_ = false;
+  }
+  /// Flips and turns may be made before colours change, but not before the picture moves.
+  void before_turning() {
+    if (std::any_of(stage_.ops.begin(), stage_.ops.end(), [](const PixelOp& op) { return op.geometric(); }))
+      after_colours();
   }
   void after_colours() {
     if (stage_.ops.empty()) return;

@@ -1,6 +1,8 @@
 """Augmentations with given parameters, as PIL does them; and the chains of the proof that have them."""
+import math
+
 import numpy as np
-from PIL import Image, ImageEnhance
+from PIL import Image, ImageEnhance, ImageOps
 
 ENHANCERS = {"brightness": ImageEnhance.Brightness, "contrast": ImageEnhance.Contrast, "saturation": ImageEnhance.Color}
 
@@ -21,7 +23,50 @@ def random_grayscale(image, _, p):
     return image.convert("L").convert("RGB") if p["applied"] else image
 
 
-REPLAY = {"color_jitter": color_jitter, "random_grayscale": random_grayscale}
+def affine(image, translate, shear, center, resample, fill):
+    """torchvision's functional.affine without rotation: its _get_inverse_affine_matrix, and Pillow."""
+    sx, sy = (math.radians(math.degrees(math.atan(s))) for s in shear)
+    a, c = math.cos(-sy) / math.cos(sy), math.sin(-sy) / math.cos(sy)
+    b = -math.cos(-sy) * math.tan(sx) / math.cos(sy)
+    d = -math.sin(-sy) * math.tan(sx) / math.cos(sy) + 1.0
+    (cx, cy), (tx, ty) = center, translate
+    matrix = [d, -b, d * (-cx - tx) - b * (-cy - ty) + cx, -c, a, -c * (-cx - tx) + a * (-cy - ty) + cy]
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=fill)
+
+
+def augmented(image, name, m, resample, fill):
+    """torchvision's _AutoAugmentBase._apply_image_or_video_transform."""
+    middle = (image.width * 0.5, image.height * 0.5)
+    match name:
+        case "Identity":
+            return image
+        case "ShearX" | "ShearY":
+            return affine(image, (0, 0), (m, 0.0) if name == "ShearX" else (0.0, m), (0, 0), resample, fill)
+        case "TranslateX" | "TranslateY":
+            return affine(image, (int(m), 0) if name == "TranslateX" else (0, int(m)), (0.0, 0.0), middle, resample, fill)
+        case "Rotate":
+            return image.rotate(m, resample, fillcolor=fill)
+        case "Posterize":
+            return ImageOps.posterize(image, int(m))
+        case "Solarize":
+            return ImageOps.solarize(image, 255.0 * m)
+        case "AutoContrast":
+            return ImageOps.autocontrast(image)
+        case "Equalize":
+            return ImageOps.equalize(image)
+    return getattr(ImageEnhance, name)(image).enhance(1.0 + m)
+
+
+def augmentations(image, t, p):
+    resample = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR}[t.get("interpolation", "nearest")]
+    fill = t.get("fill", 0)
+    for op in p["ops"]:
+        image = augmented(image, op["name"], op["magnitude"], resample, tuple(fill) if isinstance(fill, list) else (fill,) * 3)
+    return image
+
+
+REPLAY = {"color_jitter": color_jitter, "random_grayscale": random_grayscale, "rand_augment": augmentations,
+          "trivial_augment_wide": augmentations}
 
 
 def chains(rrc, flip, normalize):
@@ -36,3 +81,12 @@ def chains(rrc, flip, normalize):
         dict(jitter, contrast=0), {"op": "resize", "size": [40, 44]}, vflip, gray]}
     for name in ("brightness", "contrast", "saturation", "hue"):
         yield f"{name} alone", {"transforms": [{"op": "color_jitter", name: strong[name]}, {"op": "center_crop", "size": [70, 60]}]}
+    rand, wide = {"op": "rand_augment"}, {"op": "trivial_augment_wide"}
+    yield "RandAugment", {"transforms": [rrc, flip, rand, normalize], "dtype": "float32"}
+    yield "RandAugment, much", {"transforms": [
+        dict(rrc, size=[97, 130]), dict(rand, num_ops=5, magnitude=29, fill=[9, 200, 31]), flip, vflip], "layout": "nhwc"}
+    yield "RandAugment before geometry", {"transforms": [dict(rand, fill=7, magnitude=3, num_magnitude_bins=10), flip, rrc]}
+    yield "TrivialAugmentWide", {"transforms": [rrc, flip, wide]}
+    yield "TrivialAugmentWide, square", {"transforms": [dict(rrc, size=[90, 90]), dict(wide, num_magnitude_bins=4), vflip, jitter]}
+    for op in (dict(rand, magnitude=17, num_ops=3), wide):
+        yield f"{op['op']}, bilinear", {"transforms": [dict(rrc, size=[83, 61]), dict(op, interpolation="bilinear", fill=128), flip]}
