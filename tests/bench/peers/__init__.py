@@ -1,0 +1,1 @@
+"""Headrace beside other loaders, in one run: `python -m peers --help`, from tests/bench."""

@@ -1,0 +1,94 @@
+"""python -m peers --data mnist=DIR cifar=DIR imagenet=DIR pairs=DIR [--workloads w1-f32 ...] [--loaders headrace dali ...]
+
+Headrace beside other loaders: Markdown on stdout, progress on stderr, and with --out DIR also tables, plot and raw rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from peers import prepare, report
+from peers.contest import Settings, compete, say
+from peers.rows import ROWS, rows_of
+from peers.workloads import WORKLOADS, Workload
+
+
+def machine() -> dict[str, Any]:
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        models = [text.split(":")[1].strip() for text in file if text.startswith("model name")]
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit or "unknown",
+        "python": platform.python_version(),
+    }
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", required=True, metavar="NAME=DIR", help=f"NAME: {', '.join(prepare.PREPARE)}")
+    parser.add_argument("--workloads", nargs="+", default=["*"], help="names or patterns; all: " + ", ".join(WORKLOADS))
+    parser.add_argument("--loaders", nargs="+", help="default: all. " + ", ".join(dict.fromkeys(row.name for row in ROWS)))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each loader in each round")
+    parser.add_argument("--scratch", type=Path, help="prepared data, kept between runs (default: a temporary folder)")
+    parser.add_argument("--out", type=Path, help="folder for results.md, results.svg and results.json")
+    given = parser.parse_args()
+    wrong = [pair for pair in given.data if pair.partition("=")[0] not in prepare.PREPARE or "=" not in pair]
+    if wrong:
+        parser.error(f"--data {' '.join(wrong)}: say NAME=DIR, NAME one of {', '.join(prepare.PREPARE)}")
+    return given
+
+
+def chosen(patterns: list[str], data: dict[str, str]) -> list[Workload]:
+    """Of the workloads that the patterns name, those whose data was given."""
+    named = [workload for workload in WORKLOADS.values() if any(fnmatch(workload.name, pattern) for pattern in patterns)]
+    if not named:
+        raise SystemExit(f"peers: no workload is called {' or '.join(patterns)}; there are {', '.join(WORKLOADS)}")
+    return [workload for workload in named if workload.data in data]
+
+
+def main() -> None:
+    given = arguments()
+    data = {name: str(Path(folder).resolve()) for name, _, folder in (pair.partition("=") for pair in given.data)}
+    about = machine()
+    with tempfile.TemporaryDirectory(prefix="peers-") as temporary:
+        scratch = (given.scratch or Path(temporary)).resolve()
+        scratch.mkdir(parents=True, exist_ok=True)
+        settings = Settings(data, scratch, given.rounds, given.seconds)
+        text = f"{about['cores']} cores of {about['cpu']}, Python {about['python']}, {about['date']}, commit {about['commit']}; "
+        text += f"medians of {given.rounds} rounds of {given.seconds:g} s.\n"
+        print(text, flush=True)
+        tables, results = [text], []
+        for workload in chosen(given.workloads, data):
+            rows = rows_of(workload, given.loaders)
+            if not rows:
+                continue
+            say(f"{workload.name}: preparing {workload.data}")
+            prepare.PREPARE[workload.data](Path(data[workload.data]), scratch)
+            results.append((workload, compete(workload, rows, settings)))
+            tables.append(report.table(*results[-1]))
+            print(tables[-1], flush=True)
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "results.md").write_text("\n".join(tables))
+        raw = {"machine": about, "workloads": [report.raw(*one) for one in results]}
+        (given.out / "results.json").write_text(json.dumps(raw, indent=1) + "\n")
+        report.plot(results, given.out / "results.svg")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

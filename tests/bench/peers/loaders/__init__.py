@@ -1,0 +1,1 @@
+"""One module per loader: `open_batches(job)` gives an endless iterator of tuples of arrays, the images first."""

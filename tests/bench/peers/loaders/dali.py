@@ -1,0 +1,94 @@
+"""NVIDIA DALI on the CPU, two threads. Batches are views of its output, valid until the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nvidia.dali import fn, pipeline_def, types
+
+from peers import prepare
+from peers.loaders._orders import batches_of_indices
+from peers.workloads import COLOUR_SIDE, PADDING, Job
+
+THREADS = 2
+
+
+def normalised(job: Job, image: Any, **crop: Any) -> Any:
+    """Crop, flip, normalise and layout in its one operator for them."""
+    by_255 = [255 * value for value in job.mean()], [255 * value for value in job.std()]
+    mean, std = by_255 if job.workload.normalised else ([0.0], [1.0])
+    dtype = types.FLOAT if job.workload.dtype == "float32" else types.UINT8
+    layout = "CHW" if job.workload.layout == "NCHW" else "HWC"
+    return fn.crop_mirror_normalize(image, mean=mean, std=std, dtype=dtype, output_layout=layout, **crop)
+
+
+def coin() -> Any:
+    return fn.random.coin_flip(probability=0.5)
+
+
+def arrays(job: Job) -> tuple[Any, Any]:
+    """Samples of H x W x C by the batch, and their labels."""
+    read = prepare.mnist_arrays if job.workload.family == "mnist" else prepare.cifar_arrays
+    images, labels = read(Path(job.scratch))
+    images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+    order = batches_of_indices(job, len(images))
+
+    def gather() -> tuple[Any, Any]:
+        rows = next(order)
+        return images[rows], labels[rows][:, None]
+
+    return fn.external_source(source=gather, num_outputs=2, batch=True, layout=["HWC", ""], no_copy=True)
+
+
+def small(job: Job) -> tuple[Any, Any]:
+    image, label = arrays(job)
+    if job.workload.family == "mnist":
+        return normalised(job, image), label
+    place = {f"crop_pos_{axis}": fn.random.uniform(range=(0, 1)) for axis in "xy"}
+    side = 32 + 2 * PADDING
+    padded = fn.crop(image, crop=(side, side), out_of_bounds_policy="pad", fill_values=[0])
+    return normalised(job, padded, crop=(32, 32), mirror=coin(), **place), label
+
+
+def files(job: Job) -> tuple[Any, Any]:
+    names, classes = prepare.image_files(Path(job.data))
+    encoded, label = fn.readers.file(
+        files=names, labels=classes, random_shuffle=True, initial_fill=len(names), seed=job.seed_of_rank(), name="files"
+    )
+    if job.workload.family == "imagenet":
+        image = fn.decoders.image_random_crop(encoded, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
+        image = fn.resize(image, size=[224, 224], interp_type=types.INTERP_LINEAR, antialias=True)
+        return normalised(job, image, mirror=coin()), label
+    image = fn.resize(fn.decoders.image(encoded), size=[COLOUR_SIDE] * 2, interp_type=types.INTERP_LINEAR, antialias=True)
+    image = fn.flip(image, horizontal=coin(), vertical=coin())
+    by = [fn.random.uniform(range=(0.7, 1.3)) for _ in range(3)]
+    gray = fn.random.coin_flip(probability=0.2)
+    image = fn.color_twist(
+        image,
+        brightness=by[0],
+        contrast=by[1],
+        saturation=by[2] * (1 - gray),  # a saturation of 0 is grey
+        hue=fn.random.uniform(range=(-36, 36)),
+    )
+    return normalised(job, image), label
+
+
+@pipeline_def
+def pipeline(job: Job) -> tuple[Any, Any]:
+    return small(job) if job.workload.family in ("mnist", "cifar") else files(job)
+
+
+def open_batches(job: Job) -> Iterator[Any]:
+    made = pipeline(
+        job=job, batch_size=job.workload.batch, num_threads=THREADS, device_id=None, seed=job.seed_of_rank(), prefetch_queue_depth=2
+    )
+    made.build()
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield tuple(np.asarray(output.as_tensor()) for output in made.run())
+
+    return batches()
