@@ -37,25 +37,39 @@ class Row:
         )
 
 
-SMALL, FILES = ("mnist", "cifar"), ("imagenet", "colour")
-ARRAYS = "raw pixels"
-RANKS = (1, 4)
+SMALL, FILES, IMAGES = ("mnist", "cifar"), ("imagenet", "colour"), ("imagenet",)
+RAW, NOTHING, NORMALISED = "raw pixels", "-", "normalised float32"
+RANKS, F32 = (1, 4), ("float32",)
+ZERO_COPY = {"zero_copy": True}
 
 ROWS = [
-    Row("headrace", "served", SMALL, ARRAYS, {"zero_copy": True}, trainers=RANKS),
-    Row("headrace", "served", FILES, "-", {"zero_copy": True}),
-    Row("headrace-copies", "served", SMALL, ARRAYS, trainers=RANKS),
-    Row("numpy", "numpy_loop", SMALL, ARRAYS, trainers=RANKS),
-    Row("numpy-normalised", "numpy_loop", ("mnist",), "normalised float32", {"normalised": True}, dtypes=("float32",)),
-    Row("tensor", "tensor_loop", SMALL, ARRAYS, trainers=RANKS),
-    Row("tensor-normalised", "tensor_loop", ("mnist",), "normalised float32", {"normalised": True}, dtypes=("float32",)),
-    Row("tensordataset-0", "torch_dataset", ("mnist",), "normalised float32", {"kind": "tensors", "workers": 0}, dtypes=("float32",)),
-    Row("tensordataset-2", "torch_dataset", ("mnist",), "normalised float32", {"kind": "tensors", "workers": 2}, dtypes=("float32",)),
-    Row("dataloader-pil-0", "torch_dataset", (*SMALL, *FILES), ARRAYS, {"kind": "pil", "workers": 0}),
-    Row("dataloader-pil-2", "torch_dataset", (*SMALL, *FILES), ARRAYS, {"kind": "pil", "workers": 2}),
-    Row("dataloader-cv2-2", "torch_dataset", FILES, "-", {"kind": "cv2", "workers": 2}),
-    Row("dataloader-tensors-2", "torch_dataset", FILES, "-", {"kind": "tensors", "workers": 2}),
-    Row("dali", "dali", (*SMALL, *FILES), "-"),
+    Row("headrace", "served", SMALL, RAW, ZERO_COPY, trainers=RANKS),
+    Row("headrace", "served", FILES, NOTHING, ZERO_COPY),
+    Row("headrace-copies", "served", SMALL, RAW, trainers=RANKS),
+    Row("numpy", "numpy_loop", SMALL, RAW, trainers=RANKS),
+    Row("numpy-normalised", "numpy_loop", ("mnist",), NORMALISED, {"normalised": True}, dtypes=F32),
+    Row("tensor", "tensor_loop", SMALL, RAW, trainers=RANKS),
+    Row("tensor-normalised", "tensor_loop", ("mnist",), NORMALISED, {"normalised": True}, dtypes=F32),
+    Row("tensordataset-0", "torch_dataset", ("mnist",), NORMALISED, {"kind": "tensors", "workers": 0}, dtypes=F32),
+    Row("tensordataset-2", "torch_dataset", ("mnist",), NORMALISED, {"kind": "tensors", "workers": 2}, dtypes=F32),
+    Row("dataloader-pil-0", "torch_dataset", SMALL, RAW, {"kind": "pil", "workers": 0}, trainers=RANKS),
+    Row("dataloader-pil-2", "torch_dataset", SMALL, RAW, {"kind": "pil", "workers": 2}),
+    Row("dataloader-pil-0", "torch_dataset", FILES, NOTHING, {"kind": "pil", "workers": 0}),
+    Row("dataloader-pil-2", "torch_dataset", FILES, NOTHING, {"kind": "pil", "workers": 2}),
+    Row("dataloader-cv2-2", "torch_dataset", FILES, NOTHING, {"kind": "cv2", "workers": 2}),
+    Row("dataloader-tensors-2", "torch_dataset", FILES, NOTHING, {"kind": "tensors", "workers": 2}),
+    Row("dali", "dali", SMALL, RAW, trainers=RANKS),
+    Row("dali", "dali", FILES, NOTHING),
+    Row("ffcv", "ffcv_beton", SMALL, "its file, mapped"),
+    Row("ffcv", "ffcv_beton", IMAGES, "its file of JPEGs encoded again, mapped"),
+    Row("tf.data", "tf_data", SMALL, RAW, trainers=RANKS),
+    Row("tf.data", "tf_data", FILES, NOTHING),
+    Row("spdl", "spdl_threads", SMALL, RAW, trainers=RANKS),
+    Row("spdl", "spdl_threads", IMAGES, NOTHING),
+    Row("grain", "grain_threads", SMALL, RAW, trainers=RANKS),
+    Row("grain", "grain_threads", FILES, NOTHING),
+    Row("litdata-0", "litdata_chunks", SMALL, "its chunks, mapped", {"workers": 0}),
+    Row("litdata-2", "litdata_chunks", FILES, NOTHING, {"workers": 2}),
 ]
 
 
