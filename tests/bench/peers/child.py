@@ -113,8 +113,7 @@ def main() -> None:
             reply(measured=trainer.measure(**json.loads(line)))
     except BaseException as error:
         traceback.print_exc()
-        lines = str(error).strip().splitlines() or [""]
-        reply(error=f"{type(error).__name__}: {lines[0]}"[:300])
+        reply(error=f"{type(error).__name__}: {' '.join(str(error).split())}"[:300])
     replies.flush()
     os._exit(0)
 

@@ -39,6 +39,7 @@ class Row:
 
 SMALL, FILES, IMAGES = ("mnist", "cifar"), ("imagenet", "colour"), ("imagenet",)
 RAW, NOTHING, NORMALISED = "raw pixels", "-", "normalised float32"
+PAIRS, CACHED, UNCACHED = ("pairs",), ("cached",), ("uncached",)
 RANKS, F32 = (1, 4), ("float32",)
 ZERO_COPY = {"zero_copy": True}
 
@@ -70,6 +71,24 @@ ROWS = [
     Row("grain", "grain_threads", FILES, NOTHING),
     Row("litdata-0", "litdata_chunks", SMALL, "its chunks, mapped", {"workers": 0}),
     Row("litdata-2", "litdata_chunks", FILES, NOTHING, {"workers": 2}),
+    # Pairs: those that decode once, and those that decode each time.
+    Row("headrace", "served", PAIRS, RAW, {**ZERO_COPY, "decoded": "256MB"}, groups=CACHED, warm_samples=600),
+    Row("numpy", "numpy_loop", PAIRS, RAW, groups=CACHED),
+    Row("dataloader-lz4-0", "torch_dataset", PAIRS, "LMDB of lz4-compressed pixels, mapped", {"kind": "lz4-lmdb", "workers": 0}, CACHED),
+    Row("dataloader-lz4-2", "torch_dataset", PAIRS, "LMDB of lz4-compressed pixels, mapped", {"kind": "lz4-lmdb", "workers": 2}, CACHED),
+    Row("dali", "dali", PAIRS, RAW, groups=CACHED),
+    Row("tf.data", "tf_data", PAIRS, "raw pixels (cache())", groups=CACHED, warm_samples=600),
+    Row("spdl", "spdl_threads", PAIRS, RAW, groups=CACHED),
+    Row("grain", "grain_threads", PAIRS, RAW, groups=CACHED),
+    Row("headrace", "served", PAIRS, NOTHING, ZERO_COPY, UNCACHED),
+    Row("dataloader-pil-2", "torch_dataset", PAIRS, NOTHING, {"kind": "pil", "workers": 2}, UNCACHED),
+    Row("dataloader-basicsr-0", "torch_dataset", PAIRS, "LMDB of PNG files, mapped", {"kind": "png-lmdb", "workers": 0}, UNCACHED),
+    Row("dataloader-basicsr-2", "torch_dataset", PAIRS, "LMDB of PNG files, mapped", {"kind": "png-lmdb", "workers": 2}, UNCACHED),
+    Row("dali", "dali", PAIRS, NOTHING, groups=UNCACHED),
+    Row("tf.data", "tf_data", PAIRS, NOTHING, groups=UNCACHED),
+    Row("spdl", "spdl_threads", PAIRS, NOTHING, groups=UNCACHED),
+    Row("grain", "grain_threads", PAIRS, NOTHING, groups=UNCACHED),
+    Row("litdata-2", "litdata_chunks", PAIRS, "its chunks of PNG files", {"workers": 2}, UNCACHED),
 ]
 
 

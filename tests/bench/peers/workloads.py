@@ -14,6 +14,7 @@ MEANS["colour"], STDS["colour"] = MEANS["imagenet"], STDS["imagenet"]
 PATCH, SCALE = 48, 4  # of the low resolution, and the high one's factor
 COLOUR_SIDE = 384  # large JPEGs are resized to so many pixels square, so that they stack
 PADDING = 4  # of CIFAR's random crop
+LONG_EPOCH = 10_000  # loaders that begin anew at each epoch see small sets repeated to so many samples
 
 
 @dataclass(frozen=True)

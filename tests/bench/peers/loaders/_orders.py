@@ -11,16 +11,18 @@ from peers.workloads import Job
 
 
 def batches_of_indices(job: Job, samples: int) -> Iterator[Any]:
-    """This rank's part of each epoch, in an order of its own for each epoch, in whole batches (repeated if there are fewer)."""
+    """This rank's part of each epoch, in an order of its own for each epoch; a batch may hold the end of one and the next one's start."""
     world = job.workload.trainers if job.workload.delivery == "shard" else 1
     rank = job.rank if world > 1 else 0
     random = np.random.default_rng(job.seed)
+    batch, left = job.workload.batch, np.empty(0, np.int64)
     while True:
-        order = random.permutation(samples)[rank::world]
-        if len(order) < job.workload.batch:
-            order = np.resize(order, job.workload.batch)
-        for start in range(0, len(order) - job.workload.batch + 1, job.workload.batch):
-            yield order[start : start + job.workload.batch]
+        while len(left) < batch:
+            left = np.concatenate([left, random.permutation(samples)[rank::world]])
+        whole = len(left) // batch * batch
+        for start in range(0, whole, batch):
+            yield left[start : start + batch]
+        left = left[whole:]
 
 
 def scale_and_shift(job: Job) -> tuple[Any, Any]:

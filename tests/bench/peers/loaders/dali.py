@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nvidia.dali import fn, pipeline_def, types
+from nvidia.dali import fn, math, pipeline_def, types
 
 from peers import prepare
 from peers.loaders._orders import batches_of_indices
-from peers.workloads import COLOUR_SIDE, PADDING, Job
+from peers.loaders._pairs import decoded_pairs
+from peers.workloads import COLOUR_SIDE, PADDING, PATCH, SCALE, Job
 
 THREADS = 2
 
 
 def normalised(job: Job, image: Any, **crop: Any) -> Any:
     """Crop, flip, normalise and layout in its one operator for them."""
-    by_255 = [255 * value for value in job.mean()], [255 * value for value in job.std()]
-    mean, std = by_255 if job.workload.normalised else ([0.0], [1.0])
+    mean, std = [0.0], [255.0 if job.workload.dtype == "float32" else 1.0]
+    if job.workload.normalised:
+        mean, std = [255 * value for value in job.mean()], [255 * value for value in job.std()]
     dtype = types.FLOAT if job.workload.dtype == "float32" else types.UINT8
     layout = "CHW" if job.workload.layout == "NCHW" else "HWC"
     return fn.crop_mirror_normalize(image, mean=mean, std=std, dtype=dtype, output_layout=layout, **crop)
@@ -76,16 +78,50 @@ def files(job: Job) -> tuple[Any, Any]:
     return normalised(job, image), label
 
 
-@pipeline_def
-def pipeline(job: Job) -> tuple[Any, Any]:
-    return small(job) if job.workload.family in ("mnist", "cifar") else files(job)
+def pairs(job: Job) -> tuple[Any, Any]:
+    """Flips and a transposition: the same eight orientations as flips and quarter turns."""
+    if job.workload.group == "cached":
+        order, decoded = batches_of_indices(job, len(prepare.pair_files(Path(job.scratch)))), decoded_pairs(Path(job.scratch))
+
+        def gather() -> tuple[Any, Any]:
+            rows = next(order)
+            return [decoded[row][0] for row in rows], [decoded[row][1] for row in rows]
+
+        images = fn.external_source(source=gather, num_outputs=2, batch=True, layout="HWC", no_copy=True)
+    else:
+        names = zip(*prepare.pair_files(Path(job.scratch)), strict=True)
+        options = {"random_shuffle": True, "initial_fill": 100, "seed": job.seed}
+        images = [fn.decoders.image(fn.readers.file(files=list(some), **options)[0]) for some in names]
+    room = images[0].shape()[:2] - (PATCH - 1)
+    start = fn.cast(math.floor(fn.random.uniform(range=(0.0, 0.9999999), shape=[2]) * room), dtype=types.INT32)
+    across, down, turn = coin(), coin(), fn.random.coin_flip(probability=0.5, dtype=types.BOOL)
+    made = []
+    for index, scale in ((0, 1), (1, SCALE)):
+        patch = fn.slice(images[index], start=start * scale, shape=[PATCH * scale] * 2, axes=[0, 1])
+        patch = fn.flip(patch, horizontal=across, vertical=down)
+        if turn:
+            turned = fn.transpose(patch, perm=[1, 0, 2])
+        else:
+            turned = fn.copy(patch)
+        made.append(normalised(job, turned))
+    return made[0], made[1]
+
+
+def plan(job: Job) -> tuple[Any, Any]:
+    family = job.workload.family
+    return small(job) if family in ("mnist", "cifar") else files(job)
+
+
+def build(job: Job) -> Any:
+    wanted = pairs if job.workload.family == "pairs" else plan
+    options = {"batch_size": job.workload.batch, "num_threads": THREADS, "device_id": None, "prefetch_queue_depth": 2}
+    made = pipeline_def(wanted, enable_conditionals=True)(job, seed=job.seed_of_rank(), **options)
+    made.build()
+    return made
 
 
 def open_batches(job: Job) -> Iterator[Any]:
-    made = pipeline(
-        job=job, batch_size=job.workload.batch, num_threads=THREADS, device_id=None, seed=job.seed_of_rank(), prefetch_queue_depth=2
-    )
-    made.build()
+    made = build(job)
 
     def batches() -> Iterator[Any]:
         while True:

@@ -18,7 +18,7 @@ from ffcv.transforms import Convert, NormalizeImage, RandomHorizontalFlip, Rando
 from ffcv.writer import DatasetWriter
 
 from peers import prepare
-from peers.workloads import PADDING, Job
+from peers.workloads import LONG_EPOCH, PADDING, Job
 
 WORKERS = 2
 MOST_PIXELS = 500
@@ -85,8 +85,11 @@ def steps(job: Job) -> list[Any]:
 
 
 def open_batches(job: Job) -> Iterator[Any]:
+    torch.set_num_threads(1)
+    path, samples = written(job), len(Samples(job))
     loader = Loader(
-        str(written(job)),
+        str(path),
+        indices=np.tile(np.arange(samples), -(-LONG_EPOCH // samples)),
         batch_size=job.workload.batch,
         num_workers=WORKERS,
         order=OrderOption.RANDOM,

@@ -14,7 +14,7 @@ from peers import prepare
 from peers.loaders import _cv2
 from peers.loaders._orders import scale_and_shift
 from peers.loaders._pairs import PairTransform, decode
-from peers.workloads import PADDING, Job
+from peers.workloads import LONG_EPOCH, PADDING, Job
 
 _inputs: dict[str, Any] = {}
 
@@ -45,7 +45,8 @@ def written(job: Job) -> Path:
         else:
             _inputs["images"], _inputs["labels"] = prepare.image_files(Path(job.data))
             function = _file
-        indices = list(range(len(_inputs["images"])))
+        samples = len(_inputs["images"])
+        indices = list(range(samples)) * -(-LONG_EPOCH // samples)
         litdata.optimize(function, indices, str(path), chunk_bytes="64MB", num_workers=1, start_method="fork", verbose=False)
 
     return prepare.once(job.shared(f"litdata-{'imagenet' if family == 'colour' else family}"), write)

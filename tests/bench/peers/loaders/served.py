@@ -12,7 +12,8 @@ from typing import Any
 
 import headrace
 
-from peers.workloads import COLOUR_SIDE, PATCH, Job
+from peers import prepare
+from peers.workloads import COLOUR_SIDE, LONG_EPOCH, PATCH, Job
 
 STANDING_STILL = "999h"  # others have their turn meanwhile: nobody is evicted for it
 START_SECONDS = 60.0
@@ -52,10 +53,21 @@ def transforms(job: Job) -> list[Any]:
     return made
 
 
+def sampler(job: Job) -> Any:
+    """Small sets of files repeated, as for the others: an epoch of 100 samples holds no batch of 128."""
+    if job.workload.family in ("mnist", "cifar"):
+        return "shuffled"
+    samples = len(prepare.pair_files(Path(job.scratch)) if job.workload.family == "pairs" else prepare.image_files(Path(job.data))[0])
+    path = job.own("indices.txt")
+    path.write_text("".join(f"{position % samples}\n" for position in range(max(samples, LONG_EPOCH // samples * samples))))
+    return {"list": {"path": str(path), "shuffle": True}}
+
+
 def config(job: Job, directory: Path) -> dict[str, Any]:
     workload = job.workload
     stream: dict[str, Any] = {
         "source": "data",
+        "sampler": sampler(job),
         "batch_size": workload.batch,
         "seed": job.seed,
         "last": "drop",

@@ -47,8 +47,7 @@ class Images:
 
     def _frame(self, file: str) -> Any:
         packets = spdl.io.demux_image(file)
-        codec = packets.codec
-        return spdl.io.decode_packets(packets, filter_desc=self._filters(codec.width, codec.height))
+        return spdl.io.decode_packets(packets, filter_desc=self._filters(packets.width, packets.height))
 
     def __call__(self, rows: Any) -> tuple[Any, Any]:
         frames = [self._frame(self._files[row]) for row in rows]

@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSamp
 from torchvision.transforms import InterpolationMode, v2
 
 from peers import prepare
-from peers.loaders import _cv2
+from peers.loaders import _cv2, _stores
 from peers.loaders._orders import scale_and_shift
-from peers.workloads import COLOUR_SIDE, PADDING, Job
+from peers.workloads import COLOUR_SIDE, LONG_EPOCH, PADDING, Job
 
 
 class Samples(Dataset[Any]):
@@ -63,6 +63,8 @@ def dataset(job: Job) -> Dataset[Any]:
             return TensorDataset(torch.from_numpy(images * scale - shift), torch.from_numpy(labels))
         pictures = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).squeeze()
         return Samples(lambda index: Image.fromarray(pictures[index]), transform(job, False), labels)
+    if family == "pairs":
+        return _stores.pairs(job, kind)
     files, classes = prepare.image_files(Path(job.data))
     if kind == "cv2":
         return Samples(lambda index: _cv2.read(files[index]), _cv2.Transform(job), classes)
@@ -78,7 +80,7 @@ def open_batches(job: Job) -> Iterator[Any]:
     torch.manual_seed(job.seed_of_rank())
     data, workers = dataset(job), job.options["workers"]
     divided = job.workload.trainers > 1 and job.workload.delivery == "shard"
-    sampler: Any = DistributedSampler(data, job.workload.trainers, job.rank) if divided else RandomSampler(data)
+    sampler: Any = DistributedSampler(data, job.workload.trainers, job.rank) if divided else RandomSampler(data, num_samples=max(len(data), LONG_EPOCH))
     loader = DataLoader(
         data,
         batch_size=job.workload.batch,
