@@ -7,6 +7,7 @@
 #include <jpeglib.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "tests/bench/rectangles.h"
@@ -22,6 +23,15 @@ class BareDecoder {
   ~BareDecoder() { jpeg_destroy_decompress(&info_); }
   BareDecoder(const BareDecoder&) = delete;
   BareDecoder& operator=(const BareDecoder&) = delete;
+
+  /// Width and height of the whole image.
+  static std::pair<std::int32_t, std::int32_t> size(const Item& item) {
+    BareDecoder decoder;
+    jpeg_mem_src(&decoder.info_, item.bytes.data(), item.bytes.size());
+    jpeg_read_header(&decoder.info_, TRUE);
+    return {static_cast<std::int32_t>(decoder.info_.image_width),
+            static_cast<std::int32_t>(decoder.info_.image_height)};
+  }
 
   void decode(const Item& item) {
     constexpr std::int32_t kMargin = 16;

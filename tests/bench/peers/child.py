@@ -78,7 +78,7 @@ class Trainer:
 
         first = []
         while len(first) * self.job.workload.batch < CHECKED_SAMPLES:
-            first.append([np.array(field) for field in self.take()])
+            first.append([np.asarray(field).copy() for field in self.take()])
         return described(first)
 
     def measure(self, warm: float, seconds: float, roots: list[int], samples: int = 0) -> dict[str, float]:

@@ -40,6 +40,7 @@ class Row:
 SMALL, FILES, IMAGES = ("mnist", "cifar"), ("imagenet", "colour"), ("imagenet",)
 RAW, NOTHING, NORMALISED = "raw pixels", "-", "normalised float32"
 PAIRS, CACHED, UNCACHED = ("pairs",), ("cached",), ("uncached",)
+SHARE, SHARES = ("share",), (1, 2, 4)
 RANKS, F32 = (1, 4), ("float32",)
 ZERO_COPY = {"zero_copy": True}
 
@@ -89,6 +90,10 @@ ROWS = [
     Row("spdl", "spdl_threads", PAIRS, NOTHING, groups=UNCACHED),
     Row("grain", "grain_threads", PAIRS, NOTHING, groups=UNCACHED),
     Row("litdata-2", "litdata_chunks", PAIRS, "its chunks of PNG files", {"workers": 2}, UNCACHED),
+    # One stream to several trainers, against a loader for each of them.
+    Row("headrace", "served", IMAGES, NOTHING, ZERO_COPY, SHARE, trainers=SHARES),
+    Row("tensorsocket", "tensor_socket", IMAGES, NOTHING, {"kind": "tensors", "workers": 2}, SHARE, trainers=SHARES),
+    Row("dataloader-tensors-2", "torch_dataset", IMAGES, NOTHING, {"kind": "tensors", "workers": 2}, SHARE, trainers=SHARES),
 ]
 
 

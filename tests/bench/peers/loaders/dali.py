@@ -89,9 +89,9 @@ def pairs(job: Job) -> tuple[Any, Any]:
 
         images = fn.external_source(source=gather, num_outputs=2, batch=True, layout="HWC", no_copy=True)
     else:
-        names = zip(*prepare.pair_files(Path(job.scratch)), strict=True)
+        files = prepare.pair_files(Path(job.scratch))
         options = {"random_shuffle": True, "initial_fill": 100, "seed": job.seed}
-        images = [fn.decoders.image(fn.readers.file(files=list(some), **options)[0]) for some in names]
+        images = [fn.decoders.image(fn.readers.file(files=[pair[which] for pair in files], **options)[0]) for which in (0, 1)]
     room = images[0].shape()[:2] - (PATCH - 1)
     start = fn.cast(math.floor(fn.random.uniform(range=(0.0, 0.9999999), shape=[2]) * room), dtype=types.INT32)
     across, down, turn = coin(), coin(), fn.random.coin_flip(probability=0.5, dtype=types.BOOL)
@@ -100,7 +100,7 @@ def pairs(job: Job) -> tuple[Any, Any]:
         patch = fn.slice(images[index], start=start * scale, shape=[PATCH * scale] * 2, axes=[0, 1])
         patch = fn.flip(patch, horizontal=across, vertical=down)
         if turn:
-            turned = fn.transpose(patch, perm=[1, 0, 2])
+            turned = fn.transpose(patch, perm=[1, 0, 2], transpose_layout=False)
         else:
             turned = fn.copy(patch)
         made.append(normalised(job, turned))

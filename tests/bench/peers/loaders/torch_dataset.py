@@ -75,13 +75,13 @@ def dataset(job: Job) -> Dataset[Any]:
     return Samples(lambda index: Image.open(files[index]).convert("RGB"), transform(job, False), classes)
 
 
-def open_batches(job: Job) -> Iterator[Any]:
+def data_loader(job: Job) -> DataLoader[Any]:
     torch.set_num_threads(1)
     torch.manual_seed(job.seed_of_rank())
     data, workers = dataset(job), job.options["workers"]
     divided = job.workload.trainers > 1 and job.workload.delivery == "shard"
     sampler: Any = DistributedSampler(data, job.workload.trainers, job.rank) if divided else RandomSampler(data, num_samples=max(len(data), LONG_EPOCH))
-    loader = DataLoader(
+    return DataLoader(
         data,
         batch_size=job.workload.batch,
         sampler=sampler,
@@ -90,6 +90,10 @@ def open_batches(job: Job) -> Iterator[Any]:
         drop_last=True,
         worker_init_fn=_seed_numpy,
     )
+
+
+def open_batches(job: Job) -> Iterator[Any]:
+    loader = data_loader(job)
 
     def batches() -> Iterator[Any]:
         while True:
