@@ -162,10 +162,15 @@ std::span<const std::uint8_t> TileMap::splice(const TileCut& cut) {
   return {out, at};
 }
 
-std::optional<std::vector<std::uint8_t>> tile_index(ImageSize size, std::size_t tables,
+std::int32_t tile_mcus(std::int32_t mcu_width) {
+  return std::max(4, 48 / mcu_width);
+}
+
+std::optional<std::vector<std::uint8_t>> tile_index(ImageSize size, std::int32_t mcus, std::size_t tables,
                                                     std::span<const std::uint32_t> lengths) {
   std::vector<std::uint32_t> numbers = {
-      static_cast<std::uint32_t>(size.width), static_cast<std::uint32_t>(size.height), kTileMcus,
+      static_cast<std::uint32_t>(size.width), static_cast<std::uint32_t>(size.height),
+      static_cast<std::uint32_t>(mcus),
       static_cast<std::uint32_t>(std::min<std::size_t>(tables, kMost16 + 1))};
   numbers.insert(numbers.end(), lengths.begin(), lengths.end());
   std::vector<std::uint8_t> out;

@@ -4,8 +4,8 @@
 //
 //   SOI | index | APPn and COM segments | tables: DQT, SOF, DHT, DRI, SOS | tile RST0 tile RST1 ... tile EOI
 //
-// A row of MCUs is a whole number of tiles: where it is not by itself, up to 3 MCUs are appended, and SOF has
-// that padded width. Programs that do not know the index then show up to 3 MCUs more at the right; if nothing
+// A row of MCUs is a whole number of tiles: where it is not by itself, up to 5 MCUs are appended, and SOF has
+// that padded width. Programs that do not know the index then show up to 5 MCUs more at the right; if nothing
 // had to be appended, the file is to them the same picture. `tile_jpeg.h` writes such files.
 //
 // The index, in one or several APP10 segments right behind SOI, each with the tag "HEADRACE tile\1"; integers
@@ -31,8 +31,10 @@ namespace headrace::server::decode {
 
 inline constexpr std::string_view kTileTag{"HEADRACE tile\1", 14};
 inline constexpr int kTileMarker = 0xEA;  ///< APP10
-/// What a tile has when it is written: fewer cost more bytes, more are too coarse for crops.
-inline constexpr std::int32_t kTileMcus = 4;
+/// MCUs of a tile of a file that is written: 4, and 6 where they are 8 pixels wide. Fewer cost more bytes and
+/// more of Huffman decoding's slow path, which begins near a marker; more are too coarse for crops (measured:
+/// tests/bench/README.md).
+std::int32_t tile_mcus(std::int32_t mcu_width);
 
 /// What a JPEG's own headers say.
 struct JpegFrame {
@@ -82,7 +84,7 @@ class TileMap {
 
 /// The index of a file that is written: its segments with their markers, to be put behind SOI. nullopt: a
 /// tile or the tables are longer than it can say.
-std::optional<std::vector<std::uint8_t>> tile_index(ImageSize size, std::size_t tables,
+std::optional<std::vector<std::uint8_t>> tile_index(ImageSize size, std::int32_t mcus, std::size_t tables,
                                                     std::span<const std::uint32_t> lengths);
 
 }  // namespace headrace::server::decode

@@ -64,7 +64,7 @@ struct JpegTiler::Handle {
   std::size_t other_segments = 0;  // bytes of APPn and COM
   Tiling answer = Tiling::kTiled;
   ImageSize size, mcu;
-  std::int32_t columns = 0, rows = 0;  // of tiles
+  std::int32_t mcus = 0, columns = 0, rows = 0;  // of a tile; tiles
 
   std::vector<std::uint32_t> lengths;
   JpegReader before, after;
@@ -127,12 +127,13 @@ void JpegTiler::Handle::look() {
   const bool single = from.num_components == 1;
   mcu = {DCTSIZE * (single ? 1 : from.max_h_samp_factor), DCTSIZE * (single ? 1 : from.max_v_samp_factor)};
   size = {static_cast<std::int32_t>(from.image_width), static_cast<std::int32_t>(from.image_height)};
-  columns = (size.width + kTileMcus * mcu.width - 1) / (kTileMcus * mcu.width);
+  mcus = tile_mcus(mcu.width);
+  columns = (size.width + mcus * mcu.width - 1) / (mcus * mcu.width);
   rows = (size.height + mcu.height - 1) / mcu.height;
   const auto pixels = static_cast<std::uint64_t>(size.width) * static_cast<std::uint64_t>(size.height);
   if (from.arith_code || from.num_components == 2) {
     answer = Tiling::kUnsupported;
-  } else if (pixels > kMostPixels || columns * kTileMcus * mcu.width > JPEG_MAX_DIMENSION) {
+  } else if (pixels > kMostPixels || columns * mcus * mcu.width > JPEG_MAX_DIMENSION) {
     answer = Tiling::kLarge;
   } else if (columns < 2) {
     answer = Tiling::kSmall;
@@ -143,7 +144,7 @@ void JpegTiler::Handle::append_padding(jvirt_barray_ptr source, jvirt_barray_ptr
                                        const jpeg_component_info& component) {
   auto* const common = reinterpret_cast<j_common_ptr>(&from);
   const auto across = from.num_components == 1 ? 1 : component.h_samp_factor;
-  const auto wide = static_cast<JDIMENSION>(columns * kTileMcus * across);
+  const auto wide = static_cast<JDIMENSION>(columns * mcus * across);
   const JDIMENSION own = component.width_in_blocks;
   for (JDIMENSION row = 0; row < component.height_in_blocks; ++row) {
     const JBLOCKROW in = from.mem->access_virt_barray(common, source, row, 1, FALSE)[0];
@@ -164,17 +165,17 @@ void JpegTiler::Handle::rewrite() {
     const int across = single ? 1 : component.h_samp_factor, down = single ? 1 : component.v_samp_factor;
     padded[c] =
         from.mem->request_virt_barray(reinterpret_cast<j_common_ptr>(&from), JPOOL_IMAGE, TRUE,
-                                      static_cast<JDIMENSION>(columns * kTileMcus * across),
+                                      static_cast<JDIMENSION>(columns * mcus * across),
                                       static_cast<JDIMENSION>(rows * down), static_cast<JDIMENSION>(down));
   }
   jvirt_barray_ptr* const read = jpeg_read_coefficients(&from);
   for (int c = 0; c < from.num_components; ++c) append_padding(read[c], padded[c], from.comp_info[c]);
 
   jpeg_copy_critical_parameters(&from, &to);
-  const std::int32_t wide = columns * kTileMcus * mcu.width;
+  const std::int32_t wide = columns * mcus * mcu.width;
   if (wide - size.width >= mcu.width) to.image_width = static_cast<JDIMENSION>(wide);
   if (single) to.comp_info[0].h_samp_factor = to.comp_info[0].v_samp_factor = 1;
-  to.restart_interval = kTileMcus;
+  to.restart_interval = static_cast<unsigned>(mcus);
   to.optimize_coding = TRUE;
   // They are among the segments that are copied, if the file has them.
   to.write_JFIF_header = to.write_Adobe_marker = FALSE;
@@ -249,7 +250,7 @@ Tiling JpegTiler::tile(std::span<const std::uint8_t> file, std::vector<std::uint
   const auto tiles = static_cast<std::size_t>(h.columns) * static_cast<std::size_t>(h.rows);
   if (scan >= plain.size() || !tile_lengths(plain.subspan(scan), h.lengths) || h.lengths.size() != tiles)
     return Tiling::kUnsupported;
-  const auto index = tile_index(h.size, scan - tables_at, h.lengths);
+  const auto index = tile_index(h.size, h.mcus, scan - tables_at, h.lengths);
   if (!index) return Tiling::kUnsupported;
   out.assign(plain.begin(), plain.begin() + 2);
   out.insert(out.end(), index->begin(), index->end());

@@ -40,7 +40,7 @@ struct TilingCounts {
 };
 
 /// Sequential and progressive Huffman-coded JPEGs of 8 bits become baseline ones of one interleaved scan with
-/// optimal tables and a restart marker every kTileMcus MCUs. Kept besides the coefficients: quantisation
+/// optimal tables and a restart marker every tile_mcus() MCUs. Kept besides the coefficients: quantisation
 /// tables, samplings, component ids, all APPn and COM segments in front of the first scan: so the same colour
 /// space is guessed. What is behind the end-of-image marker goes.
 ///

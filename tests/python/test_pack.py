@@ -184,7 +184,7 @@ def test_a_full_disk_is_named_and_what_was_written_stays(slow_folder: Path, tmp_
 
 def test_one_changed_byte_is_found(image_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "train.lmdb"
-    good("pack", image_folder, out)
+    good("pack", image_folder, out, "--store", "encoded")
     data = bytearray((out / "data.mdb").read_bytes())
     picture = (image_folder / "class_1" / "0007.jpg").read_bytes()
     data[data.index(picture) + 200] ^= 1
@@ -197,7 +197,7 @@ def test_one_changed_byte_is_found(image_folder: Path, tmp_path: Path) -> None:
 
 def test_a_destroyed_tree_is_an_error_by_name(image_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "train.lmdb"
-    good("pack", image_folder, out)
+    good("pack", image_folder, out, "--store", "encoded")
     data = bytearray((out / "data.mdb").read_bytes())
     data[2 * 4096 :] = np.random.default_rng(1).bytes(len(data) - 2 * 4096)
     (out / "data.mdb").write_bytes(data)
