@@ -15,7 +15,8 @@ constexpr std::size_t kMostPayload = 65'535 - 2 - kTileTag.size() - 1;  // even:
 constexpr std::uint16_t kMost16 = std::numeric_limits<std::uint16_t>::max();
 /// Pixels beyond the region which fancy upsampling may look at: one chroma sample, at most two pixels away.
 constexpr std::int32_t kMargin = 2;
-/// libjpeg upsamples the narrowest images in another way: a cut is never one of them.
+/// Fancy upsampling is not made for one or two chroma columns: where SOF says that there are more, and the
+/// true width ends it there, its C code would run over. No cut is so narrow.
 constexpr std::int32_t kNarrow = 16;
 
 std::uint32_t read16(const std::uint8_t* at) {
@@ -80,7 +81,7 @@ bool TileMap::read(std::span<const std::uint8_t> file, const JpegFrame& frame) {
   rows_ = divide_up(size_.height, tile_.height);
   const std::int32_t padded = columns_ * tile_.width;
   const bool exact = coded_.width == size_.width && padded - size_.width < frame.mcu.width;
-  if (coded_.height != size_.height || (coded_.width != padded && !exact)) return false;
+  if (columns_ < 2 || coded_.height != size_.height || (coded_.width != padded && !exact)) return false;
 
   const std::size_t tiles = static_cast<std::size_t>(columns_) * static_cast<std::size_t>(rows_);
   if (tiles > file.size() / 2) return false;

@@ -53,8 +53,8 @@ struct TileCut {
   bool whole = false;  ///< nothing would be gained: decode the file itself
 };
 
-/// The index of one file, read from bytes that nobody vouches for. Reused for file after file; its buffer
-/// grows to the largest one. Not thread safe.
+/// The index of one file (of more than one column of tiles), read from bytes that nobody vouches for. Reused
+/// for file after file; its buffer grows to the largest one. Not thread safe.
 class TileMap {
  public:
   /// Whether the file begins as one with an index; costs nothing for one without.

@@ -48,7 +48,12 @@ class JpegTiles : public ::testing::Test {
     ASSERT_EQ(*size, plain_.open(file, kMaxSide * std::uint64_t{kMaxSide}).value()) << what;
     ASSERT_EQ(decode_region(decoder_, tiled_, {}).value(), *whole) << what;
     for (int i = 0; i < regions; ++i) {
-      const Rect region = pixels::random_region(random_, *size);
+      Rect region = pixels::random_region(random_, *size);
+      // Now and then the last columns alone, be they of a tile of which little is true.
+      if (i % 6 == 0) {
+        region.width = 1 + below(random_, 12);
+        region.left = size->width - region.width;
+      }
       const auto pixels = decode_region(decoder_, tiled_, region, i % 2 == 1);
       ASSERT_TRUE(pixels) << pixels.error().detail;
       ASSERT_EQ(*pixels, cut(*whole, size->width, region))
@@ -210,6 +215,24 @@ TEST_F(JpegTiles, AnIndexThatDoesNotFitIsABadImage) {
       ASSERT_FALSE(pixels) << "byte " << at << ", changed by " << change;
       EXPECT_EQ(pixels.error().reason, BadReason::kCorrupt);
     }
+  }
+}
+
+TEST_F(JpegTiles, OneColumnThatClaimsToBeNarrowIsRefused) {
+  Bytes file = make_jpeg({.width = 64, .height = 16, .restart_interval = 4});
+  const std::array<std::uint8_t, 2> sos = {0xFF, 0xDA};
+  const auto at =
+      static_cast<std::size_t>(std::search(file.begin(), file.end(), sos.begin(), sos.end()) - file.begin());
+  const std::size_t scan = at + 2 + static_cast<std::size_t>(file[at + 2] << 8 | file[at + 3]),
+                    tables = scan - 20;
+  const std::vector<std::uint32_t> lengths = {static_cast<std::uint32_t>(file.size() - scan - 2)};
+  for (const std::int32_t width : {1, 4, 64}) {
+    const auto index = tile_index({width, 16}, 4, tables, lengths).value();
+    Bytes hostile = file;
+    hostile.insert(hostile.begin() + 2, index.begin(), index.end());
+    const auto pixels = decode_region(decoder_, hostile, {0, 0, 1, 1});
+    ASSERT_FALSE(pixels);
+    EXPECT_EQ(pixels.error().reason, BadReason::kCorrupt);
   }
 }
 
