@@ -39,6 +39,38 @@ Warp warp(const json& arguments) {
   return out;
 }
 
+GaussianBlur gaussian_blur(const json& arguments) {
+  GaussianBlur out;
+  const json& size = arguments["kernel_size"];
+  out.kernel_width = (size.is_array() ? size[0] : size).get<std::int32_t>();
+  out.kernel_height = (size.is_array() ? size[1] : size).get<std::int32_t>();
+  if (arguments.contains("sigma")) {
+    const json& sigma = arguments["sigma"];
+    out.sigma = sigma.is_array() ? Bounds{sigma[0].get<double>(), sigma[1].get<double>()}
+                                 : Bounds{sigma.get<double>(), sigma.get<double>()};
+  }
+  out.p = arguments.value("p", out.p);
+  return out;
+}
+
+RandomErasing random_erasing(const json& arguments) {
+  RandomErasing out;
+  out.p = arguments.value("p", out.p);
+  const auto range = [&](const char* key, double& low, double& high) {
+    if (!arguments.contains(key)) return;
+    low = arguments[key][0].get<double>();
+    high = arguments[key][1].get<double>();
+  };
+  range("scale", out.scale_min, out.scale_max);
+  range("ratio", out.ratio_min, out.ratio_max);
+  if (!arguments.contains("value")) return out;
+  const json& value = arguments["value"];
+  out.random = value.is_string();
+  if (value.is_number()) out.value = {value.get<double>()};
+  if (value.is_array()) out.value = value.get<std::vector<double>>();
+  return out;
+}
+
 json add_warp(json arguments, const Warp& warp) {
   arguments["interpolation"] = warp.bilinear ? "bilinear" : "nearest";
   arguments["fill"] = warp.fill;
@@ -52,7 +84,8 @@ std::optional<Transform> read_augmentation(const std::string& name, const json& 
     return ColorJitter{.brightness = jitter(arguments, "brightness", 1),
                        .contrast = jitter(arguments, "contrast", 1),
                        .saturation = jitter(arguments, "saturation", 1),
-                       .hue = jitter(arguments, "hue", 0)};
+                       .hue = jitter(arguments, "hue", 0),
+                       .p = arguments.value("p", 1.0)};
   if (name == "random_grayscale") return RandomGrayscale{arguments.value("p", RandomGrayscale{}.p)};
   if (name == "rand_augment") {
     RandAugment out{.warp = warp(arguments)};
@@ -66,11 +99,13 @@ std::optional<Transform> read_augmentation(const std::string& name, const json& 
     out.num_magnitude_bins = arguments.value("num_magnitude_bins", out.num_magnitude_bins);
     return out;
   }
+  if (name == "gaussian_blur") return gaussian_blur(arguments);
+  if (name == "random_erasing") return random_erasing(arguments);
   return {};
 }
 
 json canonical(const ColorJitter& t) {
-  json arguments = json::object();
+  json arguments = {{"p", t.p}};
   for (const auto& [key, bounds] : {std::pair{"brightness", &t.brightness},
                                     {"contrast", &t.contrast},
                                     {"saturation", &t.saturation},
@@ -92,6 +127,21 @@ json canonical(const RandAugment& t) {
 
 json canonical(const TrivialAugmentWide& t) {
   return {{"trivial_augment_wide", add_warp({{"num_magnitude_bins", t.num_magnitude_bins}}, t.warp)}};
+}
+
+json canonical(const GaussianBlur& t) {
+  return {{"gaussian_blur",
+           {{"kernel_size", json::array({t.kernel_width, t.kernel_height})},
+            {"sigma", pair(t.sigma)},
+            {"p", t.p}}}};
+}
+
+json canonical(const RandomErasing& t) {
+  return {{"random_erasing",
+           {{"p", t.p},
+            {"scale", json::array({t.scale_min, t.scale_max})},
+            {"ratio", json::array({t.ratio_min, t.ratio_max})},
+            {"value", t.random ? json("random") : json(t.value)}}}};
 }
 
 }  // namespace headrace::server::config

@@ -17,5 +17,7 @@ nlohmann::json canonical(const transform::ColorJitter& t);
 nlohmann::json canonical(const transform::RandomGrayscale& t);
 nlohmann::json canonical(const transform::RandAugment& t);
 nlohmann::json canonical(const transform::TrivialAugmentWide& t);
+nlohmann::json canonical(const transform::GaussianBlur& t);
+nlohmann::json canonical(const transform::RandomErasing& t);
 
 }  // namespace headrace::server::config

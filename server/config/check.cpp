@@ -209,7 +209,8 @@ bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
             item, fmt::format("normalize has {} means and {} stds: give one of each per channel",
                               normalize->mean.size(), normalize->std.size())));
       for (std::size_t j = i + 1; j < all.size() && sound; ++j)
-        if (share_fields(stream.plan.only[i], stream.plan.only[j]))
+        if (!std::holds_alternative<transform::RandomErasing>(all[j]) &&
+            share_fields(stream.plan.only[i], stream.plan.only[j]))
           complain(document_.at_value(item, "normalize must be the last transform"));
       const Pointer dtype = at / "output" / "dtype";
       if (stream.plan.chain.output.dtype == DType::kUInt8) {

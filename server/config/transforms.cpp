@@ -144,6 +144,8 @@ struct Canonical {
   json operator()(const RandomGrayscale& t) const { return canonical(t); }
   json operator()(const RandAugment& t) const { return canonical(t); }
   json operator()(const TrivialAugmentWide& t) const { return canonical(t); }
+  json operator()(const GaussianBlur& t) const { return canonical(t); }
+  json operator()(const RandomErasing& t) const { return canonical(t); }
   json operator()(const ToY&) const { return {{"to_y", json::object()}}; }
   json operator()(const NotHere&) const { return json::object(); }
   json operator()(const Normalize& t) const { return {{"normalize", {{"mean", t.mean}, {"std", t.std}}}}; }

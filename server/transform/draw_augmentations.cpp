@@ -156,6 +156,7 @@ void draw(const ColorJitter& t, Draws random, Step& step) {
   for (std::uint32_t left = 4; left > 1; --left) std::swap(order[left - 1], order[random.below(left)]);
   for (const std::size_t i : order)
     if (*all[i].second) step.ops.push_back({.kind = all[i].first, .factor = static_cast<double>(factors[i])});
+  if (!random.bernoulli(t.p)) step.ops.clear();
   if (!step.ops.empty()) step.kind = Step::Kind::kPixels;
 }
 
@@ -172,6 +173,40 @@ void draw(const RandAugment& t, ImageSize size, Draws random, Step& step) {
 
 void draw(const TrivialAugmentWide& t, ImageSize, Draws random, Step& step) {
   augment(random, kWide, t.num_magnitude_bins, {}, t.warp, step);
+}
+
+void draw(const GaussianBlur& t, Draws random, Step& step) {
+  const auto sigma = static_cast<float>(random.uniform(t.sigma.low, t.sigma.high));
+  if (!random.bernoulli(t.p)) return;
+  step.kind = Step::Kind::kPixels;
+  step.ops.push_back({.kind = PixelOp::Kind::kBlur,
+                      .factor = static_cast<double>(sigma),
+                      .kernel_width = t.kernel_width,
+                      .kernel_height = t.kernel_height});
+}
+
+void draw(const RandomErasing& t, ImageSize size, Draws random, Step& step) {
+  if (!random.bernoulli(t.p)) return;
+  const double area = static_cast<double>(size.width) * size.height;
+  const double log_min = exact_log(t.ratio_min), log_max = exact_log(t.ratio_max);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double target = area * random.uniform(t.scale_min, t.scale_max);
+    const double aspect = exact_exp(random.uniform(log_min, log_max));
+    const double height = round_half_even(std::sqrt(target * aspect));
+    const double width = round_half_even(std::sqrt(target / aspect));
+    if (!(height < size.height && width < size.width)) continue;
+    step.kind = Step::Kind::kErase;
+    step.crop.height = static_cast<std::int32_t>(height);
+    step.crop.width = static_cast<std::int32_t>(width);
+    const auto within = [&](std::int32_t room) {
+      return static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(room) + 1));
+    };
+    step.crop.top = within(size.height - step.crop.height);
+    step.crop.left = within(size.width - step.crop.width);
+    const std::uint64_t high = random.next_u32();
+    step.noise = high << 32 | random.next_u32();
+    return;
+  }
 }
 
 json describe(const ColorJitter&, const Step& step) {
@@ -193,6 +228,24 @@ json describe(const RandAugment&, const Step& step) {
 
 json describe(const TrivialAugmentWide&, const Step& step) {
   return describe_list("trivial_augment_wide", step);
+}
+
+json describe(const GaussianBlur&, const Step& step) {
+  json out = {{"op", "gaussian_blur"}, {"applied", !step.ops.empty()}};
+  if (!step.ops.empty()) out["sigma"] = step.ops[0].factor;
+  return out;
+}
+
+json describe(const RandomErasing&, const Step& step) {
+  const bool applied = step.kind == Step::Kind::kErase;
+  json out = {{"op", "random_erasing"}, {"applied", applied}};
+  if (applied)
+    out.update({{"top", step.crop.top},
+                {"left", step.crop.left},
+                {"height", step.crop.height},
+                {"width", step.crop.width},
+                {"noise", step.noise}});
+  return out;
 }
 
 }  // namespace headrace::server::transform

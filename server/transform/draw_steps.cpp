@@ -176,6 +176,19 @@ struct Drawer {
     draw(t, size, draws(), step);
     return {};
   }
+  Decoded<void> operator()(const GaussianBlur& t) {
+    if (t.kernel_width / 2 >= size.width || t.kernel_height / 2 >= size.height)
+      return bad(BadReason::kUnsupported,
+                 fmt::format("gaussian_blur: {} x {} pixels have nothing to reflect for a kernel of {} x {} "
+                             "(width x height)",
+                             size.width, size.height, t.kernel_width, t.kernel_height));
+    draw(t, draws(), step);
+    return {};
+  }
+  Decoded<void> operator()(const RandomErasing& t) {
+    draw(t, size, draws(), step);
+    return {};
+  }
   Decoded<void> operator()(const ToY&) { return {}; }
   Decoded<void> operator()(const Normalize&) { return {}; }
   Decoded<void> operator()(const NotHere&) { return {}; }
@@ -260,6 +273,8 @@ struct Describe {
   nlohmann::json operator()(const RandomGrayscale& t) const { return describe(t, step); }
   nlohmann::json operator()(const RandAugment& t) const { return describe(t, step); }
   nlohmann::json operator()(const TrivialAugmentWide& t) const { return describe(t, step); }
+  nlohmann::json operator()(const GaussianBlur& t) const { return describe(t, step); }
+  nlohmann::json operator()(const RandomErasing& t) const { return describe(t, step); }
   nlohmann::json operator()(const ToY&) const { return {{"op", "to_y"}}; }
   nlohmann::json operator()(const Normalize&) const { return {{"op", "normalize"}}; }
   nlohmann::json operator()(const NotHere&) const { return {}; }

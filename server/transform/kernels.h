@@ -61,6 +61,9 @@ void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32
                   const RowTarget& out);
 }  // namespace scalar
 
+/// What a value is in memory: float32, or (half types, rounded to the nearest, ties to even) the low 16 bits.
+std::uint32_t bits_of(float value, DType dtype);
+
 /// Tables and way for an output. mean and std empty: values are x / 255.
 PixelFormat make_pixel_format(const Output& output, const std::vector<double>& mean,
                               const std::vector<double>& std, std::int32_t channels = 3);

@@ -22,6 +22,12 @@ bool reproduces(const PixelFormat& format) {
 
 }  // namespace
 
+std::uint32_t bits_of(float value, DType dtype) {
+  if (dtype == DType::kFloat16) return half_of(value);
+  if (dtype == DType::kBFloat16) return bfloat_of(value);
+  return std::bit_cast<std::uint32_t>(value);
+}
+
 PixelFormat make_pixel_format(const Output& output, const std::vector<double>& mean,
                               const std::vector<double>& std, std::int32_t channels) {
   PixelFormat format;
@@ -39,14 +45,7 @@ PixelFormat make_pixel_format(const Output& output, const std::vector<double>& m
         value = value - format.mean[c];
         value = value / format.std[c];
       }
-      auto& entry = format.value[c][b];
-      if (output.dtype == DType::kFloat16) {
-        entry = half_of(value);
-      } else if (output.dtype == DType::kBFloat16) {
-        entry = bfloat_of(value);
-      } else {
-        entry = std::bit_cast<std::uint32_t>(value);
-      }
+      format.value[c][b] = bits_of(value, output.dtype);
     }
   }
   for (const auto way :

@@ -21,6 +21,10 @@ std::uint64_t ApplyOps(std::span<const PointOp> ops, const std::uint8_t* in, std
                        std::uint8_t* out, bool sum) {
   return scalar::apply_ops(ops, in, width, out, sum);
 }
+void WeightedSum(const float* const* rows, const float* weights, std::size_t count, std::size_t size,
+                 float* out) {
+  scalar::weighted_sum(rows, weights, count, size, out);
+}
 
 #else
 
@@ -181,6 +185,34 @@ std::uint64_t ApplyOps(std::span<const PointOp> ops, const std::uint8_t* in, std
   return total;
 }
 
+void WeightedSum(const float* const* rows, const float* weights, std::size_t count, std::size_t size,
+                 float* out) {
+  const D d;
+  const std::size_t n = hn::Lanes(d);
+  std::size_t i = 0;
+  for (; i + 4 * n <= size; i += 4 * n) {
+    V a = hn::Zero(d), b = a, c = a, e = a;
+    for (std::size_t k = 0; k < count; ++k) {
+      const V weight = Splat(weights[k]);
+      const float* from = rows[k] + i;
+      a = hn::Add(a, hn::Mul(weight, hn::LoadU(d, from)));
+      b = hn::Add(b, hn::Mul(weight, hn::LoadU(d, from + n)));
+      c = hn::Add(c, hn::Mul(weight, hn::LoadU(d, from + 2 * n)));
+      e = hn::Add(e, hn::Mul(weight, hn::LoadU(d, from + 3 * n)));
+    }
+    hn::StoreU(a, d, out + i);
+    hn::StoreU(b, d, out + i + n);
+    hn::StoreU(c, d, out + i + 2 * n);
+    hn::StoreU(e, d, out + i + 3 * n);
+  }
+  for (; i < size; i += n) {
+    V a = hn::Zero(d);
+    for (std::size_t k = 0; k < count; ++k)
+      a = hn::Add(a, hn::Mul(Splat(weights[k]), hn::LoadU(d, rows[k] + i)));
+    hn::StoreU(a, d, out + i);
+  }
+}
+
 #endif
 
 }  // namespace HWY_NAMESPACE
@@ -191,10 +223,16 @@ HWY_AFTER_NAMESPACE();
 namespace headrace::server::transform {
 
 HWY_EXPORT(ApplyOps);
+HWY_EXPORT(WeightedSum);
 
 std::uint64_t apply_ops(std::span<const PointOp> ops, const std::uint8_t* in, std::size_t width,
                         std::uint8_t* out, bool sum) {
   return HWY_DYNAMIC_DISPATCH(ApplyOps)(ops, in, width, out, sum);
+}
+
+void weighted_sum(const float* const* rows, const float* weights, std::size_t count, std::size_t size,
+                  float* out) {
+  HWY_DYNAMIC_DISPATCH(WeightedSum)(rows, weights, count, size, out);
 }
 
 }  // namespace headrace::server::transform

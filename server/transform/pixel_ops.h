@@ -29,16 +29,23 @@ struct PixelOp {
     kEqualize,
     kHue,
     kGrayscale,
+    kBlur,
   };
   Kind kind = Kind::kIdentity;
   /// Of the blends. kHue: turns; kShear: tangents; kTranslate: pixels to the right or down; kRotate: degrees,
-  /// counter-clockwise; kPosterize: bits; kSolarize: the least value that is inverted.
+  /// counter-clockwise; kPosterize: bits; kSolarize: the least value that is inverted; kBlur: sigma.
   double factor = 1;
-  double magnitude = 0;  ///< torchvision's, of its augmentation lists
-  Warp warp;             ///< of the geometric ones
+  double magnitude = 0;                              ///< torchvision's, of its augmentation lists
+  Warp warp;                                         ///< of the geometric ones
+  std::int32_t kernel_width = 1, kernel_height = 1;  ///< kBlur
 
   [[nodiscard]] bool geometric() const { return kind >= Kind::kShearX && kind <= Kind::kRotate; }
 };
+
+/// Whether pixels of the result come from other places of the picture, too.
+inline bool moves_pixels(const PixelOp& op) {
+  return op.geometric() || op.kind == PixelOp::Kind::kSharpness || op.kind == PixelOp::Kind::kBlur;
+}
 
 /// What a byte of each channel becomes.
 using ByteTable = std::array<std::array<float, 256>, 3>;
@@ -67,7 +74,14 @@ struct PointOp {
 std::uint64_t apply_ops(std::span<const PointOp> ops, const std::uint8_t* in, std::size_t width,
                         std::uint8_t* out, bool sum);
 
+/// out[i] = the sum over k < count of weights[k] * rows[k][i], in this order and without fused multiply-add,
+/// for i < size, in single precision. Reads and writes up to 64 bytes past the end.
+void weighted_sum(const float* const* rows, const float* weights, std::size_t count, std::size_t size,
+                  float* out);
+
 namespace scalar {
+void weighted_sum(const float* const* rows, const float* weights, std::size_t count, std::size_t size,
+                  float* out);
 /// As libImaging does it: the twin that the kernels are tested against.
 std::uint64_t apply_ops(std::span<const PointOp> ops, const std::uint8_t* in, std::size_t width,
                         std::uint8_t* out, bool sum);

@@ -4,15 +4,12 @@
 #include <optional>
 
 #include "server/decode/grow.h"
+#include "server/transform/blur.h"
 
 namespace headrace::server::transform {
 namespace {
 
 using Kind = PixelOp::Kind;
-
-bool moves_pixels(const PixelOp& op) {
-  return op.geometric() || op.kind == Kind::kSharpness;
-}
 
 bool needs_the_picture(const PixelOp& op) {
   return moves_pixels(op) || op.kind == Kind::kContrast || op.kind == Kind::kAutoContrast ||
@@ -101,6 +98,8 @@ void PixelSink::run_pass(const PixelOp& op) {
   sum_ = 0;
   std::optional<WarpRows> warp;
   if (op.geometric()) warp.emplace(op, in);
+  std::optional<BlurRows> blur;
+  if (op.kind == Kind::kBlur) blur.emplace(op, in);
   // In place, unless pixels come from elsewhere in the picture.
   const bool moves = moves_pixels(op);
   const std::size_t target = moves ? 1 - picture_ : picture_;
@@ -110,6 +109,7 @@ void PixelSink::run_pass(const PixelOp& op) {
   for (std::int32_t y = 0; y < size_.height; ++y) {
     std::uint8_t* const row = to + (moves && last_pass() ? 0 : static_cast<std::size_t>(y) * stride_);
     if (warp) warp->next(row);
+    if (blur) blur->next(row);
     if (op.kind == Kind::kSharpness) sharpen_row(in, static_cast<float>(op.factor), y, row);
     if (!pass_.empty() || !last_pass()) sum_ += apply(row, row);
     if (last_pass()) next_.write(y, row);

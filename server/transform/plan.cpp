@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/transform/cut.h"
+#include "server/transform/erase.h"
 #include "server/transform/plan_impl.h"
 
 namespace headrace::server::transform {
@@ -21,6 +22,7 @@ using decode::ImageSize;
 // chain.
 struct Check {
   std::size_t channels;
+  DType dtype;
   std::optional<Size> known = {};
 
   static bool fits(Size size) {
@@ -85,6 +87,8 @@ struct Check {
   std::string operator()(const RandomHorizontalFlip& t) { return probability("random_horizontal_flip", t.p); }
   std::string operator()(const RandomVerticalFlip& t) { return probability("random_vertical_flip", t.p); }
   std::string operator()(const ColorJitter& t) const { return wrong_with(t); }
+  std::string operator()(const GaussianBlur& t) const { return wrong_with(t); }
+  std::string operator()(const RandomErasing& t) const { return wrong_with(t, dtype, channels); }
   std::string operator()(const RandAugment& t) const { return wrong_with(t); }
   std::string operator()(const TrivialAugmentWide& t) const { return wrong_with(t); }
   std::string operator()(const RandomGrayscale& t) const { return probability("random_grayscale", t.p); }
@@ -151,9 +155,14 @@ Decoded<void> Plan::Impl::run(const decode::ImageData& image, ImageSize input, S
                  fmt::format("an intermediate image of {} x {} pixels, max_pixels is {}", made.width,
                              made.height, config.max_pixels));
   }
-  if (!is_cut(moves_only, stages, image))
-    return run_stages(stages, config.passes, format, scratch, out, decode_ns);
-  run_cut(stages.front(), image, format, scratch, out);
+  if (is_cut(moves_only, stages, image)) {
+    run_cut(stages.front(), image, format, scratch, out);
+    return {};
+  }
+  if (auto done = run_stages(stages, config.passes, format, scratch, out, decode_ns); !done) return done;
+  for (const Step& step : steps)
+    if (step.kind == Step::Kind::kErase)
+      erase(step, std::get<RandomErasing>(config.transforms[step.transform]), format, size, out);
   return {};
 }
 
@@ -165,16 +174,22 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
   impl->config = config;
   Output& output = impl->config.output;
   if (config.mask) output.dtype = DType::kUInt8;
-  Check check{static_cast<std::size_t>(config.channels)};
+  Check check{static_cast<std::size_t>(config.channels), output.dtype};
   if (config.input.height > 0 && !config.derived) {
     const auto base = [&](std::int32_t side) { return (side - side % config.multiple) / config.scale; };
     check.known = {base(config.input.height), base(config.input.width)};
   }
   std::vector<double> mean, std;
   const Transform* at_end = nullptr;  // nothing but normalize may follow it
+  bool erasing = false;
   for (const auto& transform : impl->config.transforms) {
     if (auto wrong = std::visit(check, transform); !wrong.empty()) return invalid(std::move(wrong));
     if (std::holds_alternative<NotHere>(transform)) continue;
+    const bool erases = std::holds_alternative<RandomErasing>(transform);
+    if (erasing && !erases)
+      return invalid("random_erasing must be the last transform: it erases in the output, after normalize");
+    erasing = erases;
+    if (erases) continue;
     const auto* normalize = std::get_if<Normalize>(&transform);
     if (at_end != nullptr && std::holds_alternative<Normalize>(*at_end))
       return invalid("normalize must be the last transform");

@@ -66,7 +66,7 @@ struct NotHere {};  // holds the place of a transform of other fields: draws are
 
 using Transform = std::variant<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip,
                                RandomVerticalFlip, RandomRotate90, ColorJitter, RandomGrayscale, RandAugment,
-                               TrivialAugmentWide, ToY, Normalize, NotHere>;
+                               TrivialAugmentWide, GaussianBlur, ToY, Normalize, RandomErasing, NotHere>;
 
 /// A smaller version of the image, made before the chain begins: what super-resolution trains on.
 struct Derivation {

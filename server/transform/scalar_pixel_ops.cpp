@@ -112,4 +112,13 @@ std::uint64_t apply_ops(std::span<const PointOp> ops, const std::uint8_t* in, st
   return total;
 }
 
+void weighted_sum(const float* const* rows, const float* weights, std::size_t count, std::size_t size,
+                  float* out) {
+  for (std::size_t i = 0; i < size; ++i) {
+    float sum = 0;
+    for (std::size_t k = 0; k < count; ++k) sum += weights[k] * rows[k][i];
+    out[i] = sum;
+  }
+}
+
 }  // namespace headrace::server::transform::scalar

@@ -100,8 +100,7 @@ class Builder {
   }
   /// Flips and turns may be made before colours change, but not before the picture moves.
   void before_turning() {
-    if (std::any_of(stage_.ops.begin(), stage_.ops.end(), [](const PixelOp& op) { return op.geometric(); }))
-      after_colours();
+    if (std::any_of(stage_.ops.begin(), stage_.ops.end(), moves_pixels)) after_colours();
   }
   void after_colours() {
     if (stage_.ops.empty()) return;
@@ -147,6 +146,7 @@ void stages_of(const std::vector<Step>& steps, ImageSize size, std::vector<Stage
       case Step::Kind::kPixels:
         builder.colour(step.ops);
         break;
+      case Step::Kind::kErase:  // in the row that is made
       case Step::Kind::kNone:
         break;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <type_traits>
 
 namespace headrace::server::transform {
 namespace {
@@ -16,9 +17,15 @@ PlanConfig StreamPlan::chain_of(const std::string& field, bool mask) const {
   PlanConfig out = chain;
   for (std::size_t i = 0; i < out.transforms.size(); ++i) {
     Transform& transform = out.transforms[i];
-    const bool colour =
-        std::holds_alternative<Normalize>(transform) || std::holds_alternative<ToY>(transform) ||
-        std::holds_alternative<ColorJitter>(transform) || std::holds_alternative<RandomGrayscale>(transform);
+    // Of the lists of augmentations a mask takes the geometric ones: see draw_steps.
+    const bool colour = std::visit(
+        [](const auto& t) {
+          using T = std::decay_t<decltype(t)>;
+          return std::is_same_v<T, Normalize> || std::is_same_v<T, ToY> || std::is_same_v<T, ColorJitter> ||
+                 std::is_same_v<T, RandomGrayscale> || std::is_same_v<T, GaussianBlur> ||
+                 std::is_same_v<T, RandomErasing>;
+        },
+        transform);
     if (!is_for(i < only.size() ? only[i] : std::vector<std::string>{}, field) || (mask && colour))
       transform = NotHere{};
   }

@@ -252,8 +252,9 @@ std::vector<Wrong> cases() {
        "\"random_resized_crop\"?"},
       {"UnknownTransformWord", with_transforms("      - random_horizontal_flp\n"),
        "x.yaml:6:9: streams.t.transforms[0]: \"random_horizontal_flp\" is not random_horizontal_flip, "
-       "random_vertical_flip, random_rotate90, random_grayscale, rand_augment, trivial_augment_wide or to_y, "
-       "or one transform with its arguments (each is a list item of its own); did you "
+       "random_vertical_flip, random_rotate90, random_grayscale, rand_augment, trivial_augment_wide, "
+       "random_erasing or to_y, or one transform with its arguments (each is a list item of its own); did "
+       "you "
        "mean "
        "\"random_horizontal_flip\"?"},
       {"TwoTransformsInOneItem",
