@@ -65,6 +65,17 @@ def augmentations(image, t, p):
     return image
 
 
+def erased(pixels, transforms, parameters, bits_of):
+    """RandomErasing of constants, in rows of (height, width, channels)."""
+    for t, p in zip(transforms, parameters, strict=True):
+        if t["op"] != "random_erasing" or not p["applied"]:
+            continue
+        pixels = pixels.copy()
+        value = np.broadcast_to(np.array(t.get("value", 0), np.float32), 3).copy()
+        pixels[p["top"]:p["top"] + p["height"], p["left"]:p["left"] + p["width"]] = bits_of(value)
+    return pixels
+
+
 REPLAY = {"color_jitter": color_jitter, "random_grayscale": random_grayscale, "rand_augment": augmentations,
           "trivial_augment_wide": augmentations}
 
@@ -90,3 +101,8 @@ def chains(rrc, flip, normalize):
     yield "TrivialAugmentWide, square", {"transforms": [dict(rrc, size=[90, 90]), dict(wide, num_magnitude_bins=4), vflip, jitter]}
     for op in (dict(rand, magnitude=17, num_ops=3), wide):
         yield f"{op['op']}, bilinear", {"transforms": [dict(rrc, size=[83, 61]), dict(op, interpolation="bilinear", fill=128), flip]}
+    erasing = {"op": "random_erasing", "p": 0.7}
+    yield "erasing", {"transforms": [rrc, flip, normalize, dict(erasing, value=[0.5, -1.25, 3.0])], "dtype": "float32"}
+    yield "erasing, half, nhwc", {"transforms": [dict(rrc, size=[40, 31]), normalize, dict(erasing, value=0.3)],
+                                  "dtype": "float16", "layout": "nhwc"}
+    yield "erasing of bytes", {"transforms": [dict(rrc, size=[50, 60]), jitter, dict(erasing, value=[1, 2, 255]), erasing]}

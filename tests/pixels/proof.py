@@ -97,6 +97,7 @@ def expected_row(image, config, parameters):
                 values = (values - np.array(t["mean"], np.float32)) / np.array(t["std"], np.float32)
         assert values.dtype == np.float32
         pixels = bits_of(np.ascontiguousarray(values), dtype)
+    pixels = colour_ops.erased(pixels, config["transforms"], parameters, lambda v: bits_of(v, dtype) if dtype != "uint8" else v)
     return pixels.transpose(2, 0, 1) if config.get("layout", "nchw") == "nchw" else pixels
 
 
