@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from peers import prepare, report
+from peers import extras, prepare, report
 from peers.contest import Settings, compete, say
 from peers.rows import ROWS, rows_of
 from peers.workloads import WORKLOADS, Workload
@@ -44,6 +44,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--loaders", nargs="+", help="default: all. " + ", ".join(dict.fromkeys(row.name for row in ROWS)))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each loader in each round")
+    parser.add_argument("--limits", metavar="PROGRAM", help="build/release/tests/limits: what the bare loops cost, in the same run")
+    parser.add_argument("--scaling", action="store_true", help="instead of all: Headrace on one core against all of them")
     parser.add_argument("--scratch", type=Path, help="prepared data, kept between runs (default: a temporary folder)")
     parser.add_argument("--out", type=Path, help="folder for results.md, results.svg and results.json")
     given = parser.parse_args()
@@ -72,7 +74,17 @@ def main() -> None:
         text = f"{about['cores']} cores of {about['cpu']}, Python {about['python']}, {about['date']}, commit {about['commit']}; "
         text += f"medians of {given.rounds} rounds of {given.seconds:g} s.\n"
         print(text, flush=True)
-        tables, results = [text], []
+        tables, results, loops = [text], [], []
+        if given.limits:
+            table, loops = extras.limits(given.limits, data, given.rounds)
+            tables.append(table)
+            print(table, flush=True)
+        if given.scaling:
+            print("| workload | samples/s, 1 core | all cores | ratio |", "|---|---:|---:|---:|", sep="\n", flush=True)
+            for workload in chosen(list(extras.SCALED), data):
+                prepare.PREPARE[workload.data](Path(data[workload.data]), scratch)
+                print(extras.scaling(workload, settings)[0], flush=True)
+            return
         for workload in chosen(given.workloads, data):
             rows = rows_of(workload, given.loaders)
             if not rows:
@@ -85,7 +97,7 @@ def main() -> None:
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "results.md").write_text("\n".join(tables))
-        raw = {"machine": about, "workloads": [report.raw(*one) for one in results]}
+        raw = {"machine": about, "limits": loops, "workloads": [report.raw(*one) for one in results]}
         (given.out / "results.json").write_text(json.dumps(raw, indent=1) + "\n")
         report.plot(results, given.out / "results.svg")
 

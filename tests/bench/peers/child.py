@@ -105,7 +105,10 @@ def main() -> None:
         print(json.dumps(fields), file=replies, flush=True)
 
     try:
-        trainer = Trainer(Job.from_json(sys.argv[1]))
+        job = Job.from_json(sys.argv[1])
+        if cores := job.options.get("cores"):
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+        trainer = Trainer(job)
         reply(ready=trainer.check())
         while trainer.job.rank:
             trainer.take()

@@ -18,6 +18,7 @@ from peers import processes
 from peers.workloads import Job
 
 PORTS = 4
+KEPT_BATCHES = 16  # for consumers that are behind; with its default the short epoch here leaves 2, and batches are dropped
 LEAST_COLLATED = 2  # batches that it puts together; with 1 its producer raises IndexError
 START_SECONDS = 120.0
 
@@ -46,7 +47,9 @@ def produce(job: Job, first: int) -> None:
 
     from peers.loaders.torch_dataset import data_loader
 
-    producer = TensorProducer(data_loader(job), **_ports(first), producer_batch_size=LEAST_COLLATED)
+    loader = data_loader(job)
+    kept = KEPT_BATCHES / len(loader)
+    producer = TensorProducer(loader, **_ports(first), producer_batch_size=LEAST_COLLATED, rubber_band_pct=kept)
     while len(producer.hb.consumers) < job.workload.trainers:
         time.sleep(0.05)
     while True:
