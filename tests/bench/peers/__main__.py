@@ -6,7 +6,6 @@ Headrace beside other loaders: Markdown on stdout, progress on stderr, and with 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import subprocess
@@ -94,12 +93,9 @@ def main() -> None:
             results.append((workload, compete(workload, rows, settings)))
             tables.append(report.table(*results[-1]))
             print(tables[-1], flush=True)
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
-        (given.out / "results.md").write_text("\n".join(tables))
-        raw = {"machine": about, "limits": loops, "workloads": [report.raw(*one) for one in results]}
-        (given.out / "results.json").write_text(json.dumps(raw, indent=1) + "\n")
-        report.plot(results, given.out / "results.svg")
+            if given.out:  # after each of them: a run that is ended leaves what it had
+                raw = {"machine": about, "limits": loops, "workloads": [report.raw(*one) for one in results]}
+                report.write(given.out, tables, raw, results)
 
 
 if __name__ == "__main__":

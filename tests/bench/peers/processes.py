@@ -91,12 +91,13 @@ def end(roots: list[int], seconds: float = 10) -> None:
         for root in roots:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(root, os.WNOHANG)
-        if not any(_alive(pid) for pid in pids):
+        if not any(alive(pid) for pid in pids):
             return
         time.sleep(0.01)
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
+    """Neither gone nor ended and not waited for yet."""
     try:
         return _stat(pid)[0] not in "ZX"
     except OSError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,17 @@ def raw(workload: Workload, results: list[Result]) -> dict[str, Any]:
         fields = {"error": one.error, "rounds": one.rounds, "memory_bytes": one.memory, "first_batches": one.fields}
         made.append({"loader": one.row.name, "in_memory": one.row.cached, **fields})
     return {"workload": asdict(workload), "loaders": made}
+
+
+def write(folder: Path, tables: list[str], raw: dict[str, Any], results: list[tuple[Workload, list[Result]]]) -> None:
+    """results.md, results.json, results.svg."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.md").write_text("\n".join(tables))
+    (folder / "results.json").write_text(json.dumps(raw, indent=1) + "\n")
+    try:
+        plot(results, folder / "results.svg")
+    except ImportError as error:
+        print(f"no results.svg: {error}", file=sys.stderr)
 
 
 def plot(all_results: list[tuple[Workload, list[Result]]], path: Path) -> None:

@@ -12,9 +12,21 @@ from typing import Any
 import numpy as np
 import torch
 from ffcv.fields import IntField, NDArrayField, RGBImageField
-from ffcv.fields.decoders import IntDecoder, NDArrayDecoder, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
+from ffcv.fields.decoders import (
+    IntDecoder,
+    NDArrayDecoder,
+    RandomResizedCropRGBImageDecoder,
+    SimpleRGBImageDecoder,
+)
 from ffcv.loader import Loader, OrderOption
-from ffcv.transforms import Convert, NormalizeImage, RandomHorizontalFlip, RandomTranslate, ToTensor, ToTorchImage
+from ffcv.transforms import (
+    Convert,
+    NormalizeImage,
+    RandomHorizontalFlip,
+    RandomTranslate,
+    ToTensor,
+    ToTorchImage,
+)
 from ffcv.writer import DatasetWriter
 
 from peers import prepare
