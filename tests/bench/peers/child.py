@@ -24,7 +24,7 @@ from typing import Any
 from peers import processes
 from peers.workloads import Job
 
-CHECKED_SAMPLES = 512
+CHECKED_SAMPLES = 256
 MOST_TRAINERS = 64
 
 

@@ -169,18 +169,20 @@ def say(message: str) -> None:
 
 
 def compete(workload: Workload, rows: Iterable[Row], settings: Settings) -> list[Result]:
-    """All rounds of all rows, in turn; the order moves on by one each round. The first row is the reference."""
+    """All rounds of all rows, in turn; the order moves on by one each round. What the first one that runs does, all must do."""
     contestants = [Contestant(workload, row, settings) for row in rows]
     running: list[Contestant] = []
     reference: list[dict[str, Any]] = []
+    whose = ""
     try:
         for one in contestants:
             began = time.monotonic()
             try:
                 one.start()
                 if reference and (why := differs(one.result.fields, reference)):
-                    raise Failed(f"does other work than {contestants[0].job.row}: {why}")
-                reference = reference or one.result.fields
+                    raise Failed(f"does other work than {whose}: {why}")
+                if not reference:
+                    reference, whose = one.result.fields, one.job.row
                 one.pause()
                 running.append(one)
                 say(f"{workload.name} {one.job.row}: started in {time.monotonic() - began:.1f} s")

@@ -47,6 +47,7 @@ ZERO_COPY = {"zero_copy": True}
 ROWS = [
     Row("headrace", "served", SMALL, RAW, ZERO_COPY, trainers=RANKS),
     Row("headrace", "served", FILES, NOTHING, ZERO_COPY),
+    Row("headrace-tiled", "served", IMAGES, "its tiled set, mapped", {**ZERO_COPY, "store": "tiled"}),
     Row("headrace-copies", "served", SMALL, RAW, trainers=RANKS),
     Row("numpy", "numpy_loop", SMALL, RAW, trainers=RANKS),
     Row("numpy-normalised", "numpy_loop", ("mnist",), NORMALISED, {"normalised": True}, dtypes=F32),
@@ -92,7 +93,7 @@ ROWS = [
     Row("litdata-2", "litdata_chunks", PAIRS, "its chunks of PNG files", {"workers": 2}, UNCACHED),
     # One stream to several trainers, against a loader for each of them.
     Row("headrace", "served", IMAGES, NOTHING, ZERO_COPY, SHARE, trainers=SHARES),
-    Row("tensorsocket", "tensor_socket", IMAGES, NOTHING, {"kind": "tensors", "workers": 2}, SHARE, trainers=SHARES),
+    Row("tensorsocket", "tensor_socket", IMAGES, "-, each batch pickled", {"kind": "tensors", "workers": 2}, SHARE, trainers=SHARES),
     Row("dataloader-tensors-2", "torch_dataset", IMAGES, NOTHING, {"kind": "tensors", "workers": 2}, SHARE, trainers=SHARES),
 ]
 

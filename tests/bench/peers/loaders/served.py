@@ -5,18 +5,21 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import headrace
+from headrace import _binary
 
 from peers import prepare
 from peers.workloads import COLOUR_SIDE, LONG_EPOCH, PATCH, Job
 
 STANDING_STILL = "999h"  # others have their turn meanwhile: nobody is evicted for it
 START_SECONDS = 60.0
+PACK_SECONDS = 600.0
 
 
 def source(job: Job) -> dict[str, Any]:
@@ -29,7 +32,21 @@ def source(job: Job) -> dict[str, Any]:
     if family == "pairs":
         made = {"type": "paired_folders", "fields": {kind: str(job.shared(f"pairs/{kind}")) for kind in ("lr", "hr")}}
         return {**made, "cache": {"decoded": job.options["decoded"]}} if "decoded" in job.options else made
+    if "store" in job.options:
+        return {"type": "lmdb", "path": str(packed(job, job.options["store"]))}
     return {"type": "image_folder", "path": job.data}
+
+
+def packed(job: Job, store: str) -> Path:
+    """The folder in one database, by this server's own `headrace pack`."""
+    command = [_binary.path(), "pack", "--store", store, "--quiet", job.data]
+
+    def write(path: Path) -> None:
+        ran = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=PACK_SECONDS, check=False)
+        if ran.returncode:
+            raise RuntimeError(f"`headrace pack --store {store}` ended with status {ran.returncode}: {ran.stderr.strip()}")
+
+    return prepare.once(job.shared(f"imagenet-{store}"), write)
 
 
 def transforms(job: Job) -> list[Any]:

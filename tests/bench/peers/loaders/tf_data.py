@@ -37,21 +37,23 @@ def small(job: Job) -> Any:
     read = prepare.mnist_arrays if job.workload.family == "mnist" else prepare.cifar_arrays
     images, labels = read(Path(job.scratch))
     scale, shift = scale_and_shift(job)
-    crops = job.workload.family == "cifar"
-    if crops:
-        images = np.pad(images, ((0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING)))
-    pixels, classes = tf.constant(images), tf.constant(labels)
+    classes = tf.constant(labels)
+    if job.workload.family == "mnist":
+        pixels = tf.constant(images)
+    else:  # pixels one below the other: a crop is a gather of them
+        padded = np.pad(images, ((0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING)))
+        side = padded.shape[-1]
+        pixels = tf.constant(np.ascontiguousarray(padded.transpose(0, 2, 3, 1)).reshape(-1, 3))
+
+    def cropped(rows: Any) -> Any:
+        count, within = tf.shape(rows)[0], tf.range(32)
+        down, right = (tf.random.uniform((count, 1), 0, 2 * PADDING + 1, tf.int32) + within for _ in range(2))
+        right = tf.where(tf.random.uniform((count, 1)) < 0.5, tf.reverse(right, [1]), right)
+        first = tf.cast(rows, tf.int32)[:, None, None] * (side * side)
+        return tf.transpose(tf.gather(pixels, first + down[:, :, None] * side + right[:, None, :]), (0, 3, 1, 2))
 
     def gather(rows: Any) -> Any:
-        batch = tf.gather(pixels, rows)
-        if crops:
-            count, within = tf.shape(rows)[0], tf.range(32)
-            for axis in (2, 3):
-                start = tf.random.uniform((count, 1), 0, 2 * PADDING + 1, tf.int32)
-                at = start + within
-                if axis == 3:
-                    at = tf.where(tf.random.uniform((count, 1)) < 0.5, tf.reverse(at, [1]), at)
-                batch = tf.gather(batch, at, axis=axis, batch_dims=1)
+        batch = tf.gather(pixels, rows) if job.workload.family == "mnist" else cropped(rows)
         if job.workload.normalised:
             batch = tf.cast(batch, tf.float32) * scale - shift
         return batch, tf.gather(classes, rows)
