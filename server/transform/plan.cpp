@@ -160,7 +160,7 @@ Decoded<void> Plan::Impl::run(const decode::ImageData& image, ImageSize input, S
     return {};
   }
   if (auto done = run_stages(stages, config.passes, format, scratch, out, decode_ns); !done) return done;
-  for (const Step& step : steps)
+  for (const Step& step : scratch.steps)
     if (step.kind == Step::Kind::kErase)
       erase(step, std::get<RandomErasing>(config.transforms[step.transform]), format, size, out);
   return {};
