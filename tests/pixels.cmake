@@ -15,6 +15,7 @@ if(TARGET headrace_transform)
   headrace_test(unit/plane_kernels_test.cpp headrace::transform hwy::hwy)
   headrace_test(unit/transform_test.cpp headrace::transform pixels_make_jpeg)
   headrace_test(unit/prepare_test.cpp headrace::transform pixels_make_jpeg)
+  headrace_test(unit/augmentations_test.cpp headrace::transform pixels_make_jpeg)
 
   # Figures, not tests: tests/bench/README.md.
   find_package(CLI11 REQUIRED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +14,13 @@ from typing import Any
 
 import headrace
 import numpy as np
+import yaml
 from headrace.sharing import Options
 from PIL import Image
 from running import ROOT, headrace_binary
+
+sys.path.insert(0, str(ROOT / "tests/pixels"))
+import proof  # noqa: E402
 
 CONFIGS = ROOT / "configs"
 ANIMALS = ("cat", "dog", "emu")
@@ -106,6 +111,40 @@ def imagefolder(it: Example) -> None:
         (batch,) = list(loader)
         assert np.bincount(batch[1]).tolist() == [20, 20, 20]
         check_normalized(batch)
+
+
+@example
+def augment(it: Example) -> None:
+    photos(it.here / "photos")
+    with it.served() as address:
+        for stream in ("train", "views"):
+            chain = chain_of(it.file, stream)
+            erased = augmented = 0
+            with headrace.Loader(address, stream=stream) as loader:
+                (batch,) = list(loader)
+            for i, image in enumerate(np.asarray(batch[0])):
+                shown = headrace.sample(address, stream, 0, i)
+                made = list(zip(chain, shown.parameters, strict=True))
+                kept = np.ones(image.shape[1:], bool)
+                if stream == "train" and (where := made.pop()[1])["applied"]:
+                    kept[where["top"] :, where["left"] :][: where["height"], : where["width"]] = False
+                    inside = image[:, ~kept]
+                    assert abs(inside.mean()) < 0.2 and abs(inside.std() - 1) < 0.2
+                    erased += 1
+                config = {"transforms": [t for t, _ in made], "dtype": "float32"}
+                parameters = [p for _, p in made]
+                want = proof.expected_row(proof.open_rgb(it.here / "photos" / shown.name), config, parameters)
+                assert np.array_equal(image.view(np.uint32)[:, kept], want[:, kept]), shown
+                augmented += parameters[2] != {"op": "color_jitter", "order": []}
+            assert augmented > 30 and (erased > 5 or stream == "views")
+
+
+def chain_of(file: Path, stream: str) -> list[dict[str, Any]]:
+    """A stream's transforms, as the proof of the pixels wants them."""
+    items = yaml.safe_load(file.read_text())["streams"][stream]["transforms"]
+    named = [{item: {}} if isinstance(item, str) else item for item in items]
+    chain = [{"op": op, **arguments} for item in named for op, arguments in item.items()]
+    return [{**t, "size": [t["size"]] * 2} if "size" in t else t for t in chain]
 
 
 @example

@@ -102,6 +102,39 @@ TEST(PixelOps, WorkOnRowsOfAnyWidthInPlaceAndWithinTheSlack) {
   });
 }
 
+TEST(PixelOps, LookBytesUpAsTheScalarTwin) {
+  std::mt19937 random(10);
+  ByteTable table;
+  for (auto& channel : table)
+    for (auto& entry : channel) entry = static_cast<float>(random() % 256);
+  const PointOp op{.kind = Kind::kTable, .table = &table};
+  Bytes in(3 * 256 + decode::kRowSlack), want(3 * 256 + kWriteSlack), got = want;
+  for (std::size_t i = 0; i < 3 * 256; ++i) in[i] = static_cast<std::uint8_t>(i / 3);
+  scalar::apply_ops({&op, 1}, in.data(), 256, want.data(), false);
+  on_every_target([&] {
+    apply_ops({&op, 1}, in.data(), 256, got.data(), false);
+    EXPECT_TRUE(std::equal(want.begin(), want.begin() + 3 * 256, got.begin()));
+  });
+}
+
+TEST(WeightedSum, IsTheSameToTheLastBitOnEveryInstructionSet) {
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> any(-1, 300);
+  for (const std::size_t size : {1U, 15U, 16U, 64U, 65U, 700U})
+    for (const std::size_t count : {1U, 3U, 23U}) {
+      std::vector<float> values(count * 3 + size + 16), weights(count), want(size + 16), got(size + 16);
+      for (auto& value : values) value = any(random);
+      for (auto& weight : weights) weight = any(random) / 300;
+      std::vector<const float*> rows;
+      for (std::size_t k = 0; k < count; ++k) rows.push_back(values.data() + 3 * k);
+      scalar::weighted_sum(rows.data(), weights.data(), count, size, want.data());
+      on_every_target([&] {
+        weighted_sum(rows.data(), weights.data(), count, size, got.data());
+        EXPECT_TRUE(std::equal(want.begin(), want.begin() + static_cast<std::ptrdiff_t>(size), got.begin()));
+      });
+    }
+}
+
 TEST(PixelOps, SumLongWhiteRowsWithoutRounding) {
   constexpr std::size_t kWidth = 1'000'003;
   Bytes row(3 * kWidth + decode::kRowSlack, 255);
