@@ -14,22 +14,18 @@ tl::unexpected<decode::Bad> pass_on(decode::Bad& error) {
   return tl::make_unexpected(std::move(error));
 }
 
-// Source index of each output index of a crop along one axis.
-std::vector<std::int32_t> crop_indices(std::int32_t begin, std::int32_t count, std::int32_t length,
-                                       PaddingMode mode) {
-  std::vector<std::int32_t> index(static_cast<std::size_t>(count));
-  for (std::int32_t i = 0; i < count; ++i)
+// Source index of each output index along one axis, or -1 where there is only fill: of a crop, or (nearest)
+// through the resize's window to the crop, then to the input.
+void input_indices(const Axis& axis, bool resized, std::int32_t begin, std::int32_t length, PaddingMode mode,
+                   std::vector<std::int32_t>& index) {
+  if (resized) {
+    index = nearest_of(axis);
+    for (auto& i : index) i = i < 0 ? -1 : i + begin;
+    return;
+  }
+  index.resize(static_cast<std::size_t>(axis.outputs));
+  for (std::int32_t i = 0; i < axis.outputs; ++i)
     index[static_cast<std::size_t>(i)] = padded_index(begin + i, length, mode);
-  return index;
-}
-
-// For nearest: through the resize's window to the crop, then to the input.
-std::vector<std::int32_t> input_indices(const Axis& axis, bool resized, std::int32_t begin,
-                                        std::int32_t length, PaddingMode mode) {
-  if (!resized) return crop_indices(begin, axis.outputs, length, mode);
-  auto index = nearest_of(axis);
-  for (auto& i : index) i = i < 0 ? -1 : i + begin;
-  return index;
 }
 
 }  // namespace
@@ -38,8 +34,10 @@ Decoded<void> copy_stage(const Stage& stage, RowSource& source, RowSink& sink, S
   const auto& window = stage.window;
   const Axis horizontal{stage.crop.width, stage.size.width, window.left, window.width, stage.interpolation};
   const Axis vertical{stage.crop.height, stage.size.height, window.top, window.height, stage.interpolation};
-  auto columns = input_indices(horizontal, stage.resized, stage.crop.left, stage.input.width, stage.mode);
-  const auto rows = input_indices(vertical, stage.resized, stage.crop.top, stage.input.height, stage.mode);
+  auto& columns = scratch.column_indices;
+  input_indices(horizontal, stage.resized, stage.crop.left, stage.input.width, stage.mode, columns);
+  input_indices(vertical, stage.resized, stage.crop.top, stage.input.height, stage.mode, scratch.row_indices);
+  const auto& rows = scratch.row_indices;
   if (stage.mirrored) std::reverse(columns.begin(), columns.end());
 
   const auto span_of = [](const std::vector<std::int32_t>& index) {

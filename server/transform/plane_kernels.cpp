@@ -139,6 +139,38 @@ void pad_row(const PlaneCut& cut, const Columns& columns, std::uint8_t fill, con
   }
 }
 
+/// Planes of rows that two vectors hold, with constant padding: what small pictures have, of which there are
+/// many rows for few pixels.
+template <bool kMirror>
+void CutSmall(const PlaneCut& cut, const Columns& columns, std::uint8_t* HWY_RESTRICT out) {
+  const D8 d;
+  const PixelView& from = cut.from;
+  const auto width = static_cast<std::size_t>(cut.window.width);
+  const std::size_t last = columns.inside - 16;
+  for (std::size_t c = 0; c < cut.channels; ++c) {
+    const std::uint8_t* const plane = from.at + static_cast<std::ptrdiff_t>(c) * from.plane + columns.first;
+    const auto fill = hn::Set(d, cut.fill[c]);
+    for (std::int32_t y = 0; y < cut.window.height; ++y, out += width) {
+      const std::int32_t row = cut.window.top + (cut.flipped ? cut.window.height - 1 - y : y);
+      hn::StoreU(fill, d, out);
+      hn::StoreU(fill, d, out + width - 16);
+      if (row < 0 || row >= from.height) {
+        for (std::size_t x = 16; x + 16 < width; x += 16) hn::StoreU(fill, d, out + x);
+        continue;
+      }
+      const std::uint8_t* HWY_RESTRICT const source = plane + row * from.row;
+      auto left = hn::LoadU(d, source), right = hn::LoadU(d, source + last);
+      if constexpr (kMirror) {
+        const auto turned = reverse(d, left);
+        left = reverse(d, right);
+        right = turned;
+      }
+      hn::StoreU(left, d, out + columns.before);
+      hn::StoreU(right, d, out + columns.before + last);
+    }
+  }
+}
+
 /// Bytes of a picture, above which it is not in the cache nor asked for by whoever has it cut.
 constexpr std::ptrdiff_t kFar = 16 * 1024;
 constexpr std::int32_t kRowsAhead = 6;
@@ -151,6 +183,10 @@ void CutAs(const PlaneCut& cut, std::uint8_t* out) {
   const std::size_t plane = height * width;
   const Columns columns = columns_of<kMirror>(cut);
   const bool padded = columns.inside < width;
+  const std::size_t after = width - columns.before - columns.inside;
+  if (from.pixel == 1 && cut.mode == PaddingMode::kConstant && columns.inside >= 16 && columns.inside <= 32 &&
+      columns.before <= 16 && after <= 16)
+    return CutSmall<kMirror>(cut, columns, out);
   const bool split = from.pixel == 3 && cut.channels == 3;
   const bool far = from.pixel == 3 && from.row * from.height > kFar;
   for (std::size_t y = 0; y < height; ++y) {
@@ -274,7 +310,9 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
   };
   if (format.layout == PixelLayout::kNchw) {
     const auto channels = static_cast<std::size_t>(format.channels);
-    const bool streamed = channels * pixels * sizeof(Element) >= kStreamed;
+    // Half types are parts of a vector, which cannot be streamed.
+    const bool streamed =
+        sizeof(Element) == sizeof(float) && channels * pixels * sizeof(Element) >= kStreamed;
     for (std::size_t c = 0; c < channels; ++c) {
       const Channel values = channel(c);
       const std::uint8_t* HWY_RESTRICT from = in + static_cast<std::ptrdiff_t>(c) * plane;
@@ -282,13 +320,15 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
       const auto value = [&](std::size_t x) {
         return As::of(value_of<kDivide>(from + x, values, normalized));
       };
-      if (streamed && reinterpret_cast<std::uintptr_t>(target) % (n * sizeof(Element)) == 0) {
-        std::size_t x = 0;
-        for (; x + n <= pixels; x += n) hn::Stream(value(x), de, target + x);
-        if (x < pixels) hn::StoreU(value(pixels - n), de, target + pixels - n);
-      } else {
-        each([&](std::size_t x) { hn::StoreU(value(x), de, target + x); });
+      if constexpr (sizeof(Element) == sizeof(float)) {
+        if (streamed && reinterpret_cast<std::uintptr_t>(target) % (n * sizeof(Element)) == 0) {
+          std::size_t x = 0;
+          for (; x + n <= pixels; x += n) hn::Stream(value(x), de, target + x);
+          if (x < pixels) hn::StoreU(value(pixels - n), de, target + pixels - n);
+          continue;
+        }
       }
+      each([&](std::size_t x) { hn::StoreU(value(x), de, target + x); });
     }
     if (streamed) hwy::FlushStream();
     return;

@@ -24,6 +24,7 @@ struct Scratch::State {
   std::vector<std::uint8_t> luma;            // one row
   std::vector<std::uint8_t> painted[2];      // what pixel operations make: pictures, or a row
   std::vector<std::uint8_t> planes[2];       // of a cut
+  std::vector<std::int32_t> column_indices, row_indices;
   std::vector<Step> steps;
   std::vector<Stage> stages;
 };

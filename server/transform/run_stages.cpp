@@ -1,4 +1,6 @@
+#include <array>
 #include <cstring>
+#include <optional>
 
 #include "clientlib/ring/futex.h"
 #include "server/decode/grow.h"
@@ -150,12 +152,11 @@ Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, con
     return {};
   };
   if (stages.size() == 1) return run_stage(stages[0], decoder, last);
-  std::vector<Picture> pictures;
-  pictures.reserve(stages.size());
+  std::array<std::optional<Picture>, 2> pictures;  // what a stage reads and what it makes
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    RowSource& source = i == 0 ? static_cast<RowSource&>(decoder) : pictures.back();
+    RowSource& source = i == 0 ? static_cast<RowSource&>(decoder) : *pictures[(i + 1) % 2];
     RowSink* sink = &last;
-    if (i + 1 < stages.size()) sink = &pictures.emplace_back(scratch.pictures[i % 2], stages[i].output());
+    if (i + 1 < stages.size()) sink = &pictures[i % 2].emplace(scratch.pictures[i % 2], stages[i].output());
     if (auto done = run_stage(stages[i], source, *sink); !done) return done;
   }
   return {};

@@ -120,7 +120,8 @@ TEST(WritePlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
             std::vector<double> mean, std;
             if (normalized) mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
             const PixelFormat format = make_pixel_format({dtype, layout}, mean, std, channels);
-            for (const std::size_t pixels : {1U, 2U, 7U, 15U, 16U, 17U, 31U, 63U, 64U, 65U, 784U, 1024U}) {
+            for (const std::size_t pixels :
+                 {1U, 2U, 7U, 15U, 16U, 17U, 31U, 63U, 64U, 65U, 784U, 1024U, 5003U, 8192U}) {
               const std::size_t plane = pixels + static_cast<std::size_t>(between(random, 0, 5));
               const Bytes in(plane * static_cast<std::size_t>(channels - 1) + pixels, random);
               const std::size_t size = pixels * static_cast<std::size_t>(channels) * size_of(dtype);

@@ -1,0 +1,192 @@
+// Making samples takes no memory once a worker is warm: counted by the operators new of this program.
+// (libjpeg takes its own by malloc, per image; it is not counted here.)
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "server/cache/encoded_source.h"
+#include "server/pack/png_file.h"
+#include "server/source/image_folder.h"
+#include "server/source/paired_folders.h"
+#include "server/source/pixel_table.h"
+#include "tests/engine_fixture.h"
+#include "tests/pixels/make_jpeg.h"
+#include "tests/temp_folder.h"
+
+namespace {
+std::atomic<std::uint64_t> taken{0};
+
+void* take(std::size_t size, std::size_t alignment) {
+  taken.fetch_add(1, std::memory_order_relaxed);
+  void* const memory = alignment <= alignof(std::max_align_t)
+                           ? std::malloc(size)  // NOLINT(cppcoreguidelines-no-malloc): this is operator new
+                           : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+}  // namespace
+
+// NOLINTBEGIN(cppcoreguidelines-no-malloc, misc-new-delete-overloads)
+void* operator new(std::size_t size) {
+  return take(size, 1);
+}
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return take(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+// NOLINTEND(cppcoreguidelines-no-malloc, misc-new-delete-overloads)
+
+namespace headrace::testing {
+namespace {
+
+using namespace server::transform;
+using server::exec::FieldTarget;
+using server::exec::RowScratch;
+using server::metrics::StreamCounters;
+using server::source::Source;
+
+using Bytes = std::vector<std::uint8_t>;
+
+StreamPlan plan_of(std::vector<Transform> transforms, Output output = {}) {
+  StreamPlan plan;
+  plan.chain.transforms = std::move(transforms);
+  plan.chain.output = output;
+  return plan;
+}
+
+/// What a worker does of a batch, over and over.
+class Worker {
+ public:
+  explicit Worker(std::shared_ptr<const SampleMaker> maker) : maker_(std::move(maker)) {
+    for (std::size_t f = 0; f < maker_->fields().size(); ++f)
+      fields_.emplace_back(kSlice * maker_->row_size(f));
+  }
+
+  /// Operators new of an epoch.
+  std::uint64_t epoch(std::uint64_t number) {
+    const std::uint64_t before = taken;
+    const auto order = maker_->order(number);
+    for (std::uint64_t first = 0; first < maker_->size(); first += kSlice) {
+      targets_.clear();
+      for (auto& field : fields_) targets_.push_back({field.data(), nullptr});
+      const auto ready = maker_->make_slice(order, number, first, kSlice, targets_, scratch_, counters_);
+      for (std::uint32_t i = 0; i < kSlice; ++i) {
+        if (ready.empty() || !ready[i].made) {
+          const std::uint64_t position = (first + i) % maker_->size();
+          EXPECT_TRUE(maker_->make(order, number, position, targets_, scratch_, counters_));
+          ++alone_;
+        }
+        for (std::size_t f = 0; f < targets_.size(); ++f) targets_[f].dense += maker_->row_size(f);
+      }
+    }
+    return taken - before;
+  }
+  [[nodiscard]] std::uint64_t alone() const { return alone_; }
+
+ private:
+  static constexpr std::uint32_t kSlice = 20;
+  std::shared_ptr<const SampleMaker> maker_;
+  std::vector<std::vector<std::byte>> fields_;
+  std::vector<FieldTarget> targets_;
+  RowScratch scratch_;
+  StreamCounters counters_;
+  std::uint64_t alone_ = 0;
+};
+
+std::shared_ptr<const Source> pixels(std::int32_t side, std::int32_t channels, std::uint64_t count) {
+  const auto size = static_cast<std::size_t>(side * side * channels);
+  server::source::PixelTable table;
+  table.shape = {side, side, channels, channels == 3};
+  table.files.push_back({"f", Bytes(count * size, 9), 0, size, count});
+  table.labels.resize(count);
+  table.classes = {"0"};
+  return server::source::make_pixel_source(std::move(table));
+}
+
+const Normalize kGray{{0.13}, {0.31}}, kColour{{0.5, 0.4, 0.3}, {0.2, 0.2, 0.2}};
+const Output kFloats{DType::kFloat32, PixelLayout::kNchw};
+
+TEST(Allocations, OfSmallPicturesInMemoryAreNone) {
+  const std::vector<Transform> augmented = {
+      RandomCrop{.size = {32, 32}, .left = 4, .top = 4, .right = 4, .bottom = 4}, RandomHorizontalFlip{}};
+  std::vector<Transform> normalized = augmented;
+  normalized.emplace_back(kColour);
+  for (const auto& maker : {make_samples(pixels(28, 1, 2000), {}, plan_of({kGray}, kFloats)),
+                            make_samples(pixels(28, 1, 2000), {}, plan_of({})),
+                            make_samples(pixels(32, 3, 2000), {}, plan_of(normalized, kFloats)),
+                            make_samples(pixels(32, 3, 2000), {}, plan_of(augmented))}) {
+    Worker worker(maker);
+    worker.epoch(0);
+    EXPECT_EQ(worker.epoch(1), 0U);
+    EXPECT_EQ(worker.alone(), 0U);
+  }
+}
+
+class FromFiles : public ::testing::Test {
+ protected:
+  static std::string text(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
+  TempFolder folder_;
+};
+
+TEST_F(FromFiles, PairsInTheDecodedCacheTakeNone) {
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    const auto png = [&](std::int32_t side) {
+      const Bytes bytes(static_cast<std::size_t>(side * side * 3), static_cast<std::uint8_t>(i));
+      return text(server::pack::encode_png(bytes, {side, side, 3, false}).value());
+    };
+    folder_.put("lr/" + std::to_string(i) + ".png", png(60));
+    folder_.put("hr/" + std::to_string(i) + ".png", png(240));
+  }
+  const auto source = server::source::open_paired_folders(
+                          {{"lr", {.path = folder_.path() / "lr"}}, {"hr", {.path = folder_.path() / "hr"}}})
+                          .value();
+  const auto cache = std::make_shared<server::cache::SampleCache>(
+      server::cache::Arena::create("a", 64 << 20).value(), source->size());
+  Worker worker(make_samples(
+      source, {.decoded = cache},
+      plan_of({RandomCrop{.size = {48, 48}}, RandomHorizontalFlip{}, RandomVerticalFlip{}, RandomRotate90{}},
+              kFloats)));
+  for (std::uint64_t epoch = 0; epoch < 4; ++epoch) worker.epoch(epoch);
+  const std::uint64_t alone = worker.alone();
+  std::uint64_t news = 0;
+  for (std::uint64_t epoch = 4; epoch < 30; ++epoch) news += worker.epoch(epoch);
+  EXPECT_EQ(news, 0U);
+  EXPECT_EQ(worker.alone(), alone) << "each was cut out of the cache";
+}
+
+TEST_F(FromFiles, JpegCropsTakeNone) {
+  for (std::uint32_t i = 0; i < 40; ++i)
+    folder_.put("cat/" + std::to_string(i) + ".jpg",
+                text(pixels::make_jpeg({.width = 200, .height = 150, .seed = i})));
+  const auto files = server::source::open_image_folder(folder_.path()).value();
+  const auto source = server::cache::keep_encoded(files, server::cache::Arena::create("a", 64 << 20).value());
+  for (const auto& transforms :
+       {std::vector<Transform>{RandomResizedCrop{.size = {64, 64}}, RandomHorizontalFlip{}},
+        {RandomCrop{.size = {96, 96}}, RandomRotate90{}},
+        {RandomHorizontalFlip{}, Resize{.size = {70, 70}}, RandomCrop{.size = {64, 64}}}}) {
+    Worker worker(make_samples(source, {}, plan_of(transforms, kFloats)));
+    // Tables of a resize are made when a length comes for the first time: so these epochs come twice.
+    for (const bool warm : {false, true})
+      for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+        const std::uint64_t news = worker.epoch(epoch);
+        EXPECT_EQ(warm ? news : 0, 0U);
+      }
+  }
+}
+
+}  // namespace
+}  // namespace headrace::testing
