@@ -2,6 +2,7 @@
 #include "server/transform/plane_kernels.h"
 
 #include <gtest/gtest.h>
+#include <hwy/aligned_allocator.h>
 
 #include <memory>
 #include <random>
@@ -31,14 +32,15 @@ class Bytes {
 
 constexpr std::size_t kGuard = 64;
 
-/// What `write` makes of `size` bytes that have a guard behind them, which must not change.
+/// What `write` makes of `size` bytes, aligned as rows of a batch may be, that have a guard behind them,
+/// which must not change.
 template <class Write>
 std::vector<std::uint8_t> made(std::size_t size, Write write) {
-  std::vector<std::uint8_t> bytes(size + kGuard, 0xA5);
-  write(bytes.data());
-  for (std::size_t i = size; i < bytes.size(); ++i) EXPECT_EQ(bytes[i], 0xA5) << "written beyond the end";
-  bytes.resize(size);
-  return bytes;
+  const auto bytes = hwy::AllocateAligned<std::uint8_t>(size + kGuard);
+  std::fill_n(bytes.get(), size + kGuard, std::uint8_t{0xA5});
+  write(bytes.get());
+  for (std::size_t i = size; i < size + kGuard; ++i) EXPECT_EQ(bytes[i], 0xA5) << "written beyond the end";
+  return {bytes.get(), bytes.get() + size};
 }
 
 std::int32_t between(std::mt19937& random, std::int32_t low, std::int32_t high) {

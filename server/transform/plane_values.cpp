@@ -1,0 +1,144 @@
+#include <hwy/cache_control.h>
+
+#include <cstring>
+
+#include "server/transform/plane_kernels.h"
+
+// Sizeless vectors cannot stand in arrays; machines with SVE run the NEON code.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "server/transform/plane_values.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target comes before highway.
+#include <hwy/highway.h>
+
+#include "server/transform/values-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace headrace::server::transform {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+
+void WritePlanes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
+                 std::byte* out) {
+  scalar::write_planes(format, in, plane, pixels, out);
+}
+
+#else
+
+/// Rows from here on go past the caches, which a ring of them would not fit in: it spares reading what is
+/// overwritten.
+constexpr std::size_t kStreamed = 8 * 1024;
+
+template <class As, bool kDivide>
+void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t plane,
+                      std::size_t pixels, std::byte* HWY_RESTRICT out) {
+  using Element = typename As::Element;
+  const DFloat d;
+  const hn::Rebind<Element, DFloat> de;
+  const std::size_t n = hn::Lanes(d);
+  const bool normalized = format.normalized;
+  const auto channel = [&](std::size_t c) {
+    return Channel{hn::Set(d, format.mean[c]), hn::Set(d, format.std[c]), hn::Set(d, format.reciprocal[c])};
+  };
+  auto* const to = reinterpret_cast<Element*>(out);
+  if (pixels < n) return scalar::write_planes(format, in, plane, pixels, out);
+  // The last vector overlaps the one before.
+  const auto each = [&](auto write) {
+    std::size_t x = 0;
+    for (; x + n <= pixels; x += n) write(x);
+    if (x < pixels) write(pixels - n);
+  };
+  if (format.layout == PixelLayout::kNchw) {
+    const auto channels = static_cast<std::size_t>(format.channels);
+    // Half types are parts of a vector, which cannot be streamed.
+    const bool streamed =
+        sizeof(Element) == sizeof(float) && channels * pixels * sizeof(Element) >= kStreamed;
+    for (std::size_t c = 0; c < channels; ++c) {
+      const Channel values = channel(c);
+      const std::uint8_t* HWY_RESTRICT from = in + static_cast<std::ptrdiff_t>(c) * plane;
+      Element* HWY_RESTRICT const target = to + c * pixels;
+      const auto value = [&](std::size_t x) {
+        return As::of(value_of<kDivide>(from + x, values, normalized));
+      };
+      if constexpr (sizeof(Element) == sizeof(float)) {
+        if (streamed && reinterpret_cast<std::uintptr_t>(target) % (n * sizeof(Element)) == 0) {
+          std::size_t x = 0;
+          for (; x + n <= pixels; x += n) hn::Stream(value(x), de, target + x);
+          if (x < pixels) hn::StoreU(value(pixels - n), de, target + pixels - n);
+          continue;
+        }
+      }
+      each([&](std::size_t x) { hn::StoreU(value(x), de, target + x); });
+    }
+    if (streamed) hwy::FlushStream();
+    return;
+  }
+  const Channel red = channel(0), green = channel(1), blue = channel(2);
+  each([&](std::size_t x) {
+    hn::StoreInterleaved3(As::of(value_of<kDivide>(in + x, red, normalized)),
+                          As::of(value_of<kDivide>(in + plane + x, green, normalized)),
+                          As::of(value_of<kDivide>(in + 2 * plane + x, blue, normalized)), de, to + 3 * x);
+  });
+}
+
+void WriteBytePlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t plane,
+                     std::size_t pixels, std::uint8_t* HWY_RESTRICT out) {
+  if (format.layout == PixelLayout::kNchw) {
+    for (std::ptrdiff_t c = 0; c < format.channels; ++c)
+      std::memcpy(out + static_cast<std::size_t>(c) * pixels, in + c * plane, pixels);
+    return;
+  }
+  const D8 d;
+  std::size_t x = 0;
+  for (; x + 16 <= pixels; x += 16)
+    hn::StoreInterleaved3(hn::LoadU(d, in + x), hn::LoadU(d, in + plane + x),
+                          hn::LoadU(d, in + 2 * plane + x), d, out + 3 * x);
+  for (; x < pixels; ++x)
+    for (std::ptrdiff_t c = 0; c < 3; ++c)
+      out[3 * x + static_cast<std::size_t>(c)] = in[c * plane + static_cast<std::ptrdiff_t>(x)];
+}
+
+template <class As>
+void WritePlanesAs(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane,
+                   std::size_t pixels, std::byte* out) {
+  if (format.way == PixelFormat::Way::kDivision)
+    return WriteFloatPlanes<As, true>(format, in, plane, pixels, out);
+  WriteFloatPlanes<As, false>(format, in, plane, pixels, out);
+}
+
+void WritePlanes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
+                 std::byte* out) {
+  switch (format.dtype) {
+    case DType::kFloat32:
+      return WritePlanesAs<AsFloat>(format, in, plane, pixels, out);
+    case DType::kFloat16:
+      return WritePlanesAs<AsHalf>(format, in, plane, pixels, out);
+    case DType::kBFloat16:
+      return WritePlanesAs<AsBFloat>(format, in, plane, pixels, out);
+    default:
+      return WriteBytePlanes(format, in, plane, pixels, reinterpret_cast<std::uint8_t*>(out));
+  }
+}
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace headrace::server::transform
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace headrace::server::transform {
+
+HWY_EXPORT(WritePlanes);
+
+void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
+                  std::byte* out) {
+  if (format.way == PixelFormat::Way::kTable && format.dtype != DType::kUInt8)
+    return scalar::write_planes(format, in, plane, pixels, out);
+  HWY_DYNAMIC_DISPATCH(WritePlanes)(format, in, plane, pixels, out);
+}
+
+}  // namespace headrace::server::transform
+#endif
