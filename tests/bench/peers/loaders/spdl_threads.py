@@ -19,6 +19,7 @@ from peers.workloads import Job
 
 THREADS = 2
 SIDE = 224
+ONE_THREAD = spdl.io.decode_config(decoder="mjpeg", decoder_options={"threads": "1"})
 
 
 class Images:
@@ -47,7 +48,7 @@ class Images:
 
     def _frame(self, file: str) -> Any:
         packets = spdl.io.demux_image(file)
-        return spdl.io.decode_packets(packets, filter_desc=self._filters(packets.width, packets.height))
+        return spdl.io.decode_packets(packets, filter_desc=self._filters(packets.width, packets.height), decode_config=ONE_THREAD)
 
     def __call__(self, rows: Any) -> tuple[Any, Any]:
         frames = [self._frame(self._files[row]) for row in rows]
