@@ -205,6 +205,6 @@ def compete(workload: Workload, rows: Iterable[Row], settings: Settings) -> list
 
 
 def _give_up(one: Contestant, error: Failed) -> None:
-    one.result.error = str(error)
+    one.result.error = str(error).replace(one.job.folder, "FOLDER")  # which is another one in each run
     one.end()
     say(f"{one.job.workload.name} {one.job.row}: {error}")

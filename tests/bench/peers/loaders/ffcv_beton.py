@@ -5,9 +5,12 @@ Its crops are resized by OpenCV's INTER_AREA.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # Numba's threads would burn their idle time
 
 import numpy as np
 import torch
