@@ -25,4 +25,7 @@ if(TARGET headrace_transform)
     target_link_libraries(${bench} PRIVATE headrace::transform PkgConfig::turbojpeg CLI11::CLI11 Threads::Threads
                           headrace_flags)
   endforeach()
+  add_executable(colour_bench bench/colour_bench.cpp)
+  target_include_directories(colour_bench PRIVATE "${headrace_SOURCE_DIR}")
+  target_link_libraries(colour_bench PRIVATE headrace::transform headrace_flags)
 endif()

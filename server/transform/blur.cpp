@@ -1,7 +1,6 @@
 #include "server/transform/blur.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "server/transform/exact_math.h"
 
@@ -9,6 +8,8 @@ namespace headrace::server::transform {
 namespace {
 
 constexpr std::size_t kSlack = 16;  // floats
+// Added to a float of less than 2^22 it leaves no bits for fractions: ties go to even. nearbyint is a call.
+constexpr float kRounding = 0x1.8p23F;
 
 std::vector<float> gaussian(std::int32_t size, double sigma) {
   std::vector<double> values;
@@ -68,7 +69,7 @@ void BlurRows::next(std::uint8_t* out) {
   for (std::int32_t k = -half; k <= half; ++k) lines.push_back(across(y_ + k));
   weighted_sum(lines.data(), rows_.data(), rows_.size(), stride_ - kSlack, sum_.data());
   for (std::size_t i = 0; i < stride_ - kSlack; ++i)
-    out[i] = static_cast<std::uint8_t>(std::clamp(std::nearbyint(sum_[i]), 0.0F, 255.0F));
+    out[i] = static_cast<std::uint8_t>(std::clamp((sum_[i] + kRounding) - kRounding, 0.0F, 255.0F));
   ++y_;
 }
 

@@ -1,0 +1,102 @@
+// What augmentations cost: CPU microseconds per picture, of chains over pixels that are decoded already, with
+// and without them; and of the same colours by the scalar twin of the kernels.
+//   colour_bench [ROUNDS]
+#include <fmt/format.h>
+
+#include <ctime>
+#include <random>
+
+#include "server/transform/kernels.h"
+#include "server/transform/pixel_ops.h"
+#include "server/transform/plan.h"
+
+namespace {
+
+using namespace headrace::server;
+using namespace headrace::server::transform;
+
+double cpu_us() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
+struct Chain {
+  const char* name;
+  std::vector<Transform> transforms;
+  double us = 1e12;  // the best round's mean
+};
+
+void measure(std::int32_t side, int rounds) {
+  const Bounds some{0.7, 1.3};
+  std::vector<Chain> chains{
+      {"nothing", {}},
+      {"brightness", {ColorJitter{.brightness = some}}},
+      {"contrast", {ColorJitter{.contrast = some}}},
+      {"saturation", {ColorJitter{.saturation = some}}},
+      {"hue", {ColorJitter{.hue = Bounds{-0.1, 0.1}}}},
+      {"grayscale", {RandomGrayscale{1}}},
+      {"color_jitter(.3, .3, .3, .1)", {ColorJitter{some, some, some, Bounds{-0.1, 0.1}}}},
+      {"color_jitter and random_grayscale(.2)",
+       {ColorJitter{some, some, some, Bounds{-0.1, 0.1}}, RandomGrayscale{0.2}}},
+      {"rand_augment", {RandAugment{}}},
+      {"trivial_augment_wide", {TrivialAugmentWide{}}},
+      {"gaussian_blur 9", {GaussianBlur{9, 9}}},
+      {"gaussian_blur 23", {GaussianBlur{23, 23}}},
+      {"random_erasing random", {RandomErasing{.p = 1, .random = true}}}};
+  std::mt19937 random(1);
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(side) * static_cast<std::size_t>(side) * 3);
+  for (auto& byte : pixels) byte = static_cast<std::uint8_t>(random());
+  const Prepared image{pixels, {.width = side, .height = side, .channels = 3, .planar = false}, {side, side}};
+  Scratch scratch;
+  const int pictures = std::max(1, 4'000'000 / (side * side));
+  for (int round = 0; round < rounds; ++round)
+    for (Chain& chain : chains) {
+      PlanConfig config;
+      config.output = {headrace::DType::kFloat32, PixelLayout::kNchw};
+      config.transforms = {RandomHorizontalFlip{}, RandomVerticalFlip{}};
+      config.transforms.insert(config.transforms.end(), chain.transforms.begin(), chain.transforms.end());
+      config.transforms.push_back(Normalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}});
+      if (std::holds_alternative<RandomErasing>(config.transforms[config.transforms.size() - 2]))
+        std::swap(config.transforms[config.transforms.size() - 1],
+                  config.transforms[config.transforms.size() - 2]);
+      config.input = {side, side};
+      const Plan plan = Plan::compile(config).value();
+      std::vector<std::byte> row(plan.row_bytes());
+      const double start = cpu_us();
+      for (int i = 0; i < pictures; ++i)
+        plan.finish(image, {1, 0, static_cast<std::uint64_t>(i)}, scratch, row.data());
+      chain.us = std::min(chain.us, (cpu_us() - start) / pictures);
+    }
+  fmt::print("{} x {} pixels, float32 NCHW, CPU us per picture\n", side, side);
+  for (const Chain& chain : chains)
+    fmt::print("  {:40} {:9.1f}   more than nothing: {:9.1f}\n", chain.name, chain.us,
+               chain.us - chains[0].us);
+}
+
+void measure_twin() {
+  std::vector<std::uint8_t> row(1024 * 3 + 64);
+  std::mt19937 random(2);
+  for (auto& byte : row) byte = static_cast<std::uint8_t>(random());
+  std::vector<std::uint8_t> out(row.size());
+  const std::vector<PointOp> ops{{.factor = 1.2F},
+                                 {.kind = PointOp::Kind::kBlendGray, .factor = 0.8F},
+                                 {.factor = 1.1F, .constant = 120},
+                                 {.kind = PointOp::Kind::kHue, .shift = 20}};
+  fmt::print("four operations on rows of 1024 pixels, CPU us per megapixel: ");
+  for (const bool kernel : {false, true}) {
+    const double start = cpu_us();
+    for (int i = 0; i < 1024; ++i)
+      (kernel ? apply_ops : scalar::apply_ops)(ops, row.data(), 1024, out.data(), true);
+    fmt::print("{} {:.0f}{}", kernel ? "kernels" : "scalar twin", cpu_us() - start, kernel ? "\n" : ", ");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 5;
+  measure(224, rounds);
+  measure(1024, rounds);
+  measure_twin();
+}
