@@ -40,9 +40,9 @@ struct StageHistogram {
   /// `count` observations that took `ns` together, each as long as the others.
   void observe(std::uint64_t ns, std::uint64_t count = 1) {
     if (count == 0) return;
+    const auto each = static_cast<double>(ns) / static_cast<double>(count);
     std::size_t bucket = 0;
-    while (bucket < kStageBounds.size() && static_cast<double>(ns / count) > kStageBounds[bucket] * 1e9)
-      ++bucket;
+    while (bucket < kStageBounds.size() && each > kStageBounds[bucket] * 1e9) ++bucket;
     buckets[bucket].add(count);
     total_ns.add(ns);
   }
