@@ -108,7 +108,8 @@ class Worker {
 };
 
 std::shared_ptr<const Source> pixels(std::int32_t side, std::int32_t channels, std::uint64_t count) {
-  const auto size = static_cast<std::size_t>(side * side * channels);
+  const std::size_t size =
+      static_cast<std::size_t>(side) * static_cast<std::size_t>(side) * static_cast<std::size_t>(channels);
   server::source::PixelTable table;
   table.shape = {side, side, channels, channels == 3};
   table.files.push_back({"f", Bytes(count * size, 9), 0, size, count});
