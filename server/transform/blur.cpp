@@ -14,12 +14,15 @@ constexpr float kRounding = 0x1.8p23F;
 std::vector<float> gaussian(std::int32_t size, double sigma) {
   std::vector<double> values;
   double sum = 0;
-  for (std::int32_t i = 0; i < size; ++i) {
-    const double x = (i - size / 2) / sigma;
+  values.reserve(static_cast<std::size_t>(size));
+  const std::int32_t half = size / 2;
+  for (std::int32_t i = -half; i <= half; ++i) {
+    const double x = i / sigma;
     values.push_back(exact_exp(std::max(-0.5 * x * x, -700.0)));
     sum += values.back();
   }
   std::vector<float> weights;
+  weights.reserve(values.size());
   for (const double value : values) weights.push_back(static_cast<float>(value / sum));
   return weights;
 }
@@ -58,6 +61,7 @@ const float* BlurRows::across(std::int32_t y) {
   for (std::int32_t x = 0; x < in_.size.width; ++x) put(x);
   for (std::int32_t x = in_.size.width; x < in_.size.width + half; ++x) put(reflected(x, in_.size.width));
   std::vector<const float*> shifted;
+  shifted.reserve(columns_.size());
   for (std::size_t k = 0; k < columns_.size(); ++k) shifted.push_back(wide_.data() + 3 * k);
   weighted_sum(shifted.data(), columns_.data(), columns_.size(), stride_ - kSlack, line);
   return line;
@@ -66,6 +70,7 @@ const float* BlurRows::across(std::int32_t y) {
 void BlurRows::next(std::uint8_t* out) {
   const std::int32_t half = static_cast<std::int32_t>(rows_.size()) / 2;
   std::vector<const float*> lines;
+  lines.reserve(rows_.size());
   for (std::int32_t k = -half; k <= half; ++k) lines.push_back(across(y_ + k));
   weighted_sum(lines.data(), rows_.data(), rows_.size(), stride_ - kSlack, sum_.data());
   for (std::size_t i = 0; i < stride_ - kSlack; ++i)

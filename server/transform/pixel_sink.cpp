@@ -85,10 +85,12 @@ void PixelSink::run_pass(const PixelOp& op) {
   const PictureView in{from, stride_, size_};
   pass_.clear();
   if (op.kind == Kind::kContrast) {
-    const double pixels = static_cast<double>(size_.width) * static_cast<double>(size_.height);
+    // Rounded, halves up: as PIL's int(mean + 0.5) for fewer than 2^44 pixels.
+    const std::uint64_t pixels =
+        static_cast<std::uint64_t>(size_.width) * static_cast<std::uint64_t>(size_.height);
     pass_.push_back({.kind = PointOp::Kind::kBlendConstant,
                      .factor = static_cast<float>(op.factor),
-                     .constant = static_cast<std::uint8_t>(static_cast<double>(sum_) / pixels + 0.5)});
+                     .constant = static_cast<std::uint8_t>((2 * sum_ + pixels) / (2 * pixels))});
   } else if (op.kind == Kind::kAutoContrast) {
     add_table(autocontrast_table(in));
   } else if (op.kind == Kind::kEqualize) {

@@ -57,7 +57,7 @@ Pixel rgb_of(const Pixel& hsv) {
   const auto sector = static_cast<int>(std::floor(sixths));
   const auto f = static_cast<float>(sixths - static_cast<double>(static_cast<float>(sector)));
   const auto fs = static_cast<float>(static_cast<double>(s) / 255.0);
-  const auto rounded = [&](double less) {
+  const auto rounded = [v = v](double less) {
     return byte_of(static_cast<int>(std::round(static_cast<double>(v) * (1.0 - less))));
   };
   const std::uint8_t p = rounded(static_cast<double>(fs));
