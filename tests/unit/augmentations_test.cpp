@@ -85,9 +85,16 @@ TEST(Augmentations, GoldenDrawsStayAsTheyAre) {
       R"({"applied":true,"height":24,"left":0,"noise":15728490955604041141,"op":"random_erasing","top":49,"width":57}])");
 }
 
+std::vector<Step> drawn(const PlanConfig& config, decode::ImageSize size, DrawKey key) {
+  std::vector<Step> steps;
+  EXPECT_TRUE(draw_steps(config, size, key, steps));
+  return steps;
+}
+
 std::vector<Stage> stages(std::vector<Transform> transforms) {
-  const auto config = chain(std::move(transforms));
-  return stages_of(draw_steps(config, {100, 60}, {1, 2, 3}).value().steps, {100, 60});
+  std::vector<Stage> made;
+  stages_of(drawn(chain(std::move(transforms)), {100, 60}, {1, 2, 3}), {100, 60}, made);
+  return made;
 }
 
 TEST(Stages, EndWithColoursWhateverFlipsSurroundThem) {
@@ -138,8 +145,8 @@ TEST(Augmentations, OfAMaskAreTheGeometricOnes) {
     EXPECT_TRUE(std::holds_alternative<NotHere>(mask.transforms[i]));
   int geometric = 0;
   for (std::uint64_t position = 0; position < 50; ++position) {
-    const auto of_image = draw_steps(stream.chain, {40, 40}, {1, 2, position}).value().steps[4].ops;
-    const auto of_mask = draw_steps(mask, {40, 40}, {1, 2, position}).value().steps[4].ops;
+    const auto of_image = drawn(stream.chain, {40, 40}, {1, 2, position})[4].ops;
+    const auto of_mask = drawn(mask, {40, 40}, {1, 2, position})[4].ops;
     std::size_t next = 0;
     for (const PixelOp& op : of_image) {
       if (!op.geometric()) continue;
@@ -155,9 +162,9 @@ TEST(Augmentations, OfAMaskAreTheGeometricOnes) {
 
 TEST(Augmentations, MoveAsManyPixelsMoreAsTheScaleSays) {
   auto config = chain({CenterCrop{{32, 32}}, RandAugment{.num_ops = 16}});
-  const auto small = draw_steps(config, {40, 40}, {1, 2, 3}).value().steps[1].ops;
+  const auto small = drawn(config, {40, 40}, {1, 2, 3})[1].ops;
   config.scale = 4;
-  const auto large = draw_steps(config, {160, 160}, {1, 2, 3}).value().steps[1].ops;
+  const auto large = drawn(config, {160, 160}, {1, 2, 3})[1].ops;
   ASSERT_EQ(small.size(), large.size());
   bool moved = false;
   for (std::size_t i = 0; i < small.size(); ++i) {
