@@ -179,7 +179,7 @@ PROPOSALS: list[tuple[Callable[[Path], None], str, str, dict[str, list[int]]]] =
     (manifest_tsv_of_other_columns, "manifest", "a list of images", {"train": [5, 5]}),
     (manifest_jsonl, "manifest", "a list of images", {"train": [5, 5]}),
     (list_of_paths, "manifest", "a list of images", {"train": [5, 5]}),
-    (packed_lmdb, "lmdb", "a database that headrace pack wrote, encoded", EVENLY),
+    (packed_lmdb, "lmdb", "a database that headrace pack wrote, tiled", EVENLY),
 ]
 
 

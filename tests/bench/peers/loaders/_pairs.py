@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
 from peers import prepare
 from peers.workloads import PATCH, SCALE, Job
 
-cv2.setNumThreads(0)
-
 
 def decode(content: bytes) -> Any:
     """A PNG's pixels, H x W x 3."""
+    import cv2  # of those who work on pairs: what gathers other arrays does without
+
+    cv2.setNumThreads(0)
     return cv2.cvtColor(cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
 
 
