@@ -8,6 +8,7 @@
 #include <jpeglib.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "server/decode/grow.h"
@@ -70,7 +71,16 @@ struct JpegReader::Handle {
   TileMap tiles;
   TileCut cut;              // which part of it is decoded
   J_COLOR_SPACE colours{};  // of the whole file, whose header says it
-  int components = 0;
+  // What decides how many pixels a tile has.
+  struct Frame {
+    int components = 0;
+    unsigned restart_mcus = 0;
+    bool sequential = false;
+    std::array<int, MAX_COMPONENTS> across{}, down{};
+    friend bool operator==(const Frame&, const Frame&) = default;
+  };
+  Frame frame;
+  void note_frame();
 
   Handle();
   ~Handle() { jpeg_destroy_decompress(&info); }
@@ -155,7 +165,7 @@ bool JpegReader::Handle::read_tiles() {
   if (info.progressive_mode || info.arith_code || info.comps_in_scan != info.num_components) return false;
   const bool single = info.num_components == 1;
   colours = info.jpeg_color_space;
-  components = info.num_components;
+  note_frame();
   return tiles.read(encoded, {.size = {static_cast<std::int32_t>(info.image_width),
                                        static_cast<std::int32_t>(info.image_height)},
                               .mcu = {DCTSIZE * (single ? 1 : info.max_h_samp_factor),
@@ -164,20 +174,36 @@ bool JpegReader::Handle::read_tiles() {
                               .scan = static_cast<std::size_t>(source.next_input_byte - encoded.data())});
 }
 
+void JpegReader::Handle::note_frame() {
+  frame = {info.num_components, info.restart_interval, !info.progressive_mode && !info.arith_code, {}, {}};
+  for (std::size_t c = 0; c < static_cast<std::size_t>(info.num_components); ++c) {
+    frame.across[c] = info.comp_info[c].h_samp_factor;
+    frame.down[c] = info.comp_info[c].v_samp_factor;
+  }
+}
+
 bool JpegReader::Handle::take_tiles() {
   cut = tiles.cut(region);
   if (cut.whole) return true;
   region.left -= cut.left;
   region.top -= cut.top;
   jpeg_abort_decompress(&info);
-  if (!read_header(tiles.splice(cut))) return false;
-  // What the index calls tables may be others than those of the file's header.
-  if (info.image_width != static_cast<JDIMENSION>(cut.coded.width) ||
-      info.image_height != static_cast<JDIMENSION>(cut.coded.height) || info.num_components != components) {
+  const auto other_tiles = [this] {
     code = kOtherTiles;
     std::snprintf(message, sizeof(message), "its tile index is of another file");
     return false;
-  }
+  };
+  const auto spliced = tiles.splice(cut);
+  if (spliced.empty()) return other_tiles();
+  const Frame whole = frame;
+  const long warned = errors.num_warnings;  // which reading a header forgets
+  if (!read_header(spliced)) return false;
+  errors.num_warnings += warned;
+  note_frame();
+  // What the index calls tables may be others than those of the file's header.
+  if (info.image_width != static_cast<JDIMENSION>(cut.coded.width) ||
+      info.image_height != static_cast<JDIMENSION>(cut.coded.height) || frame != whole)
+    return other_tiles();
   info.jpeg_color_space = colours;
   return true;
 }

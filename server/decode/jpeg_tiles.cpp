@@ -148,14 +148,19 @@ std::span<const std::uint8_t> TileMap::splice(const TileCut& cut) {
   std::memcpy(out + 2, file_.data() + tables_, tables);
   write16(out + 2 + frame_ + 5, static_cast<std::uint32_t>(cut.coded.height));
   write16(out + 2 + frame_ + 7, static_cast<std::uint32_t>(cut.coded.width));
+  const std::size_t tiles = start(rows_, 0);
+  const auto ends_with_marker = [&](std::size_t end, std::size_t tile) {
+    return file_[end - 2] == 0xFF && file_[end - 1] == (tile + 1 == tiles ? 0xD9 : 0xD0 + (tile & 7));
+  };
   std::size_t at = 2 + tables;
   unsigned marker = 0;
   for (std::int32_t row = cut.row; row < cut.row + cut.rows; ++row) {
     const std::size_t first = start(row, cut.column), last = first + static_cast<std::size_t>(cut.columns);
+    if (first > 0 && !ends_with_marker(starts_[first], first - 1)) return {};
     std::memcpy(out + at, file_.data() + starts_[first], starts_[last] - starts_[first]);
     for (std::size_t tile = first; tile < last; ++tile) {
+      if (!ends_with_marker(starts_[tile + 1], tile)) return {};
       at += starts_[tile + 1] - starts_[tile];
-      out[at - 2] = 0xFF;
       out[at - 1] = static_cast<std::uint8_t>(0xD0 + (marker++ & 7));
     }
   }

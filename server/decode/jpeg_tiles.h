@@ -69,7 +69,7 @@ class TileMap {
   /// at.
   [[nodiscard]] TileCut cut(Rect region) const;
   /// A whole JPEG file, without any APPn segments: so its colour space is that of this file's header. Valid
-  /// until the next call.
+  /// until the next call. Empty: a tile is not followed by its restart marker, so the index is wrong.
   std::span<const std::uint8_t> splice(const TileCut& cut);
 
  private:

@@ -61,7 +61,8 @@ struct BFloats {
     const auto bits = hn::BitCast(d, v);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
     const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(d, 0x7FFF)), odd));
-    hn::StoreU(hn::DemoteTo(out, hn::BitCast(whole, rounded)), out, to);
+    const auto number = hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(v)), hn::Set(d, 0x7FC0), rounded);
+    hn::StoreU(hn::DemoteTo(out, hn::BitCast(whole, number)), out, to);
   }
 };
 

@@ -55,7 +55,7 @@ double draw_beta(double alpha, const DrawKey& key) {
     const double log_x = exact_log(1 - draws.uniform()) / alpha;
     const double log_y = exact_log(1 - draws.uniform()) / alpha;
     const double larger = std::max(log_x, log_y), smaller = std::min(log_x, log_y);
-    const double ratio = smaller - larger < -700 ? 0 : exact_exp(smaller - larger);
+    const double ratio = smaller - larger >= -700 ? exact_exp(smaller - larger) : 0;
     const double log_sum = larger + exact_log(1 + ratio);
     if (log_sum > 0) continue;
     const double share = 1 / (1 + ratio);  // of the larger one
@@ -124,7 +124,7 @@ void ImageMixer::mix(const Mixing& how, std::byte* row, const std::byte* partner
 void ImageMixer::mix_pair(const Mixing& how, std::byte* row, const Mixing& others, std::byte* other) const {
   if (others.kind == Mixing::Kind::kNone) return mix(how, row, other);
   if (how.kind == Mixing::Kind::kNone) return mix(others, other, row);
-  // By pieces of lines, so that what the row was before fits beside them.
+  // Line by line, so that what the row was before fits beside them. Plan::compile() bounds the sides.
   std::array<std::byte, 4 * std::size_t{kLargestSide} * 3> before;
   const std::size_t bytes = elements_ * size_of(dtype_);
   for (std::size_t line = 0; line < lines_; ++line) {

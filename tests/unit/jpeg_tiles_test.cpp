@@ -163,9 +163,9 @@ TEST_F(JpegTiles, AreOrdinaryJpegsThatMayBeWider) {
 TEST_F(JpegTiles, KeepSegmentsThatAreNotTheirs) {
   Bytes file = make_jpeg({.width = 200, .height = 100});
   Bytes exif = {0xFF, 0xE1, 0, 12, 'E', 'x', 'i', 'f', 0, 0, 1, 2, 3, 4};
-  Bytes ours = {0xFF, kTileMarker, 0, 18};
-  ours.insert(ours.end(), kTileTag.begin(), kTileTag.end());
-  ours.insert(ours.end(), {0, 0});
+  Bytes ours(4 + kTileTag.size() + 2);
+  const Bytes head = {0xFF, kTileMarker, 0, 18};
+  std::copy(kTileTag.begin(), kTileTag.end(), std::copy(head.begin(), head.end(), ours.begin()));
   file.insert(file.begin() + 20, exif.begin(), exif.end());  // behind APP0
   file.insert(file.begin() + 20, ours.begin(), ours.end());
   ASSERT_EQ(tiler_.tile(file, tiled_), Tiling::kTiled);
@@ -216,6 +216,36 @@ TEST_F(JpegTiles, AnIndexThatDoesNotFitIsABadImage) {
       EXPECT_EQ(pixels.error().reason, BadReason::kCorrupt);
     }
   }
+}
+
+TEST_F(JpegTiles, LengthsThatAddUpAndAreWrongAreSeenWhereTheyMatter) {
+  const Bytes file = make_jpeg({.width = 200, .height = 120});
+  ASSERT_EQ(tiler_.tile(file, tiled_), Tiling::kTiled);
+  constexpr Rect kRegion{80, 40, 60, 40};
+  const auto right = decode_region(decoder_, tiled_, kRegion);
+  ASSERT_TRUE(right);
+  constexpr std::size_t kLengths = 2 + 4 + 14 + 8;
+  int refused = 0, untouched = 0;
+  for (std::size_t at = kLengths; at + 4 <= kLengths + 2 * 8 * 4; at += 2) {
+    Bytes changed = tiled_;
+    const auto add = [&changed](std::size_t to, int what) {
+      const int value = (changed[to] << 8 | changed[to + 1]) + what;
+      changed[to] = static_cast<std::uint8_t>(value >> 8);
+      changed[to + 1] = static_cast<std::uint8_t>(value);
+    };
+    add(at, 1);
+    add(at + 2, -1);
+    const auto pixels = decode_region(decoder_, changed, kRegion);
+    if (pixels) {
+      ++untouched;
+      EXPECT_EQ(*pixels, *right) << "byte " << at;
+    } else {
+      ++refused;
+      EXPECT_EQ(pixels.error().reason, BadReason::kCorrupt);
+    }
+  }
+  EXPECT_GT(refused, 5);
+  EXPECT_GT(untouched, 5);
 }
 
 TEST_F(JpegTiles, OneColumnThatClaimsToBeNarrowIsRefused) {

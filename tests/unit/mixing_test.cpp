@@ -113,6 +113,15 @@ TEST(DrawBeta, FollowsTheDistributionByKolmogorovAndSmirnov) {
   }
 }
 
+TEST(DrawBeta, OfTheSmallestAlphaIsANumber) {
+  for (std::uint64_t position = 0; position < 20'000; ++position) {
+    for (const double alpha : {0.001, 1e-310}) {
+      const double drawn = draw_beta(alpha, {1, 0, position});
+      ASSERT_TRUE(drawn >= 0 && drawn <= 1) << alpha;
+    }
+  }
+}
+
 TEST(Partners, AreEachOthersButForTheLastOfAnOddEpoch) {
   for (const std::uint64_t size : {1U, 2U, 7U, 8U}) {
     for (std::uint64_t p = 0; p < size; ++p) {
