@@ -55,6 +55,7 @@ class Checker {
   bool chain(const Pointer& at, transform::PlanConfig config, const std::string& field, bool one_size);
   void synthetic(const Pointer& at);
   bool transforms(const Pointer& at, const StreamConfig& stream);
+  void mix(const Pointer& at, const StreamConfig& stream);
   void sharing(const Pointer& at, const StreamConfig& stream);
   void duration(const Pointer& at);
 
@@ -153,8 +154,7 @@ void Checker::stream(const Pointer& at, const Config& config) {
   } else if (source != config.sources.end() || has(at / "transforms")) {
     plan(at, stream, source != config.sources.end() && source->second.one_size());
   }
-  if (has(at / "mix") && !stream.plan.mix->mixup_alpha && !stream.plan.mix->cutmix_alpha)
-    wrong(document_.at_key(at / "mix", "needs mixup, cutmix or both of them"));
+  if (has(at / "mix")) mix(at, stream);
   sharing(at, stream);
   check_sampler(document_, at, stream, problems_);
 }
@@ -226,6 +226,17 @@ bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
           document_.at_value(padding, fmt::format("{} has 3 sides; give 1, 2 or 4", value(padding).dump())));
   }
   return sound;
+}
+
+void Checker::mix(const Pointer& at, const StreamConfig& stream) {
+  const transform::MixConfig& mix = *stream.plan.mix;
+  if (!mix.mixup_alpha && !mix.cutmix_alpha)
+    wrong(document_.at_key(at / "mix", "needs mixup, cutmix or both of them"));
+  if (mix.mixup_alpha && stream.plan.chain.output.dtype == DType::kUInt8)
+    wrong(
+        document_.at_key(at / "mix" / "mixup",
+                         "gives fractions, which uint8 cannot hold; set output.dtype to float32, float16 or "
+                         "bfloat16, or use cutmix alone"));
 }
 
 void Checker::plan(const Pointer& at, const StreamConfig& stream, bool one_size) {

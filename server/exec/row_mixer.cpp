@@ -34,6 +34,12 @@ Result<std::shared_ptr<const RowMixer>> RowMixer::make(const transform::MixConfi
     complete.num_classes = static_cast<std::int32_t>(source.class_names().size());
   if (complete.num_classes == 0)
     return invalid("the source does not say how many classes there are; set mix.num_classes");
+  for (std::uint64_t sample = 0; sample < source.size(); ++sample)
+    if (const std::int64_t label = source.label(sample); label < 0 || label >= complete.num_classes)
+      return invalid(
+          fmt::format("sample {} is of class {}, and num_classes is {}, of which the last is {}; set "
+                      "mix.num_classes to as many as there are",
+                      source.name(sample), label, complete.num_classes, complete.num_classes - 1));
   auto image = transform::ImageMixer::make(complete, plans[images[0]].spec, layout);
   if (!image) return fail(image.error());
   return std::shared_ptr<const RowMixer>(new RowMixer(complete, *image, images[0]));

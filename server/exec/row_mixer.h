@@ -18,7 +18,8 @@ namespace headrace::server::exec {
 class RowMixer {
  public:
   /// `plans`: of plan_fields(), for this source. kConfigInvalid: samples without a class or an unknown number
-  /// of classes; not one image field; masks, which would have to be mixed with it; mixup of uint8.
+  /// of classes, or a class beyond it; not one image field; masks, which would have to be mixed with it;
+  /// mixup of uint8.
   static Result<std::shared_ptr<const RowMixer>> make(const transform::MixConfig& config,
                                                       const std::vector<FieldPlan>& plans,
                                                       const source::Source& source,

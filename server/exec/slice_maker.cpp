@@ -1,7 +1,7 @@
 // Rows of which nothing need be read or decoded, a slice at a time.
 #include <algorithm>
 #include <cstring>
-#include <new>
+#include <exception>
 #include <numeric>
 
 #include "clientlib/ring/futex.h"
@@ -117,8 +117,8 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
   }
   counters.stage(metrics::Stage::kTransform).observe(ring::monotonic_ns() - found, made * images);
   return scratch.rows;
-} catch (const std::bad_alloc&) {
-  return {};  // whatever was made is made again
+} catch (const std::exception&) {
+  return {};  // all rows are made again, one by one: what is wrong comes up again there, and has a name
 }
 
 }  // namespace headrace::server::exec

@@ -31,8 +31,9 @@ std::string hex(std::uint64_t value) {
 }
 
 Fingerprint fingerprint(const source::Source& source, const sampler::Sampler& sampler,
-                        const config::StreamConfig& config) {
+                        const config::StreamConfig& config, const exec::RowMixer* mixer) {
   nlohmann::json plan = config::canonical(config);
+  if (mixer != nullptr) plan["mix"]["num_classes"] = mixer->label_field().shape[0];
   plan.erase("seed");  // named apart, so that a mismatch can say that it is the seed
   if (config.sampler) plan["sampler_content"] = hex(sampler.content());
   const std::string text = plan.dump();
@@ -101,7 +102,7 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
       .shuffle = config.shuffle,
       .fields = setup.maker->fields(),
       .classes = source->class_names(),
-      .fingerprint = fingerprint(*source, **sampler, config)};
+      .fingerprint = fingerprint(*source, **sampler, config, options.mixer.get())};
   setup.ledger = ledger_options(config);
   setup.data_access = config.ring.data_access == config::Access::kReadOnly ? ring::ClientAccess::kReadOnly
                                                                            : ring::ClientAccess::kReadWrite;

@@ -31,6 +31,8 @@ std::string wrong_bins(const char* name, std::int32_t bins) {
 
 std::string wrong_with(const ColorJitter& t) {
   if (auto wrong = wrong_probability("color_jitter", t.p); !wrong.empty()) return wrong;
+  if (!t.brightness && !t.contrast && !t.saturation && !t.hue)
+    return "color_jitter: changes nothing; give brightness, contrast, saturation or hue";
   constexpr double kLargest = 1e6;
   for (const auto& [name, bounds] :
        {std::pair{"brightness", &t.brightness}, {"contrast", &t.contrast}, {"saturation", &t.saturation}})

@@ -85,11 +85,13 @@ def test_pairs_are_mixed_as_torchvision_mixes_a_batch_of_two(start_server: Any, 
 
 
 def test_a_position_holds_the_same_in_batches_of_any_size_and_to_any_rank(start_server: Any, image_folder: Path) -> None:
-    whole = epoch(start_server(config(image_folder, BOTH)), "mixed")
-    odd = epoch(start_server(config(image_folder, BOTH, batch_size=7)), "mixed")
+    # Rows of 92 KB: slices of two, which the odd batches begin with half a pair.
+    crop = {"transforms": [{"random_resized_crop": {"size": [96, 80]}}]}
+    whole = epoch(start_server(config(image_folder, BOTH, batch_size=60, **crop)), "mixed")
+    odd = epoch(start_server(config(image_folder, BOTH, batch_size=7, **crop)), "mixed")
     np.testing.assert_array_equal(odd[0], whole[0])
     np.testing.assert_array_equal(odd[1], whole[1])
-    server = start_server(config(image_folder, BOTH, batch_size=5, delivery="shard"))
+    server = start_server(config(image_folder, BOTH, batch_size=5, delivery="shard", **crop))
     loaders = [headrace.Loader(server.address, stream="mixed", rank=rank, world_size=2) for rank in range(2)]
     for step, batches in enumerate(zip(*loaders, strict=True)):
         rows = np.concatenate([batch[0] for batch in batches])
@@ -123,23 +125,15 @@ def test_the_last_of_an_odd_epoch_takes_from_the_first(start_server: Any, image_
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"output": {"dtype": "uint8"}, "transforms": [{"random_resized_crop": {"size": 24}}]}, "which uint8 cannot hold"),
+        ({"output": {"dtype": "uint8"}, "transforms": [{"random_resized_crop": {"size": 24}}]}, "mix.mixup: gives fractions"),
         ({"mix": {"p": 0.5}}, "needs mixup, cutmix"),
         ({"mix": {"mixup": {"alpha": 0}}}, "alpha"),
-        ({"mix": {"mixup": {"alpha": 1}, "num_classes": 2}}, "outside of the 2 classes"),
+        ({"mix": {"mixup": {"alpha": 1}, "num_classes": 2}}, "set mix.num_classes"),
     ],
 )
 def test_what_cannot_be_mixed_is_refused_by_name(tmp_path: Path, image_folder: Path, change: Any, message: str) -> None:
     made = config(image_folder, BOTH)
     made["streams"] = {"mixed": {**made["streams"]["mixed"], **change}}
-    if "outside" in message:
-        server = Server(made, tmp_path).wait_ready()
-        try:
-            with pytest.raises(headrace.errors.Error, match=message), headrace.Loader(server.address, stream="mixed") as loader:
-                list(loader)
-        finally:
-            server.stop()
-        return
     file = tmp_path / "bad.yaml"
     file.write_text(json.dumps(made))
     refused = subprocess.run([headrace_binary(), "check", str(file)], capture_output=True, text=True)

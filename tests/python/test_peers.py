@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -111,7 +110,8 @@ def test_a_stopped_tree_takes_no_cpu_and_goes_on() -> None:
         processes.end(roots)
         assert len(pids) == 2 and not any(processes.alive(pid) for pid in pids)
     finally:
-        parent.send_signal(signal.SIGKILL)
+        processes.end(roots)
+        parent.wait()
 
 
 def test_every_workload_has_headrace_first_and_other_loaders() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,8 @@ def chosen(patterns: list[str], data: dict[str, str]) -> list[Workload]:
 
 
 def main() -> None:
+    # What runs is stopped most of the time, and could not end by itself.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = arguments()
     data = {name: str(Path(folder).resolve()) for name, _, folder in (pair.partition("=") for pair in given.data)}
     about = machine()
