@@ -11,7 +11,7 @@
 namespace headrace::server::exec {
 namespace {
 
-constexpr std::size_t kSliceBytes = 64 * 1024;
+constexpr std::size_t kSliceBytes = 128 * 1024;
 
 bool listened_to(const Lane& lane) {
   return lane.attached && !lane.sink && lane.offence.empty();

@@ -116,12 +116,19 @@ bool Plan::cut(const ImageData& image, DrawKey key, Scratch& scratch, std::byte*
   if (!plan.moves_only || !can_open(image, plan.config.max_pixels) ||
       (input.height > 0 && (size.height != input.height || size.width != input.width)))
     return false;
+  Scratch::State::Kept& kept = state.kept;
+  if (!plan.drawn && kept.plan == plan.number && kept.input == size) {
+    base = kept.base;
+    run_cut(kept.stage, image, plan.format, state, out);
+    return true;
+  }
   const auto drawn = draw_steps(plan.config, size, key, state.steps);
   if (!drawn) return false;
   stages_of(state.steps, size, state.stages);
   if (!is_cut(plan.moves_only, state.stages, image)) return false;
   base = *drawn;
   run_cut(state.stages.front(), image, plan.format, state, out);
+  if (!plan.drawn) kept = {plan.number, size, base, state.stages.front()};
   return true;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -233,6 +234,10 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
       std::all_of(chain.begin(), chain.end(),
                   is_any_of<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip,
                             RandomVerticalFlip, RandomRotate90, Normalize, NotHere>);
+  impl->drawn = !std::all_of(chain.begin(), chain.end(),
+                             is_any_of<Resize, CenterCrop, ToY, Normalize, NotHere>);
+  static std::atomic<std::uint64_t> plans = 0;
+  impl->number = ++plans;
   impl->prepared = make_pixel_format({DType::kUInt8, PixelLayout::kNhwc}, {}, {}, channels);
   Plan plan;
   plan.impl_ = std::move(impl);

@@ -27,6 +27,13 @@ struct Scratch::State {
   std::vector<std::int32_t> column_indices, row_indices;
   std::vector<Step> steps;
   std::vector<Stage> stages;
+  /// Of the last cut by a plan that draws nothing: pictures of one size are all cut alike.
+  struct Kept {
+    std::uint64_t plan = 0;
+    decode::ImageSize input;
+    Size base;
+    Stage stage;
+  } kept;
 };
 
 /// A stage's input: blocks of rows of the region that was asked for.
