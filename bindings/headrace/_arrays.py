@@ -28,24 +28,26 @@ def array_of(data: bytes, at: int, dtype: str, shape: tuple[int, ...]) -> tuple[
 
 
 class Converter:
-    """Makes one field's arrays; chosen once per loader, because it runs for each batch."""
+    """Makes one field's arrays of the extension's, which has bfloat16 as uint16; chosen once per loader, because it runs for
+    each batch."""
 
     def __init__(self, dtype: str, output: str) -> None:
+        self._view: Any = None
+        self._from_numpy: Any = None
         self._torch_dtype: Any = None
-        self._torch: Any = None
         if output == "torch":
             import torch
 
-            self._torch = torch
-            # torch.from_numpy knows no bfloat16: the bits go through int16.
-            self._torch_dtype = torch.bfloat16 if dtype == "bfloat16" else None
-            self._dtype = np.dtype(np.int16) if dtype == "bfloat16" else np.dtype(dtype)
-        else:
-            self._dtype = numpy_dtype(dtype)
+            self._from_numpy = torch.from_numpy
+            if dtype == "bfloat16":  # torch.from_numpy knows none: the bits go through int16
+                self._view, self._torch_dtype = np.dtype(np.int16), torch.bfloat16
+        elif dtype == "bfloat16":
+            self._view = numpy_dtype(dtype)
 
-    def __call__(self, data: Any, shape: tuple[int, ...]) -> Any:
-        array = data.view(self._dtype).reshape(shape)
-        if self._torch is None:
+    def __call__(self, array: Any) -> Any:
+        if self._view is not None:
+            array = array.view(self._view)
+        if self._from_numpy is None:
             return array
-        tensor = self._torch.from_numpy(array)
+        tensor = self._from_numpy(array)
         return tensor if self._torch_dtype is None else tensor.view(self._torch_dtype)

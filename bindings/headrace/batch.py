@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from ._arrays import Converter
@@ -21,12 +22,31 @@ class _Rows:
     private_copy   False only for zero_copy batches: views for reading only
     """
 
-    valid: Any
-    sample_index: Any
-    replaced: Any
     epoch: int
     number: int
     private_copy: bool
+    _rows: tuple[RawBatch, Converter]  # until the row arrays are asked for, which most loops never do
+
+    @cached_property
+    def valid(self) -> Any:
+        return self._row_array("valid")
+
+    @cached_property
+    def sample_index(self) -> Any:
+        return self._row_array("sample_index")
+
+    @cached_property
+    def replaced(self) -> Any:
+        return self._row_array("replaced")
+
+    def _row_array(self, name: str) -> Any:
+        raw, convert = self._rows
+        return convert(getattr(raw, name)())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: what the batch tells, and not the extension's object."""
+        state = {name: getattr(self, name) for name in (*META, "epoch", "number", "private_copy")}
+        return {name: value for name, value in self.__dict__.items() if name != "_rows"} | state
 
 
 class TupleBatch(tuple[Any, ...], _Rows):
@@ -45,27 +65,27 @@ class Assembler:
         self._convert = [Converter(field.dtype, output) for field in fields]
         self._form = form
         self._meta = meta
-        self._row_bool = Converter("bool", output)
-        self._row_int = Converter("int64", output)
+        self._row = Converter("int64", output)
 
     def __call__(self, raw: RawBatch) -> TupleBatch | DictBatch:
         values: list[Any] = []
-        for convert, (data, shape, offsets) in zip(self._convert, raw.take_fields(), strict=True):
-            array = convert(data, shape)
-            values.append(array if offsets is None else (array, self._row_int(offsets, offsets.shape)))
-        valid, index, replaced = raw.take_valid(), raw.take_sample_index(), raw.take_replaced()
-        rows = {
-            "valid": self._row_bool(valid, valid.shape),
-            "sample_index": self._row_int(index, index.shape),
-            "replaced": self._row_bool(replaced, replaced.shape),
-        }
-        batch: TupleBatch | DictBatch
-        if self._form == "tuple":
-            batch = TupleBatch([*values, rows] if self._meta else values)
-        else:
-            batch = DictBatch(zip(self._names, values, strict=True))
-            if self._meta:
-                batch.update(rows)
-        batch.valid, batch.sample_index, batch.replaced = rows["valid"], rows["sample_index"], rows["replaced"]
+        for convert, (data, offsets) in zip(self._convert, raw.take_fields(), strict=True):
+            array = convert(data)
+            values.append(array if offsets is None else (array, self._row(offsets)))
+        batch: TupleBatch | DictBatch = (
+            TupleBatch(values) if self._form == "tuple" else DictBatch(zip(self._names, values, strict=True))
+        )
+        self._describe(batch, raw)
+        if not self._meta:
+            return batch
+        rows = {name: getattr(batch, name) for name in META}
+        if isinstance(batch, DictBatch):
+            batch.update(rows)
+            return batch
+        longer = TupleBatch([*values, rows])
+        longer.__dict__.update(batch.__dict__)
+        return longer
+
+    def _describe(self, batch: TupleBatch | DictBatch, raw: RawBatch) -> None:
         batch.epoch, batch.number, batch.private_copy = raw.epoch, raw.batch, raw.private_copy
-        return batch
+        batch._rows = (raw, self._row)

@@ -1,8 +1,8 @@
 #include "bindings/src/batch.h"
 
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/vector.h>
 
+#include <stdexcept>
 #include <utility>
 
 namespace headrace::python {
@@ -16,67 +16,99 @@ PyBatch take_batch(const BatchView& view, bool read_only) {
     const FieldSpec& spec = view.fields()[f];
     const FieldView from = *view.field(spec.name);
     PyBatch::Field& to = batch.fields.emplace_back();
-    to.bytes = from.bytes();
-    to.shape = from.shape;
+    to.dtype = spec.dtype;
+    to.shape.assign(from.shape.begin(), from.shape.end());
     to.offsets.assign(from.offsets.begin(), from.offsets.end());
     if (spec.kind == FieldKind::kDense && spec.shape.empty()) {
       const auto* values = reinterpret_cast<const std::uint8_t*>(from.data);
-      to.scalars.assign(values, values + to.bytes);
+      to.scalars.assign(values, values + from.bytes());
     } else {
       to.data = from.data;
-      to.writable = read_only ? nullptr : from.writable;
+      to.writable = !read_only && from.writable != nullptr;
       to.memory = view.keep(f);
     }
   }
-  for (std::uint32_t row = 0; row < view.rows(); ++row) {
-    batch.valid.push_back(view.valid(row) ? 1 : 0);
-    batch.replaced.push_back(view.replaced(row) ? 1 : 0);
-    batch.sample_index.push_back(static_cast<std::int64_t>(view.sample_index(row)));
+  const std::uint32_t rows = view.rows();
+  batch.valid.resize(rows);
+  batch.replaced.resize(rows);
+  batch.sample_index.resize(rows);
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    batch.valid[row] = view.valid(row) ? 1 : 0;
+    batch.replaced[row] = view.replaced(row) ? 1 : 0;
+    batch.sample_index[row] = static_cast<std::int64_t>(view.sample_index(row));
   }
   return batch;
 }
 
 namespace {
 
-using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
-using ReadOnlyBytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
-using Integers = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>;
+/// numpy has no bfloat16: its bits.
+nb::dlpack::dtype dtype_of(DType dtype) {
+  switch (dtype) {
+    case DType::kUInt8:
+      return nb::dtype<std::uint8_t>();
+    case DType::kInt8:
+      return nb::dtype<std::int8_t>();
+    case DType::kInt16:
+      return nb::dtype<std::int16_t>();
+    case DType::kInt32:
+      return nb::dtype<std::int32_t>();
+    case DType::kInt64:
+      return nb::dtype<std::int64_t>();
+    case DType::kFloat16:
+      return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+    case DType::kBFloat16:
+      return nb::dtype<std::uint16_t>();
+    case DType::kFloat32:
+      return nb::dtype<float>();
+    case DType::kFloat64:
+      return nb::dtype<double>();
+    case DType::kBool:
+      return nb::dtype<bool>();
+  }
+  throw std::logic_error("an unknown dtype");
+}
 
 /// An array over memory that `owner` keeps; the array's end destroys it.
-template <class Array, class Owner, class Data>
-nb::object array_over(std::unique_ptr<Owner> owner, Data* data, std::size_t size) {
+template <class Owner>
+nb::object array_over(std::unique_ptr<Owner> owner, const void* data, bool writable,
+                      std::span<const std::size_t> shape, DType dtype) {
   nb::capsule capsule(owner.get(), [](void* p) noexcept { delete static_cast<Owner*>(p); });
   (void)owner.release();
-  return nb::cast(Array(data, {size}, capsule));
+  const auto kind = dtype_of(dtype);
+  if (!writable)
+    return nb::cast(nb::ndarray<nb::numpy, nb::ro>(data, shape.size(), shape.data(), capsule, nullptr, kind));
+  return nb::cast(
+      nb::ndarray<nb::numpy>(const_cast<void*>(data), shape.size(), shape.data(), capsule, nullptr, kind));
 }
 
-template <class Array, class T>
-nb::object array_of(std::vector<T> values) {
+template <class T>
+nb::object array_of(std::vector<T> values, std::span<const std::size_t> shape, DType dtype) {
   auto owner = std::make_unique<std::vector<T>>(std::move(values));
-  auto* data = owner->data();
-  const std::size_t size = owner->size();
-  return array_over<Array>(std::move(owner), data, size);
+  const void* data = owner->data();
+  return array_over(std::move(owner), data, true, shape, dtype);
 }
 
-/// (bytes as a uint8 array, shape, offsets or None). Once per batch: what keeps the memory moves out.
+template <class T>
+nb::object array_of(std::vector<T> values, DType dtype) {
+  const std::size_t size = values.size();
+  return array_of(std::move(values), std::span(&size, 1), dtype);
+}
+
+/// (array, offsets or None). Once per batch: what keeps the memory moves out.
 nb::list take_fields(PyBatch& batch) {
   nb::list list;
   for (PyBatch::Field& field : batch.fields) {
-    nb::object bytes;
-    if (!field.memory) {
-      bytes = array_of<Bytes>(std::move(field.scalars));
-    } else {
+    nb::object array;
+    if (field.memory) {
       auto keep = std::make_unique<std::shared_ptr<const void>>(std::move(field.memory));
-      if (field.writable != nullptr)
-        bytes =
-            array_over<Bytes>(std::move(keep), reinterpret_cast<std::uint8_t*>(field.writable), field.bytes);
-      else
-        bytes = array_over<ReadOnlyBytes>(std::move(keep), reinterpret_cast<const std::uint8_t*>(field.data),
-                                          field.bytes);
+      array = array_over(std::move(keep), field.data, field.writable, field.shape, field.dtype);
+    } else {
+      array = array_of(std::move(field.scalars), field.shape, field.dtype);
     }
     nb::object offsets = nb::none();
-    if (!field.offsets.empty()) offsets = array_of<Integers>(std::move(field.offsets));
-    list.append(nb::make_tuple(bytes, nb::tuple(nb::cast(field.shape)), offsets));
+    if (!field.offsets.empty()) offsets = array_of(std::move(field.offsets), DType::kInt64);
+    list.append(nb::make_tuple(array, offsets));
   }
   batch.fields.clear();
   return list;
@@ -90,10 +122,9 @@ void bind_batch(nb::module_& module) {
       .def_ro("batch", &PyBatch::batch)
       .def_ro("private_copy", &PyBatch::private_copy)
       .def("take_fields", &take_fields)
-      .def("take_valid", [](PyBatch& batch) { return array_of<Bytes>(std::move(batch.valid)); })
-      .def("take_replaced", [](PyBatch& batch) { return array_of<Bytes>(std::move(batch.replaced)); })
-      .def("take_sample_index",
-           [](PyBatch& batch) { return array_of<Integers>(std::move(batch.sample_index)); });
+      .def("valid", [](const PyBatch& batch) { return array_of(batch.valid, DType::kBool); })
+      .def("replaced", [](const PyBatch& batch) { return array_of(batch.replaced, DType::kBool); })
+      .def("sample_index", [](const PyBatch& batch) { return array_of(batch.sample_index, DType::kInt64); });
 }
 
 }  // namespace headrace::python

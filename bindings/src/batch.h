@@ -1,9 +1,10 @@
-// A batch as Python sees it: raw bytes of its fields, either its own or the slot's, and its rows'
-// descriptions. headrace/_arrays.py gives the bytes their types and shapes.
+// A batch as Python sees it: arrays of its fields, over memory of its own or the slot's, and its rows'
+// descriptions.
 #pragma once
 
+#include <cstddef>
 #include <memory>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "bindings/src/bindings.h"
@@ -18,10 +19,10 @@ struct PyBatch {
   struct Field {
     std::shared_ptr<const void> memory;  ///< keeps `data`; null: `scalars` has it
     const std::byte* data = nullptr;
-    std::byte* writable = nullptr;  ///< null: read-only
-    std::size_t bytes = 0;
+    bool writable = false;
+    DType dtype = DType::kUInt8;
     std::vector<std::uint8_t> scalars;
-    std::vector<std::int64_t> shape;
+    std::vector<std::size_t> shape;
     std::vector<std::int64_t> offsets;  ///< ragged only; always a copy
   };
 

@@ -86,6 +86,7 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
   const SampleMaker& maker = stream.maker();
   const std::uint64_t size = maker.size();
   std::vector<FieldTarget>& out = scratch.targets;
+  scratch.pixels.set_streamed(stream.streamed());
   for (std::uint64_t now = ring::monotonic_ns();;) {
     std::uint32_t first = 0;
     if (!claim(first)) return false;
@@ -113,6 +114,7 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
     if (maker.mixes() && !stream.failed()) {
       if (auto mixed = mix(first, scratch); !mixed) stream.stop(mixed.error());
     }
+    if (stream.streamed()) transform::Scratch::finish_streaming();
     const std::uint64_t after = ring::monotonic_ns();
     counters.busy_ns.add(after - now);
     now = after;

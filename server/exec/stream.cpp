@@ -12,6 +12,8 @@ namespace headrace::server::exec {
 namespace {
 
 constexpr std::size_t kSliceBytes = 128 * 1024;
+/// Of a ring, more than what a socket's last cache keeps of it while others use that, too.
+constexpr std::size_t kBeyondCaches = 16 << 20;
 
 bool listened_to(const Lane& lane) {
   return lane.attached && !lane.sink && lane.offence.empty();
@@ -28,6 +30,9 @@ Stream::Stream(StreamSetup setup)
     : setup_(std::move(setup)),
       slice_(static_cast<std::uint32_t>(std::clamp<std::size_t>(
           kSliceBytes / bytes_per_row(setup_.info.fields), 1, setup_.info.batch_size))),
+      // Rows that are mixed are read again at once.
+      streamed_(!setup_.maker->mixes() && bytes_per_row(setup_.info.fields) * setup_.info.batch_size >
+                                              kBeyondCaches / publish::Ledger::slots_needed(setup_.ledger)),
       ledger_(setup_.ledger),
       groups_(setup_.info.delivery, setup_.info.samples, setup_.info.batch_size, setup_.info.last),
       lanes_(setup_.ledger.lanes) {

@@ -59,6 +59,8 @@ class Stream {
   ~Stream();  ///< the workers must have stopped; what they left unfinished is abandoned
 
   [[nodiscard]] const StreamInfo& info() const { return setup_.info; }
+  /// Rows have left the caches before they are read: see transform::Scratch::set_streamed.
+  [[nodiscard]] bool streamed() const { return streamed_; }
   [[nodiscard]] const SampleMaker& maker() const { return *setup_.maker; }
   /// For `attach`; made outside of the lock.
   [[nodiscard]] Result<ring::Segment> make_lease() const { return ring_->make_lease(); }
@@ -168,6 +170,7 @@ class Stream {
 
   StreamSetup setup_;
   std::uint32_t slice_;
+  bool streamed_;
   std::unique_ptr<ring::RingWriter> ring_;
   publish::Ledger ledger_;
   publish::Groups groups_;

@@ -45,7 +45,8 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
   const auto width = static_cast<std::size_t>(stage.crop.width);
   const std::size_t plane = height * width;
   if (view.pixel == 1 && is_contiguous(stage))
-    return write_planes(format, view.at + stage.crop.top * view.row, view.plane, plane, out);
+    return write_planes(format, view.at + stage.crop.top * view.row, view.plane, plane, out,
+                        scratch.streamed);
 
   const bool as_bytes = format.dtype == DType::kUInt8;
   PlaneCut cut{.from = view,
@@ -56,10 +57,14 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
                .mirrored = stage.mirrored,
                .flipped = stage.flipped};
   if (as_bytes && view.pixel == 3 && format.layout == PixelLayout::kNhwc && is_contiguous(stage))
-    return static_cast<void>(std::memcpy(out, view.at + stage.crop.top * view.row, 3 * plane));
+    return scratch.streamed
+               ? copy_streamed(view.at + stage.crop.top * view.row, 3 * plane,
+                               reinterpret_cast<std::uint8_t*>(out))
+               : static_cast<void>(std::memcpy(out, view.at + stage.crop.top * view.row, 3 * plane));
 
   // Planes of bytes are the row itself, if that is what is wanted.
-  const bool in_place = as_bytes && format.layout == PixelLayout::kNchw;
+  const bool planar_bytes = as_bytes && format.layout == PixelLayout::kNchw;
+  const bool in_place = planar_bytes && !scratch.streamed;
   auto* const row = reinterpret_cast<std::uint8_t*>(out);
   const auto planes = [&](std::size_t i, bool last) {
     return last && in_place ? row : decode::grow(scratch.planes[i], channels * plane);
@@ -71,7 +76,9 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
     transpose_planes(made, height, width, channels, turned);
     made = turned;
   }
-  if (!in_place) write_planes(format, made, static_cast<std::ptrdiff_t>(plane), plane, out);
+  if (in_place) return;
+  if (planar_bytes) return copy_streamed(made, channels * plane, row);
+  write_planes(format, made, static_cast<std::ptrdiff_t>(plane), plane, out, scratch.streamed);
 }
 
 namespace {

@@ -27,8 +27,8 @@ void ResampleColumn(const std::uint8_t* in, std::ptrdiff_t stride, const std::in
                     std::int32_t count, std::size_t size, std::uint8_t* out) {
   scalar::resample_column(in, stride, weights, count, size, out);
 }
-void WritePixels(const PixelFormat& format, const std::uint8_t* rgb, std::size_t width,
-                 const RowTarget& out) {
+void WritePixels(const PixelFormat& format, const std::uint8_t* rgb, std::size_t width, const RowTarget& out,
+                 bool) {
   scalar::write_pixels(format, rgb, static_cast<std::int32_t>(width), out);
 }
 
@@ -133,12 +133,18 @@ void ResampleColumn(const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t stride,
 
 template <class As, bool kDivide>
 void WriteFloats(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT rgb, std::size_t width,
-                 const RowTarget& out) {
+                 const RowTarget& out, bool streamed) {
   using Element = typename As::Element;
   const D8 d8;
   const DFloat d;
   const hn::Rebind<Element, DFloat> de;
   const bool planar = format.layout == PixelLayout::kNchw;
+  // Half types are parts of a vector, which cannot be streamed; nor can vectors that lie on two lines.
+  const auto aligned = [&](const std::byte* to) {
+    return reinterpret_cast<std::uintptr_t>(to) % (hn::Lanes(d) * sizeof(Element)) == 0;
+  };
+  if (sizeof(Element) != sizeof(float) || !planar || !aligned(out[0]) || !aligned(out[1]) || !aligned(out[2]))
+    streamed = false;
   const bool normalized = format.normalized;
   const auto channel = [&](std::size_t c) {
     return Channel{hn::Set(d, format.mean[c]), hn::Set(d, format.std[c]), hn::Set(d, format.reciprocal[c])};
@@ -156,7 +162,13 @@ void WriteFloats(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT rgb
       const auto vr = As::of(value_of<kDivide>(bytes[0] + part, red, normalized));
       const auto vg = As::of(value_of<kDivide>(bytes[1] + part, green, normalized));
       const auto vb = As::of(value_of<kDivide>(bytes[2] + part, blue, normalized));
-      if (planar) {
+      if (streamed) {
+        if constexpr (sizeof(Element) == sizeof(float)) {
+          hn::Stream(vr, de, at(to[0], part));
+          hn::Stream(vg, de, at(to[1], part));
+          hn::Stream(vb, de, at(to[2], part));
+        }
+      } else if (planar) {
         hn::StoreU(vr, de, at(to[0], part));
         hn::StoreU(vg, de, at(to[1], part));
         hn::StoreU(vb, de, at(to[2], part));
@@ -172,6 +184,7 @@ void WriteFloats(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT rgb
                       : RowTarget{out[0] + 3 * x * sizeof(Element), nullptr, nullptr});
   }
   if (x == width) return;
+  streamed = false;
   alignas(Element) std::byte last[3 * 16 * sizeof(Element)];
   const std::size_t plane = 16 * sizeof(Element), size = (width - x) * sizeof(Element);
   convert(x, RowTarget{last, last + plane, last + 2 * plane});
@@ -208,20 +221,22 @@ void WriteBytes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT rgb,
 }
 
 template <class As>
-void WriteAs(const PixelFormat& format, const std::uint8_t* rgb, std::size_t width, const RowTarget& out) {
-  if (format.way == PixelFormat::Way::kDivision) return WriteFloats<As, true>(format, rgb, width, out);
-  WriteFloats<As, false>(format, rgb, width, out);
+void WriteAs(const PixelFormat& format, const std::uint8_t* rgb, std::size_t width, const RowTarget& out,
+             bool streamed) {
+  if (format.way == PixelFormat::Way::kDivision)
+    return WriteFloats<As, true>(format, rgb, width, out, streamed);
+  WriteFloats<As, false>(format, rgb, width, out, streamed);
 }
 
-void WritePixels(const PixelFormat& format, const std::uint8_t* rgb, std::size_t width,
-                 const RowTarget& out) {
+void WritePixels(const PixelFormat& format, const std::uint8_t* rgb, std::size_t width, const RowTarget& out,
+                 bool streamed) {
   switch (format.dtype) {
     case DType::kFloat32:
-      return WriteAs<AsFloat>(format, rgb, width, out);
+      return WriteAs<AsFloat>(format, rgb, width, out, streamed);
     case DType::kFloat16:
-      return WriteAs<AsHalf>(format, rgb, width, out);
+      return WriteAs<AsHalf>(format, rgb, width, out, streamed);
     case DType::kBFloat16:
-      return WriteAs<AsBFloat>(format, rgb, width, out);
+      return WriteAs<AsBFloat>(format, rgb, width, out, streamed);
     default:
       return WriteBytes(format, rgb, width, out);
   }
@@ -250,11 +265,11 @@ void resample_column(const std::uint8_t* in, std::ptrdiff_t stride, const std::i
 }
 
 void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32_t width,
-                  const RowTarget& out) {
+                  const RowTarget& out, bool streamed) {
   if (format.way == PixelFormat::Way::kTable && format.dtype != DType::kUInt8) {
     return scalar::write_pixels(format, rgb, width, out);
   }
-  HWY_DYNAMIC_DISPATCH(WritePixels)(format, rgb, static_cast<std::size_t>(width), out);
+  HWY_DYNAMIC_DISPATCH(WritePixels)(format, rgb, static_cast<std::size_t>(width), out, streamed);
 }
 
 }  // namespace headrace::server::transform

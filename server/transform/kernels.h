@@ -49,9 +49,10 @@ void resample_rows(const HorizontalJob& job, std::vector<std::uint8_t>& scratch)
 /// past each row's end, writes kWriteSlack past out's.
 void resample_column(const std::uint8_t* in, std::ptrdiff_t stride, const std::int32_t* weights,
                      std::int32_t count, std::size_t bytes, std::uint8_t* out);
-/// Writes exactly `width` pixels. Reads kRowSlack past the row's end.
+/// Writes exactly `width` pixels. Reads kRowSlack past the row's end. `streamed`: past the caches, see
+/// Scratch::set_streamed.
 void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32_t width,
-                  const RowTarget& out);
+                  const RowTarget& out, bool streamed = false);
 
 namespace scalar {
 void resample_rows(const HorizontalJob& job);

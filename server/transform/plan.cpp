@@ -132,6 +132,10 @@ Scratch::~Scratch() = default;
 Scratch::Scratch(Scratch&&) noexcept = default;
 Scratch& Scratch::operator=(Scratch&&) noexcept = default;
 
+void Scratch::set_streamed(bool streamed) {
+  state_->streamed = streamed;
+}
+
 Decoded<ImageSize> Plan::Impl::open(const decode::ImageData& data, decode::Decoder& decoder,
                                     std::uint64_t& decode_ns) const {
   const auto start = ring::monotonic_ns();
@@ -234,8 +238,8 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
       std::all_of(chain.begin(), chain.end(),
                   is_any_of<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip,
                             RandomVerticalFlip, RandomRotate90, Normalize, NotHere>);
-  impl->drawn = !std::all_of(chain.begin(), chain.end(),
-                             is_any_of<Resize, CenterCrop, ToY, Normalize, NotHere>);
+  impl->drawn =
+      !std::all_of(chain.begin(), chain.end(), is_any_of<Resize, CenterCrop, ToY, Normalize, NotHere>);
   static std::atomic<std::uint64_t> plans = 0;
   impl->number = ++plans;
   impl->prepared = make_pixel_format({DType::kUInt8, PixelLayout::kNhwc}, {}, {}, channels);

@@ -132,6 +132,10 @@ class Scratch {
   Scratch& operator=(Scratch&&) noexcept;
   struct State;
   State& state() { return *state_; }
+  /// Rows go past the caches, where a kernel can: for those that will have left them before anybody reads
+  /// them. It spares reading what is overwritten. finish_streaming() before others may look.
+  void set_streamed(bool streamed);
+  static void finish_streaming();
 
  private:
   std::unique_ptr<State> state_;

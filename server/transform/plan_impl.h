@@ -19,11 +19,11 @@ struct Plan::Impl {
   PlanConfig config;
   Size size;
   PixelFormat format;
-  std::size_t prefix = 0;   ///< transforms that prepare() does
-  PixelFormat prepared;     ///< of its pixels
-  bool drawn = false;       ///< something depends on the DrawKey
+  std::size_t prefix = 0;    ///< transforms that prepare() does
+  PixelFormat prepared;      ///< of its pixels
+  bool drawn = false;        ///< something depends on the DrawKey
   std::uint64_t number = 0;  ///< no other plan of this process has it
-  bool moves_only = false;  ///< geometry, and `format` for the values: no transform changes colours
+  bool moves_only = false;   ///< geometry, and `format` for the values: no transform changes colours
 
   [[nodiscard]] decode::ImageData open_as(const decode::ImageData& data) const {
     decode::ImageData image = data;

@@ -40,9 +40,12 @@ void transpose_planes(const std::uint8_t* in, std::size_t height, std::size_t wi
                       std::uint8_t* out);
 
 /// Writes exactly `pixels` pixels of format.channels planes, which lie `plane` bytes apart. NCHW writes
-/// planes one behind the other.
+/// planes one behind the other. `streamed`: past the caches, see Scratch::set_streamed.
 void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                  std::byte* out);
+                  std::byte* out, bool streamed = false);
+
+/// Copies past the caches.
+void copy_streamed(const std::uint8_t* in, std::size_t size, std::uint8_t* out);
 
 namespace scalar {
 void cut_planes(const PlaneCut& cut, std::uint8_t* out);

@@ -1,5 +1,6 @@
 #include <hwy/cache_control.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "server/transform/plane_kernels.h"
@@ -21,19 +22,19 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 
 void WritePlanes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                 std::byte* out) {
+                 std::byte* out, bool) {
   scalar::write_planes(format, in, plane, pixels, out);
+}
+
+void CopyStreamed(const std::uint8_t* in, std::size_t size, std::uint8_t* out) {
+  std::memcpy(out, in, size);
 }
 
 #else
 
-/// Rows from here on go past the caches, which a ring of them would not fit in: it spares reading what is
-/// overwritten.
-constexpr std::size_t kStreamed = 8 * 1024;
-
 template <class As, bool kDivide>
 void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t plane,
-                      std::size_t pixels, std::byte* HWY_RESTRICT out) {
+                      std::size_t pixels, std::byte* HWY_RESTRICT out, bool streamed) {
   using Element = typename As::Element;
   const DFloat d;
   const hn::Rebind<Element, DFloat> de;
@@ -52,9 +53,6 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
   };
   if (format.layout == PixelLayout::kNchw) {
     const auto channels = static_cast<std::size_t>(format.channels);
-    // Half types are parts of a vector, which cannot be streamed.
-    const bool streamed =
-        sizeof(Element) == sizeof(float) && channels * pixels * sizeof(Element) >= kStreamed;
     for (std::size_t c = 0; c < channels; ++c) {
       const Channel values = channel(c);
       const std::uint8_t* HWY_RESTRICT from = in + static_cast<std::ptrdiff_t>(c) * plane;
@@ -62,7 +60,7 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
       const auto value = [&](std::size_t x) {
         return As::of(value_of<kDivide>(from + x, values, normalized));
       };
-      if constexpr (sizeof(Element) == sizeof(float)) {
+      if constexpr (sizeof(Element) == sizeof(float)) {  // half types are parts of a vector
         if (streamed && reinterpret_cast<std::uintptr_t>(target) % (n * sizeof(Element)) == 0) {
           std::size_t x = 0;
           for (; x + n <= pixels; x += n) hn::Stream(value(x), de, target + x);
@@ -72,7 +70,6 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
       }
       each([&](std::size_t x) { hn::StoreU(value(x), de, target + x); });
     }
-    if (streamed) hwy::FlushStream();
     return;
   }
   const Channel red = channel(0), green = channel(1), blue = channel(2);
@@ -102,24 +99,34 @@ void WriteBytePlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT
 
 template <class As>
 void WritePlanesAs(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane,
-                   std::size_t pixels, std::byte* out) {
+                   std::size_t pixels, std::byte* out, bool streamed) {
   if (format.way == PixelFormat::Way::kDivision)
-    return WriteFloatPlanes<As, true>(format, in, plane, pixels, out);
-  WriteFloatPlanes<As, false>(format, in, plane, pixels, out);
+    return WriteFloatPlanes<As, true>(format, in, plane, pixels, out, streamed);
+  WriteFloatPlanes<As, false>(format, in, plane, pixels, out, streamed);
 }
 
 void WritePlanes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                 std::byte* out) {
+                 std::byte* out, bool streamed) {
   switch (format.dtype) {
     case DType::kFloat32:
-      return WritePlanesAs<AsFloat>(format, in, plane, pixels, out);
+      return WritePlanesAs<AsFloat>(format, in, plane, pixels, out, streamed);
     case DType::kFloat16:
-      return WritePlanesAs<AsHalf>(format, in, plane, pixels, out);
+      return WritePlanesAs<AsHalf>(format, in, plane, pixels, out, streamed);
     case DType::kBFloat16:
-      return WritePlanesAs<AsBFloat>(format, in, plane, pixels, out);
+      return WritePlanesAs<AsBFloat>(format, in, plane, pixels, out, streamed);
     default:
       return WriteBytePlanes(format, in, plane, pixels, reinterpret_cast<std::uint8_t*>(out));
   }
+}
+
+void CopyStreamed(const std::uint8_t* HWY_RESTRICT in, std::size_t size, std::uint8_t* HWY_RESTRICT out) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const std::size_t n = hn::Lanes(d);
+  const std::size_t head = std::min(size, (n - reinterpret_cast<std::uintptr_t>(out) % n) % n);
+  std::memcpy(out, in, head);
+  std::size_t x = head;
+  for (; x + n <= size; x += n) hn::Stream(hn::LoadU(d, in + x), d, out + x);
+  std::memcpy(out + x, in + x, size - x);
 }
 
 #endif
@@ -132,12 +139,21 @@ HWY_AFTER_NAMESPACE();
 namespace headrace::server::transform {
 
 HWY_EXPORT(WritePlanes);
+HWY_EXPORT(CopyStreamed);
+
+void copy_streamed(const std::uint8_t* in, std::size_t size, std::uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(CopyStreamed)(in, size, out);
+}
+
+void Scratch::finish_streaming() {
+  hwy::FlushStream();
+}
 
 void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                  std::byte* out) {
+                  std::byte* out, bool streamed) {
   if (format.way == PixelFormat::Way::kTable && format.dtype != DType::kUInt8)
     return scalar::write_planes(format, in, plane, pixels, out);
-  HWY_DYNAMIC_DISPATCH(WritePlanes)(format, in, plane, pixels, out);
+  HWY_DYNAMIC_DISPATCH(WritePlanes)(format, in, plane, pixels, out, streamed);
 }
 
 }  // namespace headrace::server::transform

@@ -27,6 +27,7 @@ struct Scratch::State {
   std::vector<std::int32_t> column_indices, row_indices;
   std::vector<Step> steps;
   std::vector<Stage> stages;
+  bool streamed = false;  // how rows are stored
   /// Of the last cut by a plan that draws nothing: pictures of one size are all cut alike.
   struct Kept {
     std::uint64_t plan = 0;

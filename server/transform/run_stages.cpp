@@ -92,6 +92,7 @@ class OutputSink final : public RowSink {
         spare_(format.channels == 1
                    ? reinterpret_cast<std::byte*>(decode::grow(scratch.other_channels, row_bytes_))
                    : nullptr),
+        streamed_(scratch.streamed),
         luma_(format.luma ? decode::grow(scratch.luma, padded_stride(size.width)) : nullptr) {}
 
   void write(std::int32_t y, const std::uint8_t* rgb) override {
@@ -99,12 +100,12 @@ class OutputSink final : public RowSink {
     const std::size_t plane = row_bytes_ * static_cast<std::size_t>(size_.height);
     if (luma_ != nullptr) rgb = to_luma(rgb);
     if (spare_ != nullptr)
-      return write_pixels(format_, rgb, size_.width, {out_ + row * row_bytes_, spare_, spare_});
+      return write_pixels(format_, rgb, size_.width, {out_ + row * row_bytes_, spare_, spare_}, false);
     const RowTarget target = format_.layout == PixelLayout::kNchw
                                  ? RowTarget{out_ + row * row_bytes_, out_ + plane + row * row_bytes_,
                                              out_ + 2 * plane + row * row_bytes_}
                                  : RowTarget{out_ + row * row_bytes_ * 3, nullptr, nullptr};
-    write_pixels(format_, rgb, size_.width, target);
+    write_pixels(format_, rgb, size_.width, target, streamed_);
   }
 
  private:
@@ -122,7 +123,8 @@ class OutputSink final : public RowSink {
   ImageSize size_;
   std::byte* out_;
   std::size_t row_bytes_;
-  std::byte* spare_;    // what one channel has no room for, the second and third of equal ones
+  std::byte* spare_;  // what one channel has no room for, the second and third of equal ones
+  bool streamed_;
   std::uint8_t* luma_;  // a row
 };
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import warnings
 from typing import Any
 
@@ -37,6 +39,22 @@ def test_tuples_and_dicts_hold_the_same(start_server: Any, quiet_config: dict[st
             np.testing.assert_array_equal(meta[2]["sample_index"], plain.sample_index)
             np.testing.assert_array_equal(named["sample_index"], plain.sample_index)
             assert not plain.replaced.any()
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict"])
+def test_copies_and_pickles_of_a_batch_tell_of_its_rows(start_server: Any, quiet_config: dict[str, Any], form: str) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train", batch=form) as loader:
+        batch = next(iter(loader))
+        other = next(iter(loader))
+        for again in (copy.copy(batch), copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
+            assert type(again) is type(batch)
+            assert (again.epoch, again.number, again.private_copy) == (0, 0, True)
+            assert again.valid.dtype == bool
+            np.testing.assert_array_equal(again.sample_index, batch.sample_index)
+            np.testing.assert_array_equal(again.replaced, batch.replaced)
+        batch.sample_index[:] = -1  # an array of the batch's own
+        assert (batch.sample_index == -1).all()
+        assert (other.sample_index >= 0).all()
 
 
 def test_padded_rows_are_marked_also_in_tuples(start_server: Any, quiet_config: dict[str, Any]) -> None:

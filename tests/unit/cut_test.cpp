@@ -53,7 +53,8 @@ Picture picture_of(Random& random) {
   return out;
 }
 
-Transform transform_of(Random& random, Size at_most) {
+/// `any`: sizes of images are not known beforehand, so that a crop may turn out to be too large.
+Transform transform_of(Random& random, Size at_most, bool any) {
   const Size size{random.between(1, at_most.height), random.between(1, at_most.width)};
   switch (random.between(0, 5)) {
     case 0:
@@ -74,7 +75,7 @@ Transform transform_of(Random& random, Size at_most) {
     case 4:
       return NotHere{};
     default:
-      return RandomCrop{.size = size, .pad_if_needed = true};
+      return RandomCrop{.size = size, .pad_if_needed = !any || random.one_in(2)};
   }
 }
 
@@ -85,7 +86,7 @@ PlanConfig chain_of(Random& random, const Picture& picture) {
   config.mask = picture.shape.channels == 1 && random.one_in(8);
   const Size at_most{picture.shape.height + 20, picture.shape.width + 20};
   const int count = random.between(0, 4);
-  for (int i = 0; i < count; ++i) config.transforms.push_back(transform_of(random, at_most));
+  for (int i = 0; i < count; ++i) config.transforms.push_back(transform_of(random, at_most, config.input.height == 0));
   const std::int32_t side = random.between(1, at_most.width);
   if (random.one_in(2)) {  // turns want squares
     config.transforms.emplace_back(RandomCrop{.size = {side, side}, .pad_if_needed = true});
@@ -138,6 +139,7 @@ void compare(Random& random, Scratch& scratch, Outcome& outcome) {
   ASSERT_TRUE(plan->prepare(file, scratch, 1 << 24, storage, prepared));
   for (std::uint64_t position = 0; position < 4; ++position) {
     const DrawKey key{5, position % 2, position};
+    scratch.set_streamed(position % 2 == 1);
     Row want(*plan), rendered(*plan), cut(*plan), kept(*plan), finished(*plan);
     const auto expected = plan->render(file, key, scratch, want.data());
     const auto report = plan->render(bare, key, scratch, rendered.data());
@@ -178,6 +180,34 @@ TEST(Cut, GivesTheRowsOfTheOrdinaryPath) {
   });
   EXPECT_GT(outcome.cut, 3000);
   EXPECT_GT(outcome.prepared, 3000);
+  EXPECT_GT(outcome.refused, 100);
+}
+
+TEST(Cut, KeepsWhatNothingIsDrawnForApartForEachSizeAndPlan) {
+  Bytes pixels(40 * 30);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 7);
+  const auto plan_of = [](Size size) {
+    PlanConfig config;
+    config.channels = 1;
+    config.transforms = {CenterCrop{size}};
+    return Plan::compile(config).value();
+  };
+  const Plan small = plan_of({4, 4}), large = plan_of({20, 28});
+  const decode::ImageData wide{pixels, {.width = 40, .height = 30, .channels = 1}},
+      high{pixels, {.width = 30, .height = 40, .channels = 1}};
+  Scratch scratch;
+  for (int i = 0; i < 2; ++i)
+    for (const Plan* plan : {&small, &large})
+      for (const auto& image : {wide, wide, high, high}) {
+        Size base, fresh_base;
+        Row got(*plan), want(*plan);
+        Scratch fresh;
+        ASSERT_TRUE(plan->cut(image, {1, 2, 3}, scratch, got.data(), base));
+        ASSERT_TRUE(plan->cut(image, {1, 2, 3}, fresh, want.data(), fresh_base));
+        EXPECT_EQ(got, want);
+        EXPECT_EQ(base.width, image.pixels.width);
+        EXPECT_EQ(base.height, image.pixels.height);
+      }
 }
 
 TEST(Cut, SaysNothingOfWhatOnlyRenderKnows) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <hwy/aligned_allocator.h>
 
+#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -128,15 +129,35 @@ TEST(WritePlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
               const Bytes in(plane * static_cast<std::size_t>(channels - 1) + pixels, random);
               const std::size_t size = pixels * static_cast<std::size_t>(channels) * size_of(dtype);
               const auto stride = static_cast<std::ptrdiff_t>(plane);
-              const auto write = [&](auto kernel) {
+              const auto write = [&](auto kernel, auto... streamed) {
                 return made(size, [&](std::uint8_t* out) {
-                  kernel(format, in.data(), stride, pixels, reinterpret_cast<std::byte*>(out));
+                  kernel(format, in.data(), stride, pixels, reinterpret_cast<std::byte*>(out), streamed...);
                 });
               };
-              ASSERT_EQ(write(write_planes), write(scalar::write_planes))
-                  << name_of(dtype) << " " << channels << " channels, " << pixels << " pixels";
+              const auto want = write(scalar::write_planes);
+              for (const bool streamed : {false, true})
+                ASSERT_EQ(write(write_planes, streamed), want)
+                    << name_of(dtype) << " " << channels << " channels, " << pixels << " pixels"
+                    << (streamed ? ", streamed" : "");
             }
           }
+  });
+}
+
+TEST(CopyStreamed, CopiesFromAnywhereToAnywhere) {
+  on_every_target([] {
+    std::mt19937 random(14);
+    for (std::size_t size = 0; size < 400; ++size) {
+      const auto from = static_cast<std::size_t>(between(random, 0, 63)),
+                 to = static_cast<std::size_t>(between(random, 0, 63));
+      const Bytes in(from + size, random);
+      const auto copy = [&](auto kernel) {
+        return made(to + size, [&](std::uint8_t* out) { kernel(in.data() + from, size, out + to); });
+      };
+      ASSERT_EQ(copy(copy_streamed), copy([](const std::uint8_t* source, std::size_t bytes,
+                                             std::uint8_t* target) { std::memcpy(target, source, bytes); }))
+          << size << " bytes from " << from << " to " << to;
+    }
   });
 }
 

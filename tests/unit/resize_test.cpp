@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
+#include <hwy/aligned_allocator.h>
 
+#include <algorithm>
 #include <random>
 
 #include "server/transform/coefficients.h"
@@ -95,16 +97,22 @@ TEST(WritePixels, GivesTheExactValueOfEveryByteInEveryTypeLayoutAndInstructionSe
               for (std::size_t i = 0; i < 768; ++i) row[i] = static_cast<std::uint8_t>(i / 3);
             }
             const std::size_t plane = static_cast<std::size_t>(width) * size_of(dtype);
-            // One byte off, because rows need no alignment; a guard byte behind, because no more may be
+            // Also one byte off, because rows need no alignment; a guard behind, because no more may be
             // written.
-            std::vector<std::byte> got(3 * plane + 2, std::byte{0x5A}), want = got;
-            const auto target = [&](auto& out) {
-              return RowTarget{out.data() + 1, out.data() + 1 + plane, out.data() + 1 + 2 * plane};
-            };
-            write_pixels(format, row.data(), width, target(got));
-            scalar::write_pixels(format, row.data(), width, target(want));
-            ASSERT_EQ(got, want) << name_of(dtype) << " layout " << static_cast<int>(layout) << " width "
-                                 << width << " way " << static_cast<int>(format.way);
+            for (const std::size_t off : {0U, 1U}) {
+              const auto written = [&](auto kernel, auto... streamed) {
+                const auto out = hwy::AllocateAligned<std::byte>(off + 3 * plane + 1);
+                std::fill_n(out.get(), off + 3 * plane + 1, std::byte{0x5A});
+                std::byte* const first = out.get() + off;
+                kernel(format, row.data(), width, {first, first + plane, first + 2 * plane}, streamed...);
+                return std::vector<std::byte>(out.get(), first + 3 * plane + 1);
+              };
+              const auto want = written(scalar::write_pixels);
+              for (const bool streamed : {false, true})
+                ASSERT_EQ(written(write_pixels, streamed), want)
+                    << name_of(dtype) << " layout " << static_cast<int>(layout) << " width " << width
+                    << " way " << static_cast<int>(format.way) << (streamed ? " streamed" : "");
+            }
           }
         }
       }

@@ -78,6 +78,7 @@ std::uint64_t compare(const SampleMaker& maker, std::uint32_t slice, StreamCount
   const auto order = maker.order(epoch);
   for (std::uint64_t first = 0; first < maker.size() + maker.size() / 2; first += slice) {
     Batch batch(maker, slice);
+    scratch.pixels.set_streamed(first / slice % 2 == 1);
     const auto rows = maker.make_slice(order, epoch, first, slice, batch.targets, scratch, counters);
     for (std::uint32_t i = 0; i < rows.size(); ++i) {
       if (!rows[i].made) continue;
