@@ -6,6 +6,7 @@ Headrace beside other loaders: Markdown on stdout, progress on stderr, and with 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import signal
@@ -45,7 +46,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each loader in each round")
     parser.add_argument("--limits", metavar="PROGRAM", help="build/release/tests/limits: what the bare loops cost, in the same run")
-    parser.add_argument("--scaling", action="store_true", help="instead of all: Headrace on one core against all of them")
+    parser.add_argument(
+        "--scaling", action="store_true", help=f"instead: Headrace on one core against all; default: {', '.join(extras.SCALED)}"
+    )
     parser.add_argument("--scratch", type=Path, help="prepared data, kept between runs (default: a temporary folder)")
     parser.add_argument("--out", type=Path, help="folder for results.md, results.svg and results.json")
     given = parser.parse_args()
@@ -63,6 +66,27 @@ def chosen(patterns: list[str], data: dict[str, str]) -> list[Workload]:
     return [workload for workload in named if workload.data in data]
 
 
+def check_scratch(scratch: Path, data: dict[str, str]) -> None:
+    """What was prepared from one folder is not taken for another's."""
+    note = scratch / "prepared-from.json"
+    before: dict[str, str] = json.loads(note.read_text()) if note.exists() else {}
+    for name, folder in data.items():
+        if before.get(name, folder) != folder:
+            raise SystemExit(f"peers: {scratch} holds what was made of {name}={before[name]}; give --scratch another folder")
+    note.write_text(json.dumps(before | data))
+
+
+def scaled(given: argparse.Namespace, settings: Settings) -> str:
+    lines = ["| workload | samples/s, 1 core | all cores | ratio |", "|---|---:|---:|---:|"]
+    print(*lines, sep="\n", flush=True)
+    patterns = list(extras.SCALED) if given.workloads == ["*"] else given.workloads
+    for workload in chosen(patterns, settings.data):
+        prepare.PREPARE[workload.data](Path(settings.data[workload.data]), settings.scratch)
+        lines.append(extras.scaling(workload, settings)[0])
+        print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     # What runs is stopped most of the time, and could not end by itself.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -72,6 +96,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="peers-") as temporary:
         scratch = (given.scratch or Path(temporary)).resolve()
         scratch.mkdir(parents=True, exist_ok=True)
+        check_scratch(scratch, data)
         settings = Settings(data, scratch, given.rounds, given.seconds)
         text = f"{about['cores']} cores of {about['cpu']}, Python {about['python']}, {about['date']}, commit {about['commit']}; "
         text += f"medians of {given.rounds} rounds of {given.seconds:g} s.\n"
@@ -82,10 +107,10 @@ def main() -> None:
             tables.append(table)
             print(table, flush=True)
         if given.scaling:
-            print("| workload | samples/s, 1 core | all cores | ratio |", "|---|---:|---:|---:|", sep="\n", flush=True)
-            for workload in chosen(list(extras.SCALED), data):
-                prepare.PREPARE[workload.data](Path(data[workload.data]), scratch)
-                print(extras.scaling(workload, settings)[0], flush=True)
+            table = scaled(given, settings)
+            if given.out:
+                given.out.mkdir(parents=True, exist_ok=True)
+                (given.out / "scaling.md").write_text(text + "\n" + table)
             return
         for workload in chosen(given.workloads, data):
             rows = rows_of(workload, given.loaders)

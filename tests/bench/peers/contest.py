@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -101,7 +102,9 @@ class Contestant:
             raise Failed(f"waited {self._settings.start_seconds:g} s for {what}")
         line = trainer.stdout.readline()
         if not line:
-            raise Failed(f"ended with status {trainer.wait(10)} before {what}: {self._last_words()}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                trainer.wait(10)
+            raise Failed(f"ended with status {trainer.poll()} before {what}: {self._last_words()}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise Failed(reply["error"])
@@ -148,6 +151,8 @@ class Contestant:
                     with contextlib.suppress(BrokenPipeError):
                         stream.close()
             trainer.poll()
+        if not self.result.error:  # else its log is of use
+            shutil.rmtree(self.job.folder, ignore_errors=True)
 
 
 def differs(fields: list[dict[str, Any]], reference: list[dict[str, Any]]) -> str:

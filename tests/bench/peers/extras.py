@@ -23,7 +23,10 @@ def limits(program: str, data: dict[str, str], rounds: int) -> tuple[str, list[d
     for option, name in (("--jpeg", "imagenet"), ("--png", "pairs")):
         if name in data:
             command += [option, data[name]]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=LIMITS_SECONDS, check=False)
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=LIMITS_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SystemExit(f"peers: --limits {program}: {error}") from None
     if ran.returncode:
         raise SystemExit(f"peers: {program} ended with status {ran.returncode}: {ran.stderr.strip()}")
     found: list[dict[str, Any]] = json.loads(ran.stdout)
