@@ -9,8 +9,8 @@
 
 namespace headrace::server::decode {
 
-Decoded<ImageSize> RawReader::open(std::span<const std::uint8_t> bytes, const PixelShape& shape,
-                                   std::uint64_t max_pixels) {
+Decoded<void> RawReader::check(std::span<const std::uint8_t> bytes, const PixelShape& shape,
+                               std::uint64_t max_pixels) {
   const auto side_is_fine = [](std::int32_t side) {
     return side >= 1 && side <= static_cast<std::int32_t>(kMaxSide);
   };
@@ -27,6 +27,12 @@ Decoded<ImageSize> RawReader::open(std::span<const std::uint8_t> bytes, const Pi
   if (bytes.size() < needed)
     return bad(BadReason::kTruncated, fmt::format("{} bytes of {} x {} x {} pixels", bytes.size(),
                                                   shape.channels, shape.height, shape.width));
+  return {};
+}
+
+Decoded<ImageSize> RawReader::open(std::span<const std::uint8_t> bytes, const PixelShape& shape,
+                                   std::uint64_t max_pixels) {
+  if (auto fine = check(bytes, shape, max_pixels); !fine) return tl::make_unexpected(std::move(fine.error()));
   bytes_ = bytes;
   shape_ = shape;
   return ImageSize{shape.width, shape.height};

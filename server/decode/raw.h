@@ -12,7 +12,11 @@ namespace headrace::server::decode {
 /// so near to the end of the bytes that a reader would look beyond it.
 class RawReader {
  public:
-  /// kTruncated if there are fewer bytes than pixels, kUnsupported for a shape that makes no sense.
+  /// kTruncated if there are fewer bytes than pixels, kUnsupported for a shape that makes no sense,
+  /// kTooLarge.
+  static Decoded<void> check(std::span<const std::uint8_t> bytes, const PixelShape& shape,
+                             std::uint64_t max_pixels);
+  /// What check() says; then begin().
   Decoded<ImageSize> open(std::span<const std::uint8_t> bytes, const PixelShape& shape,
                           std::uint64_t max_pixels);
   Decoded<void> begin(Rect region, bool keep);

@@ -93,12 +93,12 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
     const std::uint32_t last = end_of(first);
     scratch.placed.clear();
     aim(out, first);
-    const auto ready =
+    const auto made =
         maker.make_slice(order, key.cursor.epoch, rows.first + first, last - first, out, scratch, counters);
     for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
-      if (!ready.empty() && ready[i - first].made) {
-        describe(i, ready[i - first].sample_index, false);
-        if (maker.mixes()) scratch.placed.push_back({(rows.first + i) % size, ready[i - first].label});
+      if (!made.empty() && made[i - first].made) {
+        describe(i, made[i - first].sample_index, false);
+        if (maker.mixes()) scratch.placed.push_back({(rows.first + i) % size, made[i - first].label});
         continue;
       }
       const std::uint64_t position = (rows.first + i) % size;

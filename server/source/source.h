@@ -95,7 +95,8 @@ class Source {
   /// What batches report as the sample's index: the index in the whole source, also where this is a part of
   /// one, or was packed from one. Rises with `index`.
   [[nodiscard]] virtual std::uint64_t whole_index(std::uint64_t index) const { return index; }
-  /// Whether samples have a class each, which batches then carry as the field "label", int64, last.
+  /// Whether samples have a class each, which batches then carry as the last field, "label": int64, or
+  /// float32 shares of all classes where rows are mixed.
   [[nodiscard]] virtual bool labelled() const { return true; }
   /// The class; 0 if there are none.
   [[nodiscard]] virtual std::int64_t label(std::uint64_t index) const = 0;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "server/decode/grow.h"
+#include "server/decode/raw.h"
 #include "server/transform/plan_impl.h"
 #include "server/transform/plane_kernels.h"
 
@@ -83,17 +84,9 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
 
 namespace {
 
-/// What a decoder asks of bare pixels before it opens them.
 bool can_open(const ImageData& image, std::uint64_t max_pixels) {
-  const PixelShape& shape = image.pixels;
-  const auto side_is_fine = [](std::int32_t side) {
-    return side >= 1 && side <= static_cast<std::int32_t>(decode::kMaxSide);
-  };
-  if (!side_is_fine(shape.width) || !side_is_fine(shape.height)) return false;
-  const std::uint64_t pixels =
-      static_cast<std::uint64_t>(shape.width) * static_cast<std::uint64_t>(shape.height);
-  return (shape.channels == 1 || shape.channels == 3) && pixels <= max_pixels &&
-         image.bytes.size() >= pixels * static_cast<std::uint64_t>(shape.channels);
+  return image.pixels.width != 0 &&
+         decode::RawReader::check(image.bytes, image.pixels, max_pixels).has_value();
 }
 
 /// Whether transforms from `first` on do.

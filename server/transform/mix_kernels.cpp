@@ -13,6 +13,8 @@
 // foreach_target comes before highway.
 #include <hwy/highway.h>
 
+#include "server/transform/values-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace headrace::server::transform {
 namespace HWY_NAMESPACE {
@@ -25,47 +27,6 @@ void MixValues(DType dtype, double lambda, std::size_t count, std::byte* own, co
 
 #else
 
-namespace hn = hwy::HWY_NAMESPACE;
-using DFloat = hn::CappedTag<float, 16>;
-
-// One type per dtype: how values are loaded as vectors of floats, and stored.
-struct Floats {
-  using Element = float;
-  static HWY_INLINE hn::Vec<DFloat> load(const float* from) { return hn::LoadU(DFloat(), from); }
-  static HWY_INLINE void store(hn::Vec<DFloat> v, float* to) { hn::StoreU(v, DFloat(), to); }
-};
-struct Halves {
-  using Element = std::uint16_t;
-  static HWY_INLINE hn::Vec<DFloat> load(const std::uint16_t* from) {
-    const hn::Rebind<std::uint16_t, DFloat> d;
-    const hn::Rebind<hwy::float16_t, DFloat> half;
-    return hn::PromoteTo(DFloat(), hn::BitCast(half, hn::LoadU(d, from)));
-  }
-  static HWY_INLINE void store(hn::Vec<DFloat> v, std::uint16_t* to) {
-    const hn::Rebind<std::uint16_t, DFloat> d;
-    const hn::Rebind<hwy::float16_t, DFloat> half;
-    hn::StoreU(hn::BitCast(d, hn::DemoteTo(half, v)), d, to);
-  }
-};
-struct BFloats {
-  using Element = std::uint16_t;
-  static HWY_INLINE hn::Vec<DFloat> load(const std::uint16_t* from) {
-    const hn::Rebind<std::uint16_t, DFloat> d;
-    const hn::Rebind<std::uint32_t, DFloat> wide;
-    return hn::BitCast(DFloat(), hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(d, from))));
-  }
-  static HWY_INLINE void store(hn::Vec<DFloat> v, std::uint16_t* to) {
-    const hn::Rebind<std::uint32_t, DFloat> d;
-    const hn::Rebind<std::int32_t, DFloat> whole;
-    const hn::Rebind<std::uint16_t, DFloat> out;
-    const auto bits = hn::BitCast(d, v);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(d, 0x7FFF)), odd));
-    const auto number = hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(v)), hn::Set(d, 0x7FC0), rounded);
-    hn::StoreU(hn::DemoteTo(out, hn::BitCast(whole, number)), out, to);
-  }
-};
-
 // The whole vectors of a line; the caller sees to the rest. Returns how many values that were.
 template <class As>
 std::size_t Mix(double lambda, std::size_t count, std::byte* own_bytes, const std::byte* partner_bytes) {
@@ -75,23 +36,25 @@ std::size_t Mix(double lambda, std::size_t count, std::byte* own_bytes, const st
              rest = hn::Set(d, static_cast<float>(1 - lambda));
   auto* HWY_RESTRICT own = reinterpret_cast<Element*>(own_bytes);
   const auto* HWY_RESTRICT partner = reinterpret_cast<const Element*>(partner_bytes);
+  const hn::Rebind<Element, DFloat> de;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes)
-    As::store(hn::Add(hn::Mul(As::load(partner + i), rest), hn::Mul(As::load(own + i), share)), own + i);
+    hn::StoreU(As::of(hn::Add(hn::Mul(As::load(partner + i), rest), hn::Mul(As::load(own + i), share))), de,
+               own + i);
   return i;
 }
 
 void MixValues(DType dtype, double lambda, std::size_t count, std::byte* own, const std::byte* partner) {
   std::size_t done = 0;
   if (dtype == DType::kFloat32) {
-    done = Mix<Floats>(lambda, count, own, partner);
+    done = Mix<AsFloat>(lambda, count, own, partner);
   } else if (dtype == DType::kBFloat16) {
-    done = Mix<BFloats>(lambda, count, own, partner);
+    done = Mix<AsBFloat>(lambda, count, own, partner);
   } else {
     // Where Highway has no instruction for it, it does not round to even.
 #if HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON
-    done = Mix<Halves>(lambda, count, own, partner);
+    done = Mix<AsHalf>(lambda, count, own, partner);
 #endif
   }
   const std::size_t bytes = done * size_of(dtype);

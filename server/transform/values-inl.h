@@ -49,13 +49,19 @@ HWY_INLINE hn::Vec<DFloat> value_of(const std::uint8_t* HWY_RESTRICT from, const
   return value;
 }
 
-// One type per dtype: the element, and how a vector of floats becomes a vector of elements.
+// One type per dtype: the element, how elements are loaded as a vector of floats, and how such a vector
+// becomes one of elements. As halves.h has it.
 struct AsFloat {
   using Element = float;
+  static HWY_INLINE hn::Vec<DFloat> load(const float* from) { return hn::LoadU(DFloat(), from); }
   static HWY_INLINE hn::Vec<DFloat> of(hn::Vec<DFloat> v) { return v; }
 };
 struct AsHalf {
   using Element = std::uint16_t;
+  static HWY_INLINE hn::Vec<DFloat> load(const std::uint16_t* from) {
+    const hn::Rebind<hwy::float16_t, DFloat> half;
+    return hn::PromoteTo(DFloat(), hn::BitCast(half, hn::LoadU(hn::Rebind<std::uint16_t, DFloat>(), from)));
+  }
   static HWY_INLINE auto of(hn::Vec<DFloat> v) {
     const hn::Rebind<hwy::float16_t, DFloat> half;
     return hn::BitCast(hn::Rebind<std::uint16_t, DFloat>(), hn::DemoteTo(half, v));
@@ -63,12 +69,18 @@ struct AsHalf {
 };
 struct AsBFloat {
   using Element = std::uint16_t;
+  static HWY_INLINE hn::Vec<DFloat> load(const std::uint16_t* from) {
+    const hn::Rebind<std::uint32_t, DFloat> d;
+    const auto bits = hn::PromoteTo(d, hn::LoadU(hn::Rebind<std::uint16_t, DFloat>(), from));
+    return hn::BitCast(DFloat(), hn::ShiftLeft<16>(bits));
+  }
   static HWY_INLINE auto of(hn::Vec<DFloat> v) {
     const hn::Rebind<std::uint32_t, DFloat> d;
     const auto bits = hn::BitCast(d, v);
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
     const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(d, 0x7FFF)), odd));
-    return hn::DemoteTo(hn::Rebind<std::uint16_t, DFloat>(), hn::BitCast(DInt(), rounded));
+    const auto number = hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(v)), hn::Set(d, 0x7FC0), rounded);
+    return hn::DemoteTo(hn::Rebind<std::uint16_t, DFloat>(), hn::BitCast(DInt(), number));
   }
 };
 
