@@ -1,7 +1,5 @@
 #include "server/config/cpus.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -9,7 +7,8 @@
 #include <sstream>
 #include <string>
 #include <thread>
-#include <vector>
+
+#include "server/placement/topology.h"
 
 namespace headrace::server::config {
 namespace {
@@ -17,16 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 unsigned affinity() {
-  // The mask of a large machine may need more room than cpu_set_t has.
-  for (int cpus = CPU_SETSIZE; cpus <= 1 << 20; cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(cpus));
-    const auto bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(cpus));
-    const bool known = ::sched_getaffinity(0, bytes, set) == 0;
-    const auto count = known ? static_cast<unsigned>(CPU_COUNT_S(bytes, set)) : 0U;
-    CPU_FREE(set);
-    if (known) return std::max(1U, count);
-  }
-  return std::max(1U, std::thread::hardware_concurrency());
+  const auto cpus = static_cast<unsigned>(placement::allowed_cpus().size());
+  return cpus > 0 ? cpus : std::max(1U, std::thread::hardware_concurrency());
 }
 
 // Both files hold words; v2's cpu.max is "max 100000" or "200000 100000".
