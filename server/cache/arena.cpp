@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "server/placement/apply.h"
+
 namespace headrace::server::cache {
 
 Result<std::shared_ptr<Arena>> Arena::create(std::string name, std::uint64_t budget) {
@@ -21,6 +23,7 @@ Result<std::shared_ptr<Arena>> Arena::create(std::string name, std::uint64_t bud
                 fmt::format("{}: no address space for {} bytes: {}; lower the budget, or raise the limit "
                             "(ulimit -v, vm.overcommit_memory)",
                             name, budget, std::strerror(errno)));
+  placement::interleave_as_here(memory, budget);  // each worker fills some of it, and all read it
   // No MADV_HUGEPAGE: where memory is short, each fault would then wait until the kernel has moved others.
   return std::shared_ptr<Arena>(new Arena(std::move(name), budget, static_cast<std::byte*>(memory)));
 }

@@ -29,11 +29,14 @@ struct MetricsConfig {
   std::uint16_t port = 9464;  ///< 0: any free port
 };
 
+/// Whether workers and memory are placed where the machine has several NUMA nodes: server/placement.
+enum class Numa : std::uint8_t { kAuto, kOff };
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kOff };
 
 struct ServerConfig {
-  std::filesystem::path directory;       ///< of the sockets; absolute. See default_directory()
-  unsigned threads = 0;                  ///< never 0 after load(): `auto` is default_threads()
+  std::filesystem::path directory;  ///< of the sockets; absolute. See default_directory()
+  unsigned threads = 0;             ///< never 0 after load(): `auto` is default_threads()
+  Numa numa = Numa::kAuto;
   std::optional<MetricsConfig> metrics;  ///< none: `metrics: off`
   std::chrono::milliseconds evict_after{30'000};
   std::chrono::milliseconds group_grace{60'000};

@@ -38,6 +38,8 @@ ServerConfig read_server(const json& value, const std::filesystem::path& folder,
                                               : default_directory(environment);
   const auto threads = value.find("threads");
   out.threads = threads != value.end() && threads->is_number() ? threads->get<unsigned>() : default_threads();
+  out.numa = word(value, "numa", out.numa,
+                  std::array<std::pair<const char*, Numa>, 2>{{{"auto", Numa::kAuto}, {"off", Numa::kOff}}});
   const json metrics = part(value, "metrics");
   if (metrics.is_object()) {
     out.metrics = MetricsConfig{};

@@ -11,6 +11,7 @@
 #include <exception>
 
 #include "clientlib/ring/futex.h"
+#include "server/placement/apply.h"
 
 namespace headrace::server::exec {
 namespace {
@@ -32,8 +33,9 @@ void watch(int epoll, int fd) {
 
 }  // namespace
 
-Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads)
+Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, placement::Placement placement)
     : streams_(std::move(streams)),
+      placement_(std::move(placement)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   watch(epoll_.get(), wake_.get());
@@ -53,7 +55,7 @@ Engine::~Engine() {
 }
 
 void Engine::start() {
-  for (auto& worker : workers_) worker->thread = std::thread([this, &worker] { run(*worker); });
+  for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i]->thread = std::thread([this, i] { run(i); });
 }
 
 void Engine::stop() {
@@ -72,7 +74,10 @@ Result<std::size_t> Engine::find(const std::string& name) const {
   return fail(ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; there are: {}", name, names));
 }
 
-void Engine::run(Worker& worker) {
+void Engine::run(std::size_t index) {
+  // Before it takes memory of its own: that is then of its node.
+  if (!placement_.empty()) placement::run_on(placement_.homes.at(placement_.workers.at(index)).cpus);
+  Worker& worker = *workers_[index];
   RowScratch scratch;
   std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_relaxed)) {

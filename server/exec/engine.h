@@ -22,12 +22,14 @@
 #include "clientlib/ring/unique_fd.h"
 #include "server/exec/stream.h"
 #include "server/metrics/counters.h"
+#include "server/placement/placement.h"
 
 namespace headrace::server::exec {
 
 class Engine {
  public:
-  Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads);
+  /// `placement`: where workers stay; of as many as there are threads, or empty.
+  Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, placement::Placement placement = {});
   ~Engine();  ///< stops and joins
 
   void start();
@@ -78,7 +80,7 @@ class Engine {
     ~Kick() { engine.kick(); }
   };
 
-  void run(Worker& worker);
+  void run(std::size_t index);
   /// [lock] One job's slice, the lock given up meanwhile. False: there was nothing to do.
   bool turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
   std::shared_ptr<FillJob> pick(std::uint64_t now_ns);  ///< [lock]
@@ -95,6 +97,7 @@ class Engine {
 
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  const placement::Placement placement_;
   ring::UniqueFd epoll_, wake_;
   mutable std::mutex mutex_;
   unsigned sleepers_ = 0;

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <thread>
 
 #include "clientlib/ring/futex.h"
+#include "server/placement/apply.h"
 #include "server/session/assemble.h"
 #include "server/session/descriptors.h"
 
@@ -55,6 +57,11 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   raise_descriptor_limit();
   auto directory = Directory::claim(config.server.directory);
   if (!directory) return tl::make_unexpected(directory.error());
+  placement::Placement placement;
+  if (config.server.numa == config::Numa::kAuto) placement = placement::place_here(config.server.threads);
+  if (!placement.empty()) spdlog::info("numa: {}", placement::to_string(placement));
+  // Of sources, caches and rings; not of the workers, whose own memory is of their nodes.
+  std::optional<placement::InterleavedMemory> shared(std::in_place, placement.memory);
   std::stop_source reads;
   auto assembly = assemble_until_told(config, reads);
   if (!assembly) return tl::make_unexpected(assembly.error());
@@ -67,13 +74,15 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
                  (*stream)->ring().slot_count(), static_cast<double>((*stream)->ring().bytes()) / 1e6);
     streams.push_back(std::move(*stream));
   }
+  shared.reset();
   // The rings have their memory by now.
   if (auto fits = check_memory(*assembly, 0); !fits) return tl::make_unexpected(fits.error());
 
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
   Server* const raw = server.get();
   server->reads_ = std::move(reads);
-  server->engine_ = std::make_unique<exec::Engine>(std::move(streams), config.server.threads);
+  server->engine_ =
+      std::make_unique<exec::Engine>(std::move(streams), config.server.threads, std::move(placement));
   server->collector_ = std::make_unique<Collector>(*server->engine_, std::move(assembly->caches),
                                                    std::move(assembly->remotes));
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/placement/apply.h"
 #include "server/source/labels.h"
 
 namespace headrace::server::source {
@@ -17,11 +18,14 @@ namespace {
 /// Nothing depends on it, so it is no error if the kernel cannot or will not.
 void want_huge_pages(std::span<const std::uint8_t> bytes) {
 #ifdef MADV_COLLAPSE
-  constexpr std::uintptr_t kHuge = std::uintptr_t{2} << 20;
+  constexpr std::uintptr_t kHuge = placement::kHugePage;
   const auto first = (reinterpret_cast<std::uintptr_t>(bytes.data()) + kHuge - 1) / kHuge * kHuge;
   const auto last = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / kHuge * kHuge;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): pages are numbers
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_COLLAPSE);
+  if (first >= last) return;
+  void* const memory =
+      reinterpret_cast<void*>(first);  // NOLINT(performance-no-int-to-ptr): pages are numbers
+  ::madvise(memory, last - first, MADV_COLLAPSE);
+  placement::interleave_huge_pages(memory, last - first);
 #else
   static_cast<void>(bytes);
 #endif

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "clientlib/ring/segment.h"
+#include "server/placement/placement.h"
 #include "server/remote/url.h"
 #include "server/session/assemble.h"
 #include "server/source/detect.h"
@@ -155,6 +156,9 @@ int check(const ConfigArguments& arguments) {
   if (2 * total + beside > headroom.bytes)
     fmt::print("warning: a restart beside living clients needs {}, more than there is\n",
                megabytes(2 * total + beside));
+  if (config->server.numa == config::Numa::kAuto)
+    if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
+      fmt::print("numa: {}\n", placement::to_string(placement));
   fmt::print("ok: `headrace serve {}` will run with {} workers\n", arguments.file, config->server.threads);
   return 0;
 }

@@ -28,6 +28,7 @@ TEST(ConfigValues, LeaveOutWhatHasADefault) {
   const auto config = sound(kLeast, {"XDG_RUNTIME_DIR=/run/user/7"});
   EXPECT_EQ(config.server.directory, "/run/user/7/headrace");
   EXPECT_GE(config.server.threads, 1U);
+  EXPECT_EQ(config.server.numa, Numa::kAuto);
   ASSERT_TRUE(config.server.metrics);
   EXPECT_EQ(config.server.metrics->address, "127.0.0.1");
   EXPECT_EQ(config.server.metrics->port, 9464);
@@ -61,6 +62,7 @@ TEST(ConfigValues, ReadEveryKey) {
 server:
   directory: run
   threads: 3
+  numa: off
   metrics: off
   evict_after: 1500ms
   group_grace: 2m
@@ -102,6 +104,7 @@ streams:
 )");
   EXPECT_EQ(config.server.directory, "/etc/headrace/run");
   EXPECT_EQ(config.server.threads, 3U);
+  EXPECT_EQ(config.server.numa, Numa::kOff);
   EXPECT_FALSE(config.server.metrics);
   EXPECT_EQ(config.server.evict_after, 1500ms);
   EXPECT_EQ(config.server.group_grace, 120s);
