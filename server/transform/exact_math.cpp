@@ -2,6 +2,10 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "server/transform/extended.h"
 
 namespace headrace::server::transform {
 namespace {
@@ -10,28 +14,8 @@ namespace {
 constexpr double kLn2High = 0x1.62e42feep-1;
 constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
 
-// Sines and cosines in x87's extended precision, so that the double is the nearest one but for 1 in 1000
-// arguments: Pillow rounds them to 15 digits, where a last bit can show.
-constexpr long double kHalfPi = 0xc.90fdaa22168c235p-3L;
-
-// The sine of `quarters` quarter turns and of r, |r| <= 0.79, more.
-long double sine_of(int quarters, long double r) {
-  const long double square = r * r;
-  long double sum = 1;
-  if (quarters % 2 == 0) {
-    for (int k = 22; k >= 2; k -= 2) sum = 1 - sum * square / (k * (k + 1));
-    sum *= r;
-  } else {
-    for (int k = 23; k >= 1; k -= 2) sum = 1 - sum * square / (k * (k + 1));
-  }
-  return (quarters & 2) == 0 ? sum : -sum;
-}
-
-double sine_after(int quarters, double x) {
-  const double n = std::floor(x * 0.6366197723675814 + 0.5);
-  return static_cast<double>(sine_of(static_cast<int>(n) + quarters,
-                                     static_cast<long double>(x) - static_cast<long double>(n) * kHalfPi));
-}
+// ARM's long double has 113 bits, which would round otherwise.
+using Real = std::conditional_t<std::numeric_limits<long double>::digits == 64, long double, Extended>;
 
 }  // namespace
 
@@ -66,11 +50,15 @@ double exact_exp(double x) {
 }
 
 double exact_sin(double x) {
-  return sine_after(0, x);
+  return extended_sine<Real>(0, x);
 }
 
 double exact_cos(double x) {
-  return sine_after(1, x);
+  return extended_sine<Real>(1, x);
+}
+
+double round_to_15_digits(double x) {
+  return extended_fifteen_digits<Real>(x);
 }
 
 double round_half_even(double x) {

@@ -15,11 +15,7 @@ std::array<double, 6> rotation(double degrees, double width, double height) {
   degrees = std::fmod(degrees, 360.0);
   if (degrees < 0) degrees += 360.0;
   const double angle = -(degrees * (3.141592653589793 / 180.0));
-  // Python's round(x, 15). The product has more digits than a double.
-  const auto rounded = [](double x) {
-    return static_cast<double>(std::nearbyint(static_cast<long double>(x) * 1e15L)) / 1e15;
-  };
-  const double cosine = rounded(exact_cos(angle)), sine = rounded(exact_sin(angle));
+  const double cosine = round_to_15_digits(exact_cos(angle)), sine = round_to_15_digits(exact_sin(angle));
   const double x = width / 2, y = height / 2;
   return {cosine, sine, (cosine * -x + sine * -y) + x, -sine, cosine, (-sine * -x + cosine * -y) + y};
 }

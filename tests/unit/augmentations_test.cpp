@@ -7,7 +7,6 @@
 #include <random>
 
 #include "server/transform/erase.h"
-#include "server/transform/exact_math.h"
 #include "server/transform/geometry.h"
 #include "server/transform/plan.h"
 #include "server/transform/stream_plan.h"
@@ -215,14 +214,6 @@ TEST(Normal, IsSymmetricRisesAndHasTheKnownQuantiles) {
     EXPECT_GT(value, before);
     EXPECT_NEAR(value, -normal_of(~static_cast<std::uint32_t>(bits)), 1e-8);
     before = value;
-  }
-}
-
-TEST(ExactMath, HasSinesAndCosinesToTheLastBitOrTwo) {
-  for (int i = -7000; i <= 7000; ++i) {
-    const double x = i * 0.001;
-    EXPECT_NEAR(exact_sin(x), std::sin(x), 3e-16) << x;
-    EXPECT_NEAR(exact_cos(x), std::cos(x), 3e-16) << x;
   }
 }
 
