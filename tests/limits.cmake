@@ -1,5 +1,5 @@
 # What every loader is measured against: tests/bench/README.md.
-if(TARGET headrace_transform)
+if(TARGET headrace_session)
   find_package(PNG QUIET)
   set(libpng no_libpng)
   if(PNG_FOUND)

@@ -1,0 +1,17 @@
+# Debian's cross compiler, the libraries that tests/neon unpacked, and qemu for what was built.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES HEADRACE_LIBRARIES)
+
+set(CMAKE_FIND_ROOT_PATH "${HEADRACE_LIBRARIES}")
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+foreach(kind LIBRARY INCLUDE PACKAGE)
+  set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)
+endforeach()
+set(library_folders "${HEADRACE_LIBRARIES}/usr/lib/aarch64-linux-gnu" "${HEADRACE_LIBRARIES}/lib/aarch64-linux-gnu")
+list(JOIN library_folders ":" library_path)
+set(CMAKE_CXX_FLAGS_INIT "-isystem ${HEADRACE_LIBRARIES}/usr/include -isystem ${HEADRACE_LIBRARIES}/usr/include/aarch64-linux-gnu")
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,${library_path}")
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L /usr/aarch64-linux-gnu -E "LD_LIBRARY_PATH=${library_path}")
