@@ -49,10 +49,12 @@ inline StreamSetup synthetic_stream(const std::string& name, std::uint64_t sampl
   return setup;
 }
 
-inline std::unique_ptr<Engine> start_engine(std::vector<StreamSetup> setups, unsigned threads) {
+inline std::unique_ptr<Engine> start_engine(
+    std::vector<StreamSetup> setups, unsigned threads,
+    std::vector<std::shared_ptr<server::cache::IdleTiler>> tilers = {}) {
   std::vector<std::unique_ptr<Stream>> streams;
   for (StreamSetup& setup : setups) streams.push_back(Stream::create(std::move(setup)).value());
-  auto engine = std::make_unique<Engine>(std::move(streams), threads);
+  auto engine = std::make_unique<Engine>(std::move(streams), threads, std::move(tilers));
   engine->start();
   return engine;
 }

@@ -1,5 +1,6 @@
 #include "server/cache/sample_cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -57,9 +58,19 @@ std::uint64_t SampleCache::room(std::size_t pieces) const {
   return left > head ? left - head : 0;
 }
 
-bool SampleCache::Claim::admit(std::span<const Piece> pieces) && {
+void SampleCache::rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes) {
+  Piece& kept = entries_[index].pieces[piece];
+  auto* const to = const_cast<std::uint8_t*>(kept.bytes.data());  // of the arena, which lends it as const
+  std::memcpy(to, bytes.data(), bytes.size());
+  kept.bytes = {to, bytes.size()};
+}
+
+bool SampleCache::Claim::admit(std::span<const Piece> pieces, std::span<const std::uint64_t> room) && {
+  const auto room_of = [&](std::size_t i) {
+    return std::max<std::uint64_t>(pieces[i].bytes.size(), i < room.size() ? room[i] : 0);
+  };
   std::uint64_t size = pieces.size_bytes();
-  for (const Piece& piece : pieces) size += piece.bytes.size();
+  for (std::size_t i = 0; i < pieces.size(); ++i) size += room_of(i);
   std::byte* const memory = cache_->arena_->take(size);
   if (memory == nullptr) {
     std::move(*this).refuse();
@@ -71,7 +82,7 @@ bool SampleCache::Claim::admit(std::span<const Piece> pieces) && {
     const std::span<const std::uint8_t> from = pieces[i].bytes;
     std::construct_at(kept + i, pieces[i])->bytes = {bytes, from.size()};
     if (!from.empty()) std::memcpy(bytes, from.data(), from.size());
-    bytes += from.size();
+    bytes += room_of(i);
   }
   Entry& entry = cache_->entries_[index_];
   entry.pieces = kept;

@@ -8,9 +8,9 @@
 // is ready before they would be, and their cores are worth more than that wait. If it takes longer than
 // `patience` (it may not be running), they make the sample themselves, and nobody keeps theirs.
 //
-// Invariants: 1. An entry leaves FILLING by its claim alone. 2. READY and REFUSED never change. 3. `pieces`
-// is written before READY is stored with release, and read after READY was seen with acquire (SYNC
-// cache-entry).
+// Invariants: 1. An entry leaves FILLING by its claim alone. 2. READY and REFUSED never change, nor do the
+// pieces of a READY one, except by rewrite(), whose caller keeps readers away. 3. `pieces` is written before
+// READY is stored with release, and read after READY was seen with acquire (SYNC cache-entry).
 #pragma once
 
 #include <atomic>
@@ -45,8 +45,9 @@ class SampleCache {
       if (cache_ != nullptr) cache_->settle(index_, kEmpty);
     }
 
-    /// Copies the pieces, at least one. False: no room, which is as refuse().
-    bool admit(std::span<const Piece> pieces) &&;
+    /// Copies the pieces, at least one. `room`: bytes that each of them takes at least, for rewrite(); none:
+    /// as many as it has. False: no room, which is as refuse().
+    bool admit(std::span<const Piece> pieces, std::span<const std::uint64_t> room = {}) &&;
     /// This sample is never kept.
     void refuse() &&;
 
@@ -74,6 +75,13 @@ class SampleCache {
   [[nodiscard]] bool holds(std::uint64_t index) const {
     return entries_[index].state.load(std::memory_order_acquire) == kReady;  // SYNC cache-entry
   }
+  /// The pieces of one that holds() says yes to, without counting a hit.
+  [[nodiscard]] std::span<const Piece> kept(std::uint64_t index) const {
+    return {entries_[index].pieces, entries_[index].count};
+  }
+  /// Puts other bytes, not more than the piece was admitted with room for, in the place of a kept piece's.
+  /// Nobody may read that piece meanwhile, and `bytes` does not lie in it.
+  void rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes);
   /// Bytes that a sample's pieces can have and be admitted, as it looks now.
   [[nodiscard]] std::uint64_t room(std::size_t pieces) const;
   [[nodiscard]] const Arena& arena() const { return *arena_; }
@@ -84,7 +92,7 @@ class SampleCache {
   struct Entry {
     std::atomic<std::uint32_t> state{kEmpty};
     std::uint32_t count = 0;
-    const Piece* pieces = nullptr;
+    Piece* pieces = nullptr;
   };
 
   void settle(std::uint64_t index, State state);

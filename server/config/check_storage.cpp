@@ -28,6 +28,9 @@ void check_cache(const Document& document, const Pointer& at, const std::string&
           at / kind, fmt::format("{} is {}", cache[kind].dump(),
                                  bytes ? "no room for anything; leave it out" : "more than 9007 TB")));
   }
+  if (cache.contains("tile") && !cache.contains("encoded"))
+    problems.push_back(document.at_key(
+        at / "tile", "it is the cache `encoded` that keeps JPEGs; give it a budget, or leave this out"));
   const std::map<std::string, const char*> there{
       {"idx", "an idx source is in memory already"},
       {"cifar", "a cifar source is in memory already"},

@@ -157,6 +157,7 @@ SourceConfig read_source(const json& value, const std::filesystem::path& folder)
   const json cache = value.value("cache", json::object());
   out.cache.encoded = parse_size(cache.value("encoded", "")).value_or(0);
   out.cache.decoded = parse_size(cache.value("decoded", "")).value_or(0);
+  out.cache.tile = cache.value("tile", true);
   return out;
 }
 

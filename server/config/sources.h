@@ -61,6 +61,7 @@ struct SyntheticSource {
 /// Budgets in bytes; 0: none.
 struct CacheConfig {
   std::uint64_t encoded = 0, decoded = 0;
+  bool tile = true;  ///< of `encoded`: idle workers may make tiles of its JPEGs
 };
 /// Reading ahead; see server/io/read_ahead.h.
 struct IoConfig {

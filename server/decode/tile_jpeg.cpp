@@ -18,6 +18,10 @@ namespace {
 constexpr std::uint64_t kMostPixels = kMostTiledPixels;
 constexpr std::size_t kSpareBytes = 4096;
 
+bool is_jpeg(std::span<const std::uint8_t> file) {
+  return file.size() >= 3 && file[0] == 0xFF && file[1] == 0xD8 && file[2] == 0xFF;
+}
+
 /// Of the bytes between SOS and the end of the file, the tiles' lengths; empty: they are no such bytes.
 bool tile_lengths(std::span<const std::uint8_t> scan, std::vector<std::uint32_t>& lengths) {
   lengths.clear();
@@ -56,7 +60,7 @@ struct JpegTiler::Handle {
   jpeg_progress_mgr progress{};
   jpeg_destination_mgr destination{};
   std::jmp_buf escape{};
-  bool ready = false, no_room = false;
+  bool ready = false, no_room = false, several_scans = false;
 
   std::span<const std::uint8_t> file;
   std::vector<std::uint8_t> plain;  // what libjpeg writes: all but the index
@@ -83,6 +87,7 @@ struct JpegTiler::Handle {
     step(*this);
     return true;
   }
+  void start(std::span<const std::uint8_t> of);
   void look();
   void rewrite();
   void append_padding(jvirt_barray_ptr source, jvirt_barray_ptr padded, const jpeg_component_info& component);
@@ -118,12 +123,24 @@ JpegTiler::Handle::Handle() {
   to.dest = &destination;
 }
 
+/// Forgets the file before.
+void JpegTiler::Handle::start(std::span<const std::uint8_t> of) {
+  jpeg_abort_decompress(&from);
+  jpeg_abort_compress(&to);
+  file = of;
+  answer = Tiling::kTiled;
+  no_room = false;
+  errors.num_warnings = 0;
+  other_segments = 0;
+}
+
 /// The header, and whether the file is one that can be tiled.
 void JpegTiler::Handle::look() {
   jpeg_mem_src(&from, file.data(), static_cast<unsigned long>(file.size()));
   jpeg_save_markers(&from, JPEG_COM, 0xFFFF);
   for (int n = 0; n < 16; ++n) jpeg_save_markers(&from, JPEG_APP0 + n, 0xFFFF);
   jpeg_read_header(&from, TRUE);
+  several_scans = jpeg_has_multiple_scans(&from) != 0;
   const bool single = from.num_components == 1;
   mcu = {DCTSIZE * (single ? 1 : from.max_h_samp_factor), DCTSIZE * (single ? 1 : from.max_v_samp_factor)};
   size = {static_cast<std::int32_t>(from.image_width), static_cast<std::int32_t>(from.image_height)};
@@ -221,18 +238,29 @@ JpegTiler::~JpegTiler() = default;
 JpegTiler::JpegTiler(JpegTiler&&) noexcept = default;
 JpegTiler& JpegTiler::operator=(JpegTiler&&) noexcept = default;
 
+std::uint64_t JpegTiler::room(std::span<const std::uint8_t> file, std::uint64_t most_pixels) {
+  if (!is_jpeg(file) || TileMap::claimed_by(file)) return 0;
+  Handle h;
+  if (!h.ready) return 0;
+  h.start(file);
+  if (!h.run([](Handle& self) { self.look(); }) || h.answer != Tiling::kTiled) return 0;
+  const auto area = [](std::int32_t a, std::int32_t b) {
+    return static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b);
+  };
+  if (area(h.size.width, h.size.height) > most_pixels) return 0;
+  // A tile adds four bytes of marker and index, and its first coefficients, without any before them. What was
+  // progressive is larger as one scan.
+  constexpr std::uint64_t kTileBytes = 8, kHeadBytes = 128;
+  const std::uint64_t scans = h.several_scans ? file.size() / 16 : 0;
+  return file.size() + scans + kTileBytes * area(h.columns, h.rows) + kHeadBytes;
+}
+
 Tiling JpegTiler::tile(std::span<const std::uint8_t> file, std::vector<std::uint8_t>& out) {
   Handle& h = *handle_;
-  if (file.size() < 3 || file[0] != 0xFF || file[1] != 0xD8 || file[2] != 0xFF) return Tiling::kNoJpeg;
+  if (!is_jpeg(file)) return Tiling::kNoJpeg;
   if (TileMap::claimed_by(file)) return Tiling::kAlready;
   if (!h.ready || !h.before.open(file, kMaxSide * std::uint64_t{kMaxSide})) return Tiling::kUndecodable;
-  jpeg_abort_decompress(&h.from);
-  jpeg_abort_compress(&h.to);
-  h.file = file;
-  h.answer = Tiling::kTiled;
-  h.no_room = false;
-  h.errors.num_warnings = 0;
-  h.other_segments = 0;
+  h.start(file);
   if (!h.run([](Handle& self) { self.look(); })) return Tiling::kUndecodable;
   if (h.answer != Tiling::kTiled) return h.answer;
   h.plain.resize(file.size() + file.size() / 2 + kSpareBytes);

@@ -33,9 +33,11 @@ void watch(int epoll, int fd) {
 
 }  // namespace
 
-Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, placement::Placement placement)
+Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, placement::Placement placement,
+               std::vector<std::shared_ptr<cache::IdleTiler>> tilers)
     : streams_(std::move(streams)),
       placement_(std::move(placement)),
+      tilers_(std::move(tilers)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   watch(epoll_.get(), wake_.get());
@@ -177,12 +179,35 @@ void Engine::announce() {
 void Engine::rest(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock) {
   const std::uint64_t since = ring::monotonic_ns();
   worker.busy_since_ns = 0;
+  if (tile(worker, lock)) return;
   if (!looks_again(since + worker.spin.ns(), lock)) {
     // The lock was given up meanwhile, and what happened then called only those who slept.
     if (turn(worker, scratch, lock)) return;
     sleep(lock);
   }
   worker.spin.waited(ring::monotonic_ns() - since);
+}
+
+bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
+  const auto found =
+      std::find_if(tilers_.begin(), tilers_.end(), [](const auto& tiler) { return tiler->waits(); });
+  if (found == tilers_.end()) {
+    worker.tiler.reset();
+    return false;
+  }
+  if (tiling_ > 0 && tiling_ + 1 >= workers_.size()) return false;
+  worker.away = true;
+  announce();
+  // SYNC server-sleeps, as for who sleeps: acks that nobody rang for come first.
+  if (!has_acks()) {
+    ++tiling_;
+    lock.unlock();
+    (*found)->tile_one(worker.tiler);
+    lock.lock();
+    --tiling_;
+  }
+  worker.away = false;
+  return true;
 }
 
 bool Engine::looks_again(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock) {

@@ -5,6 +5,10 @@
 // thread. A worker without work sleeps in epoll on the clients' doorbells, which they ring as
 // ControlHeader::server_idle says: an idle server costs no CPU, and a busy one no wakes per batch.
 //
+// Before they sleep, workers make tiles of the images in caches, one image at a time, as long as there are
+// any that wait for it. One worker is kept free of that for the clients; where there is but one, a batch
+// waits for one image at most.
+//
 // Thread safety: all public members, any thread.
 #pragma once
 
@@ -13,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -20,6 +25,7 @@
 
 #include "clientlib/ring/spin.h"
 #include "clientlib/ring/unique_fd.h"
+#include "server/cache/idle_tiler.h"
 #include "server/exec/stream.h"
 #include "server/metrics/counters.h"
 #include "server/placement/placement.h"
@@ -28,8 +34,10 @@ namespace headrace::server::exec {
 
 class Engine {
  public:
-  /// `placement`: where workers stay; of as many as there are threads, or empty.
-  Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, placement::Placement placement = {});
+  /// `placement`: where workers stay; of as many as there are threads, or empty. `tilers`: of the caches that
+  /// the streams read from.
+  Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, placement::Placement placement = {},
+         std::vector<std::shared_ptr<cache::IdleTiler>> tilers = {});
   ~Engine();  ///< stops and joins
 
   void start();
@@ -72,6 +80,7 @@ class Engine {
     std::unique_ptr<metrics::StreamCounters[]> counters;  ///< one per stream
     std::atomic<std::uint64_t> slice_since_ns{0};
     ring::SpinBudget spin;
+    std::optional<decode::JpegTiler> tiler;
     std::uint64_t busy_since_ns = 0;  ///< [lock] without a rest, or since it called another one; 0: rested
     bool away = false;                ///< [lock] will not look again soon
   };
@@ -89,6 +98,8 @@ class Engine {
   void ring_wake();
   /// [lock] Until there may be work: looks again for a while if that has lately been enough, then sleeps.
   void rest(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
+  /// [lock] Makes tiles of one image, the lock given up meanwhile. False: none waits, or others do.
+  bool tile(Worker& worker, std::unique_lock<std::mutex>& lock);
   /// [lock] True once there are acks, which a worker that sleeps would be called for.
   bool looks_again(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock);
   void sleep(std::unique_lock<std::mutex>& lock);
@@ -98,9 +109,11 @@ class Engine {
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::unique_ptr<Worker>> workers_;
   const placement::Placement placement_;
+  const std::vector<std::shared_ptr<cache::IdleTiler>> tilers_;
   ring::UniqueFd epoll_, wake_;
   mutable std::mutex mutex_;
   unsigned sleepers_ = 0;
+  unsigned tiling_ = 0;  ///< workers
   ring::ServerIdle idle_ = ring::kServerAwake;
   bool looking_ = false;  ///< a worker looks again before it sleeps
   std::atomic<bool> stopping_{false};

@@ -116,7 +116,7 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
 }  // namespace
 
 Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
-  Caches caches(config.sources);
+  Caches caches(config);
   Sources sources(config.sources, &caches, std::move(stop));
   Assembly out;
   // All that is wrong is said at once, and each thing once: what is made of a source that does not open does

@@ -16,6 +16,7 @@ struct Figures {
   std::uint64_t hits, misses, bytes, budget;
   std::optional<std::uint64_t> samples;  ///< of memory: a folder is shared, and lists nothing
   std::optional<io::DiskCache::Counts> on_disk;
+  std::optional<cache::IdleTiler::Counts> tiles;
 };
 
 std::vector<Figures> look(const CachesInUse& caches) {
@@ -23,12 +24,13 @@ std::vector<Figures> look(const CachesInUse& caches) {
   for (const CacheUse& use : caches.memory) {
     const auto counts = use.arena->counts();
     all.push_back({use.source, use.kind, counts.hits, counts.misses, use.arena->used(), use.arena->budget(),
-                   counts.samples, std::nullopt});
+                   counts.samples, std::nullopt, std::nullopt});
+    if (use.tiler) all.back().tiles = use.tiler->counts();
   }
   for (const DiskCacheUse& use : caches.disk) {
     const auto counts = use.cache->counts();
-    all.push_back(
-        {use.source, "disk", counts.hits, counts.misses, counts.bytes, counts.budget, std::nullopt, counts});
+    all.push_back({use.source, "disk", counts.hits, counts.misses, counts.bytes, counts.budget, std::nullopt,
+                   counts, std::nullopt});
   }
   return all;
 }
@@ -40,13 +42,18 @@ void add_caches(Families& families, const CachesInUse& caches) {
   const auto family = [&](const char* name, const char* help, MetricType type, auto value) {
     MetricFamily made{name, help, type, {}};
     for (const Figures& of : all)
-      if (const std::optional<std::uint64_t> is = value(of))
-        add(made, {{"source", of.source}, {"kind", std::string(of.kind)}}, static_cast<double>(*is));
+      if (const std::optional<double> is = value(of))
+        add(made, {{"source", of.source}, {"kind", std::string(of.kind)}}, *is);
     if (!made.metric.empty()) families.open(name, help, type) = std::move(made);
   };
   const auto on_disk = [&](const char* name, const char* help, MetricType type, auto value) {
     family(name, help, type, [value](const Figures& of) {
       return of.on_disk ? std::optional<std::uint64_t>(value(*of.on_disk)) : std::nullopt;
+    });
+  };
+  const auto tiles = [&](const char* name, const char* help, auto member) {
+    family(name, help, MetricType::Gauge, [member](const Figures& of) {
+      return of.tiles ? std::optional<std::uint64_t>((*of.tiles).*member) : std::nullopt;
     });
   };
   using Disk = io::DiskCache::Counts;
@@ -60,6 +67,17 @@ void add_caches(Families& families, const CachesInUse& caches) {
          MetricType::Gauge, [](const Figures& of) { return of.bytes; });
   family("headrace_cache_budget_bytes", "What a cache may fill.", MetricType::Gauge,
          [](const Figures& of) { return of.budget; });
+  using Tiles = cache::IdleTiler::Counts;
+  tiles("headrace_cache_tiled_images", "JPEGs in a cache that idle workers rewrote as tiles.", &Tiles::tiled);
+  tiles("headrace_cache_tiled_bytes", "What they take as tiles.", &Tiles::bytes);
+  tiles("headrace_cache_untiled_images",
+        "Images in a cache that cannot be tiled, and stay as they were read.", &Tiles::untiled);
+  tiles("headrace_cache_samples_to_tile", "Samples in a cache that wait until a worker is idle.",
+        &Tiles::waiting);
+  family("headrace_cache_tiling_seconds_total", "Time that idle workers took to rewrite images as tiles.",
+         MetricType::Counter, [](const Figures& of) {
+           return of.tiles ? std::optional(static_cast<double>(of.tiles->busy_ns) * 1e-9) : std::nullopt;
+         });
   on_disk("headrace_cache_damaged_total",
           "Files of a disk cache that were damaged, cut or of something else, and so read anew and replaced.",
           MetricType::Counter, [](const Disk& disk) { return disk.damaged; });
@@ -79,6 +97,12 @@ nlohmann::json caches_as_json(const CachesInUse& caches) {
                    {"bytes", of.bytes},
                    {"budget_bytes", of.budget}});
     if (of.samples) all.back()["samples"] = *of.samples;
+    if (of.tiles)
+      all.back().update({{"tiled_images", of.tiles->tiled},
+                         {"tiled_bytes", of.tiles->bytes},
+                         {"untiled_images", of.tiles->untiled},
+                         {"samples_to_tile", of.tiles->waiting},
+                         {"tiling_seconds", static_cast<double>(of.tiles->busy_ns) * 1e-9}});
     if (of.on_disk)
       all.back().update({{"damaged", of.on_disk->damaged},
                          {"write_errors", of.on_disk->write_errors},

@@ -9,6 +9,18 @@ namespace headrace::server::session {
 
 using SourcePtr = std::shared_ptr<const source::Source>;
 
+Caches::Caches(const config::Config& config) : configs_(config.sources) {
+  for (const auto& [name, stream] : config.streams)
+    if (stream.plan.crops()) note_crops(stream.source);
+}
+
+void Caches::note_crops(const std::string& name) {
+  const config::SourceConfig& config = configs_.at(name);
+  if (config.cache.decoded > 0) return;
+  cropped_.insert(name);
+  for (const config::SourceRef& ref : config.made_of()) note_crops(ref.name);
+}
+
 Result<std::shared_ptr<cache::Arena>> Caches::open(const std::string& name, std::string_view kind,
                                                    std::uint64_t budget, const source::Source& whole) {
   auto arena = cache::Arena::create(fmt::format("source `{}`, cache.{}", name, kind), budget);
@@ -17,11 +29,17 @@ Result<std::shared_ptr<cache::Arena>> Caches::open(const std::string& name, std:
 }
 
 Result<SourcePtr> Caches::keep_encoded(const std::string& name, SourcePtr whole) {
-  const std::uint64_t budget = configs_.at(name).cache.encoded;
-  if (budget == 0) return whole;
-  auto arena = open(name, "encoded", budget, *whole);
+  const config::CacheConfig& config = configs_.at(name).cache;
+  if (config.encoded == 0) return whole;
+  auto arena = open(name, "encoded", config.encoded, *whole);
   if (!arena) return fail(std::move(arena.error()));
-  return cache::keep_encoded(std::move(whole), std::move(*arena));
+  table_bytes_ += whole->size() * cache::SampleCache::kTableBytes;
+  if (!config.tile || !cropped_.contains(name))
+    return cache::keep_encoded(std::move(whole), std::move(*arena));
+  table_bytes_ += whole->size() * cache::IdleTiler::kTableBytes;
+  auto tiled = cache::keep_tiled(std::move(whole), std::move(*arena));
+  all_.memory.back().tiler = std::move(tiled.tiler);
+  return std::move(tiled.source);
 }
 
 const std::string& Caches::owner(const std::string& name) const {

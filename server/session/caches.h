@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "headrace/error.h"
+#include "server/cache/idle_tiler.h"
 #include "server/cache/sample_cache.h"
-#include "server/config/sources.h"
+#include "server/config/config.h"
 #include "server/exec/field_plans.h"
 #include "server/io/disk_cache.h"
 #include "server/source/source.h"
@@ -24,6 +25,7 @@ struct CacheUse {
   std::string_view kind;      ///< "encoded", "decoded"
   std::uint64_t samples = 0;  ///< of the source
   std::shared_ptr<const cache::Arena> arena;
+  std::shared_ptr<cache::IdleTiler> tiler;  ///< null: its images stay as they were read
 };
 
 /// One source's part in a disk cache.
@@ -39,8 +41,8 @@ struct CachesInUse {
 
 class Caches {
  public:
-  /// `configs` must outlive it.
-  explicit Caches(const std::map<std::string, config::SourceConfig>& configs) : configs_(configs) {}
+  /// `config` must outlive it.
+  explicit Caches(const config::Config& config);
 
   /// `whole`, or a source that keeps what it reads of it. kNotEnoughMemory.
   Result<std::shared_ptr<const source::Source>> keep_encoded(const std::string& name,
@@ -65,12 +67,15 @@ class Caches {
   Result<std::shared_ptr<cache::Arena>> open(const std::string& name, std::string_view kind,
                                              std::uint64_t budget, const source::Source& whole);
   [[nodiscard]] const std::string& owner(const std::string& name) const;
+  /// A stream crops what it reads of this source, unless it takes it from a cache `decoded`.
+  void note_crops(const std::string& name);
 
   const std::map<std::string, config::SourceConfig>& configs_;
   std::map<std::string, std::shared_ptr<cache::Arena>> decoded_;  ///< by source
   /// By source, and by what is kept.
   std::map<std::pair<std::string, std::string>, std::shared_ptr<cache::SampleCache>> shared_;
   std::set<std::string> asked_;
+  std::set<std::string> cropped_;  ///< sources of which tiles are wanted
   std::uint64_t table_bytes_ = 0;
   CachesInUse all_;
 };

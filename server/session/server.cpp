@@ -81,8 +81,11 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
   Server* const raw = server.get();
   server->reads_ = std::move(reads);
-  server->engine_ =
-      std::make_unique<exec::Engine>(std::move(streams), config.server.threads, std::move(placement));
+  std::vector<std::shared_ptr<cache::IdleTiler>> tilers;
+  for (const CacheUse& use : assembly->caches.memory)
+    if (use.tiler) tilers.push_back(use.tiler);
+  server->engine_ = std::make_unique<exec::Engine>(std::move(streams), config.server.threads,
+                                                   std::move(placement), std::move(tilers));
   server->collector_ = std::make_unique<Collector>(*server->engine_, std::move(assembly->caches),
                                                    std::move(assembly->remotes));
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);

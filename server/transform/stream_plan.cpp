@@ -7,6 +7,11 @@
 namespace headrace::server::transform {
 namespace {
 
+template <class... Kinds>
+bool is_one_of(const Transform& transform) {
+  return (std::holds_alternative<Kinds>(transform) || ...);
+}
+
 bool is_for(const std::vector<std::string>& only, const std::string& field) {
   return only.empty() || std::find(only.begin(), only.end(), field) != only.end();
 }
@@ -31,6 +36,15 @@ PlanConfig StreamPlan::chain_of(const std::string& field, bool mask) const {
   }
   out.mask = mask;
   return out;
+}
+
+bool StreamPlan::crops() const {
+  for (const Transform& transform : chain.transforms) {
+    if (is_one_of<CenterCrop, RandomCrop, RandomResizedCrop>(transform)) return true;
+    if (!is_one_of<Resize, RandomHorizontalFlip, RandomVerticalFlip, RandomRotate90, NotHere>(transform))
+      return false;
+  }
+  return false;
 }
 
 std::vector<std::string> StreamPlan::named() const {

@@ -27,6 +27,8 @@ struct StreamPlan {
 
   /// The chain as `field` sees it: what is for others holds its place. A mask is spared what changes colours.
   [[nodiscard]] PlanConfig chain_of(const std::string& field, bool mask) const;
+  /// Whether a crop comes before colours change: then no more of an image is decoded than the crop needs.
+  [[nodiscard]] bool crops() const;
   /// All fields that transforms name.
   [[nodiscard]] std::vector<std::string> named() const;
 };

@@ -121,6 +121,71 @@ TEST_F(CachedServer, ServesTheSameBytesAndCountsHitsMissesAndBytes) {
     EXPECT_THAT(metrics, HasSubstr(line));
 }
 
+/// Images of several tiles, and a stream of the given transforms over a source with that cache.
+class TilingServer : public CachedServer {
+ protected:
+  void SetUp() override {
+    for (std::uint32_t i = 0; i < kSamples; ++i) {
+      const auto file = pixels::make_jpeg({.width = 260, .height = 150, .seed = i});
+      folder_.put("photos/cat/" + std::to_string(i) + ".jpg", std::string(file.begin(), file.end()));
+    }
+  }
+  [[nodiscard]] std::unique_ptr<Server> serve(const std::string& cache, const std::string& transforms) const {
+    const std::string text = "server: { directory: " + (folder_.path() / "run").string() +
+                             ", threads: 2, metrics: off, drain_timeout: 100ms, log_level: error }\n"
+                             "sources: { photos: { type: image_folder, path: " +
+                             (folder_.path() / "photos").string() + ", cache: " + cache +
+                             " }, some: { type: subset, of: photos, first: 20 } }\n"
+                             "streams: { train: { source: some, batch_size: 4, transforms: [" +
+                             transforms + "] } }\n";
+    return Server::start(parse(text, "test.yaml").value()).value();
+  }
+  static nlohmann::json cache_of(Server& server) { return server.collector().stats()["caches"][0]; }
+};
+
+TEST_F(TilingServer, RewritesWhatItsStreamsCropOnceClientsLeaveItTimeAndServesTheSame) {
+  const std::string crop = "random_resized_crop: { size: 32 }";
+  std::string expected;
+  {
+    const auto server = serve("{ encoded: 4MB, tile: false }", crop);
+    const Running running(*server);
+    expected = read("train", 3);
+    EXPECT_FALSE(cache_of(*server).contains("tiled_images"));
+    EXPECT_THAT(server->collector().exposition(), Not(HasSubstr("tile")));
+  }
+  const auto server = serve("{ encoded: 4MB }", crop);
+  const Running running(*server);
+  EXPECT_EQ(read("train", 3), expected);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (cache_of(*server)["tiled_images"] < 20 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(read("train", 3), expected) << "out of tiles";
+  const auto stats = cache_of(*server);
+  EXPECT_EQ(stats["tiled_images"], 20);
+  EXPECT_EQ(stats["untiled_images"], 0);
+  EXPECT_EQ(stats["samples_to_tile"], 0);
+  EXPECT_EQ(stats["misses"], 20);
+  EXPECT_GT(stats["tiling_seconds"], 0.0);
+  EXPECT_LE(stats["tiled_bytes"], stats["bytes"]);
+  const std::string metrics = server->collector().exposition();
+  for (const char* line :
+       {"headrace_cache_tiled_images{source=\"photos\",kind=\"encoded\"} 20",
+        "headrace_cache_untiled_images{source=\"photos\",kind=\"encoded\"} 0",
+        "headrace_cache_samples_to_tile{source=\"photos\",kind=\"encoded\"} 0",
+        "# TYPE headrace_cache_tiling_seconds_total counter", "# TYPE headrace_cache_tiled_bytes gauge"})
+    EXPECT_THAT(metrics, HasSubstr(line));
+}
+
+TEST_F(TilingServer, LeavesImagesOfWhichNothingIsCroppedOrWhosePixelsAreKept) {
+  for (const auto& [cache, transforms] : std::vector<std::pair<std::string, std::string>>{
+           {"{ encoded: 4MB }", "resize: { size: [32, 32] }, random_horizontal_flip: {}"},
+           {"{ encoded: 4MB }", "color_jitter: { brightness: 0.5 }, random_resized_crop: { size: 32 }"},
+           {"{ encoded: 4MB, decoded: 8MB }", "random_resized_crop: { size: 32 }"}}) {
+    const auto server = serve(cache, transforms);
+    EXPECT_FALSE(cache_of(*server).contains("samples_to_tile")) << transforms;
+  }
+}
+
 TEST_F(CachedServer, RefusesBudgetsThatHoldNoSampleOrThatNoMachineHas) {
   const auto small = start(", cache: { decoded: 2kB }");
   ASSERT_FALSE(small);

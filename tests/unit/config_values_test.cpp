@@ -270,6 +270,7 @@ TEST(ConfigValues, ReadSizes) {
 TEST(ConfigValues, ReadCachesOfASource) {
   const auto config = sound(
       "sources: {f: {type: image_folder, path: /data, cache: {encoded: 2 GiB, decoded: 100MB}},\n"
+      "          i: {type: image_folder, path: /data, cache: {encoded: 1MB, tile: false}},\n"
       "          g: {type: idx, images: a, labels: b, cache: {decoded: 1MB}},\n"
       "          h: {type: image_folder, path: /data}}\n"
       "streams: {t: {source: f, transforms: [center_crop: {size: 8}]}}\n");
@@ -278,6 +279,8 @@ TEST(ConfigValues, ReadCachesOfASource) {
   EXPECT_EQ(config.sources.at("g").cache.encoded, 0U);
   EXPECT_EQ(config.sources.at("g").cache.decoded, 1'000'000U);
   EXPECT_EQ(config.sources.at("h").cache.decoded, 0U);
+  EXPECT_TRUE(config.sources.at("f").cache.tile);
+  EXPECT_FALSE(config.sources.at("i").cache.tile);
 }
 
 TEST(ConfigValues, PutTheSocketsWhereTheUserMayWrite) {

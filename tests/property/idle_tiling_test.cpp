@@ -1,0 +1,121 @@
+// Workers whose rings are full make tiles of what a cache holds: batches are the same, and none waits for it.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <thread>
+
+#include "server/cache/encoded_source.h"
+#include "server/source/image_folder.h"
+#include "tests/engine_fixture.h"
+#include "tests/pixels/make_jpeg.h"
+#include "tests/temp_folder.h"
+
+namespace headrace::testing {
+namespace {
+
+using namespace server::transform;
+using server::cache::Arena;
+using server::cache::IdleTiler;
+using server::source::Source;
+
+constexpr std::uint64_t kSamples = 96;
+
+double cpu_seconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+template <class F>
+bool comes_true(F&& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+class IdleEngine : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (std::uint32_t i = 0; i < kSamples; ++i) {
+      const auto file = pixels::make_jpeg(
+          {.width = 200, .height = 150, .horizontal = i % 2 == 0 ? 1 : 2, .vertical = 1, .seed = i});
+      folder_.put("cat/" + std::to_string(1000 + i) + ".jpg", std::string(file.begin(), file.end()));
+    }
+    files_ = server::source::open_image_folder(folder_.path()).value();
+  }
+  static std::unique_ptr<Engine> start(const std::shared_ptr<const Source>& source, unsigned threads,
+                                       std::vector<std::shared_ptr<IdleTiler>> tilers = {}) {
+    StreamPlan plan;
+    plan.chain.transforms = {RandomResizedCrop{.size = {48, 48}}, RandomHorizontalFlip{}};
+    StreamSetup setup;
+    setup.maker = make_samples(source, {.seed = 7}, plan);
+    setup.info = {.name = "s", .samples = kSamples, .batch_size = 8, .fields = setup.maker->fields()};
+    setup.ledger = {.lanes = 2, .max_leases = 3, .prefetch = 4};
+    std::vector<StreamSetup> setups;
+    setups.push_back(std::move(setup));
+    return start_engine(std::move(setups), threads, std::move(tilers));
+  }
+  /// `count` more batches.
+  static void read(Engine& engine, RingClient& client, std::uint64_t count, Digest& seen) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const auto grant = client.next();
+      ASSERT_TRUE(grant) << engine.stream(0).failure().message;
+      seen.add_batch(client.reader(), *grant);
+      client.reader().ack(*grant);
+    }
+  }
+
+  TempFolder folder_;
+  std::shared_ptr<const Source> files_;
+};
+
+TEST_F(IdleEngine, TilesWhatIsCachedOnceItsRingsAreFullAndThenSleeps) {
+  constexpr std::uint64_t kEpoch = kSamples / 8;
+  Digest expected;
+  {
+    const auto engine = start(files_, 2);
+    RingClient client(*engine, "s", "c");
+    read(*engine, client, 3 * kEpoch, expected);
+  }
+  for (const unsigned threads : {1U, 2U, 5U}) {
+    const auto arena = Arena::create("a", 64 << 20).value();
+    const auto kept = server::cache::keep_tiled(files_, arena);
+    const auto engine = start(kept.source, threads, {kept.tiler});
+    RingClient client(*engine, "s", "c");
+    Digest seen;
+    // A client that takes its time: images become tiles between its batches.
+    read(*engine, client, kEpoch / 2, seen);
+    ASSERT_TRUE(comes_true([&] { return kept.tiler->counts().waiting == 0; })) << "rings are full";
+    EXPECT_GE(kept.tiler->counts().tiled, kSamples / 2);
+    read(*engine, client, kEpoch, seen);
+    ASSERT_TRUE(comes_true([&] { return kept.tiler->counts().tiled == kSamples; }));
+    const std::uint64_t used = arena->used();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const double before = cpu_seconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    EXPECT_LT(cpu_seconds() - before, 0.1) << "workers sleep again";
+    read(*engine, client, 2 * kEpoch - kEpoch / 2, seen);
+    EXPECT_EQ(seen.value(), expected.value()) << threads << " threads";
+    EXPECT_EQ(arena->used(), used);
+    EXPECT_EQ(arena->counts().samples, kSamples);
+  }
+}
+
+TEST_F(IdleEngine, MakesNoTilesWhileBatchesAreWanted) {
+  const auto kept = server::cache::keep_tiled(files_, Arena::create("a", 64 << 20).value());
+  const auto engine = start(kept.source, 2, {kept.tiler});
+  // Its batches are acked as they come, so there is always one to make.
+  engine->with(0, [](Stream& stream) { return stream.open_sink().value(); });
+  ASSERT_TRUE(comes_true([&] { return engine->totals(0).samples > 20 * kSamples; }));
+  EXPECT_LT(kept.tiler->counts().tiled, kSamples / 4) << "but for moments in which all rows were claimed";
+}
+
+}  // namespace
+}  // namespace headrace::testing
