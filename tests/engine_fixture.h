@@ -54,7 +54,8 @@ inline std::unique_ptr<Engine> start_engine(
     std::vector<std::shared_ptr<server::cache::IdleTiler>> tilers = {}) {
   std::vector<std::unique_ptr<Stream>> streams;
   for (StreamSetup& setup : setups) streams.push_back(Stream::create(std::move(setup)).value());
-  auto engine = std::make_unique<Engine>(std::move(streams), threads, std::move(tilers));
+  auto engine = std::make_unique<Engine>(std::move(streams), threads, server::placement::Placement{},
+                                         std::move(tilers));
   engine->start();
   return engine;
 }
