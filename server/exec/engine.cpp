@@ -196,11 +196,15 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
     return false;
   }
   if (tiling_ > 0 && tiling_ + 1 >= workers_.size()) return false;
+  // An open batch is wanted: what is missing of it may be a sample that is being read.
+  if (std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) { return stream->filling(); }))
+    return false;
   worker.away = true;
   announce();
   // SYNC server-sleeps, as for who sleeps: acks that nobody rang for come first.
   if (!has_acks()) {
     ++tiling_;
+    if (tiling_ + 1 < workers_.size()) kick();  // one more, of those who slept while a batch was open
     lock.unlock();
     (*found)->tile_one(worker.tiler);
     lock.lock();

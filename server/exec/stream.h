@@ -59,6 +59,8 @@ class Stream {
   ~Stream();  ///< the workers must have stopped; what they left unfinished is abandoned
 
   [[nodiscard]] const StreamInfo& info() const { return setup_.info; }
+  /// Whether a batch is being made.
+  [[nodiscard]] bool filling() const { return !jobs_.empty(); }
   /// Rows have left the caches before they are read: see transform::Scratch::set_streamed.
   [[nodiscard]] bool streamed() const { return streamed_; }
   [[nodiscard]] const SampleMaker& maker() const { return *setup_.maker; }

@@ -42,7 +42,7 @@ void tell_once(const char* call) {
   std::call_once(told, [&] {
     spdlog::warn(
         "numa: {}: {}: memory lies where it is first written. Where a container forbids the call, allow it "
-        "(Docker: --cap-add SYS_NICE), or say `server.numa: off`",
+        "(Docker: --cap-add SYS_NICE; move_pages: a seccomp profile of your own), or say `server.numa: off`",
         call, std::strerror(error));
   });
 }
@@ -54,6 +54,7 @@ void run_on(std::span<const int> cpus) {
   const auto most = static_cast<std::size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1;
   const std::size_t bytes = CPU_ALLOC_SIZE(most);
   cpu_set_t* const set = CPU_ALLOC(most);
+  if (set == nullptr) return;
   CPU_ZERO_S(bytes, set);
   for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), bytes, set);
   const bool done = ::sched_setaffinity(0, bytes, set) == 0;
@@ -97,6 +98,11 @@ void interleave_as_here(void* memory, std::size_t bytes) {
   Policy policy;
   if (!interleaved(policy)) return;
   if (::mbind(memory, bytes, MPOL_INTERLEAVE, policy.nodes.data(), kMaskBits, 0) != 0) tell_once("mbind");
+}
+
+bool huge_pages_would_lie_in_turn() {
+  Policy policy;
+  return !interleaved(policy) || ::move_pages(0, 0, nullptr, nullptr, nullptr, MPOL_MF_MOVE) == 0;
 }
 
 void interleave_huge_pages(void* memory, std::size_t bytes) {

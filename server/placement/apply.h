@@ -19,6 +19,7 @@ class InterleavedMemory {
   ~InterleavedMemory();
   InterleavedMemory(const InterleavedMemory&) = delete;
   InterleavedMemory& operator=(const InterleavedMemory&) = delete;
+  [[nodiscard]] bool in_effect() const { return in_effect_; }
 
  private:
   bool in_effect_ = false;
@@ -27,6 +28,10 @@ class InterleavedMemory {
 /// If the calling thread's memory is interleaved, these pages, which nobody has written yet, are so, too,
 /// whoever writes them first. `memory`: begins a page.
 void interleave_as_here(void* memory, std::size_t bytes);
+
+/// False: the calling thread's memory is interleaved, and huge pages could not be (Docker forbids move_pages
+/// even with SYS_NICE): then they should not be asked for.
+bool huge_pages_would_lie_in_turn();
 
 /// If the calling thread's memory is interleaved, huge pages that begin at `memory` are moved to its nodes in
 /// turn: khugepaged's collapse puts them onto the node that has most of the small ones, and of equals onto

@@ -77,6 +77,7 @@ std::vector<int> allowed_cpus() {
   // The mask of a large machine may need more room than cpu_set_t has.
   for (int most = CPU_SETSIZE; most <= 1 << 20; most *= 2) {
     cpu_set_t* const set = CPU_ALLOC(static_cast<std::size_t>(most));
+    if (set == nullptr) break;
     const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(most));
     const bool known = ::sched_getaffinity(0, bytes, set) == 0;
     std::vector<int> cpus;

@@ -59,9 +59,10 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   if (!directory) return tl::make_unexpected(directory.error());
   placement::Placement placement;
   if (config.server.numa == config::Numa::kAuto) placement = placement::place_here(config.server.threads);
-  if (!placement.empty()) spdlog::info("numa: {}", placement::to_string(placement));
   // Of sources, caches and rings; not of the workers, whose own memory is of their nodes.
   std::optional<placement::InterleavedMemory> shared(std::in_place, placement.memory);
+  if (!shared->in_effect()) placement.memory.clear();
+  if (!placement.empty()) spdlog::info("numa: {}", placement::to_string(placement));
   std::stop_source reads;
   auto assembly = assemble_until_told(config, reads);
   if (!assembly) return tl::make_unexpected(assembly.error());

@@ -21,7 +21,7 @@ void want_huge_pages(std::span<const std::uint8_t> bytes) {
   constexpr std::uintptr_t kHuge = placement::kHugePage;
   const auto first = (reinterpret_cast<std::uintptr_t>(bytes.data()) + kHuge - 1) / kHuge * kHuge;
   const auto last = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / kHuge * kHuge;
-  if (first >= last) return;
+  if (first >= last || !placement::huge_pages_would_lie_in_turn()) return;
   void* const memory =
       reinterpret_cast<void*>(first);  // NOLINT(performance-no-int-to-ptr): pages are numbers
   ::madvise(memory, last - first, MADV_COLLAPSE);

@@ -158,7 +158,7 @@ int check(const ConfigArguments& arguments) {
                megabytes(2 * total + beside));
   if (config->server.numa == config::Numa::kAuto)
     if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
-      fmt::print("numa: {}\n", placement::to_string(placement));
+      fmt::print("numa, where the kernel allows it: {}\n", placement::to_string(placement));
   fmt::print("ok: `headrace serve {}` will run with {} workers\n", arguments.file, config->server.threads);
   return 0;
 }

@@ -59,7 +59,8 @@ std::map<int, std::size_t> where(const void* memory, std::size_t bytes) {
 class Numa : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (nodes_.empty() || ::get_mempolicy(nullptr, nullptr, 0, nullptr, 0) != 0)
+    if (nodes_.empty() || ::get_mempolicy(nullptr, nullptr, 0, nullptr, 0) != 0 ||
+        ::move_pages(0, 0, nullptr, nullptr, nullptr, MPOL_MF_MOVE) != 0)
       GTEST_SKIP() << "this kernel or container has no memory policies";
     if (policy() != MPOL_DEFAULT) GTEST_SKIP() << "the test was started with a policy of its own";
   }
