@@ -51,11 +51,12 @@ class IdleEngine : public ::testing::Test {
     files_ = server::source::open_image_folder(folder_.path()).value();
   }
   static std::unique_ptr<Engine> start(const std::shared_ptr<const Source>& source, unsigned threads,
-                                       std::vector<std::shared_ptr<IdleTiler>> tilers = {}) {
+                                       std::vector<std::shared_ptr<IdleTiler>> tilers = {},
+                                       std::shared_ptr<server::io::ReadAhead> reads = nullptr) {
     StreamPlan plan;
     plan.chain.transforms = {RandomResizedCrop{.size = {48, 48}}, RandomHorizontalFlip{}};
     StreamSetup setup;
-    setup.maker = make_samples(source, {.seed = 7}, plan);
+    setup.maker = make_samples(source, {.seed = 7, .read_ahead = std::move(reads)}, plan);
     setup.info = {.name = "s", .samples = kSamples, .batch_size = 8, .fields = setup.maker->fields()};
     setup.ledger = {.lanes = 2, .max_leases = 3, .prefetch = 4};
     std::vector<StreamSetup> setups;
@@ -63,9 +64,11 @@ class IdleEngine : public ::testing::Test {
     return start_engine(std::move(setups), threads, std::move(tilers));
   }
   /// `count` more batches.
-  static void read(Engine& engine, RingClient& client, std::uint64_t count, Digest& seen) {
+  void read(Engine& engine, RingClient& client, std::uint64_t count, Digest& seen) {
     for (std::uint64_t i = 0; i < count; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
       const auto grant = client.next();
+      slow_ += std::chrono::steady_clock::now() - begin > std::chrono::milliseconds(400) ? 1 : 0;
       ASSERT_TRUE(grant) << engine.stream(0).failure().message;
       seen.add_batch(client.reader(), *grant);
       client.reader().ack(*grant);
@@ -74,6 +77,7 @@ class IdleEngine : public ::testing::Test {
 
   TempFolder folder_;
   std::shared_ptr<const Source> files_;
+  int slow_ = 0;  ///< batches for which nobody was woken: workers look by themselves each 500 ms
 };
 
 TEST_F(IdleEngine, TilesWhatIsCachedOnceItsRingsAreFullAndThenSleeps) {
@@ -105,7 +109,47 @@ TEST_F(IdleEngine, TilesWhatIsCachedOnceItsRingsAreFullAndThenSleeps) {
     EXPECT_EQ(seen.value(), expected.value()) << threads << " threads";
     EXPECT_EQ(arena->used(), used);
     EXPECT_EQ(arena->counts().samples, kSamples);
+    EXPECT_LE(slow_, 1);
   }
+}
+
+TEST_F(IdleEngine, ServesAClientThatComesWhileItTiles) {
+  const auto kept = server::cache::keep_tiled(files_, Arena::create("a", 64 << 20).value());
+  const auto engine = start(kept.source, 2, {kept.tiler});
+  RingClient first(*engine, "s", "first");
+  Digest ignored;
+  read(*engine, first, 2, ignored);
+  Digest seen, expected;
+  {
+    RingClient second(*engine, "s", "second");
+    read(*engine, second, 2 * kSamples / 8, seen);
+  }
+  const auto plain = start(files_, 2);
+  RingClient only(*plain, "s", "only");
+  read(*plain, only, 2 * kSamples / 8, expected);
+  EXPECT_EQ(seen.value(), expected.value());
+  EXPECT_LE(slow_, 1);
+  EXPECT_TRUE(comes_true([&] { return kept.tiler->counts().waiting == 0; }));
+}
+
+TEST_F(IdleEngine, ServesTheSameThroughReadingAhead) {
+  Digest expected, seen;
+  {
+    const auto engine = start(files_, 2);
+    RingClient client(*engine, "s", "c");
+    read(*engine, client, 4 * kSamples / 8, expected);
+  }
+  const auto kept = server::cache::keep_tiled(files_, Arena::create("a", 64 << 20).value());
+  const auto reads = std::make_shared<server::io::ReadAhead>(
+      std::make_shared<server::io::ReadPool>("s", 4), kept.source,
+      server::io::ReadAhead::Options{.ahead = 24, .samples = 200, .bytes = 4 << 20});
+  const auto engine = start(kept.source, 3, {kept.tiler}, reads);
+  RingClient client(*engine, "s", "c");
+  read(*engine, client, kSamples / 8, seen);
+  // What was read ahead by now was read before it was tiled.
+  ASSERT_TRUE(comes_true([&] { return kept.tiler->counts().tiled == kSamples; }));
+  read(*engine, client, 3 * kSamples / 8, seen);
+  EXPECT_EQ(seen.value(), expected.value());
 }
 
 TEST_F(IdleEngine, MakesNoTilesWhileBatchesAreWanted) {
