@@ -186,6 +186,18 @@ TEST_F(TilingServer, LeavesImagesOfWhichNothingIsCroppedOrWhosePixelsAreKept) {
   }
 }
 
+TEST(TilingConfig, IsOfTheCacheThatKeepsFiles) {
+  const auto wrong = parse(
+      "sources: { s: { type: image_folder, path: /x, cache: { decoded: 1GB, tile: true } } }\n"
+      "streams: { t: { source: s, transforms: [center_crop: { size: 8 }] } }\n",
+      "x.yaml");
+  ASSERT_FALSE(wrong);
+  EXPECT_THAT(
+      wrong.error().message,
+      HasSubstr("x.yaml:1:70: sources.s.cache.tile: it is the cache `encoded` that keeps JPEGs; give it "
+                "a budget, or leave this out"));
+}
+
 TEST_F(CachedServer, RefusesBudgetsThatHoldNoSampleOrThatNoMachineHas) {
   const auto small = start(", cache: { decoded: 2kB }");
   ASSERT_FALSE(small);

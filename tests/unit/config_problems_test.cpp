@@ -155,10 +155,6 @@ std::vector<Wrong> cases() {
        "cache keeps them; leave this out"},
       {"UnknownCache", "sources: {s: {type: image_folder, path: /x, cache: {decode: 1GB}}}\n" + ok,
        "x.yaml:1:53: sources.s.cache.decode: unknown key \"decode\"; did you mean \"decoded\"?"},
-      {"TilesOfPixels",
-       "sources: {s: {type: image_folder, path: /x, cache: {decoded: 1GB, tile: true}}}\n" + ok,
-       "x.yaml:1:67: sources.s.cache.tile: it is the cache `encoded` that keeps JPEGs; give it a budget, or "
-       "leave this out"},
       // splits
       {"TwoWays",
        "sources: {s: {type: synthetic, count: 9, bytes: 1, split: {fractions: {a: 0.5}, classes: {b: "
