@@ -72,20 +72,14 @@ class Assembler:
         for convert, (data, offsets) in zip(self._convert, raw.take_fields(), strict=True):
             array = convert(data)
             values.append(array if offsets is None else (array, self._row(offsets)))
-        batch: TupleBatch | DictBatch = (
-            TupleBatch(values) if self._form == "tuple" else DictBatch(zip(self._names, values, strict=True))
-        )
-        self._describe(batch, raw)
-        if not self._meta:
-            return batch
-        rows = {name: getattr(batch, name) for name in META}
-        if isinstance(batch, DictBatch):
+        rows = {name: self._row(getattr(raw, name)()) for name in META} if self._meta else {}
+        batch: TupleBatch | DictBatch
+        if self._form == "tuple":
+            batch = TupleBatch([*values, rows] if self._meta else values)
+        else:
+            batch = DictBatch(zip(self._names, values, strict=True))
             batch.update(rows)
-            return batch
-        longer = TupleBatch([*values, rows])
-        longer.__dict__.update(batch.__dict__)
-        return longer
-
-    def _describe(self, batch: TupleBatch | DictBatch, raw: RawBatch) -> None:
+        batch.__dict__.update(rows)
         batch.epoch, batch.number, batch.private_copy = raw.epoch, raw.batch, raw.private_copy
         batch._rows = (raw, self._row)
+        return batch

@@ -62,14 +62,13 @@ std::vector<IdleTiler::Tiled> IdleTiler::tile(std::span<const Piece> pieces,
   if (!tiler) tiler.emplace();
   std::vector<Tiled> all;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const std::uint64_t room = images_[i] ? decode::JpegTiler::room(pieces[i].bytes, kMostPixels) : 0;
+    if (!images_[i] || pieces[i].capacity <= pieces[i].bytes.size()) continue;  // it was given no room
     Tiled made{i, {}};
-    if (room > 0 && tiler->tile(pieces[i].bytes, made.bytes) == decode::Tiling::kTiled &&
-        made.bytes.size() <= room)
-      all.push_back(std::move(made));
+    if (tiler->tile(pieces[i].bytes, made.bytes) == decode::Tiling::kTiled) all.push_back(std::move(made));
   }
   return all;
 } catch (const std::exception&) {
+  tiler.reset();
   return {};  // no memory for it
 }
 
@@ -85,19 +84,21 @@ void IdleTiler::tile_one(std::optional<decode::JpegTiler>& tiler) {
   }
   const std::span<const Piece> pieces = cache_->kept(index);
   const std::vector<Tiled> tiled = tile(pieces, tiler);
-  std::uint64_t before = 0, after = 0;
+  std::uint64_t images = 0, before = 0, after = 0;
   {
     const std::scoped_lock lock(lock_of(index));
     for (const Tiled& made : tiled) {
-      before += pieces[made.piece].bytes.size();
+      const std::uint64_t was = pieces[made.piece].bytes.size();
+      if (!cache_->rewrite(index, made.piece, made.bytes)) continue;
+      ++images;
+      before += was;
       after += made.bytes.size();
-      cache_->rewrite(index, made.piece, made.bytes);
     }
   }
   settle(index);
   const std::scoped_lock lock(mutex_);
-  counts_.tiled += tiled.size();
-  counts_.untiled += images_per_sample_ - tiled.size();
+  counts_.tiled += images;
+  counts_.untiled += images_per_sample_ - images;
   counts_.bytes_before += before;
   counts_.bytes += after;
   counts_.busy_ns += ring::monotonic_ns() - begin;

@@ -36,9 +36,11 @@ namespace headrace::server::cache {
 /// Thread safety: all members, any thread.
 class IdleTiler {
  public:
-  /// Larger images stay as they are: beside the budget, a worker takes 12 bytes a pixel while it rewrites
-  /// one, and is not there for batches for 50 ns a pixel.
+  /// Larger images stay as they are: beside the budget, a worker takes 12 to 16 bytes a pixel while it
+  /// rewrites one, and is not there for batches for 50 ns a pixel.
   static constexpr std::uint64_t kMostPixels = std::uint64_t{1} << 22;
+  /// Of memory, by a worker that rewrites one with four channels.
+  static constexpr std::uint64_t kMostBytes = 16 * kMostPixels;
   /// Beside SampleCache's table: of each sample.
   static constexpr std::uint64_t kTableBytes = 9;
 

@@ -58,11 +58,13 @@ std::uint64_t SampleCache::room(std::size_t pieces) const {
   return left > head ? left - head : 0;
 }
 
-void SampleCache::rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes) {
+bool SampleCache::rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes) {
   Piece& kept = entries_[index].pieces[piece];
+  if (bytes.size() > kept.capacity) return false;
   auto* const to = const_cast<std::uint8_t*>(kept.bytes.data());  // of the arena, which lends it as const
   std::memcpy(to, bytes.data(), bytes.size());
   kept.bytes = {to, bytes.size()};
+  return true;
 }
 
 bool SampleCache::Claim::admit(std::span<const Piece> pieces, std::span<const std::uint64_t> room) && {
@@ -80,7 +82,9 @@ bool SampleCache::Claim::admit(std::span<const Piece> pieces, std::span<const st
   auto* bytes = reinterpret_cast<std::uint8_t*>(memory + pieces.size_bytes());
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const std::span<const std::uint8_t> from = pieces[i].bytes;
-    std::construct_at(kept + i, pieces[i])->bytes = {bytes, from.size()};
+    Piece& piece = *std::construct_at(kept + i, pieces[i]);
+    piece.bytes = {bytes, from.size()};
+    piece.capacity = room_of(i);
     if (!from.empty()) std::memcpy(bytes, from.data(), from.size());
     bytes += room_of(i);
   }

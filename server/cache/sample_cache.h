@@ -29,8 +29,9 @@ namespace headrace::server::cache {
 /// One field of a sample.
 struct Piece {
   std::span<const std::uint8_t> bytes;
-  decode::PixelShape pixels;  ///< as source::Item's
-  decode::ImageSize base;     ///< of decoded images: transform::Prepared's
+  decode::PixelShape pixels;   ///< as source::Item's
+  decode::ImageSize base;      ///< of decoded images: transform::Prepared's
+  std::uint64_t capacity = 0;  ///< of a kept one: bytes that rewrite() may give it
 };
 
 /// Thread safety: all members, any thread. A hit takes no lock and writes nothing but a counter.
@@ -79,9 +80,9 @@ class SampleCache {
   [[nodiscard]] std::span<const Piece> kept(std::uint64_t index) const {
     return {entries_[index].pieces, entries_[index].count};
   }
-  /// Puts other bytes, not more than the piece was admitted with room for, in the place of a kept piece's.
+  /// Puts other bytes in the place of a kept piece's. False: it has no capacity for them, and stays as it is.
   /// Nobody may read that piece meanwhile, and `bytes` does not lie in it.
-  void rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes);
+  bool rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes);
   /// Bytes that a sample's pieces can have and be admitted, as it looks now.
   [[nodiscard]] std::uint64_t room(std::size_t pieces) const;
   [[nodiscard]] const Arena& arena() const { return *arena_; }

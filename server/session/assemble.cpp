@@ -159,6 +159,9 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
           name);
   out.caches = caches.all();
   out.other_bytes += caches.table_bytes();
+  if (std::any_of(out.caches.memory.begin(), out.caches.memory.end(),
+                  [](const CacheUse& use) { return use.tiler != nullptr; }))
+    out.other_bytes += std::max(1U, config.server.threads - 1) * cache::IdleTiler::kMostBytes;
   out.remotes = sources.remotes();
   return out;
 }

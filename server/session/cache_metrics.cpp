@@ -70,8 +70,10 @@ void add_caches(Families& families, const CachesInUse& caches) {
   using Tiles = cache::IdleTiler::Counts;
   tiles("headrace_cache_tiled_images", "JPEGs in a cache that idle workers rewrote as tiles.", &Tiles::tiled);
   tiles("headrace_cache_tiled_bytes", "What they take as tiles.", &Tiles::bytes);
-  tiles("headrace_cache_untiled_images",
-        "Images in a cache that cannot be tiled, and stay as they were read.", &Tiles::untiled);
+  tiles(
+      "headrace_cache_untiled_images",
+      "Images in a cache that stay as they were read: tiled already, too large, or of a kind that cannot be.",
+      &Tiles::untiled);
   tiles("headrace_cache_samples_to_tile", "Samples in a cache that wait until a worker is idle.",
         &Tiles::waiting);
   family("headrace_cache_tiling_seconds_total", "Time that idle workers took to rewrite images as tiles.",

@@ -122,10 +122,13 @@ void WritePlanes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff
 void CopyStreamed(const std::uint8_t* HWY_RESTRICT in, std::size_t size, std::uint8_t* HWY_RESTRICT out) {
   const hn::ScalableTag<std::uint8_t> d;
   const std::size_t n = hn::Lanes(d);
-  const std::size_t head = std::min(size, (n - reinterpret_cast<std::uintptr_t>(out) % n) % n);
+  // Whole lines: one that is stored both ways is written twice.
+  constexpr std::size_t kLine = 64;
+  const std::size_t head = std::min(size, (kLine - reinterpret_cast<std::uintptr_t>(out) % kLine) % kLine);
   std::memcpy(out, in, head);
   std::size_t x = head;
-  for (; x + n <= size; x += n) hn::Stream(hn::LoadU(d, in + x), d, out + x);
+  const std::size_t end = head + (size - head) / kLine * kLine;
+  for (; x < end; x += n) hn::Stream(hn::LoadU(d, in + x), d, out + x);
   std::memcpy(out + x, in + x, size - x);
 }
 

@@ -215,36 +215,44 @@ TEST_F(IdleTiling, ReadersSeeOneFileOrTheOtherWhileWorkersRewrite) {
     worker_.emplace();
     ASSERT_EQ(worker_->tile(plain[i], tiled[i]), server::decode::Tiling::kTiled);
   }
+  read_all();
+  constexpr int kReaders = 3;
+  std::atomic<int> reading{0};
   std::atomic<bool> done{false};
   std::atomic<std::uint64_t> wrong{0}, copies{0}, spans{0};
   const auto look = [&](std::uint64_t seed) {
     Sample sample;
     // What was lent is held, as reading ahead does, and compared again later.
     std::map<std::uint64_t, std::span<const std::uint8_t>> held;
-    for (std::uint64_t i = seed; !done.load(); i = (i + 7) % kSamples) {
+    std::uint64_t reads = 0, beyond = 0;  // one more lap after the last one was rewritten
+    for (std::uint64_t i = seed; beyond <= kSamples; i = (i + 7) % kSamples, beyond += done.load()) {
+      if (++reads == kSamples) ++reading;
+      const bool open = !kept_.tiler->settled(i);
       const Bytes now = read(*kept_.source, i, sample);
       if (now != plain[i] && now != tiled[i]) ++wrong;
       const bool owned = sample.items[0].bytes.data() == sample.items[0].storage.data();
-      ++(owned ? copies : spans);
+      if (owned && open) ++copies;
+      if (!owned) ++spans;
       if (!owned) held.emplace(i, sample.items[0].bytes);
     }
     for (const auto& [i, bytes] : held)
       if (!std::equal(bytes.begin(), bytes.end(), tiled[i].begin(), tiled[i].end())) ++wrong;
   };
   std::vector<std::thread> threads;
-  for (std::uint64_t seed = 0; seed < 3; ++seed) threads.emplace_back(look, seed);
+  for (std::uint64_t seed = 0; seed < kReaders; ++seed) threads.emplace_back(look, seed);
   for (int i = 0; i < 2; ++i)
     threads.emplace_back([&] {
       std::optional<JpegTiler> tiler;
+      while (reading.load() < kReaders) std::this_thread::yield();
       while (kept_.tiler->counts().tiled + kept_.tiler->counts().untiled < kSamples)
         kept_.tiler->tile_one(tiler);
       done = true;
     });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0U);
-  EXPECT_GT(copies, 0U);
+  EXPECT_GE(copies, kReaders * kSamples - kReaders);
+  EXPECT_GE(spans, kReaders * kSamples);
   EXPECT_EQ(kept_.tiler->counts().tiled, kSamples);
-  read_all();
   EXPECT_TRUE(lent());
 }
 
