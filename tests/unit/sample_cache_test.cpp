@@ -144,6 +144,28 @@ TEST(SampleCache, AtHalfCapacityHitsHalfOfEveryReshuffledEpoch) {
   EXPECT_EQ(arena->counts().hits + arena->counts().misses, 6 * kSamples);
 }
 
+TEST(SampleCache, RewritesAPieceWithinTheCapacityThatItWasAdmittedWith) {
+  SampleCache cache(arena_of(1 << 12), 2);
+  const Bytes first = content(0, 40), second = content(1, 50);
+  const Piece pieces[] = {{first, {}, {}}, {second, {}, {}}};
+  const std::uint64_t room[] = {60, 10};  // less than it has is as much as it has
+  ASSERT_TRUE(std::move(*cache.look(0).claim).admit(pieces, room));
+  const auto now = [&](std::size_t i) {
+    const auto bytes = cache.kept(0)[i].bytes;
+    return Bytes(bytes.begin(), bytes.end());
+  };
+  EXPECT_FALSE(cache.rewrite(0, 0, content(2, 61)));
+  EXPECT_EQ(now(0), first);
+  EXPECT_TRUE(cache.rewrite(0, 0, content(2, 60)));
+  EXPECT_EQ(now(0), content(2, 60));
+  EXPECT_EQ(now(1), second);
+  EXPECT_FALSE(cache.rewrite(0, 1, content(3, 51)));
+  EXPECT_TRUE(cache.rewrite(0, 1, content(3, 30)));
+  EXPECT_TRUE(cache.rewrite(0, 1, content(4, 50))) << "the capacity stays";
+  EXPECT_EQ(now(0), content(2, 60));
+  EXPECT_EQ(now(1), content(4, 50));
+}
+
 TEST(SampleCache, ThatSeveralShareFillsOneBudget) {
   const auto arena = arena_of(3 * cost());
   SampleCache one(arena, 2), other(arena, 2);
