@@ -11,6 +11,7 @@ namespace {
 
 std::vector<bool> images_of(const std::vector<source::SourceField>& fields) {
   std::vector<bool> images;
+  images.reserve(fields.size());
   for (const source::SourceField& field : fields)
     images.push_back(field.content == source::Content::kEncodedImage && !field.mask);
   return images;

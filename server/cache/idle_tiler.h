@@ -1,5 +1,5 @@
 // Rewrites the JPEGs of a cache `encoded` as tiled ones (decode/jpeg_tiles.h) while workers have nothing else
-// to do: some 10 ms for an image of 500 x 375, once, and a quarter less for every crop of it afterwards.
+// to do: some 10 ms for an image of 500 x 375, once, and a fifth less for every crop of it afterwards.
 //
 //   OPEN ──tile_one──> SETTLED     what its bytes are from then on, tiled or as they were read
 //

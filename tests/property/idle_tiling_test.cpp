@@ -19,7 +19,7 @@ using server::cache::Arena;
 using server::cache::IdleTiler;
 using server::source::Source;
 
-constexpr std::uint64_t kSamples = 96;
+constexpr std::uint64_t kSamples = 64;
 
 double cpu_seconds() {
   rusage usage{};
@@ -109,7 +109,7 @@ TEST_F(IdleEngine, TilesWhatIsCachedOnceItsRingsAreFullAndThenSleeps) {
     EXPECT_EQ(seen.value(), expected.value()) << threads << " threads";
     EXPECT_EQ(arena->used(), used);
     EXPECT_EQ(arena->counts().samples, kSamples);
-    EXPECT_LE(slow_, 1);
+    EXPECT_LE(slow_, 3);
   }
 }
 
@@ -128,7 +128,7 @@ TEST_F(IdleEngine, ServesAClientThatComesWhileItTiles) {
   RingClient only(*plain, "s", "only");
   read(*plain, only, 2 * kSamples / 8, expected);
   EXPECT_EQ(seen.value(), expected.value());
-  EXPECT_LE(slow_, 1);
+  EXPECT_LE(slow_, 3);
   EXPECT_TRUE(comes_true([&] { return kept.tiler->counts().waiting == 0; }));
 }
 
@@ -154,11 +154,13 @@ TEST_F(IdleEngine, ServesTheSameThroughReadingAhead) {
 
 TEST_F(IdleEngine, MakesNoTilesWhileBatchesAreWanted) {
   const auto kept = server::cache::keep_tiled(files_, Arena::create("a", 64 << 20).value());
-  const auto engine = start(kept.source, 2, {kept.tiler});
+  // One worker: of two, one may find the ring full while the other one is not given a core.
+  const auto engine = start(kept.source, 1, {kept.tiler});
   // Its batches are acked as they come, so there is always one to make.
   engine->with(0, [](Stream& stream) { return stream.open_sink().value(); });
   ASSERT_TRUE(comes_true([&] { return engine->totals(0).samples > 20 * kSamples; }));
-  EXPECT_LT(kept.tiler->counts().tiled, kSamples / 4) << "but for moments in which all rows were claimed";
+  EXPECT_EQ(kept.tiler->counts().tiled, 0U);
+  EXPECT_EQ(kept.tiler->counts().waiting, kSamples);
 }
 
 }  // namespace

@@ -266,6 +266,34 @@ TEST_F(JpegTiles, OneColumnThatClaimsToBeNarrowIsRefused) {
   }
 }
 
+TEST_F(JpegTiles, RoomIsToldByTheHeaderAlone) {
+  constexpr std::uint64_t kMost = 200'000;
+  for (const JpegKind& kind : {JpegKind{.width = 400, .height = 300}, JpegKind{.width = 90, .components = 1},
+                               JpegKind{.width = 300, .height = 200, .progressive = true}}) {
+    const Bytes file = make_jpeg(kind);
+    ASSERT_EQ(tiler_.tile(file, tiled_), Tiling::kTiled);
+    EXPECT_GE(JpegTiler::room(file, kMost), tiled_.size()) << describe(kind);
+    EXPECT_LT(JpegTiler::room(file, kMost), file.size() + file.size() / 4 + 256) << describe(kind);
+    EXPECT_EQ(JpegTiler::room(tiled_, kMost), 0U) << "tiled already";
+    const Bytes half(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(file.size() / 2));
+    EXPECT_GE(JpegTiler::room(half, kMost), half.size()) << "its header is whole";
+  }
+  EXPECT_EQ(JpegTiler::room(make_jpeg({.width = 64, .height = 64}), kMost), 0U) << "one tile wide";
+  EXPECT_EQ(JpegTiler::room(make_jpeg({.width = 501, .height = 400}), kMost), 0U) << "more than kMost pixels";
+  EXPECT_EQ(JpegTiler::room(make_jpeg({.width = 200, .arithmetic = true}), kMost), 0U);
+  EXPECT_EQ(JpegTiler::room({}, kMost), 0U);
+  const Bytes file = make_jpeg({.width = 200, .height = 90});
+  for (std::size_t size = 0; size < 700; ++size) {
+    Bytes cut(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
+    const std::uint64_t room = JpegTiler::room(cut, kMost);
+    EXPECT_TRUE(room == 0 || room >= size);
+    cut = file;
+    cut[size] = static_cast<std::uint8_t>(random_());
+    const std::uint64_t other = JpegTiler::room(cut, kMost);
+    EXPECT_TRUE(other == 0 || other >= cut.size());
+  }
+}
+
 TEST_F(JpegTiles, HostileBytesDoNoHarm) {
   int decoded = 0, refused = 0;
   for (const JpegKind& kind :
