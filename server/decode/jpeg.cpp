@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/decode/grow.h"
+#include "server/decode/jpeg_memory.h"
 #include "server/decode/jpeg_tiles.h"
 
 namespace headrace::server::decode {
@@ -46,7 +47,7 @@ BadReason reason_of(int code) {
 
 }  // namespace
 
-struct JpegReader::Handle {
+struct JpegReader::Handle : JpegMemory {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
   jpeg_source_mgr source{};
@@ -114,13 +115,16 @@ struct JpegReader::Handle {
     return bad(reason_of(code), message);
   }
 
-  static Handle& of(j_common_ptr common) { return *static_cast<Handle*>(common->client_data); }
-  static Handle& of(j_decompress_ptr info) { return *static_cast<Handle*>(info->client_data); }
+  static Handle& of(j_common_ptr common) { return of(common->client_data); }
+  static Handle& of(j_decompress_ptr info) { return of(info->client_data); }
+  static Handle& of(void* client_data) {
+    return *static_cast<Handle*>(static_cast<JpegMemory*>(client_data));
+  }
 };
 
 JpegReader::Handle::Handle() {
   info.err = jpeg_std_error(&errors);
-  info.client_data = this;
+  info.client_data = static_cast<JpegMemory*>(this);
   errors.error_exit = [](j_common_ptr common) {
     char text[JMSG_LENGTH_MAX];
     common->err->format_message(common, text);
@@ -156,6 +160,7 @@ JpegReader::Handle::Handle() {
   };
 
   if (run([](Handle& self) { jpeg_create_decompress(&self.info); })) {
+    attach(info);
     info.src = &source;
     info.progress = &progress;
   }
