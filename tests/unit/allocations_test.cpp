@@ -64,6 +64,7 @@ void* take(std::size_t size, std::size_t alignment) {
 }
 }  // namespace
 
+// Not inlined: GCC would see free() beside a new that it knows.
 // NOLINTBEGIN(cppcoreguidelines-no-malloc, misc-new-delete-overloads)
 void* operator new(std::size_t size) {
   return take(size, 1);
@@ -71,16 +72,16 @@ void* operator new(std::size_t size) {
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return take(size, static_cast<std::size_t>(alignment));
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   std::free(memory);
 }
 // NOLINTEND(cppcoreguidelines-no-malloc, misc-new-delete-overloads)
