@@ -253,6 +253,7 @@ TEST_F(IdleTiling, ReadersSeeOneFileOrTheOtherWhileWorkersRewrite) {
   EXPECT_GE(copies, kReaders * kSamples - kReaders);
   EXPECT_GE(spans, kReaders * kSamples);
   EXPECT_EQ(kept_.tiler->counts().tiled, kSamples);
+  read_all();
   EXPECT_TRUE(lent());
 }
 
