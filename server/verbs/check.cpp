@@ -142,7 +142,7 @@ int check(const ConfigArguments& arguments) {
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   // While clients of a server that died still hold its ring, the next server's ring lives beside it.
   fmt::print("memory: rings {}, twice that while a server restarts, {}{} available ({})\n", megabytes(total),
-             beside > 0 ? fmt::format("caches {}, reading ahead {}, tables and feeds {}, ",
+             beside > 0 ? fmt::format("caches {}, reading ahead {}, tables, tiles and feeds {}, ",
                                       megabytes(session::cache_bytes(*assembly)),
                                       megabytes(assembly->read_ahead_bytes), megabytes(assembly->other_bytes))
                         : "",
