@@ -182,12 +182,12 @@ Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
   const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   return fail(
       ErrorCode::kNotEnoughMemory,
-      fmt::format(
-          "caches may take {:.1f} MB, reading ahead {:.1f} MB, tables, tiles and feeds {:.1f} MB; {:.1f} MB are "
-          "available beside the rings ({}): lower {}",
-          megabytes(caches), megabytes(assembly.read_ahead_bytes), megabytes(assembly.other_bytes),
-          megabytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
-          fmt::join(lower, "; ")));
+      fmt::format("caches may take {:.1f} MB, reading ahead {:.1f} MB, tables, tiles and feeds {:.1f} MB; "
+                  "{:.1f} MB are "
+                  "available beside the rings ({}): lower {}",
+                  megabytes(caches), megabytes(assembly.read_ahead_bytes), megabytes(assembly.other_bytes),
+                  megabytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
+                  fmt::join(lower, "; ")));
 }
 
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup) {
