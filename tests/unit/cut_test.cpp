@@ -42,7 +42,7 @@ Picture picture_of(Random& random) {
                .height = random.between(1, large ? 100 : 40),
                .channels = random.one_in(3) ? 1 : 3,
                .planar = random.one_in(2)};
-  const auto plane = static_cast<std::size_t>(out.shape.width * out.shape.height);
+  const auto plane = static_cast<std::size_t>(out.shape.width) * static_cast<std::size_t>(out.shape.height);
   const auto channels = static_cast<std::size_t>(out.shape.channels);
   out.pixels.resize(plane * channels);
   for (auto& pixel : out.pixels) pixel = random.byte();

@@ -40,7 +40,8 @@ Bytes noise(std::size_t size, std::uint32_t seed) {
 
 /// Two files, as CIFAR has them: a byte of label before each image.
 std::shared_ptr<const Source> pixel_source(const server::decode::PixelShape& shape) {
-  const auto size = static_cast<std::size_t>(shape.width * shape.height * shape.channels);
+  const auto size = static_cast<std::size_t>(shape.width) * static_cast<std::size_t>(shape.height) *
+                    static_cast<std::size_t>(shape.channels);
   server::source::PixelTable table;
   table.shape = shape;
   for (const std::uint64_t count : {37U, 20U})
@@ -183,7 +184,7 @@ class Kept : public ::testing::Test {
   void SetUp() override {
     for (std::uint32_t i = 0; i < 12; ++i) {
       const auto png = [&](std::int32_t width, std::int32_t height) {
-        const auto pixels = noise(static_cast<std::size_t>(width * height * 3), i);
+        const auto pixels = noise(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3, i);
         const Bytes file = server::pack::encode_png(pixels, {width, height, 3, false}).value();
         return std::string(file.begin(), file.end());
       };
