@@ -62,7 +62,7 @@ void RowMixer::write_label(const MixedRow& row, std::int64_t partner, double sha
   // As torch adds: what is the partner's first.
   const auto add = [out](std::int64_t label, double part) {
     std::byte* const at = out + static_cast<std::size_t>(label) * sizeof(float);
-    float value;
+    float value = 0;
     std::memcpy(&value, at, sizeof value);
     value += static_cast<float>(part);
     std::memcpy(at, &value, sizeof value);
