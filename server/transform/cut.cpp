@@ -57,11 +57,12 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
                .fill = stage.fill,
                .mirrored = stage.mirrored,
                .flipped = stage.flipped};
-  if (as_bytes && view.pixel == 3 && format.layout == PixelLayout::kNhwc && is_contiguous(stage))
-    return scratch.streamed
-               ? copy_streamed(view.at + stage.crop.top * view.row, 3 * plane,
-                               reinterpret_cast<std::uint8_t*>(out))
-               : static_cast<void>(std::memcpy(out, view.at + stage.crop.top * view.row, 3 * plane));
+  if (as_bytes && view.pixel == 3 && format.layout == PixelLayout::kNhwc && is_contiguous(stage)) {
+    const std::uint8_t* const rows = view.at + stage.crop.top * view.row;
+    if (scratch.streamed) return copy_streamed(rows, 3 * plane, reinterpret_cast<std::uint8_t*>(out));
+    std::memcpy(out, rows, 3 * plane);
+    return;
+  }
 
   // Planes of bytes are the row itself, if that is what is wanted.
   const bool planar_bytes = as_bytes && format.layout == PixelLayout::kNchw;

@@ -22,19 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+from packed import STREAM
 
 ROOT = Path(__file__).resolve().parents[2]
-STREAM = {
-    "source": "photos",
-    "batch_size": 64,
-    "seed": 1,
-    "transforms": [
-        {"random_resized_crop": {"size": 224}},
-        "random_horizontal_flip",
-        {"normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
-    ],
-    "output": {"dtype": "float32", "layout": "NCHW"},
-}
 
 
 class Server:

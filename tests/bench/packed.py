@@ -15,6 +15,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACK_SECONDS = 3600
+STREAM = {
+    "source": "photos",
+    "batch_size": 64,
+    "seed": 1,
+    "transforms": [
+        {"random_resized_crop": {"size": 224}},
+        "random_horizontal_flip",
+        {"normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
+    ],
+    "output": {"dtype": "float32", "layout": "NCHW"},
+}
 
 
 def main() -> None:
@@ -32,23 +43,12 @@ def main() -> None:
             command = [headrace, "pack", str(arguments.folder), out, "--store", store, "--quiet"]
             subprocess.run(command, check=True, timeout=PACK_SECONDS)
             sources[store] = {"type": "lmdb", "path": out}
-        stream = {
-            "source": "photos",
-            "batch_size": 64,
-            "seed": 1,
-            "transforms": [
-                {"random_resized_crop": {"size": 224}},
-                "random_horizontal_flip",
-                {"normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
-            ],
-            "output": {"dtype": "float32", "layout": "NCHW"},
-        }
         cpu: dict[str, list[float]] = {kind: [] for kind in sources}
         print(("{:>12}" * len(sources)).format(*sources), " CPU us per image")
         for _ in range(arguments.rounds):
             for kind, source in sources.items():
                 config = Path(temporary) / f"{kind}.yaml"
-                config.write_text(json.dumps({"sources": {"photos": source}, "streams": {"train": stream}}))
+                config.write_text(json.dumps({"sources": {"photos": source}, "streams": {"train": STREAM}}))
                 command = [headrace, "bench", str(config), "--stream", "train", "--clients", "0", "--json"]
                 command += ["--seconds", str(arguments.seconds)]
                 done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60 + 10 * arguments.seconds)
