@@ -252,7 +252,7 @@ bool RingWriter::attached(std::uint32_t lane) const {
   return lanes_[lane].attached;
 }
 
-void RingWriter::grant(std::uint32_t index, std::uint32_t slot_index, std::uint32_t seek) {
+bool RingWriter::write_grant(std::uint32_t index, std::uint32_t slot_index, std::uint32_t seek) {
   Lane& lane = attached_lane(index);
   const SlotDesc& desc = slot(slot_index);
   require(state(slot_index) == SlotState::kReady, "grant: the slot must be READY");
@@ -263,8 +263,11 @@ void RingWriter::grant(std::uint32_t index, std::uint32_t slot_index, std::uint3
                                                        .slot = slot_index,
                                                        .seek = seek};
   lane_block.granted.store(++lane.granted, std::memory_order_seq_cst);  // SYNC grant, SYNC client-sleeps
-  if (lane.block().waiting.load(std::memory_order_seq_cst) != 0)        // SYNC client-sleeps
-    futex_wake_all(lane_block.granted);
+  return lane.block().waiting.load(std::memory_order_seq_cst) != 0;     // SYNC client-sleeps
+}
+
+void RingWriter::wake(std::uint32_t lane) const {
+  futex_wake_all(block(lane).granted);
 }
 
 void RingWriter::set_lane_state(std::uint32_t index, std::uint32_t bits) {

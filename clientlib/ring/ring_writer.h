@@ -102,9 +102,15 @@ class RingWriter {
   /// out.
   void detach(std::uint32_t lane);
   [[nodiscard]] bool attached(std::uint32_t lane) const;
-  /// Writes the grant, then wakes the client if it sleeps (SYNC grant, SYNC client-sleeps).
+  /// Writes a grant (SYNC grant, SYNC client-sleeps). True: the client sleeps, the caller owes it wake().
   /// The caller bounds outstanding grants by kGrantRing.
-  void grant(std::uint32_t lane, std::uint32_t slot, std::uint32_t seek);
+  [[nodiscard]] bool write_grant(std::uint32_t lane, std::uint32_t slot, std::uint32_t seek);
+  /// A system call, and for an idle core's sake a slow one: any thread, best without the publisher's mutex.
+  void wake(std::uint32_t lane) const;
+  /// Both at once.
+  void grant(std::uint32_t lane, std::uint32_t slot, std::uint32_t seek) {
+    if (write_grant(lane, slot, seek)) wake(lane);
+  }
   /// Sets LaneState bits (they add up until the next attach) and wakes the client; a wake that just misses it
   /// falling asleep costs it kLongestSleep at most.
   void set_lane_state(std::uint32_t lane, std::uint32_t bits);

@@ -211,7 +211,7 @@ bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
       for (std::size_t j = i + 1; j < all.size() && sound; ++j)
         if (!std::holds_alternative<transform::RandomErasing>(all[j]) &&
             share_fields(stream.plan.only[i], stream.plan.only[j]))
-          complain(document_.at_value(item, "normalize must be the last transform"));
+          complain(document_.at_value(item, "normalize must be the last transform, but for random_erasing"));
       const Pointer dtype = at / "output" / "dtype";
       if (stream.plan.chain.output.dtype == DType::kUInt8) {
         constexpr const char* kMessage =

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -101,7 +102,14 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   const std::uint64_t now = ring::monotonic_ns();
   pump_all(now);
   const std::shared_ptr<FillJob> job = pick(now);
-  if (!job) return false;
+  collect_wakes(worker);
+  if (!job) {
+    if (worker.wakes.empty()) return false;
+    lock.unlock();
+    wake_clients(worker);
+    lock.lock();
+    return true;
+  }
   const bool brief = job->stream.turn_ns() < kBriefNs;
   if (worker.busy_since_ns == 0) worker.busy_since_ns = now;
   if (brief && now - worker.busy_since_ns > kBacklogNs) {
@@ -113,6 +121,7 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   // There may be rows, acks or slots for another one, too; SYNC server-sleeps for those who sleep already.
   if (!brief || (job->unclaimed() && job->rows.rows > job->slice)) kick();
   lock.unlock();
+  wake_clients(worker);
   const auto index = static_cast<std::size_t>(
       std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == &job->stream; }) -
       streams_.begin());
@@ -150,6 +159,18 @@ std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {
 
 void Engine::pump_all(std::uint64_t now_ns) {
   for (auto& stream : streams_) stream->pump(now_ns);
+}
+
+void Engine::collect_wakes(Worker& worker) {
+  for (auto& stream : streams_)
+    if (const std::uint64_t lanes = stream->take_wakes()) worker.wakes.push_back({&stream->ring(), lanes});
+}
+
+void Engine::wake_clients(Worker& worker) {
+  for (const Worker::Wake& wake : worker.wakes)
+    for (std::uint64_t lanes = wake.lanes; lanes != 0; lanes &= lanes - 1)
+      wake.ring->wake(static_cast<std::uint32_t>(std::countr_zero(lanes)));
+  worker.wakes.clear();
 }
 
 void Engine::kick() {

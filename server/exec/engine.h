@@ -2,7 +2,8 @@
 //
 // Workers claim slices of a slot's rows without a lock and take the lock per batch: to start it, to complete
 // it, to take acks in. The worker that completes a slot publishes and grants it; there is no hop to another
-// thread. A worker without work sleeps in epoll on the clients' doorbells, which they ring as
+// thread. Clients that sleep are woken once the lock is given up: that takes longer than all that is done
+// under it. A worker without work sleeps in epoll on the clients' doorbells, which they ring as
 // ControlHeader::server_idle says: an idle server costs no CPU, and a busy one no wakes per batch.
 //
 // Before they sleep, workers make tiles of the images in caches, one image at a time, as long as there are
@@ -83,6 +84,11 @@ class Engine {
     std::optional<decode::JpegTiler> tiler;
     std::uint64_t busy_since_ns = 0;  ///< [lock] without a rest, or since it called another one; 0: rested
     bool away = false;                ///< [lock] will not look again soon
+    struct Wake {
+      const ring::RingWriter* ring;
+      std::uint64_t lanes;  ///< as bits
+    };
+    std::vector<Wake> wakes;  ///< of clients, owed once the lock is given up; kept to spare allocations
   };
   struct Kick {
     Engine& engine;
@@ -94,6 +100,8 @@ class Engine {
   bool turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
   std::shared_ptr<FillJob> pick(std::uint64_t now_ns);  ///< [lock]
   void pump_all(std::uint64_t now_ns);                  ///< [lock]
+  void collect_wakes(Worker& worker);                   ///< [lock]
+  static void wake_clients(Worker& worker);             ///< not under the lock: others would wait for it
   void kick();                                          ///< [lock] wakes one sleeping worker, if any sleeps
   void ring_wake();
   /// [lock] Until there may be work: looks again for a while if that has lately been enough, then sleeps.

@@ -11,7 +11,7 @@
 namespace headrace::server::exec {
 namespace {
 
-constexpr std::size_t kSliceBytes = 128 * 1024;
+constexpr std::size_t kSliceBytes = 256 * 1024;
 /// Of a ring, more than what a socket's last cache keeps of it while others use that, too.
 constexpr std::size_t kBeyondCaches = 16 << 20;
 
@@ -207,8 +207,8 @@ void Stream::give_grants(std::uint64_t now_ns) {
   for (const auto& order : orders_) {
     if (lanes_[order.lane].sink) {
       ledger_.ack(order.lane, order.slot);
-    } else {
-      ring_->grant(order.lane, order.slot, order.seek);
+    } else if (ring_->write_grant(order.lane, order.slot, order.seek)) {
+      to_wake_ |= std::uint64_t{1} << order.lane;
     }
   }
   free_slots();

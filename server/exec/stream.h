@@ -83,6 +83,9 @@ class Stream {
   void note_turn(std::uint64_t ns) { turn_ns_ = (3 * turn_ns_ + ns) / 4; }
   /// Takes acks in and gives out the grants that are due. False: nothing changed.
   bool pump(std::uint64_t now_ns);
+  /// The lanes, as bits, whose sleeping clients were granted batches since the last call: the caller owes
+  /// them ring().wake() once it has given up the lock.
+  [[nodiscard]] std::uint64_t take_wakes() { return std::exchange(to_wake_, 0); }
   /// How empty the emptiest lane's ring is: batches ahead over quota; 2 without lanes.
   [[nodiscard]] double fullness() const;
 
@@ -185,6 +188,7 @@ class Stream {
   std::uint64_t first_attach_ns_ = 0, blocked_since_ns_ = 0, blocked_total_ns_ = 0, leases_reclaimed_ = 0,
                 last_batch_ns_ = 0;
   std::uint64_t turn_ns_ = 1'000'000;
+  std::uint64_t to_wake_ = 0;  ///< lanes, as bits
   bool gate_passed_ = false, draining_ = false;
   publish::Place last_place_;
   struct End {

@@ -197,7 +197,7 @@ Result<Plan> Plan::compile(const PlanConfig& config) {
     if (erases) continue;
     const auto* normalize = std::get_if<Normalize>(&transform);
     if (at_end != nullptr && std::holds_alternative<Normalize>(*at_end))
-      return invalid("normalize must be the last transform");
+      return invalid("normalize must be the last transform, but for random_erasing");
     if (at_end != nullptr && normalize == nullptr)
       return invalid("to_y must be the last transform, but for normalize");
     if (normalize != nullptr || std::holds_alternative<ToY>(transform)) at_end = &transform;

@@ -253,6 +253,35 @@ TEST(Engine, StopsAStreamByNameWhoseSourceGivesOtherRowsThanItSays) {
   EXPECT_NE(engine->stream(0).failure().message.find("DATASET_INVALID"), std::string::npos);
 }
 
+TEST(Stream, OwesWakesToTheClientsThatWereGrantedABatchInTheirSleep) {
+  StreamSetup setup = synthetic_stream("s", 1000, 4, 3);
+  std::vector<std::unique_ptr<Stream>> streams;
+  streams.push_back(Stream::create(std::move(setup)).value());
+  Engine engine(std::move(streams), 1);  // not started: this test is its worker
+  RingClient awake(engine, "s", "awake"), asleep(engine, "s", "asleep"), sleepier(engine, "s", "late");
+  server::exec::RowScratch scratch;
+  server::metrics::StreamCounters counters;
+  const auto fill_one = [&](Stream& stream) {
+    const auto job = stream.next_job(1);
+    ASSERT_TRUE(job);
+    ASSERT_TRUE(job->work(scratch, counters, ~std::uint64_t{0}));
+    stream.complete(*job, counters);
+  };
+  asleep.reader().lease().waiting = 1;
+  sleepier.reader().lease().waiting = 1;
+  engine.with(0, [&](Stream& stream) {
+    EXPECT_EQ(stream.take_wakes(), 0u) << "nothing was granted yet";
+    fill_one(stream);
+    stream.pump(1);
+    EXPECT_EQ(stream.take_wakes(), 0b110u);
+    EXPECT_EQ(stream.take_wakes(), 0u) << "they were taken";
+    asleep.reader().lease().waiting = 0;
+    fill_one(stream);
+    stream.pump(1);
+    EXPECT_EQ(stream.take_wakes(), 0b100u);
+  });
+}
+
 /// A worker that finds nothing goes to sleep: so a second look must find nothing, either.
 TEST(Stream, FindsEveryJobThereIsBeforeItsWorkersSleep) {
   for (std::uint32_t seed = 0; seed < 60; ++seed) {

@@ -65,11 +65,14 @@ class Prometheus(Process):
 
 @pytest.fixture
 def training(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path) -> Iterator[Server]:
-    """A server with a stream over a folder that has a bad file in it, read ahead and kept on disk, and a client that keeps reading."""
+    """A server with a stream over a folder that has a bad file in it, read ahead and kept on disk, and a client that keeps reading.
+    Another stream, which nobody reads, keeps that folder's files in memory, where they would be made into tiles."""
     folder = write_images(tmp_path / "images", classes=2, per_class=40)
     (folder / "class_0" / "bad.jpg").write_bytes(b"this is no image")
     cache = {"path": str(tmp_path / "cache"), "size": "10MB"}
     basic_config["sources"]["images"] |= {"path": str(folder), "io": {"threads": 4, "disk_cache": cache}}
+    basic_config["sources"]["kept"] = {"type": "image_folder", "path": str(folder), "cache": {"encoded": "10MB"}}
+    basic_config["streams"]["kept"] = {**basic_config["streams"]["train"], "source": "kept"}
     server = start_server(basic_config)
     stop = threading.Event()
 
@@ -134,7 +137,7 @@ def test_dashboard_names_only_metrics_that_the_server_has(training: Server) -> N
 def test_the_dashboard_shows_every_cache_and_what_storage_costs() -> None:
     shown = " ".join(expression for _, expression in expressions())
     for name in ("cache_hits_total", "cache_misses_total", "cache_bytes", "cache_budget_bytes", "read_ahead_samples_total",
-                 "io_read_seconds_total", "io_reads_total"):  # fmt: skip
+                 "io_read_seconds_total", "io_reads_total", "cache_tiled_images", "cache_tiling_seconds_total"):  # fmt: skip
         assert f"headrace_{name}" in shown
 
 

@@ -305,7 +305,7 @@ std::vector<Wrong> cases() {
       {"NormalizeFirst",
        with_transforms("      - normalize: {mean: [0, 0, 0], std: [1, 1, 1]}\n      " + kCrop +
                        "\n    output: {dtype: float32}\n"),
-       "x.yaml:6:9: streams.t.transforms[0]: normalize must be the last transform"},
+       "x.yaml:6:9: streams.t.transforms[0]: normalize must be the last transform, but for random_erasing"},
       {"NoFixedSize", with_transforms("      - resize: {size: 8}\n"),
        "x.yaml:5:5: streams.t.transforms: images leave the chain with different sizes: end it with "
        "random_resized_crop, "

@@ -110,6 +110,26 @@ TEST(Ring, WakesASleepingReader) {
   EXPECT_EQ(grant->batch, 5U);
 }
 
+TEST(Ring, OwesAWakeToASleepingReaderAlone) {
+  auto ring = make_ring(2, 1);
+  auto reader = attach(*ring, 0);
+  fill_and_publish(*ring, 0, 0, 5);
+  EXPECT_FALSE(ring->write_grant(0, 0, 0)) << "it has not looked yet";
+  EXPECT_EQ(reader->next(0, 1h, 0ns, nullptr)->batch, 5U);
+  bool owed = false;
+  std::thread server([&] {
+    while (reader->lease().waiting.load() == 0) std::this_thread::yield();
+    fill_and_publish(*ring, 1, 0, 6);
+    owed = ring->write_grant(0, 1, 0);
+    ring->wake(0);
+  });
+  const auto grant = reader->next(0, 1h, 0ns, nullptr);
+  server.join();
+  EXPECT_TRUE(owed);
+  ASSERT_TRUE(grant.has_value());
+  EXPECT_EQ(grant->batch, 6U);
+}
+
 TEST(Ring, RecoversFromAWakeThatNeverCame) {
   auto ring = make_ring(1, 1);
   auto reader = attach(*ring, 0);
