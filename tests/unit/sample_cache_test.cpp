@@ -5,11 +5,16 @@
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
 #include <numeric>
 #include <random>
 #include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -75,6 +80,45 @@ TEST(Arena, RefusesBudgetsOfNothingAndOfMoreThanThereAreAddresses) {
   ASSERT_FALSE(vast);
   EXPECT_EQ(vast.error().code, ErrorCode::kNotEnoughMemory);
   EXPECT_THAT(vast.error().message, HasSubstr("no address space for 1152921504606846976 bytes"));
+}
+
+/// Of this process, in bytes, that lie on huge pages.
+std::size_t huge_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string word; file >> word;)
+    if (std::size_t kib = 0; word == "AnonHugePages:" && file >> kib) return kib * 1024;
+  return 0;
+}
+
+TEST(Arena, LiesOnHugePagesWhereTheKernelHasThem) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const std::size_t at_first = huge_bytes();
+  void* const own = ::mmap(nullptr, 3 * kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(own, MAP_FAILED);
+  ::madvise(own, 3 * kHugePage, MADV_HUGEPAGE);
+  std::memset(own, 1, 3 * kHugePage);
+  const bool has_them = huge_bytes() >= at_first + 2 * kHugePage;
+  ::munmap(own, 3 * kHugePage);
+  if (!has_them) GTEST_SKIP() << "this kernel gives none";
+  const std::size_t before = huge_bytes();
+  const auto arena = arena_of(9 * kHugePage / 2);  // at least three whole ones, wherever it begins
+  constexpr std::size_t kPiece = 100'003;
+  std::array<std::vector<std::byte*>, 2> pieces;
+  const auto fill = [&](std::size_t mine) {
+    while (std::byte* const piece = arena->take(kPiece)) {
+      std::memset(piece, static_cast<int>(pieces[mine].size() % 251), kPiece);
+      pieces[mine].push_back(piece);
+    }
+  };
+  std::thread other(fill, 0);
+  fill(1);
+  other.join();
+  EXPECT_GE(huge_bytes(), before + 2 * kHugePage) << "of three: one may just not be had";
+  for (const auto& of : pieces)
+    for (std::size_t i = 0; i < of.size(); ++i)
+      EXPECT_TRUE(std::all_of(of[i], of[i] + kPiece,
+                              [&](std::byte b) { return b == static_cast<std::byte>(i % 251); }))
+          << "piece " << i;
 }
 
 TEST(SampleCache, GivesWhatWasAdmittedFromTheSamePlaceForGood) {
