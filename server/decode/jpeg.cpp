@@ -45,6 +45,17 @@ BadReason reason_of(int code) {
   }
 }
 
+/// Whether libjpeg smooths between blocks: what a progressive file's scans have left open. It begins anew at the
+/// first column that it is asked for.
+bool smooths(const jpeg_decompress_struct& info) {
+  constexpr int kLooksAt = 10;  // coefficients, of libjpeg-turbo 2.1's smoothing
+  if (!info.progressive_mode || info.coef_bits == nullptr) return false;
+  for (int c = 0; c < info.num_components; ++c)
+    for (int i = 1; i < kLooksAt; ++i)
+      if (info.coef_bits[c][i] != 0) return true;
+  return false;
+}
+
 }  // namespace
 
 struct JpegReader::Handle : JpegMemory {
@@ -108,6 +119,7 @@ struct JpegReader::Handle : JpegMemory {
   bool read_header(std::span<const std::uint8_t> file) {
     source.next_input_byte = file.data();
     source.bytes_in_buffer = file.size();
+    forget_tables(info);
     return run([](Handle& self) { jpeg_read_header(&self.info, TRUE); });
   }
   tl::unexpected<Bad> failure() {
@@ -283,7 +295,11 @@ Decoded<void> JpegReader::begin(Rect region, bool keep) {
         const auto to = std::min(image_width, self.region.left + self.region.width + kJpegMargin);
         auto x = static_cast<JDIMENSION>(from);
         auto width = static_cast<JDIMENSION>(to - from);
-        if (to - from < image_width) jpeg_crop_scanline(&info, &x, &width);
+        if (to - from < image_width && !smooths(info)) {
+          jpeg_crop_scanline(&info, &x, &width);
+        } else {
+          x = 0;
+        }
         self.left = self.region.left - static_cast<std::int32_t>(x);
         if (self.region.top > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(self.region.top));
       })) {

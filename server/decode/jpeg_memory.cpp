@@ -3,6 +3,7 @@
 #include <jerror.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace headrace::server::decode {
@@ -28,24 +29,24 @@ JpegMemory& of(j_common_ptr info) {
 
 void JpegMemory::attach(jpeg_decompress_struct& info) {
   libjpegs_ = *info.mem;
-  info.mem->alloc_small = [](j_common_ptr common, int pool, std::size_t size) {
-    return pool == JPOOL_IMAGE ? alloc(common, size) : of(common).libjpegs_.alloc_small(common, pool, size);
-  };
-  info.mem->alloc_large = [](j_common_ptr common, int pool, std::size_t size) {
-    return pool == JPOOL_IMAGE ? alloc(common, size) : of(common).libjpegs_.alloc_large(common, pool, size);
-  };
-  info.mem->alloc_sarray = [](j_common_ptr common, int pool, JDIMENSION width, JDIMENSION count) {
-    if (pool != JPOOL_IMAGE) return of(common).libjpegs_.alloc_sarray(common, pool, width, count);
+  info.mem->alloc_small = [](j_common_ptr common, int, std::size_t size) { return alloc(common, size); };
+  info.mem->alloc_large = [](j_common_ptr common, int, std::size_t size) { return alloc(common, size); };
+  info.mem->alloc_sarray = [](j_common_ptr common, int, JDIMENSION width, JDIMENSION count) {
     return rows<JSAMPROW>(common, std::size_t{width} * sizeof(JSAMPLE), count);
   };
-  info.mem->alloc_barray = [](j_common_ptr common, int pool, JDIMENSION width, JDIMENSION count) {
-    if (pool != JPOOL_IMAGE) return of(common).libjpegs_.alloc_barray(common, pool, width, count);
+  info.mem->alloc_barray = [](j_common_ptr common, int, JDIMENSION width, JDIMENSION count) {
     return rows<JBLOCKROW>(common, std::size_t{width} * sizeof(JBLOCK), count);
   };
   info.mem->free_pool = [](j_common_ptr common, int pool) {
     of(common).libjpegs_.free_pool(common, pool);
     if (pool == JPOOL_IMAGE) of(common).give_back();
   };
+}
+
+void JpegMemory::forget_tables(jpeg_decompress_struct& info) {
+  std::fill(std::begin(info.quant_tbl_ptrs), std::end(info.quant_tbl_ptrs), nullptr);
+  std::fill(std::begin(info.dc_huff_tbl_ptrs), std::end(info.dc_huff_tbl_ptrs), nullptr);
+  std::fill(std::begin(info.ac_huff_tbl_ptrs), std::end(info.ac_huff_tbl_ptrs), nullptr);
 }
 
 void* JpegMemory::alloc(j_common_ptr info, std::size_t size) {

@@ -115,17 +115,13 @@ JpegTiler::Handle::Handle() {
     return FALSE;
   };
   destination.term_destination = [](j_compress_ptr) {};
-  ready = run([](Handle& self) {
-    jpeg_create_decompress(&self.from);
-    jpeg_create_compress(&self.to);
-  });
-  from.progress = &progress;
+  ready = run([](Handle& self) { jpeg_create_compress(&self.to); });
   to.dest = &destination;
 }
 
-/// Forgets the file before.
+/// Forgets the file before, with the tables that libjpeg would keep for one that has none.
 void JpegTiler::Handle::start(std::span<const std::uint8_t> of) {
-  jpeg_abort_decompress(&from);
+  jpeg_destroy_decompress(&from);
   jpeg_abort_compress(&to);
   file = of;
   answer = Tiling::kTiled;
@@ -136,6 +132,8 @@ void JpegTiler::Handle::start(std::span<const std::uint8_t> of) {
 
 /// The header, and whether the file is one that can be tiled.
 void JpegTiler::Handle::look() {
+  jpeg_create_decompress(&from);
+  from.progress = &progress;
   jpeg_mem_src(&from, file.data(), static_cast<unsigned long>(file.size()));
   jpeg_save_markers(&from, JPEG_COM, 0xFFFF);
   for (int n = 0; n < 16; ++n) jpeg_save_markers(&from, JPEG_APP0 + n, 0xFFFF);

@@ -93,8 +93,9 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
     const std::uint32_t last = end_of(first);
     scratch.placed.clear();
     aim(out, first);
-    const auto made =
-        maker.make_slice(order, key.cursor.epoch, rows.first + first, last - first, out, scratch, counters);
+    const auto made = stream.failed() ? std::span<const SliceRow>()
+                                      : maker.make_slice(order, key.cursor.epoch, rows.first + first,
+                                                         last - first, out, scratch, counters);
     for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
       if (!made.empty() && made[i - first].made) {
         describe(i, made[i - first].sample_index, false);

@@ -191,13 +191,22 @@ bool Stream::pump(std::uint64_t now_ns) {
   }
   free_slots();
   if (failed()) {
-    for (std::uint32_t index = 0; index < lanes_.size(); ++index)
-      if (lanes_[index].attached && !lanes_[index].sink) ring_->set_lane_state(index, ring::kLaneFailed);
+    tell_failure();
     return changed;
   }
   give_grants(now_ns);
   if (end_) tell_end();
   return changed || !orders_.empty();
+}
+
+/// Once: it takes a system call for each, and clients may stay for as long as they like.
+void Stream::tell_failure() {
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (!lane.attached || lane.sink || lane.told_failure) continue;
+    lane.told_failure = true;
+    ring_->set_lane_state(index, ring::kLaneFailed);
+  }
 }
 
 void Stream::give_grants(std::uint64_t now_ns) {

@@ -51,6 +51,7 @@ struct Lane {
       offence;  ///< what was wrong in its segment: it is not listened to any more, and is to be dropped
   bool fenced = false;
   bool told_end = false;
+  bool told_failure = false;
 };
 
 class Stream {
@@ -59,8 +60,8 @@ class Stream {
   ~Stream();  ///< the workers must have stopped; what they left unfinished is abandoned
 
   [[nodiscard]] const StreamInfo& info() const { return setup_.info; }
-  /// Whether a batch is being made.
-  [[nodiscard]] bool filling() const { return !jobs_.empty(); }
+  /// Whether a batch is being made. What a stream that stopped has left of one, nobody makes any more.
+  [[nodiscard]] bool filling() const { return !jobs_.empty() && !failed(); }
   /// Rows have left the caches before they are read: see transform::Scratch::set_streamed.
   [[nodiscard]] bool streamed() const { return streamed_; }
   [[nodiscard]] const SampleMaker& maker() const { return *setup_.maker; }
@@ -164,6 +165,7 @@ class Stream {
   /// A lane was opened and its client has not attached yet: what it was promised must not be granted away.
   [[nodiscard]] bool expects_client() const;
   void tell_end();
+  void tell_failure();
   [[nodiscard]] Error end_error() const;
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);
   [[nodiscard]] std::uint32_t attached_lanes() const;

@@ -111,6 +111,7 @@ Result<void> WebDataset::read(std::uint64_t index, Sample& out) const {
                                                    sample.bytes, max_bytes_));
   Item& image = out.item(0);
   image.own(sample.bytes);
+  image.pixels = {};
   return set_->read(shard, sample.offset, image.storage);
 }
 

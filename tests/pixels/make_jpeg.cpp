@@ -1,5 +1,6 @@
 #include "tests/pixels/make_jpeg.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 // jpeglib.h needs <cstdio> before it.
@@ -51,6 +52,7 @@ std::vector<std::uint8_t> make_jpeg(const JpegKind& kind) {
   info.arith_code = kind.arithmetic ? TRUE : FALSE;
   info.restart_interval = static_cast<unsigned>(kind.restart_interval);
   if (kind.progressive) jpeg_simple_progression(&info);
+  if (kind.scans > 0) info.num_scans = std::min(info.num_scans, kind.scans);
   jpeg_start_compress(&info, TRUE);
   std::vector<std::uint8_t> row(static_cast<std::size_t>(kind.width) *
                                 static_cast<std::size_t>(kind.components));
@@ -68,6 +70,20 @@ std::vector<std::uint8_t> make_jpeg(const JpegKind& kind) {
   std::vector<std::uint8_t> result(bytes, bytes + size);
   jpeg_destroy_compress(&info);
   std::free(bytes);
+  return result;
+}
+
+std::vector<std::uint8_t> without_segments(const std::vector<std::uint8_t>& file, std::uint8_t marker) {
+  std::vector<std::uint8_t> result(file.begin(), file.begin() + 2);
+  std::size_t at = 2;
+  while (file[at + 1] != 0xDA) {
+    const std::size_t next = at + 2 + static_cast<std::size_t>(file[at + 2] << 8 | file[at + 3]);
+    if (file[at + 1] != marker)
+      result.insert(result.end(), file.begin() + static_cast<std::ptrdiff_t>(at),
+                    file.begin() + static_cast<std::ptrdiff_t>(next));
+    at = next;
+  }
+  result.insert(result.end(), file.begin() + static_cast<std::ptrdiff_t>(at), file.end());
   return result;
 }
 

@@ -253,6 +253,23 @@ TEST(Engine, StopsAStreamByNameWhoseSourceGivesOtherRowsThanItSays) {
   EXPECT_NE(engine->stream(0).failure().message.find("DATASET_INVALID"), std::string::npos);
 }
 
+/// Idle workers make tiles unless a batch is open: one that is never to be done would keep them from it.
+TEST(Stream, ThatStoppedFillsNothing) {
+  std::vector<std::unique_ptr<Stream>> streams;
+  streams.push_back(Stream::create(synthetic_stream("s", 1000, 4, 1)).value());
+  Engine engine(std::move(streams), 1);  // not started: this test is its worker
+  RingClient client(engine, "s", "c");
+  engine.with(0, [&](Stream& stream) {
+    EXPECT_FALSE(stream.filling());
+    ASSERT_TRUE(stream.next_job(1));
+    EXPECT_TRUE(stream.filling());
+    stream.stop({ErrorCode::kInternal, "for a test"});
+    stream.pump(1);
+    EXPECT_FALSE(stream.filling());
+  });
+  EXPECT_TRUE(client.reader().lane_state() & ring::kLaneFailed);
+}
+
 TEST(Stream, OwesWakesToTheClientsThatWereGrantedABatchInTheirSleep) {
   StreamSetup setup = synthetic_stream("s", 1000, 4, 3);
   std::vector<std::unique_ptr<Stream>> streams;

@@ -112,6 +112,58 @@ TEST(JpegRegion, EqualsTheSameRectangleOfAFullDecodeForEverySampling) {
   }
 }
 
+/// Where scans have left precision open, libjpeg smooths between blocks.
+TEST(JpegRegion, OfAFileWithoutItsLastScansIsThatOfTheWholeToo) {
+  std::mt19937 random(8);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Decoder decoder;
+  for (const int components : {1, 3, 4}) {
+    for (int scans = 1; scans <= 9; ++scans) {
+      JpegKind kind{.width = 90 + below(150), .height = 60 + below(100), .components = components};
+      kind.progressive = true;
+      kind.scans = scans;
+      kind.horizontal = 1 + scans % 2;
+      const auto file = make_jpeg(kind);
+      const auto whole = reference(file, components);
+      for (int i = 0; i < crops(); ++i) {
+        Rect region;
+        region.width = 1 + below(kind.width);
+        region.height = 1 + below(kind.height);
+        region.left = below(kind.width - region.width + 1);
+        region.top = below(kind.height - region.height + 1);
+        const auto pixels = decode_region(decoder, file, region, i % 2 == 1);
+        ASSERT_TRUE(pixels) << pixels.error().detail;
+        ASSERT_EQ(*pixels, cut(whole, kind.width, region))
+            << components << " components, " << scans << " scans, region " << region.left << ","
+            << region.top << " " << region.width << "x" << region.height;
+      }
+    }
+  }
+}
+
+/// libjpeg keeps tables for files that have none of their own: frames of video, and damaged ones.
+TEST(Jpeg, IsNotDecodedWithTheTablesOfTheFileBefore) {
+  const auto file = make_jpeg({.width = 200, .height = 120});
+  const auto as_in_video = pixels::without_segments(file, 0xC4);  // the standard's Huffman tables are meant
+  const auto damaged = pixels::without_segments(file, 0xDB);
+  ASSERT_LT(as_in_video.size(), file.size());
+  ASSERT_LT(damaged.size(), file.size());
+  const auto expected = reference(file, 3);
+  Decoder decoder;
+  const auto decode = [&](const Bytes& of) { return decode_region(decoder, of, {}); };
+  for (const bool progressive : {false, true}) {  // whose tables are of that file alone
+    ASSERT_TRUE(decode(make_jpeg({.progressive = progressive, .quality = 30, .seed = 5})));
+    const auto pixels = decode(as_in_video);
+    ASSERT_TRUE(pixels) << pixels.error().detail;
+    EXPECT_EQ(*pixels, expected);
+    ASSERT_TRUE(decode(make_jpeg({.progressive = progressive, .quality = 30, .seed = 5})));
+    const auto refused = decode(damaged);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().reason, BadReason::kCorrupt) << refused.error().detail;
+  }
+  EXPECT_EQ(*decode(file), expected);
+}
+
 TEST(Jpeg, IsTruncatedAtEveryLengthThatLacksItsEnd) {
   Decoder decoder;
   for (const bool progressive : {false, true}) {

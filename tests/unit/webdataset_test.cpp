@@ -107,6 +107,15 @@ TEST_F(WebDatasetTest, TheFirstExtensionThatASampleHasIsItsImage) {
   EXPECT_EQ(read(*open(), 0), "mask");
 }
 
+/// A worker's sample is for all streams: the one before may have been of bare pixels.
+TEST_F(WebDatasetTest, AnImageIsNeverTakenForThePixelsThatWereReadBefore) {
+  Sample sample;
+  sample.item(0).pixels = {28, 28, 1, false};
+  ASSERT_TRUE(open()->read(0, sample));
+  EXPECT_EQ(sample.item(0).pixels.width, 0);
+  EXPECT_EQ(text(sample.item(0)), "image a");
+}
+
 TEST_F(WebDatasetTest, LabelsComeFromJsonOrAreLeftOut) {
   write_tar(shard(0), {{"a.jpg", "a"}, {"a.json", R"({"label": 7, "text": "x"})"}});
   write_tar(shard(1), {{"b.json", R"({"label": 3})"}, {"b.jpg", "b"}});
