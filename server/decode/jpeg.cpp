@@ -45,8 +45,8 @@ BadReason reason_of(int code) {
   }
 }
 
-/// Whether libjpeg smooths between blocks: what a progressive file's scans have left open. It begins anew at the
-/// first column that it is asked for.
+/// Whether libjpeg smooths between blocks: what a progressive file's scans have left open. It begins anew at
+/// the first column that it is asked for.
 bool smooths(const jpeg_decompress_struct& info) {
   constexpr int kLooksAt = 10;  // coefficients, of libjpeg-turbo 2.1's smoothing
   if (!info.progressive_mode || info.coef_bits == nullptr) return false;

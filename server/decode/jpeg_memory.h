@@ -11,12 +11,13 @@
 
 namespace headrace::server::decode {
 
-/// Takes the place of libjpeg's JPOOL_IMAGE, which calls malloc and free for every image. What lives longer and
-/// was there before stays libjpeg's own, and so do the coefficients of progressive files (its virtual arrays).
+/// Takes the place of libjpeg's JPOOL_IMAGE, which calls malloc and free for every image. What lives longer
+/// and was there before stays libjpeg's own, and so do the coefficients of progressive files (its virtual
+/// arrays).
 ///
-/// What libjpeg asks for as permanent once it reads are tables (quantisation, Huffman). It would keep them for
-/// files without any of their own, which then have pixels of whatever was decoded before: so forget_tables(),
-/// and theirs is the memory of one image, too.
+/// What libjpeg asks for as permanent once it reads are tables (quantisation, Huffman). It would keep them
+/// for files without any of their own, which then have pixels of whatever was decoded before: so
+/// forget_tables(), and theirs is the memory of one image, too.
 ///
 /// Not thread safe: of one decompressor.
 class JpegMemory {

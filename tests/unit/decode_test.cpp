@@ -16,11 +16,13 @@
 namespace headrace::server::decode {
 namespace {
 
+using pixels::below;
 using pixels::cut;
 using pixels::decode_region;
 using pixels::JpegKind;
 using pixels::make_jpeg;
 using pixels::make_many_scans;
+using pixels::random_region;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint64_t kMaxPixels = 178'956'970;
@@ -66,7 +68,6 @@ TEST(JpegRegion, EqualsTheSameRectangleOfAFullDecodeForEverySampling) {
     int components, horizontal, vertical;
   };
   std::mt19937 random(7);
-  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   Decoder decoder;
   for (const auto sampling : {Sampling{3, 1, 1},
                               {3, 2, 1},
@@ -82,8 +83,8 @@ TEST(JpegRegion, EqualsTheSameRectangleOfAFullDecodeForEverySampling) {
     for (const bool progressive : {false, true}) {
       for (const int restart : {0, 3}) {
         for (int picture = 0; picture < 3; ++picture) {
-          JpegKind kind{.width = 1 + below(260),
-                        .height = 1 + below(200),
+          JpegKind kind{.width = 1 + below(random, 260),
+                        .height = 1 + below(random, 200),
                         .components = sampling.components,
                         .horizontal = sampling.horizontal,
                         .vertical = sampling.vertical};
@@ -93,11 +94,7 @@ TEST(JpegRegion, EqualsTheSameRectangleOfAFullDecodeForEverySampling) {
           const auto file = make_jpeg(kind);
           const auto whole = reference(file, sampling.components);
           for (int i = 0; i < crops(); ++i) {
-            Rect region;
-            region.width = 1 + below(kind.width);
-            region.height = 1 + below(kind.height);
-            region.left = below(kind.width - region.width + 1);
-            region.top = below(kind.height - region.height + 1);
+            const Rect region = random_region(random, {kind.width, kind.height});
             const auto pixels = decode_region(decoder, file, region, i % 2 == 1);
             ASSERT_TRUE(pixels) << pixels.error().detail;
             ASSERT_EQ(*pixels, cut(whole, kind.width, region))
@@ -115,27 +112,23 @@ TEST(JpegRegion, EqualsTheSameRectangleOfAFullDecodeForEverySampling) {
 /// Where scans have left precision open, libjpeg smooths between blocks.
 TEST(JpegRegion, OfAFileWithoutItsLastScansIsThatOfTheWholeToo) {
   std::mt19937 random(8);
-  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   Decoder decoder;
   for (const int components : {1, 3, 4}) {
     for (int scans = 1; scans <= 9; ++scans) {
-      JpegKind kind{.width = 90 + below(150), .height = 60 + below(100), .components = components};
+      JpegKind kind{
+          .width = 90 + below(random, 150), .height = 60 + below(random, 100), .components = components};
       kind.progressive = true;
       kind.scans = scans;
       kind.horizontal = 1 + scans % 2;
       const auto file = make_jpeg(kind);
       const auto whole = reference(file, components);
       for (int i = 0; i < crops(); ++i) {
-        Rect region;
-        region.width = 1 + below(kind.width);
-        region.height = 1 + below(kind.height);
-        region.left = below(kind.width - region.width + 1);
-        region.top = below(kind.height - region.height + 1);
+        const Rect region = random_region(random, {kind.width, kind.height});
         const auto pixels = decode_region(decoder, file, region, i % 2 == 1);
         ASSERT_TRUE(pixels) << pixels.error().detail;
         ASSERT_EQ(*pixels, cut(whole, kind.width, region))
-            << components << " components, " << scans << " scans, region " << region.left << ","
-            << region.top << " " << region.width << "x" << region.height;
+            << components << " components, " << scans << " scans, region " << region.left << "," << region.top
+            << " " << region.width << "x" << region.height;
       }
     }
   }

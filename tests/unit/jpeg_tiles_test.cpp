@@ -203,7 +203,8 @@ TEST_F(JpegTiles, AreNeverMadeWithTheTablesOfTheFileBefore) {
   const Bytes file = make_jpeg({.width = 200, .height = 120});
   ASSERT_EQ(tiler_.tile(file, tiled_), Tiling::kTiled);
   const Bytes expected = tiled_;
-  ASSERT_EQ(tiler_.tile(make_jpeg({.width = 300, .progressive = true, .quality = 30}), tiled_), Tiling::kTiled);
+  ASSERT_EQ(tiler_.tile(make_jpeg({.width = 300, .progressive = true, .quality = 30}), tiled_),
+            Tiling::kTiled);
   EXPECT_EQ(tiler_.tile(pixels::without_segments(file, 0xDB), tiled_), Tiling::kUnsupported);
   EXPECT_EQ(tiler_.tile(pixels::without_segments(file, 0xC4), tiled_), Tiling::kTiled);
   EXPECT_EQ(tiled_, expected);

@@ -93,7 +93,8 @@ std::size_t huge_bytes() {
 TEST(Arena, LiesOnHugePagesWhereTheKernelHasThem) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const std::size_t at_first = huge_bytes();
-  void* const own = ::mmap(nullptr, 3 * kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const own =
+      ::mmap(nullptr, 3 * kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(own, MAP_FAILED);
   ::madvise(own, 3 * kHugePage, MADV_HUGEPAGE);
   std::memset(own, 1, 3 * kHugePage);
