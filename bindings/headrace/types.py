@@ -58,13 +58,14 @@ class StreamInfo:
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample as trainers see it, with the parameters that were drawn for it."""
+    """One sample as trainers see it, with the parameters that were drawn for it: of each transform in turn, and where there are several
+    images, by field."""
 
     sample_index: int
     name: str
     replaced: bool
     label: int
-    parameters: list[dict[str, Any]]
+    parameters: list[dict[str, Any]] | dict[str, list[dict[str, Any]]]
     fields: dict[str, Any]
 
     @classmethod

@@ -152,7 +152,8 @@ void Checker::stream(const Pointer& at, const Config& config) {
   } else if (source != config.sources.end() && source->second.synthetic()) {
     synthetic(at);
   } else if (source != config.sources.end() || has(at / "transforms")) {
-    plan(at, stream, source != config.sources.end() && source->second.one_size());
+    // Of a source that is wrong itself nothing is known that could be held against its streams.
+    plan(at, stream, source == config.sources.end() || source->second.one_size());
   }
   if (has(at / "mix")) mix(at, stream);
   sharing(at, stream);

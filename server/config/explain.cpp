@@ -52,12 +52,17 @@ std::string missing_arguments(const json& node, const json& value, const std::st
   for (const auto& branch : node["anyOf"]) {
     if (!named_by_key(branch) || !branch["properties"].contains(name)) continue;
     const json& arguments = resolve(branch["properties"][name], json::object());
-    const auto needed = texts(arguments.value("required", json::array()));
+    auto needed = texts(arguments.value("required", json::array()));
+    std::string words = fmt::format("{}", fmt::join(needed, " and "));
+    if (needed.empty() && arguments.value("minProperties", 0) > 0) {
+      needed.push_back(arguments.at("properties").begin().key());
+      words = arguments.value("x-expected", needed.front());
+    }
     if (needed.empty()) return {};
     const bool item = key.find_first_not_of("0123456789") == std::string::npos;
-    return fmt::format("{} needs {}: write `{} {}{}: {{{}: ...}}{}`", shown(value),
-                       fmt::join(needed, " and "), item ? "-" : key + ":", item ? "" : "{", name,
-                       fmt::join(needed, ": ..., "), item ? "" : "}");
+    return fmt::format("{} needs {}: write `{} {}{}: {{{}: ...}}{}`", shown(value), words,
+                       item ? "-" : key + ":", item ? "" : "{", name, fmt::join(needed, ": ..., "),
+                       item ? "" : "}");
   }
   return {};
 }

@@ -15,7 +15,10 @@ Result<std::shared_ptr<const RowMixer>> RowMixer::make(const transform::MixConfi
   const auto invalid = [](std::string message) {
     return fail(ErrorCode::kConfigInvalid, "mix: " + std::move(message));
   };
-  if (!source.labelled()) return invalid("the source's samples have no class that could be mixed");
+  if (!source.labelled())
+    return invalid(
+        "the source's samples have no class that could be mixed; leave `mix` out, or take a source with "
+        "classes");
   std::vector<std::size_t> images;
   for (std::size_t f = 0; f < plans.size(); ++f) {
     if (!plans[f].plan) continue;

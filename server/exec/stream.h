@@ -45,7 +45,8 @@ struct Lane {
   publish::Member* member = nullptr;
   std::string group_name, client;
   std::uint32_t rank = 0;
-  Cursor begin;  ///< where it began, or was last sought to
+  bool comes_back = false;  ///< within its process, in the middle of a loop
+  Cursor begin;             ///< where it began, or was last sought to
   std::uint64_t last_beat_ns = 0, last_beat_value = 0;
   std::string
       offence;  ///< what was wrong in its segment: it is not listened to any more, and is to be dropped

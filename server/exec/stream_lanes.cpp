@@ -1,5 +1,6 @@
 // Stream: who attaches, seeks, is fenced, goes.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
@@ -80,6 +81,7 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
                .group_name = request.group,
                .client = request.client,
                .rank = request.rank,
+               .comes_back = request.position.has_value() && !live(),
                .begin = begin};
   *admitted->member = publish::Member{
       .lane = index, .client = request.client, .pid = request.pid, .granted = begin, .consumed = begin};
@@ -103,6 +105,12 @@ ring::RingWriter::Attachment Stream::attach(std::uint32_t index, ring::Segment l
   if (!ledger_.is_open(index)) ledger_.open(index, lane.group->plan.get(), lane.begin);
   lane.last_beat_ns = now_ns;
   if (!first_attach_ns_) first_attach_ns_ = now_ns;
+  // Who was here before the server was restarted goes on at once: those that it began with may be gone.
+  gate_passed_ |= lane.comes_back;
+  if (const std::uint32_t awaited = awaited_clients(); awaited > 0)
+    spdlog::info("stream `{}` waits for {} more client{} (sharing.wait_for), {} s at most", setup_.info.name,
+                 awaited, awaited == 1 ? "" : "s",
+                 std::chrono::duration_cast<std::chrono::seconds>(setup_.wait_timeout).count());
   return attachment;
 }
 

@@ -82,6 +82,13 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
     if (!made) return fail(made.error());
     mixer = std::move(*made);
   }
+  const std::uint64_t samples = (*sampler)->size();
+  if (config.last == LastBatch::kDrop && samples < config.batch_size)
+    return fail(
+        ErrorCode::kConfigInvalid,
+        fmt::format("stream `{}`: an epoch has no batch: {} samples, batches of {}, and the incomplete "
+                    "one is dropped (`last: drop`); use `short` or `pad`, or smaller batches",
+                    name, samples, config.batch_size));
   const exec::SampleOptions options{
       .stream = name,
       .seed = config.seed,
@@ -96,7 +103,7 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
   setup.info = {
       .name = name,
       .delivery = config.delivery == config::Delivery::kShard ? Delivery::kShard : Delivery::kBroadcast,
-      .samples = (*sampler)->size(),
+      .samples = samples,
       .batch_size = config.batch_size,
       .last = config.last,
       .shuffle = config.shuffle,

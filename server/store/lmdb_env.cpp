@@ -28,9 +28,13 @@ Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view
   const auto say = [&](ErrorCode name, std::string_view what) {
     return Error{name, fmt::format("{}: cannot be {}: {}", folder.string(), doing, what)};
   };
+  std::error_code ignored;
   switch (code) {
     case ENOENT:
-      return say(ErrorCode::kDatasetInvalid, "there is no data.mdb in it");
+      return say(ErrorCode::kDatasetInvalid,
+                 std::filesystem::exists(folder, ignored)
+                     ? "there is no data.mdb in it, as in what `headrace pack` makes"
+                     : "there is no such folder");
     case MDB_INVALID:
       return say(ErrorCode::kDatasetInvalid, "its data.mdb is no LMDB database");
     case MDB_VERSION_MISMATCH:

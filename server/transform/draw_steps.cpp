@@ -130,8 +130,9 @@ struct Drawer {
     const auto height = size.height + step.top + step.bottom, width = size.width + step.left + step.right;
     if (height < t.size.height || width < t.size.width) {
       return bad(BadReason::kUnsupported,
-                 fmt::format("random_crop of {} x {} from {} x {} pixels (width x height)", t.size.width,
-                             t.size.height, width, height));
+                 fmt::format("random_crop of {} x {} from {} x {} pixels (width x height): set its "
+                             "pad_if_needed, or put a resize before it",
+                             t.size.width, t.size.height, width, height));
     }
     auto random = draws();
     step.mode = t.mode;
@@ -288,7 +289,11 @@ Decoded<void> draw_range(const PlanConfig& config, std::size_t from, std::size_t
   for (; drawer.index < to; ++drawer.index) {
     drawer.step = Step{};
     drawer.step.transform = drawer.index;
-    if (auto done = std::visit(drawer, config.transforms[drawer.index]); !done) return done;
+    if (auto done = std::visit(drawer, config.transforms[drawer.index]); !done) {
+      if (scale > 1)
+        done.error().detail += fmt::format("; these are its sizes divided by its scale, {}", scale);
+      return done;
+    }
     if (std::max(drawer.size.width, drawer.size.height) > kLargestResize / scale)
       return bad(BadReason::kTooLarge,
                  fmt::format("{} x {} pixels at scale {}", drawer.size.width, drawer.size.height, scale));

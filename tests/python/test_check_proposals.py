@@ -42,6 +42,21 @@ def test_samples_that_do_not_fit_their_crop_are_told_with_the_reason(tmp_path: P
     assert done.returncode == 3
     assert "stream `train`: all of 6 samples that were tried are bad; the first: " in done.stderr
     assert ".jpg: unsupported (random_crop of 2000 x 2000 from " in done.stderr
+    assert "pixels (width x height): set its pad_if_needed, or put a resize before it" in done.stderr
+
+
+def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", classes=2, per_class=3)
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "sources: {photos: {type: image_folder, path: photos}}\n"
+        "streams: {train: {source: photos, batch_size: 7, last: drop, transforms: [{random_resized_crop: {size: 8}}]}}\n"
+    )
+    done = check(config)
+    assert done.returncode == 2
+    assert "stream `train`: an epoch has no batch: 6 samples, batches of 7, " in done.stderr
+    config.write_text(config.read_text().replace("batch_size: 7", "batch_size: 6"))
+    assert check(config).returncode == 0
 
 
 def classes_of_images(root: Path) -> None:

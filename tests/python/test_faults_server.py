@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,24 @@ def test_a_server_killed_while_starting_twice_leaves_nothing_to_clean(
     finally:
         assert server.stop() == 0
     assert sorted(p.name for p in Path(server.address).iterdir()) == ["lock"]
+
+
+def test_who_goes_on_after_a_restart_does_not_wait_for_those_it_began_with(
+    quiet_config: dict[str, Any], tmp_path: Path
+) -> None:
+    quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2, "wait_timeout": "1h"}
+    server = Server(quiet_config, tmp_path).wait_ready()
+    with headrace.Loader(server.address, stream="train", batch_timeout=30) as loader:
+        with headrace.Loader(server.address, stream="train", batch_timeout=30) as other, ThreadPoolExecutor() as pool:
+            began = pool.submit(lambda: next(iter(other)))
+            batches = iter(loader)
+            next(batches)
+            began.result()
+        server.kill()
+        server = Server(quiet_config, tmp_path).wait_ready()
+        assert sum(1 for _ in batches) == len(loader) - 1
+    assert server.stop() == 0
+    assert "waits for 1 more client (sharing.wait_for), 3600 s at most" in server.output()
 
 
 def test_sigterm_with_an_attached_client_drains_and_exits_0_within_5_seconds(

@@ -324,7 +324,7 @@ def test_an_image_without_partner_is_told_and_what_it_may_be_called(tmp_path: Pa
         ),
         (
             {"transforms": [{"random_crop": {"size": 90}}]},
-            ".png: unsupported (field `hr`: random_crop of 90 x 90 from ",
+            "pad_if_needed, or put a resize before it; these are its sizes divided by its scale, 4)",
         ),
     ],
 )

@@ -44,11 +44,22 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=BENCH, env=env, capture_output=True, text=True, timeout=100, check=False)
 
 
+def test_mistakes_end_the_run_by_name(mnist: Path, tmp_path: Path) -> None:
+    ran = run("--data", f"mnist={mnist}", "--loaders", "headrac")
+    assert ran.returncode == 2 and "--loaders headrac: there are headrace, " in ran.stderr
+    for name, words in (("mnist", "t10k-images-idx3-ubyte"), ("pairs", "no files NAME_HR.png"), ("imagenet", "no folder per class")):
+        ran = run("--data", f"{name}={tmp_path}", "--loaders", "headrace")
+        assert ran.returncode == 1 and f"peers: --data {name}={tmp_path}: " in ran.stderr and words in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
 def test_loaders_are_compared_and_do_the_same_work(mnist: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
+    before = set(Path("/tmp").glob("headrace-peers-*"))
     loaders = ["headrace", "headrace-copies", "numpy", "numpy-normalised"]
     ran = run("--data", f"mnist={mnist}", "--workloads", "w1-f32", "--loaders", *loaders, "--rounds", "1", "--seconds", "0.2", "--out", str(out))
     assert ran.returncode == 0, ran.stderr
+    assert set(Path("/tmp").glob("headrace-peers-*")) <= before, "left behind"
     raw = json.loads((out / "results.json").read_text())["workloads"][0]
     assert [one["loader"] for one in raw["loaders"]] == loaders
     for one in raw["loaders"]:

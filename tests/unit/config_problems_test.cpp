@@ -376,6 +376,9 @@ TEST(Config, SaysWhatATransformNeedsThatWasWrittenAsAWord) {
         .message;
   };
   EXPECT_THAT(said("[resize]"), HasSubstr(R"("resize" needs size: write `- resize: {size: ...}`)"));
+  EXPECT_THAT(said("[color_jitter]"),
+              HasSubstr(R"("color_jitter" needs brightness, contrast, saturation or hue, one at least: )"
+                        "write `- color_jitter: {brightness: ...}`"));
   EXPECT_THAT(said("[normalise]"), HasSubstr(R"(did you mean "normalize"?)"));
   EXPECT_THAT(said("[random_horizontal_filp]"), HasSubstr(R"(did you mean "random_horizontal_flip"?)"));
 }

@@ -183,8 +183,9 @@ TEST_F(StoreTest, WhatIsNotOursIsNotTouched) {
 }
 
 TEST_F(StoreTest, AForeignDatabaseIsNamed) {
-  EXPECT_THAT(refusal(), HasSubstr("there is no data.mdb in it"));
+  EXPECT_THAT(refusal(), HasSubstr("there is no such folder"));
   fs::create_directory(out_);
+  EXPECT_THAT(refusal(), HasSubstr("there is no data.mdb in it, as in what `headrace pack` makes"));
   change([](Txn& txn) { return txn.put(bytes_of("key"), bytes_of("value")); });
   EXPECT_THAT(refusal(), HasSubstr("is an LMDB, but not one that headrace pack wrote"));
   EXPECT_THAT(open().error().message, HasSubstr("not one that headrace pack wrote"));

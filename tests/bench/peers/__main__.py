@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,7 +56,19 @@ def arguments() -> argparse.Namespace:
     wrong = [pair for pair in given.data if pair.partition("=")[0] not in prepare.PREPARE or "=" not in pair]
     if wrong:
         parser.error(f"--data {' '.join(wrong)}: say NAME=DIR, NAME one of {', '.join(prepare.PREPARE)}")
+    names = {row.name for row in ROWS}
+    if unknown := [name for name in given.loaders or [] if name not in names]:
+        parser.error(f"--loaders {' '.join(unknown)}: there are {', '.join(dict.fromkeys(row.name for row in ROWS))}")
     return given
+
+
+def prepared(name: str, folder: str, scratch: Path) -> None:
+    """Made ready for the loaders; a folder of something else ends the run by name."""
+    say(f"preparing {name}")
+    try:
+        prepare.PREPARE[name](Path(folder), scratch)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"peers: --data {name}={folder}: {error}") from error
 
 
 def chosen(patterns: list[str], data: dict[str, str]) -> list[Workload]:
@@ -81,7 +94,7 @@ def scaled(given: argparse.Namespace, settings: Settings) -> str:
     print(*lines, sep="\n", flush=True)
     patterns = list(extras.SCALED) if given.workloads == ["*"] else given.workloads
     for workload in chosen(patterns, settings.data):
-        prepare.PREPARE[workload.data](Path(settings.data[workload.data]), settings.scratch)
+        prepared(workload.data, settings.data[workload.data], settings.scratch)
         lines.append(extras.scaling(workload, settings)[0])
         print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
@@ -114,10 +127,12 @@ def main() -> None:
             return
         for workload in chosen(given.workloads, data):
             rows = rows_of(workload, given.loaders)
+            absent = [name for name in given.loaders or [] if name not in {row.name for row in rows}]
+            if absent:
+                say(f"{workload.name}: {', '.join(absent)} take no part in it")
             if not rows:
                 continue
-            say(f"{workload.name}: preparing {workload.data}")
-            prepare.PREPARE[workload.data](Path(data[workload.data]), scratch)
+            prepared(workload.data, data[workload.data], scratch)
             results.append((workload, compete(workload, rows, settings)))
             tables.append(report.table(*results[-1]))
             print(tables[-1], flush=True)
@@ -127,4 +142,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    finally:
+        for folder in Path("/tmp").glob(f"headrace-peers-{os.getpid()}-*"):  # of loaders.served, which may not end by itself
+            shutil.rmtree(folder, ignore_errors=True)

@@ -92,6 +92,8 @@ def pairs(folder: Path, scratch: Path) -> None:
     """Of NAME_HR.png beside NAME_LR.png: a folder of each, of links with equal names."""
 
     def write(partial: Path) -> None:
+        if not any(folder.glob("*_HR.png")):
+            raise FileNotFoundError("it has no files NAME_HR.png and NAME_LR.png")
         for kind in ("HR", "LR"):
             (partial / kind.lower()).mkdir(parents=True)
             for file in sorted(folder.glob(f"*_{kind}.png")):
