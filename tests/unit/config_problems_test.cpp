@@ -367,18 +367,12 @@ TEST(Config, SurvivesAliasesThatBlowUpOrHoldThemselves) {
 
 TEST(Config, SaysWhatATransformNeedsThatWasWrittenAsAWord) {
   const auto said = [](const std::string& list) {
-    return parse(
-               "sources: {s: {type: image_folder, path: /x}}\nstreams: {t: {source: s, batch_size: 1, "
-               "transforms: " +
-                   list + "}}\n",
-               "x.yaml")
-        .error()
-        .message;
+    const std::string source = "sources: {s: {type: image_folder, path: /x}}\n";
+    const std::string stream = "streams: {t: {source: s, batch_size: 1, transforms: " + list + "}}\n";
+    return parse(source + stream, "x.yaml").error().message;
   };
   EXPECT_THAT(said("[resize]"), HasSubstr(R"("resize" needs size: write `- resize: {size: ...}`)"));
-  EXPECT_THAT(said("[color_jitter]"),
-              HasSubstr(R"("color_jitter" needs brightness, contrast, saturation or hue, one at least: )"
-                        "write `- color_jitter: {brightness: ...}`"));
+  EXPECT_THAT(said("[color_jitter]"), HasSubstr("one at least: write `- color_jitter: {brightness: ...}`"));
   EXPECT_THAT(said("[normalise]"), HasSubstr(R"(did you mean "normalize"?)"));
   EXPECT_THAT(said("[random_horizontal_filp]"), HasSubstr(R"(did you mean "random_horizontal_flip"?)"));
 }
