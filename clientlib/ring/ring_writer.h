@@ -105,7 +105,8 @@ class RingWriter {
   /// Writes a grant (SYNC grant, SYNC client-sleeps). True: the client sleeps, the caller owes it wake().
   /// The caller bounds outstanding grants by kGrantRing.
   [[nodiscard]] bool write_grant(std::uint32_t lane, std::uint32_t slot, std::uint32_t seek);
-  /// A system call, and for an idle core's sake a slow one: any thread, best without the publisher's mutex.
+  /// A system call, which takes microseconds if the client's core is idle: any thread, best without the
+  /// publisher's mutex.
   void wake(std::uint32_t lane) const;
   /// Both at once.
   void grant(std::uint32_t lane, std::uint32_t slot, std::uint32_t seek) {
