@@ -28,7 +28,7 @@ JpegMemory& of(j_common_ptr info) {
 }  // namespace
 
 void JpegMemory::attach(jpeg_decompress_struct& info) {
-  libjpegs_ = *info.mem;
+  free_pool_ = info.mem->free_pool;
   info.mem->alloc_small = [](j_common_ptr common, int, std::size_t size) { return alloc(common, size); };
   info.mem->alloc_large = [](j_common_ptr common, int, std::size_t size) { return alloc(common, size); };
   info.mem->alloc_sarray = [](j_common_ptr common, int, JDIMENSION width, JDIMENSION count) {
@@ -38,7 +38,7 @@ void JpegMemory::attach(jpeg_decompress_struct& info) {
     return rows<JBLOCKROW>(common, std::size_t{width} * sizeof(JBLOCK), count);
   };
   info.mem->free_pool = [](j_common_ptr common, int pool) {
-    of(common).libjpegs_.free_pool(common, pool);
+    of(common).free_pool_(common, pool);
     if (pool == JPOOL_IMAGE) of(common).give_back();
   };
 }

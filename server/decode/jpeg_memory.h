@@ -45,7 +45,7 @@ class JpegMemory {
   bool add(std::size_t size);
   void give_back();
 
-  jpeg_memory_mgr libjpegs_{};  ///< its methods
+  void (*free_pool_)(j_common_ptr, int) = nullptr;  ///< libjpeg's
   /// Each is twice as large as the one before it at least, so that these are enough for any memory.
   std::array<Block, 48> blocks_;
   std::size_t count_ = 0, used_ = 0;  ///< blocks; bytes of the last one

@@ -23,6 +23,11 @@ std::uint8_t picture(std::uint32_t x, std::uint32_t y, std::uint32_t c, std::uin
   return static_cast<std::uint8_t>((x * (c + 1) + y * 2 + edges + noise + seed) & 0xFF);
 }
 
+/// Where the marker segment at `at` ends.
+std::size_t end_of_segment(const std::vector<std::uint8_t>& file, std::size_t at) {
+  return at + 2 + static_cast<std::size_t>(file[at + 2] << 8 | file[at + 3]);
+}
+
 }  // namespace
 
 std::vector<std::uint8_t> make_jpeg(const JpegKind& kind) {
@@ -77,7 +82,7 @@ std::vector<std::uint8_t> without_segments(const std::vector<std::uint8_t>& file
   std::vector<std::uint8_t> result(file.begin(), file.begin() + 2);
   std::size_t at = 2;
   while (file[at + 1] != 0xDA) {
-    const std::size_t next = at + 2 + static_cast<std::size_t>(file[at + 2] << 8 | file[at + 3]);
+    const std::size_t next = end_of_segment(file, at);
     if (file[at + 1] != marker)
       result.insert(result.end(), file.begin() + static_cast<std::ptrdiff_t>(at),
                     file.begin() + static_cast<std::ptrdiff_t>(next));
@@ -92,9 +97,9 @@ std::vector<std::uint8_t> make_many_scans(int scans) {
   auto file = make_jpeg({.width = 8, .height = 8, .components = 1, .progressive = true});
   std::size_t at = 2;
   while (!(file[at] == 0xFF && file[at + 1] == 0xDA)) {
-    at += 2 + static_cast<std::size_t>(file[at + 2] << 8 | file[at + 3]);
+    at = end_of_segment(file, at);
   }
-  std::size_t end = at + 2 + static_cast<std::size_t>(file[at + 2] << 8 | file[at + 3]);
+  std::size_t end = end_of_segment(file, at);
   while (!(file[end] == 0xFF && file[end + 1] != 0x00)) ++end;
   std::vector<std::uint8_t> result(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(end));
   for (int i = 0; i < scans; ++i) {

@@ -31,14 +31,20 @@ def test_a_mistyped_verb_is_told_the_right_one() -> None:
     assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: there is no verb `chck`; did you mean `check`?\n")
 
 
-def test_samples_that_do_not_fit_their_crop_are_told_with_the_reason(tmp_path: Path) -> None:
-    write_images(tmp_path / "photos", classes=2, per_class=3)
-    config = tmp_path / "c.yaml"
+def check_photos(folder: Path, stream: str) -> subprocess.CompletedProcess[str]:
+    """`check` of a stream over six images."""
+    if not (folder / "photos").exists():
+        write_images(folder / "photos", classes=2, per_class=3)
+    config = folder / "c.yaml"
     config.write_text(
         "sources: {photos: {type: image_folder, path: photos}}\n"
-        "streams: {train: {source: photos, transforms: [{random_crop: {size: 2000}}]}}\n"
+        f"streams: {{train: {{source: photos, {stream}}}}}\n"
     )
-    done = check(config)
+    return check(config)
+
+
+def test_samples_that_do_not_fit_their_crop_are_told_with_the_reason(tmp_path: Path) -> None:
+    done = check_photos(tmp_path, "transforms: [{random_crop: {size: 2000}}]")
     assert done.returncode == 3
     assert "stream `train`: all of 6 samples that were tried are bad; the first: " in done.stderr
     assert ".jpg: unsupported (random_crop of 2000 x 2000 from " in done.stderr
@@ -46,17 +52,11 @@ def test_samples_that_do_not_fit_their_crop_are_told_with_the_reason(tmp_path: P
 
 
 def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
-    write_images(tmp_path / "photos", classes=2, per_class=3)
-    config = tmp_path / "c.yaml"
-    config.write_text(
-        "sources: {photos: {type: image_folder, path: photos}}\n"
-        "streams: {train: {source: photos, batch_size: 7, last: drop, transforms: [{random_resized_crop: {size: 8}}]}}\n"
-    )
-    done = check(config)
+    crop = "last: drop, transforms: [{random_resized_crop: {size: 8}}]"
+    done = check_photos(tmp_path, f"batch_size: 7, {crop}")
     assert done.returncode == 2
     assert "stream `train`: an epoch has no batch: 6 samples, batches of 7, " in done.stderr
-    config.write_text(config.read_text().replace("batch_size: 7", "batch_size: 6"))
-    assert check(config).returncode == 0
+    assert check_photos(tmp_path, f"batch_size: 6, {crop}").returncode == 0
 
 
 def classes_of_images(root: Path) -> None:

@@ -24,6 +24,8 @@ from peers.contest import Settings, compete, say
 from peers.rows import ROWS, rows_of
 from peers.workloads import WORKLOADS, Workload
 
+LOADERS = tuple(dict.fromkeys(row.name for row in ROWS))
+
 
 def machine() -> dict[str, Any]:
     with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -43,7 +45,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", required=True, metavar="NAME=DIR", help=f"NAME: {', '.join(prepare.PREPARE)}")
     parser.add_argument("--workloads", nargs="+", default=["*"], help="names or patterns; all: " + ", ".join(WORKLOADS))
-    parser.add_argument("--loaders", nargs="+", help="default: all. " + ", ".join(dict.fromkeys(row.name for row in ROWS)))
+    parser.add_argument("--loaders", nargs="+", help="default: all. " + ", ".join(LOADERS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each loader in each round")
     parser.add_argument("--limits", metavar="PROGRAM", help="build/release/tests/limits: what the bare loops cost, in the same run")
@@ -56,9 +58,8 @@ def arguments() -> argparse.Namespace:
     wrong = [pair for pair in given.data if pair.partition("=")[0] not in prepare.PREPARE or "=" not in pair]
     if wrong:
         parser.error(f"--data {' '.join(wrong)}: say NAME=DIR, NAME one of {', '.join(prepare.PREPARE)}")
-    names = {row.name for row in ROWS}
-    if unknown := [name for name in given.loaders or [] if name not in names]:
-        parser.error(f"--loaders {' '.join(unknown)}: there are {', '.join(dict.fromkeys(row.name for row in ROWS))}")
+    if unknown := [name for name in given.loaders or [] if name not in LOADERS]:
+        parser.error(f"--loaders {' '.join(unknown)}: there are {', '.join(LOADERS)}")
     return given
 
 
