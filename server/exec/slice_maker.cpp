@@ -6,20 +6,18 @@
 
 #include "clientlib/ring/futex.h"
 #include "server/exec/sample_maker.h"
+#include "server/transform/prefetch.h"
 
 namespace headrace::server::exec {
 namespace {
 
-constexpr std::size_t kLine = 64;
 /// Samples lie scattered over memory: these many rows before it is needed, a sample is asked for.
-constexpr std::size_t kRowsAhead = 3;
+constexpr std::size_t kRowsAhead = 6;
 /// The beginning of a larger one; the rest follows in the order of addresses, which the hardware foresees.
 constexpr std::size_t kMostAhead = 4096;
 
 void prefetch(std::span<const std::uint8_t> bytes) {
-  const std::size_t size = std::min(bytes.size(), kMostAhead);
-  for (std::size_t at = 0; at < size; at += kLine) __builtin_prefetch(bytes.data() + at);
-  asm volatile("");  // GCC leaves out calls of a function that only prefetches, as without effect
+  transform::prefetch(bytes.data(), std::min(bytes.size(), kMostAhead));
 }
 
 }  // namespace

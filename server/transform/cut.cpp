@@ -1,5 +1,6 @@
 #include "server/transform/cut.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "server/decode/grow.h"
@@ -34,6 +35,30 @@ bool is_contiguous(const Stage& stage) {
 
 }  // namespace
 
+namespace {
+
+/// A strip is made and then stored: it should lie in the nearest cache meanwhile.
+constexpr std::size_t kStripBytes = 16 * 1024;
+/// One vector of the widest instruction set. No strip is narrower unless the picture is.
+constexpr std::size_t kColumnsOfStrip = 64;
+
+/// Multiples of 16 end at whole cache lines, if rows of pixels do.
+std::size_t rows_of_strip(std::size_t row_bytes) {
+  return std::max<std::size_t>(16, kStripBytes / row_bytes / 16 * 16);
+}
+
+/// Strips of `count`; the last one has what is left over as well.
+template <class Make>
+void each_strip(std::size_t whole, std::size_t count, Make make) {
+  for (std::size_t first = 0; first < whole;) {
+    const std::size_t left = whole - first, taken = left < 2 * count ? left : count;
+    make(Strip{first, taken});
+    first += taken;
+  }
+}
+
+}  // namespace
+
 bool is_cut(bool moves_only, std::span<const Stage> stages, const ImageData& image) {
   return moves_only && stages.size() == 1 && !stages.front().resized && image.pixels.width != 0;
 }
@@ -46,7 +71,7 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
   const auto width = static_cast<std::size_t>(stage.crop.width);
   const std::size_t plane = height * width;
   if (view.pixel == 1 && is_contiguous(stage))
-    return write_planes(format, view.at + stage.crop.top * view.row, view.plane, plane, out,
+    return write_planes(format, view.at + stage.crop.top * view.row, view.plane, plane, out, plane,
                         scratch.streamed);
 
   const bool as_bytes = format.dtype == DType::kUInt8;
@@ -65,22 +90,36 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
   }
 
   // Planes of bytes are the row itself, if that is what is wanted.
-  const bool planar_bytes = as_bytes && format.layout == PixelLayout::kNchw;
-  const bool in_place = planar_bytes && !scratch.streamed;
-  auto* const row = reinterpret_cast<std::uint8_t*>(out);
-  const auto planes = [&](std::size_t i, bool last) {
-    return last && in_place ? row : decode::grow(scratch.planes[i], channels * plane);
+  const bool planar = format.layout == PixelLayout::kNchw;
+  const bool in_place = as_bytes && planar && !scratch.streamed;
+  const auto store = [&](const std::uint8_t* made, std::size_t first, std::size_t pixels) {
+    write_planes(format, made, static_cast<std::ptrdiff_t>(pixels), pixels,
+                 out + first * (planar ? 1 : channels) * size_of(format.dtype), plane, scratch.streamed);
   };
-  std::uint8_t* made = planes(0, !stage.transposed);
-  cut_planes(cut, made);
-  if (stage.transposed) {
-    std::uint8_t* const turned = planes(1, true);
-    transpose_planes(made, height, width, channels, turned);
-    made = turned;
+  const auto memory = [&](std::size_t i, std::size_t pixels) {
+    return decode::grow(scratch.planes[i], channels * pixels);
+  };
+  if (!stage.transposed) {
+    if (in_place) return cut_planes(cut, {0, height}, reinterpret_cast<std::uint8_t*>(out));
+    each_strip(height, rows_of_strip(channels * width), [&](Strip rows) {
+      std::uint8_t* const made = memory(0, rows.count * width);
+      cut_planes(cut, rows, made);
+      store(made, rows.first * width, rows.count * width);
+    });
+    return;
   }
-  if (in_place) return;
-  if (planar_bytes) return copy_streamed(made, channels * plane, row);
-  write_planes(format, made, static_cast<std::ptrdiff_t>(plane), plane, out, scratch.streamed);
+  std::uint8_t* const made = memory(0, plane);
+  cut_planes(cut, {0, height}, made);
+  const auto turn = [&](Strip columns, std::uint8_t* to) {
+    for (std::size_t c = 0; c < channels; ++c)
+      transpose_plane(made + c * plane, height, width, columns, to + c * columns.count * height);
+  };
+  if (in_place) return turn({0, width}, reinterpret_cast<std::uint8_t*>(out));
+  each_strip(width, kColumnsOfStrip, [&](Strip columns) {
+    std::uint8_t* const turned = memory(1, columns.count * height);
+    turn(columns, turned);
+    store(turned, columns.first * height, columns.count * height);
+  });
 }
 
 namespace {

@@ -1,7 +1,5 @@
 #include "server/transform/plane_kernels.h"
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -14,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "server/transform/geometry.h"
+#include "server/transform/prefetch.h"
 #include "server/transform/values-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,12 +21,12 @@ namespace HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 
-void CutPlanes(const PlaneCut& cut, std::uint8_t* out) {
-  scalar::cut_planes(cut, out);
+void CutPlanes(const PlaneCut& cut, Strip rows, std::uint8_t* out) {
+  scalar::cut_planes(cut, rows, out);
 }
-void TransposePlanes(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t count,
-                     std::uint8_t* out) {
-  scalar::transpose_planes(in, height, width, count, out);
+void TransposePlane(const std::uint8_t* in, std::size_t height, std::size_t width, Strip columns,
+                    std::uint8_t* out) {
+  scalar::transpose_plane(in, height, width, columns, out);
 }
 
 #else
@@ -138,7 +137,7 @@ void pad_row(const PlaneCut& cut, const Columns& columns, std::uint8_t fill, con
 /// Planes of rows that two vectors hold, with constant padding: what small pictures have, of which there are
 /// many rows for few pixels.
 template <bool kMirror>
-void CutSmall(const PlaneCut& cut, const Columns& columns, std::uint8_t* HWY_RESTRICT out) {
+void CutSmall(const PlaneCut& cut, Strip rows, const Columns& columns, std::uint8_t* HWY_RESTRICT out) {
   const D8 d;
   const PixelView& from = cut.from;
   const auto width = static_cast<std::size_t>(cut.window.width);
@@ -146,7 +145,8 @@ void CutSmall(const PlaneCut& cut, const Columns& columns, std::uint8_t* HWY_RES
   for (std::size_t c = 0; c < cut.channels; ++c) {
     const std::uint8_t* const plane = from.at + static_cast<std::ptrdiff_t>(c) * from.plane + columns.first;
     const auto fill = hn::Set(d, cut.fill[c]);
-    for (std::int32_t y = 0; y < cut.window.height; ++y, out += width) {
+    const auto first = static_cast<std::int32_t>(rows.first);
+    for (std::int32_t y = first; y < first + static_cast<std::int32_t>(rows.count); ++y, out += width) {
       const std::int32_t row = cut.window.top + (cut.flipped ? cut.window.height - 1 - y : y);
       hn::StoreU(fill, d, out);
       hn::StoreU(fill, d, out + width - 16);
@@ -169,25 +169,38 @@ void CutSmall(const PlaneCut& cut, const Columns& columns, std::uint8_t* HWY_RES
 
 /// Bytes of a picture, above which it is not in the cache nor asked for by whoever has it cut.
 constexpr std::ptrdiff_t kFar = 16 * 1024;
-constexpr std::int32_t kRowsAhead = 6;
+constexpr std::size_t kRowsAhead = 8;
 
 template <bool kMirror>
-void CutAs(const PlaneCut& cut, std::uint8_t* out) {
+void CutAs(const PlaneCut& cut, Strip rows, std::uint8_t* out) {
   const PixelView& from = cut.from;
   const auto height = static_cast<std::size_t>(cut.window.height);
   const auto width = static_cast<std::size_t>(cut.window.width);
-  const std::size_t plane = height * width;
+  const std::size_t plane = rows.count * width;
   const Columns columns = columns_of<kMirror>(cut);
   const bool padded = columns.inside < width;
   const std::size_t after = width - columns.before - columns.inside;
   if (from.pixel == 1 && cut.mode == PaddingMode::kConstant && columns.inside >= 16 && columns.inside <= 32 &&
       columns.before <= 16 && after <= 16)
-    return CutSmall<kMirror>(cut, columns, out);
+    return CutSmall<kMirror>(cut, rows, columns, out);
   const bool split = from.pixel == 3 && cut.channels == 3;
-  const bool far = from.pixel == 3 && from.row * from.height > kFar;
-  for (std::size_t y = 0; y < height; ++y) {
+  const auto source_row_of = [&](std::size_t y) {
     const auto row = static_cast<std::int32_t>(cut.flipped ? height - 1 - y : y);
-    const std::int32_t source_row = padded_index(cut.window.top + row, from.height, cut.mode);
+    return padded_index(cut.window.top + row, from.height, cut.mode);
+  };
+  const auto ask_for = [&](std::size_t y) {
+    const std::int32_t source_row = y < height ? source_row_of(y) : -1;
+    if (source_row >= 0)
+      prefetch(from.at + source_row * from.row + columns.first * from.pixel,
+               columns.inside * static_cast<std::size_t>(from.pixel));
+  };
+  // Rows of a large picture are no stream that the hardware foresees.
+  const bool far = from.pixel == 3 && from.row * from.height > kFar;
+  if (far && rows.first == 0)
+    for (std::size_t y = 0; y < kRowsAhead; ++y) ask_for(y);
+  for (std::size_t y = 0; y < rows.count; ++y) {
+    if (far) ask_for(rows.first + y + kRowsAhead);
+    const std::int32_t source_row = source_row_of(rows.first + y);
     std::uint8_t* const to = out + y * width;
     if (source_row < 0) {
       for (std::size_t c = 0; c < cut.channels; ++c) std::memset(to + c * plane, cut.fill[c], width);
@@ -195,13 +208,6 @@ void CutAs(const PlaneCut& cut, std::uint8_t* out) {
     }
     const std::uint8_t* const source = from.at + source_row * from.row;
     const std::uint8_t* const inside = source + columns.first * from.pixel;
-    if (far) {
-      // Rows of a large picture are no stream that the hardware foresees.
-      const std::int32_t ahead = source_row + (cut.flipped ? -kRowsAhead : kRowsAhead);
-      if (ahead >= 0 && ahead < from.height)
-        for (std::size_t at = 0; at < columns.inside * static_cast<std::size_t>(from.pixel); at += 64)
-          hwy::Prefetch(inside + (ahead - source_row) * from.row + at);
-    }
     if (padded)
       for (std::size_t c = 0; c < cut.channels; ++c)
         pad_row<kMirror>(cut, columns, cut.fill[c], source + static_cast<std::ptrdiff_t>(c) * from.plane,
@@ -221,12 +227,12 @@ void CutAs(const PlaneCut& cut, std::uint8_t* out) {
   }
 }
 
-void CutPlanes(const PlaneCut& cut, std::uint8_t* HWY_RESTRICT out) {
-  if (cut.mirrored) return CutAs<true>(cut, out);
-  CutAs<false>(cut, out);
+void CutPlanes(const PlaneCut& cut, Strip rows, std::uint8_t* HWY_RESTRICT out) {
+  if (cut.mirrored) return CutAs<true>(cut, rows, out);
+  CutAs<false>(cut, rows, out);
 }
 
-// --- transpose_planes
+// --- transpose_plane
 
 /// Blocks of 16 bytes, `stride` bytes apart.
 template <class D>
@@ -260,22 +266,22 @@ HWY_INLINE void transpose_blocks(D d, const std::uint8_t* HWY_RESTRICT in, std::
   for (std::size_t i = 0; i < 16; ++i) store_blocks(d, v[i], out + i * out_stride, 16 * out_stride);
 }
 
-void TransposePlanes(const std::uint8_t* HWY_RESTRICT in, std::size_t height, std::size_t width,
-                     std::size_t count, std::uint8_t* HWY_RESTRICT out) {
-  if (height < 16 || width < 16) return scalar::transpose_planes(in, height, width, count, out);
+void TransposePlane(const std::uint8_t* HWY_RESTRICT in, std::size_t height, std::size_t width, Strip columns,
+                    std::uint8_t* HWY_RESTRICT out) {
+  if (height < 16 || columns.count < 16) return scalar::transpose_plane(in, height, width, columns, out);
+  in += columns.first;
   // The last block of a side overlaps the one before.
   const auto next = [](std::size_t at, std::size_t step, std::size_t side) {
     return at + step == side ? side : std::min(at + step, side - step);
   };
   const auto transpose = [&](auto d) {
     const std::size_t n = hn::Lanes(d);
-    for (std::size_t c = 0; c < count; ++c, in += height * width, out += height * width)
-      for (std::size_t x = 0; x < width; x = next(x, n, width))
-        for (std::size_t y = 0; y < height; y = next(y, 16, height))
-          transpose_blocks(d, in + y * width + x, width, out + x * height + y, height);
+    for (std::size_t x = 0; x < columns.count; x = next(x, n, columns.count))
+      for (std::size_t y = 0; y < height; y = next(y, 16, height))
+        transpose_blocks(d, in + y * width + x, width, out + x * height + y, height);
   };
   const hn::ScalableTag<std::uint8_t> wide;
-  if (width >= hn::Lanes(wide)) return transpose(wide);
+  if (columns.count >= hn::Lanes(wide)) return transpose(wide);
   transpose(D8());
 }
 
@@ -289,15 +295,15 @@ HWY_AFTER_NAMESPACE();
 namespace headrace::server::transform {
 
 HWY_EXPORT(CutPlanes);
-HWY_EXPORT(TransposePlanes);
+HWY_EXPORT(TransposePlane);
 
-void cut_planes(const PlaneCut& cut, std::uint8_t* out) {
-  HWY_DYNAMIC_DISPATCH(CutPlanes)(cut, out);
+void cut_planes(const PlaneCut& cut, Strip rows, std::uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(CutPlanes)(cut, rows, out);
 }
 
-void transpose_planes(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t count,
-                      std::uint8_t* out) {
-  HWY_DYNAMIC_DISPATCH(TransposePlanes)(in, height, width, count, out);
+void transpose_plane(const std::uint8_t* in, std::size_t height, std::size_t width, Strip columns,
+                     std::uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(TransposePlane)(in, height, width, columns, out);
 }
 
 }  // namespace headrace::server::transform

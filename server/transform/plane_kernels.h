@@ -32,27 +32,34 @@ struct PlaneCut {
   bool mirrored = false, flipped = false;  ///< left to right, top to bottom
 };
 
-/// Writes `channels` planes of the window's height x width, one behind the other, and nothing else.
-void cut_planes(const PlaneCut& cut, std::uint8_t* out);
+/// A part of what is made, so that it is still in the nearest cache when it is read: `count` rows, or
+/// columns.
+struct Strip {
+  std::size_t first, count;
+};
 
-/// `count` planes of height x width become planes of width x height: rows become columns.
-void transpose_planes(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t count,
-                      std::uint8_t* out);
+/// Of the window's rows as they are written, the strip's: `channels` planes of count x width, one behind the
+/// other, and nothing else.
+void cut_planes(const PlaneCut& cut, Strip rows, std::uint8_t* out);
 
-/// Writes exactly `pixels` pixels of format.channels planes, which lie `plane` bytes apart. NCHW writes
-/// planes one behind the other. `streamed`: past the caches, see Scratch::set_streamed.
+/// Of a plane of height x width, the strip's columns become rows: a plane of count x height.
+void transpose_plane(const std::uint8_t* in, std::size_t height, std::size_t width, Strip columns,
+                     std::uint8_t* out);
+
+/// Writes exactly `pixels` pixels of format.channels planes, which lie `plane` bytes apart; NCHW writes
+/// planes that lie `out_plane` values apart. `streamed`: past the caches, see Scratch::set_streamed.
 void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                  std::byte* out, bool streamed = false);
+                  std::byte* out, std::size_t out_plane, bool streamed = false);
 
 /// Copies past the caches.
 void copy_streamed(const std::uint8_t* in, std::size_t size, std::uint8_t* out);
 
 namespace scalar {
-void cut_planes(const PlaneCut& cut, std::uint8_t* out);
-void transpose_planes(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t count,
-                      std::uint8_t* out);
+void cut_planes(const PlaneCut& cut, Strip rows, std::uint8_t* out);
+void transpose_plane(const std::uint8_t* in, std::size_t height, std::size_t width, Strip columns,
+                     std::uint8_t* out);
 void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                  std::byte* out);
+                  std::byte* out, std::size_t out_plane);
 }  // namespace scalar
 
 }  // namespace headrace::server::transform

@@ -22,8 +22,8 @@ namespace HWY_NAMESPACE {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 
 void WritePlanes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                 std::byte* out, bool) {
-  scalar::write_planes(format, in, plane, pixels, out);
+                 std::byte* out, std::size_t out_plane, bool) {
+  scalar::write_planes(format, in, plane, pixels, out, out_plane);
 }
 
 void CopyStreamed(const std::uint8_t* in, std::size_t size, std::uint8_t* out) {
@@ -32,9 +32,22 @@ void CopyStreamed(const std::uint8_t* in, std::size_t size, std::uint8_t* out) {
 
 #else
 
+void CopyStreamed(const std::uint8_t* HWY_RESTRICT in, std::size_t size, std::uint8_t* HWY_RESTRICT out) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const std::size_t n = hn::Lanes(d);
+  // Whole lines: one that is stored both ways is written twice.
+  constexpr std::size_t kLine = 64;
+  const std::size_t head = std::min(size, (kLine - reinterpret_cast<std::uintptr_t>(out) % kLine) % kLine);
+  std::memcpy(out, in, head);
+  std::size_t x = head;
+  const std::size_t end = head + (size - head) / kLine * kLine;
+  for (; x < end; x += n) hn::Stream(hn::LoadU(d, in + x), d, out + x);
+  std::memcpy(out + x, in + x, size - x);
+}
+
 template <class As, bool kDivide>
 void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t plane,
-                      std::size_t pixels, std::byte* HWY_RESTRICT out, bool streamed) {
+                      std::size_t pixels, std::byte* HWY_RESTRICT out, std::size_t out_plane, bool streamed) {
   using Element = typename As::Element;
   const DFloat d;
   const hn::Rebind<Element, DFloat> de;
@@ -44,7 +57,7 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
     return Channel{hn::Set(d, format.mean[c]), hn::Set(d, format.std[c]), hn::Set(d, format.reciprocal[c])};
   };
   auto* const to = reinterpret_cast<Element*>(out);
-  if (pixels < n) return scalar::write_planes(format, in, plane, pixels, out);
+  if (pixels < n) return scalar::write_planes(format, in, plane, pixels, out, out_plane);
   // The last vector overlaps the one before.
   const auto each = [&](auto write) {
     std::size_t x = 0;
@@ -56,7 +69,7 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
     for (std::size_t c = 0; c < channels; ++c) {
       const Channel values = channel(c);
       const std::uint8_t* HWY_RESTRICT from = in + static_cast<std::ptrdiff_t>(c) * plane;
-      Element* HWY_RESTRICT const target = to + c * pixels;
+      Element* HWY_RESTRICT const target = to + c * out_plane;
       const auto value = [&](std::size_t x) {
         return As::of(value_of<kDivide>(from + x, values, normalized));
       };
@@ -81,10 +94,16 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
 }
 
 void WriteBytePlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT in, std::ptrdiff_t plane,
-                     std::size_t pixels, std::uint8_t* HWY_RESTRICT out) {
+                     std::size_t pixels, std::uint8_t* HWY_RESTRICT out, std::size_t out_plane,
+                     bool streamed) {
   if (format.layout == PixelLayout::kNchw) {
-    for (std::ptrdiff_t c = 0; c < format.channels; ++c)
-      std::memcpy(out + static_cast<std::size_t>(c) * pixels, in + c * plane, pixels);
+    for (std::size_t c = 0; c < static_cast<std::size_t>(format.channels); ++c, in += plane) {
+      std::uint8_t* const target = out + c * out_plane;
+      if (streamed)
+        CopyStreamed(in, pixels, target);
+      else
+        std::memcpy(target, in, pixels);
+    }
     return;
   }
   const D8 d;
@@ -99,37 +118,25 @@ void WriteBytePlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT
 
 template <class As>
 void WritePlanesAs(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane,
-                   std::size_t pixels, std::byte* out, bool streamed) {
+                   std::size_t pixels, std::byte* out, std::size_t out_plane, bool streamed) {
   if (format.way == PixelFormat::Way::kDivision)
-    return WriteFloatPlanes<As, true>(format, in, plane, pixels, out, streamed);
-  WriteFloatPlanes<As, false>(format, in, plane, pixels, out, streamed);
+    return WriteFloatPlanes<As, true>(format, in, plane, pixels, out, out_plane, streamed);
+  WriteFloatPlanes<As, false>(format, in, plane, pixels, out, out_plane, streamed);
 }
 
 void WritePlanes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                 std::byte* out, bool streamed) {
+                 std::byte* out, std::size_t out_plane, bool streamed) {
   switch (format.dtype) {
     case DType::kFloat32:
-      return WritePlanesAs<AsFloat>(format, in, plane, pixels, out, streamed);
+      return WritePlanesAs<AsFloat>(format, in, plane, pixels, out, out_plane, streamed);
     case DType::kFloat16:
-      return WritePlanesAs<AsHalf>(format, in, plane, pixels, out, streamed);
+      return WritePlanesAs<AsHalf>(format, in, plane, pixels, out, out_plane, streamed);
     case DType::kBFloat16:
-      return WritePlanesAs<AsBFloat>(format, in, plane, pixels, out, streamed);
+      return WritePlanesAs<AsBFloat>(format, in, plane, pixels, out, out_plane, streamed);
     default:
-      return WriteBytePlanes(format, in, plane, pixels, reinterpret_cast<std::uint8_t*>(out));
+      return WriteBytePlanes(format, in, plane, pixels, reinterpret_cast<std::uint8_t*>(out), out_plane,
+                             streamed);
   }
-}
-
-void CopyStreamed(const std::uint8_t* HWY_RESTRICT in, std::size_t size, std::uint8_t* HWY_RESTRICT out) {
-  const hn::ScalableTag<std::uint8_t> d;
-  const std::size_t n = hn::Lanes(d);
-  // Whole lines: one that is stored both ways is written twice.
-  constexpr std::size_t kLine = 64;
-  const std::size_t head = std::min(size, (kLine - reinterpret_cast<std::uintptr_t>(out) % kLine) % kLine);
-  std::memcpy(out, in, head);
-  std::size_t x = head;
-  const std::size_t end = head + (size - head) / kLine * kLine;
-  for (; x < end; x += n) hn::Stream(hn::LoadU(d, in + x), d, out + x);
-  std::memcpy(out + x, in + x, size - x);
 }
 
 #endif
@@ -153,10 +160,10 @@ void Scratch::finish_streaming() {
 }
 
 void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                  std::byte* out, bool streamed) {
+                  std::byte* out, std::size_t out_plane, bool streamed) {
   if (format.way == PixelFormat::Way::kTable && format.dtype != DType::kUInt8)
-    return scalar::write_planes(format, in, plane, pixels, out);
-  HWY_DYNAMIC_DISPATCH(WritePlanes)(format, in, plane, pixels, out, streamed);
+    return scalar::write_planes(format, in, plane, pixels, out, out_plane);
+  HWY_DYNAMIC_DISPATCH(WritePlanes)(format, in, plane, pixels, out, out_plane, streamed);
 }
 
 }  // namespace headrace::server::transform

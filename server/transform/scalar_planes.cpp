@@ -5,11 +5,12 @@
 
 namespace headrace::server::transform::scalar {
 
-void cut_planes(const PlaneCut& cut, std::uint8_t* out) {
+void cut_planes(const PlaneCut& cut, Strip rows, std::uint8_t* out) {
   const PixelView& from = cut.from;
   for (std::size_t c = 0; c < cut.channels; ++c) {
     const std::uint8_t* plane = from.at + static_cast<std::ptrdiff_t>(c) * from.plane;
-    for (std::int32_t y = 0; y < cut.window.height; ++y) {
+    for (std::size_t i = rows.first; i < rows.first + rows.count; ++i) {
+      const auto y = static_cast<std::int32_t>(i);
       const std::int32_t row = cut.flipped ? cut.window.height - 1 - y : y;
       const std::int32_t source_row = padded_index(cut.window.top + row, from.height, cut.mode);
       for (std::int32_t x = 0; x < cut.window.width; ++x) {
@@ -23,21 +24,20 @@ void cut_planes(const PlaneCut& cut, std::uint8_t* out) {
   }
 }
 
-void transpose_planes(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t count,
-                      std::uint8_t* out) {
-  for (std::size_t c = 0; c < count; ++c, in += height * width)
-    for (std::size_t x = 0; x < width; ++x)
-      for (std::size_t y = 0; y < height; ++y) *out++ = in[y * width + x];
+void transpose_plane(const std::uint8_t* in, std::size_t height, std::size_t width, Strip columns,
+                     std::uint8_t* out) {
+  for (std::size_t x = columns.first; x < columns.first + columns.count; ++x)
+    for (std::size_t y = 0; y < height; ++y) *out++ = in[y * width + x];
 }
 
 void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
-                  std::byte* out) {
+                  std::byte* out, std::size_t out_plane) {
   const std::size_t size = size_of(format.dtype);
   const auto channels = static_cast<std::size_t>(format.channels);
   const bool planar = format.layout == PixelLayout::kNchw;
   for (std::size_t c = 0; c < channels; ++c, in += plane) {
     for (std::size_t i = 0; i < pixels; ++i) {
-      std::byte* const at = out + (planar ? c * pixels + i : i * channels + c) * size;
+      std::byte* const at = out + (planar ? c * out_plane + i : i * channels + c) * size;
       const std::uint32_t value = format.dtype == DType::kUInt8 ? in[i] : format.value[c][in[i]];
       std::memcpy(at, &value, size);  // little-endian: the low bytes
     }

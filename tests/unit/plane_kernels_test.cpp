@@ -48,6 +48,14 @@ std::int32_t between(std::mt19937& random, std::int32_t low, std::int32_t high) 
   return std::uniform_int_distribution<std::int32_t>(low, high)(random);
 }
 
+/// A part of it, or all.
+Strip strip_of(std::size_t whole, bool all, std::mt19937& random) {
+  if (all) return {0, whole};
+  const auto most = static_cast<std::int32_t>(whole);
+  const auto first = static_cast<std::size_t>(between(random, 0, most - 1));
+  return {first, static_cast<std::size_t>(between(random, 1, most - static_cast<std::int32_t>(first)))};
+}
+
 PixelView view_of(const Bytes& bytes, std::int32_t width, std::int32_t height, std::int32_t channels,
                   bool planar) {
   PixelView view{.at = bytes.data(), .width = width, .height = height};
@@ -74,13 +82,15 @@ TEST(CutPlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
       cut.fill = {7, 130, 255};
       cut.mirrored = random() % 2 == 0;
       cut.flipped = random() % 2 == 0;
-      const std::size_t size = cut.channels * static_cast<std::size_t>(cut.window.width * cut.window.height);
-      const auto got = made(size, [&](std::uint8_t* out) { cut_planes(cut, out); });
-      const auto want = made(size, [&](std::uint8_t* out) { scalar::cut_planes(cut, out); });
+      const Strip rows = strip_of(static_cast<std::size_t>(cut.window.height), i % 5 == 0, random);
+      const std::size_t size = cut.channels * static_cast<std::size_t>(cut.window.width) * rows.count;
+      const auto got = made(size, [&](std::uint8_t* out) { cut_planes(cut, rows, out); });
+      const auto want = made(size, [&](std::uint8_t* out) { scalar::cut_planes(cut, rows, out); });
       ASSERT_EQ(got, want) << width << " x " << height << " x " << channels << (planar ? " planar" : "")
                            << ", window " << cut.window.left << " " << cut.window.top << " "
                            << cut.window.width << " " << cut.window.height << " mode "
-                           << static_cast<int>(cut.mode) << (cut.mirrored ? " mirrored" : "");
+                           << static_cast<int>(cut.mode) << (cut.mirrored ? " mirrored" : "") << ", rows "
+                           << rows.first << " and " << rows.count;
     }
   });
 }
@@ -93,22 +103,44 @@ TEST(CutPlanes, TakesAnInnerWindowAsItIs) {
       .window = {1, 2, 2, 1},
       .mirrored = true};
   std::vector<std::uint8_t> out(6);
-  cut_planes(cut, out.data());
+  cut_planes(cut, {0, 1}, out.data());
   EXPECT_EQ(out, (std::vector<std::uint8_t>{36, 33, 37, 34, 38, 35}));
 }
 
-TEST(TransposePlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
+TEST(CutPlanes, RowsInStripsAreTheWholeWindow) {
+  std::mt19937 random(15);
+  const Bytes pixels(std::size_t{300 * 90 * 3}, random);
+  PlaneCut cut{.from = view_of(pixels, 300, 90, 3, false), .window = {-5, 7, 250, 90}};
+  for (const bool flipped : {false, true}) {
+    cut.flipped = flipped;
+    const std::size_t width = 250, height = 90;
+    std::vector<std::uint8_t> whole(3 * width * height), strips(whole.size());
+    scalar::cut_planes(cut, {0, height}, whole.data());
+    for (std::size_t first = 0; first < height; first += 16) {
+      const std::size_t count = std::min<std::size_t>(16, height - first);
+      std::vector<std::uint8_t> strip(3 * width * count);
+      cut_planes(cut, {first, count}, strip.data());
+      for (std::size_t c = 0; c < 3; ++c)
+        std::copy_n(&strip[c * width * count], width * count, &strips[(c * height + first) * width]);
+    }
+    EXPECT_EQ(strips, whole);
+  }
+}
+
+TEST(TransposePlane, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
   on_every_target([] {
     std::mt19937 random(12);
     for (int i = 0; i < 600; ++i) {
       const auto height = static_cast<std::size_t>(between(random, 1, 70));
-      const auto width = static_cast<std::size_t>(between(random, 1, 70));
-      const std::size_t count = i % 3 == 0 ? 1 : 3, size = count * height * width;
-      const Bytes in(size, random);
-      ASSERT_EQ(
-          made(size, [&](auto* out) { transpose_planes(in.data(), height, width, count, out); }),
-          made(size, [&](auto* out) { scalar::transpose_planes(in.data(), height, width, count, out); }))
-          << height << " x " << width;
+      const auto width = static_cast<std::size_t>(between(random, 1, 170));
+      const Strip columns = strip_of(width, i % 3 == 0, random);
+      const Bytes in(height * width, random);
+      const auto turn = [&](auto kernel) {
+        return made(columns.count * height,
+                    [&](std::uint8_t* out) { kernel(in.data(), height, width, columns, out); });
+      };
+      ASSERT_EQ(turn(transpose_plane), turn(scalar::transpose_plane))
+          << height << " x " << width << ", columns " << columns.first << " and " << columns.count;
     }
   });
 }
@@ -127,11 +159,17 @@ TEST(WritePlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
                  {1U, 2U, 7U, 15U, 16U, 17U, 31U, 63U, 64U, 65U, 784U, 1024U, 5003U, 8192U}) {
               const std::size_t plane = pixels + static_cast<std::size_t>(between(random, 0, 5));
               const Bytes in(plane * static_cast<std::size_t>(channels - 1) + pixels, random);
-              const std::size_t size = pixels * static_cast<std::size_t>(channels) * size_of(dtype);
+              const bool planar = layout == PixelLayout::kNchw;
+              const std::size_t between_planes =
+                  planar ? static_cast<std::size_t>(between(random, 0, 70)) : 0;
+              const std::size_t out_plane = pixels + between_planes;
+              const std::size_t size =
+                  (static_cast<std::size_t>(channels - 1) * out_plane + pixels) * size_of(dtype);
               const auto stride = static_cast<std::ptrdiff_t>(plane);
               const auto write = [&](auto kernel, auto... streamed) {
                 return made(size, [&](std::uint8_t* out) {
-                  kernel(format, in.data(), stride, pixels, reinterpret_cast<std::byte*>(out), streamed...);
+                  kernel(format, in.data(), stride, pixels, reinterpret_cast<std::byte*>(out), out_plane,
+                         streamed...);
                 });
               };
               const auto want = write(scalar::write_planes);

@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "server/transform/prefetch.h"
 #include "tests/bench/limits/loop.h"
 
 namespace headrace::bench {
@@ -18,7 +19,7 @@ constexpr std::size_t kCifarBatch = 768, kCifarCount = 50'000;
 constexpr int kPadding = 4;
 constexpr std::size_t kSlots = 8;  // of a ring, written in turn
 constexpr std::size_t kCifarFloats = kCifarRow * 4;
-constexpr std::size_t kPairFloats = 3UL * (48 * 48 + 192 * 192) * 4;
+constexpr std::size_t kPairBytes = 3UL * (48 * 48 + 192 * 192), kPairFloats = kPairBytes * 4;
 
 std::vector<std::uint8_t> random_bytes(std::size_t size) {
   std::vector<std::uint8_t> bytes(size);
@@ -52,10 +53,9 @@ class Gathering {
         order_(shuffled(count)),
         ring_(out * batch * kSlots) {}
 
-  /// The one after the next is asked for: rows lie scattered.
+  /// Later ones are asked for, as the server does: rows lie scattered.
   const std::uint8_t* next_in() {
-    const std::uint8_t* const later = at(sample_ + 2);
-    for (std::size_t i = 0; i < std::min<std::size_t>(row_, 4096); i += 64) __builtin_prefetch(later + i);
+    server::transform::prefetch(at(sample_ + 6), std::min<std::size_t>(row_, 4096));
     return at(sample_++);
   }
   std::uint8_t* next_out() {
@@ -127,6 +127,7 @@ std::vector<Loop> array_loops() {
        }});
   loops.push_back(copies("w2-f32 memcpy of 12 KiB", kCifarFloats));
   loops.push_back(copies("w4-f32 memcpy of 459 KiB", kPairFloats));
+  loops.push_back(copies("w4-u8 memcpy of 115 KiB", kPairBytes));
   return loops;
 }
 
