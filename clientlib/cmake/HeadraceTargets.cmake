@@ -23,6 +23,13 @@ target_compile_options(headrace_flags INTERFACE -ffp-contract=off -Wall -Wextra 
   -Wno-missing-field-initializers  # designated initialisers leave out what has a default
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # GCC 12 at -O3: false alarms in std::string (GCC bug 105651)
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # and in std::optional (105593)
+# GCC 12 clears and copies what has 32 bytes to 8 KiB by `rep stos` and `rep movs`, 90 ns for the 100 bytes of a drawn step.
+include(CheckCXXCompilerFlag)
+set(HEADRACE_NO_REP -mmemset-strategy=unrolled_loop:256:noalign,libcall:-1:noalign -mmemcpy-strategy=unrolled_loop:256:noalign,libcall:-1:noalign)
+check_cxx_compiler_flag("${HEADRACE_NO_REP}" HEADRACE_HAS_STRATEGIES)
+if(HEADRACE_HAS_STRATEGIES)
+  target_compile_options(headrace_flags INTERFACE ${HEADRACE_NO_REP})
+endif()
 if(HEADRACE_WERROR)
   target_compile_options(headrace_flags INTERFACE -Werror)
 endif()

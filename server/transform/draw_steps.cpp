@@ -299,7 +299,7 @@ Decoded<void> draw_range(const PlanConfig& config, std::size_t from, std::size_t
                  fmt::format("{} x {} pixels at scale {}", drawer.size.width, drawer.size.height, scale));
     if (config.mask) keep_geometry(drawer.step);
     multiply(drawer.step, scale);
-    steps.push_back(drawer.step);
+    steps.push_back(std::move(drawer.step));
   }
   return {};
 }
