@@ -27,6 +27,8 @@ struct PixelShape {
   std::int32_t width = 0, height = 0;
   std::int32_t channels = 3;  ///< 1 or 3
   bool planar = false;        ///< one channel after the other
+
+  friend bool operator==(const PixelShape&, const PixelShape&) = default;
 };
 
 /// What a decoder opens: a JPEG or PNG file, or pixels of that shape.

@@ -57,6 +57,21 @@ void each_strip(std::size_t whole, std::size_t count, Make make) {
   }
 }
 
+void copy_bytes(std::span<const std::uint8_t> from, bool streamed, std::byte* out) {
+  if (streamed) return copy_streamed(from.data(), from.size(), reinterpret_cast<std::uint8_t*>(out));
+  std::memcpy(out, from.data(), from.size());
+}
+
+/// Bytes of the picture, if the row is those and nothing else; else 0.
+std::size_t copied_bytes(const Stage& stage, const ImageData& image, const PixelFormat& format) {
+  const PixelShape& shape = image.pixels;
+  const bool same = format.dtype == DType::kUInt8 && shape.channels == format.channels &&
+                    (shape.channels == 1 || shape.planar == (format.layout == PixelLayout::kNchw));
+  if (!same || !is_contiguous(stage) || stage.crop.height != stage.input.height) return 0;
+  return static_cast<std::size_t>(shape.width) * static_cast<std::size_t>(shape.height) *
+         static_cast<std::size_t>(shape.channels);
+}
+
 }  // namespace
 
 bool is_cut(bool moves_only, std::span<const Stage> stages, const ImageData& image) {
@@ -83,10 +98,7 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
                .mirrored = stage.mirrored,
                .flipped = stage.flipped};
   if (as_bytes && view.pixel == 3 && format.layout == PixelLayout::kNhwc && is_contiguous(stage)) {
-    const std::uint8_t* const rows = view.at + stage.crop.top * view.row;
-    if (scratch.streamed) return copy_streamed(rows, 3 * plane, reinterpret_cast<std::uint8_t*>(out));
-    std::memcpy(out, rows, 3 * plane);
-    return;
+    return copy_bytes({view.at + stage.crop.top * view.row, 3 * plane}, scratch.streamed, out);
   }
 
   // Planes of bytes are the row itself, if that is what is wanted.
@@ -151,13 +163,19 @@ bool Plan::may_cut_prepared() const {
 bool Plan::cut(const ImageData& image, DrawKey key, Scratch& scratch, std::byte* out, Size& base) const {
   const Impl& plan = *impl_;
   Scratch::State& state = scratch.state();
+  Scratch::State::Kept& kept = state.kept;
+  if (kept.copied > 0 && kept.plan == plan.number && kept.shape == image.pixels &&
+      kept.copied == image.bytes.size()) {
+    base = kept.base;
+    copy_bytes(image.bytes, state.streamed, out);
+    return true;
+  }
   const ImageSize size{image.pixels.width, image.pixels.height};
   const Size& input = plan.config.input;
   if (!plan.moves_only || !can_open(image, plan.config.max_pixels) ||
       (input.height > 0 && (size.height != input.height || size.width != input.width)))
     return false;
-  Scratch::State::Kept& kept = state.kept;
-  if (!plan.drawn && kept.plan == plan.number && kept.input == size) {
+  if (!plan.drawn && kept.plan == plan.number && kept.shape == image.pixels) {
     base = kept.base;
     run_cut(kept.stage, image, plan.format, state, out);
     return true;
@@ -168,7 +186,8 @@ bool Plan::cut(const ImageData& image, DrawKey key, Scratch& scratch, std::byte*
   if (!is_cut(plan.moves_only, state.stages, image)) return false;
   base = *drawn;
   run_cut(state.stages.front(), image, plan.format, state, out);
-  if (!plan.drawn) kept = {plan.number, size, base, state.stages.front()};
+  const Stage& stage = state.stages.front();
+  if (!plan.drawn) kept = {plan.number, image.pixels, base, stage, copied_bytes(stage, image, plan.format)};
   return true;
 }
 

@@ -31,9 +31,10 @@ struct Scratch::State {
   /// Of the last cut by a plan that draws nothing: pictures of one size are all cut alike.
   struct Kept {
     std::uint64_t plan = 0;
-    decode::ImageSize input;
+    decode::PixelShape shape;
     Size base;
     Stage stage;
+    std::size_t copied = 0;  ///< bytes, if the row is the picture's and nothing else
   } kept;
 };
 
