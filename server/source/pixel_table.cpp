@@ -61,7 +61,7 @@ class PixelSource final : public Source {
     for (std::size_t i = 0; i < lent.items.size(); ++i) {
       const auto [file, at] = find(lent.indices[i]);
       lent.items[i] = std::span(file->bytes).subspan(file->first + at * file->stride, bytes_);
-      if (lent.indices[i] < table_.labels.size()) __builtin_prefetch(&table_.labels[lent.indices[i]]);
+      if (lent.indices[i] < table_.labels.size()) __builtin_prefetch(&table_.labels[lent.indices[i]], 0, 2);
     }
     return true;
   }

@@ -33,13 +33,10 @@ bool is_contiguous(const Stage& stage) {
          window.top + window.height <= stage.input.height;
 }
 
-}  // namespace
-
-namespace {
-
-/// A strip is made and then stored: it should lie in the nearest cache meanwhile.
+/// A strip of rows is made and then stored: it should lie in the nearest cache meanwhile.
 constexpr std::size_t kStripBytes = 16 * 1024;
-/// One vector of the widest instruction set. No strip is narrower unless the picture is.
+/// Of columns, whatever their length: one vector of the widest instruction set. No strip is narrower unless
+/// the picture is.
 constexpr std::size_t kColumnsOfStrip = 64;
 
 /// Multiples of 16 end at whole cache lines, if rows of pixels do.
@@ -47,11 +44,11 @@ std::size_t rows_of_strip(std::size_t row_bytes) {
   return std::max<std::size_t>(16, kStripBytes / row_bytes / 16 * 16);
 }
 
-/// Strips of `count`; the last one has what is left over as well.
+/// Strips of `count`; the last one has less than `least` that are left over as well.
 template <class Make>
-void each_strip(std::size_t whole, std::size_t count, Make make) {
+void each_strip(std::size_t whole, std::size_t count, std::size_t least, Make make) {
   for (std::size_t first = 0; first < whole;) {
-    const std::size_t left = whole - first, taken = left < 2 * count ? left : count;
+    const std::size_t left = whole - first, taken = left < count + least ? left : count;
     make(Strip{first, taken});
     first += taken;
   }
@@ -97,9 +94,8 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
                .fill = stage.fill,
                .mirrored = stage.mirrored,
                .flipped = stage.flipped};
-  if (as_bytes && view.pixel == 3 && format.layout == PixelLayout::kNhwc && is_contiguous(stage)) {
+  if (as_bytes && view.pixel == 3 && format.layout == PixelLayout::kNhwc && is_contiguous(stage))
     return copy_bytes({view.at + stage.crop.top * view.row, 3 * plane}, scratch.streamed, out);
-  }
 
   // Planes of bytes are the row itself, if that is what is wanted.
   const bool planar = format.layout == PixelLayout::kNchw;
@@ -108,27 +104,28 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
     write_planes(format, made, static_cast<std::ptrdiff_t>(pixels), pixels,
                  out + first * (planar ? 1 : channels) * size_of(format.dtype), plane, scratch.streamed);
   };
-  const auto memory = [&](std::size_t i, std::size_t pixels) {
-    return decode::grow(scratch.planes[i], channels * pixels);
+  const auto memory = [&](std::vector<std::uint8_t>& buffer, std::size_t pixels) {
+    return decode::grow(buffer, channels * pixels);
   };
+  auto& [whole, strip] = scratch.planes;
   if (!stage.transposed) {
     if (in_place) return cut_planes(cut, {0, height}, reinterpret_cast<std::uint8_t*>(out));
-    each_strip(height, rows_of_strip(channels * width), [&](Strip rows) {
-      std::uint8_t* const made = memory(0, rows.count * width);
+    each_strip(height, rows_of_strip(channels * width), 1, [&](Strip rows) {
+      std::uint8_t* const made = memory(strip, rows.count * width);
       cut_planes(cut, rows, made);
       store(made, rows.first * width, rows.count * width);
     });
     return;
   }
-  std::uint8_t* const made = memory(0, plane);
+  std::uint8_t* const made = memory(whole, plane);
   cut_planes(cut, {0, height}, made);
   const auto turn = [&](Strip columns, std::uint8_t* to) {
     for (std::size_t c = 0; c < channels; ++c)
       transpose_plane(made + c * plane, height, width, columns, to + c * columns.count * height);
   };
   if (in_place) return turn({0, width}, reinterpret_cast<std::uint8_t*>(out));
-  each_strip(width, kColumnsOfStrip, [&](Strip columns) {
-    std::uint8_t* const turned = memory(1, columns.count * height);
+  each_strip(width, kColumnsOfStrip, kColumnsOfStrip, [&](Strip columns) {
+    std::uint8_t* const turned = memory(strip, columns.count * height);
     turn(columns, turned);
     store(turned, columns.first * height, columns.count * height);
   });
@@ -163,7 +160,7 @@ bool Plan::may_cut_prepared() const {
 bool Plan::cut(const ImageData& image, DrawKey key, Scratch& scratch, std::byte* out, Size& base) const {
   const Impl& plan = *impl_;
   Scratch::State& state = scratch.state();
-  Scratch::State::Kept& kept = state.kept;
+  Scratch::State::Kept& kept = state.kept_of(plan.number);
   if (kept.copied > 0 && kept.plan == plan.number && kept.shape == image.pixels &&
       kept.copied == image.bytes.size()) {
     base = kept.base;

@@ -10,9 +10,9 @@ namespace headrace::server::transform {
 /// begins within one. Into the second cache, of which more lines can be under way than of the first.
 inline void prefetch(const std::uint8_t* from, std::size_t size) {
   constexpr std::uintptr_t kLine = 64;
-  const std::uint8_t* const end = from + size;
-  for (from -= reinterpret_cast<std::uintptr_t>(from) % kLine; from < end; from += kLine)
-    __builtin_prefetch(from, 0, 2);
+  const auto begin = reinterpret_cast<std::uintptr_t>(from), end = begin + size;
+  for (std::uintptr_t line = begin - begin % kLine; size > 0 && line < end; line += kLine)
+    __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);  // NOLINT(performance-no-int-to-ptr)
   asm volatile("");  // GCC leaves out calls of a function that only prefetches, as without effect
 }
 

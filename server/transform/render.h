@@ -1,6 +1,7 @@
 // Executes stages: rows from the decoder, through crops and resizes, into the output row.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -28,14 +29,17 @@ struct Scratch::State {
   std::vector<Step> steps;
   std::vector<Stage> stages;
   bool streamed = false;  // how rows are stored
-  /// Of the last cut by a plan that draws nothing: pictures of one size are all cut alike.
+  /// Of the last cut by a plan that draws nothing: pictures of one size are all cut alike. Fields that are
+  /// cut in turn have plans of their own; two that meet in one place only cost time.
   struct Kept {
     std::uint64_t plan = 0;
     decode::PixelShape shape;
     Size base;
     Stage stage;
     std::size_t copied = 0;  ///< bytes, if the row is the picture's and nothing else
-  } kept;
+  };
+  std::array<Kept, 4> kept;
+  [[nodiscard]] Kept& kept_of(std::uint64_t plan) { return kept[plan % kept.size()]; }
 };
 
 /// A stage's input: blocks of rows of the region that was asked for.

@@ -35,10 +35,11 @@ void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdif
   const std::size_t size = size_of(format.dtype);
   const auto channels = static_cast<std::size_t>(format.channels);
   const bool planar = format.layout == PixelLayout::kNchw;
-  for (std::size_t c = 0; c < channels; ++c, in += plane) {
+  for (std::size_t c = 0; c < channels; ++c) {
+    const std::uint8_t* const from = in + static_cast<std::ptrdiff_t>(c) * plane;
     for (std::size_t i = 0; i < pixels; ++i) {
       std::byte* const at = out + (planar ? c * out_plane + i : i * channels + c) * size;
-      const std::uint32_t value = format.dtype == DType::kUInt8 ? in[i] : format.value[c][in[i]];
+      const std::uint32_t value = format.dtype == DType::kUInt8 ? from[i] : format.value[c][from[i]];
       std::memcpy(at, &value, size);  // little-endian: the low bytes
     }
   }

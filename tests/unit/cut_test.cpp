@@ -2,6 +2,7 @@
 // PNG file, of which nothing is ever cut.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -35,13 +36,8 @@ struct Picture {
   Bytes interleaved;  ///< the same
 };
 
-Picture picture_of(Random& random) {
-  Picture out;
-  const bool large = random.one_in(4);
-  out.shape = {.width = random.between(1, large ? 150 : 40),
-               .height = random.between(1, large ? 100 : 40),
-               .channels = random.one_in(3) ? 1 : 3,
-               .planar = random.one_in(2)};
+Picture picture_of(Random& random, const PixelShape& shape) {
+  Picture out{.shape = shape};
   const auto plane = static_cast<std::size_t>(out.shape.width) * static_cast<std::size_t>(out.shape.height);
   const auto channels = static_cast<std::size_t>(out.shape.channels);
   out.pixels.resize(plane * channels);
@@ -51,6 +47,14 @@ Picture picture_of(Random& random) {
     for (std::size_t c = 0; c < channels; ++c)
       for (std::size_t i = 0; i < plane; ++i) out.interleaved[i * channels + c] = out.pixels[c * plane + i];
   return out;
+}
+
+Picture picture_of(Random& random) {
+  const bool large = random.one_in(4);
+  return picture_of(random, {.width = random.between(1, large ? 150 : 40),
+                             .height = random.between(1, large ? 100 : 40),
+                             .channels = random.one_in(3) ? 1 : 3,
+                             .planar = random.one_in(2)});
 }
 
 /// `any`: sizes of images are not known beforehand, so that a crop may turn out to be too large.
@@ -126,9 +130,7 @@ struct Outcome {
   int cut = 0, prepared = 0, refused = 0;
 };
 
-void compare(Random& random, Scratch& scratch, Outcome& outcome) {
-  const Picture picture = picture_of(random);
-  const PlanConfig config = chain_of(random, picture);
+void compare(const Picture& picture, const PlanConfig& config, Scratch& scratch, Outcome& outcome) {
   const auto plan = Plan::compile(config);
   if (!plan && plan.error().message.find("is larger than") != std::string::npos)
     return;  // after another crop
@@ -179,11 +181,82 @@ TEST(Cut, GivesTheRowsOfTheOrdinaryPath) {
   on_every_target([&] {
     Random random(21);
     Scratch scratch;
-    for (int i = 0; i < 1500 && !::testing::Test::HasFatalFailure(); ++i) compare(random, scratch, outcome);
+    for (int i = 0; i < 1500 && !::testing::Test::HasFatalFailure(); ++i) {
+      const Picture picture = picture_of(random);
+      compare(picture, chain_of(random, picture), scratch, outcome);
+    }
   });
   EXPECT_GT(outcome.cut, 3000);
   EXPECT_GT(outcome.prepared, 3000);
   EXPECT_GT(outcome.refused, 100);
+}
+
+TEST(Cut, MakesLargeRowsInStripsThatAreTheWhole) {
+  Random random(22);
+  Scratch scratch;
+  Outcome outcome;
+  const std::vector<Transform> turned{RandomCrop{.size = {192, 192}, .pad_if_needed = true}, RandomRotate90{},
+                                      RandomHorizontalFlip{0.5}},
+      narrow{RandomCrop{.size = {191, 191}, .pad_if_needed = true}, RandomRotate90{}},
+      flipped{RandomVerticalFlip{0.5}, RandomHorizontalFlip{0.5}},
+      padded{RandomCrop{.size = {201, 390}, .pad_if_needed = true, .mode = PaddingMode::kReflect}};
+  for (const auto& [width, height] : {std::pair{400, 40}, {192, 192}, {191, 193}, {130, 257}, {1100, 37}})
+    for (const auto& [stored, made] : {std::pair{1, 1}, {1, 3}, {3, 3}})
+      for (const bool planar : {false, true})
+        for (const DType dtype : {DType::kUInt8, DType::kFloat32})
+          for (const PixelLayout layout : {PixelLayout::kNchw, PixelLayout::kNhwc})
+            for (const auto& transforms : {std::vector<Transform>{}, turned, narrow, flipped, padded}) {
+              PlanConfig config;
+              config.channels = made;
+              config.input = {height, width};
+              config.transforms = transforms;
+              config.output = {dtype, layout};
+              const Picture picture = picture_of(
+                  random, {.width = width, .height = height, .channels = stored, .planar = planar});
+              ASSERT_NO_FATAL_FAILURE(compare(picture, config, scratch, outcome))
+                  << width << " x " << height << " x " << stored << " to " << made
+                  << (planar ? " planar" : "");
+            }
+  EXPECT_GT(outcome.cut, 1000);
+}
+
+TEST(Cut, CopiesAPictureOnlyWhereItIsTheRow) {
+  constexpr std::size_t kPlane = 30UL * 40;
+  Bytes pixels(3 * kPlane + 5);
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 7 + i / 256);
+  const auto image_of = [&](std::int32_t width, std::int32_t channels, bool planar, std::size_t more = 0) {
+    const PixelShape shape{.width = width, .height = 1200 / width, .channels = channels, .planar = planar};
+    return decode::ImageData{std::span(pixels).first(static_cast<std::size_t>(channels) * kPlane + more),
+                             shape};
+  };
+  const std::vector<decode::ImageData> images{image_of(30, 3, true),  image_of(30, 3, false),
+                                              image_of(30, 1, false), image_of(30, 1, true),
+                                              image_of(40, 3, true),  image_of(30, 3, true, 5)};
+  std::vector<Plan> plans;
+  for (const PixelLayout layout : {PixelLayout::kNchw, PixelLayout::kNhwc})
+    for (const std::int32_t top : {40, 39}) {
+      PlanConfig config;
+      config.output = {DType::kUInt8, layout};
+      config.transforms = {CenterCrop{{top, 30}}};
+      plans.push_back(Plan::compile(config).value());
+    }
+  Scratch scratch;
+  for (std::size_t i = 0; i < 600; ++i) {
+    const decode::ImageData& image = images[i * 7 / 3 % images.size()];
+    const Plan& plan = plans[i / 2 % plans.size()];  // also twice in turn
+    scratch.set_streamed(i % 5 == 0);
+    Scratch fresh;
+    Size base, fresh_base;
+    Row got(plan), want(plan);
+    ASSERT_TRUE(plan.cut(image, {1, 2, 3}, scratch, got.data(), base));
+    ASSERT_TRUE(plan.cut(image, {1, 2, 3}, fresh, want.data(), fresh_base));
+    ASSERT_EQ(got, want) << i;
+    ASSERT_TRUE(base.width == fresh_base.width && base.height == fresh_base.height);
+  }
+  Row row(plans[0]);
+  Size base;
+  ASSERT_TRUE(plans[0].cut(images[0], {1, 2, 3}, scratch, row.data(), base));
+  EXPECT_EQ(std::memcmp(row.data(), pixels.data(), 3 * kPlane), 0);
 }
 
 TEST(Cut, KeepsWhatNothingIsDrawnForApartForEachSizeAndPlan) {

@@ -1,0 +1,67 @@
+"""Pairs as large as DIV2K's, of smaller ones: `python -m peers.large_pairs FROM TO [--count N]`.
+
+What a loader that decodes, or decompresses, whole pictures pays for a patch grows with the picture. Sets of 2K are what people train
+super-resolution on; where only small pictures are at hand, mosaics of them have the same size and much the same content.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image
+
+SIZE = (2040, 1356)  # DIV2K's commonest
+SCALE = 4
+
+
+def _landscape(picture: Image.Image) -> Image.Image:
+    return picture if picture.width >= picture.height else picture.transpose(Image.Transpose.ROTATE_90)
+
+
+def _tiles(folder: Path) -> list[dict[str, Image.Image]]:
+    tiles = []
+    for file in sorted(folder.glob("*_HR.png")):
+        other = file.with_name(file.name.replace("_HR", "_LR"))
+        tile = {kind: _landscape(Image.open(path).convert("RGB")) for kind, path in (("HR", file), ("LR", other))}
+        if tile["HR"].size != (tile["LR"].width * SCALE, tile["LR"].height * SCALE):
+            raise SystemExit(f"{file}: {tile['HR'].size} pixels, its LR {tile['LR'].size}: not {SCALE} times as many")
+        tiles.append(tile)
+    if not tiles:
+        raise SystemExit(f"{folder}: it has no files NAME_HR.png and NAME_LR.png")
+    return tiles
+
+
+def _mosaics(tiles: list[dict[str, Image.Image]], count: int) -> Iterator[dict[str, Image.Image]]:
+    drawn = random.Random(0)
+    for _ in range(count):
+        mosaic = {"HR": Image.new("RGB", SIZE), "LR": Image.new("RGB", (SIZE[0] // SCALE, SIZE[1] // SCALE))}
+        top = 0
+        while top < SIZE[1]:
+            left, height = 0, SIZE[1]
+            while left < SIZE[0]:
+                tile = drawn.choice(tiles)
+                mosaic["HR"].paste(tile["HR"], (left, top))
+                mosaic["LR"].paste(tile["LR"], (left // SCALE, top // SCALE))
+                left, height = left + tile["HR"].width, min(height, tile["HR"].height)
+            top += height
+        yield mosaic
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m peers.large_pairs", description=__doc__)
+    parser.add_argument("source", type=Path, help="a folder with NAME_HR.png beside NAME_LR.png, a quarter as large")
+    parser.add_argument("target", type=Path, help="a folder that is made")
+    parser.add_argument("--count", type=int, default=24, help="pairs to make (24: decoded, they fit the cache of 256 MB)")
+    given = parser.parse_args()
+    tiles = _tiles(given.source)
+    given.target.mkdir(parents=True)
+    for number, mosaic in enumerate(_mosaics(tiles, given.count)):
+        for kind, picture in mosaic.items():
+            picture.save(given.target / f"{number:03}_{kind}.png")
+
+
+if __name__ == "__main__":
+    main()
