@@ -146,5 +146,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     finally:
-        for folder in Path("/tmp").glob(f"headrace-peers-{os.getpid()}-*"):  # of loaders.served, which may not end by itself
+        servers = prepare.server_folder(os.getpid(), "*")
+        for folder in servers.parent.glob(servers.name):  # a server that was killed leaves its own
             shutil.rmtree(folder, ignore_errors=True)

@@ -23,6 +23,11 @@ def once(path: Path, write: Callable[[Path], None]) -> Path:
     return path
 
 
+def server_folder(run: int, name: str) -> Path:
+    """Of one server of the run with this process id. Paths of sockets are short, so it is not below the scratch folder."""
+    return Path(f"/tmp/headrace-peers-{run}-{name}")
+
+
 def _read(folder: Path, name: str) -> bytes:
     packed = folder / f"{name}.gz"
     return gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / name).read_bytes()

@@ -105,3 +105,4 @@ def plot(all_results: list[tuple[Workload, list[Result]]], path: Path) -> None:
         axis.tick_params(labelsize=6)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=75)
+    pyplot.close(figure)

@@ -105,8 +105,8 @@ def config(job: Job, directory: Path) -> dict[str, Any]:
 
 
 def _address(job: Job) -> str:
-    """Of the server; paths of sockets are short, so it is not below the scratch folder."""
-    directory = Path(f"/tmp/headrace-peers-{os.getppid()}-{Path(job.folder).name[-8:]}")
+    """Of the server."""
+    directory = prepare.server_folder(os.getppid(), Path(job.folder).name[-8:])
     if job.rank == 0:
         path = job.own("headrace.yaml")
         path.write_text(json.dumps(config(job, directory)))
