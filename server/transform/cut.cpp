@@ -107,7 +107,7 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
   const auto memory = [&](std::vector<std::uint8_t>& buffer, std::size_t pixels) {
     return decode::grow(buffer, channels * pixels);
   };
-  auto& [whole, strip] = scratch.planes;
+  auto &whole = scratch.planes[0], &strip = scratch.planes[1];
   if (!stage.transposed) {
     if (in_place) return cut_planes(cut, {0, height}, reinterpret_cast<std::uint8_t*>(out));
     each_strip(height, rows_of_strip(channels * width), 1, [&](Strip rows) {
