@@ -41,12 +41,18 @@ def machine() -> dict[str, Any]:
     }
 
 
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: not a whole number of 1 or more")
+    return int(text)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", required=True, metavar="NAME=DIR", help=f"NAME: {', '.join(prepare.PREPARE)}")
     parser.add_argument("--workloads", nargs="+", default=["*"], help="names or patterns; all: " + ", ".join(WORKLOADS))
     parser.add_argument("--loaders", nargs="+", help="default: all. " + ", ".join(LOADERS))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each loader in each round")
     parser.add_argument("--limits", metavar="PROGRAM", help="build/release/tests/limits: what the bare loops cost, in the same run")
     parser.add_argument(
@@ -77,7 +83,11 @@ def chosen(patterns: list[str], data: dict[str, str]) -> list[Workload]:
     named = [workload for workload in WORKLOADS.values() if any(fnmatch(workload.name, pattern) for pattern in patterns)]
     if not named:
         raise SystemExit(f"peers: no workload is called {' or '.join(patterns)}; there are {', '.join(WORKLOADS)}")
-    return [workload for workload in named if workload.data in data]
+    found = [workload for workload in named if workload.data in data]
+    if not found:
+        needed = sorted({workload.data for workload in named})
+        raise SystemExit(f"peers: {', '.join(workload.name for workload in named)}: add --data {' '.join(f'{name}=DIR' for name in needed)}")
+    return found
 
 
 def check_scratch(scratch: Path, data: dict[str, str]) -> None:
@@ -105,6 +115,8 @@ def main() -> None:
     # What runs is stopped most of the time, and could not end by itself.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = arguments()
+    for name in [name for name in os.environ if name.startswith("HEADRACE_") and name != "HEADRACE_BINARY"]:
+        del os.environ[name]  # a server of the user's is not the one that is measured
     data = {name: str(Path(folder).resolve()) for name, _, folder in (pair.partition("=") for pair in given.data)}
     about = machine()
     with tempfile.TemporaryDirectory(prefix="peers-") as temporary:

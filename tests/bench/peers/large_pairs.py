@@ -13,6 +13,8 @@ from pathlib import Path
 
 from PIL import Image
 
+from peers import prepare
+
 SIZE = (2040, 1356)  # DIV2K's commonest
 SCALE = 4
 
@@ -22,9 +24,13 @@ def _landscape(picture: Image.Image) -> Image.Image:
 
 
 def _tiles(folder: Path) -> list[dict[str, Image.Image]]:
+    if not folder.is_dir():
+        raise SystemExit(f"{folder}: no such folder")
     tiles = []
     for file in sorted(folder.glob("*_HR.png")):
         other = file.with_name(file.name.replace("_HR", "_LR"))
+        if not other.exists():
+            raise SystemExit(f"{other}: no such file, and there is {file.name}")
         tile = {kind: _landscape(Image.open(path).convert("RGB")) for kind, path in (("HR", file), ("LR", other))}
         if tile["HR"].size != (tile["LR"].width * SCALE, tile["LR"].height * SCALE):
             raise SystemExit(f"{file}: {tile['HR'].size} pixels, its LR {tile['LR'].size}: not {SCALE} times as many")
@@ -54,13 +60,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m peers.large_pairs", description=__doc__)
     parser.add_argument("source", type=Path, help="a folder with NAME_HR.png beside NAME_LR.png, a quarter as large")
     parser.add_argument("target", type=Path, help="a folder that is made")
-    parser.add_argument("--count", type=int, default=24, help="pairs to make (24: decoded, they fit the cache of 256 MB)")
+    parser.add_argument("--count", type=int, choices=range(1, 1000), metavar="N", default=24, help="pairs to make (24: decoded, they fit the cache of 256 MB)")
     given = parser.parse_args()
+    if given.target.exists():
+        parser.error(f"{given.target} exists: give another folder, or remove it")
     tiles = _tiles(given.source)
-    given.target.mkdir(parents=True)
-    for number, mosaic in enumerate(_mosaics(tiles, given.count)):
-        for kind, picture in mosaic.items():
-            picture.save(given.target / f"{number:03}_{kind}.png")
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        for number, mosaic in enumerate(_mosaics(tiles, given.count)):
+            for kind, picture in mosaic.items():
+                picture.save(folder / f"{number:03}_{kind}.png")
+
+    prepare.once(given.target, write)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def _all() -> list[Workload]:
         )
         for kind in ("cached", "uncached"):
             for batch in (8, 128):
-                title = "BSD100 pairs x4: aligned patches of 48 and 192, flips, quarter turns; " + (
+                title = "PNG pairs x4: aligned patches of 48 and 192, flips, quarter turns; " + (
                     "decoded once" if kind == "cached" else "decoded each time"
                 )
                 made.append(Workload(f"w4-{kind}-{short}-b{batch}", "pairs", "pairs", batch, dtype, title, group=kind))
