@@ -13,12 +13,6 @@ namespace {
 
 /// Samples lie scattered over memory: these many rows before it is needed, a sample is asked for.
 constexpr std::size_t kRowsAhead = 6;
-/// The beginning of a larger one; the rest follows in the order of addresses, which the hardware foresees.
-constexpr std::size_t kMostAhead = 4096;
-
-void prefetch(std::span<const std::uint8_t> bytes) {
-  transform::prefetch(bytes.data(), std::min(bytes.size(), kMostAhead));
-}
 
 }  // namespace
 
@@ -71,7 +65,7 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
     return lent.items[row * fields + plans_[field].source_field];
   };
   const auto prefetch_row = [&](std::size_t row) {
-    for (std::size_t f = 0; f < plans_.size() && row < count; ++f) prefetch(lent_item(row, f));
+    for (std::size_t f = 0; f < plans_.size() && row < count; ++f) transform::prefetch(lent_item(row, f));
   };
   if (!options_.decoded)
     for (std::size_t i = 0; i < kRowsAhead; ++i) prefetch_row(i);

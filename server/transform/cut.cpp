@@ -1,7 +1,6 @@
 #include "server/transform/cut.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "server/decode/grow.h"
 #include "server/decode/raw.h"
@@ -54,11 +53,6 @@ void each_strip(std::size_t whole, std::size_t count, std::size_t least, Make ma
   }
 }
 
-void copy_bytes(std::span<const std::uint8_t> from, bool streamed, std::byte* out) {
-  if (streamed) return copy_streamed(from.data(), from.size(), reinterpret_cast<std::uint8_t*>(out));
-  std::memcpy(out, from.data(), from.size());
-}
-
 /// Bytes of the picture, if the row is those and nothing else; else 0.
 std::size_t copied_bytes(const Stage& stage, const ImageData& image, const PixelFormat& format) {
   const PixelShape& shape = image.pixels;
@@ -86,6 +80,7 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
     return write_planes(format, view.at + stage.crop.top * view.row, view.plane, plane, out, plane,
                         scratch.streamed);
 
+  auto* const row = reinterpret_cast<std::uint8_t*>(out);
   const bool as_bytes = format.dtype == DType::kUInt8;
   PlaneCut cut{.from = view,
                .channels = channels,
@@ -95,7 +90,7 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
                .mirrored = stage.mirrored,
                .flipped = stage.flipped};
   if (as_bytes && view.pixel == 3 && format.layout == PixelLayout::kNhwc && is_contiguous(stage))
-    return copy_bytes({view.at + stage.crop.top * view.row, 3 * plane}, scratch.streamed, out);
+    return copy_bytes(view.at + stage.crop.top * view.row, 3 * plane, row, scratch.streamed);
 
   // Planes of bytes are the row itself, if that is what is wanted.
   const bool planar = format.layout == PixelLayout::kNchw;
@@ -109,7 +104,7 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
   };
   auto &whole = scratch.planes[0], &strip = scratch.planes[1];
   if (!stage.transposed) {
-    if (in_place) return cut_planes(cut, {0, height}, reinterpret_cast<std::uint8_t*>(out));
+    if (in_place) return cut_planes(cut, {0, height}, row);
     each_strip(height, rows_of_strip(channels * width), 1, [&](Strip rows) {
       std::uint8_t* const made = memory(strip, rows.count * width);
       cut_planes(cut, rows, made);
@@ -123,7 +118,7 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
     for (std::size_t c = 0; c < channels; ++c)
       transpose_plane(made + c * plane, height, width, columns, to + c * columns.count * height);
   };
-  if (in_place) return turn({0, width}, reinterpret_cast<std::uint8_t*>(out));
+  if (in_place) return turn({0, width}, row);
   each_strip(width, kColumnsOfStrip, kColumnsOfStrip, [&](Strip columns) {
     std::uint8_t* const turned = memory(strip, columns.count * height);
     turn(columns, turned);
@@ -164,7 +159,7 @@ bool Plan::cut(const ImageData& image, DrawKey key, Scratch& scratch, std::byte*
   if (kept.copied > 0 && kept.plan == plan.number && kept.shape == image.pixels &&
       kept.copied == image.bytes.size()) {
     base = kept.base;
-    copy_bytes(image.bytes, state.streamed, out);
+    copy_bytes(image.bytes.data(), image.bytes.size(), reinterpret_cast<std::uint8_t*>(out), state.streamed);
     return true;
   }
   const ImageSize size{image.pixels.width, image.pixels.height};

@@ -170,8 +170,6 @@ void CutSmall(const PlaneCut& cut, Strip rows, const Columns& columns, std::uint
 /// Bytes of a picture, above which it is not in the cache nor asked for by whoever has it cut.
 constexpr std::ptrdiff_t kFar = 16 * 1024;
 constexpr std::size_t kRowsAhead = 8;
-/// Of a longer row the rest follows in the order of addresses, which the hardware foresees.
-constexpr std::size_t kMostAhead = 4096;
 
 template <bool kMirror>
 void CutAs(const PlaneCut& cut, Strip rows, std::uint8_t* out) {
@@ -193,8 +191,8 @@ void CutAs(const PlaneCut& cut, Strip rows, std::uint8_t* out) {
   const auto ask_for = [&](std::size_t y) {
     const std::int32_t source_row = y < height ? source_row_of(y) : -1;
     if (source_row >= 0)
-      prefetch(from.at + source_row * from.row + columns.first * from.pixel,
-               std::min(columns.inside * static_cast<std::size_t>(from.pixel), kMostAhead));
+      prefetch({from.at + source_row * from.row + columns.first * from.pixel,
+                columns.inside * static_cast<std::size_t>(from.pixel)});
   };
   // Rows of a large picture are no stream that the hardware foresees.
   const bool far = from.pixel == 3 && from.row * from.height > kFar;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "server/decode/decoder.h"
 #include "server/transform/kernels.h"
@@ -53,6 +54,11 @@ void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdif
 
 /// Copies past the caches.
 void copy_streamed(const std::uint8_t* in, std::size_t size, std::uint8_t* out);
+
+inline void copy_bytes(const std::uint8_t* in, std::size_t size, std::uint8_t* out, bool streamed) {
+  if (streamed) return copy_streamed(in, size, out);
+  std::memcpy(out, in, size);
+}
 
 namespace scalar {
 void cut_planes(const PlaneCut& cut, Strip rows, std::uint8_t* out);

@@ -97,18 +97,12 @@ void WriteBytePlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT
                      std::size_t pixels, std::uint8_t* HWY_RESTRICT out, std::size_t out_plane,
                      bool streamed) {
   if (format.layout == PixelLayout::kNchw) {
-    const auto copy = [&](const std::uint8_t* from, std::size_t size, std::uint8_t* to) {
-      if (streamed)
-        CopyStreamed(from, size, to);
-      else
-        std::memcpy(to, from, size);
-    };
     const auto channels = static_cast<std::size_t>(format.channels);
     // Each copy by itself may begin and end within a line, which is then read.
     if (pixels == out_plane && plane == static_cast<std::ptrdiff_t>(pixels))
-      return copy(in, channels * pixels, out);
+      return copy_bytes(in, channels * pixels, out, streamed);
     for (std::size_t c = 0; c < channels; ++c)
-      copy(in + static_cast<std::ptrdiff_t>(c) * plane, pixels, out + c * out_plane);
+      copy_bytes(in + static_cast<std::ptrdiff_t>(c) * plane, pixels, out + c * out_plane, streamed);
     return;
   }
   const D8 d;

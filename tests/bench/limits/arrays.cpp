@@ -55,7 +55,7 @@ class Gathering {
 
   /// Later ones are asked for, as the server does: rows lie scattered.
   const std::uint8_t* next_in() {
-    server::transform::prefetch(at(sample_ + 6), std::min<std::size_t>(row_, 4096));
+    server::transform::prefetch({at(sample_ + 6), row_});
     return at(sample_++);
   }
   std::uint8_t* next_out() {

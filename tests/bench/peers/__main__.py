@@ -41,18 +41,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: not a whole number of 1 or more")
-    return int(text)
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", required=True, metavar="NAME=DIR", help=f"NAME: {', '.join(prepare.PREPARE)}")
     parser.add_argument("--workloads", nargs="+", default=["*"], help="names or patterns; all: " + ", ".join(WORKLOADS))
     parser.add_argument("--loaders", nargs="+", help="default: all. " + ", ".join(LOADERS))
-    parser.add_argument("--rounds", type=positive, default=5)
+    parser.add_argument("--rounds", type=prepare.positive, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each loader in each round")
     parser.add_argument("--limits", metavar="PROGRAM", help="build/release/tests/limits: what the bare loops cost, in the same run")
     parser.add_argument(

@@ -14,9 +14,9 @@ from pathlib import Path
 from PIL import Image
 
 from peers import prepare
+from peers.workloads import SCALE
 
 SIZE = (2040, 1356)  # DIV2K's commonest
-SCALE = 4
 
 
 def _landscape(picture: Image.Image) -> Image.Image:
@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m peers.large_pairs", description=__doc__)
     parser.add_argument("source", type=Path, help="a folder with NAME_HR.png beside NAME_LR.png, a quarter as large")
     parser.add_argument("target", type=Path, help="a folder that is made")
-    parser.add_argument("--count", type=int, choices=range(1, 1000), metavar="N", default=24, help="pairs to make (24: decoded, they fit the cache of 256 MB)")
+    parser.add_argument("--count", type=prepare.positive, metavar="N", default=24, help="pairs to make (24: decoded, they fit the cache of 256 MB)")
     given = parser.parse_args()
     if given.target.exists():
         parser.error(f"{given.target} exists: give another folder, or remove it")

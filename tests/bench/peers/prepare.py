@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import os
 from collections.abc import Callable
@@ -21,6 +22,13 @@ def once(path: Path, write: Callable[[Path], None]) -> Path:
         write(partial)
         partial.rename(path)
     return path
+
+
+def positive(text: str) -> int:
+    """An argument that counts."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: not a whole number of 1 or more")
+    return int(text)
 
 
 def server_folder(run: int, name: str) -> Path:
