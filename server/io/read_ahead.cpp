@@ -66,9 +66,7 @@ ReadAhead::~ReadAhead() {
 
 void ReadAhead::expect(std::span<const std::uint64_t> indices, Urgency urgency) {
   const std::scoped_lock lock(pool_->mutex());
-  auto before = queued_.end();
-  if (urgency == Urgency::kNext)
-    before = std::find_if(queued_.begin(), queued_.end(), [](const Entry& entry) { return !entry.asked; });
+  auto before = urgency == Urgency::kNext ? first_not_asked() : queued_.end();
   for (const std::uint64_t index : indices) {
     if (const auto found = entries_.find(index); found != entries_.end()) {
       ++found->second->expected;
@@ -85,6 +83,10 @@ void ReadAhead::expect(std::span<const std::uint64_t> indices, Urgency urgency) 
     queued_.splice(before, spare_, take_spare(index));
   }
   if (!queued_.empty() && !pool_->call()) drop_all();
+}
+
+ReadAhead::Place ReadAhead::first_not_asked() {
+  return std::find_if(queued_.begin(), queued_.end(), [](const Entry& entry) { return !entry.asked; });
 }
 
 ReadAhead::Place ReadAhead::take_spare(std::uint64_t index) {
@@ -220,7 +222,7 @@ void ReadAhead::ring_bell() const {
 bool ReadAhead::ready(std::span<const std::uint64_t> indices) {
   const std::scoped_lock lock(pool_->mutex());
   bool all = true;
-  auto before = queued_.begin();
+  std::optional<Place> before;  // behind what others asked for: the last to ask must not starve the first
   for (const std::uint64_t index : indices) {
     const auto found = entries_.find(index);
     if (found == entries_.end() || found->second->state == State::kRead) continue;
@@ -228,10 +230,13 @@ bool ReadAhead::ready(std::span<const std::uint64_t> indices) {
     if (entry->state == State::kReading) {
       const auto age = std::chrono::nanoseconds(ring::monotonic_ns() - entry->since_ns);
       if (age > options_.patience) continue;  // read() says so
-    } else if (before == entry) {
-      ++before;
-    } else {
-      queued_.splice(before, queued_, entry);
+    } else if (!entry->asked) {
+      if (!before) before = first_not_asked();
+      if (*before == entry) {
+        ++*before;
+      } else {
+        queued_.splice(*before, queued_, entry);
+      }
     }
     entry->asked = true;
     all = false;

@@ -64,7 +64,7 @@ class ReadAhead final : private ReadPool::Member {
   void clear();
 
   /// Whether read() would not wait for any of these: they were read, or are not expected. If not so, the ones
-  /// that are missing are read first, and the bell rings as each is there.
+  /// that are missing are read before all that nobody asked for, and the bell rings as each is there.
   bool ready(std::span<const std::uint64_t> indices);
   /// An eventfd. One at a time.
   void ring_when_ready(ring::UniqueFd bell);
@@ -110,6 +110,7 @@ class ReadAhead final : private ReadPool::Member {
   // [lock], all that follow
   [[nodiscard]] bool may_begin() const;
   void land(Place entry);
+  [[nodiscard]] Place first_not_asked();  ///< of `queued_`; those before it are read in the order of asking
   Place take_spare(std::uint64_t index);  ///< still in `spare_`, but queued for the rest
   void drop(Place entry);                 ///< to the spare ones; nobody waits for it
   bool drop_oldest();                     ///< of those that are read

@@ -207,12 +207,17 @@ Ledger::Slot* Ledger::allocate(std::uint32_t index) {
 
 /// The lane is entitled to a slot and none is free, because lanes with shared slots hold more than their
 /// reserve: take back the farthest batch that nobody has in hands yet. It will be built again.
+/// Lanes within their reserve keep theirs: they would take the slot back at once, and neither would get on.
+/// That none is free is then the doing of fills that nobody wants any more (after a seek); they end.
 Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
   if (options_.broadcast && !options_.detach) return nullptr;
+  std::uint64_t entitled = 0;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (held(lanes_[lane]) <= reserve_) entitled |= bit(lane);
   const sampler::EpochPlan& plan = *lanes_[index].plan;
   Slot* farthest = nullptr;
   for (Slot& slot : slots_) {
-    if (slot.state != State::kReady || slot.leased || slot.pending & bit(index)) continue;
+    if (slot.state != State::kReady || slot.leased || slot.pending & entitled) continue;
     if (!farthest || place_of(plan, farthest->key.cursor) < place_of(plan, slot.key.cursor)) farthest = &slot;
   }
   if (!farthest) return nullptr;

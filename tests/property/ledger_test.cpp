@@ -196,6 +196,30 @@ TEST(Ledger, LetsEveryLivingLaneGoOnWhateverStuckLanesHold) {
   }
 }
 
+/// Slots that unwanted fills keep busy are nobody's doing: a lane that is entitled to one waits for them.
+TEST(Ledger, TakesNoBatchFromALaneWithinItsReserveWhileUnwantedFillsKeepTheSlots) {
+  Ledger ledger({.lanes = 2, .max_leases = 3, .prefetch = 4, .broadcast = true, .max_lag = 4});
+  const EpochPlan plan(400, 8, 1, LastBatch::kShort);
+  ledger.open(0, &plan, {});
+  ledger.open(1, &plan, {});
+  std::vector<std::uint32_t> unwanted;
+  while (const auto fill = ledger.take_fill(0)) unwanted.push_back(fill->slot);
+  ASSERT_EQ(unwanted.size(), 7U);
+  ledger.seek(0, {0, 0, 20});
+  ledger.seek(1, {1, 0, 20});
+  std::vector<std::uint32_t> wanted;  // all of lane 1's reserve
+  while (const auto fill = ledger.take_fill(1)) wanted.push_back(fill->slot);
+  ASSERT_EQ(wanted.size(), 3U);
+  EXPECT_TRUE(ledger.filled(wanted[1]));  // not its next: nobody leases it yet
+  EXPECT_FALSE(ledger.take_fill(0)) << "entitled, but no slot is free";
+  EXPECT_EQ(ledger.counts().ready, 1U) << "what lane 1 had built was taken from it";
+  EXPECT_FALSE(ledger.filled(unwanted[0]));
+  const auto fill = ledger.take_fill(0);
+  ASSERT_TRUE(fill);
+  EXPECT_EQ(fill->slot, unwanted[0]);
+  ledger.check();
+}
+
 TEST(Ledger, SharesABatchAmongBroadcastLanesInStep) {
   Simulation run({.lanes = 3, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4}, 1);
   for (std::uint32_t i = 0; i < 3; ++i) run.open(i, {});

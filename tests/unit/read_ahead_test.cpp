@@ -298,6 +298,20 @@ TEST_F(ReadAheadTest, RingsForWhatWasFoundMissing) {
   EXPECT_TRUE(reads_->ready(std::vector<std::uint64_t>{99})) << "not expected: there is nothing to wait for";
 }
 
+TEST_F(ReadAheadTest, ReadsFirstForWhoAskedFirst) {
+  make(1);
+  source_->shut();
+  expect({1});
+  source_->await_begun(1);
+  expect({2, 3, 4, 5, 6, 7});
+  EXPECT_FALSE(reads_->ready(std::vector<std::uint64_t>{4, 6}));
+  EXPECT_FALSE(reads_->ready(std::vector<std::uint64_t>{7, 3}));
+  EXPECT_FALSE(reads_->ready(std::vector<std::uint64_t>{6, 5, 4})) << "asking again changes nothing";
+  source_->open();
+  settle();
+  EXPECT_THAT(source_->begun(), ElementsAre(1, 4, 6, 7, 3, 5, 2));
+}
+
 TEST_F(ReadAheadTest, ForgetsWhatIsNotWantedAnyMore) {
   make(1);
   source_->shut();
