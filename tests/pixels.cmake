@@ -4,6 +4,7 @@ if(TARGET headrace_transform)
   target_link_libraries(pixels_make_jpeg PUBLIC PkgConfig::turbojpeg PRIVATE headrace_flags)
 
   headrace_test(unit/decode_test.cpp headrace::decode pixels_make_jpeg PkgConfig::spng)
+  headrace_test(unit/jpeg_entropy_test.cpp headrace::decode pixels_make_jpeg)
   headrace_test(unit/jpeg_tiles_test.cpp headrace::decode pixels_make_jpeg)
   headrace_test(unit/raw_pixels_test.cpp headrace::decode)
   headrace_test(unit/resize_test.cpp headrace::transform hwy::hwy)

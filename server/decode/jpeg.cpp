@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/decode/grow.h"
+#include "server/decode/jpeg_entropy.h"
 #include "server/decode/jpeg_memory.h"
 #include "server/decode/jpeg_tiles.h"
 
@@ -69,6 +70,10 @@ struct JpegReader::Handle : JpegMemory {
   char first_warning[JMSG_LENGTH_MAX] = {};
 
   std::span<const std::uint8_t> encoded;
+  std::span<const std::uint8_t> reads;  // what the header was read from: `encoded`, or tiles of it
+  long header_warnings = 0;
+  JpegEntropy entropy;
+  bool plain = false;  // without it
   Rect region;
   std::int32_t done = 0;  // rows of the region
   bool keep = false;
@@ -111,12 +116,19 @@ struct JpegReader::Handle : JpegMemory {
   // As in an image of that width: fancy upsampling ends at its last column.
   void end_rows_at(JDIMENSION width);
 
+  // Steps: to the region's first row; `count` rows, into the buffers from `at` on.
+  void start();
+  void read(std::int32_t at, std::int32_t count);
+  // The same rows by libjpeg's own entropy decoder. False: libjpeg failed at them, too.
+  bool reread();
+
   [[noreturn]] void leave(int error_code, const char* text) {
     code = error_code;
     std::snprintf(message, sizeof(message), "%s", text);
     std::longjmp(escape, 1);
   }
   bool read_header(std::span<const std::uint8_t> file) {
+    reads = file;
     source.next_input_byte = file.data();
     source.bytes_in_buffer = file.size();
     forget_tables(info);
@@ -236,6 +248,52 @@ void JpegReader::Handle::end_rows_at(JDIMENSION width) {
   }
 }
 
+void JpegReader::Handle::start() {
+  info.out_color_space = inverted_cmyk ? JCS_CMYK : JCS_RGB;
+  info.dct_method = JDCT_ISLOW;
+  info.do_fancy_upsampling = TRUE;
+  jpeg_start_decompress(&info);
+  if (!plain) entropy.take_over(info, {source.next_input_byte, source.bytes_in_buffer});
+  if (tiled) end_rows_at(static_cast<JDIMENSION>(cut.width));
+  const auto image_width = static_cast<std::int32_t>(info.output_width);
+  const auto from = std::max(0, region.left - kJpegMargin);
+  const auto to = std::min(image_width, region.left + region.width + kJpegMargin);
+  auto x = static_cast<JDIMENSION>(from);
+  auto width = static_cast<JDIMENSION>(to - from);
+  if (to - from < image_width && !smooths(info)) {
+    jpeg_crop_scanline(&info, &x, &width);
+  } else {
+    x = 0;
+  }
+  left = region.left - static_cast<std::int32_t>(x);
+  if (region.top > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(region.top));
+}
+
+void JpegReader::Handle::read(std::int32_t at, std::int32_t count) {
+  for (std::int32_t done_here = 0; done_here < count;) {
+    JSAMPROW targets[kBlockRows];
+    for (std::int32_t i = done_here; i < count; ++i)
+      targets[i - done_here] = rows.data() + static_cast<std::size_t>(at + i) * row_bytes;
+    const auto got = static_cast<std::int32_t>(
+        jpeg_read_scanlines(&info, targets, static_cast<JDIMENSION>(count - done_here)));
+    if (got == 0) leave(kOutOfBytes, "the file ends before its image does");
+    done_here += got;
+  }
+}
+
+bool JpegReader::Handle::reread() {
+  jpeg_abort_decompress(&info);
+  plain = true;
+  if (!read_header(reads)) return false;
+  errors.num_warnings = header_warnings;  // which reading a header forgets
+  if (tiled && !cut.whole) info.jpeg_color_space = colours;
+  return run([](Handle& self) {
+    self.start();
+    for (std::int32_t row = 0; row < self.done; row += kBlockRows)
+      self.read(self.keep ? row : 0, std::min(kBlockRows, self.done - row));
+  });
+}
+
 JpegReader::JpegReader() : handle_(std::make_unique<Handle>()) {}
 JpegReader::~JpegReader() = default;
 JpegReader::JpegReader(JpegReader&&) noexcept = default;
@@ -283,28 +341,9 @@ Decoded<void> JpegReader::begin(Rect region, bool keep) {
   h.keep = keep;
   if (h.tiled && !h.take_tiles()) return h.failure();
   h.inverted_cmyk = h.info.num_components == 4;
-  h.info.out_color_space = h.inverted_cmyk ? JCS_CMYK : JCS_RGB;
-  h.info.dct_method = JDCT_ISLOW;
-  h.info.do_fancy_upsampling = TRUE;
-  if (!h.run([](Handle& self) {
-        auto& info = self.info;
-        jpeg_start_decompress(&info);
-        if (self.tiled) self.end_rows_at(static_cast<JDIMENSION>(self.cut.width));
-        const auto image_width = static_cast<std::int32_t>(info.output_width);
-        const auto from = std::max(0, self.region.left - kJpegMargin);
-        const auto to = std::min(image_width, self.region.left + self.region.width + kJpegMargin);
-        auto x = static_cast<JDIMENSION>(from);
-        auto width = static_cast<JDIMENSION>(to - from);
-        if (to - from < image_width && !smooths(info)) {
-          jpeg_crop_scanline(&info, &x, &width);
-        } else {
-          x = 0;
-        }
-        self.left = self.region.left - static_cast<std::int32_t>(x);
-        if (self.region.top > 0) jpeg_skip_scanlines(&info, static_cast<JDIMENSION>(self.region.top));
-      })) {
-    return h.failure();
-  }
+  h.header_warnings = h.errors.num_warnings;
+  h.plain = false;
+  if (!h.run([](Handle& self) { self.start(); }) && !(h.code == kOddScan && h.reread())) return h.failure();
   h.row_bytes = std::size_t{h.info.output_width} * static_cast<std::size_t>(h.info.output_components);
   const auto held = static_cast<std::size_t>(keep ? region.height : kBlockRows);
   grow(h.rows, h.row_bytes * held + kRowSlack);
@@ -331,21 +370,8 @@ Decoded<Rows> JpegReader::next() {
   auto& h = *handle_;
   h.block = std::min(kBlockRows, h.region.height - h.done);
   h.slot = h.keep ? h.done : 0;
-  if (!h.run([](Handle& self) {
-        std::int32_t read = 0;
-        while (read < self.block) {
-          JSAMPROW targets[kBlockRows];
-          for (std::int32_t i = read; i < self.block; ++i) {
-            targets[i - read] = self.rows.data() + static_cast<std::size_t>(self.slot + i) * self.row_bytes;
-          }
-          const auto got = static_cast<std::int32_t>(
-              jpeg_read_scanlines(&self.info, targets, static_cast<JDIMENSION>(self.block - read)));
-          if (got == 0) self.leave(kOutOfBytes, "the file ends before its image does");
-          read += got;
-        }
-      })) {
-    return h.failure();
-  }
+  const auto step = [](Handle& self) { self.read(self.slot, self.block); };
+  if (!h.run(step) && !(h.code == kOddScan && h.reread() && h.run(step))) return h.failure();
   h.done += h.block;
   if (h.done == h.region.height) jpeg_abort_decompress(&h.info);
   const auto* rows = h.rows.data() + static_cast<std::size_t>(h.slot) * h.row_bytes;

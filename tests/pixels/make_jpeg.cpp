@@ -54,6 +54,7 @@ std::vector<std::uint8_t> make_jpeg(const JpegKind& kind) {
       info.comp_info[3].v_samp_factor = kind.vertical;
     }
   }
+  info.optimize_coding = kind.own_tables ? TRUE : FALSE;
   info.arith_code = kind.arithmetic ? TRUE : FALSE;
   info.restart_interval = static_cast<unsigned>(kind.restart_interval);
   if (kind.progressive) jpeg_simple_progression(&info);

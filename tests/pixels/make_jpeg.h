@@ -19,6 +19,7 @@ struct JpegKind {
   bool rgb = false;          ///< with 3 components: stored as RGB
   int restart_interval = 0;  ///< MCUs
   int quality = 85;
+  bool own_tables = false;  ///< Huffman tables made for this picture, as cameras and editors write them
   std::uint32_t seed = 1;  ///< of the picture: gradients, edges and noise
 };
 
