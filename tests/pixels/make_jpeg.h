@@ -20,7 +20,7 @@ struct JpegKind {
   int restart_interval = 0;  ///< MCUs
   int quality = 85;
   bool own_tables = false;  ///< Huffman tables made for this picture, as cameras and editors write them
-  std::uint32_t seed = 1;  ///< of the picture: gradients, edges and noise
+  std::uint32_t seed = 1;   ///< of the picture: gradients, edges and noise
 };
 
 std::vector<std::uint8_t> make_jpeg(const JpegKind& kind);
