@@ -59,6 +59,21 @@ def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
     assert check_photos(tmp_path, f"batch_size: 6, {crop}").returncode == 0
 
 
+def test_an_image_folder_above_its_class_folders_is_warned_of(tmp_path: Path) -> None:
+    for name in ("photos/images", "sets/train", "sets/val"):
+        write_images(tmp_path / name, classes=2, per_class=3)
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "sources: {one: {type: image_folder, path: photos}, two: {type: image_folder, path: sets}}\n"
+        "streams: {a: {source: one, transforms: [{random_crop: {size: 8}}]}, b: {source: two, transforms: [{random_crop: {size: 8}}]}}\n"
+    )
+    done = check(config)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "has one class only, `images`" in said and f"the folders in {tmp_path}/photos/images, point `path` at that" in said
+    assert "train, val are taken for classes, though sets are called so" in said
+
+
 def classes_of_images(root: Path) -> None:
     write_images(root, classes=3, per_class=4)
 
