@@ -289,6 +289,37 @@ def test_proposals_of_pairs_say_how_partners_are_called(tmp_path: Path) -> None:
     assert "have no partner in" in refused.stderr and "0003.png" in refused.stderr
 
 
+@pytest.mark.parametrize(("sizes", "train", "test"), [
+    ([(32, 32)] * 4, {"random_crop": {"size": 32, "padding": 4}}, [{"center_crop": {"size": 32}}]),
+    ([(40, 32)] * 4, {"random_crop": {"size": [32, 40], "padding": 4}}, [{"center_crop": {"size": [32, 40]}}]),
+    ([(120, 90), (112, 115), (105, 400)] * 2, {"random_resized_crop": {"size": 104}}, [{"resize": {"size": 118}}, {"center_crop": {"size": 104}}]),
+    ([(300, 240)] * 4, {"random_resized_crop": {"size": 224}}, [{"resize": {"size": 256}}, {"center_crop": {"size": 224}}]),
+])  # fmt: skip
+def test_proposals_fit_the_images(tmp_path: Path, sizes: list[tuple[int, int]], train: object, test: list[object]) -> None:
+    data = tmp_path / "data"
+    for name in ("train", "test"):
+        for i, size in enumerate(sizes):
+            (data / name / f"c{i % 2}").mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", size, (i, i, i)).save(data / name / f"c{i % 2}" / f"{i}.png")
+    proposal = check(data)
+    streams = yaml.safe_load(proposal.stdout)["streams"]
+    assert streams["train"]["transforms"] == [train, "random_horizontal_flip"]
+    assert streams["test"]["transforms"] == test
+    half = (len(sizes) + 1) // 2
+    counts = [half, len(sizes) - half]
+    check_proposal(tmp_path, proposal, "image_folder", {"train": counts, "test": counts})
+
+
+def test_packed_pairs_are_cropped_as_pairs(tmp_path: Path) -> None:
+    write_pair((tmp_path / "sr/hr", tmp_path / "sr/lr"), ("{}.png", "{}.png"))
+    packed = tmp_path / "packed"
+    subprocess.run([headrace_binary(), "pack", str(tmp_path / "sr"), str(packed), "--quiet"], check=True, capture_output=True, timeout=60)
+    proposal = check(packed)
+    crop = [{"random_crop": {"size": 48, "pad_if_needed": True}}, "random_horizontal_flip"]
+    assert yaml.safe_load(proposal.stdout)["streams"]["train"]["transforms"] == crop
+    check_proposal(tmp_path, proposal, "lmdb", {"train": [6]})
+
+
 def test_a_dataset_that_is_cut_is_refused_by_file(tmp_path: Path) -> None:
     mnist(tmp_path)
     whole = gzip.decompress((tmp_path / "train-images-idx3-ubyte.gz").read_bytes())
