@@ -45,9 +45,12 @@ inline constexpr const char* kAsTheyAre = "    batch_size: 256\n";
 
 /// WebDataset shards: a .tar file, a folder of them, or train/, val/, test/ with such files.
 std::optional<Proposal> shard_files(const std::filesystem::path& path);
-/// The keys of a source that say what is the image and what the class, with a comma before, by its first
-/// sample.
-std::string members_of(Result<TarReader> shard);
+/// What a shard's first sample tells of its source.
+struct ShardMembers {
+  std::string keys;  ///< what is the image and what the class, with a comma before
+  std::string note;  ///< that its folder's name is no class; empty: it has another, or lies in no folder
+};
+ShardMembers members_of(Result<TarReader> shard);
 /// What lies behind a URL, by its name; of shards also by the first one, of s3://bucket/folder by its
 /// listing. The configuration has the URL as it was given. kDatasetInvalid: nothing that a source reads.
 /// Remote's errors.

@@ -289,6 +289,20 @@ def test_proposals_of_pairs_say_how_partners_are_called(tmp_path: Path) -> None:
     assert "have no partner in" in refused.stderr and "0003.png" in refused.stderr
 
 
+def test_class_folders_in_a_shard_are_said_to_be_no_labels(tmp_path: Path) -> None:
+    images = write_images(tmp_path / "images", classes=2, per_class=3)
+    for target in (tmp_path / "one.tar", tmp_path / "set/train-0.tar"):
+        target.parent.mkdir(exist_ok=True)
+        with tarfile.open(target, "w") as tar:
+            for file in sorted(images.rglob("*.jpg")):
+                tar.add(file, file.relative_to(images))
+    for path in (tmp_path / "one.tar", tmp_path / "set"):
+        said = check(path).stderr
+        assert said.count("note: samples have no label: in shards the name of a folder (`class_0`) is none") == 1, said
+    write_shards(images, tmp_path / "labelled", "train", tarfile.GNU_FORMAT, "cls")
+    assert "have no label" not in check(tmp_path / "labelled").stderr
+
+
 @pytest.mark.parametrize(("sizes", "train", "test"), [
     ([(32, 32)] * 4, {"random_crop": {"size": 32, "padding": 4}}, [{"center_crop": {"size": 32}}]),
     ([(40, 32)] * 4, {"random_crop": {"size": [32, 40], "padding": 4}}, [{"center_crop": {"size": [32, 40]}}]),
