@@ -55,7 +55,9 @@ def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
     crop = "last: drop, transforms: [{random_resized_crop: {size: 8}}]"
     done = check_photos(tmp_path, f"batch_size: 7, {crop}")
     assert done.returncode == 2
-    assert "stream `train`: an epoch has no batch: 6 samples, batches of 7, " in done.stderr
+    said = "stream `train`: an epoch has no batch: 6 samples, batches of 7, "
+    assert f"{tmp_path}/c.yaml:2:47: {said}" in done.stderr
+    assert done.stderr.count("stream `train`") == 1, done.stderr
     assert check_photos(tmp_path, f"batch_size: 6, {crop}").returncode == 0
 
 
