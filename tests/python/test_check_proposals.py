@@ -51,6 +51,20 @@ def test_samples_that_do_not_fit_their_crop_are_told_with_the_reason(tmp_path: P
     assert "pixels (width x height): set its pad_if_needed, or put a resize before it" in done.stderr
 
 
+def test_a_crop_that_is_larger_than_all_images_is_told_with_its_place(tmp_path: Path) -> None:
+    mnist(tmp_path)
+    config = tmp_path / "c.yaml"
+    files = "images: train-images-idx3-ubyte.gz, labels: train-labels-idx1-ubyte"
+    text = f"sources: {{digits: {{type: idx, {files}}}}}\nstreams:\n  train:\n    source: digits\n    transforms:\n"
+    config.write_text(text + "      - random_horizontal_flip\n      - random_crop: {size: 32}\n")
+    done = check(config)
+    assert done.returncode == 2
+    assert f"{config}:7:9: stream `train`: " in done.stderr
+    assert "random_crop: size [32, 32] is larger than the [28, 28] image with its padding: set `pad_if_needed: true`" in done.stderr
+    config.write_text(text + "      - random_crop: {size: 32, pad_if_needed: true}\n")
+    assert check(config).returncode == 0
+
+
 def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
     crop = "last: drop, transforms: [{random_resized_crop: {size: 8}}]"
     done = check_photos(tmp_path, f"batch_size: 7, {crop}")
