@@ -10,6 +10,7 @@
 #include "clientlib/base/nearest.h"
 #include "server/config/check_composites.h"
 #include "server/config/check_feed.h"
+#include "server/config/check_paths.h"
 #include "server/config/check_sampler.h"
 #include "server/config/check_storage.h"
 #include "server/config/network.h"
@@ -309,6 +310,7 @@ StreamPlaces places_of(const Document& document, const Pointer& at, std::size_t 
 Config read_and_check(const Document& document, const std::filesystem::path& folder,
                       const Environment& environment, std::vector<Problem>& problems) {
   Config out;
+  check_paths(document, folder, problems);
   Checker checker(document, problems);
   const json server = document.value.value("server", json::object());
   if (checker.sound(Pointer("/server")) && server.is_object()) {
