@@ -43,7 +43,7 @@ std::vector<Wrong> cases() {
   return {
       // YAML
       {"UnclosedBracket", "a: [1,2\nb: 3\n", "x.yaml:2:2: YAML: end of sequence flow not found"},
-      {"Tab", "\ta: 1\n", "x.yaml:1:3: YAML: illegal map value"},
+      {"Tab", "\ta: 1\n", "x.yaml:1:3: YAML: illegal map value; a tab: YAML indents with spaces"},
       {"UnknownAlias", "a: *nope\n", "x.yaml:1:4: YAML: the referenced anchor is not defined"},
       {"Empty", "", "x.yaml:1:1: holds no map with `sources` and `streams`"},
       {"List", "- 1\n", "x.yaml:1:1: holds no map with `sources` and `streams`"},
