@@ -131,10 +131,10 @@ class Loader:
         """Rank and world size."""
         rank, world_size = self._arguments["rank"], self._arguments["world_size"]
         if broadcast:
-            said = os.environ.get("WORLD_SIZE", "1") if world_size is None else str(world_size)
+            name, said = ("WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")) if world_size is None else ("world_size", str(world_size))
             if said != "1":
                 warn(
-                    f"WORLD_SIZE={said}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
+                    f"{name}={said}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
                     "every batch. Set the stream's `delivery: shard` to divide the epoch, or pass world_size=1 if this is meant"
                 )
             return 0, 1
