@@ -170,6 +170,7 @@ class Loader:
     def _next(self, iterator: _Epoch) -> TupleBatch | DictBatch | None:
         stream = self._attached()
         if self._iterator is None or self._iterator() is not iterator:
+            stream.begun()  # ForkedError in a child, which no other iterator would serve, either
             raise IteratorBusy(
                 "a later iter() of this loader has taken over: a loader has one iterator at a time; open a second "
                 "Loader to read the stream twice at once"
