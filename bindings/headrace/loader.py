@@ -131,10 +131,10 @@ class Loader:
         """Rank and world size."""
         rank, world_size = self._arguments["rank"], self._arguments["world_size"]
         if broadcast:
-            said = os.environ.get("WORLD_SIZE", "1") if world_size is None else str(world_size)
+            name, said = ("WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")) if world_size is None else ("world_size", str(world_size))
             if said != "1":
                 warn(
-                    f"WORLD_SIZE={said}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
+                    f"{name}={said}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
                     "every batch. Set the stream's `delivery: shard` to divide the epoch, or pass world_size=1 if this is meant"
                 )
             return 0, 1
@@ -170,6 +170,7 @@ class Loader:
     def _next(self, iterator: _Epoch) -> TupleBatch | DictBatch | None:
         stream = self._attached()
         if self._iterator is None or self._iterator() is not iterator:
+            stream.begun()  # ForkedError in a child, which no other iterator would serve, either
             raise IteratorBusy(
                 "a later iter() of this loader has taken over: a loader has one iterator at a time; open a second "
                 "Loader to read the stream twice at once"

@@ -28,8 +28,8 @@ Result<void> ForkGuard::check(const char* what) const {
   return fail(
       ErrorCode::kForked,
       fmt::format(
-          "this {} belongs to the process that pid {} was forked from: connect and open anew in the child, "
-          "or start it with spawn",
+          "a {0} does not survive a fork, and this one belongs to the process that pid {1} was forked from: "
+          "make another {0} in the child, or start it with spawn",
           what, ::getpid()));
 }
 

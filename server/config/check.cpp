@@ -10,6 +10,7 @@
 #include "clientlib/base/nearest.h"
 #include "server/config/check_composites.h"
 #include "server/config/check_feed.h"
+#include "server/config/check_paths.h"
 #include "server/config/check_sampler.h"
 #include "server/config/check_storage.h"
 #include "server/config/network.h"
@@ -297,11 +298,19 @@ void Checker::sharing(const Pointer& at, const StreamConfig& stream) {
   duration(at / "sharing" / "wait_timeout");
 }
 
+StreamPlaces places_of(const Document& document, const Pointer& at, std::size_t transforms) {
+  StreamPlaces out{to_string(document.key_place(at)), to_string(document.value_place(at / "batch_size")), {}};
+  for (std::size_t i = 0; i < transforms; ++i)
+    out.transforms.push_back(to_string(document.value_place(at / "transforms" / std::to_string(i))));
+  return out;
+}
+
 }  // namespace
 
 Config read_and_check(const Document& document, const std::filesystem::path& folder,
                       const Environment& environment, std::vector<Problem>& problems) {
   Config out;
+  check_paths(document, folder, problems);
   Checker checker(document, problems);
   const json server = document.value.value("server", json::object());
   if (checker.sound(Pointer("/server")) && server.is_object()) {
@@ -323,7 +332,10 @@ Config read_and_check(const Document& document, const std::filesystem::path& fol
   });
   check_composites(document, out.sources, problems);
   each("streams", [&](const Pointer& at, const std::string& name, const json& value) {
-    if (checker.sound(at)) out.streams[name] = read_stream(value, folder);
+    if (checker.sound(at)) {
+      StreamConfig& stream = out.streams[name] = read_stream(value, folder);
+      stream.places = places_of(document, at, stream.plan.chain.transforms.size());
+    }
     if (out.streams.contains(name)) apply_feed(out, out.streams[name]);
     checker.stream(at, out);
   });

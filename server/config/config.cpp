@@ -28,7 +28,7 @@ std::filesystem::path folder_of(const std::string& name) {
 }  // namespace
 
 std::string Problem::to_string() const {
-  std::string out = line > 0 ? fmt::format("{}:{}:{}: ", file, line, column) : file + ": ";
+  std::string out = config::to_string(Place{file, line, column}) + ": ";
   if (!path.empty()) out += path + ": ";
   out += message;
   if (!suggestion.empty()) out += fmt::format("; did you mean \"{}\"?", suggestion);

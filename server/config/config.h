@@ -64,6 +64,12 @@ struct SharingConfig {
   std::chrono::milliseconds wait_timeout{60'000};
 };
 
+/// Where a stream's text lies, as messages begin ("train.yaml:12:3"); empty: it comes from no text.
+struct StreamPlaces {
+  std::string stream, batch_size;
+  std::vector<std::string> transforms;
+};
+
 struct StreamConfig {
   std::string source;
   std::string part;                      ///< empty: the whole source (which then has no split)
@@ -78,6 +84,7 @@ struct StreamConfig {
   double max_bad = 0.1;  ///< fraction of the part's distinct samples found bad at which the stream fails
   RingConfig ring;
   SharingConfig sharing;
+  StreamPlaces places;
 };
 
 struct Config {

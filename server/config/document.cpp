@@ -1,5 +1,7 @@
 #include "server/config/document.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace headrace::server::config {
@@ -41,6 +43,10 @@ Problem Document::at_value(const Pointer& pointer, std::string message, std::str
 Problem Document::at_key(const Pointer& pointer, std::string message, std::string suggestion) const {
   const auto place = key_place(pointer);
   return {place.file, place.line, place.column, dotted(pointer), std::move(message), std::move(suggestion)};
+}
+
+std::string to_string(const Place& place) {
+  return place.line > 0 ? fmt::format("{}:{}:{}", place.file, place.line, place.column) : place.file;
 }
 
 std::string dotted(const Pointer& pointer) {

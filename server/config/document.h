@@ -50,6 +50,9 @@ class Document {
   std::map<std::string, Places> places_;  // by the pointer's text
 };
 
+/// "train.yaml:12:17", or the variable or flag.
+std::string to_string(const Place& place);
+
 /// "streams.train.transforms[0].size"
 std::string dotted(const Pointer& pointer);
 

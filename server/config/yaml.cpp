@@ -182,6 +182,19 @@ class Converter {
   bool overflowed_ = false;
 };
 
+/// yaml-cpp does not say that a tab is what it could not read: it names what came of that. Lines count from
+/// 0.
+std::string word_on_tabs(std::string_view text, int line) {
+  std::size_t begin = 0;
+  for (int i = 0; i < line && begin != std::string_view::npos; ++i) {
+    begin = text.find('\n', begin);
+    if (begin != std::string_view::npos) ++begin;
+  }
+  if (line < 0 || begin == std::string_view::npos) return {};
+  const std::string_view offending = text.substr(begin, text.find('\n', begin) - begin);
+  return offending.find('\t') == std::string_view::npos ? "" : "; a tab: YAML indents with spaces";
+}
+
 }  // namespace
 
 bool read_yaml(std::string_view text, const std::string& name, Document& out,
@@ -201,7 +214,8 @@ bool read_yaml(std::string_view text, const std::string& name, Document& out,
     out.value = Converter(name, out, problems).convert(documents[0], Pointer(), {name, 1, 1});
     return true;
   } catch (const YAML::Exception& error) {
-    problems.push_back({name, error.mark.line + 1, error.mark.column + 1, "", "YAML: " + error.msg, ""});
+    problems.push_back({name, error.mark.line + 1, error.mark.column + 1, "",
+                        "YAML: " + error.msg + word_on_tabs(text, error.mark.line), ""});
     return false;
   }
 }

@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <thread>
 
@@ -46,12 +48,31 @@ class RouteHandler : public CivetHandler {
   HttpServer::Handler handler_;
 };
 
-/// Connects and hangs up. Errors do not matter.
-void knock(const std::string& address, int port) {
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+Addresses numeric(const std::string& address, int port) {
   const addrinfo hints{.ai_flags = AI_NUMERICHOST, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
-  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return;
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  if (::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) found = nullptr;
+  return {found, &::freeaddrinfo};
+}
+
+/// What the system says of the port, which civetweb keeps to itself; 0: nothing.
+int refusal(const std::string& address, int port) {
+  const Addresses found = numeric(address, port);
+  if (!found) return EADDRNOTAVAIL;
+  const ring::UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;  // as civetweb has it: what waits for its last packets is no obstacle
+  if (!socket || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+      ::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0)
+    return errno;
+  return 0;
+}
+
+/// Connects and hangs up. Errors do not matter.
+void knock(const std::string& address, int port) {
+  const Addresses found = numeric(address, port);
+  if (!found) return;
   const ring::UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket) (void)::connect(socket.get(), found->ai_addr, found->ai_addrlen);
 }
@@ -92,12 +113,16 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
   try {
     http->impl_->server = std::make_unique<CivetServer>(options);
   } catch (const CivetException& error) {
-    return fail(
-        ErrorCode::kEnvironment,
-        fmt::format(
-            "metrics port {}:{} cannot be bound ({}): choose another server.metrics.port, 0 for any free "
-            "one, or `metrics: off`",
-            address, port, error.what()));
+    const int refused = refusal(address, port);
+    if (refused == EADDRINUSE)
+      return fail(ErrorCode::kEnvironment,
+                  fmt::format("metrics port {} of {} is taken, perhaps by another server: set another "
+                              "server.metrics.port (0: any free one), or server.metrics to off",
+                              port, address));
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("metrics port {} of {} cannot be bound ({}): correct server.metrics.address and "
+                            "server.metrics.port (0: any free one), or set server.metrics to off",
+                            port, address, refused != 0 ? std::strerror(refused) : error.what()));
   }
   for (Route& route : routes) {
     http->impl_->handlers.push_back(std::make_unique<RouteHandler>(route.path, std::move(route.handler)));

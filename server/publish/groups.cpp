@@ -84,12 +84,9 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
 
   auto plan = std::make_unique<sampler::EpochPlan>(samples_, batch_size_, request.world_size, last_);
   if (plan->length(0) == 0)
-    return fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format(
-            "an epoch of stream `{}` has no batch: {} samples, batch size {} times world size {}, and the "
-            "incomplete batch is dropped (`last: drop`); use `short` or `pad`, or smaller batches",
-            request.stream, samples_, batch_size_, request.world_size));
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("stream `{}`: {}", request.stream,
+                            sampler::no_batch(samples_, batch_size_, request.world_size)));
   // One that comes back from having been fenced does not end its job, although nobody else is there just now.
   const bool same_job = as_before && request.position;
   if (!live && !same_job) {

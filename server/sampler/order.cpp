@@ -1,5 +1,7 @@
 #include "server/sampler/order.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -84,6 +86,14 @@ BatchRows EpochPlan::rows(std::uint64_t origin, std::uint64_t batch, std::uint32
 std::uint64_t EpochPlan::consumed(std::uint64_t origin, std::uint64_t batch) const {
   require(origin <= n_, "an origin past the end of the epoch");
   return position_after(n_, origin, batch, std::uint64_t{batch_size_} * world_size_);
+}
+
+std::string no_batch(std::uint64_t n, std::uint32_t batch_size, std::uint32_t world_size) {
+  const std::string ranks = world_size > 1 ? fmt::format(" for each of {} ranks", world_size) : "";
+  return fmt::format(
+      "an epoch has no batch: {} samples, batches of {}{}, and the incomplete one is dropped (`last: drop`); "
+      "use `short` or `pad`, or smaller batches",
+      n, batch_size, ranks);
 }
 
 }  // namespace headrace::server::sampler

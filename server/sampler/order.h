@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "headrace/cursor.h"
 #include "server/sampler/permute.h"
@@ -53,5 +54,8 @@ class EpochPlan {
   std::uint32_t batch_size_, world_size_;
   LastBatch last_;
 };
+
+/// Why the epochs of such a group have no batch, and what to do; `last` is drop.
+std::string no_batch(std::uint64_t n, std::uint32_t batch_size, std::uint32_t world_size);
 
 }  // namespace headrace::server::sampler

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "clientlib/ring/segment.h"
+#include "server/sampler/order.h"
 #include "server/session/open_sampler.h"
 #include "server/session/open_source.h"
 #include "server/source/feed.h"
@@ -64,31 +65,50 @@ std::shared_ptr<io::ReadAhead> read_ahead(const config::StreamConfig& config, co
                              .bytes = reads.config->memory});
 }
 
+/// Of the transform that plan_fields() complains of, as the shortest chain with the same error ends with it;
+/// the stream's, if it is about all of them.
+const std::string& place_of(const Error& error, const config::StreamConfig& config,
+                            const source::Source& source) {
+  transform::StreamPlan shorter = config.plan;
+  const auto& all = config.plan.chain.transforms;
+  for (std::size_t count = 0; count <= all.size() && count <= config.places.transforms.size(); ++count) {
+    shorter.chain.transforms.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
+    shorter.only.assign(config.plan.only.begin(),
+                        config.plan.only.begin() + static_cast<std::ptrdiff_t>(count));
+    const auto fields = exec::plan_fields(source, shorter, config.batch_size);
+    if (fields || fields.error().message != error.message) continue;
+    return count == 0 ? config.places.stream : config.places.transforms[count - 1];
+  }
+  return config.places.stream;
+}
+
 Result<exec::StreamSetup> assemble_stream(const std::string& name, const config::StreamConfig& config,
                                           const SourcePtr& source, Caches& caches, const Reads& reads) {
+  const auto wrong = [&name](const std::string& place, const Error& error) {
+    return fail(at(fmt::format("{}{}stream `{}`", place, place.empty() ? "" : ": ", name), error));
+  };
+  const std::string& here = config.places.stream;
   const auto sampler = open_sampler(config, *source);
-  if (!sampler) return fail(at("sampler", sampler.error()));
+  if (!sampler) return wrong(here, at("sampler", sampler.error()));
   auto fields = exec::plan_fields(*source, config.plan, config.batch_size, (*sampler)->repeats());
-  if (!fields) return tl::make_unexpected(fields.error());
+  if (!fields) return wrong(place_of(fields.error(), config, *source), fields.error());
   const auto& own = source->fields();
   const bool images = std::any_of(own.begin(), own.end(), [](const auto& field) { return field.is_image(); });
   if (!images && !config.plan.chain.transforms.empty())
-    return fail(ErrorCode::kConfigInvalid, "the source has no images to transform; leave `transforms` out");
+    return wrong(
+        here, {ErrorCode::kConfigInvalid, "the source has no images to transform; leave `transforms` out"});
   const auto decoded = caches.decoded(config.source, *source, *fields);
-  if (!decoded) return tl::make_unexpected(decoded.error());
+  if (!decoded) return wrong(here, decoded.error());
   std::shared_ptr<const exec::RowMixer> mixer;
   if (config.plan.mix) {
     auto made = exec::RowMixer::make(*config.plan.mix, *fields, *source, config.plan.chain.output.layout);
-    if (!made) return fail(made.error());
+    if (!made) return wrong(here, made.error());
     mixer = std::move(*made);
   }
   const std::uint64_t samples = (*sampler)->size();
   if (config.last == LastBatch::kDrop && samples < config.batch_size)
-    return fail(
-        ErrorCode::kConfigInvalid,
-        fmt::format("stream `{}`: an epoch has no batch: {} samples, batches of {}, and the incomplete "
-                    "one is dropped (`last: drop`); use `short` or `pad`, or smaller batches",
-                    name, samples, config.batch_size));
+    return wrong(config.places.batch_size,
+                 {ErrorCode::kConfigInvalid, sampler::no_batch(samples, config.batch_size, 1)});
   const exec::SampleOptions options{
       .stream = name,
       .seed = config.seed,
@@ -145,7 +165,7 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
     const Reads reads = sources.reads(stream.source);
     auto setup = assemble_stream(name, stream, *source, caches, reads);
     if (!setup) {
-      note(at(fmt::format("stream `{}`", name), setup.error()));
+      note(setup.error());
       continue;
     }
     if (reads.pool) out.read_ahead_bytes += reads.config->memory;

@@ -47,7 +47,7 @@ Result<Directory> Directory::claim(const std::filesystem::path& path) {
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return fail(ErrorCode::kDirectoryInUse,
                 fmt::format("{} is held by another server (pid {}): stop it, or give this one a "
-                            "server.directory of its own",
+                            "server.directory and a server.metrics.port of its own",
                             absolute.string(), holder(lock.get())));
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)

@@ -126,17 +126,9 @@ ProposedStream part_of(const std::string& set, const Folders& folders) {
     }
     fields.push_back(fmt::format("{}: {}", field, text));
   }
-  const std::int32_t usual = mask || folders.size() == 1 ? 224 : 48, side = smallest_side(folders);
   const bool training = set == "train";
-  std::string stream = fmt::format(
-      "    batch_size: 16\n"
-      "    transforms:\n"
-      "      - {}: {{size: {}{}}}\n",
-      training ? "random_crop" : "center_crop", side == 0 ? usual : std::min(usual, side),
-      training ? ", pad_if_needed: true" : "");
-  if (training) stream += "      - random_horizontal_flip\n";
   return {set, fmt::format("{{type: paired_folders, fields: {{{}}}}}", fmt::join(fields, ", ")), training,
-          std::move(stream)};
+          crop_together(training, mask || folders.size() == 1, smallest_side(folders))};
 }
 
 /// Folders and databases called by their roles: a part for each set.

@@ -17,28 +17,42 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The members of a shard's first sample: extension -> content, of those that are short.
-std::map<std::string, std::string> first_sample(Result<TarReader> tar) {
+struct FirstSample {
+  std::string key;
+  std::map<std::string, std::string> members;  ///< extension -> content, of those that are short
+};
+
+FirstSample first_sample(Result<TarReader> tar) {
   constexpr int kMostMembers = 64;
   constexpr std::uint64_t kShort = 1 << 16;
-  std::map<std::string, std::string> out;
+  FirstSample out;
   if (!tar) return out;
-  std::string key;
   TarMember member;
   for (int i = 0; i < kMostMembers; ++i) {
     const auto more = tar->next(member);
     if (!more || !*more) break;
     const auto name = parse_member_name(member.name);
     if (!member.file || !name) continue;
-    if (!key.empty() && name->key != key) break;
-    key = name->key;
+    if (!out.key.empty() && name->key != out.key) break;
+    out.key = name->key;
     auto content = member.bytes <= kShort ? tar->content() : Result<std::string>();
-    out[name->extension] = content.value_or("");
+    out.members[name->extension] = content.value_or("");
   }
   return out;
 }
 
-std::string members_in(const fs::path& shard) {
+/// Who has class folders in a .tar thinks of ImageFolder.
+std::string note_on_folder(const std::string& key) {
+  const std::string folder = fs::path(key).parent_path().filename().string();
+  if (folder.empty() || folder == "." || !set_in(folder).empty()) return {};
+  return fmt::format(
+      "samples have no label: in shards the name of a folder (`{}`) is none. If it is the class, put a .cls "
+      "member with its number beside each image, or a .json with a `label`; or unpack the shards into one "
+      "folder and serve that as an image_folder",
+      folder);
+}
+
+ShardMembers members_in(const fs::path& shard) {
   const ring::UniqueFd fd(::open(shard.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   const bool file = fd && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode);
@@ -73,8 +87,13 @@ struct ShardNames {
   std::vector<std::string> names;
 };
 
+void add_note(const ShardMembers& members, std::vector<std::string>& notes) {
+  if (!members.note.empty() && notes.empty()) notes.push_back(members.note);
+}
+
 /// A part for each set of shards, which have one name up to their numbers.
-void add_parts(const fs::path& folder, const std::string& set, std::vector<ProposedStream>& parts) {
+void add_parts(const fs::path& folder, const std::string& set, std::vector<ProposedStream>& parts,
+               std::vector<std::string>& notes) {
   std::vector<ShardNames> sets;
   for (const std::string& name : names_in(folder)) {
     if (!name.ends_with(".tar") || name.starts_with(".")) continue;
@@ -89,50 +108,61 @@ void add_parts(const fs::path& folder, const std::string& set, std::vector<Propo
     std::string part = set.empty() ? set_in(stem) : set;
     if (part.empty()) part = "train";
     const bool training = part == "train";
-    parts.push_back({part,
-                     fmt::format("{{type: webdataset, path: {}{}}}", path_of(folder, names, stem.size()),
-                                 members_in(folder / names.front())),
-                     training, training ? kCropImages : kShowImages});
+    const ShardMembers members = members_in(folder / names.front());
+    add_note(members, notes);
+    parts.push_back(
+        {part,
+         fmt::format("{{type: webdataset, path: {}{}}}", path_of(folder, names, stem.size()), members.keys),
+         training, training ? kCropImages : kShowImages});
   }
 }
 
 }  // namespace
 
-std::string members_of(Result<TarReader> shard) {
-  const auto sample = first_sample(std::move(shard));
-  std::string out;
+ShardMembers members_of(Result<TarReader> shard) {
+  const auto [key, sample] = first_sample(std::move(shard));
+  ShardMembers out;
   const bool usual = sample.contains("jpg") || sample.contains("jpeg") || sample.contains("png");
   for (const auto& [extension, content] : sample) {
     const bool image =
         extension.ends_with(".jpg") || extension.ends_with(".jpeg") || extension.ends_with(".png");
     if (usual || !image) continue;
-    out += fmt::format(", image: [{}]", quoted(extension));
+    out.keys = fmt::format(", image: [{}]", quoted(extension));
     break;
   }
   if (sample.contains("cls")) return out;
   if (const auto found = sample.find("json"); found != sample.end()) {
     const auto json = nlohmann::json::parse(found->second, nullptr, false);
-    for (const char* key : {"label", "cls", "class", "class_id", "target"})
-      if (json.is_object() && json.contains(key) && json[key].is_number_integer())
-        return out + fmt::format(", label: json.{}", key);
+    for (const char* name : {"label", "cls", "class", "class_id", "target"})
+      if (json.is_object() && json.contains(name) && json[name].is_number_integer()) {
+        out.keys += fmt::format(", label: json.{}", name);
+        return out;
+      }
   }
-  return out + ", label: none";
+  out.keys += ", label: none";
+  out.note = note_on_folder(key);
+  return out;
 }
 
 std::optional<Proposal> shard_files(const fs::path& path) {
   std::error_code status;
   std::vector<ProposedStream> parts;
+  std::vector<std::string> notes;
   if (path.extension() == ".tar" && !fs::is_directory(path, status)) {
+    const ShardMembers members = members_in(path);
+    add_note(members, notes);
     parts.push_back({"train",
-                     fmt::format("{{type: webdataset, path: {}{}}}", quoted(path.string()), members_in(path)),
+                     fmt::format("{{type: webdataset, path: {}{}}}", quoted(path.string()), members.keys),
                      true, kCropImages});
   } else {
-    add_parts(path, "", parts);
+    add_parts(path, "", parts, notes);
     for (const char* folder : {"train", "val", "valid", "validation", "test"})
-      add_parts(path / folder, set_in(folder), parts);
+      add_parts(path / folder, set_in(folder), parts, notes);
   }
   if (parts.empty()) return std::nullopt;
-  return compose("WebDataset shards", std::move(parts));
+  Proposal out = compose("WebDataset shards", std::move(parts));
+  out.notes = std::move(notes);
+  return out;
 }
 
 }  // namespace headrace::server::source

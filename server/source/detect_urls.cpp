@@ -31,8 +31,11 @@ Result<Proposal> shards(const std::string& url, const std::string& first, const 
       [&blocks](std::uint64_t offset, std::span<std::uint8_t> out) { return blocks.read(offset, out); },
       stat->bytes, remote::shown(first));
   if (!tar) return fail(std::move(tar.error()));
-  return one("WebDataset shards", remote::name_of(url),
-             fmt::format("{{type: webdataset, path: {}{}}}", quoted(url), members_of(std::move(tar))));
+  const ShardMembers members = members_of(std::move(tar));
+  Proposal out = one("WebDataset shards", remote::name_of(url),
+                     fmt::format("{{type: webdataset, path: {}{}}}", quoted(url), members.keys));
+  if (!members.note.empty()) out.notes.push_back(members.note);
+  return out;
 }
 
 Result<Proposal> bucket_folder(const std::string& url, const Remote& remote) {

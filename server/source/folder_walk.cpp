@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "server/source/folder_entries.h"
@@ -25,6 +26,16 @@ std::string extension(std::string_view name) {
   for (auto& c : out)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return out;
+}
+
+/// "train", "Val", "test2017": the name of a set and nothing else.
+bool is_set_name(std::string_view name) {
+  static constexpr std::array<std::string_view, 8> kSets{"train",      "training", "val",     "valid",
+                                                         "validation", "test",     "testing", "eval"};
+  std::string word(name.substr(0, name.find_last_not_of("0123456789") + 1));
+  for (auto& c : word)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return std::find(kSets.begin(), kSets.end(), word) != kSets.end();
 }
 
 Result<void> take(int folder_fd, const dirent& entry, const std::function<std::string()>& shown,
@@ -127,6 +138,28 @@ Error empty_classes(const std::string& root, std::vector<std::string> empty, std
           fmt::format("image folder {}: {} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove "
                       "them, or add images",
                       root, count, total, fmt::join(empty, ", "), count > 10 ? ", ..." : "")};
+}
+
+std::string classes_warning(const std::string& root, const std::vector<std::string>& classes) {
+  if (classes.size() == 1)
+    return fmt::format(
+        "image folder {0}: has one class only, `{1}`; if the classes are the folders in {0}/{1}, point "
+        "`path` "
+        "at that",
+        root, classes.front());
+  std::vector<std::string> sets;
+  std::copy_if(classes.begin(), classes.end(), std::back_inserter(sets), is_set_name);
+  // A single one may well be a class: trains are.
+  if (sets.size() < 2) return {};
+  return fmt::format(
+      "image folder {0}: {1} are taken for classes, though sets are called so; point `path` at the folder "
+      "that holds the class folders, as in {0}/{2}, and give each set a source of its own",
+      root, fmt::join(sets, ", "), sets.front());
+}
+
+std::string joined(std::string first, const std::string& second) {
+  if (!first.empty() && !second.empty()) first += "; ";
+  return first + second;
 }
 
 bool is_image_name(std::string_view name) {

@@ -44,6 +44,13 @@ Result<std::vector<FoundFolder>> walk(int root_fd, const std::string& path, cons
 /// Refuses class folders without images: `empty` of the `total` folders of `root`.
 Error empty_classes(const std::string& root, std::vector<std::string> empty, std::size_t total);
 
+/// What speaks for `root` being one folder above that of the class folders: there is one class, or classes
+/// are called as sets are (train, val). Empty: nothing.
+std::string classes_warning(const std::string& root, const std::vector<std::string>& classes);
+
+/// Two warnings as one; either may be empty.
+std::string joined(std::string first, const std::string& second);
+
 /// What the system says of `what`, and what to do about it.
 Error scan_error(const std::string& what, int error);
 

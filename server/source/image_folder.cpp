@@ -75,11 +75,12 @@ Result<std::shared_ptr<const Source>> Indexer::index() {
   if (auto added = add_classes(); !added) return fail(std::move(added.error()));
   if (auto finished = column_->finish(); !finished) return fail(std::move(finished.error()));
   labels_.shrink_to_fit();
+  std::string warning = joined(left_out_.warning(root_), classes_warning(root_, classes_));
   Table table{.origin = root_,
               .columns = {},
               .labels = std::move(labels_),
               .classes = std::move(classes_),
-              .warning = left_out_.warning(root_)};
+              .warning = std::move(warning)};
   table.columns.push_back(std::move(column_));
   return make_table(std::move(table));
 }

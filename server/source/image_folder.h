@@ -16,9 +16,10 @@ struct ImageFolderOptions {
 /// Indexes `root`: class folders sorted by name; within a class all files *.jpg, *.jpeg, *.png (any case),
 /// also in nested folders, in ImageFolder's own order (folder, then file name). So sample i here is
 /// sample i there, unless there are files of the kinds that only ImageFolder takes (ppm, bmp, pgm, tif, tiff,
-/// webp): they are left out, and `warning` tells how many there are. Symbolic links are followed. Folders are
-/// listed; the sizes of up to 65,536 files, evenly spread, are asked for (SizeSample): the fingerprint is of
-/// all paths and of these sizes. Memory: the relative paths plus 12 bytes per file.
+/// webp): they are left out, and `warning` tells how many there are. It also tells where `root` seems to lie
+/// above the folder of the classes. Symbolic links are followed. Folders are listed; the sizes of up to
+/// 65,536 files, evenly spread, are asked for (SizeSample): the fingerprint is of all paths and of these
+/// sizes. Memory: the relative paths plus 12 bytes per file.
 ///
 /// kDatasetInvalid, each by name and with what to do: `root` missing, no folder or unreadable; no class
 /// folders; classes without images; a link into nothing or in circles; a folder that holds itself; files of

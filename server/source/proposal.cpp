@@ -19,13 +19,19 @@ Proposal compose(std::string found, std::vector<ProposedStream> parts) {
     if (std::none_of(kept.begin(), kept.end(),
                      [&](const ProposedStream& other) { return other.name == part.name; }))
       kept.push_back(std::move(part));
-  Proposal out{std::move(found), "# yaml-language-server: $schema=headrace.schema.json\nsources:\n", {}};
-  for (const ProposedStream& part : kept) out.config += fmt::format("  {}_set: {}\n", part.name, part.source);
-  out.config += "streams:\n";
-  for (const ProposedStream& part : kept) {
-    out.config += fmt::format("  {}:\n    source: {}_set\n", part.name, part.name);
-    if (!part.training) out.config += "    shuffle: false\n";
-    out.config += part.stream;
+  Proposal out{std::move(found), config_of(kept), {}, {}};
+  out.parts = std::move(kept);
+  return out;
+}
+
+std::string config_of(const std::vector<ProposedStream>& parts) {
+  std::string out = "# yaml-language-server: $schema=headrace.schema.json\nsources:\n";
+  for (const ProposedStream& part : parts) out += fmt::format("  {}_set: {}\n", part.name, part.source);
+  out += "streams:\n";
+  for (const ProposedStream& part : parts) {
+    out += fmt::format("  {}:\n    source: {}_set\n", part.name, part.name);
+    if (!part.training) out += "    shuffle: false\n";
+    out += part.stream;
   }
   return out;
 }

@@ -1,6 +1,7 @@
 // What the kinds of detect.h's search have in common: parts of a dataset, put together as a configuration.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -12,16 +13,15 @@
 
 namespace headrace::server::source {
 
-/// One source and the stream over it.
-struct ProposedStream {
-  std::string name;    ///< of the stream; the source is "<name>_set"
-  std::string source;  ///< YAML flow mapping
-  bool training;
-  std::string stream;  ///< YAML block lines of the stream, 4 columns in
-};
-
 /// Training parts first; of parts with one name the first.
 Proposal compose(std::string found, std::vector<ProposedStream> parts);
+
+/// The configuration of these parts.
+std::string config_of(const std::vector<ProposedStream>& parts);
+
+/// The lines of a stream of images that belong together, cut alike; `side`: of the smallest image, 0 if not
+/// known.
+std::string crop_together(bool training, bool mask, std::int32_t side);
 
 /// A YAML double-quoted scalar.
 std::string quoted(const std::string& text);
@@ -45,9 +45,12 @@ inline constexpr const char* kAsTheyAre = "    batch_size: 256\n";
 
 /// WebDataset shards: a .tar file, a folder of them, or train/, val/, test/ with such files.
 std::optional<Proposal> shard_files(const std::filesystem::path& path);
-/// The keys of a source that say what is the image and what the class, with a comma before, by its first
-/// sample.
-std::string members_of(Result<TarReader> shard);
+/// What a shard's first sample tells of its source.
+struct ShardMembers {
+  std::string keys;  ///< what is the image and what the class, with a comma before
+  std::string note;  ///< that its folder's name is no class; empty: it has another, or lies in no folder
+};
+ShardMembers members_of(Result<TarReader> shard);
 /// What lies behind a URL, by its name; of shards also by the first one, of s3://bucket/folder by its
 /// listing. The configuration has the URL as it was given. kDatasetInvalid: nothing that a source reads.
 /// Remote's errors.

@@ -91,11 +91,12 @@ Result<std::shared_ptr<const Source>> open_url_folder(const std::string& url,
   if (!empty.empty()) return fail(empty_classes(root, std::move(empty), classes.size()));
   if (auto finished = column->finish(); !finished) return fail(std::move(finished.error()));
   labels.shrink_to_fit();
+  std::string warning = joined(left_out.warning(root), classes_warning(root, classes));
   Table table{.origin = root,
               .columns = {},
               .labels = std::move(labels),
               .classes = std::move(classes),
-              .warning = left_out.warning(root)};
+              .warning = std::move(warning)};
   table.columns.push_back(std::move(column));
   return make_table(std::move(table));
 }

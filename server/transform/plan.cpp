@@ -77,8 +77,10 @@ struct Check {
     if (before && !t.pad_if_needed &&
         (before->height + t.top + t.bottom < t.size.height ||
          before->width + t.left + t.right < t.size.width)) {
-      return fmt::format("random_crop: size [{}, {}] is larger than the [{}, {}] image with its padding",
-                         t.size.height, t.size.width, before->height, before->width);
+      return fmt::format(
+          "random_crop: size [{}, {}] is larger than the [{}, {}] image with its padding: set "
+          "`pad_if_needed: true`, or put a resize before it",
+          t.size.height, t.size.width, before->height, before->width);
     }
     return {};
   }

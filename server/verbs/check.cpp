@@ -97,6 +97,8 @@ int propose(const std::string& path) {
   if (!config) return report(config.error());
   const auto assembly = session::assemble(*config);
   if (!assembly) return report(assembly.error());
+  for (const exec::StreamSetup& setup : assembly->streams)
+    source::fit(*proposal, setup.info.name, setup.maker->source());
   const std::string shown = remote::shown(path);
   fmt::print(stderr, "{}: {}\n", shown, proposal->found);
   for (const exec::StreamSetup& setup : assembly->streams)

@@ -51,12 +51,43 @@ def test_samples_that_do_not_fit_their_crop_are_told_with_the_reason(tmp_path: P
     assert "pixels (width x height): set its pad_if_needed, or put a resize before it" in done.stderr
 
 
+def test_a_crop_that_is_larger_than_all_images_is_told_with_its_place(tmp_path: Path) -> None:
+    mnist(tmp_path)
+    config = tmp_path / "c.yaml"
+    files = "images: train-images-idx3-ubyte.gz, labels: train-labels-idx1-ubyte"
+    text = f"sources: {{digits: {{type: idx, {files}}}}}\nstreams:\n  train:\n    source: digits\n    transforms:\n"
+    config.write_text(text + "      - random_horizontal_flip\n      - random_crop: {size: 32}\n")
+    done = check(config)
+    assert done.returncode == 2
+    assert f"{config}:7:9: stream `train`: " in done.stderr
+    assert "random_crop: size [32, 32] is larger than the [28, 28] image with its padding: set `pad_if_needed: true`" in done.stderr
+    config.write_text(text + "      - random_crop: {size: 32, pad_if_needed: true}\n")
+    assert check(config).returncode == 0
+
+
 def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
     crop = "last: drop, transforms: [{random_resized_crop: {size: 8}}]"
     done = check_photos(tmp_path, f"batch_size: 7, {crop}")
     assert done.returncode == 2
-    assert "stream `train`: an epoch has no batch: 6 samples, batches of 7, " in done.stderr
+    said = "stream `train`: an epoch has no batch: 6 samples, batches of 7, "
+    assert f"{tmp_path}/c.yaml:2:47: {said}" in done.stderr
+    assert done.stderr.count("stream `train`") == 1, done.stderr
     assert check_photos(tmp_path, f"batch_size: 6, {crop}").returncode == 0
+
+
+def test_an_image_folder_above_its_class_folders_is_warned_of(tmp_path: Path) -> None:
+    for name in ("photos/images", "sets/train", "sets/val"):
+        write_images(tmp_path / name, classes=2, per_class=3)
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "sources: {one: {type: image_folder, path: photos}, two: {type: image_folder, path: sets}}\n"
+        "streams: {a: {source: one, transforms: [{random_crop: {size: 8}}]}, b: {source: two, transforms: [{random_crop: {size: 8}}]}}\n"
+    )
+    done = check(config)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "has one class only, `images`" in said and f"the folders in {tmp_path}/photos/images, point `path` at that" in said
+    assert "train, val are taken for classes, though sets are called so" in said
 
 
 def classes_of_images(root: Path) -> None:
@@ -272,6 +303,51 @@ def test_proposals_of_pairs_say_how_partners_are_called(tmp_path: Path) -> None:
     refused = check(tmp_path)
     assert refused.returncode == 3
     assert "have no partner in" in refused.stderr and "0003.png" in refused.stderr
+
+
+def test_class_folders_in_a_shard_are_said_to_be_no_labels(tmp_path: Path) -> None:
+    images = write_images(tmp_path / "images", classes=2, per_class=3)
+    for target in (tmp_path / "one.tar", tmp_path / "set/train-0.tar"):
+        target.parent.mkdir(exist_ok=True)
+        with tarfile.open(target, "w") as tar:
+            for file in sorted(images.rglob("*.jpg")):
+                tar.add(file, file.relative_to(images))
+    for path in (tmp_path / "one.tar", tmp_path / "set"):
+        said = check(path).stderr
+        assert said.count("note: samples have no label: in shards the name of a folder (`class_0`) is none") == 1, said
+    write_shards(images, tmp_path / "labelled", "train", tarfile.GNU_FORMAT, "cls")
+    assert "have no label" not in check(tmp_path / "labelled").stderr
+
+
+@pytest.mark.parametrize(("sizes", "train", "test"), [
+    ([(32, 32)] * 4, {"random_crop": {"size": 32, "padding": 4}}, [{"center_crop": {"size": 32}}]),
+    ([(40, 32)] * 4, {"random_crop": {"size": [32, 40], "padding": 4}}, [{"center_crop": {"size": [32, 40]}}]),
+    ([(120, 90), (112, 115), (105, 400)] * 2, {"random_resized_crop": {"size": 104}}, [{"resize": {"size": 118}}, {"center_crop": {"size": 104}}]),
+    ([(300, 240)] * 4, {"random_resized_crop": {"size": 224}}, [{"resize": {"size": 256}}, {"center_crop": {"size": 224}}]),
+])  # fmt: skip
+def test_proposals_fit_the_images(tmp_path: Path, sizes: list[tuple[int, int]], train: object, test: list[object]) -> None:
+    data = tmp_path / "data"
+    for name in ("train", "test"):
+        for i, size in enumerate(sizes):
+            (data / name / f"c{i % 2}").mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", size, (i, i, i)).save(data / name / f"c{i % 2}" / f"{i}.png")
+    proposal = check(data)
+    streams = yaml.safe_load(proposal.stdout)["streams"]
+    assert streams["train"]["transforms"] == [train, "random_horizontal_flip"]
+    assert streams["test"]["transforms"] == test
+    half = (len(sizes) + 1) // 2
+    counts = [half, len(sizes) - half]
+    check_proposal(tmp_path, proposal, "image_folder", {"train": counts, "test": counts})
+
+
+def test_packed_pairs_are_cropped_as_pairs(tmp_path: Path) -> None:
+    write_pair((tmp_path / "sr/hr", tmp_path / "sr/lr"), ("{}.png", "{}.png"))
+    packed = tmp_path / "packed"
+    subprocess.run([headrace_binary(), "pack", str(tmp_path / "sr"), str(packed), "--quiet"], check=True, capture_output=True, timeout=60)
+    proposal = check(packed)
+    crop = [{"random_crop": {"size": 48, "pad_if_needed": True}}, "random_horizontal_flip"]
+    assert yaml.safe_load(proposal.stdout)["streams"]["train"]["transforms"] == crop
+    check_proposal(tmp_path, proposal, "lmdb", {"train": [6]})
 
 
 def test_a_dataset_that_is_cut_is_refused_by_file(tmp_path: Path) -> None:

@@ -191,17 +191,19 @@ def test_row_7_a_forked_child_gets_a_named_error_and_disturbs_nobody(start_serve
     address = start_server(quiet_config).address
     code = """
 loader = headrace.Loader(address, stream="train", zero_copy=True)
+stale = iter(loader)
 iterator = iter(loader)
 batch = next(iterator)
 before = digest(batch)
 child = os.fork()
 if child == 0:
     names = []
-    for use in (lambda: next(iterator), lambda: loader.set_epoch(3), lambda: loader.load_state_dict(loader.state_dict())):
+    for use in (lambda: next(iterator), lambda: next(stale), lambda: loader.set_epoch(3), lambda: loader.load_state_dict(loader.state_dict())):
         try:
             use()
             names.append("none")
         except headrace.errors.ForkedError as error:
+            assert "a loader does not survive a fork" in str(error) and "make another loader in the child" in str(error)
             names.append(error.code)
     del batch
     loader.close()
@@ -213,7 +215,7 @@ _, status = os.waitpid(child, 0)
 say(status=status, unchanged=digest(batch) == before, rest=len(list(iterator)))
 """
     with Child(code, address) as parent:
-        assert parent.hear() == {"names": ["FORKED"] * 3, "fresh": 8}
+        assert parent.hear() == {"names": ["FORKED"] * 4, "fresh": 8}
         assert parent.hear() == {"status": 0, "unchanged": True, "rest": 7}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +32,22 @@ def test_a_second_server_in_one_directory_says_who_holds_it(
     assert second.returncode == 3
     assert "DIRECTORY_IN_USE" in second.stderr
     assert f"pid {first.popen.pid}" in second.stderr
+    assert "give this one a server.directory and a server.metrics.port of its own" in second.stderr
     assert headrace.streams(first.address), "the first one serves on"
+
+
+def test_a_metrics_port_that_is_taken_is_named_with_its_key(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        config.write_text(json.dumps(basic_config | {"server": {"directory": str(tmp_path / "run"), "metrics": {"port": port}}}))
+        refused = run("serve", str(config))
+    assert refused.returncode == 3
+    assert f"metrics port {port} of 127.0.0.1 is taken, perhaps by another server: set another server.metrics.port" in refused.stderr
+    refused = run("serve", str(config), "--set", "server.metrics.address=192.0.2.1")
+    assert f"metrics port {port} of 192.0.2.1 cannot be bound (Cannot assign requested address): correct" in refused.stderr
 
 
 def test_a_server_killed_while_starting_twice_leaves_nothing_to_clean(

@@ -286,11 +286,11 @@ def test_ranks_that_all_get_every_batch_are_warned(
     start_server: Any, quiet_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = start_server(quiet_config).address
-    with pytest.warns(RuntimeWarning, match="WORLD_SIZE=3, but stream 'train' is broadcast") as seen:
+    with pytest.warns(RuntimeWarning, match="^world_size=3, but stream 'train' is broadcast") as seen:
         headrace.Loader(address, stream="train", rank=1, world_size=3).close()
     assert seen[0].filename == __file__, "the caller's line"
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.warns(RuntimeWarning, match="'train' is broadcast: every rank gets every batch"):
+    with pytest.warns(RuntimeWarning, match="^WORLD_SIZE=2, but stream 'train' is broadcast: every rank gets every batch"):
         headrace.Loader(address, stream="train").close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -43,7 +43,7 @@ std::vector<Wrong> cases() {
   return {
       // YAML
       {"UnclosedBracket", "a: [1,2\nb: 3\n", "x.yaml:2:2: YAML: end of sequence flow not found"},
-      {"Tab", "\ta: 1\n", "x.yaml:1:3: YAML: illegal map value"},
+      {"Tab", "\ta: 1\n", "x.yaml:1:3: YAML: illegal map value; a tab: YAML indents with spaces"},
       {"UnknownAlias", "a: *nope\n", "x.yaml:1:4: YAML: the referenced anchor is not defined"},
       {"Empty", "", "x.yaml:1:1: holds no map with `sources` and `streams`"},
       {"List", "- 1\n", "x.yaml:1:1: holds no map with `sources` and `streams`"},
@@ -272,7 +272,7 @@ std::vector<Wrong> cases() {
        "x.yaml:6:9: streams.t.transforms[0]: random_resized_crop: scale [1, 0.5] must rise within (0, 1]"},
       {"SecondTransformWrong", with_transforms("      " + kCrop + "\n      - random_crop: {size: 9}\n"),
        "x.yaml:7:9: streams.t.transforms[1]: random_crop: size [9, 9] is larger than the [8, 8] image with "
-       "its padding"},
+       "its padding: set `pad_if_needed: true`, or put a resize before it"},
       {"PaddingOfThree", with_transforms("      - random_crop: {size: 9, padding: [1, 2, 3]}\n"),
        "x.yaml:6:41: streams.t.transforms[0].random_crop.padding: [1,2,3] has 3 sides; give 1, 2 or 4"},
       {"MeanOfTwo",

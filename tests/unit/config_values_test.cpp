@@ -6,12 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "server/config/config.h"
+#include "tests/temp_folder.h"
 
 namespace headrace::server::config {
 namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
+using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 Config sound(const std::string& yaml, const Environment& environment = {}) {
@@ -281,6 +283,33 @@ TEST(ConfigValues, ReadCachesOfASource) {
   EXPECT_EQ(config.sources.at("h").cache.decoded, 0U);
   EXPECT_TRUE(config.sources.at("f").cache.tile);
   EXPECT_FALSE(config.sources.at("i").cache.tile);
+}
+
+TEST(ConfigValues, ArePathsAsTheyAreWrittenWithoutAShell) {
+  const TempFolder folder;
+  const std::string name = (folder.path() / "x.yaml").string();
+  const auto said = [&](const std::string& path) {
+    const auto config =
+        parse("sources: {f: {type: webdataset, path: " + path +
+                  ", label: none}}\nstreams: {t: {source: f, transforms: [center_crop: {size: 1}]}}\n",
+              name);
+    return config ? std::string() : config.error().message;
+  };
+  for (const char* path :
+       {"~/data", "$HOME/data", "'${HOME}/data'", "/mnt/$USER/data", "$DATA", "['a.tar', '~/b.tar']"})
+    EXPECT_THAT(said(path), HasSubstr("`~` and `$NAME` are not expanded; write the absolute path")) << path;
+  EXPECT_THAT(said("~/data"), HasSubstr(name + ":1:39: sources.f.path: \"~/data\": "));
+  for (const char* path : {"/data~/x", "/data/5$/x", "s3://bucket/$x/y.tar"})
+    EXPECT_EQ(said(path), "") << path;
+  folder.put("~/there", "");
+  folder.put("a/$b/there", "");
+  EXPECT_EQ(said("'~/{0..9}.tar'"), "");
+  EXPECT_EQ(said("a/$b/c.tar"), "");
+  const auto column = parse(
+      "sources: {f: {type: manifest, path: a.csv, fields: {image: {column: $image}}}}\n"
+      "streams: {t: {source: f, transforms: [center_crop: {size: 1}]}}\n",
+      name);
+  EXPECT_TRUE(column) << column.error().message;
 }
 
 TEST(ConfigValues, PutTheSocketsWhereTheUserMayWrite) {

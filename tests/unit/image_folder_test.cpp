@@ -48,15 +48,28 @@ std::vector<std::string> names(const Source& source) {
 TEST_F(ImageFolder, TellsHowManyImagesOfOtherKindsItLeavesOut) {
   put("cat/1.jpg");
   put("cat/note.txt");
+  put("dog/1.png");
   EXPECT_EQ(open()->warning(), "");
   for (const char* name :
        {"dog/b.webp", "dog/deep/a.TIFF", "cat/z.bmp", "dog/c.pgm", "dog/d.ppm", "dog/e.tif"})
     put(name);
-  put("dog/1.png");
   fs::create_symlink(root_ / "dog/b.webp", root_ / "dog/link.webp");
   const auto source = open();
   EXPECT_EQ(source->size(), 2U);
   EXPECT_THAT(source->warning(), HasSubstr("7 files are left out, the first is cat/z.bmp"));
+}
+
+TEST_F(ImageFolder, ThatLiesAboveTheClassFoldersSaysWhereTheyAre) {
+  put("train2017/cat/1.jpg");
+  EXPECT_EQ(open()->class_names().size(), 1U);
+  EXPECT_THAT(open()->warning(), HasSubstr("one class only, `train2017`"));
+  EXPECT_THAT(open()->warning(), HasSubstr(root_.string() + "/train2017, point `path` at that"));
+  put("trams/1.jpg");
+  EXPECT_EQ(open()->warning(), "") << "trains may be a class beside others";
+  put("Val/cat/2.jpg");
+  EXPECT_THAT(open()->warning(),
+              HasSubstr("Val, train2017 are taken for classes, though sets are called so"));
+  EXPECT_THAT(open()->warning(), HasSubstr("as in " + root_.string() + "/Val, and give each set a source"));
 }
 
 TEST_F(ImageFolder, IndexesClassesAndFilesInTorchvisionsOrder) {
