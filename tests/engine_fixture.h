@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "clientlib/ring/futex.h"
@@ -22,6 +25,21 @@ using server::exec::Engine;
 using server::exec::SampleMaker;
 using server::exec::Stream;
 using server::exec::StreamSetup;
+
+/// Whether this process uses next to no CPU time, sooner or later: what spins never does.
+inline bool comes_to_rest() {
+  const auto cpu_ns = [] {
+    timespec t{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
+  };
+  for (int look = 0; look < 50; ++look) {
+    const auto before = cpu_ns();
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    if (cpu_ns() - before < 8'000'000) return true;
+  }
+  return false;
+}
 
 /// Batches of up to `rows` with all fields of `source`.
 inline std::shared_ptr<const SampleMaker> make_samples(

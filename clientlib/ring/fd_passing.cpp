@@ -75,7 +75,9 @@ Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout) {
     message.msg_control = control;
     message.msg_controllen = sizeof control;
     const ssize_t received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    // Who closed with packets unread resets the connection. Linux says so before it gives what that end had
+    // sent, and says it once: the packets follow, and then the end of file.
+    if (received < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNRESET)) continue;
     if (received == 0 || (received < 0 && peer_is_gone(errno)))
       return fail(ErrorCode::kServerLost, "the other end closed its socket");
     if (received < 0)

@@ -22,7 +22,8 @@ struct Packet {
 
 /// Sends one packet; never raises SIGPIPE. `socket` is a connected SOCK_SEQPACKET.
 Result<void> send_packet(int socket, std::string_view bytes, std::span<const int> fds);
-/// Waits at most `timeout` for one packet. kTimeout, or kServerLost at end of file; kBadMessage if truncated.
+/// Waits at most `timeout` for one packet. kTimeout, or kServerLost at end of file,
+/// once all that was sent before was received; kBadMessage if truncated.
 Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout);
 
 }  // namespace headrace::ring

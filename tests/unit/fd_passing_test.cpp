@@ -64,6 +64,19 @@ TEST_F(FdPassing, ReportsAClosedPeerOnBothSidesWithoutASignal) {
   EXPECT_EQ(send_packet(right_.get(), "x", {}).error().code, ErrorCode::kServerLost);
 }
 
+TEST_F(FdPassing, GivesWhatAPeerSentThatClosedWithPacketsUnread) {
+  ASSERT_TRUE(send_packet(left_.get(), "one", {}));
+  ASSERT_TRUE(send_packet(left_.get(), "two", {}));
+  ASSERT_TRUE(send_packet(right_.get(), "never read", {}));
+  left_.reset();
+  for (const char* sent : {"one", "two"}) {
+    const auto packet = receive_packet(right_.get(), 1s);
+    ASSERT_TRUE(packet.has_value()) << packet.error().to_string();
+    EXPECT_EQ(packet->bytes, sent);
+  }
+  EXPECT_EQ(receive_packet(right_.get(), 1s).error().code, ErrorCode::kServerLost);
+}
+
 TEST_F(FdPassing, RefusesAnOversizedPacketWhenSending) {
   EXPECT_EQ(send_packet(left_.get(), std::string(kMaxPacket + 1, 'x'), {}).error().code,
             ErrorCode::kInvalidArgument);
