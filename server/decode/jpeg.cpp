@@ -70,10 +70,10 @@ struct JpegReader::Handle : JpegMemory {
   char first_warning[JMSG_LENGTH_MAX] = {};
 
   std::span<const std::uint8_t> encoded;
-  std::span<const std::uint8_t> reads;  // what the header was read from: `encoded`, or tiles of it
+  std::span<const std::uint8_t> file;  // whose header was read: `encoded`, or tiles of it
   long header_warnings = 0;
   JpegEntropy entropy;
-  bool plain = false;  // without it
+  bool libjpeg_alone = false;  // without it
   Rect region;
   std::int32_t done = 0;  // rows of the region
   bool keep = false;
@@ -119,7 +119,7 @@ struct JpegReader::Handle : JpegMemory {
   // Steps: to the region's first row; `count` rows, into the buffers from `at` on.
   void start();
   void read(std::int32_t at, std::int32_t count);
-  // The same rows by libjpeg's own entropy decoder. False: libjpeg failed at them, too.
+  // Up to the region's next row again, by libjpeg's own entropy decoder. False: libjpeg failed at that, too.
   bool reread();
 
   [[noreturn]] void leave(int error_code, const char* text) {
@@ -127,12 +127,16 @@ struct JpegReader::Handle : JpegMemory {
     std::snprintf(message, sizeof(message), "%s", text);
     std::longjmp(escape, 1);
   }
-  bool read_header(std::span<const std::uint8_t> file) {
-    reads = file;
+  // Adds to the warnings.
+  bool read_header(std::span<const std::uint8_t> from) {
+    file = from;
     source.next_input_byte = file.data();
     source.bytes_in_buffer = file.size();
     forget_tables(info);
-    return run([](Handle& self) { jpeg_read_header(&self.info, TRUE); });
+    const long warned = errors.num_warnings;  // which libjpeg forgets
+    const bool good = run([](Handle& self) { jpeg_read_header(&self.info, TRUE); });
+    errors.num_warnings += warned;
+    return good;
   }
   tl::unexpected<Bad> failure() {
     jpeg_abort_decompress(&info);
@@ -156,7 +160,9 @@ JpegReader::Handle::Handle() {
   };
   errors.emit_message = [](j_common_ptr common, int level) {
     if (level >= 0) return;
-    if (common->err->num_warnings++ == 0) common->err->format_message(common, of(common).first_warning);
+    ++common->err->num_warnings;
+    if (char* const first = of(common).first_warning; *first == '\0')
+      common->err->format_message(common, first);
   };
   errors.output_message = [](j_common_ptr) {};
 
@@ -225,9 +231,7 @@ bool JpegReader::Handle::take_tiles() {
   const auto spliced = tiles.splice(cut);
   if (spliced.empty()) return other_tiles();
   const Frame whole = frame;
-  const long warned = errors.num_warnings;  // which reading a header forgets
   if (!read_header(spliced)) return false;
-  errors.num_warnings += warned;
   note_frame();
   // What the index calls tables may be others than those of the file's header.
   if (info.image_width != static_cast<JDIMENSION>(cut.coded.width) ||
@@ -253,7 +257,7 @@ void JpegReader::Handle::start() {
   info.dct_method = JDCT_ISLOW;
   info.do_fancy_upsampling = TRUE;
   jpeg_start_decompress(&info);
-  if (!plain) entropy.take_over(info, {source.next_input_byte, source.bytes_in_buffer});
+  if (!libjpeg_alone) entropy.take_over(info, {source.next_input_byte, source.bytes_in_buffer});
   if (tiled) end_rows_at(static_cast<JDIMENSION>(cut.width));
   const auto image_width = static_cast<std::int32_t>(info.output_width);
   const auto from = std::max(0, region.left - kJpegMargin);
@@ -262,6 +266,7 @@ void JpegReader::Handle::start() {
   auto width = static_cast<JDIMENSION>(to - from);
   if (to - from < image_width && !smooths(info)) {
     jpeg_crop_scanline(&info, &x, &width);
+    entropy.need(info, x, width);
   } else {
     x = 0;
   }
@@ -283,9 +288,9 @@ void JpegReader::Handle::read(std::int32_t at, std::int32_t count) {
 
 bool JpegReader::Handle::reread() {
   jpeg_abort_decompress(&info);
-  plain = true;
-  if (!read_header(reads)) return false;
-  errors.num_warnings = header_warnings;  // which reading a header forgets
+  libjpeg_alone = true;
+  if (!read_header(file)) return false;
+  errors.num_warnings = header_warnings;
   if (tiled && !cut.whole) info.jpeg_color_space = colours;
   return run([](Handle& self) {
     self.start();
@@ -342,7 +347,7 @@ Decoded<void> JpegReader::begin(Rect region, bool keep) {
   if (h.tiled && !h.take_tiles()) return h.failure();
   h.inverted_cmyk = h.info.num_components == 4;
   h.header_warnings = h.errors.num_warnings;
-  h.plain = false;
+  h.libjpeg_alone = false;
   if (!h.run([](Handle& self) { self.start(); }) && !(h.code == kOddScan && h.reread())) return h.failure();
   h.row_bytes = std::size_t{h.info.output_width} * static_cast<std::size_t>(h.info.output_components);
   const auto held = static_cast<std::size_t>(keep ? region.height : kBlockRows);
@@ -375,9 +380,7 @@ Decoded<Rows> JpegReader::next() {
   h.done += h.block;
   if (h.done == h.region.height) jpeg_abort_decompress(&h.info);
   const auto* rows = h.rows.data() + static_cast<std::size_t>(h.slot) * h.row_bytes;
-  if (!h.inverted_cmyk) {
-    return Rows{rows + 3 * h.left, static_cast<std::ptrdiff_t>(h.row_bytes), h.block};
-  }
+  if (!h.inverted_cmyk) return Rows{rows + 3 * h.left, static_cast<std::ptrdiff_t>(h.row_bytes), h.block};
   const auto rgb_row = static_cast<std::size_t>(h.region.width) * 3;
   auto* rgb = h.rgb.data() + static_cast<std::size_t>(h.slot) * rgb_row;
   for (std::int32_t i = 0; i < h.block; ++i) {

@@ -135,6 +135,13 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
     }
     if (too_far_ahead(*lane.plan, cursor) || !make_room(index, cursor)) return std::nullopt;
     Slot* slot = allocate(index);
+    // Batches farther away, which others built, may be all that it holds: then it is not entitled to a slot
+    // for its next one, without which it never goes on.
+    while (!slot && i == 0 && options_.broadcast && options_.detach && freed_.empty() &&
+           lane.leased < reserve_ && held(lane) >= reserve_) {
+      drop_pending(index, *farthest_pending(index));
+      if (freed_.empty()) slot = allocate(index);
+    }
     if (!slot) return std::nullopt;
     slot->state = State::kFilling;
     slot->key = key;
@@ -208,7 +215,7 @@ Ledger::Slot* Ledger::allocate(std::uint32_t index) {
 /// The lane is entitled to a slot and none is free, because lanes with shared slots hold more than their
 /// reserve: take back the farthest batch that nobody has in hands yet. It will be built again.
 /// Lanes within their reserve keep theirs: they would take the slot back at once, and neither would get on.
-/// That none is free is then the doing of fills that nobody wants any more (after a seek); they end.
+/// If none can be taken, fills under way hold the slots; they end.
 Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
   if (options_.broadcast && !options_.detach) return nullptr;
   std::uint64_t entitled = 0;

@@ -46,7 +46,7 @@ std::vector<std::uint8_t> make_jpeg(const JpegKind& kind) {
   if (kind.ycck) jpeg_set_colorspace(&info, JCS_YCCK);
   if (kind.rgb) jpeg_set_colorspace(&info, JCS_RGB);
   jpeg_set_quality(&info, kind.quality, TRUE);
-  if (!kind.rgb && (kind.components == 3 || kind.ycck)) {
+  if (!kind.rgb && (kind.components != 4 || kind.ycck)) {
     info.comp_info[0].h_samp_factor = kind.horizontal;
     info.comp_info[0].v_samp_factor = kind.vertical;
     if (kind.ycck) {

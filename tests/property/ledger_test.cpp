@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <vector>
@@ -51,11 +53,23 @@ class Simulation {
     lanes_[i].expected = normalised(plan_, at);
     settle();
   }
-  void start_fill(std::uint32_t i) {
+  bool start_fill(std::uint32_t i) {
     const auto fill = ledger_.take_fill(i);
     settle();
     if (fill) filling_.push_back(fill->slot);
     grants();  // it may have joined a batch that is ready
+    return fill.has_value();
+  }
+  /// As a stream does it: for the emptiest lane first.
+  bool start_fill() {
+    std::vector<std::uint32_t> order(lanes_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
+      return ledger_.ahead(a) < ledger_.ahead(b);
+    });
+    for (const std::uint32_t i : order)
+      if (start_fill(i)) return true;
+    return false;
   }
   void end_fill() {
     if (filling_.empty()) return;
@@ -196,7 +210,7 @@ TEST(Ledger, LetsEveryLivingLaneGoOnWhateverStuckLanesHold) {
   }
 }
 
-/// Slots that unwanted fills keep busy are nobody's doing: a lane that is entitled to one waits for them.
+/// Fills under way that nobody wants any more hold the slots: a lane that is entitled to one waits for them.
 TEST(Ledger, TakesNoBatchFromALaneWithinItsReserveWhileUnwantedFillsKeepTheSlots) {
   Ledger ledger({.lanes = 2, .max_leases = 3, .prefetch = 4, .broadcast = true, .max_lag = 4});
   const EpochPlan plan(400, 8, 1, LastBatch::kShort);
@@ -218,6 +232,29 @@ TEST(Ledger, TakesNoBatchFromALaneWithinItsReserveWhileUnwantedFillsKeepTheSlots
   ASSERT_TRUE(fill);
   EXPECT_EQ(fill->slot, unwanted[0]);
   ledger.check();
+}
+
+/// Everybody but one lane holds what it has, wherever all of them began.
+TEST(Ledger, LetsTheOnlyLivingLaneGoOnWhateverAllOthersHold) {
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    Ledger::Options options = options_for(seed);
+    options.lanes = std::max(2U, options.lanes);
+    options.detach = true;
+    options.max_lag = static_cast<std::uint32_t>(seed % 12);
+    Simulation run(options, seed);
+    for (std::uint32_t i = 0; i < options.lanes; ++i) run.open(i, {0, 0, run.pick(10)});
+    const std::uint32_t living = run.pick(options.lanes);
+    for (int round = 0; round < 400; ++round) {
+      while (run.start_fill()) {
+      }
+      run.end_fill();
+      run.ack(living, true);
+    }
+    EXPECT_GT(run.lane(living).received, 20U)
+        << "seed " << seed << ", lane " << living << " of " << options.lanes << ", max_leases "
+        << options.max_leases << ", prefetch " << options.prefetch << ", max_lag " << options.max_lag
+        << (options.broadcast ? ", broadcast" : ", shard");
+  }
 }
 
 TEST(Ledger, SharesABatchAmongBroadcastLanesInStep) {

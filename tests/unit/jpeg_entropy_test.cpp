@@ -28,7 +28,13 @@ class Reading {
     errors_.error_exit = [](j_common_ptr common) {
       std::longjmp(static_cast<Reading*>(common->client_data)->escape_, 1);
     };
-    errors_.output_message = [](j_common_ptr) {};
+    errors_.emit_message = [](j_common_ptr common, int level) {
+      if (level >= 0) return;
+      auto& self = *static_cast<Reading*>(common->client_data);
+      char text[JMSG_LENGTH_MAX];
+      common->err->format_message(common, text);
+      if (common->err->num_warnings++ == 0) self.warning = text;
+    };
     jpeg_create_decompress(&info_);
     if (setjmp(escape_) == 0)
       run(file, entropy);
@@ -43,6 +49,7 @@ class Reading {
   bool ours = false;
   int code = 0;  ///< of the error that it ended with
   long warnings = 0;
+  std::string warning;  ///< the first one
   Bytes pixels;
 
  private:
@@ -167,6 +174,28 @@ TEST(JpegEntropy, GivesLibjpegsPixelsOfDamagedFilesOrLeavesThemToIt) {
   EXPECT_GT(odd, 50);
 }
 
+/// To libjpeg every symbol without a size ends a block, but for 0xF0.
+TEST(JpegEntropy, TakesAnySymbolWithoutASizeForABlocksEnd) {
+  const Rect all{0, 0, 300, 200};
+  const Bytes whole = make_jpeg({.width = 300, .height = 200, .quality = 60, .own_tables = true});
+  Bytes file = whole;
+  int patched = 0;
+  for (std::size_t at = 2; file[at + 1] != 0xDA; at += 2U + (file[at + 2] << 8 | file[at + 3])) {
+    if (file[at + 1] != 0xC4 || file[at + 4] >> 4 != 1) continue;
+    for (std::size_t i = at + 4 + 17; i < at + 2U + (file[at + 2] << 8 | file[at + 3]); ++i)
+      if (file[i] == 0x00) {
+        file[i] = 0x50;
+        ++patched;
+      }
+  }
+  ASSERT_EQ(patched, 2);
+  JpegEntropy entropy;
+  const Reading mine(file, all, &entropy);
+  ASSERT_TRUE(mine.ours);
+  EXPECT_EQ(mine.code, 0);
+  EXPECT_TRUE(mine.pixels == Reading(whole, all, nullptr).pixels);
+}
+
 TEST(JpegEntropy, LeavesToLibjpegWhatItCannotRead) {
   JpegEntropy entropy;
   const Rect all{0, 0, 200, 150};
@@ -213,6 +242,7 @@ TEST(JpegEntropy, DamagedFilesAreWhatTheyAreToLibjpeg) {
         if (!pixels) continue;
         ASSERT_TRUE(*pixels == theirs.pixels) << text(kind, all);
         ASSERT_EQ(decoder.warned(), theirs.warnings > 0) << text(kind, all);
+        ASSERT_EQ(decoder.warning(), theirs.warning) << text(kind, all);
       }
       warned += theirs.warnings > 0;
     }
