@@ -41,7 +41,7 @@ void HuffmanTable::make(const JHUFF_TBL& table, bool ac) {
         continue;
       }
       for (int value = 0; value < 1 << size; ++value) {
-        one.value = static_cast<std::int16_t>(value >= 1 << (size - 1) ? value : value - (1 << size) + 1);
+        one.value = static_cast<std::int16_t>(extend(static_cast<std::uint64_t>(value) << (64 - size), size));
         to = std::fill_n(to, std::size_t{1} << (free - size), one);
       }
     }

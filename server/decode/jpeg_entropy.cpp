@@ -24,6 +24,7 @@ constexpr bool kKnownLibjpeg =
     LIBJPEG_TURBO_VERSION_NUMBER >= 2'000'000 && LIBJPEG_TURBO_VERSION_NUMBER < 3'000'000;
 
 /// T.81, figure A.6, and 16 more: a run may lead out of the block before that is looked at.
+/// libjpeg has this table, too (jpeg_natural_order), of ints and behind an address to be loaded: 3% slower.
 constexpr std::array<std::uint8_t, DCTSIZE2 + 16> kNaturalOrder = [] {
   std::array<std::uint8_t, DCTSIZE2 + 16> order{};
   int x = 0, y = 0;
