@@ -12,6 +12,10 @@ namespace {
 
 using Lease = BatchView::Lease;
 
+/// A loop that has written to more than one page in 32 of a batch is better served by copies: a page costs
+/// more than its bytes (tests/bench/README.md).
+constexpr std::size_t kFewPages = 32;
+
 void describe(Lease& lease, const client::Attachment& attachment) {
   const ring::RingReader& reader = *attachment.reader;
   const ring::Grant& grant = lease.grant;
@@ -55,7 +59,9 @@ std::shared_ptr<Lease> Lease::on_slot(const std::shared_ptr<client::Attachment>&
   lease->grant = grant;
   attachment->live_views.fetch_add(1, std::memory_order_relaxed);
   lease->attachment = attachment;
-  attachment->reader->freshen(grant.slot);  // before a fork can settle it
+  const std::size_t written = attachment->reader->freshen(grant.slot);  // before a fork can settle it
+  if (written > attachment->reader->memory(grant.slot).size() / ring::page_size() / kFewPages)
+    attachment->writes_to_batches.store(true, std::memory_order_relaxed);
   lease->own = own;
   if (attachment->reader->private_pages() != nullptr) client::enter_private_view(*lease);
   describe(*lease, *attachment);

@@ -100,6 +100,7 @@ Result<void> RingReader::check(std::uint32_t lane) {
   slot_stride_ = head.slot_stride;
   rows_offset_ = head.rows_offset;
   slot_count_ = head.slot_count;
+  looked_at_.resize(slot_count_);
   row_capacity_ = head.row_capacity;
   lane_ = reinterpret_cast<const LaneBlock*>(control_.data() + head.lanes_offset) + lane;
   attachment_ = lane_->attachment.load(std::memory_order_acquire);

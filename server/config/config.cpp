@@ -70,8 +70,10 @@ Result<Config> load(const std::filesystem::path& path, std::span<const Override>
     return fail(ErrorCode::kConfigInvalid, fmt::format("{}: is a folder; give the YAML file", path.string()));
   std::ifstream stream(path, std::ios::binary);
   if (!stream)
-    return fail(ErrorCode::kConfigInvalid,
-                fmt::format("{}: cannot be read: {}", path.string(), std::strerror(errno)));
+    return fail(
+        ErrorCode::kConfigInvalid,
+        fmt::format("{}: cannot be read: {}; `headrace check FOLDER` writes a configuration for a dataset",
+                    path.string(), std::strerror(errno)));
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (stream.bad()) return fail(ErrorCode::kConfigInvalid, fmt::format("{}: reading failed", path.string()));
   return parse(text, path.string(), flags, environment);

@@ -91,9 +91,9 @@ void add_ls(CLI::App& app, int& exit_code) {
     const auto failures = failed_streams(client);
     if (!failures) return tl::make_unexpected(failures.error());
     for (const StreamInfo& info : *streams) {
-      fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {} classes\n", info.name,
+      fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {}\n", info.name,
                  info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples, info.batch_size,
-                 info.classes.size());
+                 count_of_classes(info.classes.size()));
       if (const auto failed = failures->find(info.name); failed != failures->end())
         fmt::print("  FAILED: {}\n", failed->second);
     }

@@ -102,8 +102,8 @@ int propose(const std::string& path) {
   const std::string shown = remote::shown(path);
   fmt::print(stderr, "{}: {}\n", shown, proposal->found);
   for (const exec::StreamSetup& setup : assembly->streams)
-    fmt::print(stderr, "  {}: {} samples, {} classes\n", setup.info.name, setup.info.samples,
-               setup.info.classes.size());
+    fmt::print(stderr, "  {}: {} samples, {}\n", setup.info.name, setup.info.samples,
+               count_of_classes(setup.info.classes.size()));
   for (const exec::StreamSetup& setup : assembly->streams)
     if (const auto train = std::find_if(assembly->streams.begin(), assembly->streams.end(),
                                         [](const auto& stream) { return stream.info.name == "train"; });
@@ -129,8 +129,8 @@ int check(const ConfigArguments& arguments) {
     if (!bytes) return report(bytes.error());
     total += *bytes;
     const StreamInfo& info = setup.info;
-    fmt::print("stream {}: {} samples, {} classes, batches of {}\n", info.name, info.samples,
-               info.classes.size(), info.batch_size);
+    fmt::print("stream {}: {} samples, {}, batches of {}\n", info.name, info.samples,
+               count_of_classes(info.classes.size()), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
     // A live stream's samples are yet to come.
     if (!info.live)

@@ -25,6 +25,10 @@ int report(const Error& error) {
   return exit_code_of(error);
 }
 
+std::string count_of_classes(std::size_t classes) {
+  return fmt::format("{} class{}", classes, classes == 1 ? "" : "es");
+}
+
 void leave_signals_to_the_server() {
   sigset_t set;
   sigemptyset(&set);

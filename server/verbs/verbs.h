@@ -27,6 +27,9 @@ int exit_code_of(const Error& error);
 /// Prints "headrace: NAME: message" on stderr and gives the exit code.
 int report(const Error& error);
 
+/// "1 class", "10 classes".
+std::string count_of_classes(std::size_t classes);
+
 /// SIGTERM and SIGINT are the session thread's alone, which takes them from a signalfd; SIGPIPE is ignored.
 /// To be called before there is any thread.
 void leave_signals_to_the_server();

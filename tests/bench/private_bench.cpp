@@ -1,9 +1,10 @@
 // What a private batch costs its trainer: a copy of the slot into a buffer that is used again, against a
 // copy-on-write view of it (clientlib/ring/private_pages.h).
 //   private_bench [rounds]
-// Both in turn, for several sizes, by CPU time: `copy`; `look`, which is all that a view costs whose loop
-// only reads; `view+w`, a view whose loop writes to 1 page in 64, in 16, in 4 and to all. `read` is a pass
-// over the batch afterwards, of the copy (fresh in the cache) and of the slot.
+// Both in turn, for several sizes, by CPU time: `copy`; `faults`, which is all that a view costs while the
+// process has no page fault, and `look`, which comes to it otherwise; `view+w`, a view whose loop writes to 1
+// page in 64, in 16, in 4 and to all. `read` is a pass over the batch afterwards, of the copy (fresh in the
+// cache) and of the slot.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -67,6 +68,7 @@ class Bench {
     time("copy", [&] { std::memcpy(copy, shared_->data() + slot * stride_, bytes_); });
     time("read copy", [&] { read(copy); });
     const auto drop = [&] { own_ += pages_->drop(view, views_->fd(), slot * stride_); };
+    time("faults", [&] { faults_ += PrivatePages::faults(); });
     time("look", drop);
     time("read view", [&] { read(view.data()); });
     for (const std::size_t one_in : kOnePageIn)
@@ -107,6 +109,7 @@ class Bench {
   std::array<std::vector<std::byte>, 2> buffers_;
   std::map<std::string, std::vector<double>> spent_;
   std::size_t own_ = 0;
+  std::uint64_t faults_ = 0;
   volatile std::uint64_t sum_ = 0;
 };
 
@@ -114,14 +117,16 @@ class Bench {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 60;
-  fmt::print("{:>12}{:>10}{:>11}{:>10}{:>11}", "bytes", "copy", "read copy", "look", "read view");
+  fmt::print("{:>12}{:>10}{:>11}{:>10}{:>10}{:>11}", "bytes", "copy", "read copy", "faults", "look",
+             "read view");
   for (const std::size_t one_in : kOnePageIn) fmt::print("{:>14}", fmt::format("view+w 1/{}", one_in));
   fmt::print("   CPU us per batch\n");
   for (const std::size_t bytes : kSizes) {
     Bench bench(bytes);
     for (int i = 0; i < rounds; ++i) bench.round(static_cast<std::size_t>(i));
-    fmt::print("{:>12}{:>10.1f}{:>11.1f}{:>10.1f}{:>11.1f}", bytes, bench.median("copy"),
-               bench.median("read copy"), bench.median("look"), bench.median("read view"));
+    fmt::print("{:>12}{:>10.1f}{:>11.1f}{:>10.1f}{:>10.1f}{:>11.1f}", bytes, bench.median("copy"),
+               bench.median("read copy"), bench.median("faults"), bench.median("look"),
+               bench.median("read view"));
     for (const std::size_t one_in : kOnePageIn)
       fmt::print("{:>14.1f}", bench.median(fmt::format("view+w 1/{}", one_in)));
     fmt::print("\n");

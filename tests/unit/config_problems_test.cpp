@@ -348,7 +348,9 @@ TEST(Config, SaysThatAFileCannotBeRead) {
   const auto missing = load("/nowhere/x.yaml", {}, {});
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::kConfigInvalid);
-  EXPECT_EQ(missing.error().message, "/nowhere/x.yaml: cannot be read: No such file or directory");
+  EXPECT_EQ(missing.error().message,
+            "/nowhere/x.yaml: cannot be read: No such file or directory; `headrace check FOLDER` writes a "
+            "configuration for a dataset");
   EXPECT_EQ(load("/tmp", {}, {}).error().message, "/tmp: is a folder; give the YAML file");
 }
 

@@ -1,6 +1,7 @@
-// Private batches at the moments that are hard to hit: this program's own pread() and operator new[] fork,
-// and refuse, on demand.
+// Private batches at the moments that are hard to hit: this program's own getrusage(), pread() and operator
+// new[] fork, and refuse, on demand.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@
 
 namespace {
 
-std::atomic<int> g_fork_at{0};  ///< another thread forks before the n-th look at one page from now
+std::atomic<int> g_fork_at{0};  ///< another thread forks before the n-th look at faults or pages from now
 std::atomic<bool> g_no_memory{false};
 
 void fork_elsewhere() {
@@ -33,8 +34,13 @@ void fork_elsewhere() {
 }  // namespace
 
 extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t at) {
-  if (bytes == 8 && g_fork_at > 0 && --g_fork_at == 0) fork_elsewhere();
+  if (g_fork_at > 0 && --g_fork_at == 0) fork_elsewhere();
   return ::syscall(SYS_pread64, fd, to, bytes, at);
+}
+
+extern "C" int getrusage(__rusage_who_t who, rusage* usage) noexcept {
+  if (g_fork_at > 0 && --g_fork_at == 0) fork_elsewhere();
+  return static_cast<int>(::syscall(SYS_getrusage, who, usage));
 }
 
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {

@@ -1,5 +1,6 @@
 #include "clientlib/ring/private_pages.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -51,6 +52,31 @@ TEST_F(PrivatePagesTest, APageWrittenToIsOwnAndTheServerDoesNotSeeIt) {
   server_writes(std::byte{2});
   EXPECT_EQ(mine(0), std::byte{9});
   EXPECT_EQ(mine(1), std::byte{2});
+}
+
+TEST_F(PrivatePagesTest, FaultsAreCountedForEachFirstWriteAndNoneWhileNobodyWrites) {
+  server_writes(std::byte{1});
+  ASSERT_TRUE(all_mine_are(std::byte{1}));  // each page is mapped
+  for (int round = 0; round < 100; ++round) {
+    const std::uint64_t before = PrivatePages::faults();
+    ASSERT_EQ(mine(static_cast<std::size_t>(round)), std::byte{1});
+    ASSERT_EQ(PrivatePages::faults(), before) << "reading again";
+    mine(static_cast<std::size_t>(round)) = std::byte{9};
+    ASSERT_EQ(PrivatePages::faults(), before + 1);
+  }
+}
+
+TEST_F(PrivatePagesTest, FaultsOfAThreadThatEndedAndOfTheKernelItselfAreCounted) {
+  server_writes(std::byte{1});
+  ASSERT_TRUE(all_mine_are(std::byte{1}));
+  std::uint64_t before = PrivatePages::faults();
+  std::thread([&] { mine(0) = std::byte{9}; }).join();
+  EXPECT_GT(PrivatePages::faults(), before);
+  const UniqueFd zeros(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  before = PrivatePages::faults();
+  ASSERT_EQ(::read(zeros.get(), &mine(1), 1), 1);
+  EXPECT_GT(PrivatePages::faults(), before);
+  EXPECT_EQ(pages_->count(mine()), 2u);
 }
 
 TEST_F(PrivatePagesTest, DroppedPagesShowTheServersBytesAgain) {

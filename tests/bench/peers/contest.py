@@ -135,12 +135,13 @@ class Contestant:
         processes.go_on(self._roots)
         measured = self._measure(self._settings.warm, self._settings.seconds)
         self.pause()
+        # Not after the start: who started first would have all of the libraries that others map later, too.
+        self.result.memory = max(self.result.memory, processes.memory_bytes(self._roots))
         self.result.rounds.append(measured)
         return measured
 
     def pause(self) -> None:
         processes.stop(self._roots)
-        self.result.memory = max(self.result.memory, processes.memory_bytes(self._roots))
 
     def end(self) -> None:
         if self._trainers:
