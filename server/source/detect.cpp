@@ -61,15 +61,15 @@ std::optional<Proposal> image_folders(const fs::path& folder) {
     return fmt::format("{{type: image_folder, path: {}}}", quoted(path));
   };
   std::vector<ProposedStream> parts;
-  for (const char* name : {"train", "val", "valid", "validation", "test"}) {
+  for (const char* name : kSetFolders) {
     const bool training = parts.empty() && std::string_view(name) == "train";
     if (is_image_folder(folder / name))
-      parts.push_back({name, source(folder / name), training, training ? kCropImages : kShowImages});
+      parts.push_back({name, source(folder / name), training, crop_images(training)});
   }
   if (!parts.empty() && parts[0].training)
     return compose(fmt::format("image folders, a folder per class, in {} sets", parts.size()), parts);
   if (!is_image_folder(folder)) return std::nullopt;
-  return compose("images, a folder per class", {{"train", source(folder), true, kCropImages}});
+  return compose("images, a folder per class", {{"train", source(folder), true, crop_images(true)}});
 }
 
 /// Pairs of files as the sets of the MNIST family name them: <set>-images-idx3-ubyte[.gz],
@@ -133,7 +133,7 @@ Result<Proposal> lmdb(const fs::path& folder) {
   return compose(
       fmt::format("a database that headrace pack wrote, {}", store::name_of(found->meta.options.storing)),
       {{"train", fmt::format("{{type: lmdb, path: {}}}", quoted(folder.string())), true,
-        sizes_differ ? kCropImages : kAsTheyAre}});
+        sizes_differ ? crop_images(true) : kAsTheyAre}});
 }
 
 }  // namespace

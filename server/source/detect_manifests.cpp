@@ -112,7 +112,7 @@ std::optional<Proposal> manifest_files(const fs::path& path) {
       notes.push_back(std::move(note));
     parts.push_back(
         {set, fmt::format("{{type: manifest, path: {}{}}}", quoted(manifest.string()), fields_of(*chosen)),
-         training, training ? kCropImages : kShowImages});
+         training, crop_images(training)});
   }
   if (parts.empty()) return std::nullopt;
   Proposal out = compose("a list of images", std::move(parts));

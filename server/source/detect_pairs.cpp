@@ -171,7 +171,7 @@ std::optional<Proposal> paired_images(const fs::path& path) {
                    {part_of("train", {{"image", {.path = path, .names = "{}", .mask = false}}})});
   add_folders(path, "", parts);
   if (const auto ends = ends_in(path)) parts.push_back(part_of("train", *ends));
-  for (const char* folder : {"train", "val", "valid", "validation", "test"}) {
+  for (const char* folder : kSetFolders) {
     add_folders(path / folder, set_in(folder), parts);
     if (const auto ends = ends_in(path / folder)) parts.push_back(part_of(set_in(folder), *ends));
   }

@@ -113,7 +113,7 @@ void add_parts(const fs::path& folder, const std::string& set, std::vector<Propo
     parts.push_back(
         {part,
          fmt::format("{{type: webdataset, path: {}{}}}", path_of(folder, names, stem.size()), members.keys),
-         training, training ? kCropImages : kShowImages});
+         training, crop_images(training)});
   }
 }
 
@@ -153,11 +153,10 @@ std::optional<Proposal> shard_files(const fs::path& path) {
     add_note(members, notes);
     parts.push_back({"train",
                      fmt::format("{{type: webdataset, path: {}{}}}", quoted(path.string()), members.keys),
-                     true, kCropImages});
+                     true, crop_images(true)});
   } else {
     add_parts(path, "", parts, notes);
-    for (const char* folder : {"train", "val", "valid", "validation", "test"})
-      add_parts(path / folder, set_in(folder), parts, notes);
+    for (const char* folder : kSetFolders) add_parts(path / folder, set_in(folder), parts, notes);
   }
   if (parts.empty()) return std::nullopt;
   Proposal out = compose("WebDataset shards", std::move(parts));

@@ -62,20 +62,24 @@ std::string crop_small(bool training, const decode::ImageSize& size) {
       sides, side / kShare);
 }
 
-/// kCropImages and kShowImages at `side`.
-std::string crop_to(bool training, std::int32_t side) {
-  std::string out = training ? kCropImages : kShowImages;
-  const auto put = [&out](const std::string& usual, std::int32_t own) {
-    if (const auto at = out.find(usual); at != std::string::npos)
-      out.replace(at, usual.size(), fmt::format("size: {}", own));
-  };
-  constexpr std::int32_t kShown = 224, kResized = 256;
-  put("size: 256", side * kResized / kShown);
-  put("size: 224", side);
-  return out;
-}
-
 }  // namespace
+
+std::string crop_images(bool training, std::int32_t side) {
+  if (training)
+    return fmt::format(
+        "    batch_size: 64\n"
+        "    transforms:\n"
+        "      - random_resized_crop: {{size: {}}}\n"
+        "      - random_horizontal_flip\n",
+        side);
+  constexpr std::int32_t kShown = 224, kResized = 256;  // the usual two
+  return fmt::format(
+      "    batch_size: 64\n"
+      "    transforms:\n"
+      "      - resize: {{size: {}}}\n"
+      "      - center_crop: {{size: {}}}\n",
+      side * kResized / kShown, side);
+}
 
 std::string crop_together(bool training, bool mask, std::int32_t side) {
   const std::int32_t usual = mask ? 224 : 48;
@@ -92,8 +96,7 @@ std::string crop_together(bool training, bool mask, std::int32_t side) {
 bool fit(Proposal& proposal, const std::string& stream, const Source& source) {
   const auto part = std::find_if(proposal.parts.begin(), proposal.parts.end(),
                                  [&](const ProposedStream& one) { return one.name == stream; });
-  if (part == proposal.parts.end() || (part->stream != kCropImages && part->stream != kShowImages))
-    return false;
+  if (part == proposal.parts.end() || part->stream != crop_images(part->training)) return false;
   const Looks looks = look_at(source);
   if (looks.sides.empty()) return false;
   const auto& fields = source.fields();
@@ -109,7 +112,7 @@ bool fit(Proposal& proposal, const std::string& stream, const Source& source) {
   } else if (looks.common && std::max(looks.common->height, looks.common->width) <= kSmall) {
     own = crop_small(part->training, *looks.common);
   } else if (median < kUsual) {
-    own = crop_to(part->training, std::max(kStep, median / kStep * kStep));
+    own = crop_images(part->training, std::max(kStep, median / kStep * kStep));
   }
   if (own == part->stream) return false;
   part->stream = std::move(own);

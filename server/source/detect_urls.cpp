@@ -18,7 +18,7 @@ Proposal one(std::string found, const std::string& name, const std::string& sour
   std::string set = set_in(name);
   if (set.empty()) set = "train";
   const bool training = set == "train";
-  return compose(std::move(found), {{set, source, training, training ? kCropImages : kShowImages}});
+  return compose(std::move(found), {{set, source, training, crop_images(training)}});
 }
 
 Result<Proposal> shards(const std::string& url, const std::string& first, const Remote& remote) {

@@ -1,6 +1,7 @@
 // What the kinds of detect.h's search have in common: parts of a dataset, put together as a configuration.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -30,17 +31,12 @@ std::vector<std::string> names_in(const std::filesystem::path& folder);
 /// "train", "val" or "test" if that, or a longer word for it, is one of the words of `name`; else empty.
 std::string set_in(std::string_view name);
 
-/// Streams of images of many sizes, to learn from and to look at; and of samples that need nothing.
-inline constexpr const char* kCropImages =
-    "    batch_size: 64\n"
-    "    transforms:\n"
-    "      - random_resized_crop: {size: 224}\n"
-    "      - random_horizontal_flip\n";
-inline constexpr const char* kShowImages =
-    "    batch_size: 64\n"
-    "    transforms:\n"
-    "      - resize: {size: 256}\n"
-    "      - center_crop: {size: 224}\n";
+/// The folders that a dataset's sets lie in; the one to learn from first.
+inline constexpr std::array<const char*, 5> kSetFolders{"train", "val", "valid", "validation", "test"};
+
+/// The lines of a stream of images of many sizes, to learn from or to look at, cut to `side` x `side`.
+std::string crop_images(bool training, std::int32_t side = 224);
+/// Of samples that need nothing.
 inline constexpr const char* kAsTheyAre = "    batch_size: 256\n";
 
 /// WebDataset shards: a .tar file, a folder of them, or train/, val/, test/ with such files.
