@@ -2,6 +2,7 @@
 
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -28,15 +29,7 @@ PyBatch take_batch(const BatchView& view, bool read_only) {
       to.memory = view.keep(f);
     }
   }
-  const std::uint32_t rows = view.rows();
-  batch.valid.resize(rows);
-  batch.replaced.resize(rows);
-  batch.sample_index.resize(rows);
-  for (std::uint32_t row = 0; row < rows; ++row) {
-    batch.valid[row] = view.valid(row) ? 1 : 0;
-    batch.replaced[row] = view.replaced(row) ? 1 : 0;
-    batch.sample_index[row] = static_cast<std::int64_t>(view.sample_index(row));
-  }
+  batch.rows = view.all_rows();
   return batch;
 }
 
@@ -95,6 +88,15 @@ nb::object array_of(std::vector<T> values, DType dtype) {
   return array_of(std::move(values), std::span(&size, 1), dtype);
 }
 
+/// One value of each row: most loops never ask.
+template <class T, auto Member>
+nb::object of_rows(const PyBatch& batch, DType dtype) {
+  std::vector<T> values(batch.rows.size());
+  std::transform(batch.rows.begin(), batch.rows.end(), values.begin(),
+                 [](const RowInfo& row) { return static_cast<T>(row.*Member); });
+  return array_of(std::move(values), dtype);
+}
+
 /// (array, offsets or None). Once per batch: what keeps the memory moves out.
 nb::list take_fields(PyBatch& batch) {
   nb::list list;
@@ -122,9 +124,14 @@ void bind_batch(nb::module_& module) {
       .def_ro("batch", &PyBatch::batch)
       .def_ro("private_copy", &PyBatch::private_copy)
       .def("take_fields", &take_fields)
-      .def("valid", [](const PyBatch& batch) { return array_of(batch.valid, DType::kBool); })
-      .def("replaced", [](const PyBatch& batch) { return array_of(batch.replaced, DType::kBool); })
-      .def("sample_index", [](const PyBatch& batch) { return array_of(batch.sample_index, DType::kInt64); });
+      .def("valid",
+           [](const PyBatch& batch) { return of_rows<std::uint8_t, &RowInfo::valid>(batch, DType::kBool); })
+      .def(
+          "replaced",
+          [](const PyBatch& batch) { return of_rows<std::uint8_t, &RowInfo::replaced>(batch, DType::kBool); })
+      .def("sample_index", [](const PyBatch& batch) {
+        return of_rows<std::int64_t, &RowInfo::sample_index>(batch, DType::kInt64);
+      });
 }
 
 }  // namespace headrace::python

@@ -30,8 +30,7 @@ struct PyBatch {
   std::uint64_t batch = 0;
   bool private_copy = true;  ///< as BatchView's
   std::vector<Field> fields;
-  std::vector<std::uint8_t> valid, replaced;
-  std::vector<std::int64_t> sample_index;
+  std::vector<RowInfo> rows;
 };
 
 /// Without the GIL. One value per row (labels) is copied: a loop collects those, and must not hold slots by

@@ -63,7 +63,7 @@ std::shared_ptr<Lease> Lease::on_slot(const std::shared_ptr<client::Attachment>&
   if (written > attachment->reader->memory(grant.slot).size() / ring::page_size() / kFewPages)
     attachment->writes_to_batches.store(true, std::memory_order_relaxed);
   lease->own = own;
-  if (attachment->reader->private_pages() != nullptr) client::enter_private_view(*lease);
+  if (own) client::enter_private_view(*lease);
   describe(*lease, *attachment);
   return lease;
 }
@@ -105,9 +105,8 @@ const Lease& held(const std::shared_ptr<Lease>& lease) {
   return *lease;
 }
 
-const ring::RowDesc& row_of(const std::shared_ptr<Lease>& lease, std::uint32_t row) {
-  require(row < held(lease).rows, "a BatchView was asked for a row that it does not have");
-  return lease->row[row];
+RowInfo info_of(const ring::RowDesc& row) {
+  return {row.sample_index, (row.flags & ring::kRowValid) != 0, (row.flags & ring::kRowReplaced) != 0};
 }
 
 }  // namespace
@@ -124,14 +123,15 @@ std::uint32_t BatchView::rows() const {
 std::uint32_t BatchView::valid_rows() const {
   return held(lease_).valid_rows;
 }
-bool BatchView::valid(std::uint32_t row) const {
-  return (row_of(lease_, row).flags & ring::kRowValid) != 0;
+RowInfo BatchView::row(std::uint32_t at) const {
+  require(at < held(lease_).rows, "a BatchView was asked for a row that it does not have");
+  return info_of(lease_->row[at]);
 }
-bool BatchView::replaced(std::uint32_t row) const {
-  return (row_of(lease_, row).flags & ring::kRowReplaced) != 0;
-}
-std::uint64_t BatchView::sample_index(std::uint32_t row) const {
-  return row_of(lease_, row).sample_index;
+std::vector<RowInfo> BatchView::all_rows() const {
+  const Lease& lease = held(lease_);
+  std::vector<RowInfo> rows(lease.rows);
+  std::transform(lease.row, lease.row + lease.rows, rows.begin(), info_of);
+  return rows;
 }
 const std::vector<FieldSpec>& BatchView::fields() const {
   return *held(lease_).specs;
@@ -143,10 +143,8 @@ bool BatchView::private_copy() const {
 
 Result<FieldView> BatchView::field(std::string_view name) const {
   const Lease& lease = held(lease_);
-  std::string names;
   for (std::size_t f = 0; f < lease.specs->size(); ++f) {
     const FieldSpec& spec = (*lease.specs)[f];
-    names += (names.empty() ? "" : ", ") + spec.name;
     if (spec.name != name) continue;
     const Lease::Field& field = lease.fields[f];
     FieldView view{&spec, field.values, {field.count}, {}, field.offsets};
@@ -157,7 +155,10 @@ Result<FieldView> BatchView::field(std::string_view name) const {
     for (std::size_t d = view.shape.size(); d-- > 0; stride *= view.shape[d]) view.strides[d] = stride;
     return view;
   }
-  return fail(ErrorCode::kInvalidArgument, fmt::format("a batch has no field '{}'; it has: {}", name, names));
+  std::vector<std::string_view> names;
+  for (const FieldSpec& spec : *lease.specs) names.push_back(spec.name);
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("a batch has no field '{}'; it has: {}", name, fmt::join(names, ", ")));
 }
 
 std::shared_ptr<const void> BatchView::keep(std::size_t field) const {

@@ -40,10 +40,10 @@ struct BatchView::Lease {
   // Of a private copy.
   std::vector<ring::RowDesc> row_copies;
   std::vector<std::vector<std::int64_t>> offset_copies;
-  // Of a copy-on-write view.
+  // Of a view that may be written to, copy-on-write.
   std::shared_ptr<ring::RingReader> mapping;  ///< keeps `pages` where they are
   std::span<std::byte> pages;
-  bool own = false;      ///< to be written to, and kept beyond its stream
+  bool own = false;      ///< this is one
   bool settled = false;  ///< all of them are this process's own
 };
 

@@ -37,8 +37,7 @@ void give_slot_back(Lease& lease) {
 
 void before_fork() {
   views().mutex.lock();
-  for (Lease* lease : views().live)
-    if (lease->own) take_pages(*lease);
+  for (Lease* lease : views().live) take_pages(*lease);
 }
 
 void after_fork() {
@@ -72,7 +71,7 @@ void end_private_view(Lease& lease) {
 void settle_private_views(const Attachment& attachment) {
   const std::lock_guard lock(views().mutex);
   for (Lease* lease : views().live) {
-    if (!lease->own || lease->attachment.get() != &attachment) continue;
+    if (lease->attachment.get() != &attachment) continue;
     take_pages(*lease);
     give_slot_back(*lease);
   }

@@ -1,9 +1,9 @@
-// The copy-on-write views that live in this process. Each stands on a leased slot whose untouched pages are
-// the server's; a view gets along without its slot once all its pages are its own (settled).
+// The views of this process that may be written to, copy-on-write. Each stands on a leased slot whose
+// untouched pages are the server's; a view gets along without its slot once all its pages are its own
+// (settled).
 //
-// Those that are to be written to are settled, for one pass over their pages, before a fork (else the child
-// would see the parent's slots being filled again) and when their stream ends or is fenced (else a kept batch
-// would keep its session).
+// They are settled, for one pass over their pages, before a fork (else the child would see the parent's slots
+// being filled again) and when their stream ends or is fenced (else a kept batch would keep its session).
 //
 // Thread safety: any thread.
 #pragma once

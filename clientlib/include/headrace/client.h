@@ -98,6 +98,13 @@ struct FieldView {
   [[nodiscard]] std::size_t bytes() const;
 };
 
+/// What is known of a row besides its fields.
+struct RowInfo {
+  std::uint64_t sample_index;
+  bool valid;     ///< false: padding or wrapped duplicate
+  bool replaced;  ///< stands in for a bad sample
+};
+
 /// A lease on one batch. Move-only; the lease ends when it is destroyed or released, in any order between
 /// batches.
 class BatchView {
@@ -110,9 +117,11 @@ class BatchView {
   [[nodiscard]] std::uint64_t batch() const;  ///< within the epoch, from the cursor's origin
   [[nodiscard]] std::uint32_t rows() const;
   [[nodiscard]] std::uint32_t valid_rows() const;
-  [[nodiscard]] bool valid(std::uint32_t row) const;     ///< false: padding or wrapped duplicate
-  [[nodiscard]] bool replaced(std::uint32_t row) const;  ///< stands in for a bad sample
-  [[nodiscard]] std::uint64_t sample_index(std::uint32_t row) const;
+  [[nodiscard]] RowInfo row(std::uint32_t at) const;
+  [[nodiscard]] std::vector<RowInfo> all_rows() const;  ///< a copy, to keep
+  [[nodiscard]] bool valid(std::uint32_t at) const { return row(at).valid; }
+  [[nodiscard]] bool replaced(std::uint32_t at) const { return row(at).replaced; }
+  [[nodiscard]] std::uint64_t sample_index(std::uint32_t at) const { return row(at).sample_index; }
 
   [[nodiscard]] const std::vector<FieldSpec>& fields() const;
   [[nodiscard]] Result<FieldView> field(
