@@ -12,10 +12,6 @@ namespace {
 
 using Lease = BatchView::Lease;
 
-/// A loop that has written to more than one page in 32 of a batch is better served by copies: a page costs
-/// more than its bytes (tests/bench/README.md).
-constexpr std::size_t kFewPages = 32;
-
 void describe(Lease& lease, const client::Attachment& attachment) {
   const ring::RingReader& reader = *attachment.reader;
   const ring::Grant& grant = lease.grant;
@@ -59,9 +55,7 @@ std::shared_ptr<Lease> Lease::on_slot(const std::shared_ptr<client::Attachment>&
   lease->grant = grant;
   attachment->live_views.fetch_add(1, std::memory_order_relaxed);
   lease->attachment = attachment;
-  const std::size_t written = attachment->reader->freshen(grant.slot);  // before a fork can settle it
-  if (written > attachment->reader->memory(grant.slot).size() / ring::page_size() / kFewPages)
-    attachment->writes_to_batches.store(true, std::memory_order_relaxed);
+  lease->faults = attachment->reader->freshen(grant.slot);  // before a fork can settle it
   lease->own = own;
   if (own) client::enter_private_view(*lease);
   describe(*lease, *attachment);
@@ -84,6 +78,9 @@ BatchView::Lease::~Lease() {
   if (mapping != nullptr) {
     client::end_private_view(*this);
   } else if (attachment != nullptr && !attachment->fork.forked()) {
+    // Nobody should have written to this one.
+    if (attachment->reader->private_pages() != nullptr && (!faults || faults != ring::PrivatePages::faults()))
+      attachment->reader->drop_private_pages(grant.slot);
     attachment->live_views.fetch_sub(1, std::memory_order_relaxed);
     attachment->reader->ack(grant);
   }

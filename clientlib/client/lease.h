@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "clientlib/client/attachment.h"
@@ -37,6 +38,7 @@ struct BatchView::Lease {
   const ring::RowDesc* row = nullptr;
   std::shared_ptr<const std::vector<FieldSpec>> specs;
   std::vector<Field> fields;
+  std::optional<std::uint64_t> faults;  ///< RingReader::freshen, on a slot
   // Of a private copy.
   std::vector<ring::RowDesc> row_copies;
   std::vector<std::vector<std::int64_t>> offset_copies;

@@ -12,6 +12,10 @@ namespace {
 
 using Lease = BatchView::Lease;
 
+/// A loop that has written to more than one page in 32 of its batch is better served by copies: a page costs
+/// more than its bytes (tests/bench/README.md).
+constexpr std::size_t kFewPages = 32;
+
 struct Views {
   std::mutex mutex;
   std::set<Lease*> live;  // guarded by mutex
@@ -62,9 +66,10 @@ void end_private_view(Lease& lease) {
     views().live.erase(&lease);
   }
   if (!lease.attachment || lease.attachment->fork.forked()) return;
-  // Pages that were written to are dropped when the slot is read next: a look at them is not for nothing
-  // then.
-  if (lease.settled) lease.mapping->drop_private_pages(lease.grant.slot);
+  // Whatever PrivatePages::faults() says: a peer's or a device's writes into a batch are not in it.
+  const std::size_t own = lease.mapping->drop_private_pages(lease.grant.slot);
+  if (!lease.settled && own > lease.pages.size() / ring::page_size() / kFewPages)
+    lease.attachment->writes_to_batches.store(true, std::memory_order_relaxed);
   give_slot_back(lease);
 }
 

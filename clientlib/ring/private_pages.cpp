@@ -55,7 +55,7 @@ bool kernel_keeps_to_it(const PrivatePages& pages) {
   if (mine.first() != std::byte{1} || pages.count(mine.page) != 0) return false;
   shared.first() = std::byte{2};
   if (mine.first() != std::byte{2} || pages.count(mine.page) != 0) return false;
-  const std::uint64_t faults = PrivatePages::faults();
+  const auto faults = PrivatePages::faults();
   mine.first() = std::byte{3};
   if (PrivatePages::faults() == faults) return false;
   if (shared.first() != std::byte{2} || pages.count(mine.page) != 1) return false;
@@ -116,11 +116,11 @@ void PrivatePages::own_runs(std::span<const std::byte> range, F found) const {
   if (run > 0) found(pages - run, run);
 }
 
-std::uint64_t PrivatePages::faults() {
-  // Counted once a fault is over, by thread, threads that ended included, and also where the kernel writes
-  // for this process, a read() into a batch say: mm_account_fault(), getrusage(2).
+std::optional<std::uint64_t> PrivatePages::faults() {
+  // A fault is counted for the task that takes it, before it goes on, and the counts of threads that ended
+  // are kept: mm_account_fault(), getrusage(2).
   rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
+  if (::getrusage(RUSAGE_SELF, &used) != 0) return std::nullopt;
   return static_cast<std::uint64_t>(used.ru_minflt) + static_cast<std::uint64_t>(used.ru_majflt);
 }
 

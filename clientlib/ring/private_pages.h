@@ -24,9 +24,11 @@ class PrivatePages {
   /// child opens its own.
   static std::optional<PrivatePages> open();
 
-  /// Page faults of this process so far, in all its threads. While it stays the same no page becomes own,
-  /// unless another process writes there, as debuggers do. A fifth of the cost of a look at 60 pages.
-  static std::uint64_t faults();
+  /// Page faults that threads of this process have taken so far; nullopt: it may not ask. While it stays the
+  /// same none of them has made a page its own, by a write, a read() into it, mlockall() or otherwise. Who
+  /// writes there without them is not seen: another process (process_vm_writev), a device that takes faults
+  /// of its own. With one thread a fifth of the cost of a look at 60 pages, as much as one with 130 threads.
+  static std::optional<std::uint64_t> faults();
 
   /// How many pages of `range` (page-aligned) are this process's own; all of them if that cannot be told.
   [[nodiscard]] std::size_t count(std::span<const std::byte> range) const;

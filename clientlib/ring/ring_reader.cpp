@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "clientlib/base/contract.h"
 #include "clientlib/ring/futex.h"
@@ -178,16 +177,18 @@ std::span<std::byte> RingReader::memory(std::uint32_t slot) const {
   require(slot < slot_count_, "slot index out of range");
   return data().subspan(slot * slot_stride_, slot_stride_);
 }
-void RingReader::drop_private_pages(std::uint32_t slot) const {
-  pages_->drop(memory(slot), data_.fd(), slot * slot_stride_);
+std::size_t RingReader::drop_private_pages(std::uint32_t slot) const {
+  return pages_->drop(memory(slot), data_.fd(), slot * slot_stride_);
 }
-std::size_t RingReader::freshen(std::uint32_t slot) {
-  if (!pages_) return 0;
-  const std::uint64_t now = PrivatePages::faults();
-  std::optional<std::uint64_t>& then = looked_at_[slot];
-  if (then == now) return 0;
-  const std::size_t own = pages_->drop(memory(slot), data_.fd(), slot * slot_stride_);
-  return std::exchange(then, now) ? own : 0;
+std::optional<std::uint64_t> RingReader::freshen(std::uint32_t slot) {
+  if (!pages_) return std::nullopt;
+  const auto now = PrivatePages::faults();
+  if (now && looked_at_[slot] == now) return now;
+  looked_at_[slot] = now;
+  const auto all = memory(slot);
+  if (pages_->count(all.first(page_size())) + pages_->count(all.last(page_size())) > 0)
+    drop_private_pages(slot);
+  return now;
 }
 std::span<std::byte> RingReader::data() const {
   return {data_.data(), data_.size()};

@@ -69,12 +69,14 @@ class RingReader {
   [[nodiscard]] std::span<std::byte> memory(std::uint32_t slot) const;
   /// Null: the slots are not mapped copy-on-write.
   [[nodiscard]] const PrivatePages* private_pages() const { return pages_ ? &*pages_ : nullptr; }
-  /// Copy-on-write slots: what this process wrote there is gone, the server's bytes show again.
-  void drop_private_pages(std::uint32_t slot) const;
-  /// The same before a slot is read, by the thread that calls `next`: what the views on its former batches
-  /// left, and the copies that a process makes of whole mappings when it locks all its memory (mlockall). How
-  /// many pages had become its own since the last time; 0 the first time.
-  std::size_t freshen(std::uint32_t slot);
+  /// Copy-on-write slots: what this process wrote there is gone, the server's bytes show again. To how many
+  /// pages it had written.
+  // NOLINTNEXTLINE(modernize-use-nodiscard): it is called for what it does; few ask how many there were
+  std::size_t drop_private_pages(std::uint32_t slot) const;
+  /// Before a slot is read, by the thread that calls `next`: drops its private pages if there are any
+  /// although nobody wrote. A process that locks all its memory (mlockall) makes copies of whole mappings,
+  /// from their first page to their last. PrivatePages::faults() just before.
+  std::optional<std::uint64_t> freshen(std::uint32_t slot);
   /// Whole data mapping, for pinning (cudaHostRegister) and protecting.
   [[nodiscard]] std::span<std::byte> data() const;
   /// The mapping, which is read-only, could be made writable by mprotect: not in the server's read-only mode,
@@ -115,7 +117,7 @@ class RingReader {
   std::optional<PrivatePages> pages_;
   // The thread in `next`.
   std::uint32_t seen_ = 0;  // grants taken
-  /// By slot: PrivatePages::faults() just before its pages were last looked at.
+  /// By slot: what `freshen` last gave.
   std::vector<std::optional<std::uint64_t>> looked_at_;
   SpinBudget spin_;
   std::atomic<bool> mismatch_{false};  // a grant named a slot that is not ours: treated as fenced

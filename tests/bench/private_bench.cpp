@@ -68,7 +68,7 @@ class Bench {
     time("copy", [&] { std::memcpy(copy, shared_->data() + slot * stride_, bytes_); });
     time("read copy", [&] { read(copy); });
     const auto drop = [&] { own_ += pages_->drop(view, views_->fd(), slot * stride_); };
-    time("faults", [&] { faults_ += PrivatePages::faults(); });
+    time("faults", [&] { faults_ += PrivatePages::faults().value_or(0); });
     time("look", drop);
     time("read view", [&] { read(view.data()); });
     for (const std::size_t one_in : kOnePageIn)

@@ -349,9 +349,12 @@ TEST(Config, SaysThatAFileCannotBeRead) {
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::kConfigInvalid);
   EXPECT_EQ(missing.error().message,
-            "/nowhere/x.yaml: cannot be read: No such file or directory; `headrace check FOLDER` writes a "
-            "configuration for a dataset");
-  EXPECT_EQ(load("/tmp", {}, {}).error().message, "/tmp: is a folder; give the YAML file");
+            "/nowhere/x.yaml: cannot be read: No such file or directory; `headrace check DATASET > "
+            "headrace.yaml` proposes one for a dataset");
+  EXPECT_EQ(
+      load("/tmp", {}, {}).error().message,
+      "/tmp: is a folder; give a YAML file: `headrace check DATASET > headrace.yaml` proposes one for a "
+      "dataset");
 }
 
 TEST(Config, SurvivesAliasesThatBlowUpOrHoldThemselves) {

@@ -1,14 +1,18 @@
-// Private batches at the moments that are hard to hit: this program's own getrusage(), pread() and operator
-// new[] fork, and refuse, on demand.
+// Private and guarded batches at the moments that are hard to hit: this program's own pread(), getrusage()
+// and operator new[] fork, count and refuse, on demand.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -20,7 +24,9 @@
 
 namespace {
 
-std::atomic<int> g_fork_at{0};  ///< another thread forks before the n-th look at faults or pages from now
+thread_local bool t_watched = false;  ///< the test's own thread: the server's are in this process, too
+std::atomic<int> g_fork_at{0};  ///< another thread forks before its n-th look at pages or faults from now
+std::atomic<int> g_looks{0};    ///< that it took at pages
 std::atomic<bool> g_no_memory{false};
 
 void fork_elsewhere() {
@@ -34,12 +40,13 @@ void fork_elsewhere() {
 }  // namespace
 
 extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t at) {
-  if (g_fork_at > 0 && --g_fork_at == 0) fork_elsewhere();
+  if (t_watched) ++g_looks;
+  if (t_watched && g_fork_at > 0 && --g_fork_at == 0) fork_elsewhere();
   return ::syscall(SYS_pread64, fd, to, bytes, at);
 }
 
 extern "C" int getrusage(__rusage_who_t who, rusage* usage) noexcept {
-  if (g_fork_at > 0 && --g_fork_at == 0) fork_elsewhere();
+  if (t_watched && g_fork_at > 0 && --g_fork_at == 0) fork_elsewhere();
   return static_cast<int>(::syscall(SYS_getrusage, who, usage));
 }
 
@@ -63,9 +70,11 @@ class PrivateBatchHazards : public testing::Test {
   void SetUp() override {
     if (!ring::PrivatePages::open()) GTEST_SKIP() << "this kernel has no copy-on-write views";
     server_.emplace(directory_, 40, 100'000, "batch_size: 8, ring: { max_leases: 3 }");
+    t_watched = true;
   }
-  [[nodiscard]] Stream open() const {
-    const OpenOptions options{.stream = "train", .batches = Batches::kPrivate};
+  void TearDown() override { t_watched = false; }
+  [[nodiscard]] Stream open(Batches batches = Batches::kPrivate) const {
+    const OpenOptions options{.stream = "train", .batches = batches};
     return Client::connect({.address = directory_}).value().open(options).value();
   }
   static BatchView next(Stream& stream) {
@@ -77,13 +86,21 @@ class PrivateBatchHazards : public testing::Test {
     return {field.data, field.data + field.bytes()};
   }
 
+  /// Of all its bytes; takes no memory, whose pages would be faults.
+  static std::uint64_t sum_of(const BatchView& batch) {
+    const FieldView field = batch.field("data").value();
+    return std::accumulate(
+        field.data, field.data + field.bytes(), std::uint64_t{0},
+        [](std::uint64_t sum, std::byte b) { return sum * 31 + static_cast<unsigned>(b); });
+  }
+
   TempFolder folder_;
   const std::string directory_ = folder_.path().string();
   std::optional<RunningServer> server_;
 };
 
 TEST_F(PrivateBatchHazards, AForkInAnotherThreadWhileABatchIsMadeIsAForkBeforeOrAfterIt) {
-  for (int look = 1; look <= 2; ++look) {
+  for (int look = 1; look <= 3; ++look) {  // at faults, at the first page, at the last one
     std::optional<Stream> stream = open();
     Stream other = open();
     g_fork_at = look;
@@ -112,6 +129,76 @@ TEST_F(PrivateBatchHazards, ACopyThatGetsNoMemoryIsANamedErrorAndLosesNeitherBat
     if (at_the_end) continue;  // the epoch's end needs no memory
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kNotEnoughMemory) << refused.error().to_string();
+  }
+}
+
+TEST_F(PrivateBatchHazards,
+       ALoopThatOnlyReadsLooksAtNoPagesAndOneThatWritesAllTheSameSeesTheServersBytesNext) {
+  Stream stream = open(Batches::kGuarded);
+  Stream reference = open(Batches::kShared);
+  for (int round = 0; round < 3; ++round) {
+    int quiet = 0;
+    for (int i = 0; i < 120; ++i) {
+      const int looks = g_looks;
+      {
+        const BatchView batch = next(stream);
+        ASSERT_EQ(sum_of(batch), sum_of(next(reference))) << i;
+      }
+      if (i >= 60 && g_looks == looks) ++quiet;  // each slot was mapped long ago
+    }
+    EXPECT_GT(quiet, 30) << "of 60, in a process that has hardly a fault";
+    const BatchView batch = next(stream);
+    next(reference);
+    const FieldView field = batch.field("data").value();
+    const_cast<std::byte&>(field.data[field.bytes() / 2]) ^= std::byte{1};
+  }
+}
+
+/// A process that writes a byte wherever in this one it is told to.
+class Peer {
+ public:
+  Peer() {
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_), 0);
+    child_ = ::fork();  // before there is a batch, whose pages a fork would make this process's own
+    if (child_ != 0) return;
+    ::close(ends_[0]);
+    for (std::byte* to = nullptr; ::recv(ends_[1], &to, sizeof to, 0) == sizeof to;) {
+      std::byte theirs{77};
+      const iovec from{&theirs, 1}, into{to, 1};
+      const bool written = ::process_vm_writev(::getppid(), &from, 1, &into, 1, 0) == 1;
+      ::send(ends_[1], &written, sizeof written, 0);
+    }
+    ::_exit(0);
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+  ~Peer() {
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+    ::waitpid(child_, nullptr, 0);
+  }
+  [[nodiscard]] bool writes_to(std::byte* to) const {
+    bool written = false;
+    return ::send(ends_[0], &to, sizeof to, 0) == sizeof to &&
+           ::recv(ends_[0], &written, sizeof written, 0) == sizeof written && written;
+  }
+
+ private:
+  int ends_[2]{-1, -1};
+  pid_t child_ = -1;
+};
+
+TEST_F(PrivateBatchHazards, WhatAnotherProcessWritesIntoAPrivateBatchIsInNoLaterOne) {
+  const Peer peer;
+  Stream stream = open();
+  Stream reference = open(Batches::kShared);
+  for (int i = 0; i < 120; ++i) {
+    const BatchView batch = next(stream);
+    ASSERT_EQ(sum_of(batch), sum_of(next(reference))) << i;
+    if (i != 60) continue;  // by then all slots are mapped, and nothing but the peer's write makes a page own
+    std::byte* to = batch.field("data").value().writable + 50'000;
+    if (!peer.writes_to(to)) GTEST_SKIP() << "a process may not write to its parent here";
+    ASSERT_EQ(*to, std::byte{77});
   }
 }
 

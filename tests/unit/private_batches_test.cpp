@@ -90,16 +90,12 @@ TEST_F(PrivateBatchesTest, NobodySeesWhatOneLoopWritesNotEvenItselfInALaterBatch
 TEST_F(PrivateBatchesTest, ALoopThatWritesToAllOfItsBatchesGetsCopiesFromThenOn) {
   Stream writing = open(Batches::kPrivate);
   Stream reading = open(Batches::kShared);
-  int views = 0;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 30; ++i) {
     const BatchView mine = next(writing);
     ASSERT_EQ(bytes_of(mine), bytes_of(next(reading))) << i;
-    if (writing.live_views() > 0) ++views;
-    EXPECT_EQ(writing.live_views(), i < views ? 1u : 0u) << i << ": a view after a copy";
+    ASSERT_EQ(writing.live_views(), i == 0 ? 1u : 0u) << i;
     write(mine, 1);
   }
-  EXPECT_GT(views, 0);
-  EXPECT_LT(views, 20) << "each slot once, and then the first one again";
 }
 
 TEST_F(PrivateBatchesTest, SmallBatchesAreCopies) {

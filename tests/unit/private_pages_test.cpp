@@ -54,28 +54,30 @@ TEST_F(PrivatePagesTest, APageWrittenToIsOwnAndTheServerDoesNotSeeIt) {
   EXPECT_EQ(mine(1), std::byte{2});
 }
 
-TEST_F(PrivatePagesTest, FaultsAreCountedForEachFirstWriteAndNoneWhileNobodyWrites) {
+TEST_F(PrivatePagesTest, EachFirstWriteIsCountedAsAFaultAndReadingIsNot) {
   server_writes(std::byte{1});
   ASSERT_TRUE(all_mine_are(std::byte{1}));  // each page is mapped
-  for (int round = 0; round < 100; ++round) {
-    const std::uint64_t before = PrivatePages::faults();
-    ASSERT_EQ(mine(static_cast<std::size_t>(round)), std::byte{1});
-    ASSERT_EQ(PrivatePages::faults(), before) << "reading again";
-    mine(static_cast<std::size_t>(round)) = std::byte{9};
-    ASSERT_EQ(PrivatePages::faults(), before + 1);
+  std::size_t quiet = 0;                    // the kernel may take pages away for reasons of its own
+  for (std::size_t page = 0; page < 100; ++page) {
+    const std::uint64_t before = PrivatePages::faults().value();
+    ASSERT_EQ(mine(page), std::byte{1});
+    if (PrivatePages::faults() == before) ++quiet;
+    mine(page) = std::byte{9};
+    ASSERT_GT(PrivatePages::faults().value(), before);
   }
+  EXPECT_GT(quiet, 90u);
 }
 
 TEST_F(PrivatePagesTest, FaultsOfAThreadThatEndedAndOfTheKernelItselfAreCounted) {
   server_writes(std::byte{1});
   ASSERT_TRUE(all_mine_are(std::byte{1}));
-  std::uint64_t before = PrivatePages::faults();
+  std::uint64_t before = PrivatePages::faults().value();
   std::thread([&] { mine(0) = std::byte{9}; }).join();
-  EXPECT_GT(PrivatePages::faults(), before);
+  EXPECT_GT(PrivatePages::faults().value(), before);
   const UniqueFd zeros(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
-  before = PrivatePages::faults();
+  before = PrivatePages::faults().value();
   ASSERT_EQ(::read(zeros.get(), &mine(1), 1), 1);
-  EXPECT_GT(PrivatePages::faults(), before);
+  EXPECT_GT(PrivatePages::faults().value(), before);
   EXPECT_EQ(pages_->count(mine()), 2u);
 }
 
