@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "clientlib/ring/futex.h"
 
@@ -213,6 +214,12 @@ void Stream::give_grants(std::uint64_t now_ns) {
   orders_.clear();
   if (draining_ || (live() && expects_client()) || !gate_open(now_ns)) return;
   ledger_.take_grants(orders_);
+  if (ledger_.detachments() > 0 && !std::exchange(told_of_detachment_, true))
+    spdlog::info(
+        "stream `{}`: a client fell more than {} batches (max_lag) behind another and goes on with batches "
+        "of "
+        "its own, which are built anew; from here on headrace_detachments_total counts them",
+        setup_.info.name, setup_.ledger.max_lag);
   for (const auto& order : orders_) {
     if (lanes_[order.lane].sink) {
       ledger_.ack(order.lane, order.slot);

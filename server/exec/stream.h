@@ -192,7 +192,7 @@ class Stream {
                 last_batch_ns_ = 0;
   std::uint64_t turn_ns_ = 1'000'000;
   std::uint64_t to_wake_ = 0;  ///< lanes, as bits
-  bool gate_passed_ = false, draining_ = false;
+  bool gate_passed_ = false, draining_ = false, told_of_detachment_ = false;
   publish::Place last_place_;
   struct End {
     std::uint64_t batches = 0;

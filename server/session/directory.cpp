@@ -7,7 +7,9 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "clientlib/wire/protocol.h"
 
@@ -24,6 +26,17 @@ std::string holder(int lock) {
   char text[32] = {};
   const ssize_t length = ::pread(lock, text, sizeof text - 1, 0);
   return length > 0 ? std::string(text, static_cast<std::size_t>(length)) : "unknown";
+}
+
+/// A server that was killed holds the lock until its memory, the rings' pages above all, is given back.
+bool take(int lock) {
+  constexpr std::chrono::milliseconds kPatience{3000}, kPause{20};
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
 }
 
 }  // namespace
@@ -44,7 +57,7 @@ Result<Directory> Directory::claim(const std::filesystem::path& path) {
   }
   ring::UniqueFd lock(::open((absolute / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return no_directory(absolute, std::strerror(errno));
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+  if (!take(lock.get()))
     return fail(ErrorCode::kDirectoryInUse,
                 fmt::format("{} is held by another server (pid {}): stop it, or give this one a "
                             "server.directory and a server.metrics.port of its own",

@@ -68,11 +68,14 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   if (!assembly) return tl::make_unexpected(assembly.error());
   std::vector<std::unique_ptr<exec::Stream>> streams;
   for (exec::StreamSetup& setup : assembly->streams) {
+    const auto bytes = ring_bytes(setup);
+    if (!bytes) return tl::make_unexpected(bytes.error());
+    // Beforehand: to touch all pages of a large ring takes a while.
+    spdlog::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB", setup.info.name,
+                 setup.info.samples, setup.info.batch_size, publish::Ledger::slots_needed(setup.ledger),
+                 static_cast<double>(*bytes) / 1e6);
     auto stream = exec::Stream::create(std::move(setup));
     if (!stream) return tl::make_unexpected(stream.error());
-    spdlog::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB",
-                 (*stream)->info().name, (*stream)->info().samples, (*stream)->info().batch_size,
-                 (*stream)->ring().slot_count(), static_cast<double>((*stream)->ring().bytes()) / 1e6);
     streams.push_back(std::move(*stream));
   }
   shared.reset();

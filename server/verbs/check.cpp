@@ -132,6 +132,9 @@ int check(const ConfigArguments& arguments) {
     fmt::print("stream {}: {} samples, {}, batches of {}\n", info.name, info.samples,
                count_of_classes(info.classes.size()), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
+    if (!info.live && info.batch_size > info.samples)
+      fmt::print("  warning: an epoch is one batch that is not full; each slot has room for {} samples\n",
+                 info.batch_size);
     // A live stream's samples are yet to come.
     if (!info.live)
       if (auto sound = try_samples(info.name, *setup.maker); !sound) return report(sound.error());

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <mutex>
 #include <stop_token>
@@ -44,18 +45,27 @@ spdlog::level::level_enum spd_level(config::LogLevel level) {
   return spdlog::level::info;
 }
 
+std::chrono::nanoseconds cpu_time() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
 /// Who waits in vain for storage cannot be called back: then the process ends without that thread, and says
-/// so.
+/// so. One that works is waited for: giving back the pages of a large ring takes seconds.
 void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
   std::condition_variable_any wake;
-  wake.wait_for(lock, ended, patience, [] { return false; });
-  if (ended.stop_requested()) return;
+  std::chrono::nanoseconds before{};
+  do {
+    before = cpu_time();
+    wake.wait_for(lock, ended, patience, [] { return false; });
+    if (ended.stop_requested()) return;
+  } while (cpu_time() - before > patience / 4);
   spdlog::error(
       "stopped, without what has not ended within {} s: most often a read that does not come back; look at "
-      "the "
-      "disks, mounts and servers that the sources lie on",
+      "the disks, mounts and servers that the sources lie on",
       patience.count());
   std::_Exit(0);
 }

@@ -70,6 +70,15 @@ def test_a_server_killed_while_starting_twice_leaves_nothing_to_clean(
     assert sorted(p.name for p in Path(server.address).iterdir()) == ["lock"]
 
 
+def test_a_server_takes_the_place_of_one_that_was_killed_a_moment_ago(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    basic_config["streams"]["train"]["ring"] = {"prefetch": 64, "max_clients": 16}  # pages to give back, which takes a while
+    killed = Server(basic_config, tmp_path).wait_ready()
+    killed.popen.send_signal(signal.SIGKILL)
+    server = Server(basic_config, tmp_path).wait_ready()
+    killed.popen.wait()
+    assert server.stop() == 0
+
+
 def test_who_goes_on_after_a_restart_does_not_wait_for_those_it_began_with(
     quiet_config: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -300,3 +309,6 @@ def test_check_counts_samples_and_compares_the_ring_with_the_memory(basic_config
     answer = run("check", str(path))
     assert answer.returncode == 0, answer.stderr
     assert "60 samples, 3 classes" in answer.stdout and "available" in answer.stdout
+    assert "warning" not in answer.stdout
+    larger = run("check", str(path), "--set", "streams.train.batch_size=100")
+    assert "an epoch is one batch that is not full; each slot has room for 100 samples" in larger.stdout
