@@ -348,13 +348,9 @@ TEST(Config, SaysThatAFileCannotBeRead) {
   const auto missing = load("/nowhere/x.yaml", {}, {});
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, ErrorCode::kConfigInvalid);
-  EXPECT_EQ(missing.error().message,
-            "/nowhere/x.yaml: cannot be read: No such file or directory; `headrace check DATASET > "
-            "headrace.yaml` proposes one for a dataset");
-  EXPECT_EQ(
-      load("/tmp", {}, {}).error().message,
-      "/tmp: is a folder; give a YAML file: `headrace check DATASET > headrace.yaml` proposes one for a "
-      "dataset");
+  const std::string advice = "`headrace check DATASET > headrace.yaml` proposes one for a dataset";
+  EXPECT_EQ(missing.error().message, "/nowhere/x.yaml: cannot be read: No such file or directory; " + advice);
+  EXPECT_EQ(load("/tmp", {}, {}).error().message, "/tmp: is a folder; give a YAML file: " + advice);
 }
 
 TEST(Config, SurvivesAliasesThatBlowUpOrHoldThemselves) {

