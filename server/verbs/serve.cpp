@@ -62,7 +62,7 @@ void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
     before = cpu_time();
     wake.wait_for(lock, ended, patience, [] { return false; });
     if (ended.stop_requested()) return;
-  } while (cpu_time() - before > patience / 4);
+  } while (cpu_time() - before > std::chrono::nanoseconds(patience) / 4);
   spdlog::error(
       "stopped, without what has not ended within {} s: most often a read that does not come back; look at "
       "the disks, mounts and servers that the sources lie on",

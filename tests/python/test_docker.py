@@ -43,7 +43,7 @@ def test_server_and_trainer_share_the_socket_volume_and_no_privileges() -> None:
         assert "socket:/run/headrace" in services[name]["volumes"]
         assert services[name]["cap_drop"] == ["ALL"]
         assert not {"privileged", "ipc", "shm_size", "pid", "network_mode"} & set(services[name])
-    assert services["server"]["healthcheck"]["test"] == ["CMD", "headrace", "health"]
+    assert services["server"]["healthcheck"]["test"] == ["CMD", "headrace", "health", "--timeout", "2"]
     assert services["trainer"]["depends_on"]["server"]["condition"] == "service_healthy"
 
 
