@@ -56,7 +56,6 @@ std::shared_ptr<Lease> Lease::on_slot(const std::shared_ptr<client::Attachment>&
   attachment->live_views.fetch_add(1, std::memory_order_relaxed);
   lease->attachment = attachment;
   lease->faults = attachment->reader->freshen(grant.slot);  // before a fork can settle it
-  lease->own = own;
   if (own) client::enter_private_view(*lease);
   describe(*lease, *attachment);
   return lease;
@@ -135,7 +134,7 @@ const std::vector<FieldSpec>& BatchView::fields() const {
 }
 bool BatchView::private_copy() const {
   const Lease& lease = held(lease_);
-  return lease.own || lease.attachment == nullptr;
+  return lease.mapping != nullptr || lease.attachment == nullptr;
 }
 
 Result<FieldView> BatchView::field(std::string_view name) const {

@@ -43,9 +43,8 @@ struct BatchView::Lease {
   std::vector<ring::RowDesc> row_copies;
   std::vector<std::vector<std::int64_t>> offset_copies;
   // Of a view that may be written to, copy-on-write.
-  std::shared_ptr<ring::RingReader> mapping;  ///< keeps `pages` where they are
+  std::shared_ptr<ring::RingReader> mapping;  ///< keeps `pages` where they are; null: this is none
   std::span<std::byte> pages;
-  bool own = false;      ///< this is one
   bool settled = false;  ///< all of them are this process's own
 };
 

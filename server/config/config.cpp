@@ -65,17 +65,17 @@ Result<Config> parse(std::string_view text, const std::string& name, std::span<c
 
 Result<Config> load(const std::filesystem::path& path, std::span<const Override> flags,
                     const Environment& environment) {
-  constexpr const char* kProposed = "`headrace check DATASET > headrace.yaml` proposes one for a dataset";
+  const std::string proposed = "`headrace check DATASET > headrace.yaml` proposes one for a dataset";
   std::error_code status;
   if (std::filesystem::is_directory(path, status))
     return fail(ErrorCode::kConfigInvalid,
-                fmt::format("{}: is a folder; give a YAML file: {}", path.string(), kProposed));
+                fmt::format("{}: is a folder; give a YAML file: {}", path.string(), proposed));
   std::ifstream stream(path, std::ios::binary);
   if (!stream) {
     const int error = errno;
     return fail(ErrorCode::kConfigInvalid,
-                fmt::format("{}: cannot be read: {}{}{}", path.string(), std::strerror(error),
-                            error == ENOENT ? "; " : "", error == ENOENT ? kProposed : ""));
+                fmt::format("{}: cannot be read: {}{}", path.string(), std::strerror(error),
+                            error == ENOENT ? "; " + proposed : ""));
   }
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (stream.bad()) return fail(ErrorCode::kConfigInvalid, fmt::format("{}: reading failed", path.string()));

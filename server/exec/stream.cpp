@@ -217,8 +217,7 @@ void Stream::give_grants(std::uint64_t now_ns) {
   if (ledger_.detachments() > 0 && !std::exchange(told_of_detachment_, true))
     spdlog::info(
         "stream `{}`: a client fell more than {} batches (max_lag) behind another and goes on with batches "
-        "of "
-        "its own, which are built anew; from here on headrace_detachments_total counts them",
+        "of its own, which are built anew; from here on headrace_detachments_total counts them",
         setup_.info.name, setup_.ledger.max_lag);
   for (const auto& order : orders_) {
     if (lanes_[order.lane].sink) {
