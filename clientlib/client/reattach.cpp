@@ -53,9 +53,11 @@ void Stream::Impl::adopt(client::Session opened) {
   position = opened.reply.cursor;
   length = opened.reply.length;
   epoch_length = opened.reply.epoch_length;
+  let_commit(attachment->reader);
 }
 
 void Stream::Impl::lose() {
+  let_commit(nullptr);
   attachment.reset();
   lost_since = Clock::now();
 }

@@ -70,7 +70,8 @@ Result<ring::Grant> Stream::Impl::take_grant(const Deadline& deadline) {
   auto grant = wait_for_grant(deadline);
   const std::uint64_t waited = ring::monotonic_ns() - asked;
   waited_ns.fetch_add(waited, std::memory_order_relaxed);
-  if (attachment) attachment->reader->lease().wait_ns.fetch_add(waited, std::memory_order_relaxed);
+  if (attachment && options.commits == Commits::kByNext)
+    attachment->reader->lease().wait_ns.fetch_add(waited, std::memory_order_relaxed);
   if (!grant || (grant->epoch == position.epoch && grant->batch == position.batch)) return grant;
   attachment->reader->ack(*grant);
   return fail(ErrorCode::kInternal,
@@ -119,6 +120,7 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
         continue;
       }
       former = attachment;
+      let_commit(nullptr);
       attachment.reset();
       return fail(
           ErrorCode::kLeaseFenced,
@@ -175,7 +177,23 @@ bool Stream::Impl::warn_of_copies() {
 }
 
 void Stream::Impl::commit() {
-  if (attachment) attachment->reader->commit(position);
+  if (options.commits == Commits::kByNext && attachment) attachment->reader->commit(position);
+}
+
+void Stream::Impl::commit(const Cursor& consumed, std::chrono::nanoseconds waited) {
+  const std::lock_guard lock(commit_mutex);
+  committed = consumed;
+  if (!commit_reader) return;
+  commit_reader->commit(consumed);
+  commit_reader->lease().wait_ns.fetch_add(static_cast<std::uint64_t>(waited.count()),
+                                           std::memory_order_relaxed);
+}
+
+void Stream::Impl::let_commit(std::shared_ptr<ring::RingReader> reader) {
+  if (options.commits == Commits::kByNext) return;
+  const std::lock_guard lock(commit_mutex);
+  commit_reader = std::move(reader);
+  if (commit_reader && committed) commit_reader->commit(*committed);
 }
 
 void Stream::Impl::begin_epoch(std::uint64_t epoch) {
@@ -210,7 +228,10 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
       position = reply->cursor;
       length = reply->length;
       epoch_length = reply->epoch_length;
-      commit();
+      if (options.commits == Commits::kByCaller)
+        commit(position, {});
+      else
+        commit();
       return {};
     }
     const ErrorCode code = reply.error().code;
@@ -336,6 +357,10 @@ Result<void> Stream::load_state(const State& state) {
     return {};
   }
   return my.go_to(*cursor);
+}
+
+void Stream::commit(const Cursor& consumed, std::chrono::nanoseconds waited) {
+  impl_->commit(consumed, waited);
 }
 
 void Stream::set_interrupt(std::function<bool()> interrupt) {

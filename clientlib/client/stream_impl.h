@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,6 +52,11 @@ struct Stream::Impl {
   Cursor skip_to;
   bool begun = false;  ///< next() returned a batch since the epoch began or since a seek
 
+  // With Commits::kByCaller, any thread's; guarded by commit_mutex.
+  std::mutex commit_mutex;
+  std::shared_ptr<ring::RingReader> commit_reader;  ///< null: detached
+  std::optional<Cursor> committed;
+
   client::Interrupt interrupt;
   std::atomic<std::uint64_t> waited_ns{0};
   std::set<std::string> warned;
@@ -78,7 +84,10 @@ struct Stream::Impl {
   [[nodiscard]] ring::RingReader::Slots slots() const;
   /// A copy-on-write view costs less than a copy.
   [[nodiscard]] bool copies_on_write(const ring::Grant& grant) const;
+  /// What next() commits.
   void commit();
+  void commit(const Cursor& consumed, std::chrono::nanoseconds waited);
+  void let_commit(std::shared_ptr<ring::RingReader> reader);
   void begin_epoch(std::uint64_t epoch);
   Result<void> go_to(const Cursor& target);
   /// go_to() on a live stream: forward only.

@@ -29,6 +29,7 @@ CompletionThread::~CompletionThread() {
 
 Completion CompletionThread::add(Mark mark, std::shared_ptr<const void> keep) {
   auto state = std::make_shared<Completion::State>();
+  state->mark = mark;
   {
     const std::lock_guard lock(mutex_);
     entries_.push_back({mark, std::move(keep), state});

@@ -18,6 +18,7 @@
 namespace headrace::gpu {
 
 struct Completion::State {
+  Mark mark = 0;
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;

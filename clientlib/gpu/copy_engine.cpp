@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "clientlib/base/contract.h"
 #include "clientlib/gpu/completion.h"
 #include "clientlib/gpu/device.h"
 #include "clientlib/gpu/pinned_mapping.h"
@@ -21,11 +23,18 @@ void warn_on_stderr(std::string_view text) {
   fmt::print(stderr, "headrace: {}\n", text);
 }
 
+/// Bytes between two transfers that cost less to copy along than another copy costs to start.
+constexpr std::size_t kGap = std::size_t{16} << 10;
+
 std::size_t total_bytes(std::span<const Transfer> transfers) {
   std::size_t bytes = 0;
   for (const Transfer& transfer : transfers) bytes += transfer.bytes;
   return bytes;
 }
+
+struct Counters {
+  std::atomic<std::uint64_t> direct = 0, staged = 0, gathered = 0, pinned_bytes = 0;
+};
 
 /// Two of them, taken in turn: one is filled while the other is copied.
 struct Staging {
@@ -53,16 +62,16 @@ DeviceBuffer::~DeviceBuffer() {
 }
 
 struct CopyEngine::Impl {
-  std::unique_ptr<Device> device;
+  std::shared_ptr<Device> device;
   EngineOptions options;
-  EngineStats stats;
+  Counters counters;
   std::list<PinnedMapping> mappings;  // one per ring; also those whose pinning was refused
   bool refusal_reported = false;
   std::array<Staging, 2> staging;
   std::size_t next_staging = 0;
   CompletionThread completions;  // last: ends before what its entries use
 
-  Impl(std::unique_ptr<Device> d, EngineOptions o)
+  Impl(std::shared_ptr<Device> d, EngineOptions o)
       : device(std::move(d)), options(std::move(o)), completions(*device) {}
 
   /// The pinned mapping that the transfer reads; null: none.
@@ -70,6 +79,30 @@ struct CopyEngine::Impl {
     for (const PinnedMapping& mapping : mappings)
       if (mapping.holds(transfer.source, transfer.bytes)) return &mapping;
     return nullptr;
+  }
+
+  bool pinned(std::span<const Transfer> transfers) const {
+    return std::ranges::all_of(transfers, [&](const Transfer& t) { return mapping_of(t) != nullptr; });
+  }
+
+  /// Transfers that lie in one order and at one distance on both sides, as a slot's fields do, become one.
+  std::vector<Transfer> joined(std::span<const Transfer> transfers) const {
+    std::vector<Transfer> sorted(transfers.begin(), transfers.end());
+    std::ranges::sort(sorted, {}, &Transfer::destination);
+    std::vector<Transfer> out;
+    for (const Transfer& next : sorted) {
+      if (next.bytes == 0) continue;
+      if (!out.empty() && mapping_of(next) == mapping_of(out.back())) {
+        Transfer& last = out.back();
+        const auto ahead = next.destination - last.destination;
+        if (next.source - last.source == ahead && static_cast<std::size_t>(ahead) <= last.bytes + kGap) {
+          last.bytes = static_cast<std::size_t>(ahead) + next.bytes;
+          continue;
+        }
+      }
+      out.push_back(next);
+    }
+    return out;
   }
 
   Result<void> queue(const Transfer& transfer) {
@@ -112,7 +145,7 @@ struct CopyEngine::Impl {
       if (queued) queued = queue(transfer);
     auto mark = record();
     if (!mark) return fail(mark.error());
-    ++stats.direct_copies;
+    ++counters.direct;
     Completion completion = completions.add(*mark, std::move(keep));
     if (queued) return completion;
     (void)completion.wait();  // what was queued before the failure still reads the slot
@@ -130,9 +163,27 @@ struct CopyEngine::Impl {
       if (queued) queued = device->copy(transfer.destination, at, transfer.bytes);
       at += transfer.bytes;
     }
+    return leave_staging(queued);
+  }
+
+  /// The same in one copy: the staging buffer is the image of the block.
+  Result<Completion> staged_block(std::byte* block, std::size_t bytes, std::span<const Transfer> transfers) {
+    auto memory = take_staging(std::max<std::size_t>(bytes, 1));
+    if (!memory) return fail(memory.error());
+    for (const Transfer& transfer : transfers)
+      std::memcpy(*memory + (transfer.destination - block), transfer.source, transfer.bytes);
+    return leave_staging(copy_staging(block, bytes));
+  }
+
+  Result<void> copy_staging(std::byte* block, std::size_t bytes) {
+    if (bytes == 0) return {};
+    return device->copy(block, staging[next_staging].memory, bytes);
+  }
+
+  /// The staging buffer is free for others when what was queued from it has been copied.
+  Result<Completion> leave_staging(const Result<void>& queued) {
     auto mark = record();
     if (!mark) return fail(mark.error());
-    ++stats.staged_copies;
     Completion completion = completions.add(*mark, nullptr);
     staging[next_staging].in_use = completion;
     next_staging = (next_staging + 1) % staging.size();
@@ -148,9 +199,8 @@ struct CopyEngine::Impl {
   }
 };
 
-Result<std::unique_ptr<CopyEngine>> CopyEngine::open(const EngineOptions& options) {
-  const std::string_view name = options.device;
-  if (name == "host") return std::make_unique<CopyEngine>(open_host_device(), options);
+Result<std::unique_ptr<Device>> open_device(std::string_view name) {
+  if (name == "host") return open_host_device();
   int ordinal = 0;
   constexpr std::string_view kPrefix = "cuda:";
   if (name != "cuda") {
@@ -161,12 +211,16 @@ Result<std::unique_ptr<CopyEngine>> CopyEngine::open(const EngineOptions& option
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("device '{}' is none that Headrace knows: give \"cuda:N\" or \"host\"", name));
   }
-  auto device = open_cuda_device(ordinal);
+  return open_cuda_device(ordinal);
+}
+
+Result<std::unique_ptr<CopyEngine>> CopyEngine::open(const EngineOptions& options) {
+  auto device = open_device(options.device);
   if (!device) return fail(device.error());
   return std::make_unique<CopyEngine>(std::move(*device), options);
 }
 
-CopyEngine::CopyEngine(std::unique_ptr<Device> device, EngineOptions options)
+CopyEngine::CopyEngine(std::shared_ptr<Device> device, EngineOptions options)
     : impl_(std::make_unique<Impl>(std::move(device), std::move(options))) {
   if (!impl_->options.warn) impl_->options.warn = warn_on_stderr;
 }
@@ -183,9 +237,10 @@ void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<
   impl.mappings.remove_if([](const PinnedMapping& known) { return known.orphaned(); });
   const PinnedMapping& added =
       impl.mappings.emplace_back(*impl.device, mapping, impl.options.pin_chunk, std::move(owner));
-  impl.stats.pinned_bytes = 0;
+  std::uint64_t pinned = 0;
   for (const PinnedMapping& known : impl.mappings)
-    if (known.pinned()) impl.stats.pinned_bytes += known.size();
+    if (known.pinned()) pinned += known.size();
+  impl.counters.pinned_bytes = pinned;
   if (!added.pinned() && !std::exchange(impl.refusal_reported, true))
     impl.options.warn(fmt::format(
         "the ring ({} bytes) could not be pinned for {}: {}. Batches take one more copy, through a pinned "
@@ -200,14 +255,34 @@ Result<DeviceBuffer> CopyEngine::allocate(std::size_t bytes) {
 }
 
 Result<Completion> CopyEngine::copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
-  const auto is_pinned = [&](const Transfer& transfer) { return impl_->mapping_of(transfer) != nullptr; };
-  if (std::all_of(transfers.begin(), transfers.end(), is_pinned))
-    return impl_->direct(transfers, std::move(keep));
+  if (impl_->pinned(transfers)) return impl_->direct(transfers, std::move(keep));
+  ++impl_->counters.staged;
   return impl_->staged(transfers);
 }
 
+Result<Completion> CopyEngine::copy_into(std::byte* block, std::size_t bytes,
+                                         std::span<const Transfer> transfers,
+                                         std::shared_ptr<const void> keep) {
+  for (const Transfer& transfer : transfers)
+    require(transfer.destination >= block && transfer.destination + transfer.bytes <= block + bytes,
+            "a transfer into a block leads out of it");
+  if (impl_->pinned(transfers)) return impl_->direct(impl_->joined(transfers), std::move(keep));
+  ++impl_->counters.staged;
+  return impl_->staged_block(block, bytes, transfers);
+}
+
+Result<std::byte*> CopyEngine::gather(std::size_t bytes) {
+  return impl_->take_staging(std::max<std::size_t>(bytes, 1));
+}
+
+Result<Completion> CopyEngine::copy_gathered(std::byte* block, std::size_t bytes) {
+  ++impl_->counters.gathered;
+  return impl_->leave_staging(impl_->copy_staging(block, bytes));
+}
+
 EngineStats CopyEngine::stats() const {
-  return impl_->stats;
+  const Counters& counters = impl_->counters;
+  return {counters.direct, counters.staged, counters.gathered, counters.pinned_bytes};
 }
 std::string CopyEngine::device_name() const {
   return impl_->device->name();

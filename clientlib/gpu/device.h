@@ -1,8 +1,8 @@
 // The seam: all that differs between CUDA (cuda/cuda_device.cpp) and the host twin (host/host_device.cpp).
 // CMake chooses the files; nothing outside cuda/ includes a CUDA header.
 //
-// Thread safety: `copy` and `record` by one thread at a time; `wait` by one other thread at the same time;
-// the rest by any.
+// Thread safety: `copy`, `record` and `hold_copies` by one thread at a time; `wait` by one other thread at
+// the same time; the rest by any.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,12 @@
 #include <string>
 
 #include "headrace/error.h"
+#include "headrace/gpu.h"
 
 namespace headrace::gpu {
 
-/// A point in the device's copy stream; from record() to wait(), which ends it.
+/// A point in the device's copy stream (from record() to wait(), which ends it) or in a consumer's (from
+/// record_on() to hold_copies()).
 using Mark = std::uint64_t;
 
 class Device {
@@ -43,10 +45,20 @@ class Device {
   virtual Result<Mark> record() = 0;
   /// Blocks until everything queued before the mark has been copied.
   virtual Result<void> wait(Mark mark) = 0;
+  /// Where copies are queued, for allocators that must know where memory is written first.
+  [[nodiscard]] virtual StreamHandle copy_stream() const = 0;
+  /// What is queued on `stream` from now on begins after the mark; one that has ended holds nothing. The host
+  /// goes on (but for the twin, which knows no streams).
+  virtual Result<void> hold_stream(StreamHandle stream, Mark mark) = 0;
+  virtual Result<Mark> record_on(StreamHandle stream) = 0;
+  /// Copies that are queued from now on begin after the mark of record_on().
+  virtual Result<void> hold_copies(Mark mark) = 0;
   /// Blocks until nothing that was queued is under way any more: for when no mark could be recorded.
   virtual void synchronise() = 0;
 };
 
+/// "cuda:N", "cuda" (the first) or "host"; see CopyEngine::open.
+Result<std::unique_ptr<Device>> open_device(std::string_view name);
 Result<std::unique_ptr<Device>> open_cuda_device(int ordinal);
 std::unique_ptr<Device> open_host_device();
 

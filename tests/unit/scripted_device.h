@@ -21,6 +21,8 @@ struct Script {
   std::vector<std::size_t> pinned;  // sizes, in order
   std::size_t unpinned = 0, synchronised = 0;
   std::vector<std::pair<const std::byte*, std::size_t>> copies;
+  std::vector<StreamHandle> held_streams, released_on;  // by hold_stream, record_on
+  std::vector<Mark> held_copies;
 };
 
 /// The host twin behind a script.
@@ -52,6 +54,20 @@ class ScriptedDevice final : public Device {
   Result<Mark> record() override {
     if (script_.fail_marks) return fail(ErrorCode::kInternal, "no event is left");
     return host_->record();
+  }
+  [[nodiscard]] StreamHandle copy_stream() const override { return host_->copy_stream(); }
+  Result<void> hold_stream(StreamHandle stream, Mark mark) override {
+    script_.held_streams.push_back(stream);
+    if (script_.gate.valid()) return {};  // the consumer's stream waits, the host goes on
+    return host_->hold_stream(stream, mark);
+  }
+  Result<Mark> record_on(StreamHandle stream) override {
+    script_.released_on.push_back(stream);
+    return script_.released_on.size();
+  }
+  Result<void> hold_copies(Mark mark) override {
+    script_.held_copies.push_back(mark);
+    return host_->hold_copies(mark);
   }
   void synchronise() override {
     ++script_.synchronised;

@@ -91,21 +91,8 @@ class CudaDevice final : public Device {
     return {};
   }
 
-  Result<Mark> record() override {
-    const OnDevice here(ordinal_);
-    cudaEvent_t event = nullptr;
-    // BlockingSync: the completion thread sleeps instead of spinning on a core that decodes.
-    auto error = cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming);
-    if (error != cudaSuccess) return fail(taken(error, "cudaEventCreate"));
-    error = cudaEventRecord(event, stream_);
-    if (error != cudaSuccess) {
-      (void)cudaEventDestroy(event);
-      return fail(taken(error, "cudaEventRecord"));
-    }
-    const std::lock_guard lock(mutex_);
-    marks_.emplace(++last_mark_, event);
-    return last_mark_;
-  }
+  Result<Mark> record() override { return record_in(stream_); }
+  Result<Mark> record_on(StreamHandle stream) override { return record_in(stream_of(stream)); }
 
   Result<void> wait(Mark mark) override {
     cudaEvent_t event = nullptr;
@@ -113,14 +100,23 @@ class CudaDevice final : public Device {
       const std::lock_guard lock(mutex_);
       const auto found = marks_.find(mark);
       if (found == marks_.end()) return {};
-      event = found->second;
-      marks_.erase(found);
+      event = found->second;  // stays in the table: hold_stream() may still ask for it
     }
     const OnDevice here(ordinal_);
     const auto error = cudaEventSynchronize(event);
-    (void)cudaEventDestroy(event);
+    end(mark);
     if (error != cudaSuccess) return fail(taken(error, "copy to the device"));
     return {};
+  }
+
+  [[nodiscard]] StreamHandle copy_stream() const override { return reinterpret_cast<StreamHandle>(stream_); }
+
+  Result<void> hold_stream(StreamHandle stream, Mark mark) override { return hold(stream_of(stream), mark); }
+
+  Result<void> hold_copies(Mark mark) override {
+    auto held = hold(stream_, mark);
+    end(mark);
+    return held;
   }
 
   void synchronise() override {
@@ -130,6 +126,42 @@ class CudaDevice final : public Device {
   }
 
  private:
+  static cudaStream_t stream_of(StreamHandle handle) { return reinterpret_cast<cudaStream_t>(handle); }
+
+  Result<Mark> record_in(cudaStream_t stream) {
+    const OnDevice here(ordinal_);
+    cudaEvent_t event = nullptr;
+    // BlockingSync: the completion thread sleeps instead of spinning on a core that decodes.
+    auto error = cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming);
+    if (error != cudaSuccess) return fail(taken(error, "cudaEventCreate"));
+    error = cudaEventRecord(event, stream);
+    if (error != cudaSuccess) {
+      (void)cudaEventDestroy(event);
+      return fail(taken(error, "cudaEventRecord"));
+    }
+    const std::lock_guard lock(mutex_);
+    marks_.emplace(++last_mark_, event);
+    return last_mark_;
+  }
+
+  Result<void> hold(cudaStream_t stream, Mark mark) {
+    const OnDevice here(ordinal_);
+    const std::lock_guard lock(mutex_);  // the event must outlive the call
+    const auto found = marks_.find(mark);
+    if (found == marks_.end()) return {};
+    if (const auto error = cudaStreamWaitEvent(stream, found->second, 0); error != cudaSuccess)
+      return fail(taken(error, "cudaStreamWaitEvent"));
+    return {};
+  }
+
+  void end(Mark mark) {
+    const std::lock_guard lock(mutex_);
+    const auto found = marks_.find(mark);
+    if (found == marks_.end()) return;
+    (void)cudaEventDestroy(found->second);
+    marks_.erase(found);
+  }
+
   int ordinal_;
   std::string name_;
   bool registers_read_only_;

@@ -62,6 +62,10 @@ class HostDevice final : public Device {
     changed_.wait(lock, [&] { return copied_ >= mark; });
     return {};
   }
+  [[nodiscard]] StreamHandle copy_stream() const override { return 0; }
+  Result<void> hold_stream(StreamHandle, Mark mark) override { return wait(mark); }
+  Result<Mark> record_on(StreamHandle) override { return Mark{0}; }
+  Result<void> hold_copies(Mark) override { return {}; }
   void synchronise() override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return copied_ == queued_; });

@@ -67,6 +67,12 @@ enum class Batches : std::uint8_t {
   kPrivate,
 };
 
+/// Who says which batches the loop is done with: behind them the server goes on for resume_from_server.
+enum class Commits : std::uint8_t {
+  kByNext,    ///< next(): those before the one that it returned last
+  kByCaller,  ///< Stream::commit(): where batches are taken ahead of the loop
+};
+
 struct OpenOptions {
   std::string stream = {};
   std::string group = {};  ///< empty: "default" on a shard stream, the client's name on a broadcast stream
@@ -80,6 +86,7 @@ struct OpenOptions {
   bool resume_from_server = false;
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
   Batches batches = Batches::kShared;
+  Commits commits = Commits::kByNext;
   /// Longest busy wait before sleeping, per next(), whatever was before: costs up to that much CPU per batch,
   /// saves the wake's latency. 0: up to 10 us, and only where batches have lately come within that.
   std::chrono::microseconds spin{0};
@@ -185,6 +192,9 @@ class Stream {
   [[nodiscard]] Cursor cursor() const;
   [[nodiscard]] State state() const;  ///< of the cursor
   Result<void> load_state(const State& state);
+  /// With Commits::kByCaller, from any thread: the loop is done with the batches before `consumed`, and has
+  /// waited so long since the last commit (the server's metrics tell who waits for whom).
+  void commit(const Cursor& consumed, std::chrono::nanoseconds waited = {});
 
   /// Called by next() about every 100 ms while it waits; return true to give up with kTimeout (Python:
   /// signals).

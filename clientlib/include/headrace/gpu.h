@@ -28,6 +28,9 @@ namespace headrace::gpu {
 
 class Device;  // clientlib/gpu/device.h: the seam between CUDA and its host twin
 
+/// A cudaStream_t as a number; 0: the default stream. The host twin takes any.
+using StreamHandle = std::uintptr_t;
+
 /// How a copy ends. Copyable; all copies speak of the same one.
 class Completion {
  public:
@@ -38,6 +41,7 @@ class Completion {
 
   struct State;
   explicit Completion(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  [[nodiscard]] const State& state() const { return *state_; }
 
  private:
   std::shared_ptr<State> state_;
@@ -85,16 +89,17 @@ struct EngineOptions {
 struct EngineStats {
   std::uint64_t direct_copies = 0;  ///< read by DMA from the ring
   std::uint64_t staged_copies = 0;  ///< through a private pinned buffer, because the ring could not be pinned
+  std::uint64_t gathered_copies = 0;  ///< through the same buffer, by copy_gathered()
   std::uint64_t pinned_bytes = 0;
 };
 
 class CopyEngine {
  public:
   /// kEnvironment says why there is no such device (no driver, no GPU, built without CUDA); kInvalidArgument
-  /// for other names.
+  /// for other names than "cuda", "cuda:N" and "host".
   static Result<std::unique_ptr<CopyEngine>> open(const EngineOptions& options);
   /// The same over a given device: for tests.
-  CopyEngine(std::unique_ptr<Device> device, EngineOptions options);
+  CopyEngine(std::shared_ptr<Device> device, EngineOptions options);
   ~CopyEngine();  ///< waits for the copies under way: their leases end before it returns
 
   /// Pins memory, once per (mapping, owner), then makes it read-only for this process. copy() does so by
@@ -111,8 +116,17 @@ class CopyEngine {
   Result<Completion> copy(BatchView batch, std::span<const Destination> destinations);
   /// The same for any memory that `keep` keeps alive.
   Result<Completion> copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep);
+  /// The same into one block of device memory, in as few copies as pay: all transfers go to
+  /// [block, block + bytes), whose bytes between them are undefined afterwards.
+  Result<Completion> copy_into(std::byte* block, std::size_t bytes, std::span<const Transfer> transfers,
+                               std::shared_ptr<const void> keep);
 
-  [[nodiscard]] EngineStats stats() const;
+  /// Pinned host memory for small sources to be brought together in, for one copy by copy_gathered(), which
+  /// comes next. May wait for the copy before last.
+  Result<std::byte*> gather(std::size_t bytes);
+  Result<Completion> copy_gathered(std::byte* block, std::size_t bytes);
+
+  [[nodiscard]] EngineStats stats() const;  ///< from any thread
   [[nodiscard]] std::string device_name() const;
 
  private:

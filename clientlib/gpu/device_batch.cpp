@@ -1,0 +1,69 @@
+#include "clientlib/gpu/device_batch.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "clientlib/base/contract.h"
+#include "clientlib/gpu/block_pool.h"
+
+namespace headrace::gpu {
+
+DeviceBatch::DeviceBatch(std::unique_ptr<State> state) : state_(std::move(state)) {}
+DeviceBatch::DeviceBatch(DeviceBatch&&) noexcept = default;
+DeviceBatch& DeviceBatch::operator=(DeviceBatch&&) noexcept = default;
+DeviceBatch::~DeviceBatch() = default;
+
+std::size_t DeviceFieldView::bytes() const {
+  return row_bytes(*spec) * static_cast<std::size_t>(shape[0]);
+}
+
+std::uint64_t DeviceBatch::epoch() const {
+  return state_->epoch;
+}
+std::uint64_t DeviceBatch::batch() const {
+  return state_->batch;
+}
+const std::vector<RowInfo>& DeviceBatch::rows() const {
+  return state_->rows;
+}
+const std::vector<FieldSpec>& DeviceBatch::fields() const {
+  return *state_->layout->specs;
+}
+
+DeviceFieldView DeviceBatch::field(std::size_t at) const {
+  require(at < fields().size(), "a DeviceBatch was asked for a field that it does not have");
+  const FieldSpec& spec = fields()[at];
+  const BatchLayout::Field& place = state_->layout->fields[at];
+  DeviceFieldView view{&spec, state_->base + place.values, {state_->counts[at]}, nullptr};
+  view.shape.insert(view.shape.end(), spec.shape.begin(), spec.shape.end());
+  if (spec.kind == FieldKind::kRagged) view.offsets = state_->base + place.offsets;
+  return view;
+}
+
+Result<DeviceFieldView> DeviceBatch::field(std::string_view name) const {
+  std::vector<std::string_view> names;
+  for (std::size_t f = 0; f < fields().size(); ++f) {
+    if (fields()[f].name == name) return field(f);
+    names.push_back(fields()[f].name);
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("a batch has no field '{}'; it has: {}", name, fmt::join(names, ", ")));
+}
+
+Result<void> DeviceBatch::wait_on(StreamHandle stream) {
+  if (state_->pooled) BlockPool::used_on(state_->block, stream);
+  return state_->device->hold_stream(stream, state_->copied->state().mark);
+}
+
+Result<void> DeviceBatch::wait() const {
+  if (state_->pooled) BlockPool::used_on(state_->block, 0);  // whatever the host starts with it
+  return state_->copied->wait();
+}
+
+const DeviceBlock& DeviceBatch::block() const {
+  return state_->block;
+}
+
+}  // namespace headrace::gpu

@@ -1,0 +1,248 @@
+#include "clientlib/gpu/fetcher.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "clientlib/client/lease.h"
+#include "clientlib/gpu/block_pool.h"
+
+namespace headrace::gpu {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Between two looks at signals.
+constexpr milliseconds kLook{50};
+/// While nobody waits.
+constexpr milliseconds kEver = std::chrono::hours(24);
+
+}  // namespace
+
+Fetcher::Fetcher(Stream& stream, CopyEngine& engine, Blocks blocks)
+    : stream_(stream), engine_(engine), blocks_(std::move(blocks)), thread_([this] { run(); }) {}
+
+Fetcher::~Fetcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::size_t Fetcher::under_way() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size() + supply_.size() + (busy_ ? 1 : 0);
+}
+
+void Fetcher::supply(DeviceBlock block) {
+  {
+    const std::lock_guard lock(mutex_);
+    supply_.push_back(std::move(block));
+  }
+  changed_.notify_all();
+}
+
+void Fetcher::resume() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(running_, true)) return;
+  }
+  changed_.notify_all();
+}
+
+void Fetcher::pause() {
+  std::unique_lock lock(mutex_);
+  running_ = false;
+  changed_.wait(lock, [&] { return !busy_; });
+}
+
+std::optional<Fetched> Fetcher::take(Clock::time_point deadline, const std::function<bool()>& interrupt) {
+  std::unique_lock lock(mutex_);
+  if (queue_.empty()) {
+    awaited_by_ = deadline;
+    changed_.notify_all();
+  }
+  while (queue_.empty()) {
+    if (changed_.wait_for(lock, kLook, [&] { return !queue_.empty(); })) break;
+    lock.unlock();
+    const bool interrupted = interrupt && interrupt();
+    lock.lock();
+    if (!interrupted) continue;
+    awaited_by_.reset();
+    return std::nullopt;
+  }
+  awaited_by_.reset();
+  Fetched first = std::move(queue_.front());
+  queue_.pop_front();
+  changed_.notify_all();
+  return first;
+}
+
+std::uint32_t Fetcher::ready() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(queue_, [](const Fetched& f) { return f.batch.has_value(); }));
+}
+
+// What is dropped goes without the mutex: a block's owner may be Python's, which others hold.
+bool Fetcher::drop_until(const Cursor& target) {
+  std::deque<Fetched> dropped;
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::ranges::find_if(queue_, [&](const Fetched& f) { return f.batch && f.position == target; });
+  if (found == queue_.end()) return false;
+  dropped.insert(dropped.end(), std::make_move_iterator(queue_.begin()), std::make_move_iterator(found));
+  queue_.erase(queue_.begin(), found);
+  return true;
+}
+
+void Fetcher::drop_all() {
+  std::deque<Fetched> dropped;
+  const std::lock_guard lock(mutex_);
+  dropped.swap(queue_);
+}
+
+bool Fetcher::wanted_elsewhere() {
+  const std::lock_guard lock(mutex_);
+  return stopping_ || !running_ || (awaited_by_ && awaited_by_ != limited_by_);
+}
+
+milliseconds Fetcher::limit() {
+  const std::lock_guard lock(mutex_);
+  limited_by_ = awaited_by_;
+  if (!limited_by_) return kEver;
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(*limited_by_ - Clock::now()));
+}
+
+std::size_t Fetcher::wanted() const {
+  const std::size_t ahead = blocks_.prefetch + (awaited_by_ ? 1 : 0);
+  return running_ && !supply_.empty() ? ahead - std::min(ahead, queue_.size()) : 0;
+}
+
+void Fetcher::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || wanted() > 0; });
+    if (stopping_) return;
+    const std::size_t most = std::min<std::size_t>(wanted(), blocks_.group);
+    std::optional<DeviceBlock> block = std::move(supply_.front());
+    supply_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    std::deque<Fetched> fetched = fetch(block, most);
+    lock.lock();
+    busy_ = false;
+    if (block) supply_.push_front(std::move(*block));
+    block.reset();
+    for (Fetched& each : fetched) {
+      if (each.error) running_ = false;  // until the loop has heard of it
+      queue_.push_back(std::move(each));
+    }
+    changed_.notify_all();
+  }
+}
+
+Result<std::optional<BatchView>> Fetcher::next() {
+  for (;;) {
+    // A view less than there are leases: the stream would make a copy, which would be copied again.
+    while (stream_.live_views() + 1 >= stream_.max_leases() && !flying_.empty()) {
+      (void)flying_.front().wait();
+      flying_.pop_front();
+    }
+    auto batch = stream_.next(limit());
+    if (batch || batch.error().code != ErrorCode::kTimeout) return batch;
+    const std::lock_guard lock(mutex_);
+    if (stopping_ || !running_) return batch;
+    if (limited_by_ && Clock::now() >= *limited_by_ && awaited_by_ == limited_by_) return batch;
+  }
+}
+
+std::deque<Fetched> Fetcher::fetch(std::optional<DeviceBlock>& block, std::size_t most) {
+  std::deque<Fetched> fetched;
+  std::vector<std::unique_ptr<DeviceBatch::State>> states;
+  std::byte* gathering = nullptr;
+  Result<void> shipped;
+  while (shipped && states.size() < most && (states.empty() || stream_.ready() > 0)) {
+    Fetched entry{.position = stream_.cursor(), .length = stream_.length()};
+    auto batch = next();
+    if (!batch && batch.error().code == ErrorCode::kTimeout && wanted_elsewhere()) break;
+    if (!batch) entry.error = batch.error();
+    fetched.push_back(std::move(entry));
+    if (!batch || !*batch) break;
+    auto state = std::make_unique<DeviceBatch::State>();
+    state->block = *block;
+    state->base = block->data + states.size() * blocks_.layout->bytes;
+    if (states.empty()) shipped = begin_block(*block, gathering);
+    if (shipped) shipped = ship(std::move(**batch), *state, gathering);
+    states.push_back(std::move(state));
+  }
+  if (states.empty()) return fetched;
+  if (shipped && gathering != nullptr) {
+    const auto copied = engine_.copy_gathered(block->data, states.size() * blocks_.layout->bytes);
+    if (!copied) shipped = fail(copied.error());
+    for (auto& state : states)
+      if (copied) state->copied = *copied;
+  }
+  block.reset();
+  if (!shipped) {
+    fetched.clear();
+    fetched.push_back({.error = shipped.error(), .lost = true});
+    return fetched;
+  }
+  for (std::size_t b = 0; b < states.size(); ++b) fetched[b].batch.emplace(std::move(states[b]));
+  return fetched;
+}
+
+Result<void> Fetcher::begin_block(const DeviceBlock& block, std::byte*& gathering) {
+  if (blocks_.pooled)
+    if (auto held = BlockPool::hold_copies(block); !held) return held;
+  if (!blocks_.gathered) return {};
+  auto memory = engine_.gather(block.bytes);
+  if (!memory) return fail(memory.error());
+  gathering = *memory;
+  return {};
+}
+
+Result<void> Fetcher::ship(BatchView batch, DeviceBatch::State& state, std::byte* gathering) {
+  state.device = blocks_.device;
+  state.layout = blocks_.layout;
+  state.pooled = blocks_.pooled;
+  state.epoch = batch.epoch();
+  state.batch = batch.batch();
+  state.rows = batch.all_rows();
+  std::vector<Transfer> transfers;
+  auto counts = blocks_.layout->add_transfers(batch, state.base, transfers);
+  if (!counts) return fail(counts.error());
+  state.counts = std::move(*counts);
+  if (gathering != nullptr) {
+    for (const Transfer& each : transfers)
+      std::memcpy(gathering + (each.destination - state.block.data), each.source, each.bytes);
+    return {};
+  }
+  auto copied = copy(std::move(batch), state, transfers);
+  if (!copied) return fail(copied.error());
+  state.copied = *copied;
+  flying_.push_back(*copied);
+  while (flying_.front().done() && flying_.size() > 1) flying_.pop_front();
+  return {};
+}
+
+Result<Completion> Fetcher::copy(BatchView batch, const DeviceBatch::State& state,
+                                 std::span<const Transfer> transfers) {
+  std::shared_ptr<const BatchView::Lease> lease = batch.lease();
+  batch.release();
+  std::shared_ptr<ring::RingReader> reader;  // null: the batch is a copy
+  if (lease->attachment) {
+    reader = lease->attachment->reader;
+    engine_.register_mapping(reader->data(), reader);
+  }
+  const std::uint64_t staged = engine_.stats().staged_copies;
+  auto copied = engine_.copy_into(state.base, blocks_.layout->bytes, transfers, std::move(lease));
+  if (reader && engine_.stats().staged_copies > staged)
+    reader->lease().staged_copies.fetch_add(1, std::memory_order_relaxed);
+  return copied;
+}
+
+}  // namespace headrace::gpu

@@ -1,0 +1,126 @@
+// A stream's batches in device memory, copied ahead of the loop.
+//
+//   auto stream = or_throw(client.open({.stream = "train", .commits = headrace::Commits::kByCaller}));
+//   auto loader = or_throw(headrace::gpu::DeviceLoader::open(std::move(stream), {.engine = {.device =
+//   "cuda:0"}})); while (auto batch = or_throw(loader->next())) {
+//     or_throw(batch->wait_on(reinterpret_cast<headrace::gpu::StreamHandle>(my_stream)));
+//     step<<<..., my_stream>>>(batch->field("image").value().data, ...);
+//   }                                        // its memory is used again behind what my_stream has queued
+//
+// A thread of the loader takes batches from the ring and starts their copies, up to `prefetch` of them ahead
+// of next(); another ends each lease when its copy has ended: both also while the loop stalls. next() waits
+// for a batch whose copy has begun; the host never waits for a copy.
+//
+// Thread safety: DeviceLoader: one thread at a time. DeviceBatch: one thread at a time, any thread may
+// destroy it, also after its loader is gone. Fork: as Stream's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "headrace/client.h"
+#include "headrace/gpu.h"
+
+namespace headrace::gpu {
+
+/// Device memory for one batch, or for several small ones.
+struct DeviceBlock {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::shared_ptr<void> owner;  ///< dropped when no batch is in it any more, by any thread
+};
+
+struct DeviceLoaderOptions {
+  EngineOptions engine = {};
+  /// Batches that are on the device, or on their way, before next() asks: 1 or more.
+  std::uint32_t prefetch = 2;
+  /// Batches that are smaller are brought together, as many as are there, up to so many bytes for one copy.
+  std::size_t gathered = std::size_t{64} << 10;
+  /// Where batches go; next() asks for it, in its caller's thread. What it gives is first written on
+  /// DeviceLoader::copy_stream(). Default: memory of the loader's own, used again behind what the streams of
+  /// DeviceBatch::wait_on() have queued by the batch's end.
+  std::function<Result<DeviceBlock>(std::size_t bytes)> allocate = {};
+};
+
+/// One field of a batch on the device.
+struct DeviceFieldView {
+  const FieldSpec* spec = nullptr;
+  std::byte* data = nullptr;        ///< dense, row-major; this batch's own, to write to as well
+  std::vector<std::int64_t> shape;  ///< as FieldView's
+  std::byte* offsets = nullptr;     ///< ragged: rows + 1 int64 values; dense: null
+  [[nodiscard]] std::size_t bytes() const;
+};
+
+/// A batch in device memory. Move-only. Its slot in the ring is none of its business: that is free when the
+/// copy has ended.
+class DeviceBatch {
+ public:
+  DeviceBatch(DeviceBatch&&) noexcept;
+  DeviceBatch& operator=(DeviceBatch&&) noexcept;
+  ~DeviceBatch();
+
+  [[nodiscard]] std::uint64_t epoch() const;
+  [[nodiscard]] std::uint64_t batch() const;
+  [[nodiscard]] const std::vector<RowInfo>& rows() const;  ///< on the host
+  [[nodiscard]] const std::vector<FieldSpec>& fields() const;
+  [[nodiscard]] Result<DeviceFieldView> field(std::string_view name) const;  ///< kInvalidArgument: not there
+  [[nodiscard]] DeviceFieldView field(std::size_t at) const;                 ///< by its place in fields()
+
+  /// What is queued on `stream` from now on begins after the copy; the host does not wait (the twin's does).
+  /// `stream` must live as long as this batch.
+  Result<void> wait_on(StreamHandle stream);
+  /// The host waits for the copy's end; kInternal with the device's words if it failed.
+  Result<void> wait() const;
+
+  /// The memory that the fields lie in.
+  [[nodiscard]] const DeviceBlock& block() const;
+
+  struct State;
+  explicit DeviceBatch(std::unique_ptr<State> state);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+class DeviceLoader {
+ public:
+  /// REQUIRES: `stream` was opened with Batches::kShared and Commits::kByCaller.
+  /// Errors are CopyEngine::open()'s.
+  static Result<std::unique_ptr<DeviceLoader>> open(Stream stream, const DeviceLoaderOptions& options);
+  /// The same over a given device: for tests.
+  DeviceLoader(Stream stream, std::shared_ptr<Device> device, const DeviceLoaderOptions& options);
+  ~DeviceLoader();  ///< waits for the copies under way, ends the attachment
+
+  /// As Stream::next(). Batches that were taken ahead count as not returned: for commits, state() and
+  /// resume_from_server.
+  Result<std::optional<DeviceBatch>> next(std::chrono::milliseconds timeout = std::chrono::minutes(10));
+
+  // As Stream's, of the loop's place.
+  [[nodiscard]] const StreamInfo& info() const;
+  [[nodiscard]] std::uint64_t length() const;
+  [[nodiscard]] std::uint64_t epoch() const;
+  [[nodiscard]] bool begun() const;
+  Result<void> set_epoch(std::uint64_t epoch);
+  Result<void> next_epoch();
+  [[nodiscard]] Cursor cursor() const;
+  [[nodiscard]] State state() const;
+  Result<void> load_state(const State& state);
+  void set_interrupt(std::function<bool()> interrupt);
+  [[nodiscard]] std::uint32_t ready() const;  ///< batches that next() would give without waiting
+  [[nodiscard]] std::chrono::nanoseconds waited() const;
+
+  [[nodiscard]] EngineStats stats() const;
+  [[nodiscard]] std::string device_name() const;
+  [[nodiscard]] StreamHandle copy_stream() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace headrace::gpu
