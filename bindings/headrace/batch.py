@@ -7,6 +7,7 @@ from typing import Any
 
 from ._arrays import Converter
 from ._headrace import Batch as RawBatch
+from ._headrace import DeviceBatch as RawDeviceBatch
 from .types import FieldSpec
 
 META = ("valid", "sample_index", "replaced")
@@ -25,7 +26,7 @@ class _Rows:
     epoch: int
     number: int
     private_copy: bool
-    _rows: tuple[RawBatch, Converter]  # until the row arrays are asked for, which most loops never do
+    _rows: tuple[RawBatch | RawDeviceBatch, Converter]  # until the row arrays are asked for, which most loops never do
 
     @cached_property
     def valid(self) -> Any:
@@ -67,12 +68,9 @@ class Assembler:
         self._meta = meta
         self._row = Converter("int64", output)
 
-    def __call__(self, raw: RawBatch) -> TupleBatch | DictBatch:
-        values: list[Any] = []
-        for convert, (data, offsets) in zip(self._convert, raw.take_fields(), strict=True):
-            array = convert(data)
-            values.append(array if offsets is None else (array, self._row(offsets)))
-        rows = {name: self._row(getattr(raw, name)()) for name in META} if self._meta else {}
+    def __call__(self, raw: Any) -> TupleBatch | DictBatch:
+        values = self._values(raw)
+        rows = {name: self._beside(self._row(getattr(raw, name)())) for name in META} if self._meta else {}
         batch: TupleBatch | DictBatch
         if self._form == "tuple":
             batch = TupleBatch([*values, rows] if self._meta else values)
@@ -83,3 +81,14 @@ class Assembler:
         batch.epoch, batch.number, batch.private_copy = raw.epoch, raw.batch, raw.private_copy
         batch._rows = (raw, self._row)
         return batch
+
+    def _values(self, raw: RawBatch) -> list[Any]:
+        values: list[Any] = []
+        for convert, (data, offsets) in zip(self._convert, raw.take_fields(), strict=True):
+            array = convert(data)
+            values.append(array if offsets is None else (array, self._row(offsets)))
+        return values
+
+    def _beside(self, rows: Any) -> Any:
+        """A row array that is among the fields, where those are."""
+        return rows

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from . import _headrace
 from ._arguments import MOST_EPOCH, connect, flag, from_environment, seconds, text, whole
 from ._caller import warn
+from ._device import ArrayAssembler, TorchAssembler, TorchBlocks, device_of, output_of
+from ._headrace import DeviceStream, Stream
 from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
 from .types import StreamInfo
@@ -42,7 +42,11 @@ class Loader:
     rank, world_size   of a shard stream; None: RANK and WORLD_SIZE, else 0 and 1. Ignored on a broadcast stream
     group              the job that the ranks belong to
     client             name in metrics and messages; unique on its stream
-    output             "numpy" or "torch"
+    output             "numpy", "torch", "jax", "cupy", or "dlpack" for any other framework's from_dlpack. None: numpy; torch with a device
+    device             where batches go: "cuda:N", "cuda", a torch.device; "cpu" or None: they stay in host memory. On a GPU the current
+                       stream waits for a batch's copy, the host does not
+    prefetch           batches that are on the device, or on their way, before the loop asks
+    transform          called with each batch, in the loop's thread; the loop gets what it returns
     batch              "tuple" or "dict"
     zero_copy          numpy views that are read-only (labels excepted), instead of batches that the loop may change
     join               where to begin without a state: "default" (epoch 0), "now", "epoch_start"
@@ -63,7 +67,10 @@ class Loader:
         world_size: int | None = None,
         group: str | None = None,
         client: str | None = None,
-        output: str = "numpy",
+        output: str | None = None,
+        device: Any = None,
+        prefetch: int = 2,
+        transform: Callable[[Any], Any] | None = None,
         batch: str = "tuple",
         zero_copy: bool = False,
         join: str = "default",
@@ -75,7 +82,10 @@ class Loader:
         meta: bool = False,
     ) -> None:
         text("stream", stream)
-        text("output", output, ("numpy", "torch"))
+        output = output_of(output, device)
+        prefetch = whole("prefetch", prefetch, 1, 64)
+        if transform is not None and not callable(transform):
+            raise InvalidArgument(f"transform={transform!r}: a function of the batch")
         flag("zero_copy", zero_copy)
         flag("meta", meta)
         text("batch", batch, ("tuple", "dict"))
@@ -88,8 +98,9 @@ class Loader:
                 "zero_copy=True with output='torch': torch has no read-only tensors. Leave zero_copy out: large batches "
                 "are not copied by default, either; or use output='numpy'"
             )
-        if output == "torch" and importlib.util.find_spec("torch") is None:
-            raise InvalidArgument("output='torch': torch is not installed. pip install torch, or use output='numpy'")
+        device = device_of(device)
+        if zero_copy and device is not None:
+            raise InvalidArgument(f"zero_copy=True with device={device!r}: batches on a device are copies there, which are the loop's own")
         self._arguments: dict[str, Any] = {
             name: value for name, value in locals().items() if name not in ("self", "__class__")
         }
@@ -97,35 +108,47 @@ class Loader:
         self._attach()
 
     def _begin(self) -> None:
-        self._stream: _headrace.Stream | None = None
+        self._assemble: Assembler
+        self._stream: Stream | DeviceStream | None = None
         self._iterator: weakref.ref[_Epoch] | None = None
         self._next_epoch: int | None = None
         self._closed = False
         self._broken_off = False
 
-    def _attach(self) -> _headrace.Stream:
+    def _attach(self) -> Stream | DeviceStream:
         given = self._arguments
         server = connect(given["address"], given["timeout"])
         known = {entry["name"]: entry for entry in server.streams()}
         broadcast = known.get(given["stream"], {}).get("delivery") == "broadcast"
         rank, world_size = self._place(broadcast)
         state = given["state"]
-        self._stream = server.open(
-            stream=given["stream"],
-            group=text("group", given["group"] or ""),
-            rank=rank,
-            world_size=world_size,
-            client=text("client", given["client"] or ""),
-            join=text("join", given["join"]),
-            state=None if state is None else json.dumps(state),
-            resume_from_server=given["resume"] == "server",
-            reconnect_timeout=given["reconnect_timeout"],
-            zero_copy=given["zero_copy"],
-            warn=warn,
-        )
-        self._info = StreamInfo.from_dict(self._stream.info())
-        self._assemble = Assembler(self._info.fields, given["output"], given["batch"], given["meta"])
-        return self._stream
+        how: dict[str, Any] = {
+            "stream": given["stream"],
+            "group": text("group", given["group"] or ""),
+            "rank": rank,
+            "world_size": world_size,
+            "client": text("client", given["client"] or ""),
+            "join": text("join", given["join"]),
+            "state": None if state is None else json.dumps(state),
+            "resume_from_server": given["resume"] == "server",
+            "reconnect_timeout": given["reconnect_timeout"],
+            "warn": warn,
+        }
+        output, form, meta, device = (given[name] for name in ("output", "batch", "meta", "device"))
+        if device is None:
+            self._stream = server.open(**how, zero_copy=given["zero_copy"])
+            self._info = StreamInfo.from_dict(self._stream.info())
+            self._assemble = Assembler(self._info.fields, output, form, meta)
+            return self._stream
+        blocks = TorchBlocks(device) if output == "torch" else None
+        stream = server.open_on_device(**how, device=device, prefetch=given["prefetch"], allocate=blocks)
+        self._info = StreamInfo.from_dict(stream.info())
+        if blocks is not None:
+            self._assemble = TorchAssembler(self._info.fields, form, meta, blocks, stream)
+        else:
+            self._assemble = ArrayAssembler(self._info.fields, output, form, meta, device)
+        self._stream = stream
+        return stream
 
     def _place(self, broadcast: bool) -> tuple[int, int]:
         """Rank and world size."""
@@ -143,7 +166,7 @@ class Loader:
             from_environment("WORLD_SIZE", 1, 1) if world_size is None else whole("world_size", world_size, 1),
         )
 
-    def _attached(self) -> _headrace.Stream:
+    def _attached(self) -> Stream | DeviceStream:
         if self._closed:
             raise Closed("this loader was closed")
         return self._stream or self._attach()
@@ -181,6 +204,8 @@ class Loader:
         self._broken_off = True
         raw = stream.next(self._arguments["batch_timeout"])
         batch = None if raw is None else self._assemble(raw)
+        if batch is not None and self._arguments["transform"] is not None:
+            batch = self._arguments["transform"](batch)
         self._broken_off = False
         return batch
 

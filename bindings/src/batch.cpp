@@ -33,10 +33,7 @@ PyBatch take_batch(const BatchView& view, bool read_only) {
   return batch;
 }
 
-namespace {
-
-/// numpy has no bfloat16: its bits.
-nb::dlpack::dtype dtype_of(DType dtype) {
+nb::dlpack::dtype dtype_of(DType dtype, bool bfloat16) {
   switch (dtype) {
     case DType::kUInt8:
       return nb::dtype<std::uint8_t>();
@@ -51,6 +48,7 @@ nb::dlpack::dtype dtype_of(DType dtype) {
     case DType::kFloat16:
       return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
     case DType::kBFloat16:
+      if (bfloat16) return {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
       return nb::dtype<std::uint16_t>();
     case DType::kFloat32:
       return nb::dtype<float>();
@@ -61,6 +59,8 @@ nb::dlpack::dtype dtype_of(DType dtype) {
   }
   throw std::logic_error("an unknown dtype");
 }
+
+namespace {
 
 /// An array over memory that `owner` keeps; the array's end destroys it.
 template <class Owner>
@@ -88,11 +88,10 @@ nb::object array_of(std::vector<T> values, DType dtype) {
   return array_of(std::move(values), std::span(&size, 1), dtype);
 }
 
-/// One value of each row: most loops never ask.
 template <class T, auto Member>
-nb::object of_rows(const PyBatch& batch, DType dtype) {
-  std::vector<T> values(batch.rows.size());
-  std::transform(batch.rows.begin(), batch.rows.end(), values.begin(),
+nb::object of_rows(const std::vector<RowInfo>& rows, DType dtype) {
+  std::vector<T> values(rows.size());
+  std::transform(rows.begin(), rows.end(), values.begin(),
                  [](const RowInfo& row) { return static_cast<T>(row.*Member); });
   return array_of(std::move(values), dtype);
 }
@@ -118,20 +117,25 @@ nb::list take_fields(PyBatch& batch) {
 
 }  // namespace
 
+nb::object valid_of(const std::vector<RowInfo>& rows) {
+  return of_rows<std::uint8_t, &RowInfo::valid>(rows, DType::kBool);
+}
+nb::object replaced_of(const std::vector<RowInfo>& rows) {
+  return of_rows<std::uint8_t, &RowInfo::replaced>(rows, DType::kBool);
+}
+nb::object sample_index_of(const std::vector<RowInfo>& rows) {
+  return of_rows<std::int64_t, &RowInfo::sample_index>(rows, DType::kInt64);
+}
+
 void bind_batch(nb::module_& module) {
   nb::class_<PyBatch>(module, "Batch")
       .def_ro("epoch", &PyBatch::epoch)
       .def_ro("batch", &PyBatch::batch)
       .def_ro("private_copy", &PyBatch::private_copy)
       .def("take_fields", &take_fields)
-      .def("valid",
-           [](const PyBatch& batch) { return of_rows<std::uint8_t, &RowInfo::valid>(batch, DType::kBool); })
-      .def(
-          "replaced",
-          [](const PyBatch& batch) { return of_rows<std::uint8_t, &RowInfo::replaced>(batch, DType::kBool); })
-      .def("sample_index", [](const PyBatch& batch) {
-        return of_rows<std::int64_t, &RowInfo::sample_index>(batch, DType::kInt64);
-      });
+      .def("valid", [](const PyBatch& batch) { return valid_of(batch.rows); })
+      .def("replaced", [](const PyBatch& batch) { return replaced_of(batch.rows); })
+      .def("sample_index", [](const PyBatch& batch) { return sample_index_of(batch.rows); });
 }
 
 }  // namespace headrace::python

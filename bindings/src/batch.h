@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include <nanobind/ndarray.h>
+
 #include "bindings/src/bindings.h"
 
 namespace headrace::python {
@@ -36,5 +38,13 @@ struct PyBatch {
 /// Without the GIL. One value per row (labels) is copied: a loop collects those, and must not hold slots by
 /// it. `read_only`: the other arrays cannot be written to, also where the memory could.
 PyBatch take_batch(const BatchView& view, bool read_only);
+
+/// `bfloat16`: as such, for who knows it; else, as numpy does not, as uint16.
+nb::dlpack::dtype dtype_of(DType dtype, bool bfloat16 = false);
+
+// One value of each row, as numpy arrays.
+nb::object valid_of(const std::vector<RowInfo>& rows);
+nb::object replaced_of(const std::vector<RowInfo>& rows);
+nb::object sample_index_of(const std::vector<RowInfo>& rows);
 
 }  // namespace headrace::python

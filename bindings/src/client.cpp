@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "bindings/src/device.h"
 #include "bindings/src/stream.h"
 
 namespace headrace::python {
@@ -12,17 +13,6 @@ namespace {
 struct PyClient {
   Client client;
 };
-
-/// Calls `ask` without the GIL; a signal's exception comes before its result.
-template <class F>
-auto without_gil(F ask) {
-  auto answer = [&ask] {
-    const nb::gil_scoped_release no_gil;
-    return ask();
-  }();
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  return value_of(std::move(answer));
-}
 
 PyClient connect(const std::string& address, double timeout) {
   const ConnectOptions options{
@@ -38,11 +28,11 @@ Join join_of(const std::string& word) {
   raise({ErrorCode::kInvalidArgument, "join='" + word + "': use default, now or epoch_start"});
 }
 
-std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const std::string& group,
-                               std::uint32_t rank, std::uint32_t world_size, const std::string& client,
-                               const std::string& join, const std::optional<std::string>& state,
-                               bool resume_from_server, double reconnect_timeout, bool zero_copy,
-                               nb::object warn) {
+/// What both kinds of streams are opened with.
+OpenOptions options_of(const std::string& stream, const std::string& group, std::uint32_t rank,
+                       std::uint32_t world_size, const std::string& client, const std::string& join,
+                       const std::optional<std::string>& state, bool resume_from_server,
+                       double reconnect_timeout) {
   OpenOptions options;
   options.stream = stream;
   options.group = group;
@@ -53,13 +43,18 @@ std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const st
   if (state) options.state = value_of(State::from_json(*state));
   options.resume_from_server = resume_from_server;
   options.reconnect_timeout = milliseconds_of("reconnect_timeout", reconnect_timeout);
+  return options;
+}
+
+std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const std::string& group,
+                               std::uint32_t rank, std::uint32_t world_size, const std::string& client,
+                               const std::string& join, const std::optional<std::string>& state,
+                               bool resume_from_server, double reconnect_timeout, nb::object warn,
+                               bool zero_copy) {
+  OpenOptions options =
+      options_of(stream, group, rank, world_size, client, join, state, resume_from_server, reconnect_timeout);
   options.batches = zero_copy ? Batches::kGuarded : Batches::kPrivate;
-  // Freed with the GIL, whichever thread lets go last.
-  const std::shared_ptr<nb::object> callback(new nb::object(std::move(warn)), [](nb::object* p) {
-    const nb::gil_scoped_acquire gil;
-    delete p;
-  });
-  options.warn = [callback](std::string_view text) {
+  options.warn = [callback = shared(std::move(warn))](std::string_view text) {
     const nb::gil_scoped_acquire gil;
     try {
       (*callback)(nb::str(text.data(), text.size()));
@@ -67,7 +62,23 @@ std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const st
       error.restore();  // a warning turned into an error: next() raises it
     }
   };
-  return std::make_unique<PyStream>(without_gil([&] { return my.client.open(options); }), zero_copy);
+  return std::make_unique<PyStream>(
+      std::make_unique<Stream>(without_gil([&] { return my.client.open(options); })),
+      [zero_copy](const BatchView& view) { return take_batch(view, zero_copy); });
+}
+
+std::unique_ptr<PyDeviceStream> open_on_device(
+    PyClient& my, const std::string& stream, const std::string& group, std::uint32_t rank,
+    std::uint32_t world_size, const std::string& client, const std::string& join,
+    const std::optional<std::string>& state, bool resume_from_server, double reconnect_timeout,
+    nb::object warn, const std::string& device, std::uint32_t prefetch, nb::object allocate) {
+  OpenOptions options =
+      options_of(stream, group, rank, world_size, client, join, state, resume_from_server, reconnect_timeout);
+  options.commits = Commits::kByCaller;
+  const auto warnings = std::make_shared<Warnings>(std::move(warn));
+  options.warn = [warnings](std::string_view text) { warnings->put(text); };
+  Stream opened = without_gil([&] { return my.client.open(options); });
+  return load_on_device(std::move(opened), device, prefetch, std::move(allocate), warnings);
 }
 
 nb::list streams(PyClient& my) {
@@ -97,7 +108,11 @@ void bind_client(nb::module_& module) {
       .def("streams", &streams)
       .def("open", &open, nb::arg("stream"), nb::arg("group"), nb::arg("rank"), nb::arg("world_size"),
            nb::arg("client"), nb::arg("join"), nb::arg("state").none(), nb::arg("resume_from_server"),
-           nb::arg("reconnect_timeout"), nb::arg("zero_copy"), nb::arg("warn"))
+           nb::arg("reconnect_timeout"), nb::arg("warn"), nb::arg("zero_copy"))
+      .def("open_on_device", &open_on_device, nb::arg("stream"), nb::arg("group"), nb::arg("rank"),
+           nb::arg("world_size"), nb::arg("client"), nb::arg("join"), nb::arg("state").none(),
+           nb::arg("resume_from_server"), nb::arg("reconnect_timeout"), nb::arg("warn"), nb::arg("device"),
+           nb::arg("prefetch"), nb::arg("allocate").none())
       .def("sample", &sample, nb::arg("stream"), nb::arg("epoch"), nb::arg("index"))
       .def("stats", [](PyClient& my) { return without_gil([&] { return my.client.stats(); }); })
       .def(

@@ -21,6 +21,13 @@ bool signal_raised() {
   return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
 }
 
+std::shared_ptr<nb::object> shared(nb::object object) {
+  return {new nb::object(std::move(object)), [](nb::object* p) {
+            const nb::gil_scoped_acquire gil;
+            delete p;
+          }};
+}
+
 std::chrono::milliseconds milliseconds_of(std::string_view argument, double seconds) {
   if (std::isnan(seconds))
     raise({ErrorCode::kInvalidArgument, std::string(argument) + "=nan: give it a number of seconds"});
@@ -34,6 +41,7 @@ NB_MODULE(_headrace, module) {
   module.attr("__version__") = headrace::kVersion;
   python::bind_batch(module);
   python::bind_stream(module);
+  python::bind_device(module);
   python::bind_client(module);
   python::bind_digest(module);
 }

@@ -1,0 +1,180 @@
+"""Batches in device memory: as torch's own tensors, or through DLPack for other frameworks.
+
+device     which one: `device_of` tells what a caller means
+"host"     the twin of a GPU: the same copies and pools in host memory, where all of this is tested without a GPU
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._headrace import DeviceBatch as RawDeviceBatch
+from ._headrace import DeviceStream
+from .batch import Assembler
+from .errors import InvalidArgument
+from .types import FieldSpec
+
+OUTPUTS = ("numpy", "torch", "jax", "cupy", "dlpack")
+
+
+def device_of(device: Any) -> str | None:
+    """ "cuda:N", "host", or None for tensors in host memory. Also of an int, a torch.device or Accelerate's and Lightning's."""
+    if device is None:
+        return None
+    if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
+        return f"cuda:{device}"
+    name = str(device)
+    if name == "cuda":
+        return f"cuda:{_current_device()}"
+    if name in ("cpu", "host") or (name.startswith("cuda:") and name[5:].isdigit()):
+        return None if name == "cpu" else name
+    raise InvalidArgument(f"device={device!r}: use 'cuda:N', 'cuda' (the current one), 'cpu' or None")
+
+
+def _current_device() -> int:
+    if importlib.util.find_spec("torch") is None:
+        return 0
+    import torch
+
+    return torch.cuda.current_device() if torch.cuda.is_available() else 0
+
+
+def output_of(output: str | None, device: Any) -> str:
+    """What is meant; refuses what cannot be."""
+    name = device_of(device)
+    chosen = output or ("numpy" if device is None else "torch")
+    if chosen not in OUTPUTS:
+        raise InvalidArgument(f"output={output!r}: use {', '.join(map(repr, OUTPUTS))}")
+    package = {"torch": "torch", "jax": "jax", "cupy": "cupy"}.get(chosen)
+    if package and importlib.util.find_spec(package) is None:
+        raise InvalidArgument(f"output={chosen!r}: {package} is not installed. pip install {package}, or use output='numpy'")
+    on_gpu = name is not None and name != "host"
+    if chosen == "numpy" and on_gpu:
+        raise InvalidArgument(f"output='numpy' with device={device!r}: numpy has no device memory; use 'torch', 'jax', 'cupy' or 'dlpack'")
+    if chosen == "cupy" and not on_gpu:
+        raise InvalidArgument(f"output='cupy' with device={device!r}: CuPy has no host arrays; give device='cuda:N'")
+    if chosen == "torch" and on_gpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InvalidArgument(f"device={device!r}: this torch sees no CUDA device (torch.cuda.is_available() is False); use device='cpu'")
+    return chosen
+
+
+def importer(output: str) -> Callable[[Any], Any]:
+    """What makes a framework's array of an object with __dlpack__."""
+    if output == "numpy":
+        return np.from_dlpack
+    if output == "dlpack":
+        return lambda array: array
+    module = importlib.import_module({"jax": "jax.dlpack", "cupy": "cupy"}[output])
+    made: Callable[[Any], Any] = module.from_dlpack
+    return made
+
+
+class DeviceArray:
+    """A field's values in device memory, for `from_dlpack` of any framework (https://dmlc.github.io/dlpack): asked for the array,
+    it makes the consumer's stream wait for the copy; the host does not wait. The memory is used again when nobody holds it,
+    behind what that stream has queued by then."""
+
+    def __init__(self, raw: RawDeviceBatch, inner: Any, shape: tuple[int, ...]) -> None:
+        self._raw = raw
+        self._inner = inner
+        self.shape = shape
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        place: tuple[int, int] = self._inner.__dlpack_device__()
+        return place
+
+    def __dlpack__(self, *, stream: int | None = None, **how: Any) -> Any:
+        """`stream`: CUDA's numbers of the array API: None and 1 the default stream, 2 the one per thread, -1: none is to wait."""
+        if stream == -1:
+            self._raw.wait()
+        else:
+            self._raw.wait_on(1 if stream is None else stream)
+        return self._inner.__dlpack__(**how)
+
+    def __repr__(self) -> str:
+        return f"headrace.DeviceArray(shape={self.shape}, device={self.__dlpack_device__()})"
+
+
+class TorchBlocks:
+    """Device memory from torch's caching allocator: first written on the loader's copy stream, so that is whose it is."""
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._torch = torch
+        self._device = torch.device("cpu" if device == "host" else device)
+        self._stream: Any = None  # of copies, as torch knows it
+
+    def written_on(self, stream: int) -> None:
+        if self._device.type == "cuda":
+            self._stream = self._torch.cuda.ExternalStream(stream, device=self._device)  # type: ignore[no-untyped-call]
+
+    def __call__(self, size: int) -> tuple[Any, int]:
+        with self._torch.cuda.stream(self._stream):  # of None: as it is
+            block = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
+        return block, block.data_ptr()
+
+    def hand_over(self, raw: RawDeviceBatch) -> Any:
+        """The block, for the current stream: what is queued there from now on begins after the copy, and the block is not used
+        again before it has ended."""
+        block = raw.block(True)
+        if self._stream is None:
+            raw.wait()
+        else:
+            current = self._torch.cuda.current_stream(self._device)
+            raw.wait_on(current.cuda_stream)
+            block.record_stream(current)
+        return block
+
+    def typed(self, block: Any, offset: int, size: int, dtype: str, shape: tuple[int, ...]) -> Any:
+        return block.narrow(0, offset, size).view(getattr(self._torch, dtype)).view(shape)
+
+    def send(self, array: Any) -> Any:
+        return array.to(self._device, non_blocking=True)
+
+
+class TorchAssembler(Assembler):
+    def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks, stream: DeviceStream) -> None:
+        super().__init__(fields, "torch", form, meta)
+        self._dtypes = [field.dtype for field in fields]
+        self._blocks = blocks
+        blocks.written_on(stream.copy_stream())
+
+    def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
+        block = self._blocks.hand_over(raw)
+        values: list[Any] = []
+        for dtype, (at, size, shape, offsets) in zip(self._dtypes, raw.places(), strict=True):
+            array = self._blocks.typed(block, at, size, dtype, shape)
+            rows = len(raw.valid()) if offsets is not None else 0
+            values.append(array if offsets is None else (array, self._blocks.typed(block, offsets, 8 * (rows + 1), "int64", (rows + 1,))))
+        return values
+
+    def _beside(self, rows: Any) -> Any:
+        return self._blocks.send(rows)
+
+
+class ArrayAssembler(Assembler):
+    """For frameworks that take DLPack."""
+
+    def __init__(self, fields: tuple[FieldSpec, ...], output: str, form: str, meta: bool, device: str) -> None:
+        super().__init__(fields, "numpy", form, meta)
+        self._import = importer(output)
+        self._device = device
+
+    def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
+        def array(field: int, offsets: bool, shape: tuple[int, ...]) -> Any:
+            return self._import(DeviceArray(raw, raw.array(field, offsets, self._device), shape))
+
+        values: list[Any] = []
+        for field, (_, _, shape, offsets) in enumerate(raw.places()):
+            made = array(field, False, shape)
+            values.append(made if offsets is None else (made, array(field, True, (len(raw.valid()) + 1,))))
+        return values

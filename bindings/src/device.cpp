@@ -1,0 +1,149 @@
+#include "bindings/src/device.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <charconv>
+
+#include "bindings/src/batch.h"
+
+namespace headrace::python {
+namespace {
+
+/// An exception of `allocate` stays set: next() throws it.
+Result<gpu::DeviceBlock> allocate_by(const nb::object& allocate, std::size_t bytes) {
+  const nb::gil_scoped_acquire gil;
+  try {
+    const auto [owner, address] = nb::cast<std::pair<nb::object, std::uintptr_t>>(allocate(bytes));
+    return gpu::DeviceBlock{reinterpret_cast<std::byte*>(address), bytes, shared(owner)};
+  } catch (nb::python_error& error) {
+    error.restore();
+    return fail(ErrorCode::kNotEnoughMemory, "the framework gave no device memory");
+  }
+}
+
+/// What the framework gave; None: the loader's own memory.
+nb::object block_of(const PyDeviceBatch& my, bool by_framework) {
+  return by_framework ? *std::static_pointer_cast<nb::object>(my.batch->block().owner) : nb::none();
+}
+
+/// (offset in the block, dtype, shape, offset of a ragged field's offsets or None), of each field.
+nb::list places(const PyDeviceBatch& my) {
+  nb::list list;
+  const std::byte* begin = my.batch->block().data;
+  for (std::size_t f = 0; f < my.batch->fields().size(); ++f) {
+    const gpu::DeviceFieldView field = my.batch->field(f);
+    nb::object offsets = nb::none();
+    if (field.offsets != nullptr) offsets = nb::int_(field.offsets - begin);
+    list.append(nb::make_tuple(field.data - begin, field.bytes(), nb::tuple(nb::cast(field.shape)), offsets));
+  }
+  return list;
+}
+
+/// (kDLCPU, 0) or (kDLCUDA, N).
+std::pair<int, int> place_of(const std::string& device) {
+  if (device == "host") return {nb::device::cpu::value, 0};
+  int ordinal = 0;
+  const auto colon = device.find(':');
+  if (colon != std::string::npos)
+    std::from_chars(device.data() + colon + 1, device.data() + device.size(), ordinal);
+  return {nb::device::cuda::value, ordinal};
+}
+
+/// Of a field's values, or of a ragged one's offsets. Whoever takes it has waited for the copy.
+nb::object array(const PyDeviceBatch& my, std::size_t at, bool offsets, const std::string& device) {
+  const gpu::DeviceFieldView field = my.batch->field(at);
+  auto* owner = new std::shared_ptr<gpu::DeviceBatch>(my.batch);
+  const nb::capsule capsule(
+      owner, [](void* p) noexcept { delete static_cast<std::shared_ptr<gpu::DeviceBatch>*>(p); });
+  std::vector<std::size_t> shape(field.shape.begin(), field.shape.end());
+  if (offsets) shape = {my.batch->rows().size() + 1};
+  const auto [type, ordinal] = place_of(device);
+  return nb::cast(nb::ndarray<nb::array_api>(
+      offsets ? field.offsets : field.data, shape.size(), shape.data(), capsule, nullptr,
+      dtype_of(offsets ? DType::kInt64 : field.spec->dtype, true), type, ordinal));
+}
+
+}  // namespace
+
+void Warnings::put(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  texts_.emplace_back(text);
+}
+
+void Warnings::tell() {
+  std::vector<std::string> texts;
+  {
+    const std::lock_guard lock(mutex_);
+    texts.swap(texts_);
+  }
+  for (const std::string& text : texts) {
+    try {
+      callback_(nb::str(text.data(), text.size()));
+    } catch (nb::python_error& error) {
+      error.restore();
+      return;
+    }
+  }
+}
+
+std::unique_ptr<PyDeviceStream> load_on_device(Stream stream, const std::string& device,
+                                               std::uint32_t prefetch, nb::object allocate,
+                                               std::shared_ptr<Warnings> warnings) {
+  gpu::DeviceLoaderOptions options;
+  options.engine = {.device = device, .warn = [warnings](std::string_view text) { warnings->put(text); }};
+  options.prefetch = prefetch;
+  if (!allocate.is_none())
+    options.allocate = [from = shared(std::move(allocate))](std::size_t bytes) {
+      return allocate_by(*from, bytes);
+    };
+  return std::make_unique<PyDeviceStream>(
+      without_gil([&] { return gpu::DeviceLoader::open(std::move(stream), options); }),
+      [](gpu::DeviceBatch& batch) {
+        return PyDeviceBatch{std::make_shared<gpu::DeviceBatch>(std::move(batch))};
+      },
+      [warnings] { warnings->tell(); });
+}
+
+void bind_device(nb::module_& module) {
+  nb::class_<PyDeviceBatch>(module, "DeviceBatch")
+      .def_prop_ro("epoch", [](const PyDeviceBatch& my) { return my.batch->epoch(); })
+      .def_prop_ro("batch", [](const PyDeviceBatch& my) { return my.batch->batch(); })
+      .def_prop_ro("private_copy", [](const PyDeviceBatch&) { return true; })
+      .def("block", &block_of, nb::arg("by_framework"))
+      .def("places", &places)
+      .def("array", &array, nb::arg("field"), nb::arg("offsets"), nb::arg("device"))
+      .def(
+          "wait_on",
+          [](PyDeviceBatch& my, std::uintptr_t stream) {
+            without_gil([&] { return my.batch->wait_on(stream); });
+          },
+          nb::arg("stream"))
+      .def("wait", [](PyDeviceBatch& my) { without_gil([&] { return my.batch->wait(); }); })
+      .def("valid", [](const PyDeviceBatch& my) { return valid_of(my.batch->rows()); })
+      .def("replaced", [](const PyDeviceBatch& my) { return replaced_of(my.batch->rows()); })
+      .def("sample_index", [](const PyDeviceBatch& my) { return sample_index_of(my.batch->rows()); });
+  bind_loop<PyDeviceStream, gpu::DeviceLoader>(module, "DeviceStream")
+      .def("copy_stream",
+           [](PyDeviceStream& my) {
+             return my.look([](gpu::DeviceLoader& loader) { return loader.copy_stream(); });
+           })
+      .def("device_name",
+           [](PyDeviceStream& my) {
+             return my.look([](gpu::DeviceLoader& loader) { return loader.device_name(); });
+           })
+      .def("copies", [](PyDeviceStream& my) {
+        const gpu::EngineStats stats = my.look([](gpu::DeviceLoader& loader) { return loader.stats(); });
+        nb::dict dict;
+        dict["direct"] = stats.direct_copies;
+        dict["staged"] = stats.staged_copies;
+        dict["gathered"] = stats.gathered_copies;
+        dict["pinned_bytes"] = stats.pinned_bytes;
+        return dict;
+      });
+}
+
+}  // namespace headrace::python
