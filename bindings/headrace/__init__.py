@@ -10,9 +10,11 @@
 from __future__ import annotations
 
 from . import errors
+from ._device import DeviceArray
 from ._headrace import __version__
 from .ask import cursors, drain, sample, stats, streams
 from .batch import DictBatch, TupleBatch
+from .dataloader_args import from_dataloader_args
 from .digest import Digest
 from .errors import Error
 from .loader import Loader
@@ -23,6 +25,7 @@ from .sharing import Share, share
 from .types import FieldSpec, Fingerprint, Sample, StreamInfo
 
 __all__ = [
+    "DeviceArray",
     "DictBatch",
     "Digest",
     "Error",
@@ -39,6 +42,7 @@ __all__ = [
     "cursors",
     "drain",
     "errors",
+    "from_dataloader_args",
     "pack",
     "sample",
     "scatter",

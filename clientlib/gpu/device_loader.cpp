@@ -256,7 +256,7 @@ void DeviceLoader::set_interrupt(std::function<bool()> interrupt) {
   impl_->interrupt = std::move(interrupt);
 }
 std::uint32_t DeviceLoader::ready() const {
-  return impl_->fetcher.ready();
+  return impl_->fetcher.ready() + (impl_->fetcher.running() ? 0 : impl_->stream.ready());
 }
 std::chrono::nanoseconds DeviceLoader::waited() const {
   return impl_->waited;

@@ -86,6 +86,11 @@ std::uint32_t Fetcher::ready() const {
       std::ranges::count_if(queue_, [](const Fetched& f) { return f.batch.has_value(); }));
 }
 
+bool Fetcher::running() const {
+  const std::lock_guard lock(mutex_);
+  return running_ || busy_;
+}
+
 // What is dropped goes without the mutex: a block's owner may be Python's, which others hold.
 bool Fetcher::drop_until(const Cursor& target) {
   std::deque<Fetched> dropped;

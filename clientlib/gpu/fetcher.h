@@ -59,6 +59,7 @@ class Fetcher {
   /// error at the deadline comes as any other.
   std::optional<Fetched> take(Clock::time_point deadline, const std::function<bool()>& interrupt);
   [[nodiscard]] std::uint32_t ready() const;
+  [[nodiscard]] bool running() const;  ///< or still in the stream
   /// Drops what comes before the batch at `target`; nothing, and false, if that was not fetched.
   bool drop_until(const Cursor& target);
   void drop_all();

@@ -220,7 +220,7 @@ def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: di
     address = start_server(quiet_config).address
     with pytest.raises(NoSuchStream, match="no stream 'trian'; this server has: shards, train"):
         headrace.Loader(address, stream="trian")
-    for wrong in ({"output": "jax"}, {"batch": "list"}, {"join": "later"}, {"resume": "yes"}):
+    for wrong in ({"output": "tensors"}, {"batch": "list"}, {"join": "later"}, {"resume": "yes"}):
         with pytest.raises(InvalidArgument, match=next(iter(wrong.values()))):
             headrace.Loader(address, stream="train", **wrong)  # type: ignore[arg-type]
     for name in ("timeout", "batch_timeout", "reconnect_timeout"):

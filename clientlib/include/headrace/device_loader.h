@@ -111,7 +111,9 @@ class DeviceLoader {
   [[nodiscard]] State state() const;
   Result<void> load_state(const State& state);
   void set_interrupt(std::function<bool()> interrupt);
-  [[nodiscard]] std::uint32_t ready() const;  ///< batches that next() would give without waiting
+  /// Batches that next() would give without waiting for the server: on the device or on their way there, and,
+  /// before the first next(), in the ring.
+  [[nodiscard]] std::uint32_t ready() const;
   [[nodiscard]] std::chrono::nanoseconds waited() const;
 
   [[nodiscard]] EngineStats stats() const;

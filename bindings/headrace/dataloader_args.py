@@ -1,0 +1,111 @@
+"""A torch DataLoader's arguments, for a Loader: https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._caller import warn
+from .errors import InvalidArgument
+from .loader import Loader
+from .types import StreamInfo
+
+# What the DataLoader's argument is about stands elsewhere, or nowhere.
+_ELSEWHERE = {
+    "num_workers": "`server.threads`: one pool for all streams and trainers",
+    "prefetch_factor": "`ring.prefetch`, and Loader(prefetch=…) on a device",
+    "pin_memory": "device='cuda:N' pins the ring itself; host batches are not pinned",
+    "pin_memory_device": "device='cuda:N'",
+    "generator": "the stream's `seed:`",
+    "worker_init_fn": "no Python runs in the server's workers",
+    "multiprocessing_context": "there are no worker processes",
+    "persistent_workers": "the server's threads always are",
+    "in_order": "batches always are",
+}
+_DEFAULTS: dict[str, Any] = {"num_workers": 0, "pin_memory": False, "pin_memory_device": "", "persistent_workers": False, "in_order": True}
+
+
+def from_dataloader_args(
+    dataset: Any = None,
+    batch_size: int | None = 1,
+    shuffle: bool | None = None,
+    sampler: Any = None,
+    batch_sampler: Any = None,
+    num_workers: int = 0,
+    collate_fn: Any = None,
+    pin_memory: bool = False,
+    drop_last: bool = False,
+    timeout: float = 0,
+    worker_init_fn: Any = None,
+    multiprocessing_context: Any = None,
+    generator: Any = None,
+    *,
+    prefetch_factor: int | None = None,
+    persistent_workers: bool = False,
+    pin_memory_device: str = "",
+    in_order: bool = True,
+    stream: str,
+    **loader: Any,
+) -> Loader:
+    """A Loader in the place of `DataLoader(…)` with these arguments.
+
+    `stream` and what else a Loader takes come with them. What a DataLoader decides and here the stream's configuration does
+    (batch_size, shuffle, drop_last, the dataset's length) is compared with it: InvalidArgument says which line to change. A
+    DistributedSampler gives rank and world size; other samplers than the usual ones are the stream's `sampler:`. Arguments
+    that have no meaning here are told in one RuntimeWarning, with what stands for them. `output` is "torch" unless given.
+    """
+    given = dict(locals())
+    for name, instead in (("batch_sampler", "`batch_size:` and `sampler:` of the stream"), ("collate_fn", "`transform=`, which gets whole batches")):
+        if given[name] is not None:
+            raise InvalidArgument(f"{name}: batches are made by the server; here that is {instead}")
+    if batch_size is None:
+        raise InvalidArgument("batch_size=None: a stream has batches; batch_size: 1 gives single samples")
+    if timeout:
+        loader.setdefault("batch_timeout", timeout)
+    if sampler is not None:
+        if shuffle:
+            raise InvalidArgument("sampler and shuffle=True: a DataLoader takes one of them, too")
+        shuffle, place = _sampler(sampler)
+        loader = {**place, **loader}
+    loader.setdefault("output", "torch")
+    made = Loader(stream=stream, **loader)
+    try:
+        _compare(made.info, dataset, batch_size, bool(shuffle), drop_last)
+    except InvalidArgument:
+        made.close()
+        raise
+    without = [f"{name}={given[name]!r} ({why})" for name, why in _ELSEWHERE.items() if given[name] != _DEFAULTS.get(name)]
+    if getattr(dataset, "transform", None) is not None or getattr(dataset, "transforms", None) is not None:
+        without.append("the dataset's transforms (the stream's `transforms:`)")
+    if without:
+        warn("arguments of a DataLoader without a meaning here: " + "; ".join(without))
+    return made
+
+
+def _sampler(sampler: Any) -> tuple[bool, dict[str, int]]:
+    """Whether it shuffles, and the rank's place."""
+    from torch.utils.data import RandomSampler, SequentialSampler
+    from torch.utils.data.distributed import DistributedSampler
+
+    if isinstance(sampler, DistributedSampler):
+        return sampler.shuffle, {"rank": sampler.rank, "world_size": sampler.num_replicas}
+    if isinstance(sampler, SequentialSampler) or (isinstance(sampler, RandomSampler) and not sampler.replacement):
+        return isinstance(sampler, RandomSampler), {}
+    raise InvalidArgument(
+        f"sampler={type(sampler).__name__}: say it in the stream's configuration: `sampler:` knows weighted and by-class draws "
+        "and subsets; then leave it out here"
+    )
+
+
+def _compare(info: StreamInfo, dataset: Any, batch_size: int, shuffle: bool, drop_last: bool) -> None:
+    lines = []
+    if batch_size != info.batch_size:
+        lines.append(f"batch_size={batch_size}: set `batch_size: {batch_size}` (it is {info.batch_size})")
+    if shuffle != info.shuffle:
+        lines.append(f"shuffle={shuffle}: set `shuffle: {str(shuffle).lower()}` (it is {str(info.shuffle).lower()})")
+    if drop_last != (info.last == "drop"):
+        lines.append(f"drop_last={drop_last}: set `last: {'drop' if drop_last else 'short'}` (it is {info.last})")
+    samples = len(dataset) if hasattr(dataset, "__len__") else info.samples
+    if samples != info.samples:
+        lines.append(f"the dataset has {samples} samples, the stream {info.samples}: look at its `source:`")
+    if lines:
+        raise InvalidArgument(f"stream '{info.name}' is not what the DataLoader was: " + "; ".join(lines))
