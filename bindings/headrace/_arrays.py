@@ -43,6 +43,10 @@ class Converter:
                 self._view, self._torch_dtype = np.dtype(np.int16), torch.bfloat16
         elif dtype == "bfloat16":
             self._view = numpy_dtype(dtype)
+        if output == "jax":
+            import jax.numpy  # type: ignore[import-not-found, unused-ignore]
+
+            self._from_numpy = jax.numpy.asarray
 
     def __call__(self, array: Any) -> Any:
         if self._view is not None:

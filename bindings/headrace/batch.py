@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from functools import cached_property
 from typing import Any
 
 from ._arrays import Converter
 from ._headrace import Batch as RawBatch
 from ._headrace import DeviceBatch as RawDeviceBatch
+from .errors import InvalidArgument
 from .types import FieldSpec
 
 META = ("valid", "sample_index", "replaced")
@@ -43,6 +45,29 @@ class _Rows:
     def _row_array(self, name: str) -> Any:
         raw, convert = self._rows
         return convert(getattr(raw, name)())
+
+    def to(self, device: Any, non_blocking: bool = False) -> Any:
+        """The same batch with torch's tensors on `device`: itself, if they are there. Lightning and Accelerate call it, which
+        would else make a plain tuple or dict of it."""
+
+        def sent(value: Any) -> Any:
+            if isinstance(value, tuple):
+                parts = tuple(sent(part) for part in value)
+                return value if all(map(operator.is_, parts, value)) else parts
+            if isinstance(value, dict):
+                named = {name: sent(part) for name, part in value.items()}
+                return value if all(named[name] is part for name, part in value.items()) else named
+            if not hasattr(value, "to"):
+                raise InvalidArgument(f"batch.to({device!r}): these are arrays of numpy; use output='torch', or device= of the Loader")
+            return value.to(device, non_blocking=non_blocking)
+
+        moved = sent(dict(self)) if isinstance(self, dict) else tuple(sent(value) for value in self)  # type: ignore[attr-defined]
+        kept = list(moved.values() if isinstance(moved, dict) else moved)
+        if all(map(operator.is_, kept, self.values() if isinstance(self, dict) else self)):  # type: ignore[arg-type]
+            return self
+        batch = type(self)(moved)  # type: ignore[call-arg]
+        batch.__dict__.update(self.__dict__)
+        return batch
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: what the batch tells, and not the extension's object."""

@@ -13,6 +13,7 @@ from ._arguments import MOST_EPOCH, connect, flag, from_environment, seconds, te
 from ._caller import warn
 from ._device import ArrayAssembler, TorchAssembler, TorchBlocks, device_of, output_of
 from ._headrace import DeviceStream, Stream
+from ._ranks import take_rank
 from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
 from .types import StreamInfo
@@ -114,6 +115,8 @@ class Loader:
         self._next_epoch: int | None = None
         self._closed = False
         self._broken_off = False
+        self._parked: dict[str, Any] | None = None  # the state, and whether its epoch was begun, while another has the rank
+        self._left = False  # attached again inside an epoch that the next iter() leaves
 
     def _attach(self) -> Stream | DeviceStream:
         given = self._arguments
@@ -121,7 +124,7 @@ class Loader:
         known = {entry["name"]: entry for entry in server.streams()}
         broadcast = known.get(given["stream"], {}).get("delivery") == "broadcast"
         rank, world_size = self._place(broadcast)
-        state = given["state"]
+        state = given["state"] if self._parked is None else self._parked
         how: dict[str, Any] = {
             "stream": given["stream"],
             "group": text("group", given["group"] or ""),
@@ -136,12 +139,12 @@ class Loader:
         }
         output, form, meta, device = (given[name] for name in ("output", "batch", "meta", "device"))
         if device is None:
-            self._stream = server.open(**how, zero_copy=given["zero_copy"])
+            self._stream = take_rank(self, lambda: server.open(**how, zero_copy=given["zero_copy"]))
             self._info = StreamInfo.from_dict(self._stream.info())
             self._assemble = Assembler(self._info.fields, output, form, meta)
             return self._stream
         blocks = TorchBlocks(device) if output == "torch" else None
-        stream = server.open_on_device(**how, device=device, prefetch=given["prefetch"], allocate=blocks)
+        stream = take_rank(self, lambda: server.open_on_device(**how, device=device, prefetch=given["prefetch"], allocate=blocks))
         self._info = StreamInfo.from_dict(stream.info())
         if blocks is not None:
             self._assemble = TorchAssembler(self._info.fields, form, meta, blocks, stream)
@@ -166,6 +169,19 @@ class Loader:
             from_environment("WORLD_SIZE", 1, 1) if world_size is None else whole("world_size", world_size, 1),
         )
 
+    def has_place_of(self, other: Loader) -> bool:
+        """Both are the same rank of the same job."""
+        return all(self._arguments[name] == other._arguments[name] for name in ("address", "stream", "group", "rank", "world_size"))
+
+    def _park(self) -> bool:
+        """Leaves the rank to another loader of this process; the next call attaches again. False: in a loop, or not attached."""
+        if self._stream is None or self._running() is not None:
+            return False
+        self._parked, self._left = self.state_dict(), self._left or (self._stream.begun() and not self._broken_off)
+        self._stream.close()
+        self._stream = None
+        return True
+
     def _attached(self) -> Stream | DeviceStream:
         if self._closed:
             raise Closed("this loader was closed")
@@ -185,7 +201,10 @@ class Loader:
             self._next_epoch = None
             self._broken_off = False
         elif not self._broken_off:  # else it goes on with the batch that was due
+            if self._left:
+                stream.set_epoch(stream.epoch() + 1)
             stream.next_epoch()  # leaves the rest of one that a `break` left; nothing if none was begun
+        self._left = False
         iterator = _Epoch(self)
         self._iterator = weakref.ref(iterator)
         return iterator
@@ -225,7 +244,7 @@ class Loader:
         else:
             stream.set_epoch(epoch)
             self._next_epoch = None
-            self._broken_off = False
+            self._broken_off = self._left = False
 
     # --- state
 
@@ -242,7 +261,7 @@ class Loader:
             raise InvalidArgument(f"state: {error}; give it what state_dict() returned") from None
         self._attached().load_state(saved)
         self._next_epoch = None
-        self._broken_off = False
+        self._broken_off = self._left = False
 
     # --- what there is to know
 

@@ -82,7 +82,7 @@ void Warnings::tell() {
   }
   for (const std::string& text : texts) {
     try {
-      callback_(nb::str(text.data(), text.size()));
+      (*callback_)(nb::str(text.data(), text.size()));
     } catch (nb::python_error& error) {
       error.restore();
       return;

@@ -23,7 +23,7 @@ using PyDeviceStream = PyLoop<gpu::DeviceLoader, PyDeviceBatch>;
 /// Thread safety: any thread.
 class Warnings {
  public:
-  explicit Warnings(nb::object callback) : callback_(std::move(callback)) {}
+  explicit Warnings(nb::object callback) : callback_(shared(std::move(callback))) {}
   void put(std::string_view text);
   /// With the GIL. May set an exception: a warning that was made an error.
   void tell();
@@ -31,7 +31,7 @@ class Warnings {
  private:
   std::mutex mutex_;
   std::vector<std::string> texts_;  // guarded by mutex_
-  const nb::object callback_;
+  const std::shared_ptr<nb::object> callback_;
 };
 
 /// `allocate(bytes)` gives (owner, address); None: the loader's own memory.

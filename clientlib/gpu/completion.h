@@ -30,6 +30,7 @@ class CompletionThread {
   explicit CompletionThread(Device& device);
   ~CompletionThread();  ///< after all entries
 
+  /// `keep`: what the copy reads from and, unless others see to it, what it writes to.
   Completion add(Mark mark, std::shared_ptr<const void> keep);
   void drain();  ///< blocks until no entry is left
 

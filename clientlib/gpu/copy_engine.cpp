@@ -163,28 +163,29 @@ struct CopyEngine::Impl {
       if (queued) queued = device->copy(transfer.destination, at, transfer.bytes);
       at += transfer.bytes;
     }
-    return leave_staging(queued);
+    return leave_staging(queued, nullptr);
   }
 
   /// The same in one copy: the staging buffer is the image of the block.
-  Result<Completion> staged_block(std::byte* block, std::size_t bytes, std::span<const Transfer> transfers) {
-    auto memory = take_staging(std::max<std::size_t>(bytes, 1));
+  Result<Completion> staged_block(const DeviceBlock& block, std::span<const Transfer> transfers) {
+    auto memory = take_staging(std::max<std::size_t>(block.bytes, 1));
     if (!memory) return fail(memory.error());
     for (const Transfer& transfer : transfers)
-      std::memcpy(*memory + (transfer.destination - block), transfer.source, transfer.bytes);
-    return leave_staging(copy_staging(block, bytes));
+      std::memcpy(*memory + (transfer.destination - block.data), transfer.source, transfer.bytes);
+    return copy_staging(block);
   }
 
-  Result<void> copy_staging(std::byte* block, std::size_t bytes) {
-    if (bytes == 0) return {};
-    return device->copy(block, staging[next_staging].memory, bytes);
+  Result<Completion> copy_staging(const DeviceBlock& block) {
+    Result<void> queued;
+    if (block.bytes > 0) queued = device->copy(block.data, staging[next_staging].memory, block.bytes);
+    return leave_staging(queued, block.owner);
   }
 
   /// The staging buffer is free for others when what was queued from it has been copied.
-  Result<Completion> leave_staging(const Result<void>& queued) {
+  Result<Completion> leave_staging(const Result<void>& queued, std::shared_ptr<const void> keep) {
     auto mark = record();
     if (!mark) return fail(mark.error());
-    Completion completion = completions.add(*mark, nullptr);
+    Completion completion = completions.add(*mark, std::move(keep));
     staging[next_staging].in_use = completion;
     next_staging = (next_staging + 1) % staging.size();
     if (!queued) return fail(queued.error());
@@ -260,24 +261,27 @@ Result<Completion> CopyEngine::copy(std::span<const Transfer> transfers, std::sh
   return impl_->staged(transfers);
 }
 
-Result<Completion> CopyEngine::copy_into(std::byte* block, std::size_t bytes,
-                                         std::span<const Transfer> transfers,
+Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<const Transfer> transfers,
                                          std::shared_ptr<const void> keep) {
   for (const Transfer& transfer : transfers)
-    require(transfer.destination >= block && transfer.destination + transfer.bytes <= block + bytes,
+    require(transfer.destination >= block.data &&
+                transfer.destination + transfer.bytes <= block.data + block.bytes,
             "a transfer into a block leads out of it");
-  if (impl_->pinned(transfers)) return impl_->direct(impl_->joined(transfers), std::move(keep));
+  if (impl_->pinned(transfers)) {
+    using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<void>>;
+    return impl_->direct(impl_->joined(transfers), std::make_shared<Both>(std::move(keep), block.owner));
+  }
   ++impl_->counters.staged;
-  return impl_->staged_block(block, bytes, transfers);
+  return impl_->staged_block(block, transfers);
 }
 
 Result<std::byte*> CopyEngine::gather(std::size_t bytes) {
   return impl_->take_staging(std::max<std::size_t>(bytes, 1));
 }
 
-Result<Completion> CopyEngine::copy_gathered(std::byte* block, std::size_t bytes) {
+Result<Completion> CopyEngine::copy_gathered(const DeviceBlock& block) {
   ++impl_->counters.gathered;
-  return impl_->leave_staging(impl_->copy_staging(block, bytes));
+  return impl_->copy_staging(block);
 }
 
 EngineStats CopyEngine::stats() const {

@@ -185,7 +185,8 @@ std::deque<Fetched> Fetcher::fetch(std::optional<DeviceBlock>& block, std::size_
   }
   if (states.empty()) return fetched;
   if (shipped && gathering != nullptr) {
-    const auto copied = engine_.copy_gathered(block->data, states.size() * blocks_.layout->bytes);
+    const auto copied =
+        engine_.copy_gathered({block->data, states.size() * blocks_.layout->bytes, block->owner});
     if (!copied) shipped = fail(copied.error());
     for (auto& state : states)
       if (copied) state->copied = *copied;
@@ -244,7 +245,8 @@ Result<Completion> Fetcher::copy(BatchView batch, const DeviceBatch::State& stat
     engine_.register_mapping(reader->data(), reader);
   }
   const std::uint64_t staged = engine_.stats().staged_copies;
-  auto copied = engine_.copy_into(state.base, blocks_.layout->bytes, transfers, std::move(lease));
+  auto copied =
+      engine_.copy_into({state.base, blocks_.layout->bytes, state.block.owner}, transfers, std::move(lease));
   if (reader && engine_.stats().staged_copies > staged)
     reader->lease().staged_copies.fetch_add(1, std::memory_order_relaxed);
   return copied;

@@ -241,7 +241,7 @@ TEST_F(DeviceLoaderTest, UsesMemoryAgainOnlyBehindTheStreamsThatReadIt) {
 
 TEST_F(DeviceLoaderTest, WritesWhereItsCallerSays) {
   std::vector<std::vector<std::byte>> given;
-  std::size_t ended = 0;
+  std::atomic<std::size_t> ended = 0;
   DeviceLoaderOptions options{.gathered = 0};
   options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
     auto& memory = given.emplace_back(bytes);
@@ -253,9 +253,30 @@ TEST_F(DeviceLoaderTest, WritesWhereItsCallerSays) {
     EXPECT_EQ(batch.block().data, given.front().data());
     EXPECT_EQ(ended, 0U);
   }
-  EXPECT_EQ(ended, 1U);
+  EXPECT_TRUE(comes_true([&] { return ended == 1U; }));
   loader.reset();
   EXPECT_EQ(ended, given.size());
+}
+
+TEST_F(DeviceLoaderTest, KeepsMemoryThatACopyIsWrittenToAlthoughNobodyWantsItAnyMore) {
+  for (const std::size_t gathered : {std::size_t{0}, std::size_t{1} << 20}) {
+    std::promise<void> gate;
+    Script script{.gate = gate.get_future().share()};
+    std::atomic<std::size_t> given = 0, ended = 0;
+    std::vector<std::byte> memory(std::size_t{1} << 20);
+    DeviceLoaderOptions options{.prefetch = 1, .gathered = gathered};
+    options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
+      std::byte* place = memory.data() + bytes * given++;
+      return DeviceBlock{place, bytes, {place, [&](std::byte*) { ++ended; }}};
+    };
+    auto loader = load_on(script, options);
+    next(*loader);
+    EXPECT_EQ(ended, 0U) << "the batch has gone, its copy goes on";
+    gate.set_value();
+    EXPECT_TRUE(comes_true([&] { return ended == 1U; }));
+    loader.reset();
+    EXPECT_EQ(ended, given);
+  }
 }
 
 TEST_F(DeviceLoaderTest, TellsOfAFailedCopyAndComesBackToItsBatch) {

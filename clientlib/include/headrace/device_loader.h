@@ -28,13 +28,6 @@
 
 namespace headrace::gpu {
 
-/// Device memory for one batch, or for several small ones.
-struct DeviceBlock {
-  std::byte* data = nullptr;
-  std::size_t bytes = 0;
-  std::shared_ptr<void> owner;  ///< dropped when no batch is in it any more, by any thread
-};
-
 struct DeviceLoaderOptions {
   EngineOptions engine = {};
   /// Batches that are on the device, or on their way, before next() asks: 1 or more.

@@ -79,6 +79,13 @@ struct Destination {
   std::size_t capacity = 0;  ///< bytes; kInvalidArgument if the field's values are more
 };
 
+/// Device memory that is shared by whoever uses it.
+struct DeviceBlock {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::shared_ptr<void> owner;  ///< dropped when nobody uses it any more, by any thread
+};
+
 struct EngineOptions {
   std::string device = "cuda:0";  ///< "cuda:N" or "host"
   std::size_t pin_chunk =
@@ -116,15 +123,15 @@ class CopyEngine {
   Result<Completion> copy(BatchView batch, std::span<const Destination> destinations);
   /// The same for any memory that `keep` keeps alive.
   Result<Completion> copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep);
-  /// The same into one block of device memory, in as few copies as pay: all transfers go to
-  /// [block, block + bytes), whose bytes between them are undefined afterwards.
-  Result<Completion> copy_into(std::byte* block, std::size_t bytes, std::span<const Transfer> transfers,
+  /// The same into one block, in as few copies as pay; the engine keeps the block, too. All transfers go to
+  /// [data, data + bytes), whose bytes between them are undefined afterwards.
+  Result<Completion> copy_into(const DeviceBlock& block, std::span<const Transfer> transfers,
                                std::shared_ptr<const void> keep);
 
   /// Pinned host memory for small sources to be brought together in, for one copy by copy_gathered(), which
   /// comes next. May wait for the copy before last.
   Result<std::byte*> gather(std::size_t bytes);
-  Result<Completion> copy_gathered(std::byte* block, std::size_t bytes);
+  Result<Completion> copy_gathered(const DeviceBlock& block);
 
   [[nodiscard]] EngineStats stats() const;  ///< from any thread
   [[nodiscard]] std::string device_name() const;

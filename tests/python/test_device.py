@@ -1,0 +1,212 @@
+"""Loaders with a device, on the twin of a GPU: what batches are made of, whose memory they are, what is refused."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import threading
+import time
+import weakref
+from typing import Any
+
+import headrace
+import numpy as np
+import pytest
+import torch
+from headrace import _device
+from headrace.errors import InvalidArgument
+from running import wait_until
+
+DTYPES = ["uint8", "float32", "float16", "bfloat16"]
+
+
+def same(one: Any, other: Any) -> None:
+    assert torch.equal(torch.as_tensor(np.asarray(one)), torch.as_tensor(np.asarray(other)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch_size", [8, 1])
+def test_tensors_on_a_device_are_those_of_the_host(
+    start_server: Any, quiet_config: dict[str, Any], dtype: str, batch_size: int
+) -> None:
+    quiet_config["streams"]["train"] |= {"output": {"dtype": dtype}, "batch_size": batch_size}
+    address = start_server(quiet_config).address
+    with (
+        headrace.Loader(address, stream="train", output="torch", batch="dict", meta=True) as host,
+        headrace.Loader(address, stream="train", device="host", batch="dict", meta=True) as device,
+    ):
+        for _ in range(2):
+            for there, here in zip(device, host, strict=True):
+                assert list(there) == list(here) == ["image", "label", "valid", "sample_index", "replaced"]
+                for name in here:
+                    assert isinstance(there[name], torch.Tensor)
+                    assert there[name].dtype == here[name].dtype
+                    assert torch.equal(there[name], here[name]), name
+                assert (there.epoch, there.number, there.private_copy) == (here.epoch, here.number, True)
+
+
+def test_a_short_last_batch_is_short_on_the_device(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train", device="host") as loader:
+        sizes = [(image.shape, label.shape) for image, label in loader]
+    assert sizes == [((8, 3, 32, 32), (8,))] * 7 + [((4, 3, 32, 32), (4,))]
+
+
+def test_batches_are_the_loops_own_for_as_long_as_it_keeps_them(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", output="torch") as host:
+        expected = [image.clone() for image, _ in host]
+    with headrace.Loader(address, stream="train", device="host") as loader:
+        kept = [image for image, _ in loader]
+        for image in loader:
+            image[0].zero_()
+    for image, right in zip(kept, expected, strict=True):
+        assert torch.equal(image, right)
+
+
+def test_memory_goes_back_to_its_allocator_when_nobody_has_it(
+    start_server: Any, quiet_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks: list[weakref.ref[Any]] = []
+    allocate = _device.TorchBlocks.__call__
+
+    def counted(self: _device.TorchBlocks, size: int) -> tuple[Any, int]:
+        block, address = allocate(self, size)
+        blocks.append(weakref.ref(block))
+        return block, address
+
+    monkeypatch.setattr(_device.TorchBlocks, "__call__", counted)
+    with headrace.Loader(start_server(quiet_config).address, stream="train", device="host") as loader:
+        for _ in range(3):
+            for batch in loader:
+                assert batch[0].dtype == torch.uint8
+                assert sum(block() is not None for block in blocks) <= 6, "what is ahead, what is at hand, one that a thread lets go"
+    del batch
+    gc.collect()
+    wait_until(lambda: not any(block() for block in blocks), "all blocks to be let go")
+    assert len(blocks) >= 12
+
+
+@pytest.mark.parametrize("output", ["numpy", "dlpack", "jax"])
+def test_other_frameworks_take_batches_through_dlpack(start_server: Any, quiet_config: dict[str, Any], output: str) -> None:
+    if output == "jax":
+        pytest.importorskip("jax")
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train") as plain:
+        expected = [[np.array(field) for field in batch] for batch in plain]
+    for device in ("host", None):
+        with headrace.Loader(address, stream="train", device=device, output=output) as loader:
+            kept = list(loader)
+        for batch, right in zip(kept, expected, strict=True):
+            for array, values in zip(batch, right, strict=True):
+                taken = np.from_dlpack(array) if output == "dlpack" else np.asarray(array)
+                assert tuple(array.shape) == values.shape
+                np.testing.assert_array_equal(taken, values)
+            if output == "jax":
+                import jax
+
+                assert all(isinstance(array, jax.Array) for array in batch)
+            if output == "dlpack" and device:
+                assert all(torch.equal(torch.from_dlpack(array), torch.as_tensor(values)) for array, values in zip(batch, right, strict=True))
+                assert repr(batch[0]) == f"headrace.DeviceArray(shape={values_shape(batch[0])}, device=(1, 0))"
+
+
+def values_shape(array: headrace.DeviceArray) -> tuple[int, ...]:
+    return tuple(np.from_dlpack(array).shape)
+
+
+def test_the_cpu_is_where_batches_are_anyway(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    for device in ("cpu", torch.device("cpu")):
+        with headrace.Loader(start_server(quiet_config).address, stream="train", device=device) as loader:
+            image, label = next(iter(loader))
+            assert isinstance(image, torch.Tensor)
+            assert isinstance(label, torch.Tensor)
+
+
+def test_a_transform_sees_each_batch_and_the_loop_gets_what_it_returns(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    def halves(batch: Any) -> tuple[Any, list[int]]:
+        return batch[0].float() / 2, batch.sample_index.tolist()
+
+    for device in ("host", None):
+        with headrace.Loader(start_server(quiet_config).address, stream="train", output="torch", device=device, transform=halves) as loader:
+            seen = [index for image, indices in loader for index in indices if image.dtype == torch.float32]
+        assert sorted(seen) == list(range(60))
+
+
+@pytest.mark.parametrize("device", ["host", None])
+def test_a_transform_that_raises_loses_no_batch(start_server: Any, quiet_config: dict[str, Any], device: str | None) -> None:
+    failing = True
+
+    def once(batch: Any) -> Any:
+        if failing and batch.number == 2:
+            raise ValueError("not this one")
+        return batch
+
+    with headrace.Loader(start_server(quiet_config).address, stream="train", device=device, transform=once) as loader:
+        seen = []
+        with pytest.raises(ValueError, match="not this one"):
+            for batch in loader:
+                seen.append(batch.number)
+        assert loader.state_dict()["cursor"]["batch"] == 2
+        failing = False
+        seen += [batch.number for batch in loader]
+    assert seen == list(range(8))
+
+
+def test_what_cannot_be_is_refused_with_what_can(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"device": "tpu"}, "device='tpu': use 'cuda:N'"),
+        ({"device": "cuda:x"}, "device='cuda:x': use 'cuda:N'"),
+        ({"device": -1}, "device=-1: use"),
+        ({"device": "cuda:0", "output": "numpy"}, "numpy has no device memory"),
+        ({"device": "host", "zero_copy": True, "output": "numpy"}, "zero_copy=True with device='host'"),
+        ({"prefetch": 0}, "prefetch=0: it goes from 1"),
+        ({"transform": 7}, "transform=7: a function"),
+        ({"output": "tensorflow"}, "output='tensorflow': use 'numpy', 'torch'"),
+    ]
+    if not torch.cuda.is_available():
+        refused += [({"device": name}, "torch sees no CUDA device") for name in ("cuda", "cuda:0", 0)]
+        refused += [({"device": "cuda:0", "output": "dlpack"}, "cuda")]
+    for wrong, told in refused:
+        with pytest.raises((InvalidArgument, headrace.Error), match=told):
+            headrace.Loader(address, stream="train", **wrong)
+
+
+def test_a_loader_on_a_device_pickles_as_its_arguments(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train", device="host") as loader:
+        first = next(iter(loader))[0]
+        with pickle.loads(pickle.dumps(loader)) as copy:
+            assert torch.equal(next(iter(copy))[0], first)
+
+
+def test_the_server_hears_what_the_loop_waits_for_and_not_what_is_fetched_ahead(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", device="host", client="gpu") as loader:
+        for _ in loader:
+            time.sleep(0.02)
+        next(iter(loader))
+        (client,) = headrace.stats(address)["streams"]["train"]["clients"]
+        assert client["wait_seconds"] <= loader.waited + 0.001
+
+
+def test_loaders_end_in_any_order_while_they_fetch(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    """Blocks are torch's: whoever drops one wants the GIL, also a thread that the closing one waits for."""
+    address = start_server(quiet_config).address
+
+    def use(close: bool) -> None:
+        for turn in range(10):
+            loader = headrace.Loader(address, stream="train", device="host", prefetch=1 + turn % 4)
+            iterator = iter(loader)
+            kept = [next(iterator) for _ in range(turn % 3)]
+            if close:
+                loader.close()
+            del loader, iterator, kept
+
+    threads = [threading.Thread(target=use, args=(close,), daemon=True) for close in (True, False)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    gc.collect()
+    wait_until(lambda: not headrace.stats(address)["streams"]["train"]["clients"], "all to be gone")
