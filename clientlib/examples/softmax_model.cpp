@@ -5,23 +5,24 @@
 #include <cmath>
 
 double SoftmaxModel::step(const headrace::BatchView& batch) {
-  const auto images = batch.values<float>("image");
-  const auto labels = batch.values<std::int64_t>("label");
   const auto shape = batch.field("image").value().shape;
-  const auto height = static_cast<std::size_t>(shape[2]);
-  const auto width = static_cast<std::size_t>(shape[3]);
+  return step({batch.values<float>("image").data(), batch.values<std::int64_t>("label").data(),
+               static_cast<std::size_t>(shape[2]), static_cast<std::size_t>(shape[3]), batch.all_rows()});
+}
 
+double SoftmaxModel::step(const LabelledImages& batch) {
   std::vector<float> gradient(weights_.size(), 0.0F);
   std::array<float, kFeatures + 1> features{};
   double loss = 0;
-  for (std::uint32_t row = 0; row < batch.rows(); ++row) {
-    if (!batch.valid(row)) continue;
-    pool(images.data() + row * 3 * height * width, height, width, features.data());
-    loss += add_gradient(features.data(), labels[row], gradient);
+  float valid = 0;
+  for (std::size_t row = 0; row < batch.rows.size(); ++row) {
+    if (!batch.rows[row].valid) continue;
+    pool(batch.images + row * 3 * batch.height * batch.width, batch.height, batch.width, features.data());
+    loss += add_gradient(features.data(), batch.labels[row], gradient);
+    ++valid;
   }
-  const auto rows = static_cast<float>(batch.valid_rows());
-  for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i] -= rate_ / rows * gradient[i];
-  return loss / rows;
+  for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i] -= rate_ / valid * gradient[i];
+  return loss / valid;
 }
 
 void SoftmaxModel::pool(const float* image, std::size_t height, std::size_t width, float* features) const {

@@ -7,6 +7,14 @@
 
 #include "headrace/client.h"
 
+/// float32 images of 3 x height x width, and a label and what is known of each row.
+struct LabelledImages {
+  const float* images;
+  const std::int64_t* labels;
+  std::size_t height, width;
+  std::span<const headrace::RowInfo> rows;
+};
+
 class SoftmaxModel {
  public:
   static constexpr std::size_t kCells = 8;
@@ -18,6 +26,7 @@ class SoftmaxModel {
   /// One step over the valid rows of a batch with the fields `image` (float32, 3 x H x W) and `label`. The
   /// mean loss before the step.
   double step(const headrace::BatchView& batch);
+  double step(const LabelledImages& batch);
 
  private:
   void pool(const float* image, std::size_t height, std::size_t width, float* features) const;

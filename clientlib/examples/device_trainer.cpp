@@ -1,0 +1,94 @@
+// A trainer in C++ whose batches are on a GPU before it asks: the loop of trainer.cpp, with a stream of its
+// own. Says what it does as JSON lines.
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "clientlib/examples/device_model.h"
+#include "headrace/device_loader.h"
+
+namespace {
+
+using headrace::or_throw;
+
+struct Arguments {
+  std::string address;
+  std::string stream = "train";
+  std::string device = "cuda:0";
+  std::uint32_t prefetch = 2;
+  int epochs = 3;
+  float rate = 0.003F;
+};
+
+void say(const nlohmann::json& line) {
+  std::puts(line.dump().c_str());
+  std::fflush(stdout);
+}
+
+std::unique_ptr<DeviceModel> model_on(const std::string& device, std::size_t classes, float rate) {
+  if (device == "host") return host_model(classes, rate);
+  int ordinal = 0;
+  if (const auto colon = device.find(':'); colon != std::string::npos)
+    std::from_chars(device.data() + colon + 1, device.data() + device.size(), ordinal);
+  return cuda_model(ordinal, classes, rate);
+}
+
+int train(const Arguments& arguments) {
+  auto client = or_throw(headrace::Client::connect({.address = arguments.address}));
+  auto stream = or_throw(client.open({.stream = arguments.stream, .commits = headrace::Commits::kByCaller}));
+  const std::size_t classes = stream.info().classes.size();
+  // Opened before the model: it says why there is no such device.
+  auto loader = or_throw(headrace::gpu::DeviceLoader::open(
+      std::move(stream), {.engine = {.device = arguments.device}, .prefetch = arguments.prefetch}));
+  const auto model = model_on(arguments.device, classes, arguments.rate);
+  if (model == nullptr)
+    throw std::runtime_error("device_trainer was built without CUDA's compiler: --device host");
+
+  const auto begun = std::chrono::steady_clock::now();
+  std::uint64_t images = 0;
+  for (int epoch = 0; epoch < arguments.epochs; ++epoch) {
+    std::uint64_t batches = 0;
+    while (auto batch = or_throw(loader->next())) {
+      or_throw(batch->wait_on(model->stream()));  // the stream waits for the copy, this thread does not
+      model->step(*batch);
+      images += batch->rows().size();
+      ++batches;
+    }  // the batch's memory is used again behind the step that was queued
+    say({{"event", "epoch"}, {"epoch", epoch}, {"batches", batches}, {"loss", model->mean_loss()}});
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begun;
+  const std::chrono::duration<double> waited = loader->waited();
+  const headrace::gpu::EngineStats copies = loader->stats();
+  say({{"event", "end"},
+       {"device", loader->device_name()},
+       {"images", images},
+       {"seconds", seconds.count()},
+       {"waited", waited.count()},
+       {"copies",
+        {{"direct", copies.direct_copies},
+         {"staged", copies.staged_copies},
+         {"gathered", copies.gathered_copies}}}});
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("A small trainer over a Headrace stream of float32 images, on a GPU");
+  app.add_option("--address", arguments.address, "The server's directory");
+  app.add_option("--stream", arguments.stream);
+  app.add_option("--device", arguments.device, "cuda:N, or host: the same without a GPU");
+  app.add_option("--prefetch", arguments.prefetch, "Batches ahead")->check(CLI::PositiveNumber);
+  app.add_option("--epochs", arguments.epochs)->check(CLI::PositiveNumber);
+  app.add_option("--rate", arguments.rate, "Learning rate");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return train(arguments);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "device_trainer: %s\n", error.what());
+    return 1;
+  }
+}
