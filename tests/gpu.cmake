@@ -6,5 +6,8 @@ if(TARGET headrace_gpu)
   endif()
   if(TARGET CUDA::cudart_static)  # label gpu: run only by name (./run test gpu), on a machine with a GPU
     headrace_test(gpu/cuda_copy_test.cpp headrace::gpu CUDA::cudart_static)
+    add_executable(copy_bench gpu/copy_bench.cpp)
+    target_include_directories(copy_bench PRIVATE "${headrace_SOURCE_DIR}")
+    target_link_libraries(copy_bench PRIVATE headrace::gpu CUDA::cudart_static nlohmann_json::nlohmann_json headrace_flags)
   endif()
 endif()

@@ -30,9 +30,9 @@ def small_model() -> torch.nn.Module:
 
 def lightning_run(address: str, device: str | None, folder: Path, **how: Any) -> tuple[list[Any], Any]:
     """What a Trainer's steps saw (sample by sample, with the bytes), and the weights."""
-    lightning = pytest.importorskip("lightning")
+    import lightning
 
-    class Module(lightning.LightningModule):  # type: ignore[misc]
+    class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.model = small_model()
@@ -60,7 +60,7 @@ def lightning_run(address: str, device: str | None, folder: Path, **how: Any) ->
 
 @DEVICES
 def test_lightning_resumes_inside_an_epoch_byte_for_byte(address: str, device: str | None, tmp_path: Path) -> None:
-    callbacks = pytest.importorskip("lightning.pytorch.callbacks")
+    from lightning.pytorch import callbacks
     whole, weights = lightning_run(address, device, tmp_path, max_epochs=3, enable_checkpointing=False)
     assert [len(rows[3]) for rows in whole] == ([8] * 7 + [4]) * 3
     saver = callbacks.ModelCheckpoint(tmp_path / "saved", every_n_train_steps=11, save_top_k=-1)
@@ -74,7 +74,7 @@ def test_lightning_resumes_inside_an_epoch_byte_for_byte(address: str, device: s
 
 @DEVICES
 def test_accelerate_takes_a_loader_as_it_is(address: str, device: str | None) -> None:
-    accelerate = pytest.importorskip("accelerate")
+    import accelerate
     accelerator = accelerate.Accelerator(cpu=True)
     loader = headrace.Loader(address, stream="train", output="torch", device=device)
     model = small_model()

@@ -1,0 +1,201 @@
+// On a machine with a GPU: what a batch's way to the device costs, beside the bare calls, in turns.
+//   large   GB/s of CopyEngine out of a pinned ring, and of a cudaMemcpyAsync loop from cudaMallocHost's
+//   memory small   microseconds of one batch of 8 to 128 patches: from pageable memory, from the pinned ring,
+//   and gathered
+// Prints one line of JSON per figure, after "[figure] ".
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "headrace/gpu.h"
+
+namespace {
+
+using headrace::or_throw;
+using headrace::gpu::Completion;
+using headrace::gpu::CopyEngine;
+using headrace::gpu::DeviceBlock;
+using headrace::gpu::Transfer;
+
+constexpr std::size_t kSlots = 8;
+constexpr int kTurns = 7;
+
+void check(cudaError_t error, const char* doing) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "copy_bench: %s: %s\n", doing, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+/// As a ring's data segment: a shared mapping of a memfd, written once.
+std::span<std::byte> ring_of(std::size_t bytes) {
+  const int fd = ::memfd_create("ring", MFD_CLOEXEC);
+  if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) std::abort();
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ::close(fd);
+  if (memory == MAP_FAILED) std::abort();
+  std::memset(memory, 0x5A, bytes);
+  return {static_cast<std::byte*>(memory), bytes};
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begun = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + kTurns / 2);
+  return values[kTurns / 2];
+}
+
+void figure(const nlohmann::json& line) {
+  std::printf("[figure] %s\n", line.dump().c_str());
+}
+
+/// Copies of the ring's slots in turn, two under way.
+class Copies {
+ public:
+  Copies(std::size_t batch, std::size_t pieces)
+      : batch_(batch), pieces_(pieces), ring_(ring_of(batch * kSlots)) {
+    engine_->register_mapping(ring_, std::make_shared<int>());
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    check(cudaMallocHost(&pinned_, batch * 2), "cudaMallocHost");
+    std::memset(pinned_, 0x5A, batch * 2);
+    pageable_.resize(batch * 2, std::byte{0x5A});
+    for (auto& event : events_)
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+            "cudaEventCreate");
+    for (int i = 0; i < 2; ++i) {
+      auto buffer = std::make_shared<headrace::gpu::DeviceBuffer>(or_throw(engine_->allocate(batch)));
+      blocks_.push_back({buffer->data(), batch, buffer});
+    }
+  }
+  ~Copies() {
+    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    for (auto& event : events_) (void)cudaEventDestroy(event);
+    (void)cudaStreamDestroy(stream_);
+    (void)cudaFreeHost(pinned_);
+    blocks_.clear();
+    engine_.reset();
+    ::munmap(ring_.data(), ring_.size());
+  }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+  /// The limit: nothing but the call.
+  void bare(const std::byte* source, int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      if (i >= 2) check(cudaEventSynchronize(events_[i % 2]), "cudaEventSynchronize");
+      check(cudaMemcpyAsync(blocks_[i % 2].data, source + static_cast<std::size_t>(i % 2) * batch_, batch_,
+                            cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync");
+      check(cudaEventRecord(events_[i % 2], stream_), "cudaEventRecord");
+    }
+    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+  void bare_pinned(int rounds) { bare(static_cast<std::byte*>(pinned_), rounds); }
+  void bare_pageable(int rounds) { bare(pageable_.data(), rounds); }
+
+  void direct(int rounds) {
+    two_under_way(rounds, [&](int i, const std::vector<Transfer>& transfers) {
+      return or_throw(engine_->copy_into(blocks_[i % 2], transfers, nullptr));
+    });
+  }
+  void gathered(int rounds) {
+    two_under_way(rounds, [&](int i, const std::vector<Transfer>& transfers) {
+      std::byte* memory = or_throw(engine_->gather(batch_));
+      for (const Transfer& each : transfers)
+        std::memcpy(memory + (each.destination - blocks_[i % 2].data), each.source, each.bytes);
+      return or_throw(engine_->copy_gathered(blocks_[i % 2]));
+    });
+  }
+
+ private:
+  template <class F>
+  void two_under_way(int rounds, F copy) {
+    std::vector<Completion> copies;
+    for (int i = 0; i < rounds; ++i) {
+      if (i >= 2) or_throw(copies[static_cast<std::size_t>(i) - 2].wait());
+      std::vector<Transfer> transfers;
+      const std::byte* slot = ring_.data() + static_cast<std::size_t>(i) % kSlots * batch_;
+      for (std::size_t p = 0; p < pieces_; ++p) {
+        const std::size_t from = batch_ * p / pieces_, to = batch_ * (p + 1) / pieces_;
+        transfers.push_back({slot + from, blocks_[i % 2].data + from, to - from});
+      }
+      copies.push_back(copy(i, transfers));
+    }
+    for (const Completion& each : copies) or_throw(each.wait());
+  }
+
+  const std::size_t batch_, pieces_;
+  std::unique_ptr<CopyEngine> engine_ = or_throw(CopyEngine::open({.device = "cuda:0"}));
+  std::span<std::byte> ring_;
+  std::vector<std::byte> pageable_;
+  void* pinned_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t events_[2] = {};
+  std::vector<DeviceBlock> blocks_;
+};
+
+void large() {
+  for (const std::size_t megabytes : {4, 16, 38, 128}) {
+    const std::size_t bytes = megabytes << 20;
+    const int rounds = static_cast<int>(std::max<std::size_t>(20, (std::size_t{4} << 30) / bytes / 4));
+    Copies copies(bytes, 2);
+    copies.bare_pinned(4);
+    copies.direct(4);
+    std::vector<double> limit, ours;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      limit.push_back(static_cast<double>(bytes) * rounds / seconds_of([&] { copies.bare_pinned(rounds); }) /
+                      1e9);
+      ours.push_back(static_cast<double>(bytes) * rounds / seconds_of([&] { copies.direct(rounds); }) / 1e9);
+    }
+    figure({{"figure", "host to device"},
+            {"batch_mb", megabytes},
+            {"gb_per_s", median(ours)},
+            {"cudaMemcpyAsync_gb_per_s", median(limit)},
+            {"share", median(ours) / median(limit)},
+            {"aim", 0.9}});
+  }
+}
+
+void small() {
+  for (const std::size_t side : {16, 64}) {
+    for (const std::size_t patches : {8, 16, 32, 64, 128}) {
+      const std::size_t bytes = patches * 3 * side * side * sizeof(float);
+      Copies copies(bytes, 2);
+      const int rounds = 2000;
+      std::vector<double> pageable, direct, gathered;
+      for (int turn = 0; turn < kTurns; ++turn) {
+        pageable.push_back(seconds_of([&] { copies.bare_pageable(rounds); }) / rounds * 1e6);
+        direct.push_back(seconds_of([&] { copies.direct(rounds); }) / rounds * 1e6);
+        gathered.push_back(seconds_of([&] { copies.gathered(rounds); }) / rounds * 1e6);
+      }
+      figure({{"figure", "small batch"},
+              {"patches", patches},
+              {"side", side},
+              {"kb", static_cast<double>(bytes) / 1024},
+              {"pageable_us", median(pageable)},
+              {"pinned_ring_us", median(direct)},
+              {"gathered_us", median(gathered)},
+              {"best_over_pageable", std::min(median(direct), median(gathered)) / median(pageable)},
+              {"aim", 1.0}});
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  large();
+  small();
+}

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Builds Headrace where there is a GPU and no package registry, runs every test and bench that needs the GPU, and writes
+# results/<GPU>.json and .md. Ends with 1 if anything failed. tests/gpu/README.md
+#   tests/gpu/run.sh [--debs DIR | --prefix DIR] [--out DIR] [--jobs N]
+#     --debs    Debian packages (docker/packages-build.txt and what they need): unpacked into build/gpu/prefix
+#     --prefix  a folder with usr/include and usr/lib, as those packages lie
+# shellcheck disable=SC2317  # functions are called by name: step NAME FUNCTION
+set -uo pipefail
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." || exit 1
+debs='' prefix='' out=tests/gpu/results jobs=$(nproc)
+while [ $# -gt 0 ]; do
+  case $1 in
+    --debs) debs=$2 ;; --prefix) prefix=$2 ;; --out) out=$2 ;; --jobs) jobs=$2 ;;
+    *) sed -n '2,7p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+  esac
+  shift 2
+done
+build=build/gpu logs=build/gpu/logs failed=0
+rm -rf "$logs"
+mkdir -p "$logs"
+
+# step NAME COMMAND...: output to the log, status beside it. A step whose needs are not there is one that was not run.
+step() {
+  local name=$1 status=0 begun=$SECONDS; shift
+  "$@" >"$logs/$name.log" 2>&1 </dev/null || status=$?
+  echo "$status" >"$logs/$name.rc"
+  printf '%-12s %s, %d s\n' "$name" "$([ $status = 0 ] && echo passed || echo "FAILED ($status): $logs/$name.log")" $((SECONDS - begun))
+  grep '^\[figure\]' "$logs/$name.log"
+  if ((status)); then failed=1; tail -n 20 "$logs/$name.log" >&2; fi
+  return $status
+}
+not_run() { printf '%-12s not run: %s\n' "$1" "$2"; echo "not run" >"$logs/$1.rc"; echo "$2" >"$logs/$1.log"; }
+finish() { python3 tests/gpu/report.py "$out" "$logs"; exit $failed; }
+
+if [ -n "$debs" ]; then
+  prefix=$build/prefix
+  mkdir -p "$prefix"
+  for deb in "$debs"/*.deb; do dpkg -x "$deb" "$prefix" || exit 1; done
+fi
+if [ -n "$prefix" ]; then
+  prefix=$(readlink -f "$prefix")
+  libraries=$prefix/usr/lib/$(uname -m)-linux-gnu
+  export CMAKE_PREFIX_PATH=$prefix/usr PKG_CONFIG_SYSROOT_DIR=$prefix
+  export PKG_CONFIG_PATH=$libraries/pkgconfig:$prefix/usr/lib/pkgconfig:$prefix/usr/share/pkgconfig
+  export CPATH=$prefix/usr/include LIBRARY_PATH=$libraries
+  # numactl's, blas' and others' libraries lie one folder deeper only where they are alternatives: none is needed here.
+  export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+
+gpu() { nvidia-smi -L; }
+configure() { cmake -S . -B "$build/tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHEADRACE_WERROR=OFF; }
+build_tree() { cmake --build "$build/tree" --parallel "$jobs"; }
+# The twin's tests here, too: what the GPU is compared with must be right on this machine.
+ctest_of() { ctest --test-dir "$build/tree" -L "$1" -R "$2" --output-on-failure -j "$3"; }
+wheel() {
+  python3 -m venv --system-site-packages "$build/venv" &&
+    "$build/venv/bin/pip" install --no-build-isolation --no-deps --no-index --force-reinstall -C build-dir="$build/wheel" .
+}
+# Programs of the tree, by name; a glob that finds nothing is nothing to check.
+program() { find "$build/tree" -name "$1" -type f -perm -u+x | head -1; }
+sanitized() { HEADRACE_ROUNDS=20 compute-sanitizer --error-exitcode 9 --tool "$1" "$(program cuda_transform_test)"; }
+trainer() {
+  "$build/venv/bin/python" tests/gpu/run_trainer.py "$(program device_trainer)"
+}
+
+step gpu gpu || finish
+step configure configure || finish
+step build build_tree || finish
+step twin ctest_of '^(unit|property)$' 'gpu_|device_' "$jobs"
+step cuda ctest_of '^gpu$' . 1
+if command -v compute-sanitizer >/dev/null; then
+  for tool in memcheck racecheck; do step "$tool" sanitized "$tool"; done
+else
+  for tool in memcheck racecheck; do not_run "$tool" "no compute-sanitizer on this machine"; done
+fi
+step copies "$(program copy_bench)"
+if step wheel wheel; then
+  step torch "$build/venv/bin/python" tests/gpu/check_torch.py
+  step trainer trainer
+else
+  not_run torch "no wheel"; not_run trainer "no wheel"
+fi
+finish
