@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <list>
@@ -11,6 +10,7 @@
 
 #include "clientlib/gpu/completion.h"
 #include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device_name.h"
 #include "clientlib/gpu/pinned_mapping.h"
 #include "headrace/gpu.h"
 
@@ -149,19 +149,10 @@ struct CopyEngine::Impl {
 };
 
 Result<std::unique_ptr<CopyEngine>> CopyEngine::open(const EngineOptions& options) {
-  const std::string_view name = options.device;
-  if (name == "host") return std::make_unique<CopyEngine>(open_host_device(), options);
-  int ordinal = 0;
-  constexpr std::string_view kPrefix = "cuda:";
-  if (name != "cuda") {
-    const std::string_view number = name.substr(std::min(kPrefix.size(), name.size()));
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), ordinal);
-    if (!name.starts_with(kPrefix) || error != std::errc() || end != number.data() + number.size() ||
-        ordinal < 0)
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("device '{}' is none that Headrace knows: give \"cuda:N\" or \"host\"", name));
-  }
-  auto device = open_cuda_device(ordinal);
+  const auto ordinal = device_ordinal(options.device);
+  if (!ordinal) return fail(ordinal.error());
+  if (!*ordinal) return std::make_unique<CopyEngine>(open_host_device(), options);
+  auto device = open_cuda_device(**ordinal);
   if (!device) return fail(device.error());
   return std::make_unique<CopyEngine>(std::move(*device), options);
 }

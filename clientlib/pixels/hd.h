@@ -1,0 +1,13 @@
+// What host and device code share: the same text compiled for both gives the same bytes.
+#pragma once
+
+#ifdef __CUDACC__
+#define HEADRACE_HD __host__ __device__
+#define HEADRACE_UNROLL _Pragma("unroll")
+// Before a template that calls what is its argument's, and perhaps on the device alone.
+#define HEADRACE_EXEC_CHECK_OFF _Pragma("nv_exec_check_disable")
+#else
+#define HEADRACE_HD
+#define HEADRACE_UNROLL
+#define HEADRACE_EXEC_CHECK_OFF
+#endif
