@@ -107,7 +107,7 @@ struct AxisTable {
   std::int32_t* weights = nullptr;
   std::int32_t output_step = 1, tap_step = 1;
 
-  HEADRACE_HD void make(const Axis& axis, std::int32_t from, std::int32_t i) const {
+  HEADRACE_HD HEADRACE_NOINLINE void make(const Axis& axis, std::int32_t from, std::int32_t i) const {
     const std::int32_t output = axis.from + from + i;
     if (axis.kind == Axis::Kind::kCopy) {
       first[i] = pixels::padded_index(output, axis.length, axis.padding);

@@ -49,15 +49,16 @@ HEADRACE_HD inline Tile tile_of(const RowTask& task, std::int32_t number, std::u
   return tile;
 }
 
-HEADRACE_HD inline RowsView tile_view(std::uint8_t* at, std::int32_t columns, std::int32_t channels) {
-  return {at, pixel_pitch(columns * channels), 0, 0};
+HEADRACE_HD inline RowsView tile_view(std::uint8_t* shared, std::int32_t offset, std::int32_t columns,
+                                      std::int32_t channels) {
+  return {shared, offset, pixel_pitch(columns * channels), 0, 0};
 }
 
-/// Loads a chunk of the source into `at`; with the first one, the tables are made.
+/// Loads a chunk of the source; with the first one, the tables are made.
 template <int kChannels>
 HEADRACE_HD void begin_chunk(std::int32_t thread, const TransformJob& job, const RowTask& task,
-                             const Tile& tile, Span across, Span down, bool first, std::uint8_t* at) {
-  load_source<kChannels>(thread, job, task, across, down, at);
+                             const Tile& tile, Span across, Span down, bool first, const RowsView& source) {
+  load_source<kChannels>(thread, job, task, across, down, source);
   if (!first) return;
   for (std::int32_t i = thread; i < tile.columns; i += kThreads)
     tile.column_table.make(tile.across, tile.left, i);
@@ -70,19 +71,20 @@ HEADRACE_HD inline Span chunk_of(Span all, std::int32_t begin, std::int32_t size
   return {begin, all.end - begin < size ? all.end : begin + size};
 }
 
-/// The passes of a resize; each reads what is in shared memory and writes elsewhere in it.
+/// The passes of a resize; each reads what is in shared memory and writes elsewhere in it: `out` takes the
+/// source's place.
 HEADRACE_EXEC_CHECK_OFF
 template <int kChannels, class Block>
 HEADRACE_HD void make_horizontal_first(Block& block, const TransformJob& job, const RowTask& task,
-                                       const Tile& tile, std::uint8_t* picture, const RowsView& middle,
-                                       const RowsView& out) {
+                                       const Tile& tile, const RowsView& middle, const RowsView& out) {
   const Span across = tile.source_columns, down = tile.source_rows;
   for (std::int32_t begin = down.begin; begin < down.end; begin += task.chunk) {
     const Span rows = chunk_of(down, begin, task.chunk);
-    const RowsView source = source_view<kChannels>(job, task, across, rows, picture);
-    const RowsView to{middle.at + (begin - down.begin) * middle.pitch, middle.pitch, 0, 0};
+    const RowsView source = source_view<kChannels>(job, task, across, rows, out.shared, out.offset);
+    RowsView to = middle;
+    to.offset += (begin - down.begin) * middle.pitch;
     block.each([&](std::int32_t thread) {
-      begin_chunk<kChannels>(thread, job, task, tile, across, rows, begin == down.begin, picture);
+      begin_chunk<kChannels>(thread, job, task, tile, across, rows, begin == down.begin, source);
     });
     block.each([&](std::int32_t thread) {
       resample_rows<kChannels>(thread, source, rows.end - rows.begin, across.begin, tile.column_table,
@@ -98,15 +100,15 @@ HEADRACE_HD void make_horizontal_first(Block& block, const TransformJob& job, co
 HEADRACE_EXEC_CHECK_OFF
 template <int kChannels, class Block>
 HEADRACE_HD void make_vertical_first(Block& block, const TransformJob& job, const RowTask& task,
-                                     const Tile& tile, std::uint8_t* picture, const RowsView& middle,
-                                     const RowsView& out) {
+                                     const Tile& tile, const RowsView& middle, const RowsView& out) {
   const Span across = tile.source_columns, down = tile.source_rows;
   for (std::int32_t begin = across.begin; begin < across.end; begin += task.chunk) {
     const Span columns = chunk_of(across, begin, task.chunk);
-    const RowsView source = source_view<kChannels>(job, task, columns, down, picture);
-    const RowsView to{middle.at + (begin - across.begin) * kChannels, middle.pitch, 0, 0};
+    const RowsView source = source_view<kChannels>(job, task, columns, down, out.shared, out.offset);
+    RowsView to = middle;
+    to.offset += (begin - across.begin) * kChannels;
     block.each([&](std::int32_t thread) {
-      begin_chunk<kChannels>(thread, job, task, tile, columns, down, begin == across.begin, picture);
+      begin_chunk<kChannels>(thread, job, task, tile, columns, down, begin == across.begin, source);
     });
     block.each([&](std::int32_t thread) {
       resample_columns<false>(thread, source, (columns.end - columns.begin) * kChannels, down.begin,
@@ -122,14 +124,13 @@ HEADRACE_HD void make_vertical_first(Block& block, const TransformJob& job, cons
 HEADRACE_EXEC_CHECK_OFF
 template <int kChannels, class Block>
 HEADRACE_HD RowsView make_tile(Block& block, const TransformJob& job, const RowTask& task, const Tile& tile) {
-  std::uint8_t* const picture = block.shared() + task.shared.picture;
-  std::uint8_t* const middle = block.shared() + task.shared.middle;
+  std::uint8_t* const shared = block.shared();
   const Span across = tile.source_columns, down = tile.source_rows;
   if (tile.across.kind != Axis::Kind::kFilter) {
-    const RowsView source = source_view<kChannels>(job, task, across, down, picture);
-    const RowsView out = tile_view(middle, tile.columns, kChannels);
+    const RowsView source = source_view<kChannels>(job, task, across, down, shared, task.shared.picture);
+    const RowsView out = tile_view(shared, task.shared.middle, tile.columns, kChannels);
     block.each([&](std::int32_t thread) {
-      begin_chunk<kChannels>(thread, job, task, tile, across, down, true, picture);
+      begin_chunk<kChannels>(thread, job, task, tile, across, down, true, source);
     });
     block.each([&](std::int32_t thread) {
       copy_pixels<kChannels>(thread, source, across.begin, down.begin, tile.column_table, tile.columns,
@@ -137,13 +138,14 @@ HEADRACE_HD RowsView make_tile(Block& block, const TransformJob& job, const RowT
     });
     return out;
   }
-  const RowsView out = tile_view(picture, tile.columns, kChannels);
+  const RowsView out = tile_view(shared, task.shared.picture, tile.columns, kChannels);
   if ((task.steps.flags & pixels::RowSteps::kVerticalFirst) != 0) {
-    make_vertical_first<kChannels>(block, job, task, tile, picture,
-                                   tile_view(middle, across.end - across.begin, kChannels), out);
+    make_vertical_first<kChannels>(
+        block, job, task, tile, tile_view(shared, task.shared.middle, across.end - across.begin, kChannels),
+        out);
   } else {
-    make_horizontal_first<kChannels>(block, job, task, tile, picture,
-                                     tile_view(middle, tile.columns, kChannels), out);
+    make_horizontal_first<kChannels>(block, job, task, tile,
+                                     tile_view(shared, task.shared.middle, tile.columns, kChannels), out);
   }
   return out;
 }
@@ -197,7 +199,7 @@ HEADRACE_HD void run_block(Block& block, const TransformJob& job, std::int32_t r
     if (kSum) continue;
     const Lines lines = lines_of(task, made, kChannels, tile.top, tile.rows, tile.left, tile.columns);
     block.each([&](std::int32_t thread) {
-      write_tile(thread, job, lines, head.values, job.output + row * row_bytes);
+      write_tile(thread, job, lines, block.shared(), head.values, job.output + row * row_bytes);
     });
   }
   if (!kSum) return;

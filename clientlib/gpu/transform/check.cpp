@@ -111,14 +111,16 @@ SharedPlan shared_plan(const RowTask& task, const Reach& across, const Reach& do
   constexpr auto kLimit = static_cast<std::int64_t>(kSharedBytes);
   const bool vertical_first = (task.steps.flags & RowSteps::kVerticalFirst) != 0;
   const std::int32_t source_rows = down.samples(rows), source_columns = across.samples(columns);
-  const std::int64_t finished = std::int64_t{rows} * pixel_pitch(columns * channels);
+  // Rows that a horizontal pass writes come in groups.
+  const auto grouped = [](std::int32_t count) { return std::int64_t{round_up(count, kRowGroup)}; };
+  const std::int64_t finished = grouped(rows) * pixel_pitch(columns * channels);
   const std::int64_t source =
       vertical_first ? std::int64_t{source_rows} * source_pitch(std::min(source_columns, chunk) * channels)
                      : std::int64_t{std::min(source_rows, chunk)} * source_pitch(source_columns * channels);
   std::int64_t middle = finished;
   if (across.axis.kind == Axis::Kind::kFilter)
     middle = vertical_first ? std::int64_t{rows} * pixel_pitch(source_columns * channels)
-                            : std::int64_t{source_rows} * pixel_pitch(columns * channels);
+                            : grouped(source_rows) * pixel_pitch(columns * channels);
   const std::int64_t tables =
       std::int64_t{columns} * (2 + across.taps) + std::int64_t{rows} * (2 + down.taps);
   if (std::max({finished, source, middle, tables * 4}) > kLimit) return {};

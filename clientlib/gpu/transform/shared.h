@@ -8,6 +8,8 @@
 namespace headrace::gpu {
 
 inline constexpr std::int32_t kValueEntries = 3 * 256;
+/// A thread makes one column of so many rows in a horizontal pass; so rows that it writes to come in groups.
+inline constexpr std::int32_t kRowGroup = 8;
 
 /// At the begin of a block's shared memory; tables and pixels follow (SharedPlan).
 struct SharedHead {
@@ -43,15 +45,18 @@ HEADRACE_HD inline AxisTable table_at(std::uint8_t* at, std::int32_t outputs, bo
   return {first, first + outputs, first + 2 * outputs, taps_together ? taps : 1, taps_together ? 1 : outputs};
 }
 
-/// Rows of bytes in shared memory. Those of the source begin where they begin in device memory, modulo 16.
+/// Rows of bytes in shared memory. Those of the source begin where they begin in device memory, modulo 16. An
+/// offset, not a pointer to the first row: so the compiler sees that it is shared memory.
 struct RowsView {
-  std::uint8_t* at = nullptr;
-  std::int32_t pitch = 0;
+  std::uint8_t* shared = nullptr;
+  std::int32_t offset = 0, pitch = 0;
   std::uint32_t begin = 0, stride = 0;
 
-  [[nodiscard]] HEADRACE_HD std::uint8_t* row(std::int32_t y) const {
-    return at + y * pitch + ((begin + static_cast<std::uint32_t>(y) * stride) & 15U);
+  [[nodiscard]] HEADRACE_HD std::int32_t row_offset(std::int32_t y) const {
+    return offset + y * pitch +
+           static_cast<std::int32_t>((begin + static_cast<std::uint32_t>(y) * stride) & 15U);
   }
+  [[nodiscard]] HEADRACE_HD std::uint8_t* row(std::int32_t y) const { return shared + row_offset(y); }
 };
 
 struct alignas(16) Vector16 {

@@ -11,7 +11,7 @@ namespace headrace::gpu {
 /// A tile as lines of the output, both in rising order. A line's pixels are `step` bytes apart, lines
 /// `line_step`; steps are negative where the picture is flipped.
 struct Lines {
-  const std::uint8_t* from = nullptr;
+  std::int32_t from = 0;  ///< in shared memory
   std::int32_t line_step = 0, step = 0;
   std::int32_t count = 0, length = 0;
   std::int32_t top = 0, left = 0;  ///< of the first pixel in the output
@@ -24,8 +24,8 @@ HEADRACE_HD inline Lines lines_of(const RowTask& task, const RowsView& tile, std
   const pixels::RowSteps& steps = task.steps;
   const bool mirrored = (steps.flags & pixels::RowSteps::kMirrored) != 0;
   const bool flipped = (steps.flags & pixels::RowSteps::kFlipped) != 0;
-  const std::uint8_t* const from =
-      tile.at + (flipped ? (rows - 1) * tile.pitch : 0) + (mirrored ? (columns - 1) * channels : 0);
+  const std::int32_t from =
+      tile.offset + (flipped ? (rows - 1) * tile.pitch : 0) + (mirrored ? (columns - 1) * channels : 0);
   const std::int32_t down = flipped ? -tile.pitch : tile.pitch, right = mirrored ? -channels : channels;
   const std::int32_t out_top = flipped ? steps.window.height - top - rows : top;
   const std::int32_t out_left = mirrored ? steps.window.width - left - columns : left;
@@ -67,6 +67,7 @@ HEADRACE_HD void store_part(std::uint8_t* to, std::int32_t elements, std::int32_
     return;
   }
   const std::int32_t end = first + kElements < elements ? first + kElements : elements;
+  HEADRACE_ROLLED
   for (std::int32_t i = first < 0 ? 0 : first; i < end; ++i) store_element<kBytes>(to + i * kBytes, at(i));
 }
 
@@ -84,28 +85,29 @@ HEADRACE_HD std::uint32_t value_of(const std::uint32_t* values, std::int32_t cha
 
 template <int kBytes>
 HEADRACE_HD void write_planes(std::int32_t thread, const TransformJob& job, const Lines& lines,
-                              const std::uint32_t* values, std::uint8_t* out) {
-  Walk walk(thread, kThreads, job.channels * lines.count, parts_of<kBytes>(lines.length));
-  for (; walk.more(); walk.next()) {
-    const std::int32_t channel = walk.row < lines.count ? 0 : walk.row < 2 * lines.count ? 1 : 2;
-    const std::int32_t line = walk.row - channel * lines.count;
-    const std::int64_t element =
-        (static_cast<std::int64_t>(channel) * job.height + lines.top + line) * job.width + lines.left;
-    const std::uint8_t* const from = lines.from + line * lines.line_step + channel;
-    store_part<kBytes>(out + element * kBytes, lines.length, walk.column, [&](std::int32_t i) {
-      return value_of<kBytes>(values, channel, from[i * lines.step]);
-    });
+                              const std::uint8_t* shared, const std::uint32_t* values, std::uint8_t* out) {
+  const std::int64_t plane = static_cast<std::int64_t>(job.height) * job.width * kBytes;
+  for (Walk walk(thread, kThreads, lines.count, parts_of<kBytes>(lines.length)); walk.more(); walk.next()) {
+    const std::uint8_t* const from = shared + (lines.from + walk.row * lines.line_step);
+    std::uint8_t* to =
+        out + (static_cast<std::int64_t>(lines.top + walk.row) * job.width + lines.left) * kBytes;
+    HEADRACE_ROLLED
+    for (std::int32_t channel = 0; channel < job.channels; ++channel, to += plane)
+      store_part<kBytes>(to, lines.length, walk.column, [&](std::int32_t i) {
+        return value_of<kBytes>(values, channel, from[i * lines.step + channel]);
+      });
   }
 }
 
 /// Three channels.
 template <int kBytes>
 HEADRACE_HD void write_interleaved(std::int32_t thread, const TransformJob& job, const Lines& lines,
-                                   const std::uint32_t* values, std::uint8_t* out) {
+                                   const std::uint8_t* shared, const std::uint32_t* values,
+                                   std::uint8_t* out) {
   Walk walk(thread, kThreads, lines.count, parts_of<kBytes>(3 * lines.length));
   for (; walk.more(); walk.next()) {
     const std::int64_t pixel = static_cast<std::int64_t>(lines.top + walk.row) * job.width + lines.left;
-    const std::uint8_t* const from = lines.from + walk.row * lines.line_step;
+    const std::uint8_t* const from = shared + (lines.from + walk.row * lines.line_step);
     store_part<kBytes>(out + pixel * 3 * kBytes, 3 * lines.length, walk.column, [&](std::int32_t i) {
       const std::int32_t x = i / 3, channel = i - 3 * x;
       return value_of<kBytes>(values, channel, from[x * lines.step + channel]);
@@ -116,16 +118,17 @@ HEADRACE_HD void write_interleaved(std::int32_t thread, const TransformJob& job,
 /// `out`: the row's first byte.
 template <int kBytes>
 HEADRACE_HD void write_lines(std::int32_t thread, const TransformJob& job, const Lines& lines,
-                             const std::uint32_t* values, std::uint8_t* out) {
-  if (job.interleaved) return write_interleaved<kBytes>(thread, job, lines, values, out);
-  write_planes<kBytes>(thread, job, lines, values, out);
+                             const std::uint8_t* shared, const std::uint32_t* values, std::uint8_t* out) {
+  if (job.interleaved) return write_interleaved<kBytes>(thread, job, lines, shared, values, out);
+  write_planes<kBytes>(thread, job, lines, shared, values, out);
 }
 
 HEADRACE_HD inline void write_tile(std::int32_t thread, const TransformJob& job, const Lines& lines,
-                                   const std::uint32_t* values, std::uint8_t* out) {
-  if (job.element_bytes == 4) return write_lines<4>(thread, job, lines, values, out);
-  if (job.element_bytes == 2) return write_lines<2>(thread, job, lines, values, out);
-  write_lines<1>(thread, job, lines, values, out);
+                                   const std::uint8_t* shared, const std::uint32_t* values,
+                                   std::uint8_t* out) {
+  if (job.element_bytes == 4) return write_lines<4>(thread, job, lines, shared, values, out);
+  if (job.element_bytes == 2) return write_lines<2>(thread, job, lines, shared, values, out);
+  write_lines<1>(thread, job, lines, shared, values, out);
 }
 
 }  // namespace headrace::gpu
