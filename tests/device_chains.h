@@ -43,7 +43,7 @@ class ChainMaker {
   PlanConfig chain() {
     PlanConfig config;
     config.channels = between(0, 3) == 0 ? 1 : 3;
-    Size out{side(260), side(260)};
+    Size out{std::max(3, side(260)), std::max(3, side(260))};  // kMaxShrink
     const bool turns = between(0, 3) == 0;
     if (turns) out.width = out.height;
     geometry(config, out);
@@ -129,8 +129,10 @@ struct ChainBatch {
   }
 };
 
+/// exactly: pictures are as large as they can be.
 inline Result<ChainBatch> make_batch(const PlanConfig& config, ChainMaker& maker, std::size_t rows,
-                                     std::int32_t most_width, std::int32_t most_height) {
+                                     std::int32_t most_width, std::int32_t most_height,
+                                     bool exactly = false) {
   auto plan = Plan::compile(config);
   if (!plan) return fail(plan.error());
   ChainBatch batch;
@@ -141,7 +143,8 @@ inline Result<ChainBatch> make_batch(const PlanConfig& config, ChainMaker& maker
   std::vector<Step> steps;
   std::vector<Stage> stages;
   for (std::size_t row = 0; row < rows; ++row) {
-    const decode::ImageSize size{maker.side(most_width), maker.side(most_height)};
+    const decode::ImageSize size{exactly ? most_width : maker.side(most_width),
+                                 exactly ? most_height : maker.side(most_height)};
     const auto picture = random_picture(size.width, size.height, config.channels, maker.random());
     const DrawKey key{maker.random()(), 3, row};
     const auto drawn = device_steps(config, 0, size, key, steps, stages);

@@ -175,6 +175,33 @@ RowSteps geometry_of(const Stage& stage, ResizePasses passes) {
   return row;
 }
 
+/// What of a single pass the kernel has no room for; empty: nothing.
+std::string beyond_limits(const Stage& stage) {
+  using pixels::kMaxShrink;
+  const auto too_far = [](std::int32_t from, std::int32_t to) {
+    return from > std::int64_t{kMaxShrink} * to;
+  };
+  if (std::max(stage.input.width, stage.input.height) > pixels::kMaxPictureSide)
+    return fmt::format("a picture with a side above {}", pixels::kMaxPictureSide);
+  if (stage.resized) {
+    if (std::max(stage.size.width, stage.size.height) > pixels::kMaxResizedSide)
+      return fmt::format("a resize to {} x {} pixels", stage.size.width, stage.size.height);
+    if (stage.interpolation != Interpolation::kNearest &&
+        (too_far(stage.crop.width, stage.size.width) || too_far(stage.crop.height, stage.size.height)))
+      return fmt::format("{} x {} pixels made more than {} times smaller", stage.crop.width,
+                         stage.crop.height, kMaxShrink);
+  }
+  const auto reflects_too_far = [](std::int32_t begin, std::int32_t size, std::int32_t length) {
+    return length > pixels::kMaxReflectedOften && (begin <= -length || begin + size >= 2 * length);
+  };
+  if (stage.padded && (stage.mode == PaddingMode::kReflect || stage.mode == PaddingMode::kSymmetric) &&
+      (reflects_too_far(stage.crop.left, stage.crop.width, stage.input.width) ||
+       reflects_too_far(stage.crop.top, stage.crop.height, stage.input.height)))
+    return fmt::format("more reflected than the {} x {} pixels there are", stage.input.width,
+                       stage.input.height);
+  return {};
+}
+
 }  // namespace
 
 DevicePart device_part(const PlanConfig& config) {
@@ -210,6 +237,8 @@ Decoded<RowSteps> device_steps(const PlanConfig& config, std::size_t first, Imag
       !is_gray(stage.fill.data()))
     return bad(BadReason::kUnsupported,
                "a coloured fill of gray pictures on the device; leave it to the server");
+  if (const auto wrong = beyond_limits(stage); !wrong.empty())
+    return bad(BadReason::kUnsupported, fmt::format("{} on the device; leave it to the server", wrong));
   RowSteps row = geometry_of(stage, config.passes);
   bool fits = true;
   for (const PixelOp& op : stage.ops)

@@ -66,5 +66,22 @@ TEST(DeviceTransform, MakesTheServersRowsOfImageNetsChain) {
   }
 }
 
+TEST(DeviceTransform, MakesTheServersRowsWhereTilesAndChunksAreSmall) {
+  ChainMaker maker(29);
+  const std::vector<std::pair<Size, decode::ImageSize>> sizes{
+      {{6, 8}, {2000, 1500}},   {{3, 900}, {1500, 700}},  {{700, 2}, {90, 512}},
+      {{40, 3000}, {1000, 60}}, {{300, 5000}, {900, 40}}, {{5, 5}, {1280, 30}},
+      {{5, 5}, {30, 1280}},     {{2, 3}, {768, 512}},     {{1, 1}, {256, 256}}};
+  for (const auto& [out, in] : sizes)
+    for (const Interpolation interpolation :
+         {Interpolation::kBilinear, Interpolation::kBicubic, Interpolation::kNearest}) {
+      PlanConfig config{.transforms = {Resize{.size = out, .interpolation = interpolation},
+                                       RandomVerticalFlip{}, ColorJitter{.contrast = Bounds{0, 3}}}};
+      const auto batch = make_batch(config, maker, 2, in.width, in.height, true);
+      ASSERT_TRUE(batch.has_value()) << batch.error().to_string();
+      ASSERT_NO_FATAL_FAILURE(expect_same(config, *batch, 0)) << out.width << " x " << out.height;
+    }
+}
+
 }  // namespace
 }  // namespace headrace::server::transform::testing

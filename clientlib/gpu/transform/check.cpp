@@ -11,6 +11,9 @@ namespace headrace::gpu {
 namespace {
 
 using pixels::Interpolation;
+using pixels::kMaxOutputSide;
+using pixels::kMaxPictureSide;
+using pixels::kMaxResizedSide;
 using pixels::PaddingMode;
 using pixels::PixelRect;
 using pixels::PixelStep;
@@ -163,6 +166,7 @@ std::string wrong_with(const RowTask& task, const TransformOutput& output, std::
 
 bool plan_tiles(RowTask& task, std::int32_t channels) {
   constexpr std::int32_t kMostRows = 32, kFewRows = 8, kFewColumns = 32, kAll = kMaxPictureSide + 1;
+  static_assert(kRowGroup % 4 == 0);  // chunks of columns are whole words
   const PixelRect& window = task.steps.window;
   const Reach across(columns_of(task)), down(rows_of(task));
   const bool resampled = across.axis.kind == Axis::Kind::kFilter;
@@ -176,7 +180,7 @@ bool plan_tiles(RowTask& task, std::int32_t channels) {
     return task.shared.size > 0;
   };
   const auto try_rows = [&](std::int32_t most, std::int32_t least, std::int32_t columns) {
-    for (const std::int32_t chunk : {kAll, std::int32_t{16}}) {
+    for (const std::int32_t chunk : {kAll, 2 * kRowGroup, kRowGroup}) {
       if (chunk != kAll && !resampled) return false;
       // All tiles about alike, so that no block has a small rest.
       for (std::int32_t tiles = (window.height + most - 1) / most;; ++tiles) {

@@ -9,17 +9,13 @@
 
 namespace headrace::gpu {
 
-/// Sides of a picture, a window, and what lies between the two.
-inline constexpr std::int32_t kMaxPictureSide = 65'535;
-inline constexpr std::int32_t kMaxOutputSide = 16'384;
-inline constexpr std::int32_t kMaxResizedSide = 1 << 20;
-
 /// What is wrong with a task's steps and picture, or nothing. `bytes`: of the batch. After it, everything
 /// that the kernel computes from them stays within the batch and the output's row.
 std::string wrong_with(const RowTask& task, const TransformOutput& output, std::int32_t channels,
                        std::size_t bytes);
 
-/// Chooses the tiles of a checked task. False: not even one pixel's inputs fit into a block's shared memory.
+/// Chooses the tiles of a checked task. False: not even one pixel's inputs fit into a block's shared memory,
+/// which can be only beyond kMaxShrink or where more is reflected than there is.
 bool plan_tiles(RowTask& task, std::int32_t channels);
 
 }  // namespace headrace::gpu

@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kMaxRows = 65'535;  // CUDA's limit for a grid's second axis
 
 std::string wrong_with(const TransformOutput& output) {
+  using pixels::kMaxOutputSide;
   if (std::min(output.height, output.width) < 1 || std::max(output.height, output.width) > kMaxOutputSide)
     return fmt::format("rows of {} x {} pixels: each side must be between 1 and {}", output.width,
                        output.height, kMaxOutputSide);
@@ -71,10 +72,10 @@ struct DeviceTransform::Impl {
       std::string wrong = gpu::wrong_with(task, output, batch.channels, batch.bytes);
       if (wrong.empty() && !plan_tiles(task, batch.channels))
         wrong = fmt::format(
-            "shrinking {} x {} pixels to {} x {} needs more of the picture at a time than a "
-            "block's {} bytes of shared memory hold: resize it before",
-            task.steps.crop.width, task.steps.crop.height, task.steps.resized_width,
-            task.steps.resized_height, kSharedBytes);
+            "making {} x {} pixels of {} x {} needs more of the picture at a time than the {} bytes "
+            "of a block's shared memory: resize it before (at most {} times smaller here)",
+            task.steps.resized_width, task.steps.resized_height, task.steps.crop.width,
+            task.steps.crop.height, kSharedBytes, pixels::kMaxShrink);
       if (!wrong.empty())
         return fail(ErrorCode::kInvalidArgument, fmt::format("device transform: row {}: {}", i, wrong));
       task.contrasts = contrasts_of(task.steps);

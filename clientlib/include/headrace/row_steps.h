@@ -38,6 +38,14 @@ struct PixelStep {
 
 inline constexpr std::uint32_t kRowStepsVersion = 1;
 inline constexpr std::size_t kMaxPixelSteps = 8;
+/// Of what goes through the kernel: sides of a picture, of an output row, and of what lies between the two.
+inline constexpr std::int32_t kMaxPictureSide = 65'535;
+inline constexpr std::int32_t kMaxOutputSide = 16'384;
+inline constexpr std::int32_t kMaxResizedSide = 1 << 20;
+/// A resize makes a side at most so many times smaller, and longer sides than these are reflected at most
+/// once at either end: all that a pixel is made of has room in the kernel's shared memory then.
+inline constexpr std::int32_t kMaxShrink = 256;
+inline constexpr std::int32_t kMaxReflectedOften = 64;
 
 /// Left and top may be negative where pictures are padded.
 struct PixelRect {
