@@ -45,7 +45,7 @@ inline constexpr std::int32_t kMaxResizedSide = 1 << 20;
 /// A resize makes a side at most so many times smaller, and longer sides than these are reflected at most
 /// once at either end: all that a pixel is made of has room in the kernel's shared memory then.
 inline constexpr std::int32_t kMaxShrink = 256;
-inline constexpr std::int32_t kMaxReflectedOften = 64;
+inline constexpr std::int32_t kMaxReflectedOften = 128;
 
 /// Left and top may be negative where pictures are padded.
 struct PixelRect {
