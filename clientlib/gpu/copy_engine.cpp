@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <list>
@@ -13,6 +12,7 @@
 #include "clientlib/base/contract.h"
 #include "clientlib/gpu/completion.h"
 #include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device_name.h"
 #include "clientlib/gpu/pinned_mapping.h"
 #include "headrace/gpu.h"
 
@@ -201,18 +201,10 @@ struct CopyEngine::Impl {
 };
 
 Result<std::unique_ptr<Device>> open_device(std::string_view name) {
-  if (name == "host") return open_host_device();
-  int ordinal = 0;
-  constexpr std::string_view kPrefix = "cuda:";
-  if (name != "cuda") {
-    const std::string_view number = name.substr(std::min(kPrefix.size(), name.size()));
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), ordinal);
-    if (!name.starts_with(kPrefix) || error != std::errc() || end != number.data() + number.size() ||
-        ordinal < 0)
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("device '{}' is none that Headrace knows: give \"cuda:N\" or \"host\"", name));
-  }
-  return open_cuda_device(ordinal);
+  const auto ordinal = device_ordinal(name);
+  if (!ordinal) return fail(ordinal.error());
+  if (!*ordinal) return open_host_device();
+  return open_cuda_device(**ordinal);
 }
 
 Result<std::unique_ptr<CopyEngine>> CopyEngine::open(const EngineOptions& options) {

@@ -5,13 +5,12 @@
 #include <memory>
 #include <vector>
 
+#include "clientlib/pixels/resampling.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::transform {
 
-/// Fraction bits of a weight. Two bits below an int32's range remain for bicubic's overshoot, eight for the
-/// pixel.
-inline constexpr int kPrecisionBits = 22;
+using pixels::kPrecisionBits;
 
 /// How each output sample of one axis is made: output i = round(sum over k < count[i] of
 /// weights[i * taps + k] * input[first[i] + k]), clipped to [0, 255].

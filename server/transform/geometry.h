@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
+#include "clientlib/pixels/padding.h"
 #include "server/decode/decoder.h"
 #include "server/transform/pixel_ops.h"
 #include "server/transform/plan.h"
@@ -85,20 +86,9 @@ struct Stage {
 /// Into `stages`, whose memory is reused: at least one.
 void stages_of(const std::vector<Step>& steps, decode::ImageSize size, std::vector<Stage>& stages);
 
-/// Source index along one axis of `length` pixels for a place outside of it, or -1 where there is only fill;
-/// numpy.pad's rules.
-inline std::int32_t padded_index(std::int32_t at, std::int32_t length, PaddingMode mode) {
-  if (at >= 0 && at < length) return at;
-  const std::int32_t period = mode == PaddingMode::kReflect ? 2 * length - 2 : 2 * length;
-  switch (mode) {
-    case PaddingMode::kConstant:
-      return -1;
-    case PaddingMode::kEdge:
-      return at < 0 ? 0 : length - 1;
-    default:
-      at = period == 0 ? 0 : ((at % period) + period) % period;
-      return at < length ? at : (mode == PaddingMode::kReflect ? period : period - 1) - at;
-  }
-}
+/// In which order a stage's resize does its passes.
+bool vertical_first(const Stage& stage, ResizePasses passes);
+
+using pixels::padded_index;
 
 }  // namespace headrace::server::transform

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "clientlib/pixels/value_table.h"
 #include "server/decode/decoder.h"
 #include "server/transform/coefficients.h"
 
@@ -34,8 +35,7 @@ struct PixelFormat {
   std::array<float, 3> reciprocal{};  ///< of std
   bool normalized = false;
   bool luma = false;  ///< channels is 1, and that is BT.601's Y of the three
-  /// Exact values, float32 or (half types) in the low 16 bits.
-  std::array<std::array<std::uint32_t, 256>, 3> value{};
+  pixels::ValueTable value{};
   /// How a kernel gets there: whichever of these reproduced `value` for all 256 bytes.
   enum class Way : std::uint8_t { kReciprocal, kDivision, kTable } way = Way::kTable;
 };
@@ -62,8 +62,7 @@ void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32
                   const RowTarget& out);
 }  // namespace scalar
 
-/// What a value is in memory: float32, or (half types, rounded to the nearest, ties to even) the low 16 bits.
-std::uint32_t bits_of(float value, DType dtype);
+using pixels::bits_of;
 
 /// Tables and way for an output. mean and std empty: values are x / 255.
 PixelFormat make_pixel_format(const Output& output, const std::vector<double>& mean,

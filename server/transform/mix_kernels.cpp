@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "server/transform/halves.h"
+#include "clientlib/pixels/halves.h"
 
 // Sizeless vectors cannot be members; machines with SVE run the NEON code.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
@@ -99,9 +99,9 @@ void mix_values(DType dtype, double lambda, std::size_t count, std::byte* own, c
   const auto same = [](float value) { return value; };
   switch (dtype) {
     case DType::kFloat16:
-      return mix<std::uint16_t>(lambda, count, own, partner, float_of_half, half_of);
+      return mix<std::uint16_t>(lambda, count, own, partner, pixels::float_of_half, pixels::half_of);
     case DType::kBFloat16:
-      return mix<std::uint16_t>(lambda, count, own, partner, float_of_bfloat, bfloat_of);
+      return mix<std::uint16_t>(lambda, count, own, partner, pixels::float_of_bfloat, pixels::bfloat_of);
     default:
       return mix<float>(lambda, count, own, partner, same, same);
   }

@@ -1,7 +1,5 @@
-#include <bit>
 #include <cstring>
 
-#include "server/transform/halves.h"
 #include "server/transform/kernels.h"
 
 namespace headrace::server::transform {
@@ -22,12 +20,6 @@ bool reproduces(const PixelFormat& format) {
 
 }  // namespace
 
-std::uint32_t bits_of(float value, DType dtype) {
-  if (dtype == DType::kFloat16) return half_of(value);
-  if (dtype == DType::kBFloat16) return bfloat_of(value);
-  return std::bit_cast<std::uint32_t>(value);
-}
-
 PixelFormat make_pixel_format(const Output& output, const std::vector<double>& mean,
                               const std::vector<double>& std, std::int32_t channels) {
   PixelFormat format;
@@ -39,15 +31,9 @@ PixelFormat make_pixel_format(const Output& output, const std::vector<double>& m
     format.mean[c] = format.normalized ? static_cast<float>(mean[c % mean.size()]) : 0.0F;
     format.std[c] = format.normalized ? static_cast<float>(std[c % std.size()]) : 1.0F;
     format.reciprocal[c] = 1.0F / format.std[c];
-    for (std::size_t b = 0; b < 256; ++b) {
-      float value = static_cast<float>(b) / 255.0F;
-      if (format.normalized) {
-        value = value - format.mean[c];
-        value = value / format.std[c];
-      }
-      format.value[c][b] = bits_of(value, output.dtype);
-    }
   }
+  format.value = format.normalized ? pixels::value_table(output.dtype, format.mean, format.std)
+                                   : pixels::value_table(output.dtype, {}, {});
   for (const auto way :
        {PixelFormat::Way::kReciprocal, PixelFormat::Way::kDivision, PixelFormat::Way::kTable}) {
     format.way = way;

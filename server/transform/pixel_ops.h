@@ -47,6 +47,11 @@ inline bool moves_pixels(const PixelOp& op) {
   return op.geometric() || op.kind == PixelOp::Kind::kSharpness || op.kind == PixelOp::Kind::kBlur;
 }
 
+/// What kHue adds to H: torchvision's adjust_hue truncates toward zero, and then it is modulo 256.
+inline std::uint8_t hue_shift(double turns) {
+  return static_cast<std::uint8_t>(static_cast<std::int32_t>(turns * 255.0));
+}
+
 /// What a byte of each channel becomes.
 using ByteTable = std::array<std::array<float, 256>, 3>;
 

@@ -16,11 +16,6 @@ bool needs_the_picture(const PixelOp& op) {
          op.kind == Kind::kEqualize;
 }
 
-// torchvision's adjust_hue: truncated toward zero, then modulo 256.
-std::uint8_t shift_of(double turns) {
-  return static_cast<std::uint8_t>(static_cast<std::int32_t>(turns * 255.0));
-}
-
 }  // namespace
 
 PixelSink::PixelSink(std::span<const PixelOp> ops, decode::ImageSize size, RowSink& next,
@@ -47,7 +42,7 @@ void PixelSink::add(const PixelOp& op) {
     case Kind::kGrayscale:
       return pass_.push_back({.kind = PointOp::Kind::kBlendGray, .factor = 0});
     case Kind::kHue:
-      return pass_.push_back({.kind = PointOp::Kind::kHue, .shift = shift_of(op.factor)});
+      return pass_.push_back({.kind = PointOp::Kind::kHue, .shift = hue_shift(op.factor)});
     case Kind::kPosterize:
       return add_table(posterize_table(static_cast<int>(op.factor)));
     case Kind::kSolarize:

@@ -14,15 +14,16 @@
 
 #include "headrace/error.h"
 #include "headrace/field.h"
+#include "headrace/row_steps.h"
 #include "server/decode/bad.h"
 #include "server/decode/decoder.h"
 #include "server/transform/augmentations.h"
 
 namespace headrace::server::transform {
 
-enum class Interpolation : std::uint8_t { kBilinear, kBicubic, kNearest };
-enum class PaddingMode : std::uint8_t { kConstant, kEdge, kReflect, kSymmetric };
-enum class PixelLayout : std::uint8_t { kNchw, kNhwc };
+using pixels::Interpolation;
+using pixels::PaddingMode;
+using pixels::PixelLayout;
 
 struct Size {
   std::int32_t height = 0, width = 0;

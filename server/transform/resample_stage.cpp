@@ -53,7 +53,7 @@ struct Job {
 };
 
 // Vertical output rows follow as soon as their inputs are there, while those are in the cache.
-Decoded<void> horizontal_first(Job& job) {
+Decoded<void> make_horizontal_first(Job& job) {
   const auto& window = job.stage.window;
   const std::size_t stride = padded_stride(window.width);
   const std::size_t bytes = static_cast<std::size_t>(window.width) * 3;
@@ -96,7 +96,7 @@ Decoded<void> horizontal_first(Job& job) {
   return {};
 }
 
-Decoded<void> vertical_first(Job& job) {
+Decoded<void> make_vertical_first(Job& job) {
   const auto& window = job.stage.window;
   const std::size_t bytes = static_cast<std::size_t>(job.across.end - job.across.begin) * 3;
   const std::size_t middle_stride = padded_stride(job.across.end - job.across.begin);
@@ -157,12 +157,8 @@ Decoded<void> resample_stage(const Stage& stage, ResizePasses passes, RowSource&
   }
   decode::grow(scratch.row, padded_stride(window.width));
   decode::grow(scratch.spare, padded_stride(window.width));
-  const std::int64_t lost_rows = std::int64_t{stage.crop.height} - stage.size.height;
-  const std::int64_t lost_columns = std::int64_t{stage.crop.width} - stage.size.width;
-  if (passes == ResizePasses::kPillow13 && job.columns && lost_rows > 0 && lost_rows > 2 * lost_columns) {
-    return vertical_first(job);
-  }
-  return horizontal_first(job);
+  if (vertical_first(stage, passes)) return make_vertical_first(job);
+  return make_horizontal_first(job);
 }
 
 }  // namespace headrace::server::transform

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <optional>
 
+#include "clientlib/pixels/colours.h"
 #include "clientlib/ring/futex.h"
 #include "server/decode/grow.h"
 #include "server/transform/pixel_sink.h"
@@ -109,13 +110,9 @@ class OutputSink final : public RowSink {
   }
 
  private:
-  /// 16 + (65.481 R + 128.553 G + 24.966 B) / 255, rounded to the nearest (halves up), in integers.
   const std::uint8_t* to_luma(const std::uint8_t* rgb) {
-    constexpr std::uint32_t kOne = 255'000;
-    for (std::size_t x = 0; x < static_cast<std::size_t>(size_.width); ++x, rgb += 3) {
-      const std::uint32_t y = 65'481U * rgb[0] + 128'553U * rgb[1] + 24'966U * rgb[2];
-      std::memset(luma_ + 3 * x, static_cast<int>((y + 16 * kOne + kOne / 2) / kOne), 3);
-    }
+    for (std::size_t x = 0; x < static_cast<std::size_t>(size_.width); ++x, rgb += 3)
+      std::memset(luma_ + 3 * x, pixels::luma_of(rgb[0], rgb[1], rgb[2]), 3);
     return luma_;
   }
 

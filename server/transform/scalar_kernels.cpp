@@ -1,18 +1,10 @@
-#include <algorithm>
 #include <cstring>
 
 #include "server/transform/kernels.h"
 
 namespace headrace::server::transform::scalar {
-namespace {
-
-constexpr std::int32_t kHalf = 1 << (kPrecisionBits - 1);
-
-std::uint8_t clip(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kPrecisionBits, 0, 255));
-}
-
-}  // namespace
+using pixels::clipped_byte;
+using pixels::kHalfWeight;
 
 void resample_rows(const HorizontalJob& job) {
   const auto& columns = *job.columns;
@@ -23,9 +15,9 @@ void resample_rows(const HorizontalJob& job) {
       const auto* in = job.in[r] + std::ptrdiff_t{columns.first[i] - job.origin} * 3;
       auto* out = job.out[r] + (job.mirrored ? outputs - 1 - i : i) * 3;
       for (int c = 0; c < 3; ++c) {
-        std::int32_t sum = kHalf;
+        std::int32_t sum = kHalfWeight;
         for (std::int32_t k = 0; k < columns.count[i]; ++k) sum += weights[k] * in[3 * k + c];
-        out[c] = clip(sum);
+        out[c] = clipped_byte(sum);
       }
     }
   }
@@ -34,10 +26,10 @@ void resample_rows(const HorizontalJob& job) {
 void resample_column(const std::uint8_t* in, std::ptrdiff_t stride, const std::int32_t* weights,
                      std::int32_t count, std::size_t bytes, std::uint8_t* out) {
   for (std::size_t x = 0; x < bytes; ++x) {
-    std::int32_t sum = kHalf;
+    std::int32_t sum = kHalfWeight;
     for (std::int32_t k = 0; k < count; ++k)
       sum += weights[k] * in[k * stride + static_cast<std::ptrdiff_t>(x)];
-    out[x] = clip(sum);
+    out[x] = clipped_byte(sum);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "clientlib/pixels/colours.h"
 #include "server/transform/pixel_ops.h"
 
 namespace headrace::server::transform::scalar {
@@ -14,16 +15,11 @@ std::uint8_t byte_of(int value) {
 }
 
 std::uint8_t gray_of(const Pixel& p) {
-  return static_cast<std::uint8_t>((19595U * p[0] + 38470U * p[1] + 7471U * p[2] + 0x8000U) >> 16);
+  return pixels::gray_of(p[0], p[1], p[2]);
 }
 
 Pixel blend(std::uint8_t a, const Pixel& b, float factor) {
-  Pixel out;
-  for (std::size_t c = 0; c < 3; ++c) {
-    const auto mixed = static_cast<float>(a) + factor * static_cast<float>(b[c] - a);
-    out[c] = static_cast<std::uint8_t>(std::clamp(mixed, 0.0F, 255.0F));
-  }
-  return out;
+  return {pixels::blend(a, b[0], factor), pixels::blend(a, b[1], factor), pixels::blend(a, b[2], factor)};
 }
 
 // rgb2hsv_row of Convert.c, with its mixture of float and double.

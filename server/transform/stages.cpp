@@ -154,4 +154,11 @@ void stages_of(const std::vector<Step>& steps, ImageSize size, std::vector<Stage
   builder.end();
 }
 
+bool vertical_first(const Stage& stage, ResizePasses passes) {
+  const std::int64_t lost_rows = std::int64_t{stage.crop.height} - stage.size.height;
+  const std::int64_t lost_columns = std::int64_t{stage.crop.width} - stage.size.width;
+  return passes == ResizePasses::kPillow13 && lost_columns != 0 && lost_rows > 0 &&
+         lost_rows > 2 * lost_columns;
+}
+
 }  // namespace headrace::server::transform

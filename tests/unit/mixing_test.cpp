@@ -8,13 +8,17 @@
 #include <random>
 #include <vector>
 
-#include "server/transform/halves.h"
+#include "clientlib/pixels/halves.h"
 #include "server/transform/mix_kernels.h"
 #include "tests/every_target.h"
 
 namespace headrace::server::transform {
 namespace {
 
+using pixels::bfloat_of;
+using pixels::float_of_bfloat;
+using pixels::float_of_half;
+using pixels::half_of;
 using testing::on_every_target;
 
 constexpr DType kFloats[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};

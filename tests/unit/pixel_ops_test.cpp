@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "clientlib/pixels/colours.h"
 #include "server/decode/decoder.h"
 #include "server/transform/kernels.h"
 #include "server/transform/pixel_ops.h"
@@ -45,6 +46,20 @@ TEST(PixelOps, GiveEveryColourWhatTheScalarTwinGivesIt) {
       EXPECT_EQ(first_difference(got, want, 3 * count), 3 * count)
           << "kind " << static_cast<int>(op.kind) << " factor " << op.factor << " shift " << int{op.shift};
     });
+  }
+}
+
+TEST(PixelOps, ShiftTheHueOfEveryColourOnTheDeviceAsTheScalarTwin) {
+  const Bytes in = all_triples();
+  Bytes want(in.size()), got(in.size());
+  for (const int shift : {0, 1, 200}) {
+    const PointOp op{.kind = Kind::kHue, .shift = static_cast<std::uint8_t>(shift)};
+    scalar::apply_ops({&op, 1}, in.data(), kColours, want.data(), false);
+    for (std::size_t i = 0; i < kColours; ++i) {
+      const auto rgb = pixels::shift_hue({in[3 * i], in[3 * i + 1], in[3 * i + 2]}, op.shift);
+      got[3 * i] = rgb.r, got[3 * i + 1] = rgb.g, got[3 * i + 2] = rgb.b;
+    }
+    EXPECT_EQ(first_difference(got, want, 3 * kColours), 3 * kColours) << "shift " << shift;
   }
 }
 

@@ -23,13 +23,11 @@
 
 #include "headrace/client.h"
 #include "headrace/error.h"
+#include "headrace/stream_handle.h"
 
 namespace headrace::gpu {
 
 class Device;  // clientlib/gpu/device.h: the seam between CUDA and its host twin
-
-/// A cudaStream_t as a number; 0: the default stream. The host twin takes any.
-using StreamHandle = std::uintptr_t;
 
 /// How a copy ends. Copyable; all copies speak of the same one.
 class Completion {

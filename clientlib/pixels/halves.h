@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace headrace::server::transform {
+namespace headrace::pixels {
 
 inline std::uint16_t half_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -40,4 +40,4 @@ inline float float_of_bfloat(std::uint16_t value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
 }
 
-}  // namespace headrace::server::transform
+}  // namespace headrace::pixels

@@ -1,0 +1,89 @@
+// Colour arithmetic of libImaging, one pixel at a time; the same bytes on host and device.
+#pragma once
+
+#include <cstdint>
+
+#include "clientlib/pixels/hd.h"
+
+namespace headrace::pixels {
+
+/// PIL's "L".
+HEADRACE_HD inline std::uint8_t gray_of(std::uint32_t r, std::uint32_t g, std::uint32_t b) {
+  return static_cast<std::uint8_t>((19595U * r + 38470U * g + 7471U * b + 0x8000U) >> 16);
+}
+
+/// BT.601's Y of 16 to 235, as MATLAB's rgb2ycbcr: 16 + (65.481 R + 128.553 G + 24.966 B) / 255, rounded to
+/// the nearest (halves up), in integers.
+HEADRACE_HD inline std::uint8_t luma_of(std::uint32_t r, std::uint32_t g, std::uint32_t b) {
+  constexpr std::uint32_t kOne = 255'000;
+  return static_cast<std::uint8_t>((65'481U * r + 128'553U * g + 24'966U * b + 16 * kOne + kOne / 2) / kOne);
+}
+
+/// libImaging's Blend.c: a + factor * (b - a), cut to 0..255 and to an integer; in single precision without
+/// fused multiply-add.
+HEADRACE_HD inline std::uint8_t blend(std::uint8_t a, std::uint8_t b, float factor) {
+  const float mixed = static_cast<float>(a) + factor * static_cast<float>(b - a);
+  return static_cast<std::uint8_t>(mixed < 0.0F ? 0.0F : mixed > 255.0F ? 255.0F : mixed);
+}
+
+struct Rgb {
+  std::uint8_t r = 0, g = 0, b = 0;
+};
+
+/// The integer part of 255 x, for 0 <= x <= 1. The product may have been rounded up to an integer: then 255
+/// of x are less than it, which shows in 256 x, a number without rounding.
+HEADRACE_HD inline std::int32_t times_byte(float x) {
+  const auto whole = static_cast<std::int32_t>(x * 255.0F);
+  return x * 256.0F - static_cast<float>(whole) < x ? whole - 1 : whole;
+}
+
+/// libImaging's rgb2hsv and hsv2rgb (Convert.c) with `shift` added to H, modulo 256. They mix float and
+/// double; this gives the same bytes in single precision and in integers.
+///   There: the quotients are libImaging's own; of the other two channels one is the least, whose quotient is
+/// 1, so h is a single difference, rounded once.
+///   Back: what is rounded has no halves in exact arithmetic, so it can be a rounded quotient of integers.
+HEADRACE_HD inline Rgb shift_hue(Rgb pixel, std::uint8_t shift) {
+  const std::int32_t r = pixel.r, g = pixel.g, b = pixel.b;
+  const std::int32_t most = r > g ? (r > b ? r : b) : (g > b ? g : b);
+  const std::int32_t least = r < g ? (r < b ? r : b) : (g < b ? g : b);
+  const std::int32_t range = most - least;
+  if (range == 0) return pixel;
+  const std::int32_t s = times_byte(static_cast<float>(range) / static_cast<float>(most));
+
+  const bool red = r == most, green = !red && g == most;
+  const std::int32_t before = red ? b : green ? r : g, after = red ? g : green ? b : r;
+  const float base = red ? 0.0F : green ? 2.0F : 4.0F;
+  const bool rising = after == least;  // base + before / range - 1, else base + 1 - after / range
+  const float quotient = static_cast<float>(most - (rising ? before : after)) / static_cast<float>(range);
+  const float sixths = rising ? base - 1.0F + quotient : base + 1.0F - quotient;
+  float turns = sixths / 6.0F;
+  if (sixths < 0.0F) turns = turns + 1.0F;
+  if (turns >= 1.0F) turns = turns - 1.0F;
+  const std::int32_t h = (times_byte(turns) + shift) & 255;
+
+  if (s == 0)
+    return {static_cast<std::uint8_t>(most), static_cast<std::uint8_t>(most),
+            static_cast<std::uint8_t>(most)};
+  const std::int32_t sector = h * 6 / 255;  // 0 to 6, and 6 is 0 again
+  const std::int32_t rest = h * 6 - sector * 255;
+  const std::int32_t low = (most * (255 - s) * 2 + 255) / 510;
+  const std::int32_t weight = sector % 2 == 0 ? 255 - rest : rest;
+  const std::int32_t middle = (most * (65'025 - s * weight) * 2 + 65'025) / 130'050;
+  const auto byte = [](std::int32_t value) { return static_cast<std::uint8_t>(value); };
+  switch (sector) {
+    case 1:
+      return {byte(middle), byte(most), byte(low)};
+    case 2:
+      return {byte(low), byte(most), byte(middle)};
+    case 3:
+      return {byte(low), byte(middle), byte(most)};
+    case 4:
+      return {byte(middle), byte(low), byte(most)};
+    case 5:
+      return {byte(most), byte(low), byte(middle)};
+    default:
+      return {byte(most), byte(middle), byte(low)};
+  }
+}
+
+}  // namespace headrace::pixels
