@@ -21,6 +21,10 @@ HEADRACE_HD inline std::uint8_t clipped_byte(std::int32_t sum) {
   return static_cast<std::uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
+HEADRACE_HD inline std::int32_t truncated(double x) {
+  return static_cast<std::int32_t>(x);
+}
+
 HEADRACE_HD inline double filter_value(bool cubic, double x) {
   constexpr double a = -0.5;
   if (x < 0) x = -x;
@@ -52,11 +56,11 @@ struct Filter {
   [[nodiscard]] HEADRACE_HD double center(std::int32_t output) const { return (output + 0.5) * scale; }
   /// Inputs [begin, end) of an output; both rise with it.
   [[nodiscard]] HEADRACE_HD std::int32_t begin(std::int32_t output) const {
-    const auto first = static_cast<std::int32_t>(center(output) - support + 0.5);
+    const auto first = truncated(center(output) - support + 0.5);
     return first > 0 ? first : 0;
   }
   [[nodiscard]] HEADRACE_HD std::int32_t end(std::int32_t output) const {
-    const auto last = static_cast<std::int32_t>(center(output) + support + 0.5);
+    const auto last = truncated(center(output) + support + 0.5);
     return last < in ? last : in;
   }
   /// What an input weighs for an output, before weights are made to add up to one.

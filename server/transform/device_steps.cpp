@@ -11,7 +11,6 @@ namespace headrace::server::transform {
 namespace {
 
 using decode::bad;
-using decode::BadReason;
 using decode::Decoded;
 using decode::ImageSize;
 using pixels::PixelStep;

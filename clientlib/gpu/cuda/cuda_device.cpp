@@ -4,37 +4,11 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "clientlib/gpu/cuda/on_device.h"
 #include "clientlib/gpu/device.h"
 
 namespace headrace::gpu {
 namespace {
-
-/// Reads and clears: an error that stays behind would surface in the trainer's next, innocent call.
-Error taken(cudaError_t error, std::string_view doing, ErrorCode code = ErrorCode::kInternal) {
-  (void)cudaGetLastError();
-  return {code, fmt::format("{}: {} ({})", doing, cudaGetErrorString(error), cudaGetErrorName(error))};
-}
-
-/// Works on a device without leaving it current: the trainer's own choice stands.
-class OnDevice {
- public:
-  explicit OnDevice(int ordinal) {
-    if (cudaGetDevice(&before_) != cudaSuccess) (void)cudaGetLastError();
-    error_ = before_ == ordinal ? cudaSuccess : cudaSetDevice(ordinal);
-    changed_ = before_ != ordinal;
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() {
-    if (changed_ && before_ >= 0) (void)cudaSetDevice(before_);
-  }
-  [[nodiscard]] cudaError_t error() const { return error_; }
-
- private:
-  int before_ = -1;
-  bool changed_ = false;
-  cudaError_t error_ = cudaSuccess;
-};
 
 class CudaDevice final : public Device {
  public:

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "clientlib/gpu/cuda/on_device.h"
 #include "clientlib/gpu/cuda/transform_kernels.h"
 #include "clientlib/gpu/transform/block.h"
 #include "clientlib/gpu/transform/kernels.h"
@@ -12,34 +13,10 @@
 namespace headrace::gpu {
 namespace {
 
-/// Reads and clears: an error that stays behind would surface in the trainer's next, innocent call.
 tl::unexpected<Error> failed(cudaError_t error, std::string_view doing,
                              ErrorCode code = ErrorCode::kInternal) {
-  (void)cudaGetLastError();
-  return fail(code, fmt::format("device transform: {}: {} ({})", doing, cudaGetErrorString(error),
-                                cudaGetErrorName(error)));
+  return fail(taken(error, fmt::format("device transform: {}", doing), code));
 }
-
-/// Works on a device without leaving it current: the trainer's own choice stands.
-class OnDevice {
- public:
-  explicit OnDevice(int ordinal) {
-    if (cudaGetDevice(&before_) != cudaSuccess) (void)cudaGetLastError();
-    changed_ = before_ != ordinal;
-    error_ = changed_ ? cudaSetDevice(ordinal) : cudaSuccess;
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() {
-    if (changed_ && before_ >= 0) (void)cudaSetDevice(before_);
-  }
-  [[nodiscard]] cudaError_t error() const { return error_; }
-
- private:
-  int before_ = -1;
-  bool changed_ = false;
-  cudaError_t error_ = cudaSuccess;
-};
 
 /// What one launch takes along: tasks, values and sums, end to end; pinned here, and its copy on the device.
 /// In use until `done`.

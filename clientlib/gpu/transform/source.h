@@ -48,8 +48,9 @@ HEADRACE_HD void load_rows(std::int32_t thread, const TransformJob& job, const s
       if (to[i] < 0) continue;
       const std::uint32_t at = view.begin + static_cast<std::uint32_t>(walk.row) * view.stride;
       const std::uint8_t* const from = first + (at & ~15U) + walk.column * 16;
+      const bool whole = kInside || (from >= job.pixels && from + 16 <= job.pixels_end);
       vectors[i] =
-          kInside ? *reinterpret_cast<const Vector16*>(from) : load_edge(from, job.pixels, job.pixels_end);
+          whole ? *reinterpret_cast<const Vector16*>(from) : load_edge(from, job.pixels, job.pixels_end);
       walk.next();
     }
     HEADRACE_UNROLL
