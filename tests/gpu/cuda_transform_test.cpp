@@ -36,8 +36,7 @@ class DeviceMemory {
 std::vector<std::byte> by_twin(const StepBatch& batch) {
   auto twin = or_throw(DeviceTransform::open("host", batch.output));
   std::vector<std::byte> out(batch.steps.size() * batch.output.row_bytes());
-  const auto done =
-      twin.launch(batch.view(batch.pixels.data()), batch.steps, out.data(), out.size(), 0);
+  const auto done = twin.launch(batch.view(batch.pixels.data()), batch.steps, out.data(), out.size(), 0);
   EXPECT_TRUE(done.has_value()) << done.error().message;
   return out;
 }
@@ -94,8 +93,8 @@ TEST(CudaTransform, LeavesNoStickyErrorWhenItRefuses) {
   batch.steps[1].version = 77;
   auto transform = or_throw(DeviceTransform::open("cuda:0", output));
   const DeviceMemory out(2 * output.row_bytes());
-  EXPECT_FALSE(transform.launch(batch.view(nullptr), batch.steps, out.data(), 2 * output.row_bytes(), 0)
-                   .has_value());
+  EXPECT_FALSE(
+      transform.launch(batch.view(nullptr), batch.steps, out.data(), 2 * output.row_bytes(), 0).has_value());
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
@@ -153,7 +152,10 @@ void report(const StepBatch& batch, const char* what) {
   float best = 1e9F;
   for (int round = 0; round < kRounds; ++round) {
     ASSERT_EQ(cudaEventRecord(begin, stream), cudaSuccess);
-    ASSERT_TRUE(transform.launch(batch.view(in.data()), batch.steps, out.data(), bytes, stream).has_value());
+    ASSERT_TRUE(transform
+                    .launch(batch.view(in.data()), batch.steps, out.data(), bytes,
+                            reinterpret_cast<StreamHandle>(stream))
+                    .has_value());
     ASSERT_EQ(cudaEventRecord(end, stream), cudaSuccess);
     ASSERT_EQ(cudaEventSynchronize(end), cudaSuccess);
     float ms = 0;
