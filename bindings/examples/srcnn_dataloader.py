@@ -62,6 +62,8 @@ class SRCNN(nn.Module):
         self.layers = nn.Sequential(
             nn.Conv2d(1, 64, 9, padding=4), nn.ReLU(), nn.Conv2d(64, 32, 1), nn.ReLU(), nn.Conv2d(32, 1, 5, padding=2)
         )
+        nn.init.normal_(self.layers[-1].weight, std=1e-3)  # as the paper's: it begins at bicubic
+        nn.init.zeros_(self.layers[-1].bias)
 
     def forward(self, enlarged):
         return enlarged + self.layers(enlarged)

@@ -1,16 +1,20 @@
-"""The training examples (bindings/examples) and their DataLoader twins, on small sets that are made here."""
+"""The training examples (bindings/examples) and their DataLoader twins, on small sets that are made here. With HEADRACE_STRESS they are
+trained until they know their sets, and must learn as much as their twins."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import recorded_example
+import torch
 from running import ROOT
 from training_sets import write_sets
 
@@ -30,6 +34,15 @@ def folder_of(folder: Path, **counts: tuple[int, int]) -> Path:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder_of(tmp_path_factory.mktemp("small"), **SMALL)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two that wait for each other by spinning lose most of their time where other tests run, too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 class Ran:
@@ -66,10 +79,13 @@ def twin(capsys: pytest.CaptureFixture[str], folder: Path, name: str, *arguments
     return Ran(capsys.readouterr().out, [])
 
 
-def torchrun(ranks: int, *command: object) -> str:
-    """What the job printed."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    job = subprocess.run([*torchrun, *map(str, command)], capture_output=True, text=True, timeout=600)
+def launch(ranks: int, *command: object) -> str:
+    """What a program printed as a process of its own, or as a job of torchrun."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}") if ranks else ()
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    job = subprocess.run(
+        [sys.executable, *torchrun, *map(str, command)], capture_output=True, text=True, timeout=600, env=env
+    )
     assert job.returncode == 0, job.stdout + job.stderr
     return job.stdout
 
@@ -111,7 +127,7 @@ def test_cifar10_vgg(capsys: pytest.CaptureFixture[str], small: Path) -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_cifar10_vgg_on_ranks(small: Path, tmp_path: Path, ranks: int) -> None:
     recorder, program = ROOT / "tests/python/recorded_example.py", EXAMPLES / "cifar10_vgg.py"
-    printed = torchrun(ranks, recorder, tmp_path, program, "--config", small / "cifar10_vgg.yaml", *CIFAR10)
+    printed = launch(ranks, recorder, tmp_path, program, "--config", small / "cifar10_vgg.yaml", *CIFAR10)
     check_cifar10(Ran(printed, [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(ranks)]), ranks)
 
 
@@ -139,3 +155,35 @@ def test_bicubic_is_the_same_of_both(capsys: pytest.CaptureFixture[str], small: 
     """No model is in it: test pictures, their crops and their luma are alike."""
     one, other = (run(capsys, small, "srcnn", "--epochs", 1) for run in (example, lambda *a: twin(*a, "--workers", 0)))
     assert one.last["bicubic"] == other.last["bicubic"]
+
+
+# --- the long ones
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of(tmp_path_factory.mktemp("large"), mnist=(6000, 1010), cifar=(4000, 1010), pairs=(24, 5))
+
+
+@pytest.mark.skipif(not os.environ.get("HEADRACE_STRESS"), reason="trains for minutes: HEADRACE_STRESS=1, or ./run test long")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("name", "ranks", "least", "apart", "arguments"),
+    [
+        ("mnist_mlp", 0, 0.9, 0.03, ("--epochs", 6)),
+        *(("cifar10_vgg", ranks, 0.9, 0.05, ("--epochs", 8, "--batch-size", 64, "--width", 8)) for ranks in (1, 2, 4)),
+        *(("srcnn", 0, None, 0.1, ("--epochs", epochs, "--batch-size", batch)) for batch, epochs in ((8, 6), (128, 24))),
+    ],
+)
+def test_it_learns_as_much_as_its_twin(
+    large: Path, name: str, ranks: int, least: float | None, apart: float, arguments: tuple[object, ...]
+) -> None:
+    """Accuracy (a fraction) or PSNR (dB): better than `least`, or than bicubic, and no further from the twin's than `apart`."""
+    config, data = ("--config", large / f"{name}.yaml"), ("--data", large / "data")
+    ran = Ran(launch(ranks, EXAMPLES / f"{name}.py", *config, *arguments), [])
+    of_twin = Ran(launch(ranks, EXAMPLES / f"{name}_dataloader.py", *data, *arguments), [])
+    metric = "psnr" if name == "srcnn" else "accuracy"
+    assert min(ran.last[metric], of_twin.last[metric]) > (ran.last["bicubic"] if least is None else least)
+    assert ran.last[metric] == pytest.approx(of_twin.last[metric], abs=apart)
+    assert ran.last["test_samples"] == of_twin.last["test_samples"]
+    assert ran.last["samples"] == of_twin.last["samples"]
