@@ -29,11 +29,11 @@ def vgg(width: int, classes: int = 10) -> nn.Module:
 
 
 @torch.no_grad()
-def evaluate(model, test, device):
+def evaluate(model, test, to):
     model.eval()
     correct = count = 0
     for image, label in test:
-        image, label = image.to(device), label.to(device)
+        image, label = image.to(**to), label.to(**to)
         correct += (model(image).argmax(1) == label).sum().item()
         count += len(label)
     return {"accuracy": correct / count, "test_samples": count}
@@ -45,20 +45,20 @@ def train(given, data, test):
     trained = DistributedDataParallel(model) if WORLD_SIZE > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=given.epochs * len(data))
-    clock = Clock(given)
+    clock, to = Clock(given), {"device": given.device, "non_blocking": True}
     for epoch in range(given.epochs):
         model.train()
         data.set_epoch(epoch)
         loss_sum = torch.zeros((), device=given.device)
         for image, label in clock.batches(data):
-            image, label = image.to(given.device), label.to(given.device)
+            image, label = image.to(**to), label.to(**to)
             optimizer.zero_grad()
             loss = cross_entropy(trained(image), label)
             loss.backward()
             optimizer.step()
             schedule.step()
             loss_sum += loss.detach()
-        clock.end(loss=loss_sum.item() / len(data), **(evaluate(model, test, given.device) if RANK == 0 else {}))
+        clock.end(loss=loss_sum.item() / len(data), **(evaluate(model, test, to) if RANK == 0 else {}))
     clock.print()
 
 
@@ -67,7 +67,7 @@ if __name__ == "__main__":
     with (
         ranks(given.device),
         served(given) as address,
-        headrace.Loader(address, stream="train", output="torch") as data,
-        headrace.Loader(address, stream="test", output="torch", world_size=1) if RANK == 0 else nullcontext() as test,
+        headrace.Loader(address, stream="train", device=given.device) as data,
+        headrace.Loader(address, stream="test", device=given.device, world_size=1) if RANK == 0 else nullcontext() as test,
     ):
         train(given, data, test)

@@ -45,11 +45,11 @@ def vgg(width: int, classes: int = 10) -> nn.Module:
 
 
 @torch.no_grad()
-def evaluate(model, test, device):
+def evaluate(model, test, to):
     model.eval()
     correct = count = 0
     for image, label in test:
-        image, label = image.to(device), label.to(device)
+        image, label = image.to(**to), label.to(**to)
         correct += (model(image).argmax(1) == label).sum().item()
         count += len(label)
     return {"accuracy": correct / count, "test_samples": count}
@@ -61,20 +61,20 @@ def train(given, data, test):
     trained = DistributedDataParallel(model) if WORLD_SIZE > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=given.epochs * len(data))
-    clock = Clock(given)
+    clock, to = Clock(given), {"device": given.device, "non_blocking": True}
     for epoch in range(given.epochs):
         model.train()
         data.sampler.set_epoch(epoch)
         loss_sum = torch.zeros((), device=given.device)
         for image, label in clock.batches(data):
-            image, label = image.to(given.device), label.to(given.device)
+            image, label = image.to(**to), label.to(**to)
             optimizer.zero_grad()
             loss = cross_entropy(trained(image), label)
             loss.backward()
             optimizer.step()
             schedule.step()
             loss_sum += loss.detach()
-        clock.end(loss=loss_sum.item() / len(data), **(evaluate(model, test, given.device) if RANK == 0 else {}))
+        clock.end(loss=loss_sum.item() / len(data), **(evaluate(model, test, to) if RANK == 0 else {}))
     clock.print()
 
 
@@ -85,7 +85,7 @@ if __name__ == "__main__":
     augmented = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), *pixels])
     train_set = Cifar10(folder, [f"data_batch_{part}.bin" for part in range(1, 6)], augmented)
     test_set = Cifar10(folder, ["test_batch.bin"], v2.Compose(pixels))
-    options = {"num_workers": given.workers, "persistent_workers": given.workers > 0}
+    options = {"num_workers": given.workers, "persistent_workers": given.workers > 0, "pin_memory": given.device != "cpu"}
     sampler = DistributedSampler(train_set, WORLD_SIZE, RANK, seed=given.seed)
     data = DataLoader(train_set, batch_size=given.batch_size, sampler=sampler, **options)
     test = DataLoader(test_set, batch_size=500, **options) if RANK == 0 else None

@@ -23,11 +23,11 @@ def mlp() -> nn.Module:
 
 
 @torch.no_grad()
-def evaluate(model, test, device):
+def evaluate(model, test, to):
     model.eval()
     correct = count = 0
     for image, label in test:
-        image, label = image.to(device), label.to(device)
+        image, label = image.to(**to), label.to(**to)
         correct += (model(image).argmax(1) == label).sum().item()
         count += len(label)
     return {"accuracy": correct / count, "test_samples": count}
@@ -36,25 +36,25 @@ def evaluate(model, test, device):
 def train(given, data, test):
     model = mlp().to(given.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    clock = Clock(given)
+    clock, to = Clock(given), {"device": given.device, "non_blocking": True}
     for _ in range(given.epochs):
         model.train()
         loss_sum = torch.zeros((), device=given.device)
         for image, label in clock.batches(data):
-            image, label = image.to(given.device), label.to(given.device)
+            image, label = image.to(**to), label.to(**to)
             optimizer.zero_grad()
             loss = cross_entropy(model(image), label)
             loss.backward()
             optimizer.step()
             loss_sum += loss.detach()
-        clock.end(loss=loss_sum.item() / len(data), **evaluate(model, test, given.device))
+        clock.end(loss=loss_sum.item() / len(data), **evaluate(model, test, to))
     clock.print()
 
 
 if __name__ == "__main__":
     given = arguments(__file__, __doc__, epochs=10, batch_size=300)
     pixels = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.1307], [0.3081])])
-    options = {"batch_size": given.batch_size, "num_workers": given.workers, "persistent_workers": given.workers > 0}
-    data = DataLoader(MNIST(given.data, train=True, transform=pixels), shuffle=True, **options)
-    test = DataLoader(MNIST(given.data, train=False, transform=pixels), **options)
+    options = {"num_workers": given.workers, "persistent_workers": given.workers > 0, "pin_memory": given.device != "cpu"}
+    data = DataLoader(MNIST(given.data, train=True, transform=pixels), given.batch_size, shuffle=True, **options)
+    test = DataLoader(MNIST(given.data, train=False, transform=pixels), 300, **options)
     train(given, data, test)

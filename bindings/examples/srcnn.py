@@ -38,11 +38,11 @@ def psnr(image, truth):
 
 
 @torch.no_grad()
-def evaluate(model, test, device):
+def evaluate(model, test, to):
     model.eval()
     scores, bicubic = [], []
     for batch in test:
-        lr, hr = enlarged(batch["lr"].to(device)), batch["hr"].to(device)
+        lr, hr = enlarged(batch["lr"].to(**to)), batch["hr"].to(**to)
         scores.append(psnr(model(lr).clamp(0, 1), hr))
         bicubic.append(psnr(lr, hr))
     scores = torch.cat(scores)
@@ -52,18 +52,18 @@ def evaluate(model, test, device):
 def train(given, data, test):
     model = SRCNN().to(given.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    clock = Clock(given)
+    clock, to = Clock(given), {"device": given.device, "non_blocking": True}
     for _ in range(given.epochs):
         model.train()
         loss_sum = torch.zeros((), device=given.device)
         for batch in clock.batches(data):
-            lr, hr = enlarged(batch["lr"].to(given.device)), batch["hr"].to(given.device)
+            lr, hr = enlarged(batch["lr"].to(**to)), batch["hr"].to(**to)
             optimizer.zero_grad()
             loss = mse_loss(model(lr), hr)
             loss.backward()
             optimizer.step()
             loss_sum += loss.detach()
-        clock.end(loss=loss_sum.item() / len(data), **evaluate(model, test, given.device))
+        clock.end(loss=loss_sum.item() / len(data), **evaluate(model, test, to))
     clock.print()
 
 
@@ -71,7 +71,7 @@ if __name__ == "__main__":
     given = arguments(__file__, __doc__, epochs=20, batch_size=16)
     with (
         served(given) as address,
-        headrace.Loader(address, stream="train", output="torch", batch="dict") as data,
-        headrace.Loader(address, stream="test", output="torch", batch="dict") as test,
+        headrace.Loader(address, stream="train", device=given.device, batch="dict") as data,
+        headrace.Loader(address, stream="test", device=given.device, batch="dict") as test,
     ):
         train(given, data, test)

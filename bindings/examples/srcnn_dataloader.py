@@ -79,11 +79,11 @@ def psnr(image, truth):
 
 
 @torch.no_grad()
-def evaluate(model, test, device):
+def evaluate(model, test, to):
     model.eval()
     scores, bicubic = [], []
     for batch in test:
-        lr, hr = enlarged(batch["lr"].to(device)), batch["hr"].to(device)
+        lr, hr = enlarged(batch["lr"].to(**to)), batch["hr"].to(**to)
         scores.append(psnr(model(lr).clamp(0, 1), hr))
         bicubic.append(psnr(lr, hr))
     scores = torch.cat(scores)
@@ -93,24 +93,24 @@ def evaluate(model, test, device):
 def train(given, data, test):
     model = SRCNN().to(given.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    clock = Clock(given)
+    clock, to = Clock(given), {"device": given.device, "non_blocking": True}
     for _ in range(given.epochs):
         model.train()
         loss_sum = torch.zeros((), device=given.device)
         for batch in clock.batches(data):
-            lr, hr = enlarged(batch["lr"].to(given.device)), batch["hr"].to(given.device)
+            lr, hr = enlarged(batch["lr"].to(**to)), batch["hr"].to(**to)
             optimizer.zero_grad()
             loss = mse_loss(model(lr), hr)
             loss.backward()
             optimizer.step()
             loss_sum += loss.detach()
-        clock.end(loss=loss_sum.item() / len(data), **evaluate(model, test, given.device))
+        clock.end(loss=loss_sum.item() / len(data), **evaluate(model, test, to))
     clock.print()
 
 
 if __name__ == "__main__":
     given = arguments(__file__, __doc__, epochs=20, batch_size=16)
-    options = {"num_workers": given.workers, "persistent_workers": given.workers > 0}
+    options = {"num_workers": given.workers, "persistent_workers": given.workers > 0, "pin_memory": given.device != "cpu"}
     train_set, test_set = Pairs(given.data / "pairs/train", patch, times=8), Pairs(given.data / "pairs/test", middle)
     data = DataLoader(train_set, batch_size=given.batch_size, shuffle=True, **options)
     test = DataLoader(test_set, batch_size=8, **options)
