@@ -3,6 +3,7 @@ trained until they know their sets, and must learn as much as their twins."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import headrace
 import recorded_example
 import torch
 from running import ROOT
@@ -155,6 +157,23 @@ def test_bicubic_is_the_same_of_both(capsys: pytest.CaptureFixture[str], small: 
     """No model is in it: test pictures, their crops and their luma are alike."""
     one, other = (run(capsys, small, "srcnn", "--epochs", 1) for run in (example, lambda *a: twin(*a, "--workers", 0)))
     assert one.last["bicubic"] == other.last["bicubic"]
+
+
+def test_an_example_takes_a_server_that_runs_anyway(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+    with headrace.serve(small / "mnist_mlp.yaml", server__directory=tmp_path / "run") as server:
+        ran = example(capsys, small, "mnist_mlp", "--epochs", 1, "--address", server.address)
+        assert server.poll() is None
+    assert [len(batch) for batch in ran.ranks[0]["train"][0]] == [300, 300, 100], "the batch size is the server's"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_readme_shows_the_whole_difference(name: str) -> None:
+    texts = [(EXAMPLES / f"{program}.py").read_text().splitlines(keepends=True) for program in (f"{name}_dataloader", name)]
+    lines = list(difflib.unified_diff(*texts, n=0))[2:]
+    shown = "".join(line for line in lines if not line.startswith("@@"))
+    assert f"```diff\n{shown}```" in (EXAMPLES / "README.md").read_text()
+    if name == "mnist_mlp":
+        assert f"```diff\n{shown}```" in (ROOT / "bindings/README.md").read_text()
 
 
 # --- the long ones

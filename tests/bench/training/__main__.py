@@ -37,8 +37,8 @@ def cases(device: str) -> list[report.Case]:
     for ranks in (r for r in (1, 2, 4) if r <= most):
         size = ("--epochs", "20", "--width", "64", "--batch-size", "512") if gpu else ("--epochs", "2", "--width", "8")
         made.append(report.Case("cifar10_vgg", size, ranks, 1 if ranks > 1 and not gpu else 1_000_000))
-    for batch in ("8", "128"):
-        made.append(report.Case("srcnn", ("--epochs", "100" if gpu else "6", "--batch-size", batch)))
+    for batch, epochs in (("8", "4"), ("128", "8")):
+        made.append(report.Case("srcnn", ("--epochs", "100" if gpu else epochs, "--batch-size", batch)))
     return made
 
 
