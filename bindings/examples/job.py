@@ -116,7 +116,7 @@ class Clock:
             yield batch
             asked = time.perf_counter()
         if self._given.device != "cpu":
-            torch.cuda.synchronize()  # what is still under way belongs to this epoch
+            torch.cuda.synchronize(self._given.device)  # what is still under way belongs to this epoch
         ended = time.perf_counter()
         self._waited += ended - asked
         self._seconds = ended - begun

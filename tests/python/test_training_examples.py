@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import headrace
+import pytest
 import recorded_example
 import torch
 from running import ROOT
