@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,14 @@ def result(lines: list[dict[str, Any]]) -> str:
     """Mean and range over the seeds, of the last epoch."""
     metric, unit, factor = ("psnr", " dB", 1) if "psnr" in lines[0]["last"] else ("accuracy", "%", 100)
     values = [factor * line["last"][metric] for line in lines]
-    return f"{statistics.mean(values):.2f}{unit} ({min(values):.2f} to {max(values):.2f})"
+    spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{unit}{spread}"
+
+
+def chance(last: dict[str, Any]) -> str:
+    """How far an accuracy is off by the choice of the test images alone."""
+    error = 100 * math.sqrt(last["accuracy"] * (1 - last["accuracy"]) / last["test_samples"])
+    return f"; one standard error of an accuracy on so few: {error:.2f} points"
 
 
 def row(loader: str, lines: list[dict[str, Any]]) -> str:
@@ -43,7 +51,10 @@ def section(case: Case, lines: Lines) -> str:
     counts = f"{last['samples'] * case.ranks:,} samples an epoch, {last['test_samples']:,} to test"
     if "bicubic" in last:
         counts += f"; bicubic alone: {last['bicubic']:.2f} dB"
-    counts += f"; {len(lines[LOADERS[0]])} seed(s)" if LOADERS[0] in lines else ""
+    if "accuracy" in last:
+        counts += chance(last)
+    seeds = len(next(iter(lines.values())))
+    counts += f"; {seeds} seeds" if seeds > 1 else "; one seed"
     head = f"### `{case.name}`\n\n{counts}.\n\n| loader | s per epoch | waiting | test result | CPU s, whole run |\n|---|---:|---:|---|---:|\n"
     return head + "".join(row(loader, lines[loader]) + "\n" for loader in LOADERS if loader in lines)
 
