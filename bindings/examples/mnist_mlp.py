@@ -1,0 +1,59 @@
+"""MNIST: a multilayer perceptron of 784-600-300-100-10 units, and its accuracy on the test set.
+
+    python mnist_mlp.py --epochs 10                 # mnist_mlp.yaml says where the data is
+    python mnist_mlp_dataloader.py --epochs 10      # the same, fed by torch's DataLoader
+"""
+
+from __future__ import annotations
+
+import headrace
+import torch
+from job import Clock, arguments, served
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+
+def mlp() -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in ((784, 600), (600, 300), (300, 100)):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(100, 10))
+
+
+@torch.no_grad()
+def evaluate(model, test, to):
+    model.eval()
+    correct = count = 0
+    for image, label in test:
+        image, label = image.to(**to), label.to(**to)
+        correct += (model(image).argmax(1) == label).sum().item()
+        count += len(label)
+    return {"accuracy": correct / count, "test_samples": count}
+
+
+def train(given, data, test):
+    model = mlp().to(given.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    clock, to = Clock(given), {"device": given.device, "non_blocking": True}
+    for _ in range(given.epochs):
+        model.train()
+        loss_sum = torch.zeros((), device=given.device)
+        for image, label in clock.batches(data):
+            image, label = image.to(**to), label.to(**to)
+            optimizer.zero_grad()
+            loss = cross_entropy(model(image), label)
+            loss.backward()
+            optimizer.step()
+            loss_sum += loss.detach()
+        clock.end(loss=loss_sum.item() / len(data), **evaluate(model, test, to))
+    clock.print()
+
+
+if __name__ == "__main__":
+    given = arguments(__file__, __doc__, epochs=10, batch_size=300)
+    with (
+        served(given) as address,
+        headrace.Loader(address, stream="train", device=given.device) as data,
+        headrace.Loader(address, stream="test", device=given.device) as test,
+    ):
+        train(given, data, test)

@@ -1,0 +1,76 @@
+"""Tables of what the training examples and their twins printed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from .real_sets import DATA_USED
+
+LOADERS = ("Headrace", "DataLoader")
+Lines = dict[str, list[dict[str, Any]]]  # by loader, one per seed
+
+
+@dataclass(frozen=True)
+class Case:
+    program: str
+    arguments: tuple[str, ...]
+    ranks: int = 1
+    most_seeds: int = 1_000_000
+
+    @property
+    def name(self) -> str:
+        return " ".join((self.program, *self.arguments)) + (f", {self.ranks} ranks" if self.ranks > 1 else "")
+
+
+def result(lines: list[dict[str, Any]]) -> str:
+    """Mean and range over the seeds, of the last epoch."""
+    metric, unit, factor = ("psnr", " dB", 1) if "psnr" in lines[0]["last"] else ("accuracy", "%", 100)
+    values = [factor * line["last"][metric] for line in lines]
+    spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{unit}{spread}"
+
+
+def chance(last: dict[str, Any]) -> str:
+    """How far an accuracy is off by the choice of the test images alone."""
+    error = 100 * math.sqrt(last["accuracy"] * (1 - last["accuracy"]) / last["test_samples"])
+    return f"; one standard error of an accuracy on so few: {error:.2f} points"
+
+
+def row(loader: str, lines: list[dict[str, Any]]) -> str:
+    seconds = statistics.median(line["seconds_per_epoch"] for line in lines)
+    share = statistics.median(line["wait_share"] for line in lines)
+    cpu = statistics.median(line["cpu"] for line in lines)
+    return f"| {loader} | {seconds:.2f} | {100 * share:.1f}% | {result(lines)} | {cpu:.0f} |"
+
+
+def section(case: Case, lines: Lines) -> str:
+    last = next(iter(lines.values()))[0]["last"]
+    counts = f"{last['samples'] * case.ranks:,} samples an epoch, {last['test_samples']:,} to test"
+    if "bicubic" in last:
+        counts += f"; bicubic alone: {last['bicubic']:.2f} dB"
+    if "accuracy" in last:
+        counts += chance(last)
+    seeds = len(next(iter(lines.values())))
+    counts += f"; {seeds} seeds" if seeds > 1 else "; one seed"
+    head = f"### `{case.name}`\n\n{counts}.\n\n| loader | s per epoch | waiting | test result | CPU s, whole run |\n|---|---:|---:|---|---:|\n"
+    return head + "".join(row(loader, lines[loader]) + "\n" for loader in LOADERS if loader in lines)
+
+
+def markdown(results: dict[Case, Lines], about: dict[str, Any], seconds: float) -> str:
+    used = "".join(f"- `{program}`: {DATA_USED[program]}\n" for program in dict.fromkeys(case.program for case in results))
+    return f"""# Training with Headrace and with torch's DataLoader
+
+Programs of `bindings/examples`, each beside its twin, which differs in the lines of its data alone. {about["cores"]} cores of {about["cpu"]},
+{about["gpu"] or "no GPU"}. Python {about["python"]}, torch {about["torch"]}, {about["date"]}, Headrace of commit {about["commit"]}; loaders in turn, {seconds / 60:.0f} minutes together,
+load {about["load"]:.1f} at the end (of runs and of what else the machine did). On the CPU each trainer computes on one thread.
+
+`s per epoch`: the median over seeds of the middle epoch, the first one left out. `waiting`: how much of that the loop waited for its loader.
+`test result`: after the last epoch, mean over the seeds (least to most). `CPU`: user and system time of all processes, imports and first epoch included.
+
+Data really used:
+
+{used}
+{chr(10).join(section(case, lines) for case, lines in results.items())}"""
