@@ -46,7 +46,7 @@ TEST(DeviceTransform, MakesTheServersRowsOfRandomChains) {
   int left_to_the_server = 0;
   for (int round = 0; round < 2500; ++round) {
     const PlanConfig config = maker.chain();
-    const auto batch = make_batch(config, maker, 2, 600, 500);
+    const auto batch = make_batch(config, maker, 3, 600, 500);
     if (!batch && batch.error().message.find("leave it to the server") != std::string::npos) {
       ++left_to_the_server;
       continue;
