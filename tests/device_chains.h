@@ -107,6 +107,7 @@ class ChainMaker {
     if (coin()) jitter.saturation = Bounds{0, 3};
     if (coin()) jitter.hue = Bounds{-0.5, 0.5};
     if (!jitter.brightness && !jitter.contrast && !jitter.saturation) jitter.hue = Bounds{-0.1, 0.3};
+    if (coin()) jitter.p = 0.5;  // rows of one batch with and without
     config.transforms.emplace_back(jitter);
     if (coin()) config.transforms.emplace_back(RandomGrayscale{0.3});
     if (between(0, 3) == 0) config.transforms.emplace_back(ColorJitter{.contrast = Bounds{0.2, 1.8}});

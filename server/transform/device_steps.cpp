@@ -251,6 +251,14 @@ Decoded<RowSteps> device_steps(const PlanConfig& config, std::size_t first, Imag
   return row;
 }
 
+RowSteps finished_steps(ImageSize size) {
+  RowSteps row;
+  row.crop = row.window = {0, 0, size.width, size.height};
+  row.resized_width = size.width;
+  row.resized_height = size.height;
+  return row;
+}
+
 gpu::TransformOutput device_output(const PlanConfig& config, const Plan& plan) {
   gpu::TransformOutput output;
   const Size size = plan.output_size();

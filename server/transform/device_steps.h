@@ -12,7 +12,8 @@
 
 namespace headrace::server::transform {
 
-/// The end of a chain that the device does in one pass, whatever is drawn and however large a picture is.
+/// The end of a chain that the device does in one pass, whatever is drawn and however large a picture is (but
+/// for the kernel's limits, row_steps.h, of which device_steps tells).
 struct DevicePart {
   std::size_t first = 0;  ///< the transforms from here on; what comes before them is made by the server
   std::string reason;     ///< why the one before is not among them; empty: all are
@@ -29,6 +30,10 @@ DevicePart device_part(const PlanConfig& config);
 decode::Decoded<pixels::RowSteps> device_steps(const PlanConfig& config, std::size_t first,
                                                decode::ImageSize size, DrawKey key, std::vector<Step>& steps,
                                                std::vector<Stage>& stages);
+
+/// For a picture that the server has made as far as colours go, interleaved bytes of `size`: values and
+/// layout are left to the device. So a row that device_steps refuses can stand in the same batch.
+pixels::RowSteps finished_steps(decode::ImageSize size);
 
 /// The rows of a compiled chain, as the device writes them.
 gpu::TransformOutput device_output(const PlanConfig& config, const Plan& plan);

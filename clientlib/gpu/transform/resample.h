@@ -65,7 +65,7 @@ HEADRACE_HD void resample_columns(std::int32_t thread, const RowsView& in, std::
     std::int32_t sums[kWords][4];
     HEADRACE_UNROLL
     for (int w = 0; w < kWords; ++w) {
-      // Beyond the row's end the last word is made again.
+      // Beyond the row's end the last word is made again, and not stored.
       const std::int32_t word = walk.column + w * part;
       at[w] = (word < words ? word : words - 1) * 4;
       HEADRACE_UNROLL
@@ -86,6 +86,7 @@ HEADRACE_HD void resample_columns(std::int32_t thread, const RowsView& in, std::
     std::uint8_t* const to = out.row(walk.row);
     HEADRACE_UNROLL
     for (int w = 0; w < kWords; ++w) {
+      if (walk.column + w * part >= words) continue;
       std::uint32_t word = 0;
       HEADRACE_UNROLL
       for (int i = 0; i < 4; ++i)
