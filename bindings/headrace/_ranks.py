@@ -1,4 +1,4 @@
-"""One rank has one loader. Those of this process that stand idle make way: a notebook's cell that is run twice, a Trainer that
+"""One rank has one loader. Those of this process that stand idle after a loop make way: a notebook's cell that is run twice, a Trainer that
 still refers to its last one, a cycle that nobody refers to."""
 
 from __future__ import annotations

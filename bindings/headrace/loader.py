@@ -116,6 +116,7 @@ class Loader:
         self._closed = False
         self._broken_off = False
         self._parked: dict[str, Any] | None = None  # the state, and whether its epoch was begun, while another has the rank
+        self._iterated = False
         self._left = False  # attached again inside an epoch that the next iter() leaves
 
     def _attach(self) -> Stream | DeviceStream:
@@ -174,8 +175,9 @@ class Loader:
         return all(self._arguments[name] == other._arguments[name] for name in ("address", "stream", "group", "rank", "world_size"))
 
     def _park(self) -> bool:
-        """Leaves the rank to another loader of this process; the next call attaches again. False: in a loop, or not attached."""
-        if self._stream is None or self._running() is not None:
+        """Leaves the rank to another loader of this process; the next call attaches again. False: not attached, in a loop, or in
+        none yet: two that are opened for one rank are a mistake."""
+        if self._stream is None or not self._iterated or self._running() is not None:
             return False
         self._parked, self._left = self.state_dict(), self._left or (self._stream.begun() and not self._broken_off)
         self._stream.close()
@@ -205,6 +207,7 @@ class Loader:
                 stream.set_epoch(stream.epoch() + 1)
             stream.next_epoch()  # leaves the rest of one that a `break` left; nothing if none was begun
         self._left = False
+        self._iterated = True
         iterator = _Epoch(self)
         self._iterator = weakref.ref(iterator)
         return iterator

@@ -26,6 +26,7 @@ class PyLoop {
   /// may set an exception.
   PyLoop(std::unique_ptr<Source> source, Take take, std::function<void()> tell = {})
       : source_(std::move(source)), take_(std::move(take)), tell_(std::move(tell)) {
+    before_ = source_->cursor();
     source_->set_interrupt([this] { return closed_.load() || told() || signal_raised(); });
   }
 

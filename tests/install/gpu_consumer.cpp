@@ -21,8 +21,7 @@ bool cuts_a_picture() {
   steps.window = {0, 0, 2, 1};
   std::vector<std::byte> out(2);
   return transform &&
-         transform->launch({picture.data(), 4, {&at, 1}, 1}, {&steps, 1}, out.data(), 2, nullptr)
-             .has_value() &&
+         transform->launch({picture.data(), 4, {&at, 1}, 1}, {&steps, 1}, out.data(), 2, 0).has_value() &&
          out[0] == picture[1] && out[1] == picture[2];
 }
 

@@ -134,6 +134,25 @@ def test_an_idle_loader_leaves_its_rank_to_the_next_of_its_process(address: str)
     assert [batch.number for batch in kept] == [0, 1]
 
 
+@DEVICES
+def test_a_loader_that_left_its_rank_behind_an_exception_comes_back_to_the_batch_that_was_due(address: str, device: str | None) -> None:
+    failing = [3]
+
+    def once(batch: Any) -> Any:
+        if batch.number in failing:
+            raise ValueError("not this one")
+        return batch
+
+    first = headrace.Loader(address, stream="train", device=device, output="torch", transform=once)
+    with pytest.raises(ValueError, match="not this one"):
+        list(first)
+    with headrace.Loader(address, stream="train") as second:
+        next(iter(second))
+    assert first.state_dict()["cursor"] == {"epoch": 0, "origin": 0, "batch": 3}
+    failing.clear()
+    assert [batch.number for batch in first] == [3, 4, 5, 6, 7]
+
+
 def from_args(address: str, **arguments: Any) -> headrace.Loader:
     return headrace.from_dataloader_args(stream="train", address=address, **arguments)
 
