@@ -58,12 +58,23 @@ def output_of(output: str | None, device: Any) -> str:
         raise InvalidArgument(f"output='numpy' with device={device!r}: numpy has no device memory; use 'torch', 'jax', 'cupy' or 'dlpack'")
     if chosen == "cupy" and not on_gpu:
         raise InvalidArgument(f"output='cupy' with device={device!r}: CuPy has no host arrays; give device='cuda:N'")
+    if chosen == "jax" and on_gpu:
+        _check_jax(device)
     if chosen == "torch" and on_gpu:
         import torch
 
         if not torch.cuda.is_available():
             raise InvalidArgument(f"device={device!r}: this torch sees no CUDA device (torch.cuda.is_available() is False); use device='cpu'")
     return chosen
+
+
+def _check_jax(device: Any) -> None:
+    import jax  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    try:
+        jax.devices("cuda")
+    except RuntimeError as error:
+        raise InvalidArgument(f"device={device!r}: this jax has no CUDA device ({error}); use device=None") from None
 
 
 def importer(output: str) -> Callable[[Any], Any]:
@@ -79,8 +90,8 @@ def importer(output: str) -> Callable[[Any], Any]:
 
 class DeviceArray:
     """A field's values in device memory, for `from_dlpack` of any framework (https://dmlc.github.io/dlpack): asked for the array,
-    it makes the consumer's stream wait for the copy; the host does not wait. The memory is used again when nobody holds it,
-    behind what that stream has queued by then."""
+    it makes the consumer's stream wait for the copy; the host does not wait. The memory is used again when nobody holds the batch,
+    behind what that stream, which must live as long, has queued by then."""
 
     def __init__(self, raw: RawDeviceBatch, inner: Any, shape: tuple[int, ...]) -> None:
         self._raw = raw
@@ -92,7 +103,8 @@ class DeviceArray:
         return place
 
     def __dlpack__(self, *, stream: int | None = None, **how: Any) -> Any:
-        """`stream`: CUDA's numbers of the array API: None and 1 the default stream, 2 the one per thread, -1: none is to wait."""
+        """`stream`: CUDA's numbers of the array API: None and 1 the legacy default stream, -1: none is to wait, the host does. Not 2,
+        the stream per thread: nobody knows which thread lets go of the memory."""
         if stream == -1:
             self._raw.wait()
         else:
@@ -135,7 +147,8 @@ class TorchBlocks:
         return block
 
     def typed(self, block: Any, offset: int, size: int, dtype: str, shape: tuple[int, ...]) -> Any:
-        return block.narrow(0, offset, size).view(getattr(self._torch, dtype)).view(shape)
+        """`.data`: views count their changes together, and a label that is changed must not spoil the image for autograd."""
+        return block.narrow(0, offset, size).view(getattr(self._torch, dtype)).view(shape).data
 
     def send(self, array: Any) -> Any:
         return array.to(self._device, non_blocking=True)
@@ -144,15 +157,17 @@ class TorchBlocks:
 class TorchAssembler(Assembler):
     def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks, stream: DeviceStream) -> None:
         super().__init__(fields, "torch", form, meta)
-        self._dtypes = [field.dtype for field in fields]
+        self._fields = fields
         self._blocks = blocks
         blocks.written_on(stream.copy_stream())
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         block = self._blocks.hand_over(raw)
         values: list[Any] = []
-        for dtype, (at, size, shape, offsets) in zip(self._dtypes, raw.places(), strict=True):
-            array = self._blocks.typed(block, at, size, dtype, shape)
+        for field, (at, size, shape, offsets) in zip(self._fields, raw.places(), strict=True):
+            array = self._blocks.typed(block, at, size, field.dtype, shape)
+            if not field.shape and offsets is None:  # loops collect labels, and must not keep whole batches by it
+                array = array.clone()
             rows = len(raw.valid()) if offsets is not None else 0
             values.append(array if offsets is None else (array, self._blocks.typed(block, offsets, 8 * (rows + 1), "int64", (rows + 1,))))
         return values
@@ -168,13 +183,25 @@ class ArrayAssembler(Assembler):
         super().__init__(fields, "numpy", form, meta)
         self._import = importer(output)
         self._device = device
+        # XLA computes on streams that it does not tell: so on a GPU it gets copies, and the batch stays until they are made.
+        self._copies = output == "jax" and device != "host"
+        self._copied: list[tuple[Any, Any]] = []
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         def array(field: int, offsets: bool, shape: tuple[int, ...]) -> Any:
-            return self._import(DeviceArray(raw, raw.array(field, offsets, self._device), shape))
+            taken = self._import(DeviceArray(raw, raw.array(field, offsets, self._device), shape))
+            return self._copy(taken) if self._copies else taken
 
         values: list[Any] = []
         for field, (_, _, shape, offsets) in enumerate(raw.places()):
             made = array(field, False, shape)
             values.append(made if offsets is None else (made, array(field, True, (len(raw.valid()) + 1,))))
         return values
+
+    def _copy(self, taken: Any) -> Any:
+        import jax.numpy  # type: ignore[import-not-found, unused-ignore]
+
+        self._copied = [pair for pair in self._copied if not pair[0].is_ready()]
+        copy = jax.numpy.array(taken, copy=True)
+        self._copied.append((copy, taken))
+        return copy

@@ -64,7 +64,7 @@ def from_dataloader_args(
     if sampler is not None:
         if shuffle:
             raise InvalidArgument("sampler and shuffle=True: a DataLoader takes one of them, too")
-        shuffle, place = _sampler(sampler)
+        shuffle, place, drop_last = _sampler(sampler, drop_last)
         loader = {**place, **loader}
     loader.setdefault("output", "torch")
     made = Loader(stream=stream, **loader)
@@ -81,15 +81,17 @@ def from_dataloader_args(
     return made
 
 
-def _sampler(sampler: Any) -> tuple[bool, dict[str, int]]:
-    """Whether it shuffles, and the rank's place."""
+def _sampler(sampler: Any, drop_last: bool) -> tuple[bool, dict[str, int], bool]:
+    """Whether it shuffles, the rank's place, and whether what no rank needs is left out."""
     from torch.utils.data import RandomSampler, SequentialSampler
     from torch.utils.data.distributed import DistributedSampler
 
     if isinstance(sampler, DistributedSampler):
-        return sampler.shuffle, {"rank": sampler.rank, "world_size": sampler.num_replicas}
-    if isinstance(sampler, SequentialSampler) or (isinstance(sampler, RandomSampler) and not sampler.replacement):
-        return isinstance(sampler, RandomSampler), {}
+        return sampler.shuffle, {"rank": sampler.rank, "world_size": sampler.num_replicas}, drop_last or sampler.drop_last
+    if isinstance(sampler, SequentialSampler):
+        return False, {}, drop_last
+    if isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(sampler.data_source):
+        return True, {}, drop_last
     raise InvalidArgument(
         f"sampler={type(sampler).__name__}: say it in the stream's configuration: `sampler:` knows weighted and by-class draws "
         "and subsets; then leave it out here"

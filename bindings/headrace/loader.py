@@ -227,7 +227,10 @@ class Loader:
         raw = stream.next(self._arguments["batch_timeout"])
         batch = None if raw is None else self._assemble(raw)
         if batch is not None and self._arguments["transform"] is not None:
-            batch = self._arguments["transform"](batch)
+            try:
+                batch = self._arguments["transform"](batch)
+            except StopIteration as error:  # it would end the epoch without a word (PEP 479)
+                raise RuntimeError("transform raised StopIteration") from error
         self._broken_off = False
         return batch
 

@@ -41,6 +41,10 @@ std::chrono::milliseconds milliseconds_of(std::string_view argument, double seco
 
 /// Freed with the GIL, whichever thread lets go last.
 std::shared_ptr<nb::object> shared(nb::object object);
+/// The same for threads that must not wait for the GIL: what they let go of last is freed by let_go().
+std::shared_ptr<nb::object> shared_with_threads(nb::object object);
+/// With the GIL.
+void let_go();
 
 nb::dict to_dict(const StreamInfo& info);
 nb::list to_list(const std::vector<FieldSpec>& fields);

@@ -13,15 +13,18 @@
 namespace headrace::python {
 namespace {
 
-/// An exception of `allocate` stays set: next() throws it.
 Result<gpu::DeviceBlock> allocate_by(const nb::object& allocate, std::size_t bytes) {
   const nb::gil_scoped_acquire gil;
+  let_go();  // before more is asked for
   try {
     const auto [owner, address] = nb::cast<std::pair<nb::object, std::uintptr_t>>(allocate(bytes));
-    return gpu::DeviceBlock{reinterpret_cast<std::byte*>(address), bytes, shared(owner)};
+    return gpu::DeviceBlock{reinterpret_cast<std::byte*>(address), bytes, shared_with_threads(owner)};
   } catch (nb::python_error& error) {
-    error.restore();
-    return fail(ErrorCode::kNotEnoughMemory, "the framework gave no device memory");
+    const bool stops = !error.matches(PyExc_Exception);  // control-C
+    const std::string what = error.what();
+    if (stops) error.restore();
+    return fail(ErrorCode::kNotEnoughMemory,
+                "no device memory for " + std::to_string(bytes) + " bytes: " + what);
   }
 }
 
@@ -80,11 +83,14 @@ void Warnings::tell() {
     const std::lock_guard lock(mutex_);
     texts.swap(texts_);
   }
-  for (const std::string& text : texts) {
+  let_go();
+  for (auto text = texts.begin(); text != texts.end(); ++text) {
     try {
-      (*callback_)(nb::str(text.data(), text.size()));
+      (*callback_)(nb::str(text->data(), text->size()));
     } catch (nb::python_error& error) {
       error.restore();
+      const std::lock_guard lock(mutex_);
+      texts_.insert(texts_.begin(), std::next(text), texts.end());
       return;
     }
   }

@@ -32,8 +32,11 @@ class PyLoop {
 
   // Without the GIL: a thread of the source's may want it before it can end.
   ~PyLoop() {
-    const nb::gil_scoped_release no_gil;
-    source_.reset();
+    {
+      const nb::gil_scoped_release no_gil;
+      source_.reset();
+    }
+    let_go();
   }
   PyLoop(const PyLoop&) = delete;
   PyLoop& operator=(const PyLoop&) = delete;
@@ -96,9 +99,12 @@ class PyLoop {
   void close() {
     closed_ = true;
     if (fork_.forked() || waits_here()) return;
-    const nb::gil_scoped_release no_gil;
-    const std::lock_guard lock(mutex_);
-    source_.reset();
+    {
+      const nb::gil_scoped_release no_gil;
+      const std::lock_guard lock(mutex_);
+      source_.reset();
+    }
+    let_go();
   }
 
   template <class F>

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "bindings/src/bindings.h"
 #include "headrace/version.h"
@@ -26,6 +28,36 @@ std::shared_ptr<nb::object> shared(nb::object object) {
             const nb::gil_scoped_acquire gil;
             delete p;
           }};
+}
+
+namespace {
+
+std::mutex let_go_mutex;
+std::vector<PyObject*> to_let_go;  // guarded by let_go_mutex
+
+}  // namespace
+
+std::shared_ptr<nb::object> shared_with_threads(nb::object object) {
+  return {new nb::object(std::move(object)), [](nb::object* p) {
+            if (PyGILState_Check() != 0) {
+              delete p;
+              return;
+            }
+            {
+              const std::lock_guard lock(let_go_mutex);
+              to_let_go.push_back(p->release().ptr());
+            }
+            delete p;
+          }};
+}
+
+void let_go() {
+  std::vector<PyObject*> objects;
+  {
+    const std::lock_guard lock(let_go_mutex);
+    objects.swap(to_let_go);
+  }
+  for (PyObject* object : objects) Py_DECREF(object);
 }
 
 std::chrono::milliseconds milliseconds_of(std::string_view argument, double seconds) {

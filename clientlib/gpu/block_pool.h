@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "clientlib/client/fork_guard.h"
 #include "clientlib/gpu/device.h"
 #include "headrace/device_loader.h"
 
@@ -25,20 +26,20 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   /// Of one size per pool. kNotEnoughMemory.
   Result<DeviceBlock> take(std::size_t bytes);
 
-  // Of blocks of take():
-  /// What `stream` has queued when the block comes back, reads it.
-  static void used_on(const DeviceBlock& block, StreamHandle stream);
-  /// Copies that are queued from now on find the block unused. By the thread that copies.
+  /// A batch in a block of take() has ended. The block is used again behind what these streams have queued
+  /// by now. `by_host`: the host has waited for it, so anybody may read it: the block is not used again.
+  static void leave(const DeviceBlock& block, const std::set<StreamHandle>& streams, bool by_host);
+  /// Copies that are queued from now on find a block of take() unused. By the thread that copies.
   static Result<void> hold_copies(const DeviceBlock& block);
 
  private:
   struct Block {
     std::shared_ptr<BlockPool> pool;
-    std::byte* data;
-    std::size_t bytes;
-    std::vector<Mark> after;  // of the streams that had it before
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
     std::mutex mutex;
-    std::set<StreamHandle> users;  // guarded by mutex
+    std::vector<Mark> after;  // guarded by mutex, as is the next
+    bool spent = false;       // not to be used again
   };
   struct Free {
     std::byte* data;
@@ -46,7 +47,9 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     std::vector<Mark> after;
   };
   void give_back(Block& block);
+  void free(std::byte* data, const std::vector<Mark>& after);
 
+  const client::ForkGuard fork_;
   const std::shared_ptr<Device> device_;
   const std::size_t spare_;
   std::mutex mutex_;

@@ -44,6 +44,7 @@ void CompletionThread::drain() {
 }
 
 void CompletionThread::run() {
+  device_.enter_thread();
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || !entries_.empty(); });

@@ -260,8 +260,9 @@ Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<con
                 transfer.destination + transfer.bytes <= block.data + block.bytes,
             "a transfer into a block leads out of it");
   if (impl_->pinned(transfers)) {
-    using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<void>>;
-    return impl_->direct(impl_->joined(transfers), std::make_shared<Both>(std::move(keep), block.owner));
+    // The second one goes first: the lease, before a block whose owner may have to wait for Python.
+    using Both = std::pair<std::shared_ptr<void>, std::shared_ptr<const void>>;
+    return impl_->direct(impl_->joined(transfers), std::make_shared<Both>(block.owner, std::move(keep)));
   }
   ++impl_->counters.staged;
   return impl_->staged_block(block, transfers);

@@ -28,12 +28,15 @@ class Device {
   virtual ~Device() = default;
 
   [[nodiscard]] virtual std::string name() const = 0;
+  /// Called once, first, by each thread of the library's own that will work with the device.
+  virtual void enter_thread() {}
 
   /// Makes [memory] readable by DMA. A refusal leaves no sticky error behind on the device.
   virtual Result<void> pin(std::span<std::byte> memory) = 0;
   virtual void unpin(std::span<std::byte> memory) = 0;
 
   virtual Result<std::byte*> allocate(std::size_t bytes) = 0;
+  /// Waits for whatever on the device still uses it.
   virtual void free(std::byte* memory) = 0;
   /// Host memory that is always fit for DMA.
   virtual Result<std::byte*> allocate_staging(std::size_t bytes) = 0;
@@ -51,8 +54,10 @@ class Device {
   /// goes on (but for the twin, which knows no streams).
   virtual Result<void> hold_stream(StreamHandle stream, Mark mark) = 0;
   virtual Result<Mark> record_on(StreamHandle stream) = 0;
-  /// Copies that are queued from now on begin after the mark of record_on().
+  /// Copies that are queued from now on begin after the mark of record_on(), which ends.
   virtual Result<void> hold_copies(Mark mark) = 0;
+  /// Ends a mark that nobody waits for any more.
+  virtual void drop(Mark mark) = 0;
   /// Blocks until nothing that was queued is under way any more: for when no mark could be recorded.
   virtual void synchronise() = 0;
 };

@@ -10,6 +10,16 @@
 
 namespace headrace::gpu {
 
+namespace {
+
+constexpr StreamHandle kPerThread = 2;  // cudaStreamPerThread
+
+}  // namespace
+
+DeviceBatch::State::~State() {
+  if (pooled) BlockPool::leave(block, streams, by_host);
+}
+
 DeviceBatch::DeviceBatch(std::unique_ptr<State> state) : state_(std::move(state)) {}
 DeviceBatch::DeviceBatch(DeviceBatch&&) noexcept = default;
 DeviceBatch& DeviceBatch::operator=(DeviceBatch&&) noexcept = default;
@@ -53,12 +63,17 @@ Result<DeviceFieldView> DeviceBatch::field(std::string_view name) const {
 }
 
 Result<void> DeviceBatch::wait_on(StreamHandle stream) {
-  if (state_->pooled) BlockPool::used_on(state_->block, stream);
+  if (state_->pooled && stream == kPerThread)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "the stream per thread is another one in each thread, and the last to drop a batch may be any: "
+        "wait on a stream of your own");
+  if (state_->pooled) state_->streams.insert(stream);
   return state_->device->hold_stream(stream, state_->copied->state().mark);
 }
 
 Result<void> DeviceBatch::wait() const {
-  if (state_->pooled) BlockPool::used_on(state_->block, 0);  // whatever the host starts with it
+  state_->by_host = true;
   return state_->copied->wait();
 }
 

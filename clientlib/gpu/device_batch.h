@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "clientlib/gpu/batch_layout.h"
@@ -11,6 +13,11 @@
 namespace headrace::gpu {
 
 struct DeviceBatch::State {
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+
   std::shared_ptr<Device> device;
   std::shared_ptr<const BatchLayout> layout;
   DeviceBlock block;
@@ -20,6 +27,9 @@ struct DeviceBatch::State {
   std::uint64_t epoch = 0, batch = 0;
   std::vector<RowInfo> rows;
   std::optional<Completion> copied;
+  // Of a pooled block: who reads it.
+  std::set<StreamHandle> streams;
+  mutable bool by_host = false;
 };
 
 }  // namespace headrace::gpu

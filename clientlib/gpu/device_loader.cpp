@@ -90,6 +90,7 @@ struct DeviceLoader::Impl {
     const std::size_t bytes = group * layout->bytes;
     while (fetcher.under_way() <= options.prefetch) {  // and the one that is asked for
       auto block = options.allocate ? options.allocate(bytes) : pool->take(bytes);
+      if (!block && fetcher.under_way() > 0) return {};  // less ahead than was asked for
       if (!block) return fail(block.error());
       fetcher.supply(std::move(*block));
     }
@@ -128,6 +129,13 @@ struct DeviceLoader::Impl {
       begin_epoch(epoch);
       return {};
     }
+    if (begun &&
+        epoch == position.epoch)  // the stream, which may have been sent back, need not know of `begun`
+      return seek([&](Stream& s) {
+        State state = s.state();
+        state.cursor = {epoch, 0, 0};
+        return s.load_state(state);
+      });
     return seek([&](Stream& s) { return s.set_epoch(epoch); });
   }
 

@@ -1,5 +1,7 @@
 #include "clientlib/gpu/fetcher.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -14,6 +16,8 @@ using std::chrono::milliseconds;
 
 /// Between two looks at signals.
 constexpr milliseconds kLook{50};
+/// By which a stream's time-out may come late.
+constexpr std::chrono::seconds kSlack{5};
 /// While nobody waits.
 constexpr milliseconds kEver = std::chrono::hours(24);
 
@@ -59,6 +63,7 @@ void Fetcher::pause() {
 }
 
 std::optional<Fetched> Fetcher::take(Clock::time_point deadline, const std::function<bool()>& interrupt) {
+  const auto asked = Clock::now();
   std::unique_lock lock(mutex_);
   if (queue_.empty()) {
     awaited_by_ = deadline;
@@ -69,9 +74,17 @@ std::optional<Fetched> Fetcher::take(Clock::time_point deadline, const std::func
     lock.unlock();
     const bool interrupted = interrupt && interrupt();
     lock.lock();
-    if (!interrupted) continue;
+    // The stream tells of its own time-out; what goes beyond it is a copy that does not end.
+    const bool stuck = queue_.empty() && Clock::now() > deadline + kSlack;
+    if (!interrupted && !stuck) continue;
     awaited_by_.reset();
-    return std::nullopt;
+    if (interrupted) return std::nullopt;
+    return Fetched{.error =
+                       Error{ErrorCode::kTimeout,
+                             fmt::format("device {}: the copies of batches do not end; what is queued on "
+                                         "the device's streams has not come to them for {:.0f} s",
+                                         blocks_.device->name(),
+                                         std::chrono::duration<double>(Clock::now() - asked).count())}};
   }
   awaited_by_.reset();
   Fetched first = std::move(queue_.front());
@@ -127,6 +140,7 @@ std::size_t Fetcher::wanted() const {
 }
 
 void Fetcher::run() {
+  blocks_.device->enter_thread();
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || wanted() > 0; });

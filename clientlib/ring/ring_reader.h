@@ -48,7 +48,7 @@ class RingReader {
   /// Ends the lease (SYNC ack). Once per grant, in any order.
   void ack(const Grant& grant);
 
-  /// Tells the server how far the loop has come. By the thread that calls `next`.
+  /// Tells the server how far the loop has come. By one thread at a time.
   void commit(const Cursor& consumed) const;
 
   /// Makes a sleeping `next` look again at once; for whoever sets `interrupt`. (Just missed, it costs

@@ -105,6 +105,8 @@ def wait_share(address: str) -> None:
                 loss.item()
             seconds = time.perf_counter() - begun
             share = (loader.waited - waited) / seconds
+        copies = loader._stream.copies()
+        expect(copies["direct"] > 0 and copies["staged"] == 0, f"batches were read from the pinned ring: {copies}")
     print("[figure] " + json.dumps({"figure": "trainer wait share", "epoch_s": seconds, "share": share, "aim": 0.01}), flush=True)
 
 

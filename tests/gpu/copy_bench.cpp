@@ -1,7 +1,9 @@
 // On a machine with a GPU: what a batch's way to the device costs, beside the bare calls, in turns.
-//   large   GB/s of CopyEngine out of a pinned ring, and of a cudaMemcpyAsync loop from cudaMallocHost's
-//   memory small   microseconds of one batch of 8 to 128 patches: from pageable memory, from the pinned ring,
-//   and gathered
+//
+// Large batches: GB/s of CopyEngine out of a pinned ring, and of a cudaMemcpyAsync loop from cudaMallocHost's
+// memory. Small ones, of 8 to 128 patches: microseconds from pageable memory, from the pinned ring, and
+// gathered.
+//
 // Prints one line of JSON per figure, after "[figure] ".
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>

@@ -16,13 +16,15 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 build=build/gpu logs=build/gpu/logs failed=0
+most=900  # seconds of a program: a kernel that hangs must not keep the report
 rm -rf "$logs"
 mkdir -p "$logs"
 
 # step NAME COMMAND...: output to the log, status beside it. A step whose needs are not there is one that was not run.
 step() {
-  local name=$1 status=0 begun=$SECONDS; shift
-  "$@" >"$logs/$name.log" 2>&1 </dev/null || status=$?
+  local name=$1 status=0 begun=$SECONDS limit=(); shift
+  if [ "$(type -t "$1")" = file ]; then limit=(timeout -k 10 "$most"); fi
+  "${limit[@]}" "$@" >"$logs/$name.log" 2>&1 </dev/null || status=$?
   echo "$status" >"$logs/$name.rc"
   printf '%-12s %s, %d s\n' "$name" "$([ $status = 0 ] && echo passed || echo "FAILED ($status): $logs/$name.log")" $((SECONDS - begun))
   grep '^\[figure\]' "$logs/$name.log"
@@ -51,16 +53,19 @@ gpu() { nvidia-smi -L; }
 configure() { cmake -S . -B "$build/tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHEADRACE_WERROR=OFF; }
 build_tree() { cmake --build "$build/tree" --parallel "$jobs"; }
 # The twin's tests here, too: what the GPU is compared with must be right on this machine.
-ctest_of() { ctest --test-dir "$build/tree" -L "$1" -R "$2" --output-on-failure -j "$3"; }
+ctest_of() { timeout -k 10 "$most" ctest --no-tests=error --timeout 300 --test-dir "$build/tree" -L "$1" -R "$2" --output-on-failure -j "$3"; }
 wheel() {
   python3 -m venv --system-site-packages "$build/venv" &&
     "$build/venv/bin/pip" install --no-build-isolation --no-deps --no-index --force-reinstall -C build-dir="$build/wheel" .
 }
 # Programs of the tree, by name; a glob that finds nothing is nothing to check.
 program() { find "$build/tree" -name "$1" -type f -perm -u+x | head -1; }
-sanitized() { HEADRACE_ROUNDS=20 compute-sanitizer --error-exitcode 9 --tool "$1" "$(program cuda_transform_test)"; }
+sanitized() {
+  HEADRACE_ROUNDS=20 timeout -k 10 "$most" compute-sanitizer --error-exitcode 9 --tool "$1" \
+    "$(program cuda_transform_test)" --gtest_filter='-*Bandwidth*'
+}
 trainer() {
-  "$build/venv/bin/python" tests/gpu/run_trainer.py "$(program device_trainer)"
+  timeout -k 10 "$most" "$build/venv/bin/python" tests/gpu/run_trainer.py "$(program device_trainer)"
 }
 
 step gpu gpu || finish

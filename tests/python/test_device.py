@@ -130,6 +130,31 @@ def test_a_transform_sees_each_batch_and_the_loop_gets_what_it_returns(start_ser
         assert sorted(seen) == list(range(60))
 
 
+def test_a_transform_that_raises_stop_iteration_does_not_end_the_epoch(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train", transform=lambda batch: next(iter(()))) as loader:
+        with pytest.raises(RuntimeError, match="transform raised StopIteration"):
+            list(loader)
+
+
+def test_changing_one_field_spoils_no_other_one_for_autograd(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["output"] = {"dtype": "float32"}
+    with headrace.Loader(start_server(quiet_config).address, stream="train", device="host") as loader:
+        image, label = next(iter(loader))
+        weights = torch.ones(32, requires_grad=True)
+        out = image @ weights
+        label[label == 2] = -100
+        image_sum = image.sum(dim=(0, 1, 2))
+        out.sum().backward()
+        assert weights.grad is not None
+        assert torch.allclose(weights.grad, image_sum)
+
+
+def test_labels_that_are_kept_keep_no_images(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train", device="host") as loader:
+        labels = [label for _, label in loader]
+    assert sum(label.untyped_storage().nbytes() for label in labels) == 60 * 8
+
+
 @pytest.mark.parametrize("device", ["host", None])
 def test_a_transform_that_raises_loses_no_batch(start_server: Any, quiet_config: dict[str, Any], device: str | None) -> None:
     failing = True

@@ -182,6 +182,8 @@ def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_noth
         ({"batch_sampler": [[0]]}, "batch_sampler: "),
         ({"batch_size": None}, "batch_size=None"),
         ({"shuffle": None, "sampler": WeightedRandomSampler([1.0], 1)}, "sampler=WeightedRandomSampler: say it in"),
+        ({"shuffle": None, "sampler": RandomSampler(range(60), num_samples=8)}, "sampler=RandomSampler: say it in"),
+        ({"shuffle": None, "sampler": DistributedSampler(range(60), 1, 0, drop_last=True)}, "set `last: drop`"),
         ({"shuffle": None, "sampler": SequentialSampler(range(60))}, "set `shuffle: false`"),
     ],
 )

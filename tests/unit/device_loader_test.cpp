@@ -4,99 +4,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <future>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
-#include "headrace/device_loader.h"
-#include "tests/running_server.h"
-#include "tests/temp_folder.h"
-#include "tests/unit/scripted_device.h"
+#include "tests/unit/device_loader.h"
 
 namespace headrace::gpu {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::HasSubstr;
-
-constexpr std::uint64_t kSamples = 50;
-constexpr std::size_t kRow = 1000;
-
-/// What a loop can see of a batch.
-struct Seen {
-  std::uint64_t epoch = 0, batch = 0;
-  std::vector<std::uint64_t> samples;
-  std::vector<std::byte> bytes;
-  friend bool operator==(const Seen&, const Seen&) = default;
-};
-
-Seen seen(const BatchView& batch) {
-  Seen out{batch.epoch(), batch.batch(), {}, {}};
-  for (const RowInfo& row : batch.all_rows()) out.samples.push_back(row.sample_index);
-  for (const FieldSpec& spec : batch.fields()) {
-    const FieldView field = batch.field(spec.name).value();
-    out.bytes.insert(out.bytes.end(), field.data, field.data + field.bytes());
-  }
-  return out;
-}
-
-Seen seen(const DeviceBatch& batch) {
-  EXPECT_TRUE(batch.wait().has_value());
-  Seen out{batch.epoch(), batch.batch(), {}, {}};
-  for (const RowInfo& row : batch.rows()) out.samples.push_back(row.sample_index);
-  for (std::size_t f = 0; f < batch.fields().size(); ++f) {
-    const DeviceFieldView field = batch.field(f);
-    out.bytes.insert(out.bytes.end(), field.data, field.data + field.bytes());
-  }
-  return out;
-}
-
-class DeviceLoaderTest : public testing::Test {
- protected:
-  void SetUp() override { serve(); }
-  void serve(const std::string& plan = "batch_size: 8, ring: { max_leases: 4 }") {
-    server_.reset();
-    server_.emplace(directory_, kSamples, kRow, plan);
-  }
-  [[nodiscard]] Stream open(OpenOptions options = {}) const {
-    options.stream = "train";
-    return Client::connect({.address = directory_}).value().open(options).value();
-  }
-  [[nodiscard]] Stream open_ahead(OpenOptions options = {}) const {
-    options.commits = Commits::kByCaller;
-    return open(std::move(options));
-  }
-  [[nodiscard]] std::unique_ptr<DeviceLoader> load(DeviceLoaderOptions options = {},
-                                                   OpenOptions opening = {}) const {
-    options.engine.device = "host";
-    return DeviceLoader::open(open_ahead(std::move(opening)), options).value();
-  }
-  [[nodiscard]] std::unique_ptr<DeviceLoader> load_on(Script& script,
-                                                      DeviceLoaderOptions options = {}) const {
-    return std::make_unique<DeviceLoader>(open_ahead(), std::make_shared<ScriptedDevice>(script), options);
-  }
-
-  TempFolder folder_;
-  const std::string directory_ = folder_.path().string();
-  std::optional<RunningServer> server_;
-};
-
-DeviceBatch next(DeviceLoader& loader) {
-  auto batch = loader.next(20s);
-  EXPECT_TRUE(batch) << batch.error().to_string();
-  return std::move(batch.value().value());
-}
-
-/// Waits until `holds`, at most 20 s.
-template <class F>
-bool comes_true(F holds) {
-  for (const auto end = std::chrono::steady_clock::now() + 20s; std::chrono::steady_clock::now() < end;
-       std::this_thread::sleep_for(5ms))
-    if (holds()) return true;
-  return false;
-}
 
 TEST_F(DeviceLoaderTest, GivesTheBytesRowsAndEpochsOfTheStream) {
   Stream stream = open();
@@ -219,66 +138,6 @@ TEST_F(DeviceLoaderTest, PutsSmallBatchesThatAreThereIntoOneCopy) {
   EXPECT_EQ(stats.direct_copies + stats.staged_copies, 0U);
 }
 
-TEST_F(DeviceLoaderTest, UsesMemoryAgainOnlyBehindTheStreamsThatReadIt) {
-  Script script;
-  const auto loader = load_on(script, {.prefetch = 1, .gathered = 0});
-  std::vector<DeviceBatch> kept;
-  std::vector<Seen> first;
-  for (int i = 0; i < 4; ++i) {
-    kept.push_back(next(*loader));
-    ASSERT_TRUE(kept.back().wait_on(100 + i).has_value());
-    first.push_back(seen(kept.back()));
-  }
-  std::set<const std::byte*> places;
-  for (const DeviceBatch& batch : kept) places.insert(batch.field(std::size_t{0}).data);
-  EXPECT_EQ(places.size(), kept.size()) << "batches that are alive have memory of their own";
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(seen(kept[i]), first[i]);
-  kept.erase(kept.begin());
-  EXPECT_THAT(script.released_on, testing::UnorderedElementsAre(0, 100)) << "100, and wait() of seen()";
-  for (int i = 0; i < 3; ++i) next(*loader);
-  EXPECT_THAT(script.held_copies, testing::IsSupersetOf({1, 2})) << "the marks of both";
-}
-
-TEST_F(DeviceLoaderTest, WritesWhereItsCallerSays) {
-  std::vector<std::vector<std::byte>> given;
-  std::atomic<std::size_t> ended = 0;
-  DeviceLoaderOptions options{.gathered = 0};
-  options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
-    auto& memory = given.emplace_back(bytes);
-    return DeviceBlock{memory.data(), bytes, {memory.data(), [&](std::byte*) { ++ended; }}};
-  };
-  auto loader = load(options);
-  {
-    const DeviceBatch batch = next(*loader);
-    EXPECT_EQ(batch.block().data, given.front().data());
-    EXPECT_EQ(ended, 0U);
-  }
-  EXPECT_TRUE(comes_true([&] { return ended == 1U; }));
-  loader.reset();
-  EXPECT_EQ(ended, given.size());
-}
-
-TEST_F(DeviceLoaderTest, KeepsMemoryThatACopyIsWrittenToAlthoughNobodyWantsItAnyMore) {
-  for (const std::size_t gathered : {std::size_t{0}, std::size_t{1} << 20}) {
-    std::promise<void> gate;
-    Script script{.gate = gate.get_future().share()};
-    std::atomic<std::size_t> given = 0, ended = 0;
-    std::vector<std::byte> memory(std::size_t{1} << 20);
-    DeviceLoaderOptions options{.prefetch = 1, .gathered = gathered};
-    options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
-      std::byte* place = memory.data() + bytes * given++;
-      return DeviceBlock{place, bytes, {place, [&](std::byte*) { ++ended; }}};
-    };
-    auto loader = load_on(script, options);
-    next(*loader);
-    EXPECT_EQ(ended, 0U) << "the batch has gone, its copy goes on";
-    gate.set_value();
-    EXPECT_TRUE(comes_true([&] { return ended == 1U; }));
-    loader.reset();
-    EXPECT_EQ(ended, given);
-  }
-}
-
 TEST_F(DeviceLoaderTest, TellsOfAFailedCopyAndComesBackToItsBatch) {
   Stream stream = open();
   const Seen expected = seen(*stream.next(20s).value());
@@ -341,15 +200,7 @@ TEST_F(DeviceLoaderTest, ABreakByTheCallerLosesNothing) {
   EXPECT_EQ(next(*loader).batch(), due.batch);
 }
 
-TEST_F(DeviceLoaderTest, BatchesOutliveTheirLoader) {
-  auto loader = load();
-  const DeviceBatch batch = next(*loader);
-  const Seen before = seen(batch);
-  loader.reset();
-  EXPECT_EQ(seen(batch), before);
-}
-
-TEST_F(DeviceLoaderTest, AForkedChildIsRefusedAndLeavesItsParentAlone) {
+TEST_F(DeviceLoaderTest, AForkedChildIsIsRefusedAndLeavesItsParentAlone) {
   auto loader = load();
   next(*loader);
   const pid_t child = ::fork();

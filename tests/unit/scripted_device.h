@@ -22,7 +22,7 @@ struct Script {
   std::size_t unpinned = 0, synchronised = 0;
   std::vector<std::pair<const std::byte*, std::size_t>> copies;
   std::vector<StreamHandle> held_streams, released_on;  // by hold_stream, record_on
-  std::vector<Mark> held_copies;
+  std::vector<Mark> held_copies, dropped;
 };
 
 /// The host twin behind a script.
@@ -69,6 +69,7 @@ class ScriptedDevice final : public Device {
     script_.held_copies.push_back(mark);
     return host_->hold_copies(mark);
   }
+  void drop(Mark mark) override { script_.dropped.push_back(mark); }
   void synchronise() override {
     ++script_.synchronised;
     host_->synchronise();

@@ -1,9 +1,11 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <future>
 #include <mutex>
 #include <unordered_map>
 
+#include "clientlib/client/fork_guard.h"
 #include "clientlib/gpu/cuda/on_device.h"
 #include "clientlib/gpu/device.h"
 
@@ -18,9 +20,22 @@ class CudaDevice final : public Device {
         registers_read_only_(registers_read_only),
         stream_(stream) {}
   ~CudaDevice() override {
-    const OnDevice here(ordinal_);
+    if (fork_.forked()) return;  // the parent's
+    // Handles know their device: another one's context is not to be made by asking for it here.
     (void)cudaStreamSynchronize(stream_);
+    for (const auto& [mark, event] : marks_) (void)cudaEventDestroy(event);
     (void)cudaStreamDestroy(stream_);
+    (void)cudaGetLastError();
+  }
+
+  /// The device stays this thread's. Going back to another one would make a context there (since CUDA 12),
+  /// hundreds of megabytes on the first GPU for each rank. And a capture of the trainer's is not ended by
+  /// what this thread calls.
+  void enter_thread() override {
+    (void)cudaSetDevice(ordinal_);
+    auto mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    (void)cudaGetLastError();
   }
 
   [[nodiscard]] std::string name() const override { return fmt::format("cuda:{} ({})", ordinal_, name_); }
@@ -36,6 +51,7 @@ class CudaDevice final : public Device {
     return {};
   }
   void unpin(std::span<std::byte> memory) override {
+    const OnDevice here(ordinal_);
     if (const auto error = cudaHostUnregister(memory.data()); error != cudaSuccess) (void)cudaGetLastError();
   }
 
@@ -46,7 +62,10 @@ class CudaDevice final : public Device {
       return fail(taken(error, fmt::format("cudaMalloc of {} bytes", bytes), ErrorCode::kNotEnoughMemory));
     return static_cast<std::byte*>(memory);
   }
-  void free(std::byte* memory) override { (void)cudaFree(memory); }
+  void free(std::byte* memory) override {
+    const OnDevice here(ordinal_);
+    if (cudaFree(memory) != cudaSuccess) (void)cudaGetLastError();
+  }
 
   Result<std::byte*> allocate_staging(std::size_t bytes) override {
     const OnDevice here(ordinal_);
@@ -56,7 +75,10 @@ class CudaDevice final : public Device {
           taken(error, fmt::format("cudaMallocHost of {} bytes", bytes), ErrorCode::kNotEnoughMemory));
     return static_cast<std::byte*>(memory);
   }
-  void free_staging(std::byte* memory) override { (void)cudaFreeHost(memory); }
+  void free_staging(std::byte* memory) override {
+    const OnDevice here(ordinal_);
+    if (cudaFreeHost(memory) != cudaSuccess) (void)cudaGetLastError();
+  }
 
   Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
     const OnDevice here(ordinal_);
@@ -92,6 +114,7 @@ class CudaDevice final : public Device {
     end(mark);
     return held;
   }
+  void drop(Mark mark) override { end(mark); }
 
   void synchronise() override {
     const OnDevice here(ordinal_);
@@ -119,7 +142,6 @@ class CudaDevice final : public Device {
   }
 
   Result<void> hold(cudaStream_t stream, Mark mark) {
-    const OnDevice here(ordinal_);
     const std::lock_guard lock(mutex_);  // the event must outlive the call
     const auto found = marks_.find(mark);
     if (found == marks_.end()) return {};
@@ -136,6 +158,7 @@ class CudaDevice final : public Device {
     marks_.erase(found);
   }
 
+  client::ForkGuard fork_;
   int ordinal_;
   std::string name_;
   bool registers_read_only_;
@@ -145,9 +168,7 @@ class CudaDevice final : public Device {
   Mark last_mark_ = 0;                           // guarded by mutex_
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Device>> open_cuda_device(int ordinal) {
+Result<std::unique_ptr<Device>> open_here(int ordinal) {
   int count = 0;
   if (const auto error = cudaGetDeviceCount(&count); error != cudaSuccess)
     return fail(
@@ -156,10 +177,9 @@ Result<std::unique_ptr<Device>> open_cuda_device(int ordinal) {
     return fail(
         ErrorCode::kEnvironment,
         fmt::format("device \"cuda:{}\" is not there: this process sees {} CUDA device(s)", ordinal, count));
-  const OnDevice here(ordinal);
   cudaDeviceProp properties{};
-  auto error = cudaGetDeviceProperties(&properties, ordinal);
-  if (error == cudaSuccess) error = here.error();
+  auto error = cudaSetDevice(ordinal);
+  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, ordinal);
   int read_only = 0;
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&read_only, cudaDevAttrHostRegisterReadOnlySupported, ordinal);
@@ -169,6 +189,13 @@ Result<std::unique_ptr<Device>> open_cuda_device(int ordinal) {
     return fail(
         taken(error, fmt::format("device \"cuda:{}\" cannot be opened", ordinal), ErrorCode::kEnvironment));
   return std::make_unique<CudaDevice>(ordinal, properties.name, read_only != 0, stream);
+}
+
+}  // namespace
+
+// In a thread of its own, whose device it may change.
+Result<std::unique_ptr<Device>> open_cuda_device(int ordinal) {
+  return std::async(std::launch::async, [ordinal] { return open_here(ordinal); }).get();
 }
 
 }  // namespace headrace::gpu

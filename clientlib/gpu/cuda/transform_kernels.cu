@@ -58,8 +58,10 @@ cudaError_t launch_transform(const TransformJob& job, std::int32_t tiles, std::i
                              bool colours, std::int32_t contrast, cudaStream_t stream) {
   const Kernel kernel = kernel_of(job.source_channels, colours, contrast >= 0);
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(job.rows));
-  kernel<<<grid, kThreads, static_cast<std::size_t>(shared_bytes), stream>>>(job, contrast);
-  return cudaPeekAtLastError();
+  void* arguments[] = {const_cast<TransformJob*>(&job), &contrast};
+  // Its own result: the last error may be the trainer's.
+  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, dim3(kThreads), arguments,
+                          static_cast<std::size_t>(shared_bytes), stream);
 }
 
 }  // namespace headrace::gpu

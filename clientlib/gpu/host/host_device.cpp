@@ -6,6 +6,7 @@
 #include <new>
 #include <thread>
 
+#include "clientlib/client/fork_guard.h"
 #include "clientlib/gpu/device.h"
 
 namespace headrace::gpu {
@@ -13,12 +14,13 @@ namespace {
 
 constexpr std::size_t kAlignment = 4096;
 
-/// "Device" memory is host memory; the copy stream is one thread. A mark is the number of copies queued
-/// before it.
-class HostDevice final : public Device {
+/// The copy stream: one thread.
+class CopyQueue {
  public:
-  HostDevice() : thread_([this] { run(); }) {}
-  ~HostDevice() override {
+  CopyQueue() : thread_([this] { run(); }) {}
+  CopyQueue(const CopyQueue&) = delete;
+  CopyQueue& operator=(const CopyQueue&) = delete;
+  ~CopyQueue() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -27,48 +29,21 @@ class HostDevice final : public Device {
     thread_.join();
   }
 
-  [[nodiscard]] std::string name() const override { return "host"; }
-
-  Result<void> pin(std::span<std::byte>) override { return {}; }
-  void unpin(std::span<std::byte>) override {}
-
-  Result<std::byte*> allocate(std::size_t bytes) override {
-    const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, whole));
-    if (memory == nullptr && whole > 0)
-      return fail(ErrorCode::kNotEnoughMemory,
-                  std::to_string(whole) + " bytes of host memory for a batch: none left");
-    return memory;
-  }
-  void free(std::byte* memory) override { std::free(memory); }
-  Result<std::byte*> allocate_staging(std::size_t bytes) override { return allocate(bytes); }
-  void free_staging(std::byte* memory) override { free(memory); }
-
-  Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
+  void copy(std::byte* destination, const std::byte* source, std::size_t bytes) {
     {
       const std::lock_guard lock(mutex_);
       queue_.push_back({destination, source, bytes});
       ++queued_;
     }
     changed_.notify_all();
-    return {};
   }
-  Result<Mark> record() override {
+  std::uint64_t queued() {
     const std::lock_guard lock(mutex_);
     return queued_;
   }
-  Result<void> wait(Mark mark) override {
+  void wait(std::uint64_t copies) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return copied_ >= mark; });
-    return {};
-  }
-  [[nodiscard]] StreamHandle copy_stream() const override { return 0; }
-  Result<void> hold_stream(StreamHandle, Mark mark) override { return wait(mark); }
-  Result<Mark> record_on(StreamHandle) override { return Mark{0}; }
-  Result<void> hold_copies(Mark) override { return {}; }
-  void synchronise() override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return copied_ == queued_; });
+    changed_.wait(lock, [&] { return copied_ >= copies; });
   }
 
  private:
@@ -100,6 +75,52 @@ class HostDevice final : public Device {
   std::uint64_t copied_ = 0;  // copies ever finished
   bool stopping_ = false;
   std::thread thread_;
+};
+
+/// "Device" memory is host memory. A mark is the number of copies queued before it.
+class HostDevice final : public Device {
+ public:
+  HostDevice() = default;
+  ~HostDevice() override {
+    if (fork_.forked()) (void)queue_.release();  // its thread is the parent's
+  }
+
+  [[nodiscard]] std::string name() const override { return "host"; }
+
+  Result<void> pin(std::span<std::byte>) override { return {}; }
+  void unpin(std::span<std::byte>) override {}
+
+  Result<std::byte*> allocate(std::size_t bytes) override {
+    const std::size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, whole));
+    if (memory == nullptr && whole > 0)
+      return fail(ErrorCode::kNotEnoughMemory,
+                  std::to_string(whole) + " bytes of host memory for a batch: none left");
+    return memory;
+  }
+  void free(std::byte* memory) override { std::free(memory); }
+  Result<std::byte*> allocate_staging(std::size_t bytes) override { return allocate(bytes); }
+  void free_staging(std::byte* memory) override { free(memory); }
+
+  Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
+    queue_->copy(destination, source, bytes);
+    return {};
+  }
+  Result<Mark> record() override { return queue_->queued(); }
+  Result<void> wait(Mark mark) override {
+    queue_->wait(mark);
+    return {};
+  }
+  [[nodiscard]] StreamHandle copy_stream() const override { return 0; }
+  Result<void> hold_stream(StreamHandle, Mark mark) override { return wait(mark); }
+  Result<Mark> record_on(StreamHandle) override { return Mark{0}; }
+  Result<void> hold_copies(Mark) override { return {}; }
+  void drop(Mark) override {}
+  void synchronise() override { queue_->wait(queue_->queued()); }
+
+ private:
+  client::ForkGuard fork_;
+  std::unique_ptr<CopyQueue> queue_ = std::make_unique<CopyQueue>();
 };
 
 }  // namespace

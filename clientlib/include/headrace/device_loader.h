@@ -1,9 +1,9 @@
 // A stream's batches in device memory, copied ahead of the loop.
 //
-//   auto stream = or_throw(client.open({.stream = "train", .commits = headrace::Commits::kByCaller}));
-//   auto loader = or_throw(headrace::gpu::DeviceLoader::open(std::move(stream), {.engine = {.device =
-//   "cuda:0"}})); while (auto batch = or_throw(loader->next())) {
-//     or_throw(batch->wait_on(reinterpret_cast<headrace::gpu::StreamHandle>(my_stream)));
+//   auto stream = or_throw(client.open({.stream = "train", .commits = Commits::kByCaller}));
+//   auto loader = or_throw(DeviceLoader::open(std::move(stream), {.engine = {.device = "cuda:0"}}));
+//   while (auto batch = or_throw(loader->next())) {
+//     or_throw(batch->wait_on(reinterpret_cast<StreamHandle>(my_stream)));
 //     step<<<..., my_stream>>>(batch->field("image").value().data, ...);
 //   }                                        // its memory is used again behind what my_stream has queued
 //
@@ -65,9 +65,11 @@ class DeviceBatch {
   [[nodiscard]] DeviceFieldView field(std::size_t at) const;                 ///< by its place in fields()
 
   /// What is queued on `stream` from now on begins after the copy; the host does not wait (the twin's does).
-  /// `stream` must live as long as this batch.
+  /// `stream` must live as long as this batch. kInvalidArgument: cudaStreamPerThread.
   Result<void> wait_on(StreamHandle stream);
-  /// The host waits for the copy's end; kInternal with the device's words if it failed.
+  /// The host waits for the copy's end; kInternal with the device's words if it failed. The loader's memory
+  /// is not used again after that, but freed, which waits for the device: for tests and for looking, not for
+  /// loops.
   Result<void> wait() const;
 
   /// The memory that the fields lie in.

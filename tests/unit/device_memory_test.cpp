@@ -1,0 +1,136 @@
+// Whose memory a DeviceLoader's batches are, and when it is used again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <future>
+#include <set>
+#include <vector>
+
+#include "tests/unit/device_loader.h"
+
+namespace headrace::gpu {
+namespace {
+
+TEST_F(DeviceLoaderTest, UsesMemoryAgainOnlyBehindTheStreamsThatReadIt) {
+  Script script;
+  const auto loader = load_on(script, {.prefetch = 1, .gathered = 0});
+  std::vector<DeviceBatch> kept;
+  std::vector<Seen> first;
+  for (int i = 0; i < 4; ++i) {
+    kept.push_back(next(*loader));
+    ASSERT_TRUE(kept.back().wait_on(100 + i).has_value());
+    first.push_back(seen(kept.back()));
+  }
+  std::set<const std::byte*> places;
+  for (const DeviceBatch& batch : kept) places.insert(batch.field(std::size_t{0}).data);
+  EXPECT_EQ(places.size(), kept.size()) << "batches that are alive have memory of their own";
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(seen(kept[i]), first[i]);
+  kept.erase(kept.begin());
+  EXPECT_THAT(script.released_on, testing::ElementsAre(100));
+  EXPECT_THAT(script.held_copies, testing::IsEmpty()) << "the host has waited for it: its memory was freed";
+  std::optional<DeviceBatch> last = next(*loader);
+  ASSERT_TRUE(last->wait_on(200).has_value());
+  last.reset();
+  EXPECT_THAT(script.released_on, testing::ElementsAre(100, 200));
+  for (int i = 0; i < 2; ++i) next(*loader);
+  EXPECT_THAT(script.held_copies, testing::ElementsAre(2)) << "the mark of the second";
+  EXPECT_EQ(script.dropped, (std::vector<Mark>{1}));
+}
+
+TEST_F(DeviceLoaderTest, WritesWhereItsCallerSays) {
+  std::vector<std::vector<std::byte>> given;
+  std::atomic<std::size_t> ended = 0;
+  DeviceLoaderOptions options{.gathered = 0};
+  options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
+    auto& memory = given.emplace_back(bytes);
+    return DeviceBlock{memory.data(), bytes, {memory.data(), [&](std::byte*) { ++ended; }}};
+  };
+  auto loader = load(options);
+  {
+    const DeviceBatch batch = next(*loader);
+    EXPECT_EQ(batch.block().data, given.front().data());
+    EXPECT_EQ(ended, 0U);
+  }
+  EXPECT_TRUE(comes_true([&] { return ended == 1U; }));
+  loader.reset();
+  EXPECT_EQ(ended, given.size());
+}
+
+TEST_F(DeviceLoaderTest, KeepsMemoryThatACopyIsWrittenToAlthoughNobodyWantsItAnyMore) {
+  for (const std::size_t gathered : {std::size_t{0}, std::size_t{1} << 20}) {
+    std::promise<void> gate;
+    Script script{.gate = gate.get_future().share()};
+    std::atomic<std::size_t> given = 0, ended = 0;
+    std::vector<std::byte> memory(std::size_t{1} << 20);
+    DeviceLoaderOptions options{.prefetch = 1, .gathered = gathered};
+    options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
+      std::byte* place = memory.data() + bytes * given++;
+      return DeviceBlock{place, bytes, {place, [&](std::byte*) { ++ended; }}};
+    };
+    auto loader = load_on(script, options);
+    next(*loader);
+    EXPECT_EQ(ended, 0U) << "the batch has gone, its copy goes on";
+    gate.set_value();
+    EXPECT_TRUE(comes_true([&] { return ended == 1U; }));
+    loader.reset();
+    EXPECT_EQ(ended, given);
+  }
+}
+
+TEST_F(DeviceLoaderTest, RefusesTheStreamThatIsAnotherOneInEachThread) {
+  const auto loader = load();
+  DeviceBatch batch = next(*loader);
+  const auto refused = batch.wait_on(2);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(DeviceLoaderTest, GoesOnWithLessAheadWhereMemoryIsShort) {
+  std::vector<std::vector<std::byte>> given;
+  given.reserve(100);
+  bool short_of = false;
+  DeviceLoaderOptions options{.prefetch = 3, .gathered = 0};
+  options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
+    if (short_of) return fail(ErrorCode::kNotEnoughMemory, "none left");
+    auto& memory = given.emplace_back(bytes);
+    return DeviceBlock{memory.data(), bytes, {memory.data(), [](std::byte*) {}}};
+  };
+  const auto loader = load(options);
+  for (std::uint64_t batch = 0; batch < 4; ++batch) {
+    EXPECT_EQ(next(*loader).batch(), batch);
+    short_of = true;
+  }
+  const auto none = loader->next(20s);
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().code, ErrorCode::kNotEnoughMemory);
+  short_of = false;
+  EXPECT_EQ(next(*loader).batch(), 4U);
+}
+
+TEST_F(DeviceLoaderTest, BatchesOutliveTheirLoader) {
+  auto loader = load();
+  const DeviceBatch batch = next(*loader);
+  const Seen before = seen(batch);
+  loader.reset();
+  EXPECT_EQ(seen(batch), before);
+}
+
+TEST_F(DeviceLoaderTest, AForkedChildMayDropBatchesOfALoaderThatIsGone) {
+  auto loader = load();
+  std::optional<DeviceBatch> batch = next(*loader);
+  loader.reset();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    batch.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace headrace::gpu
