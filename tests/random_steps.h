@@ -85,7 +85,7 @@ struct StepBatch {
 
 inline StepBatch random_batch(StepMaker& maker, const TransformOutput& output, std::size_t rows,
                               std::int32_t most_width, std::int32_t most_height, bool colours) {
-  StepBatch batch{.output = output, .channels = output.channels};
+  StepBatch batch{.output = output, .channels = output.channels == 1 && maker.coin() ? 3 : output.channels};
   for (std::size_t row = 0; row < rows; ++row) {
     const std::int32_t width = maker.between(1, most_width), height = maker.between(1, most_height);
     batch.steps.push_back(maker.steps(width, height, output, colours));

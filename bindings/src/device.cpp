@@ -6,9 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <charconv>
-
 #include "bindings/src/batch.h"
+#include "clientlib/gpu/device_name.h"
 
 namespace headrace::python {
 namespace {
@@ -33,7 +32,7 @@ nb::object block_of(const PyDeviceBatch& my, bool by_framework) {
   return by_framework ? *std::static_pointer_cast<nb::object>(my.batch->block().owner) : nb::none();
 }
 
-/// (offset in the block, dtype, shape, offset of a ragged field's offsets or None), of each field.
+/// (offset in the block, bytes, shape, offset of a ragged field's offsets or None), of each field.
 nb::list places(const PyDeviceBatch& my) {
   nb::list list;
   const std::byte* begin = my.batch->block().data;
@@ -48,12 +47,8 @@ nb::list places(const PyDeviceBatch& my) {
 
 /// (kDLCPU, 0) or (kDLCUDA, N).
 std::pair<int, int> place_of(const std::string& device) {
-  if (device == "host") return {nb::device::cpu::value, 0};
-  int ordinal = 0;
-  const auto colon = device.find(':');
-  if (colon != std::string::npos)
-    std::from_chars(device.data() + colon + 1, device.data() + device.size(), ordinal);
-  return {nb::device::cuda::value, ordinal};
+  const std::optional<int> ordinal = value_of(gpu::device_ordinal(device));
+  return ordinal ? std::pair(nb::device::cuda::value, *ordinal) : std::pair(nb::device::cpu::value, 0);
 }
 
 /// Of a field's values, or of a ragged one's offsets. Whoever takes it has waited for the copy.

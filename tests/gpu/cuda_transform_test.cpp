@@ -86,16 +86,18 @@ TEST(CudaTransform, MakesTheTwinsRows) {
   }
 }
 
-TEST(CudaTransform, LeavesNoStickyErrorWhenItRefuses) {
+TEST(CudaTransform, NeitherReportsNorTakesAnErrorThatTheTrainerLeftBehind) {
   StepMaker maker(1);
   const TransformOutput output{.height = 8, .width = 8};
-  auto batch = testing::random_batch(maker, output, 2, 60, 50, false);
-  batch.steps[1].version = 77;
+  const auto batch = testing::random_batch(maker, output, 2, 60, 50, false);
   auto transform = or_throw(DeviceTransform::open("cuda:0", output));
-  const DeviceMemory out(2 * output.row_bytes());
-  EXPECT_FALSE(
-      transform.launch(batch.view(nullptr), batch.steps, out.data(), 2 * output.row_bytes(), 0).has_value());
-  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  const DeviceMemory in(batch.pixels.size()), out(2 * output.row_bytes());
+  EXPECT_EQ(cudaSetDevice(77), cudaErrorInvalidDevice);
+  const auto done =
+      transform.launch(batch.view(in.data()), batch.steps, out.data(), 2 * output.row_bytes(), 0);
+  EXPECT_TRUE(done.has_value()) << done.error().message;
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
 /// 256 pictures of about 350 x 300; RandomResizedCrop's area, flips, and perhaps colour jitter.
