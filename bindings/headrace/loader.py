@@ -18,6 +18,8 @@ from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
 from .types import StreamInfo
 
+_END: Any = object()  # of an epoch; a transform may return anything else
+
 
 class _Epoch(Iterator["TupleBatch | DictBatch"]):
     """One pass. A later iter() of its loader makes it stale."""
@@ -29,8 +31,8 @@ class _Epoch(Iterator["TupleBatch | DictBatch"]):
     def __next__(self) -> TupleBatch | DictBatch:
         if self.done:
             raise StopIteration
-        batch = self._loader._next(self)
-        if batch is None:
+        batch: TupleBatch | DictBatch = self._loader._next(self)
+        if batch is _END:
             self.done = True
             raise StopIteration
         return batch
@@ -212,7 +214,7 @@ class Loader:
         self._iterator = weakref.ref(iterator)
         return iterator
 
-    def _next(self, iterator: _Epoch) -> TupleBatch | DictBatch | None:
+    def _next(self, iterator: _Epoch) -> Any:
         stream = self._attached()
         if self._iterator is None or self._iterator() is not iterator:
             stream.begun()  # ForkedError in a child, which no other iterator would serve, either
@@ -225,8 +227,8 @@ class Loader:
         # Until the batch is on its way to the loop: an exception, a signal's for example, may come at any point.
         self._broken_off = True
         raw = stream.next(self._arguments["batch_timeout"])
-        batch = None if raw is None else self._assemble(raw)
-        if batch is not None and self._arguments["transform"] is not None:
+        batch = _END if raw is None else self._assemble(raw)
+        if batch is not _END and self._arguments["transform"] is not None:
             try:
                 batch = self._arguments["transform"](batch)
             except StopIteration as error:  # it would end the epoch without a word (PEP 479)

@@ -136,6 +136,11 @@ def test_a_transform_that_raises_stop_iteration_does_not_end_the_epoch(start_ser
             list(loader)
 
 
+def test_a_transform_that_returns_none_does_not_end_the_epoch(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train", transform=lambda batch: None) as loader:
+        assert list(loader) == [None] * 8
+
+
 def test_changing_one_field_spoils_no_other_one_for_autograd(start_server: Any, quiet_config: dict[str, Any]) -> None:
     quiet_config["streams"]["train"]["output"] = {"dtype": "float32"}
     with headrace.Loader(start_server(quiet_config).address, stream="train", device="host") as loader:
