@@ -117,7 +117,7 @@ class Loader:
         self._next_epoch: int | None = None
         self._closed = False
         self._broken_off = False
-        self._parked: dict[str, Any] | None = None  # the state, and whether its epoch was begun, while another has the rank
+        self._parked: dict[str, Any] | None = None  # the state, while another has the rank
         self._iterated = False
         self._left = False  # attached again inside an epoch that the next iter() leaves
 

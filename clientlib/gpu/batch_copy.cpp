@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "clientlib/client/lease.h"
+#include "clientlib/gpu/ring_copy.h"
 #include "headrace/gpu.h"
 
 namespace headrace::gpu {
@@ -22,12 +22,7 @@ Result<Completion> CopyEngine::copy(BatchView batch, std::span<const Destination
     transfers.push_back({field->data, destination.data, field->bytes()});
   }
   const std::shared_ptr<const BatchView::Lease> lease = batch.lease();
-  if (lease->attachment) register_mapping(lease->attachment->reader->data(), lease->attachment->reader);
-  const std::uint64_t staged_before = stats().staged_copies;
-  auto completion = copy(transfers, lease);
-  if (lease->attachment && stats().staged_copies > staged_before)
-    lease->attachment->reader->lease().staged_copies.fetch_add(1, std::memory_order_relaxed);
-  return completion;
+  return copy_leased(*this, *lease, [&] { return copy(transfers, lease); });
 }
 
 }  // namespace headrace::gpu

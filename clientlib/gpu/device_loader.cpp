@@ -1,7 +1,6 @@
 #include "headrace/device_loader.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "clientlib/base/contract.h"

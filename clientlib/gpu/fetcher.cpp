@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "clientlib/client/lease.h"
 #include "clientlib/gpu/block_pool.h"
+#include "clientlib/gpu/ring_copy.h"
 
 namespace headrace::gpu {
 namespace {
@@ -253,17 +253,11 @@ Result<Completion> Fetcher::copy(BatchView batch, const DeviceBatch::State& stat
                                  std::span<const Transfer> transfers) {
   std::shared_ptr<const BatchView::Lease> lease = batch.lease();
   batch.release();
-  std::shared_ptr<ring::RingReader> reader;  // null: the batch is a copy
-  if (lease->attachment) {
-    reader = lease->attachment->reader;
-    engine_.register_mapping(reader->data(), reader);
-  }
-  const std::uint64_t staged = engine_.stats().staged_copies;
-  auto copied =
-      engine_.copy_into({state.base, blocks_.layout->bytes, state.block.owner}, transfers, std::move(lease));
-  if (reader && engine_.stats().staged_copies > staged)
-    reader->lease().staged_copies.fetch_add(1, std::memory_order_relaxed);
-  return copied;
+  const BatchView::Lease& leased = *lease;  // until it is handed on
+  return copy_leased(engine_, leased, [&] {
+    return engine_.copy_into({state.base, blocks_.layout->bytes, state.block.owner}, transfers,
+                             std::move(lease));
+  });
 }
 
 }  // namespace headrace::gpu
