@@ -8,6 +8,7 @@
 
 #include "headrace/gpu_transform.h"
 #include "server/transform/device_steps.h"
+#include "server/transform/plan.h"
 
 namespace headrace::server::transform::testing {
 
@@ -39,9 +40,44 @@ class ChainMaker {
 
   Interpolation interpolation() { return static_cast<Interpolation>(random_() % 3); }
 
-  /// A chain that the device does as a whole.
-  PlanConfig chain() {
+  /// A chain that the device does as a whole, but for rare draws that are beyond the kernel's limits.
+  PlanConfig chain() { return chain_after({}); }
+
+  /// One of which the device does the end, or no more than values and layout.
+  PlanConfig any_chain() {
+    std::vector<Transform> first;
+    switch (random_() % 6) {
+      case 0:
+        first.emplace_back(RandAugment{});
+        break;
+      case 1:
+        first.emplace_back(RandomGrayscale{0.5});
+        break;
+      case 2:
+        first.emplace_back(RandomHorizontalFlip{});
+        break;
+      case 3:
+        first.emplace_back(Resize{.size = {between(30, 300), between(30, 300)}});
+        break;
+      case 4:
+        first.emplace_back(CenterCrop{{between(30, 300), between(30, 300)}});
+        break;
+      default:
+        first.emplace_back(RandomResizedCrop{.size = {between(30, 300), between(30, 300)}});
+    }
+    PlanConfig config = chain_after(std::move(first));
+    // Behind it, what the kernel does not know; but nothing may follow to_y and normalize.
+    auto& chain = config.transforms;
+    if (coin() && !std::holds_alternative<ToY>(chain.back()) &&
+        !std::holds_alternative<Normalize>(chain.back()))
+      chain.emplace_back(TrivialAugmentWide{});
+    return config;
+  }
+
+ private:
+  PlanConfig chain_after(std::vector<Transform> first) {
     PlanConfig config;
+    config.transforms = std::move(first);
     config.channels = between(0, 3) == 0 ? 1 : 3;
     Size out{std::max(3, side(260)), std::max(3, side(260))};  // kMaxShrink
     const bool turns = between(0, 3) == 0;
@@ -65,7 +101,6 @@ class ChainMaker {
     return config;
   }
 
- private:
   RandomCrop padded_crop(Size out, bool gray) {
     RandomCrop crop{.size = out, .pad_if_needed = true};
     crop.mode = static_cast<PaddingMode>(random_() % 4);
@@ -124,16 +159,18 @@ struct ChainBatch {
   std::vector<gpu::PictureAt> pictures;
   std::vector<pixels::RowSteps> steps;
   std::vector<std::byte> expected;
+  int finished = 0;  ///< rows of which only values and layout are left
+  std::string because;
 
   [[nodiscard]] gpu::PictureBatch view() const {
     return {reinterpret_cast<const std::byte*>(pixels.data()), pixels.size(), pictures, channels};
   }
 };
 
-/// exactly: pictures are as large as they can be.
+/// exactly: pictures are as large as they can be. `crowded`: now and then there is no room for a picture.
 inline Result<ChainBatch> make_batch(const PlanConfig& config, ChainMaker& maker, std::size_t rows,
-                                     std::int32_t most_width, std::int32_t most_height,
-                                     bool exactly = false) {
+                                     std::int32_t most_width, std::int32_t most_height, bool exactly = false,
+                                     bool crowded = false) {
   auto plan = Plan::compile(config);
   if (!plan) return fail(plan.error());
   ChainBatch batch;
@@ -141,23 +178,34 @@ inline Result<ChainBatch> make_batch(const PlanConfig& config, ChainMaker& maker
   batch.channels = config.channels;
   batch.expected.resize(rows * plan->row_bytes());
   Scratch scratch;
-  std::vector<Step> steps;
-  std::vector<Stage> stages;
+  std::vector<std::uint8_t> left;  // a picture
+  std::vector<std::byte> finished(plan->finished_bytes());
   for (std::size_t row = 0; row < rows; ++row) {
     const decode::ImageSize size{exactly ? most_width : maker.side(most_width),
                                  exactly ? most_height : maker.side(most_height)};
     const auto picture = random_picture(size.width, size.height, config.channels, maker.random());
     const DrawKey key{maker.random()(), 3, row};
-    const auto drawn = device_steps(config, 0, size, key, steps, stages);
-    if (!drawn) return fail(ErrorCode::kInternal, drawn.error().detail);
-    batch.steps.push_back(*drawn);
+    const decode::ImageData image(picture, {size.width, size.height, config.channels, false});
+    const auto wanted = plan->render(image, key, scratch, batch.expected.data() + row * plan->row_bytes());
+    LeftPicture out;
+    const PictureRoom room{[&](std::uint64_t bytes) -> std::byte* {
+                             if (crowded && maker.between(0, 3) == 0) return nullptr;
+                             left.assign(bytes, 0xEE);
+                             return reinterpret_cast<std::byte*>(left.data());
+                           },
+                           finished.data()};
+    const auto report = plan->leave(image, key, scratch, room, out);
+    if (report.bad != wanted.bad)
+      return fail(ErrorCode::kInternal, "differs: " + report.detail + wanted.detail);
+    if (report.bad != BadReason::kNone) return fail(ErrorCode::kBadSample, report.detail);
+    batch.finished += out.finished ? 1 : 0;
+    batch.because = out.because;
     batch.pixels.resize(batch.pixels.size() + maker.random()() % 20);
-    batch.pictures.push_back({batch.pixels.size(), size.height, size.width});
-    batch.pixels.insert(batch.pixels.end(), picture.begin(), picture.end());
-    const decode::PixelShape shape{size.width, size.height, config.channels, false};
-    const auto report =
-        plan->render({picture, shape}, key, scratch, batch.expected.data() + row * plan->row_bytes());
-    if (report.bad != BadReason::kNone) return fail(ErrorCode::kInternal, report.detail);
+    batch.pictures.push_back({batch.pixels.size(), out.size.height, out.size.width});
+    const auto* const at = reinterpret_cast<const std::uint8_t*>(out.at);
+    batch.pixels.insert(batch.pixels.end(), at,
+                        at + std::ptrdiff_t{out.size.height} * out.size.width * config.channels);
+    batch.steps.push_back(out.steps);
   }
   return batch;
 }

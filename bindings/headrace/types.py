@@ -31,7 +31,8 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """`live`: batches come from another process (`headrace.share`), each once: no going back, no resuming."""
+    """`live`: batches come from another process (`headrace.share`), each once: no going back, no resuming.
+    `on_device`: fields that are finished on the loader's device (`device: gpu` in the configuration)."""
 
     name: str
     delivery: str
@@ -43,6 +44,7 @@ class StreamInfo:
     classes: tuple[str, ...]
     fingerprint: Fingerprint
     live: bool
+    on_device: tuple[str, ...]
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> StreamInfo:
@@ -51,6 +53,7 @@ class StreamInfo:
                 **values,
                 "fields": tuple(FieldSpec(**field) for field in values["fields"]),
                 "classes": tuple(values["classes"]),
+                "on_device": tuple(values["on_device"]),
                 "fingerprint": Fingerprint(**values["fingerprint"]),
             }
         )

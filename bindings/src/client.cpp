@@ -75,6 +75,7 @@ std::unique_ptr<PyDeviceStream> open_on_device(
   OpenOptions options =
       options_of(stream, group, rank, world_size, client, join, state, resume_from_server, reconnect_timeout);
   options.commits = Commits::kByCaller;
+  options.for_device = true;
   const auto warnings = std::make_shared<Warnings>(std::move(warn));
   options.warn = [warnings](std::string_view text) { warnings->put(text); };
   Stream opened = without_gil([&] { return my.client.open(options); });

@@ -38,6 +38,9 @@ nb::dict to_dict(const StreamInfo& info) {
   dict["classes"] = info.classes;
   dict["fingerprint"] = fingerprint;
   dict["live"] = info.live;
+  nb::list on_device;
+  for (const DevicePictures& pictures : info.on_device) on_device.append(info.fields[pictures.field].name);
+  dict["on_device"] = on_device;
   return dict;
 }
 

@@ -15,7 +15,7 @@ Result<Session> open_session(const std::string& directory, const wire::OpenReque
   if (!reply) return fail(reply.error());
   auto attachment = attach(directory, reply->token, reply->lane, slots, deadline, interrupt);
   if (!attachment) return fail(attachment.error());
-  if (*(*attachment)->fields != reply->stream.fields)
+  if (*(*attachment)->fields != ring_fields(reply->stream))
     return fail(ErrorCode::kInternal,
                 fmt::format("stream '{}': the ring's fields are not those that the server announced",
                             request.stream));

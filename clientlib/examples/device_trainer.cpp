@@ -37,7 +37,8 @@ std::unique_ptr<DeviceModel> model_on(const std::string& device, std::size_t cla
 
 int train(const Arguments& arguments) {
   auto client = or_throw(headrace::Client::connect({.address = arguments.address}));
-  auto stream = or_throw(client.open({.stream = arguments.stream, .commits = headrace::Commits::kByCaller}));
+  auto stream = or_throw(
+      client.open({.stream = arguments.stream, .commits = headrace::Commits::kByCaller, .for_device = true}));
   const std::size_t classes = stream.info().classes.size();
   // Opened before the model: it says why there is no such device.
   auto loader = or_throw(headrace::gpu::DeviceLoader::open(

@@ -8,6 +8,14 @@
 
 namespace headrace::gpu {
 
+Result<BatchLayout> BatchLayout::plan(const StreamInfo& info) {
+  auto layout = plan(info.fields, info.batch_size);
+  if (layout)
+    for (const DevicePictures& pictures : info.on_device)
+      layout->fields.at(pictures.field).finished_here = true;
+  return layout;
+}
+
 Result<BatchLayout> BatchLayout::plan(const std::vector<FieldSpec>& specs, std::uint32_t rows) {
   const auto slot = ring::SlotLayout::plan(specs, rows);
   if (!slot) return fail(slot.error());
@@ -31,6 +39,7 @@ Result<std::vector<std::int64_t>> BatchLayout::add_transfers(const BatchView& ba
                   fmt::format("field '{}' has {} values in {} rows, its place on the device {} in {}",
                               spec.name, view.shape[0], batch.rows(), most, rows));
     counts.push_back(view.shape[0]);
+    if (fields[f].finished_here) continue;
     out.push_back({view.data, base + fields[f].values, view.bytes()});
     if (ragged)
       out.push_back({reinterpret_cast<const std::byte*>(view.offsets.data()), base + fields[f].offsets,

@@ -12,6 +12,7 @@ namespace headrace::gpu {
 struct BatchLayout {
   struct Field {
     std::size_t values = 0, offsets = 0;  ///< bytes from the batch's begin
+    bool finished_here = false;           ///< on the device: what lies in the ring is not what comes here
   };
   std::shared_ptr<const std::vector<FieldSpec>> specs;
   std::vector<Field> fields;
@@ -21,10 +22,11 @@ struct BatchLayout {
   static constexpr std::size_t kAlignment = 256;  ///< of the batches in a block, as CUDA's own allocations
 
   /// kInvalidArgument: fields that no ring has.
+  static Result<BatchLayout> plan(const StreamInfo& info);
   static Result<BatchLayout> plan(const std::vector<FieldSpec>& specs, std::uint32_t rows);
 
-  /// Of `batch`, to `base`. Gives each field's rows, or values if it is ragged. kInternal: they are more than
-  /// there is room for.
+  /// Of `batch`, to `base`, but for what is finished there. Gives each field's rows, or values if it is
+  /// ragged. kInternal: they are more than there is room for.
   Result<std::vector<std::int64_t>> add_transfers(const BatchView& batch, std::byte* base,
                                                   std::vector<Transfer>& out) const;
 };

@@ -20,6 +20,8 @@ namespace headrace::gpu {
 /// record_on() to hold_copies()).
 using Mark = std::uint64_t;
 
+class TransformKernels;  // clientlib/gpu/transform/kernels.h
+
 class Device {
  public:
   Device() = default;
@@ -60,6 +62,9 @@ class Device {
   virtual void drop(Mark mark) = 0;
   /// Blocks until nothing that was queued is under way any more: for when no mark could be recorded.
   virtual void synchronise() = 0;
+  /// What is launched with them on copy_stream() comes behind the copies that were queued before it. They
+  /// must not outlive this. kEnvironment: built without CUDA's compiler.
+  virtual Result<std::unique_ptr<TransformKernels>> open_transform() = 0;
 };
 
 /// "cuda:N", "cuda" (the first) or "host"; see CopyEngine::open.

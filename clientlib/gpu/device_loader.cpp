@@ -10,18 +10,26 @@
 #include "clientlib/gpu/block_pool.h"
 #include "clientlib/gpu/device.h"
 #include "clientlib/gpu/fetcher.h"
+#include "clientlib/gpu/transform/kernels.h"
 
 namespace headrace::gpu {
 namespace {
 
+/// Whether batches are so small that they are brought together for one copy.
+bool gathers(const StreamInfo& info, const BatchLayout& layout, const DeviceLoaderOptions& options) {
+  return info.on_device.empty() && layout.bytes <= options.gathered;
+}
+
 /// Batches of a block: small ones share a copy.
-std::uint32_t group_of(const BatchLayout& layout, const DeviceLoaderOptions& options) {
+std::uint32_t group_of(const StreamInfo& info, const BatchLayout& layout,
+                       const DeviceLoaderOptions& options) {
+  if (!gathers(info, layout, options)) return 1;
   const std::size_t fit = options.gathered / std::max<std::size_t>(layout.bytes, 1);
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(fit, 1, options.prefetch));
 }
 
 std::shared_ptr<const BatchLayout> layout_of(const StreamInfo& info) {
-  auto layout = BatchLayout::plan(info.fields, info.batch_size);
+  auto layout = BatchLayout::plan(info);
   require(layout.has_value(), "a stream has fields that no ring has");
   return std::make_shared<const BatchLayout>(std::move(*layout));
 }
@@ -61,10 +69,10 @@ struct DeviceLoader::Impl {
         info(stream.info()),
         world_size(stream.state().world_size),
         layout(layout_of(info)),
-        group(group_of(*layout, given)),
+        group(group_of(info, *layout, given)),
         engine(device, given.engine),
         fetcher(stream, engine,
-                {device, layout, group, layout->bytes <= given.gathered, given.prefetch, pool != nullptr}) {
+                {device, layout, group, gathers(info, *layout, given), given.prefetch, pool != nullptr}) {
     require(given.prefetch > 0, "DeviceLoaderOptions::prefetch is 0");
     follow_stream();
     stream.set_interrupt(
@@ -187,6 +195,8 @@ struct DeviceLoader::Impl {
 Result<std::unique_ptr<DeviceLoader>> DeviceLoader::open(Stream stream, const DeviceLoaderOptions& options) {
   auto device = open_device(options.engine.device);
   if (!device) return fail(device.error());
+  if (!stream.info().on_device.empty())
+    if (auto kernels = (*device)->open_transform(); !kernels) return fail(kernels.error());
   return std::make_unique<DeviceLoader>(std::move(stream), std::move(*device), options);
 }
 

@@ -241,23 +241,41 @@ Result<void> Fetcher::ship(BatchView batch, DeviceBatch::State& state, std::byte
       std::memcpy(gathering + (each.destination - state.block.data), each.source, each.bytes);
     return {};
   }
+  if (!finisher_ && !stream_.info().on_device.empty()) {
+    auto finisher = PictureFinisher::open(stream_.info(), blocks_.device);
+    if (!finisher) return fail(finisher.error());
+    finisher_.emplace(std::move(*finisher));
+  }
   auto copied = copy(std::move(batch), state, transfers);
   if (!copied) return fail(copied.error());
   state.copied = *copied;
   flying_.push_back(*copied);
   while (flying_.front().done() && flying_.size() > 1) flying_.pop_front();
-  return {};
+  return finisher_ ? finish(state) : Result<void>();
 }
 
 Result<Completion> Fetcher::copy(BatchView batch, const DeviceBatch::State& state,
                                  std::span<const Transfer> transfers) {
+  std::vector<Transfer> pictures;
+  if (finisher_)
+    if (auto taken = finisher_->take(batch, pictures); !taken) return fail(taken.error());
   std::shared_ptr<const BatchView::Lease> lease = batch.lease();
   batch.release();
   const BatchView::Lease& leased = *lease;  // until it is handed on
   return copy_leased(engine_, leased, [&] {
+    if (!pictures.empty())
+      if (auto first = engine_.copy(pictures, lease); !first) return first;
     return engine_.copy_into({state.base, blocks_.layout->bytes, state.block.owner}, transfers,
                              std::move(lease));
   });
+}
+
+Result<void> Fetcher::finish(DeviceBatch::State& state) {
+  if (auto launched = finisher_->launch(state.base, *state.layout); !launched) return launched;
+  auto finished = engine_.mark(state.block.owner);
+  if (!finished) return fail(finished.error());
+  state.copied = *finished;
+  return {};
 }
 
 }  // namespace headrace::gpu

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "clientlib/gpu/device_batch.h"
+#include "clientlib/gpu/picture_finisher.h"
 #include "headrace/device_loader.h"
 
 namespace headrace::gpu {
@@ -78,6 +79,8 @@ class Fetcher {
   Result<void> ship(BatchView batch, DeviceBatch::State& state, std::byte* gathering);
   Result<Completion> copy(BatchView batch, const DeviceBatch::State& state,
                           std::span<const Transfer> transfers);
+  /// Behind a copy, the last of which the state then waits for: pictures become rows.
+  Result<void> finish(DeviceBatch::State& state);
   [[nodiscard]] std::chrono::milliseconds limit();
 
   Stream& stream_;
@@ -92,6 +95,7 @@ class Fetcher {
   std::optional<Clock::time_point> awaited_by_;  // the loop waits until then
   std::optional<Clock::time_point> limited_by_;  // what the present call of Stream::next() knows of that
   std::deque<Completion> flying_;                // the fetching thread's: copies that may hold leases
+  std::optional<PictureFinisher> finisher_;      // the fetching thread's: of a stream with pictures for it
   std::thread thread_;                           // last: begins with all of it there
 };
 

@@ -183,7 +183,8 @@ void Checker::part(const Pointer& at, const StreamConfig& stream, const SourceCo
 }
 
 void Checker::synthetic(const Pointer& at) {
-  for (const char* key : {"transforms", "output", "derive", "mix", "warnings", "max_pixels", "resize_passes"})
+  for (const char* key :
+       {"transforms", "output", "device", "derive", "mix", "warnings", "max_pixels", "resize_passes"})
     if (has(at / key))
       wrong(document_.at_key(at / key, "the source is synthetic and has no images; leave this out"));
 }

@@ -205,6 +205,7 @@ StreamPlan read_plan(const json& stream) {
   const json derived = stream.value("derive", json::object());
   for (const auto& [name, value] : derived.items()) out.derived[name] = derived_field(value);
   if (stream.contains("mix")) out.mix = mix_config(stream["mix"]);
+  out.on_device = stream.value("device", std::string("cpu")) == "gpu";
   out.select = stream.value("fields", out.select);
   return out;
 }

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "clientlib/pixels/picture_rows.h"
+#include "server/transform/device_steps.h"
+
 namespace headrace::server::exec {
 namespace {
 
@@ -143,8 +146,35 @@ class Planner {
     }
     FieldSpec spec = compiled->image_field();
     spec.name = name;
-    out_.push_back({std::move(spec), index, std::move(*compiled), field.scale, randomly_cropped(chain)});
+    std::optional<DevicePictures> on_device;
+    if (plan_.on_device && !field.mask) {
+      if (compiled->erases())
+        return fail(
+            ErrorCode::kConfigInvalid,
+            "transforms: random_erasing erases in the finished row, which is made on the device here: set "
+            "`device: cpu`, or do it in the trainer");
+      on_device = pictures(chain, *compiled);
+    }
+    out_.push_back({std::move(spec), index, std::move(*compiled), field.scale, randomly_cropped(chain),
+                    std::move(on_device)});
     return {};
+  }
+
+  static DevicePictures pictures(const PlanConfig& chain, const transform::Plan& plan) {
+    // Of pictures that differ in size a batch has room for three times the output's, together; what is
+    // beyond that is finished by the server.
+    constexpr std::uint64_t kShare = 3;
+    const std::uint64_t finished = plan.finished_bytes();
+    const auto sides =
+        static_cast<std::uint64_t>(chain.input.height) * static_cast<std::uint64_t>(chain.input.width);
+    const std::uint64_t share =
+        sides > 0 ? sides * static_cast<std::uint64_t>(chain.channels) : kShare * finished;
+    const auto output = transform::device_output(chain, plan);
+    return {.row_bytes = pixels::PictureRows::row_bytes_of(finished, share),
+            .channels = static_cast<std::uint32_t>(chain.channels),
+            .interleaved = output.layout == transform::PixelLayout::kNhwc,
+            .mean = output.mean,
+            .std = output.std};
   }
 
   Result<void> values(std::size_t index) {
@@ -174,6 +204,11 @@ class Planner {
 Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const StreamPlan& plan,
                                            std::uint64_t rows, bool repeats) {
   if (auto fine = check_names(source, plan); !fine) return fail(fine.error());
+  if (plan.on_device && plan.mix)
+    return fail(
+        ErrorCode::kConfigInvalid,
+        "mix: it mixes finished rows, which are made on the device here: set `device: cpu`, or mix in the "
+        "trainer");
   const auto multiple = multiple_of(source, plan);
   if (!multiple) return fail(multiple.error());
   return Planner(source, plan, *multiple, rows, repeats).all();

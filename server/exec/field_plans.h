@@ -7,6 +7,7 @@
 
 #include "headrace/error.h"
 #include "headrace/field.h"
+#include "headrace/stream_info.h"
 #include "server/source/source.h"
 #include "server/transform/stream_plan.h"
 
@@ -20,6 +21,8 @@ struct FieldPlan {
   /// Takes part in a random crop together with other images: all of them must be of one size, but for
   /// their scales.
   bool aligned = false;
+  /// Of a field that is finished on the device: what lies in the ring, but for its place.
+  std::optional<DevicePictures> on_device = {};
 };
 
 /// The source's fields in its order, each followed by what is derived of it. `rows`: of a batch, for ragged

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -20,24 +21,26 @@ class Stream;
 
 /// Thread safety: immutable but for the two atomics; shared by the workers that claim from it.
 struct FillJob {
-  /// `in_pairs`: rows are mixed with their neighbours. `expected`: each row's sample, if the stream reads
+  /// `capacity`: rows that a slot has room for. `expected`: each row's sample, if the stream reads
   /// ahead.
   FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
-          std::uint32_t rows_per_slice, bool in_pairs, const std::vector<FieldSpec>& fields,
+          std::uint32_t rows_per_slice, const SampleMaker& maker, std::uint32_t capacity,
           std::vector<std::uint64_t> expected)
       : stream(owner),
         key(batch),
         rows(batch_rows),
         order(epoch_order),
         slice(rows_per_slice),
-        lead(in_pairs ? batch_rows.first % 2 : 0),
+        lead(maker.mixes() ? batch_rows.first % 2 : 0),
         samples(std::move(expected)),
         slot(std::move(loan)),
         descs(slot->rows()) {
-    for (const FieldSpec& field : fields) {
+    for (const FieldSpec& field : maker.fields()) {
       const std::size_t f = values.size();
       values.push_back(slot->values(f));
+      const auto left = maker.pictures(f, capacity);
+      pictures.push_back(left ? std::make_unique<PictureSpace>(values[f], *left) : nullptr);
       if (field.kind == FieldKind::kRagged)
         ragged.push_back({f, slot->offsets(f), field.ragged_capacity, {}});
     }
@@ -64,6 +67,7 @@ struct FillJob {
       slot;  ///< taken by whoever completes the job; workers that come late use the pointers
   std::vector<std::byte*> values;  ///< of each field, the batch's first row
   std::vector<RaggedField> ragged;
+  std::vector<std::unique_ptr<PictureSpace>> pictures;  ///< of each field; null: it is finished here
   ring::RowDesc* const descs;
   std::atomic<std::uint32_t> claimed{0};  ///< rows, and `lead`
   std::atomic<std::uint32_t> done{0};     ///< acq_rel: the worker that reaches `rows` sees every row written
@@ -71,6 +75,9 @@ struct FillJob {
   [[nodiscard]] bool unclaimed() const {
     return begin_of(claimed.load(std::memory_order_relaxed)) < rows.rows;
   }
+
+  /// Of all rows' fields, as they lie in the slot; of a ragged field, one value per row.
+  [[nodiscard]] std::uint64_t bytes() const;
 
   /// Whether the next slice can be made without waiting for its samples.
   [[nodiscard]] bool ready() const { return ready(begin_of(claimed.load(std::memory_order_relaxed))); }

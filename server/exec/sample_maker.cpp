@@ -52,9 +52,25 @@ SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::vect
   }
   for (const FieldSpec& field : fields_) row_sizes_.push_back(row_bytes(field));
   cuts_ = decodes_ && std::all_of(plans_.begin(), plans_.end(), [&](const FieldPlan& field) {
+            if (field.on_device) return false;
             if (!field.plan) return field.spec.kind == FieldKind::kDense;
             return options_.decoded ? field.plan->may_cut_prepared() : field.plan->may_cut_bare();
           });
+}
+
+std::vector<DevicePictures> SampleMaker::on_device() const {
+  std::vector<DevicePictures> out;
+  for (std::size_t f = 0; f < plans_.size(); ++f) {
+    if (!plans_[f].on_device) continue;
+    out.push_back(*plans_[f].on_device);
+    out.back().field = static_cast<std::uint32_t>(f);
+  }
+  return out;
+}
+
+std::optional<pixels::PictureRows> SampleMaker::pictures(std::size_t field, std::uint64_t rows) const {
+  if (field >= plans_.size() || !plans_[field].on_device) return std::nullopt;
+  return pixels::PictureRows{rows, plans_[field].on_device->row_bytes, plans_[field].plan->finished_bytes()};
 }
 
 Result<Row> SampleMaker::make(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
@@ -191,7 +207,7 @@ Result<std::optional<Bad>> SampleMaker::make_fields(std::span<const cache::Piece
       if (auto copied = copy_values(f, inputs[f].bytes, sample, out[f]); !copied) return fail(copied.error());
       continue;
     }
-    const auto size = render(f, inputs[f], input, key, scratch, out[f].dense, counters);
+    const auto size = render(f, inputs[f], input, key, scratch, out[f], counters);
     if (!size) return size.error();
     if (!plans_[f].aligned) continue;
     if (!first) first_size = *size;
@@ -204,14 +220,29 @@ Result<std::optional<Bad>> SampleMaker::make_fields(std::span<const cache::Piece
 
 decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const cache::Piece& image,
                                                      Input input, const transform::DrawKey& key,
-                                                     RowScratch& scratch, std::byte* out,
+                                                     RowScratch& scratch, const FieldTarget& out,
                                                      metrics::StreamCounters& counters) const {
   const transform::Plan& plan = *plans_[field].plan;
   const bool prepared = input == Input::kPrepared;
-  transform::RenderReport report =
-      prepared ? plan.finish({image.bytes, image.pixels, {image.base.height, image.base.width}}, key,
-                             scratch.pixels, out)
-               : plan.render({image.bytes, image.pixels}, key, scratch.pixels, out);
+  const transform::Prepared kept{image.bytes, image.pixels, {image.base.height, image.base.width}};
+  const decode::ImageData read{image.bytes, image.pixels};
+  transform::RenderReport report;
+  if (out.pictures == nullptr) {
+    report = prepared ? plan.finish(kept, key, scratch.pixels, out.dense)
+                      : plan.render(read, key, scratch.pixels, out.dense);
+  } else {
+    const transform::PictureRoom room{[&](std::uint64_t bytes) { return out.pictures->take(bytes); },
+                                      out.pictures->finished(out.row)};
+    transform::LeftPicture left;
+    report = prepared ? plan.leave(kept, key, scratch.pixels, room, left)
+                      : plan.leave(read, key, scratch.pixels, room, left);
+    if (report.bad == BadReason::kNone) out.pictures->describe(out.row, left);
+    if (left.finished)
+      std::call_once(told_, [&] {
+        spdlog::info("stream `{}`: some pictures of `{}` are finished here, not on the device: {}",
+                     options_.stream, fields_[field].name, left.because);
+      });
+  }
   if (!prepared) counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
   if (report.bad != BadReason::kNone) {
     const bool several = plans_.size() > 1;

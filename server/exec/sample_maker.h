@@ -17,6 +17,7 @@
 #include "headrace/field.h"
 #include "server/cache/sample_cache.h"
 #include "server/exec/field_plans.h"
+#include "server/exec/picture_space.h"
 #include "server/exec/row_mixer.h"
 #include "server/io/read_ahead.h"
 #include "server/metrics/counters.h"
@@ -44,6 +45,8 @@ struct SampleOptions {
 struct FieldTarget {
   std::byte* dense = nullptr;
   std::vector<std::uint8_t>* ragged = nullptr;  ///< gets the row's values
+  PictureSpace* pictures = nullptr;             ///< gets what is left to the device, as the picture of `row`
+  std::uint32_t row = 0;
 };
 
 /// In the order of SampleMaker::fields().
@@ -90,10 +93,14 @@ class SampleMaker {
   SampleMaker(std::shared_ptr<const source::Source> source, std::vector<FieldPlan> plans,
               const SampleOptions& options);
 
-  /// The plans', then "label" if the source's samples have classes.
+  /// The plans', then "label" if the source's samples have classes: as they are when they are finished.
   [[nodiscard]] const std::vector<FieldSpec>& fields() const { return fields_; }
   /// Bytes of one row of a dense field, of one value of a ragged one.
   [[nodiscard]] std::size_t row_size(std::size_t field) const { return row_sizes_[field]; }
+  /// Of the fields that are finished on the device, by their places.
+  [[nodiscard]] std::vector<DevicePictures> on_device() const;
+  /// How such a field of `rows` rows lies in the ring. Nullopt: the field is finished here.
+  [[nodiscard]] std::optional<pixels::PictureRows> pictures(std::size_t field, std::uint64_t rows) const;
   /// Positions of an epoch.
   [[nodiscard]] std::uint64_t size() const { return options_.sampler->size(); }
   [[nodiscard]] const source::Source& source() const { return *source_; }
@@ -169,7 +176,7 @@ class SampleMaker {
   /// Its size in the chain's pixels, or why it is bad.
   [[nodiscard]] decode::Decoded<transform::Size> render(std::size_t field, const cache::Piece& image,
                                                         Input input, const transform::DrawKey& key,
-                                                        RowScratch& scratch, std::byte* out,
+                                                        RowScratch& scratch, const FieldTarget& out,
                                                         metrics::StreamCounters& counters) const;
   Result<void> copy_values(std::size_t field, std::span<const std::uint8_t> bytes, std::uint64_t sample,
                            const FieldTarget& out) const;
@@ -188,6 +195,7 @@ class SampleMaker {
   SampleOptions options_;
   std::vector<FieldSpec> fields_;
   std::vector<std::size_t> row_sizes_;  ///< of fields_
+  mutable std::once_flag told_;         ///< of pictures that are finished here
   mutable std::mutex bad_mutex_;
   mutable std::unordered_set<std::uint64_t> bad_;  // guarded by bad_mutex_, as is the next
   mutable std::vector<std::string> first_bad_;

@@ -45,7 +45,7 @@ Result<std::unique_ptr<Stream>> Stream::create(StreamSetup setup) {
   auto stream = std::unique_ptr<Stream>(new Stream(std::move(setup)));
   const StreamSetup& made = stream->setup_;
   auto ring = ring::RingWriter::create({.name = made.info.name,
-                                        .fields = made.info.fields,
+                                        .fields = ring_fields(made.info),
                                         .rows = made.info.batch_size,
                                         .slots = publish::Ledger::slots_needed(made.ledger),
                                         .lanes = made.ledger.lanes,
@@ -134,8 +134,8 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) {
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
   auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
-                                       setup_.maker->order(cursor.epoch), slice_, maker().mixes(),
-                                       setup_.info.fields, expect_reads(fill, rows));
+                                       setup_.maker->order(cursor.epoch), slice_, maker(),
+                                       setup_.info.batch_size, expect_reads(fill, rows));
   jobs_.push_back(job);
   if (live()) built_ = std::max(built_, number(cursor) + 1);
   if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);
@@ -161,7 +161,7 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
                                      .valid_rows = job.rows.valid});
     last_batch_ns_ = ring::monotonic_ns();
     counters.batches.add(1);
-    counters.published_bytes.add(bytes_per_row(setup_.info.fields) * job.rows.rows);
+    counters.published_bytes.add(job.bytes());
   }
   if (live()) setup_.feed->release(number(cursor));
   std::erase_if(jobs_, [&](const auto& other) { return other.get() == &job; });

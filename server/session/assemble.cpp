@@ -97,6 +97,10 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
   if (!images && !config.plan.chain.transforms.empty())
     return wrong(
         here, {ErrorCode::kConfigInvalid, "the source has no images to transform; leave `transforms` out"});
+  if (config.plan.on_device && std::none_of(fields->begin(), fields->end(),
+                                            [](const exec::FieldPlan& field) { return field.on_device; }))
+    return wrong(here,
+                 {ErrorCode::kConfigInvalid, "no image is there for the device; leave `device: gpu` out"});
   const auto decoded = caches.decoded(config.source, *source, *fields);
   if (!decoded) return wrong(here, decoded.error());
   std::shared_ptr<const exec::RowMixer> mixer;
@@ -129,7 +133,8 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
       .shuffle = config.shuffle,
       .fields = setup.maker->fields(),
       .classes = source->class_names(),
-      .fingerprint = fingerprint(*source, **sampler, config, options.mixer.get())};
+      .fingerprint = fingerprint(*source, **sampler, config, options.mixer.get()),
+      .on_device = setup.maker->on_device()};
   setup.ledger = ledger_options(config);
   setup.data_access = config.ring.data_access == config::Access::kReadOnly ? ring::ClientAccess::kReadOnly
                                                                            : ring::ClientAccess::kReadWrite;
@@ -219,7 +224,7 @@ Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
 
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup) {
   return ring::RingWriter::bytes_needed({.name = setup.info.name,
-                                         .fields = setup.info.fields,
+                                         .fields = ring_fields(setup.info),
                                          .rows = setup.info.batch_size,
                                          .slots = publish::Ledger::slots_needed(setup.ledger),
                                          .lanes = setup.ledger.lanes});

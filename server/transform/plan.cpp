@@ -151,10 +151,7 @@ Decoded<ImageSize> Plan::Impl::open(const decode::ImageData& data, decode::Decod
   return image;
 }
 
-Decoded<void> Plan::Impl::run(const decode::ImageData& image, ImageSize input, Scratch::State& scratch,
-                              std::byte* out, std::uint64_t& decode_ns) const {
-  const auto& stages = scratch.stages;
-  stages_of(scratch.steps, input, scratch.stages);
+Decoded<void> Plan::Impl::check_between(const std::vector<Stage>& stages) const {
   for (std::size_t i = 0; i + 1 < stages.size(); ++i) {
     const ImageSize made = stages[i].output();
     if (static_cast<std::uint64_t>(made.width) * static_cast<std::uint64_t>(made.height) > config.max_pixels)
@@ -162,6 +159,14 @@ Decoded<void> Plan::Impl::run(const decode::ImageData& image, ImageSize input, S
                  fmt::format("an intermediate image of {} x {} pixels, max_pixels is {}", made.width,
                              made.height, config.max_pixels));
   }
+  return {};
+}
+
+Decoded<void> Plan::Impl::run(const decode::ImageData& image, ImageSize input, Scratch::State& scratch,
+                              std::byte* out, std::uint64_t& decode_ns) const {
+  const auto& stages = scratch.stages;
+  stages_of(scratch.steps, input, scratch.stages);
+  if (auto fine = check_between(stages); !fine) return fine;
   if (is_cut(moves_only, stages, image)) {
     run_cut(stages.front(), image, format, scratch, out);
     return {};

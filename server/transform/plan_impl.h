@@ -33,10 +33,19 @@ struct Plan::Impl {
 
   decode::Decoded<decode::ImageSize> open(const decode::ImageData& data, decode::Decoder& decoder,
                                           std::uint64_t& decode_ns) const;
+  /// The same for finish(): opens the prepared pixels and draws what is left into scratch.steps.
+  decode::Decoded<decode::ImageSize> open_prepared(const Prepared& image, DrawKey key,
+                                                   Scratch::State& scratch) const;
   /// What scratch.steps say of `image`, which the decoder has open. All stages but the last are asked about
   /// max_pixels: the last one makes the row, whose size compile() has bounded.
   decode::Decoded<void> run(const decode::ImageData& image, decode::ImageSize input, Scratch::State& scratch,
                             std::byte* out, std::uint64_t& decode_ns) const;
+
+  /// All stages but the last are asked about max_pixels.
+  [[nodiscard]] decode::Decoded<void> check_between(const std::vector<Stage>& stages) const;
+  /// What scratch.steps say of `input`, as far as Plan::leave goes.
+  decode::Decoded<void> leave(decode::ImageSize input, Scratch::State& scratch, const PictureRoom& room,
+                              LeftPicture& out, std::uint64_t& decode_ns) const;
 
   /// Times `work` and reports how it ended.
   template <class F>

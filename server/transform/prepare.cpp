@@ -67,15 +67,22 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   return false;
 }
 
+Decoded<ImageSize> Plan::Impl::open_prepared(const Prepared& image, DrawKey key,
+                                             Scratch::State& scratch) const {
+  auto entering = scratch.decoder.open({image.bytes, image.pixels}, config.max_pixels);
+  if (entering)
+    if (auto done = steps_after(config, prefix, *entering, key, scratch.steps); !done)
+      return tl::make_unexpected(std::move(done.error()));
+  return entering;
+}
+
 RenderReport Plan::finish(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* out) const {
   const Impl& plan = *impl_;
   Scratch::State& state = scratch.state();
   std::uint64_t copy_ns = 0;  // nothing is decoded
   return plan.report(state, [&](RenderReport& report) -> Decoded<void> {
-    const auto size = state.decoder.open({image.bytes, image.pixels}, plan.config.max_pixels);
+    const auto size = plan.open_prepared(image, key, state);
     if (!size) return tl::make_unexpected(size.error());
-    if (auto drawn = steps_after(plan.config, plan.prefix, *size, key, state.steps); !drawn)
-      return tl::make_unexpected(std::move(drawn.error()));
     report.base = image.base;
     return plan.run({image.bytes, image.pixels}, *size, state, out, copy_ns);
   });

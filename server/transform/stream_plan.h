@@ -22,7 +22,9 @@ struct StreamPlan {
   /// Of each transform of the chain: the fields that it is for; empty: all images.
   std::vector<std::vector<std::string>> only;
   std::map<std::string, DerivedField> derived;
-  std::optional<MixConfig> mix;     ///< of finished rows
+  std::optional<MixConfig> mix;  ///< of finished rows
+  /// `device: gpu`: images are finished there, but for masks. The same rows: no part of any fingerprint.
+  bool on_device = false;
   std::vector<std::string> select;  ///< the fields that batches have, besides "label"; empty: all
 
   /// The chain as `field` sees it: what is for others holds its place. A mask is spared what changes colours.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "clientlib/gpu/device.h"
+#include "clientlib/gpu/transform/kernels.h"
 
 namespace headrace::gpu {
 
@@ -74,6 +75,7 @@ class ScriptedDevice final : public Device {
     ++script_.synchronised;
     host_->synchronise();
   }
+  Result<std::unique_ptr<TransformKernels>> open_transform() override { return host_->open_transform(); }
   Result<void> wait(Mark mark) override {
     if (script_.gate.valid()) script_.gate.wait();
     return host_->wait(mark);

@@ -8,6 +8,7 @@
 #include "clientlib/client/fork_guard.h"
 #include "clientlib/gpu/cuda/on_device.h"
 #include "clientlib/gpu/device.h"
+#include "clientlib/gpu/transform/kernels.h"
 
 namespace headrace::gpu {
 namespace {
@@ -120,6 +121,9 @@ class CudaDevice final : public Device {
     const OnDevice here(ordinal_);
     // An error means that the context is lost, and with it whatever was under way.
     if (cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
+  }
+  Result<std::unique_ptr<TransformKernels>> open_transform() override {
+    return open_cuda_transform(ordinal_);
   }
 
  private:

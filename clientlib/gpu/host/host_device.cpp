@@ -2,12 +2,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "clientlib/client/fork_guard.h"
 #include "clientlib/gpu/device.h"
+#include "clientlib/gpu/transform/kernels.h"
 
 namespace headrace::gpu {
 namespace {
@@ -29,10 +32,10 @@ class CopyQueue {
     thread_.join();
   }
 
-  void copy(std::byte* destination, const std::byte* source, std::size_t bytes) {
+  void add(std::function<void()> work) {
     {
       const std::lock_guard lock(mutex_);
-      queue_.push_back({destination, source, bytes});
+      queue_.push_back(std::move(work));
       ++queued_;
     }
     changed_.notify_all();
@@ -41,43 +44,37 @@ class CopyQueue {
     const std::lock_guard lock(mutex_);
     return queued_;
   }
-  void wait(std::uint64_t copies) {
+  void wait(std::uint64_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return copied_ >= copies; });
+    changed_.wait(lock, [&] { return done_ >= count; });
   }
 
  private:
-  struct Copy {
-    std::byte* destination;
-    const std::byte* source;
-    std::size_t bytes;
-  };
-
   void run() {
     std::unique_lock lock(mutex_);
     while (true) {
       changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
       if (queue_.empty()) return;
-      const Copy next = queue_.front();
+      const std::function<void()> next = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
-      std::memcpy(next.destination, next.source, next.bytes);
+      next();
       lock.lock();
-      ++copied_;
+      ++done_;
       changed_.notify_all();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Copy> queue_;    // guarded by mutex_, as are the next three
-  std::uint64_t queued_ = 0;  // copies ever queued
-  std::uint64_t copied_ = 0;  // copies ever finished
+  std::deque<std::function<void()>> queue_;  // guarded by mutex_, as are the next three
+  std::uint64_t queued_ = 0;                 // copies and kernels ever queued
+  std::uint64_t done_ = 0;                   // and ever finished
   bool stopping_ = false;
   std::thread thread_;
 };
 
-/// "Device" memory is host memory. A mark is the number of copies queued before it.
+/// "Device" memory is host memory. A mark is the number of copies and kernels queued before it.
 class HostDevice final : public Device {
  public:
   HostDevice() = default;
@@ -103,7 +100,7 @@ class HostDevice final : public Device {
   void free_staging(std::byte* memory) override { free(memory); }
 
   Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
-    queue_->copy(destination, source, bytes);
+    queue_->add([=] { std::memcpy(destination, source, bytes); });
     return {};
   }
   Result<Mark> record() override { return queue_->queued(); }
@@ -117,6 +114,9 @@ class HostDevice final : public Device {
   Result<void> hold_copies(Mark) override { return {}; }
   void drop(Mark) override {}
   void synchronise() override { queue_->wait(queue_->queued()); }
+  Result<std::unique_ptr<TransformKernels>> open_transform() override {
+    return open_host_transform([this](std::function<void()> work) { queue_->add(std::move(work)); });
+  }
 
  private:
   client::ForkGuard fork_;

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "clientlib/gpu/transform/block.h"
@@ -55,11 +57,13 @@ void run_all(const TransformJob& job, std::span<const RowTask> tasks) {
   run<kChannels, false>(job, tasks, -1);
 }
 
-/// "Device" memory is host memory, and there is no stream: a launch ends when it returns.
-class HostTransform final : public TransformKernels {
- public:
-  Result<void> launch(TransformJob job, std::span<const RowTask> tasks, const pixels::ValueTable& values,
-                      StreamHandle) override {
+/// A launch, with all that it takes along.
+struct Launch {
+  TransformJob job;
+  std::vector<RowTask> tasks;
+  pixels::ValueTable values;
+
+  void operator()() {
     std::vector<unsigned long long> sums(static_cast<std::size_t>(job.rows) *
                                          static_cast<std::size_t>(job.contrasts));
     job.tasks = tasks.data();
@@ -70,14 +74,33 @@ class HostTransform final : public TransformKernels {
     } else {
       run_all<3>(job, tasks);
     }
+  }
+};
+
+/// "Device" memory is host memory.
+class HostTransform final : public TransformKernels {
+ public:
+  explicit HostTransform(std::function<void(std::function<void()>)> queue) : queue_(std::move(queue)) {}
+
+  Result<void> launch(TransformJob job, std::span<const RowTask> tasks, const pixels::ValueTable& values,
+                      StreamHandle) override {
+    Launch work{job, {tasks.begin(), tasks.end()}, values};
+    if (queue_) {
+      queue_(std::move(work));
+    } else {
+      work();
+    }
     return {};
   }
+
+ private:
+  std::function<void(std::function<void()>)> queue_;
 };
 
 }  // namespace
 
-std::unique_ptr<TransformKernels> open_host_transform() {
-  return std::make_unique<HostTransform>();
+std::unique_ptr<TransformKernels> open_host_transform(std::function<void(std::function<void()>)> queue) {
+  return std::make_unique<HostTransform>(std::move(queue));
 }
 
 }  // namespace headrace::gpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "clientlib/gpu/device.h"
 #include "clientlib/gpu/device_name.h"
 #include "clientlib/gpu/transform/check.h"
 #include "clientlib/gpu/transform/kernels.h"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxRows = 65'535;  // CUDA's limit for a grid's second axis
 
-std::string wrong_with(const TransformOutput& output) {
+std::string wrong_with_output(const TransformOutput& output) {
   using pixels::kMaxOutputSide;
   if (std::min(output.height, output.width) < 1 || std::max(output.height, output.width) > kMaxOutputSide)
     return fmt::format("rows of {} x {} pixels: each side must be between 1 and {}", output.width,
@@ -59,6 +60,18 @@ struct DeviceTransform::Impl {
   std::unique_ptr<TransformKernels> kernels;
   std::vector<RowTask> tasks;
 
+  static Result<DeviceTransform> make(const TransformOutput& output,
+                                      Result<std::unique_ptr<TransformKernels>> kernels) {
+    if (const auto wrong = wrong_with_output(output); !wrong.empty())
+      return fail(ErrorCode::kInvalidArgument, "device transform: " + wrong);
+    if (!kernels) return fail(kernels.error());
+    auto impl = std::make_unique<Impl>();
+    impl->output = output;
+    impl->values = pixels::value_table(output.dtype, floats_of(output.mean), floats_of(output.std));
+    impl->kernels = std::move(*kernels);
+    return DeviceTransform(std::move(impl));
+  }
+
   /// The steps as they are now: whoever writes to them later changes nothing.
   Result<void> take(const PictureBatch& batch, std::span<const pixels::RowSteps> steps) {
     tasks.clear();
@@ -90,21 +103,14 @@ DeviceTransform& DeviceTransform::operator=(DeviceTransform&&) noexcept = defaul
 DeviceTransform::~DeviceTransform() = default;
 
 Result<DeviceTransform> DeviceTransform::open(std::string_view device, const TransformOutput& output) {
-  if (const auto wrong = wrong_with(output); !wrong.empty())
-    return fail(ErrorCode::kInvalidArgument, "device transform: " + wrong);
   const auto ordinal = device_ordinal(device);
   if (!ordinal) return fail(ordinal.error());
-  auto impl = std::make_unique<Impl>();
-  impl->output = output;
-  impl->values = pixels::value_table(output.dtype, floats_of(output.mean), floats_of(output.std));
-  if (!*ordinal) {
-    impl->kernels = open_host_transform();
-  } else {
-    auto kernels = open_cuda_transform(**ordinal);
-    if (!kernels) return fail(kernels.error());
-    impl->kernels = std::move(*kernels);
-  }
-  return DeviceTransform(std::move(impl));
+  if (!*ordinal) return Impl::make(output, open_host_transform());
+  return Impl::make(output, open_cuda_transform(**ordinal));
+}
+
+Result<DeviceTransform> DeviceTransform::open(Device& device, const TransformOutput& output) {
+  return Impl::make(output, device.open_transform());
 }
 
 Result<void> DeviceTransform::launch(const PictureBatch& batch, std::span<const pixels::RowSteps> steps,

@@ -4,6 +4,7 @@
 // Thread safety: one thread at a time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -28,6 +29,7 @@ class TransformKernels {
 };
 
 Result<std::unique_ptr<TransformKernels>> open_cuda_transform(int ordinal);
-std::unique_ptr<TransformKernels> open_host_transform();
+/// `queue`: what stands for a stream, and runs its work later, in order; none: a launch ends when it returns.
+std::unique_ptr<TransformKernels> open_host_transform(std::function<void(std::function<void()>)> queue = {});
 
 }  // namespace headrace::gpu

@@ -1,7 +1,7 @@
 // A stream's batches in device memory, copied ahead of the loop.
 //
-//   auto stream = or_throw(client.open({.stream = "train", .commits = Commits::kByCaller}));
-//   auto loader = or_throw(DeviceLoader::open(std::move(stream), {.engine = {.device = "cuda:0"}}));
+//   auto stream = or_throw(client.open({.stream = "train", .commits = Commits::kByCaller, .for_device =
+//   true})); auto loader = or_throw(DeviceLoader::open(std::move(stream), {.engine = {.device = "cuda:0"}}));
 //   while (auto batch = or_throw(loader->next())) {
 //     or_throw(batch->wait_on(reinterpret_cast<StreamHandle>(my_stream)));
 //     step<<<..., my_stream>>>(batch->field("image").value().data, ...);
@@ -9,7 +9,9 @@
 //
 // A thread of the loader takes batches from the ring and starts their copies, up to `prefetch` of them ahead
 // of next(); another ends each lease when its copy has ended: both also while the loop stalls. next() waits
-// for a batch whose copy has begun; the host never waits for a copy.
+// for a batch whose copy has begun; the host never waits for a copy. Pictures that the server leaves to the
+// device (`device: gpu`) are finished behind their copy (gpu_transform.h): `spec` and bytes of a field are
+// the same wherever they are made.
 //
 // Thread safety: DeviceLoader: one thread at a time. DeviceBatch: one thread at a time, any thread may
 // destroy it, also after its loader is gone. Fork: as Stream's.

@@ -25,6 +25,8 @@
 
 namespace headrace::gpu {
 
+class Device;  // clientlib/gpu/device.h
+
 /// A picture: interleaved rows of width * channels bytes, without gaps.
 struct PictureAt {
   std::uint64_t offset = 0;  ///< bytes from the batch's first
@@ -55,6 +57,8 @@ class DeviceTransform {
   /// `device`: "cuda:N" or "host". kEnvironment: there is no such device, or Headrace was built without
   /// CUDA's compiler; kInvalidArgument: another name, or an output that cannot be.
   static Result<DeviceTransform> open(std::string_view device, const TransformOutput& output);
+  /// The same on a device that is open; it must not outlive that one.
+  static Result<DeviceTransform> open(Device& device, const TransformOutput& output);
   DeviceTransform(DeviceTransform&&) noexcept;
   DeviceTransform& operator=(DeviceTransform&&) noexcept;
   ~DeviceTransform();  ///< waits for what was queued
