@@ -100,6 +100,12 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
                               directory, request, slots(),
                               deadline.within(std::clamp(patience, kShortestAttempt, longest)), interrupt)
                         : fail(hello.error());
+    if (opened && opened->reply.stream.on_device != info.on_device)
+      return fail(
+          ErrorCode::kFingerprintMismatch,
+          fmt::format("stream '{}': the server that came back leaves other work to the device (`device`, "
+                      "in its configuration): open the stream anew, with the same state",
+                      info.name));
     if (opened) {
       adopt(std::move(*opened));
       return {};

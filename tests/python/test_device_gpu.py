@@ -47,7 +47,7 @@ def batches(address: str, stream: str, epochs: int = 2, **how: Any) -> list[dict
     out = []
     with headrace.Loader(address, stream=stream, batch="dict", meta=True, **how) as loader:
         for _ in range(epochs):
-            out += [{name: np.array(value, copy=True) for name, value in batch.items()} for batch in loader]
+            out += [{name: np.asarray(value).copy() for name, value in batch.items()} for batch in loader]
     return out
 
 
