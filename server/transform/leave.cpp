@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "clientlib/gpu/transform/axis.h"
 #include "server/transform/device_steps.h"
 #include "server/transform/plan_impl.h"
 
@@ -18,8 +19,14 @@ std::uint64_t bytes_of(ImageSize size, std::int32_t channels) {
 }
 
 /// What of its input a stage reads. Where it pads, edges and what is reflected there count: all of it.
-Rect part_of(const Stage& stage) {
-  return stage.padded ? Rect{0, 0, stage.input.width, stage.input.height} : stage.crop;
+Rect part_of(const Stage& stage, const pixels::RowSteps& steps) {
+  if (stage.padded) return {0, 0, stage.input.width, stage.input.height};
+  if (!stage.resized) return stage.crop;
+  gpu::RowTask task;
+  task.steps = steps;
+  const gpu::Span across = gpu::columns_of(task).span(0, stage.window.width);
+  const gpu::Span down = gpu::rows_of(task).span(0, stage.window.height);
+  return {across.begin, down.begin, across.end - across.begin, down.end - down.begin};
 }
 
 /// The stage that makes that part and nothing else.
@@ -48,7 +55,7 @@ Decoded<void> Plan::Impl::leave(ImageSize input, Scratch::State& scratch, const 
   auto steps = device_steps(last, config.passes, prepared.channels, format.luma);
   out.finished = !steps;
   if (steps) {
-    const Rect part = part_of(last);
+    const Rect part = part_of(last, *steps);
     if (std::byte* const to = room.take(bytes_of({part.width, part.height}, prepared.channels));
         to != nullptr) {
       out.steps = *steps;

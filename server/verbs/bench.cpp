@@ -53,7 +53,8 @@ double cpu_seconds(int who) {
   auto client = Client::connect({.address = directory});
   const auto streams = client ? client->streams() : fail(client.error());
   if (streams) {
-    OpenOptions options{.stream = stream, .client = fmt::format("bench-{}", number), .join = Join::kNow};
+    OpenOptions options{
+        .stream = stream, .client = fmt::format("bench-{}", number), .join = Join::kNow, .for_device = true};
     for (const StreamInfo& info : *streams)
       if (info.name == stream && info.delivery == Delivery::kShard) {
         options.rank = number;

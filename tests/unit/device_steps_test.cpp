@@ -59,6 +59,16 @@ TEST(Leave, GivesNoMoreOfAPictureThanTheCropNeeds) {
   EXPECT_GT(most, 64 * 48 * 3 / 2);
 }
 
+TEST(Leave, GivesNoMoreOfAPictureThanIsKeptOfAResize) {
+  const Left left = leave({.transforms = {Resize{.shorter = 32}, CenterCrop{{10, 10}}}});
+  ASSERT_FALSE(left.picture.finished);
+  EXPECT_LT(left.picture.size.width, 20);
+  EXPECT_LT(left.picture.size.height, 20);
+  EXPECT_GE(left.picture.size.width, 15);
+  EXPECT_EQ(left.picture.steps.crop.width, 64) << "which the weights are of";
+  EXPECT_LT(left.picture.steps.crop.left, 0);
+}
+
 TEST(Leave, GivesAllOfAPictureWhoseEdgesCount) {
   const Left left = leave(
       {.transforms = {RandomCrop{

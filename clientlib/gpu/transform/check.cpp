@@ -45,9 +45,9 @@ std::string wrong_geometry(const RowTask& task) {
   const RowSteps& steps = task.steps;
   const PixelRect& crop = steps.crop;
   if ((steps.flags & RowSteps::kResized) != 0) {
-    if (!lies_within(crop, task.width, task.height))
-      return fmt::format("the crop, {}, does not lie within the picture of {} x {}", text_of(crop),
-                         task.width, task.height);
+    if (std::min(crop.width, crop.height) < 1 || std::max(crop.width, crop.height) > kMaxPictureSide ||
+        std::min(crop.left, crop.top) < -kMaxPictureSide || std::max(crop.left, crop.top) > kMaxPictureSide)
+      return fmt::format("a crop of {}: each side must be between 1 and {}", text_of(crop), kMaxPictureSide);
     if (std::min(steps.resized_width, steps.resized_height) < 1 ||
         std::max(steps.resized_width, steps.resized_height) > kMaxResizedSide)
       return fmt::format("a resize to {} x {} pixels: each side must be between 1 and {}",
@@ -65,6 +65,13 @@ std::string wrong_geometry(const RowTask& task) {
   if (!lies_within(steps.window, steps.resized_width, steps.resized_height))
     return fmt::format("the window, {}, does not lie within {} x {}", text_of(steps.window),
                        steps.resized_width, steps.resized_height);
+  if ((steps.flags & RowSteps::kResized) == 0) return {};
+  // Parts of a window read parts of this.
+  const Span across = columns_of(task).span(0, steps.window.width);
+  const Span down = rows_of(task).span(0, steps.window.height);
+  if (across.begin < 0 || down.begin < 0 || across.end > task.width || down.end > task.height)
+    return fmt::format("what is read of the crop, {}, does not lie within the picture of {} x {}",
+                       text_of(crop), task.width, task.height);
   return {};
 }
 

@@ -3,7 +3,8 @@
 //
 // A picture goes through these, in this order:
 //   crop      of the picture; beyond its edges `padding` says what is there
-//   resize    to `resized`, of which `window` is kept (else the window is the crop)
+//   resize    to `resized`, of which `window` is kept (else the window is the crop). Then the crop may reach
+//             beyond the picture, which needs to have no more of it than the window is made of
 //   flips     then a transposition: rows become columns
 //   pixels    `op_count` of `ops`
 #pragma once
