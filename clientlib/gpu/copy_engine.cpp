@@ -200,15 +200,15 @@ struct CopyEngine::Impl {
   }
 };
 
-Result<std::unique_ptr<Device>> open_device(std::string_view name) {
+Result<std::unique_ptr<Device>> open_device(std::string_view name, StreamHandle copy_stream) {
   const auto ordinal = device_ordinal(name);
   if (!ordinal) return fail(ordinal.error());
   if (!*ordinal) return open_host_device();
-  return open_cuda_device(**ordinal);
+  return open_cuda_device(**ordinal, copy_stream);
 }
 
 Result<std::unique_ptr<CopyEngine>> CopyEngine::open(const EngineOptions& options) {
-  auto device = open_device(options.device);
+  auto device = open_device(options.device, options.copy_stream);
   if (!device) return fail(device.error());
   return std::make_unique<CopyEngine>(std::move(*device), options);
 }

@@ -67,9 +67,9 @@ class Device {
   virtual Result<std::unique_ptr<TransformKernels>> open_transform() = 0;
 };
 
-/// "cuda:N", "cuda" (the first) or "host"; see CopyEngine::open.
-Result<std::unique_ptr<Device>> open_device(std::string_view name);
-Result<std::unique_ptr<Device>> open_cuda_device(int ordinal);
+/// "cuda:N", "cuda" (the first) or "host"; see CopyEngine::open and EngineOptions::copy_stream.
+Result<std::unique_ptr<Device>> open_device(std::string_view name, StreamHandle copy_stream = 0);
+Result<std::unique_ptr<Device>> open_cuda_device(int ordinal, StreamHandle copy_stream);
 std::unique_ptr<Device> open_host_device();
 
 }  // namespace headrace::gpu

@@ -193,7 +193,7 @@ struct DeviceLoader::Impl {
 };
 
 Result<std::unique_ptr<DeviceLoader>> DeviceLoader::open(Stream stream, const DeviceLoaderOptions& options) {
-  auto device = open_device(options.engine.device);
+  auto device = open_device(options.engine.device, options.engine.copy_stream);
   if (!device) return fail(device.error());
   if (!stream.info().on_device.empty())
     if (auto kernels = (*device)->open_transform(); !kernels) return fail(kernels.error());

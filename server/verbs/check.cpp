@@ -132,6 +132,9 @@ int check(const ConfigArguments& arguments) {
     fmt::print("stream {}: {} samples, {}, batches of {}\n", info.name, info.samples,
                count_of_classes(info.classes.size()), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
+    for (const DevicePictures& pictures : info.on_device)
+      fmt::print("  {}: finished on the device of the loader (device: gpu)\n",
+                 info.fields[pictures.field].name);
     if (!info.live && info.batch_size > info.samples)
       fmt::print("  warning: an epoch is one batch that is not full; each slot has room for {} samples\n",
                  info.batch_size);

@@ -15,17 +15,19 @@ namespace {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int ordinal, std::string name, bool registers_read_only, cudaStream_t stream)
+  /// own: the stream ends with this.
+  CudaDevice(int ordinal, std::string name, bool registers_read_only, cudaStream_t stream, bool own)
       : ordinal_(ordinal),
         name_(std::move(name)),
         registers_read_only_(registers_read_only),
-        stream_(stream) {}
+        stream_(stream),
+        own_stream_(own) {}
   ~CudaDevice() override {
     if (fork_.forked()) return;  // the parent's
     // Handles know their device: another one's context is not to be made by asking for it here.
     (void)cudaStreamSynchronize(stream_);
     for (const auto& [mark, event] : marks_) (void)cudaEventDestroy(event);
-    (void)cudaStreamDestroy(stream_);
+    if (own_stream_) (void)cudaStreamDestroy(stream_);
     (void)cudaGetLastError();
   }
 
@@ -167,12 +169,13 @@ class CudaDevice final : public Device {
   std::string name_;
   bool registers_read_only_;
   cudaStream_t stream_;
+  bool own_stream_;
   std::mutex mutex_;
   std::unordered_map<Mark, cudaEvent_t> marks_;  // guarded by mutex_
   Mark last_mark_ = 0;                           // guarded by mutex_
 };
 
-Result<std::unique_ptr<Device>> open_here(int ordinal) {
+Result<std::unique_ptr<Device>> open_here(int ordinal, StreamHandle copy_stream) {
   int count = 0;
   if (const auto error = cudaGetDeviceCount(&count); error != cudaSuccess)
     return fail(
@@ -187,19 +190,20 @@ Result<std::unique_ptr<Device>> open_here(int ordinal) {
   int read_only = 0;
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&read_only, cudaDevAttrHostRegisterReadOnlySupported, ordinal);
-  cudaStream_t stream = nullptr;
-  if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  auto* stream = reinterpret_cast<cudaStream_t>(copy_stream);
+  if (error == cudaSuccess && stream == nullptr)
+    error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   if (error != cudaSuccess)
     return fail(
         taken(error, fmt::format("device \"cuda:{}\" cannot be opened", ordinal), ErrorCode::kEnvironment));
-  return std::make_unique<CudaDevice>(ordinal, properties.name, read_only != 0, stream);
+  return std::make_unique<CudaDevice>(ordinal, properties.name, read_only != 0, stream, copy_stream == 0);
 }
 
 }  // namespace
 
 // In a thread of its own, whose device it may change.
-Result<std::unique_ptr<Device>> open_cuda_device(int ordinal) {
-  return std::async(std::launch::async, [ordinal] { return open_here(ordinal); }).get();
+Result<std::unique_ptr<Device>> open_cuda_device(int ordinal, StreamHandle copy_stream) {
+  return std::async(std::launch::async, [=] { return open_here(ordinal, copy_stream); }).get();
 }
 
 }  // namespace headrace::gpu

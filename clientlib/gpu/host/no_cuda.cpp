@@ -2,7 +2,7 @@
 
 namespace headrace::gpu {
 
-Result<std::unique_ptr<Device>> open_cuda_device(int) {
+Result<std::unique_ptr<Device>> open_cuda_device(int, StreamHandle) {
   return fail(ErrorCode::kEnvironment,
               "device \"cuda\": this Headrace was built without CUDA (CMake found no CUDA toolkit); use "
               "device \"host\", or "

@@ -89,6 +89,9 @@ struct EngineOptions {
   std::size_t pin_chunk =
       std::size_t{2} << 30;  ///< bytes registered at a time: one call over a large ring stalls for seconds
   std::function<void(std::string_view)> warn = {};  ///< default: one line on stderr
+  /// CUDA: the stream of the copies, the caller's, which must live as long as what is copied to (an allocator
+  /// that knows streams goes on asking about it). 0: one of the engine's own.
+  StreamHandle copy_stream = 0;
 };
 
 struct EngineStats {
