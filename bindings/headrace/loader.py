@@ -14,6 +14,7 @@ from ._caller import warn
 from ._device import ArrayAssembler, TorchAssembler, TorchBlocks, device_of, output_of
 from ._headrace import DeviceStream, Stream
 from ._ranks import take_rank
+from ._sampler import BatchSampler, EpochSampler
 from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
 from .types import StreamInfo
@@ -120,6 +121,8 @@ class Loader:
         self._parked: dict[str, Any] | None = None  # the state, while another has the rank
         self._iterated = False
         self._left = False  # attached again inside an epoch that the next iter() leaves
+        given = self._arguments
+        self._placed = given["state"] is not None or given["join"] != "default" or given["resume"] is not None  # and nothing handed out since
 
     def _attach(self) -> Stream | DeviceStream:
         given = self._arguments
@@ -127,6 +130,7 @@ class Loader:
         known = {entry["name"]: entry for entry in server.streams()}
         broadcast = known.get(given["stream"], {}).get("delivery") == "broadcast"
         rank, world_size = self._place(broadcast)
+        self._world_size = world_size
         state = given["state"] if self._parked is None else self._parked
         how: dict[str, Any] = {
             "stream": given["stream"],
@@ -233,7 +237,7 @@ class Loader:
                 batch = self._arguments["transform"](batch)
             except StopIteration as error:  # it would end the epoch without a word (PEP 479)
                 raise RuntimeError("transform raised StopIteration") from error
-        self._broken_off = False
+        self._broken_off = self._placed = False
         return batch
 
     def __len__(self) -> int:
@@ -252,7 +256,7 @@ class Loader:
         else:
             stream.set_epoch(epoch)
             self._next_epoch = None
-            self._broken_off = self._left = False
+            self._broken_off = self._left = self._placed = False
 
     # --- state
 
@@ -270,6 +274,7 @@ class Loader:
         self._attached().load_state(saved)
         self._next_epoch = None
         self._broken_off = self._left = False
+        self._placed = True
 
     # --- what there is to know
 
@@ -283,6 +288,28 @@ class Loader:
     def epoch(self) -> int:
         """The epoch under way, or about to begin."""
         return self._attached().epoch()
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that divide an epoch; 1 on a broadcast stream."""
+        self._attached()
+        return self._world_size
+
+    @property
+    def sampler(self) -> EpochSampler:
+        """For Lightning, which calls its `set_epoch` at each epoch's begin."""
+        return EpochSampler(self)
+
+    @property
+    def batch_sampler(self) -> BatchSampler:
+        return BatchSampler(self)
+
+    @property
+    def dataset(self) -> Any:
+        raise AttributeError(
+            "a headrace.Loader has no dataset: samples are the server's (how many: loader.info.samples). To skip batches "
+            "(Accelerate's skip_first_batches), load_state_dict() the loader's state_dict(): it goes on there at once"
+        )
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What PyTorch users run their loops with: Lightning, Accelerate, torch.compile, DataParallel; a DataLoader's arguments."""
+"""What PyTorch users run their loops with (Lightning: test_lightning.py): Accelerate, torch.compile, DataParallel; a DataLoader's arguments."""
 
 from __future__ import annotations
 
@@ -28,50 +28,6 @@ def small_model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 3))
 
 
-def lightning_run(address: str, device: str | None, folder: Path, **how: Any) -> tuple[list[Any], Any]:
-    """What a Trainer's steps saw (sample by sample, with the bytes), and the weights."""
-    import lightning
-
-    class Module(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = small_model()
-            self.seen: list[Any] = []
-
-        def training_step(self, batch: Any, index: int) -> Any:
-            image, label = batch
-            self.seen.append((batch.epoch, batch.number, index, batch.sample_index.tolist(), image.numpy().tobytes()))
-            return torch.nn.functional.cross_entropy(self.model(image / 255), label)
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9)
-
-        def train_dataloader(self) -> Any:
-            return headrace.Loader(address, stream="train", output="torch", device=device)
-
-    checkpoint = how.pop("ckpt_path", None)
-    module = Module()
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        lightning.Trainer(default_root_dir=folder, **quiet, **how).fit(module, ckpt_path=checkpoint)
-    return module.seen, module.model[1].weight.detach()
-
-
-@DEVICES
-def test_lightning_resumes_inside_an_epoch_byte_for_byte(address: str, device: str | None, tmp_path: Path) -> None:
-    from lightning.pytorch import callbacks
-    whole, weights = lightning_run(address, device, tmp_path, max_epochs=3, enable_checkpointing=False)
-    assert [len(rows[3]) for rows in whole] == ([8] * 7 + [4]) * 3
-    saver = callbacks.ModelCheckpoint(tmp_path / "saved", every_n_train_steps=11, save_top_k=-1)
-    first, _ = lightning_run(address, device, tmp_path, max_steps=11, max_epochs=-1, callbacks=[saver])
-    (saved,) = (tmp_path / "saved").iterdir()
-    rest, resumed = lightning_run(address, device, tmp_path, max_epochs=3, enable_checkpointing=False, ckpt_path=str(saved))
-    assert (len(first), len(rest)) == (11, 13)
-    assert first + rest == whole
-    assert torch.equal(resumed, weights)
-
-
 @DEVICES
 def test_accelerate_takes_a_loader_as_it_is(address: str, device: str | None) -> None:
     import accelerate
@@ -87,6 +43,32 @@ def test_accelerate_takes_a_loader_as_it_is(address: str, device: str | None) ->
         optimizer.step()
         seen += batch.sample_index.tolist()
     assert sorted(seen) == list(range(60))
+
+
+def test_what_accelerate_cannot_do_without_a_dataset_says_what_to_use(address: str) -> None:
+    import accelerate
+    with headrace.Loader(address, stream="train", output="torch") as loader:
+        for wrong in (lambda: accelerate.skip_first_batches(loader, 3), lambda: accelerate.data_loader.prepare_data_loader(loader)):
+            with pytest.raises(AttributeError, match=r"no dataset: .*loader.info.samples.*load_state_dict"):
+                wrong()
+        assert not hasattr(loader, "dataset")
+        assert [batch.number for batch in loader] == list(range(8))
+
+
+def test_accelerate_holds_a_registered_loaders_place(address: str, tmp_path: Path) -> None:
+    import accelerate
+    accelerator = accelerate.Accelerator(cpu=True)
+    with headrace.Loader(address, stream="train", output="torch") as loader:
+        accelerator.register_for_checkpointing(accelerator.prepare(loader))
+        for batch in loader:
+            if batch.number == 2:
+                break
+        accelerator.save_state(str(tmp_path))
+    with headrace.Loader(address, stream="train", output="torch") as loader:
+        accelerator = accelerate.Accelerator(cpu=True)
+        accelerator.register_for_checkpointing(accelerator.prepare(loader))
+        accelerator.load_state(str(tmp_path))
+        assert [batch.number for batch in loader] == list(range(3, 8))
 
 
 @DEVICES
