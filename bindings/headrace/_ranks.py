@@ -1,17 +1,18 @@
-"""One rank has one loader. Those of this process that stand idle after a loop make way: a notebook's cell that is run twice, a Trainer that
-still refers to its last one, a cycle that nobody refers to."""
+"""One rank, or client name, has one loader, and a ring has so many. Those of this process that stand idle after a loop make way: a notebook's
+cell that is run twice, a Trainer that still refers to its last one, a cycle that nobody refers to."""
 
 from __future__ import annotations
 
 import atexit
 import gc
 import os
+import re
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from .errors import RankTaken
+from .errors import ClientNameTaken, Error, RankTaken, RingFull
 
 if TYPE_CHECKING:
     from .loader import Loader
@@ -21,6 +22,16 @@ S = TypeVar("S")
 _attached: weakref.WeakSet[Loader] = weakref.WeakSet()
 
 
+class Place(NamedTuple):
+    """What a loader takes on a server."""
+
+    address: str
+    stream: str
+    group: str
+    rank: int
+    client: str
+
+
 @atexit.register
 def _close_all() -> None:
     """While there is still a Python for threads that give back its memory."""
@@ -28,19 +39,61 @@ def _close_all() -> None:
         loader.close()
 
 
-def take_rank(loader: Loader, open_stream: Callable[[], S]) -> S:
-    """What `open_stream` gives. A rank that an idle loader of this process holds is left by it first."""
-    end = time.monotonic() + 1
+def take_place(loader: Loader, place: Place, open_stream: Callable[[], S]) -> S:
+    """What `open_stream` gives. Idle loaders of this process that stand in its way leave first."""
+    loader._seat = place
+    end = 0.0
     while True:
         try:
             opened = open_stream()
             _attached.add(loader)
             return opened
-        except RankTaken as error:
-            if f"(pid {os.getpid()})" not in str(error) or time.monotonic() > end:
-                raise
-        gc.collect()
-        for other in list(_attached):
-            if other is not loader and other.has_place_of(loader):
-                other._park()
-        time.sleep(0.02)  # the server hears of it by a socket's end
+        except (RankTaken, ClientNameTaken, RingFull) as error:
+            refused = error.with_traceback(None)  # which would hold this frame, and by it the loader
+        # The server hears of one that left by a socket's end: until then it refuses.
+        if time.monotonic() > end:
+            if not _make_way(loader, refused):
+                raise _told(loader, refused)
+            end = time.monotonic() + 1
+        time.sleep(0.02)
+
+
+def _make_way(loader: Loader, refused: Error) -> bool:
+    """Whether one has left."""
+    if _of_other_process(refused):
+        return False
+    there = len(_attached)
+    gc.collect()
+    return len(_attached) < there or any(other._park() for other in _in_the_way(loader, refused))
+
+
+def _of_other_process(refused: Error) -> bool:
+    return not isinstance(refused, RingFull) and re.search(rf"\bpid {os.getpid()}\b", refused.message) is None
+
+
+def _in_the_way(loader: Loader, refused: Error) -> list[Loader]:
+    mine = loader._seat
+    others = [other for other in list(_attached) if other is not loader and other._stream is not None]
+    others = [other for other in others if (other._seat.address, other._seat.stream) == (mine.address, mine.stream)]
+    if isinstance(refused, RankTaken):
+        return [other for other in others if (other._seat.group, other._seat.rank) == (mine.group, mine.rank)]
+    if isinstance(refused, ClientNameTaken):
+        return [other for other in others if other._seat.client == mine.client]
+    return others
+
+
+def _told(loader: Loader, refused: Error) -> Error:
+    """The server tells processes apart; what is in the way is known here, if it is of this one."""
+    holders = _in_the_way(loader, refused)
+    if not holders or _of_other_process(refused):
+        return refused
+    if isinstance(refused, RingFull):
+        return RingFull(
+            f"{refused.message}, or close() what is done with: {len(holders)} are of Loaders of this process that are in a loop, or before their first"
+        )
+    (holder, *_), name = holders, "group" if isinstance(refused, RankTaken) else "client"
+    state = "has not been iterated over yet" if holder._running() is None else "is in a loop (somebody holds its iterator)"
+    return type(refused)(
+        f"{refused.message.rpartition(': ')[0]}. That is this process: a Loader that was made before, is still there and {state}. "
+        f"close() it first, or `del` it and its iterator; two at once take a `{name}` each"
+    )

@@ -13,7 +13,7 @@ from ._arguments import MOST_EPOCH, connect, flag, from_environment, seconds, te
 from ._caller import warn
 from ._device import ArrayAssembler, TorchAssembler, TorchBlocks, device_of, output_of
 from ._headrace import DeviceStream, Stream
-from ._ranks import take_rank
+from ._ranks import Place, take_place
 from ._sampler import BatchSampler, EpochSampler
 from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
@@ -113,6 +113,7 @@ class Loader:
 
     def _begin(self) -> None:
         self._assemble: Assembler
+        self._seat: Place
         self._stream: Stream | DeviceStream | None = None
         self._iterator: weakref.ref[_Epoch] | None = None
         self._next_epoch: int | None = None
@@ -144,14 +145,15 @@ class Loader:
             "reconnect_timeout": given["reconnect_timeout"],
             "warn": warn,
         }
+        place = Place(server.address, given["stream"], how["group"] or "default", rank, how["client"])
         output, form, meta, device = (given[name] for name in ("output", "batch", "meta", "device"))
         if device is None:
-            self._stream = take_rank(self, lambda: server.open(**how, zero_copy=given["zero_copy"]))
+            self._stream = take_place(self, place, lambda: server.open(**how, zero_copy=given["zero_copy"]))
             self._info = StreamInfo.from_dict(self._stream.info())
             self._assemble = Assembler(self._info.fields, output, form, meta)
             return self._stream
         blocks = TorchBlocks(device) if output == "torch" else None
-        stream = take_rank(self, lambda: server.open_on_device(**how, device=device, prefetch=given["prefetch"], allocate=blocks))
+        stream = take_place(self, place, lambda: server.open_on_device(**how, device=device, prefetch=given["prefetch"], allocate=blocks))
         self._info = StreamInfo.from_dict(stream.info())
         if blocks is not None:
             self._assemble = TorchAssembler(self._info.fields, form, meta, blocks, stream)
@@ -175,10 +177,6 @@ class Loader:
             from_environment("RANK", 0, 0) if rank is None else whole("rank", rank),
             from_environment("WORLD_SIZE", 1, 1) if world_size is None else whole("world_size", world_size, 1),
         )
-
-    def has_place_of(self, other: Loader) -> bool:
-        """Both are the same rank of the same job."""
-        return all(self._arguments[name] == other._arguments[name] for name in ("address", "stream", "group", "rank", "world_size"))
 
     def _park(self) -> bool:
         """Leaves the rank to another loader of this process; the next call attaches again. False: not attached, in a loop, or in

@@ -9,7 +9,7 @@ from typing import Any
 import headrace
 import pytest
 import torch
-from headrace.errors import InvalidArgument, RankTaken
+from headrace.errors import InvalidArgument
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 DEVICES = pytest.mark.parametrize("device", [None, "host"])
@@ -99,40 +99,6 @@ def test_a_moved_batch_still_tells_of_its_rows(address: str) -> None:
     with headrace.Loader(address, stream="train", batch="dict") as loader:
         with pytest.raises(InvalidArgument, match="arrays of numpy; use output='torch'"):
             next(iter(loader)).to("cpu")
-
-
-def test_an_idle_loader_leaves_its_rank_to_the_next_of_its_process(address: str) -> None:
-    """A notebook's cell that is run twice."""
-    first = headrace.Loader(address, stream="train")
-    iterator = iter(first)
-    kept = [next(iterator), next(iterator)]
-    with pytest.raises(RankTaken):  # it is in a loop
-        headrace.Loader(address, stream="train", timeout=3)
-    del iterator
-    with headrace.Loader(address, stream="train") as second:
-        assert next(iter(second)).number == 0
-    assert first.state_dict()["cursor"] == {"epoch": 0, "origin": 0, "batch": 2}
-    assert [(batch.epoch, batch.number) for batch in first] == [(1, number) for number in range(8)], "its `break` left epoch 0"
-    assert [batch.number for batch in kept] == [0, 1]
-
-
-@DEVICES
-def test_a_loader_that_left_its_rank_behind_an_exception_comes_back_to_the_batch_that_was_due(address: str, device: str | None) -> None:
-    failing = [3]
-
-    def once(batch: Any) -> Any:
-        if batch.number in failing:
-            raise ValueError("not this one")
-        return batch
-
-    first = headrace.Loader(address, stream="train", device=device, output="torch", transform=once)
-    with pytest.raises(ValueError, match="not this one"):
-        list(first)
-    with headrace.Loader(address, stream="train") as second:
-        next(iter(second))
-    assert first.state_dict()["cursor"] == {"epoch": 0, "origin": 0, "batch": 3}
-    failing.clear()
-    assert [batch.number for batch in first] == [3, 4, 5, 6, 7]
 
 
 def from_args(address: str, **arguments: Any) -> headrace.Loader:

@@ -1,0 +1,103 @@
+"""What a loader holds on a server, for others of its process: idle ones make way, the others are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace
+import pytest
+from children import Child
+from headrace.errors import ClientNameTaken, RankTaken, RingFull
+
+
+@pytest.fixture
+def address(start_server: Any, quiet_config: dict[str, Any]) -> str:
+    """60 samples in batches of 8, divided by ranks; two lanes."""
+    quiet_config["streams"]["train"] |= {"delivery": "shard", "ring": {"max_clients": 2}}
+    served: str = start_server(quiet_config).address
+    return served
+
+
+def test_an_idle_loader_leaves_its_rank_to_the_next_of_its_process(address: str) -> None:
+    """A notebook's cell that is run twice."""
+    first = headrace.Loader(address, stream="train")
+    iterator = iter(first)
+    kept = [next(iterator), next(iterator)]
+    with pytest.raises(RankTaken):  # it is in a loop
+        headrace.Loader(address, stream="train", timeout=3)
+    del iterator
+    with headrace.Loader(address, stream="train") as second:
+        assert next(iter(second)).number == 0
+    assert first.state_dict()["cursor"] == {"epoch": 0, "origin": 0, "batch": 2}
+    assert [(batch.epoch, batch.number) for batch in first] == [(1, number) for number in range(8)], "its `break` left epoch 0"
+    assert [batch.number for batch in kept] == [0, 1]
+
+
+@pytest.mark.parametrize("device", [None, "host"])
+def test_a_loader_that_left_its_rank_behind_an_exception_comes_back_to_the_batch_that_was_due(address: str, device: str | None) -> None:
+    failing = [3]
+
+    def once(batch: Any) -> Any:
+        if batch.number in failing:
+            raise ValueError("not this one")
+        return batch
+
+    first = headrace.Loader(address, stream="train", device=device, output="torch", transform=once)
+    with pytest.raises(ValueError, match="not this one"):
+        list(first)
+    with headrace.Loader(address, stream="train") as second:
+        next(iter(second))
+    assert first.state_dict()["cursor"] == {"epoch": 0, "origin": 0, "batch": 3}
+    failing.clear()
+    assert [batch.number for batch in first] == [3, 4, 5, 6, 7]
+
+
+def test_who_holds_a_rank_in_this_process_is_told_with_what_to_do(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = headrace.Loader(address, stream="train")
+    with pytest.raises(RankTaken, match=r"rank 0 .*That is this process: a Loader .* has not been iterated over yet. close\(\) it first.*`group`"):
+        headrace.Loader(address, stream="train")
+    iterator = iter(first)
+    next(iterator)
+    monkeypatch.setenv("HEADRACE_ADDRESS", address)
+    with pytest.raises(RankTaken, match=r"still there and is in a loop"):
+        headrace.Loader(stream="train", rank=0, group="default")  # the same place in other words
+    first.close()
+    headrace.Loader(stream="train").close()
+
+
+def test_of_another_process_the_message_is_the_servers(address: str) -> None:
+    with Child("loader = headrace.Loader(address, stream='train', client='far')\nsay()\nsys.stdin.readline()", address) as child:
+        child.hear()
+        with pytest.raises(RankTaken, match=rf"held by `far` .pid {child.pid}.: give each process of a job its own rank"):
+            headrace.Loader(address, stream="train")
+
+
+def test_a_name_is_left_by_an_idle_loader_and_its_holder_told_otherwise(address: str) -> None:
+    first = headrace.Loader(address, stream="train", client="notebook")
+    with pytest.raises(ClientNameTaken, match=r"`notebook` .*That is this process: a Loader .*`client`"):
+        headrace.Loader(address, stream="train", client="notebook")
+    assert len(list(first)) == 8
+    with headrace.Loader(address, stream="train", client="notebook") as second:
+        assert len(list(second)) == 8
+    assert {batch.epoch for batch in first} == {1}
+
+
+def test_idle_loaders_make_way_where_a_ring_is_full(address: str) -> None:
+    """Three of one process on two lanes: each pass goes on where its loader was."""
+    loaders = [headrace.Loader(address, stream="train", group=f"job{index}") for index in range(2)]
+    with pytest.raises(RingFull, match=r"all 2 lanes .*2 are of Loaders of this process that are in a loop, or before their first"):
+        headrace.Loader(address, stream="train", group="job2")
+    for loader in loaders:
+        assert len(list(loader)) == 8
+    loaders.append(headrace.Loader(address, stream="train", group="job2"))
+    seen = [[(batch.epoch, batch.number) for batch in loader] for _ in range(2) for loader in loaders]
+    assert [passes[0][0] for passes in seen] == [1, 1, 0, 2, 2, 1]
+    assert all([number for _, number in passes] == list(range(8)) for passes in seen)
+
+
+def test_a_full_ring_of_others_is_told_at_once(address: str) -> None:
+    code = "loaders = [headrace.Loader(address, stream='train', group=name) for name in 'ab']\nsay()\nsys.stdin.readline()"
+    with Child(code, address) as child:
+        child.hear()
+        with pytest.raises(RingFull, match="raise ring.max_clients$"):
+            headrace.Loader(address, stream="train")
