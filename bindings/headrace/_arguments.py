@@ -31,8 +31,10 @@ def flag(name: str, value: Any) -> bool:
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = MOST) -> int:
-    """An int, also numpy's."""
+    """An int, also numpy's. True and False are none."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise InvalidArgument(f"{name}={value!r}: give it an int") from None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from ._arguments import flag, seconds, whole
 from ._caller import warn
+from .ask import streams
 from .errors import InvalidArgument
 from .loader import Loader
 from .types import StreamInfo
@@ -49,22 +52,28 @@ def from_dataloader_args(
     """A Loader in the place of `DataLoader(…)` with these arguments.
 
     `stream` and what else a Loader takes come with them. What a DataLoader decides and here the stream's configuration does
-    (batch_size, shuffle, drop_last, the dataset's length) is compared with it: InvalidArgument says which line to change. A
-    DistributedSampler gives rank and world size; other samplers than the usual ones are the stream's `sampler:`. Arguments
-    that have no meaning here are told in one RuntimeWarning, with what stands for them. `output` is "torch" unless given.
+    (batch_size, shuffle, drop_last, the dataset's length) is compared with it: InvalidArgument says which line to change. So it
+    does of values that a DataLoader would not take. A DistributedSampler gives rank and world size, and wants `delivery: shard`;
+    other samplers than the usual ones are the stream's `sampler:`. Arguments that have no meaning here are told in one
+    RuntimeWarning, with what stands for them. `output` is "torch" unless given.
     """
     given = dict(locals())
-    for name, instead in (("batch_sampler", "`batch_size:` and `sampler:` of the stream"), ("collate_fn", "`transform=`, which gets whole batches")):
-        if given[name] is not None:
-            raise InvalidArgument(f"{name}: batches are made by the server; here that is {instead}")
+    if batch_sampler is not None:
+        raise InvalidArgument("batch_sampler: batches are made by the server; here that is `batch_size:` and `sampler:` of the stream")
+    if collate_fn is not None and collate_fn is not _default_collate():
+        name = getattr(collate_fn, "__name__", None) or repr(collate_fn)
+        raise InvalidArgument(f"collate_fn={name}: batches are made by the server; here that is `transform=`, which gets whole batches")
     if batch_size is None:
         raise InvalidArgument("batch_size=None: a stream has batches; batch_size: 1 gives single samples")
+    _check_values(given)
     if timeout:
         loader.setdefault("batch_timeout", timeout)
     if sampler is not None:
         if shuffle:
             raise InvalidArgument("sampler and shuffle=True: a DataLoader takes one of them, too")
         shuffle, place, drop_last = _sampler(sampler, drop_last)
+        if place.get("world_size", 1) > 1 and "world_size" not in loader:
+            _check_divided(stream, place["world_size"], loader)
         loader = {**place, **loader}
     loader.setdefault("output", "torch")
     made = Loader(stream=stream, **loader)
@@ -79,6 +88,33 @@ def from_dataloader_args(
     if without:
         warn("arguments of a DataLoader without a meaning here: " + "; ".join(without))
     return made
+
+
+def _default_collate() -> Any:
+    """torch's, which makes of samples what the server does; where it was never imported, nobody has given it."""
+    return getattr(sys.modules.get("torch.utils.data"), "default_collate", None)
+
+
+def _check_values(given: dict[str, Any]) -> None:
+    """What has no meaning here would else hide a mistake."""
+    whole("batch_size", given["batch_size"], 1)
+    whole("num_workers", given["num_workers"])
+    seconds("timeout", given["timeout"])
+    if given["prefetch_factor"] is not None:
+        whole("prefetch_factor", given["prefetch_factor"], 1)
+    for name in ("drop_last", "pin_memory", "persistent_workers", "in_order"):
+        flag(name, given[name])
+    if given["shuffle"] is not None:
+        flag("shuffle", given["shuffle"])
+
+
+def _check_divided(stream: str, ranks: int, loader: dict[str, Any]) -> None:
+    where = {name: loader[name] for name in ("address", "timeout") if name in loader}
+    if any(known.name == stream and known.delivery == "broadcast" for known in streams(**where)):
+        raise InvalidArgument(
+            f"sampler=DistributedSampler of {ranks} replicas, but stream '{stream}' is broadcast: every rank would get every batch. "
+            "Set `delivery: shard`, which divides the epoch"
+        )
 
 
 def _sampler(sampler: Any, drop_last: bool) -> tuple[bool, dict[str, int], bool]:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import headrace
+import numpy as np
 import pytest
 import torch
 from headrace.errors import InvalidArgument
-from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data import (
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 DEVICES = pytest.mark.parametrize("device", [None, "host"])
 
@@ -117,6 +125,7 @@ def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_noth
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         from_args(address, batch_size=8, shuffle=True, timeout=5).close()
+        from_args(address, batch_size=np.int64(8), shuffle=True, collate_fn=default_collate).close()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +135,21 @@ def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_noth
         ({"shuffle": False}, "set `shuffle: false`"),
         ({"drop_last": True}, "set `last: drop` .it is short."),
         ({"dataset": range(61)}, "the dataset has 61 samples, the stream 60"),
-        ({"collate_fn": list}, "collate_fn: .*`transform=`"),
+        ({"collate_fn": list}, "collate_fn=list: .*`transform=`"),
+        ({"collate_fn": partial(list)}, "collate_fn=functools.partial.*: .*`transform=`"),
+        ({"batch_size": "8"}, "batch_size='8': give it an int"),
+        ({"batch_size": 8.0}, "batch_size=8.0: give it an int"),
+        ({"batch_size": True}, "batch_size=True: give it an int"),
+        ({"batch_size": 0}, "batch_size=0: it goes from 1"),
+        ({"shuffle": "False"}, "shuffle='False': give it True or False"),
+        ({"drop_last": "no"}, "drop_last='no': give it True or False"),
+        ({"drop_last": None}, "drop_last=None: give it True or False"),
+        ({"pin_memory": "cuda"}, "pin_memory='cuda': give it True or False"),
+        ({"num_workers": -1}, "num_workers=-1: it goes from 0"),
+        ({"num_workers": "2"}, "num_workers='2': give it an int"),
+        ({"prefetch_factor": 0}, "prefetch_factor=0: it goes from 1"),
+        ({"timeout": -1}, "timeout=-1: give it 0 or more"),
+        ({"timeout": "soon"}, "timeout='soon': give it a number"),
         ({"batch_sampler": [[0]]}, "batch_sampler: "),
         ({"batch_size": None}, "batch_size=None"),
         ({"shuffle": None, "sampler": WeightedRandomSampler([1.0], 1)}, "sampler=WeightedRandomSampler: say it in"),
@@ -151,3 +174,14 @@ def test_a_distributed_sampler_gives_the_place(address: str) -> None:
             for batch in loader:
                 seen += batch.sample_index[batch.valid].tolist()
     assert sorted(seen) == list(range(60))
+
+
+def test_a_distributed_sampler_wants_a_stream_that_is_divided(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InvalidArgument, match="DistributedSampler of 2 replicas, but stream 'train' is broadcast.*`delivery: shard`"):
+            from_args(address, batch_size=8, sampler=DistributedSampler(range(60), num_replicas=2, rank=0))
+        assert headrace.stats(address)["streams"]["train"]["clients"] == []
+        for sampler, more in ((DistributedSampler(range(60), 1, 0), {}), (DistributedSampler(range(60), 2, 0), {"world_size": 1})):
+            from_args(address, batch_size=8, sampler=sampler, **more).close()
