@@ -66,7 +66,9 @@ def from_environment(variable: str, default: int, least: int) -> int:
 def connect(address: str | os.PathLike[str] | None, timeout: Any) -> _headrace.Client:
     """Of a server's directory; None: HEADRACE_ADDRESS, then the server's default."""
     try:
-        path = os.fsdecode(os.fspath(address or ""))
+        path = os.fsdecode(os.fspath("" if address is None else address))
     except TypeError:
-        raise InvalidArgument(f"address={address!r}: give it a path") from None
+        has_one = isinstance(getattr(address, "address", None), str)  # what serve() and share() give
+        wanted = "give it its `.address`" if has_one else "give it the path of a server's directory, which serve() and share() have as `.address`"
+        raise InvalidArgument(f"address={address!r:.60}: {wanted}") from None
     return _headrace.connect(path, seconds("timeout", timeout, above_zero=True))

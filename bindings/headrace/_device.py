@@ -31,9 +31,13 @@ def device_of(device: Any) -> str | None:
     name = str(device)
     if name == "cuda":
         return f"cuda:{_current_device()}"
-    if name in ("cpu", "host") or (name.startswith("cuda:") and name[5:].isdigit()):
-        return None if name == "cpu" else name
-    raise InvalidArgument(f"device={device!r}: use 'cuda:N', 'cuda' (the current one), 'cpu' or None")
+    if name in ("cpu", "cpu:0"):
+        return None
+    if name == "host" or (name.startswith("cuda:") and name[5:].isdigit()):
+        return name
+    raise InvalidArgument(
+        f"device={device!r}: use 'cuda:N' or 'cuda' (the current one); 'cpu' or None for tensors in host memory; 'host' for the twin of a GPU there"
+    )
 
 
 def _current_device() -> int:
@@ -64,7 +68,7 @@ def output_of(output: str | None, device: Any) -> str:
         import torch
 
         if not torch.cuda.is_available():
-            raise InvalidArgument(f"device={device!r}: this torch sees no CUDA device (torch.cuda.is_available() is False); use device='cpu'")
+            raise InvalidArgument(f"device={device!r}: this torch sees no CUDA device (torch.cuda.is_available() is False); use device='cpu' for tensors in host memory")
     return chosen
 
 

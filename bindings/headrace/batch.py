@@ -69,6 +69,11 @@ class _Rows:
         batch.__dict__.update(self.__dict__)
         return batch
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In a form that torch.load(weights_only=True) knows, once it was told of the two classes."""
+        plain = dict(self) if isinstance(self, dict) else tuple(self)  # type: ignore[arg-type]
+        return type(self), (plain,), self.__getstate__()
+
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: what the batch tells, and not the extension's object."""
         state = {name: getattr(self, name) for name in (*META, "epoch", "number", "private_copy")}

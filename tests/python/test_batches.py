@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import warnings
+from pathlib import Path
 from typing import Any
 
 import headrace
@@ -55,6 +56,24 @@ def test_copies_and_pickles_of_a_batch_tell_of_its_rows(start_server: Any, quiet
         batch.sample_index[:] = -1  # an array of the batch's own
         assert (batch.sample_index == -1).all()
         assert (other.sample_index >= 0).all()
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict"])
+def test_saved_batches_are_loaded_by_torch(start_server: Any, quiet_config: dict[str, Any], tmp_path: Path, form: str) -> None:
+    with headrace.Loader(start_server(quiet_config).address, stream="train", batch=form, output="torch") as loader:
+        batch = next(iter(loader))
+    plain = dict(batch) if form == "dict" else tuple(batch)
+    torch.save([batch, plain], tmp_path / "batch.pt")
+    with pytest.raises(pickle.UnpicklingError, match="add_safe_globals"):  # torch's own words
+        torch.load(tmp_path / "batch.pt")
+    with torch.serialization.safe_globals([headrace.TupleBatch, headrace.DictBatch]):
+        again, alike = torch.load(tmp_path / "batch.pt")
+    assert type(again) is type(batch)
+    assert type(alike) is type(plain)
+    assert torch.equal(again.sample_index, batch.sample_index)
+    for name in plain if isinstance(plain, dict) else range(2):
+        assert torch.equal(again[name], plain[name])
+        assert torch.equal(alike[name], plain[name])
 
 
 def test_padded_rows_are_marked_also_in_tuples(start_server: Any, quiet_config: dict[str, Any]) -> None:

@@ -113,7 +113,7 @@ def values_shape(array: headrace.DeviceArray) -> tuple[int, ...]:
 
 
 def test_the_cpu_is_where_batches_are_anyway(start_server: Any, quiet_config: dict[str, Any]) -> None:
-    for device in ("cpu", torch.device("cpu")):
+    for device in ("cpu", "cpu:0", torch.device("cpu")):
         with headrace.Loader(start_server(quiet_config).address, stream="train", device=device) as loader:
             image, label = next(iter(loader))
             assert isinstance(image, torch.Tensor)
@@ -185,6 +185,7 @@ def test_what_cannot_be_is_refused_with_what_can(start_server: Any, quiet_config
     refused: list[tuple[dict[str, Any], str]] = [
         ({"device": "tpu"}, "device='tpu': use 'cuda:N'"),
         ({"device": "cuda:x"}, "device='cuda:x': use 'cuda:N'"),
+        ({"device": "cpu:1"}, "device='cpu:1': .*'cpu' or None for tensors in host memory; 'host' for the twin"),
         ({"device": -1}, "device=-1: use"),
         ({"device": "cuda:0", "output": "numpy"}, "numpy has no device memory"),
         ({"device": "host", "zero_copy": True, "output": "numpy"}, "zero_copy=True with device='host'"),
@@ -194,7 +195,7 @@ def test_what_cannot_be_is_refused_with_what_can(start_server: Any, quiet_config
     ]
     if not torch.cuda.is_available():
         refused += [({"device": name}, "torch sees no CUDA device") for name in ("cuda", "cuda:0", 0)]
-        refused += [({"device": "cuda:0", "output": "dlpack"}, "cuda")]
+        refused += [({"device": "cuda:0", "output": "dlpack"}, 'device "cuda:0" (cannot be used .does nvidia-smi see it|is not there: this process sees 0)')]
     for wrong, told in refused:
         with pytest.raises((InvalidArgument, headrace.Error), match=told):
             headrace.Loader(address, stream="train", **wrong)

@@ -178,8 +178,11 @@ class CudaDevice final : public Device {
 Result<std::unique_ptr<Device>> open_here(int ordinal, StreamHandle copy_stream) {
   int count = 0;
   if (const auto error = cudaGetDeviceCount(&count); error != cudaSuccess)
-    return fail(
-        taken(error, fmt::format("device \"cuda:{}\" cannot be used", ordinal), ErrorCode::kEnvironment));
+    return fail(taken(error,
+                      fmt::format("device \"cuda:{}\" cannot be used (does nvidia-smi see it? Without a GPU: "
+                                  "no device, for batches in host memory, or \"host\", its twin there)",
+                                  ordinal),
+                      ErrorCode::kEnvironment));
   if (ordinal >= count)
     return fail(
         ErrorCode::kEnvironment,
