@@ -63,7 +63,7 @@ def train(given, data, test):
 
 
 if __name__ == "__main__":
-    given = arguments(__file__, __doc__, epochs=10, batch_size=128, width=16)
+    given = arguments(__file__, __doc__, epochs=10, batch_size=128, on_ranks=True, width=16)
     with (
         ranks(given.device),
         served(given) as address,

@@ -79,7 +79,7 @@ def train(given, data, test):
 
 
 if __name__ == "__main__":
-    given = arguments(__file__, __doc__, epochs=10, batch_size=128, width=16)
+    given = arguments(__file__, __doc__, epochs=10, batch_size=128, on_ranks=True, width=16)
     folder = given.data / "cifar-10-batches-bin"
     pixels = [v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616])]
     augmented = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), *pixels])

@@ -27,8 +27,9 @@ WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def arguments(program: str, about: str, *, epochs: int, batch_size: int, **more: int) -> argparse.Namespace:
-    """`program`: its __file__. `batch_size` is of all ranks together; `more`: further whole numbers, by name."""
+def arguments(program: str, about: str, *, epochs: int, batch_size: int, on_ranks: bool = False, **more: int) -> argparse.Namespace:
+    """`program`: its __file__. `batch_size` is of all ranks together; `on_ranks`: it can be torchrun's; `more`: further whole
+    numbers, by name."""
     here = Path(program).resolve()
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=epochs)
@@ -44,6 +45,11 @@ def arguments(program: str, about: str, *, epochs: int, batch_size: int, **more:
         parser.add_argument("--config", type=Path, default=here.with_suffix(".yaml"), help="says where the data is")
         parser.add_argument("--address", help="of a server that runs anyway; without it, one is started over --config")
     known = parser.parse_args()
+    if WORLD_SIZE > 1 and not on_ranks:
+        parser.error(
+            f"torchrun started {WORLD_SIZE} ranks, and this program trains one model on one device: start it with python. What ranks need "
+            "(a process group, DistributedDataParallel, `delivery: shard`) is in cifar10_vgg.py"
+        )
     if known.device == "cuda":
         known.device = f"cuda:{LOCAL_RANK}"
     torch.manual_seed(known.seed)  # the same model on every rank

@@ -133,6 +133,15 @@ def test_cifar10_vgg_on_ranks(small: Path, tmp_path: Path, ranks: int) -> None:
     check_cifar10(Ran(printed, [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(ranks)]), ranks)
 
 
+@pytest.mark.parametrize("program", ["mnist_mlp", "srcnn_dataloader"])
+def test_one_that_knows_no_ranks_says_so_under_torchrun(program: str) -> None:
+    ranks = {**os.environ, "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    done = subprocess.run([sys.executable, EXAMPLES / f"{program}.py"], capture_output=True, text=True, env=ranks)
+    assert done.returncode == 2
+    assert "torchrun started 2 ranks, and this program trains one model on one device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_srcnn(capsys: pytest.CaptureFixture[str], small: Path) -> None:
     ran = example(capsys, small, "srcnn", "--epochs", 4, "--batch-size", 20)
     for epoch in range(4):
