@@ -6,6 +6,8 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -14,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+import numpy as np
 import pytest
 import recorded_example
 import torch
+import yaml
 from running import ROOT
-from training_sets import write_sets
+from training_sets import CIFAR_TEST, CIFAR_TRAIN, write_sets
 
 EXAMPLES = ROOT / "bindings/examples"
 PROGRAMS = ("mnist_mlp", "cifar10_vgg", "srcnn")
@@ -117,6 +121,42 @@ def check_cifar10(ran: Ran, ranks: int) -> None:
     assert all("test" not in rank for rank in ran.ranks[1:])
     losses = ran.each("loss")
     assert losses[-1] < 0.95 * losses[0]
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", (EXAMPLES / "README.md").read_text(), re.DOTALL)
+    return str(found)
+
+
+def pickled_cifar10(data: Path) -> None:
+    """The set in `data` as torchvision's files."""
+    (data / "cifar-10-batches-py").mkdir()
+    for name in (*CIFAR_TRAIN, *CIFAR_TEST):
+        records = np.fromfile(data / "cifar-10-batches-bin" / name, np.uint8).reshape(-1, 3073)
+        with (data / "cifar-10-batches-py" / name.removesuffix(".bin")).open("wb") as file:
+            pickle.dump({"data": records[:, 1:], "labels": records[:, 0].tolist()}, file)
+    with (data / "cifar-10-batches-py" / "batches.meta").open("wb") as file:
+        pickle.dump({"label_names": [f"class {label}" for label in range(10)]}, file)
+
+
+def test_cifar10_as_torchvision_has_it_is_the_same_training(
+    capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the README's lines, on files of which torchvision knows no checksums."""
+    shutil.copytree(small / "data/cifar-10-batches-bin", tmp_path / "data/cifar-10-batches-bin")
+    pickled_cifar10(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torchvision.datasets.CIFAR10._check_integrity", lambda self: True)
+    monkeypatch.setattr("torchvision.datasets.CIFAR10.meta", {"filename": "batches.meta", "key": "label_names", "md5": None})
+    exec(block("python"), {})
+    shutil.rmtree(tmp_path / "data/cifar-10-batches-bin")
+    config = yaml.safe_load((small / "cifar10_vgg.yaml").read_text()) | {"server": {"metrics": "off"}} | yaml.safe_load(block("yaml"))
+    (tmp_path / "cifar10_vgg.yaml").write_text(yaml.safe_dump(config))
+    capsys.readouterr()
+    ran, of_files = (example(capsys, folder, "cifar10_vgg", *CIFAR10) for folder in (tmp_path, small))
+    check_cifar10(ran, 1)
+    assert ran.each("loss") == of_files.each("loss")
+    assert ran.ranks == of_files.ranks
 
 
 CIFAR10 = ("--epochs", 3, "--batch-size", 64, "--width", 4)
