@@ -172,8 +172,8 @@ class TorchAssembler(Assembler):
             array = self._blocks.typed(block, at, size, field.dtype, shape)
             if not field.shape and offsets is None:  # loops collect labels, and must not keep whole batches by it
                 array = array.clone()
-            rows = len(raw.valid()) if offsets is not None else 0
-            values.append(array if offsets is None else (array, self._blocks.typed(block, offsets, 8 * (rows + 1), "int64", (rows + 1,))))
+            bounds = raw.rows() + 1
+            values.append(array if offsets is None else (array, self._blocks.typed(block, offsets, 8 * bounds, "int64", (bounds,))))
         return values
 
     def _beside(self, rows: Any) -> Any:
@@ -199,7 +199,7 @@ class ArrayAssembler(Assembler):
         values: list[Any] = []
         for field, (_, _, shape, offsets) in enumerate(raw.places()):
             made = array(field, False, shape)
-            values.append(made if offsets is None else (made, array(field, True, (len(raw.valid()) + 1,))))
+            values.append(made if offsets is None else (made, array(field, True, (raw.rows() + 1,))))
         return values
 
     def _copy(self, taken: Any) -> Any:

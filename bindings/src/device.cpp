@@ -124,6 +124,7 @@ void bind_device(nb::module_& module) {
           },
           nb::arg("stream"))
       .def("wait", [](PyDeviceBatch& my) { without_gil([&] { return my.batch->wait(); }); })
+      .def("rows", [](const PyDeviceBatch& my) { return my.batch->rows().size(); })
       .def("valid", [](const PyDeviceBatch& my) { return valid_of(my.batch->rows()); })
       .def("replaced", [](const PyDeviceBatch& my) { return replaced_of(my.batch->rows()); })
       .def("sample_index", [](const PyDeviceBatch& my) { return sample_index_of(my.batch->rows()); });

@@ -112,6 +112,17 @@ def values_shape(array: headrace.DeviceArray) -> tuple[int, ...]:
     return tuple(np.from_dlpack(array).shape)
 
 
+@pytest.mark.parametrize("output", ["torch", "numpy", "jax", "dlpack"])
+def test_ragged_fields_on_a_device_are_those_of_the_host(output: str) -> None:
+    texts = [["one", "", "three"], ["many words", "x", ""]]
+    with headrace.share([{"text": text} for text in texts], "texts", ragged={"text": 30}, epochs=1) as share:
+        with headrace.Loader(share.address, stream="texts", device="host", output=output) as loader:
+            seen = [tuple(np.from_dlpack(part) if output == "dlpack" else np.asarray(part) for part in batch[0]) for batch in loader]
+    for (values, offsets), text in zip(seen, texts, strict=True):
+        assert (values.dtype, offsets.dtype) == (np.uint8, np.int32 if output == "jax" else np.int64)  # JAX's own default
+        assert [bytes(values[begin:end]).decode() for begin, end in zip(offsets, offsets[1:], strict=False)] == text
+
+
 def test_the_cpu_is_where_batches_are_anyway(start_server: Any, quiet_config: dict[str, Any]) -> None:
     for device in ("cpu", "cpu:0", torch.device("cpu")):
         with headrace.Loader(start_server(quiet_config).address, stream="train", device=device) as loader:
