@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import sys
 from typing import Any
 
 from . import _headrace
@@ -61,6 +62,16 @@ def from_environment(variable: str, default: int, least: int) -> int:
         return whole(variable, int(value), least)
     except ValueError:
         raise InvalidArgument(f"the environment's {variable}={value!r} is not a whole number from {least}; give it to the Loader") from None
+
+
+def place_in_job() -> tuple[int, int]:
+    """This process's rank and the world size: RANK and WORLD_SIZE, else those of torch.distributed, where it was initialised. (Lightning's own
+    launcher sets no RANK, multiprocessing neither.)"""
+    distributed = sys.modules.get("torch.distributed")
+    rank, world_size = 0, 1
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    return from_environment("RANK", rank, 0), from_environment("WORLD_SIZE", world_size, 1)
 
 
 def connect(address: str | os.PathLike[str] | None, timeout: Any) -> _headrace.Client:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from ._arguments import MOST_EPOCH, connect, flag, from_environment, seconds, text, whole
+from ._arguments import MOST_EPOCH, connect, flag, place_in_job, seconds, text, whole
 from ._caller import warn
 from ._device import ArrayAssembler, TorchAssembler, TorchBlocks, device_of, output_of
 from ._headrace import DeviceStream, Stream
@@ -43,7 +43,7 @@ class Loader:
     """Iterates over a stream like a torch DataLoader; each `for` is one epoch.
 
     address            the server's directory; None: HEADRACE_ADDRESS, then the server's default
-    rank, world_size   of a shard stream; None: RANK and WORLD_SIZE, else 0 and 1. Ignored on a broadcast stream
+    rank, world_size   of a shard stream; None: RANK and WORLD_SIZE, else torch.distributed's, else 0 and 1. Ignored on a broadcast stream
     group              the job that the ranks belong to
     client             name in metrics and messages; unique on its stream
     output             "numpy", "torch", "jax", "cupy", or "dlpack" for any other framework's from_dlpack. None: numpy; torch with a device
@@ -166,16 +166,16 @@ class Loader:
         """Rank and world size."""
         rank, world_size = self._arguments["rank"], self._arguments["world_size"]
         if broadcast:
-            name, said = ("WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")) if world_size is None else ("world_size", str(world_size))
-            if said != "1":
+            name, size = ("WORLD_SIZE", place_in_job()[1]) if world_size is None else ("world_size", world_size)
+            if str(size) != "1":
                 warn(
-                    f"{name}={said}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
+                    f"{name}={size}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
                     "every batch. Set the stream's `delivery: shard` to divide the epoch, or pass world_size=1 if this is meant"
                 )
             return 0, 1
         return (
-            from_environment("RANK", 0, 0) if rank is None else whole("rank", rank),
-            from_environment("WORLD_SIZE", 1, 1) if world_size is None else whole("world_size", world_size, 1),
+            place_in_job()[0] if rank is None else whole("rank", rank),
+            place_in_job()[1] if world_size is None else whole("world_size", world_size, 1),
         )
 
     def _park(self) -> bool:

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import headrace
 import numpy as np
 import pytest
 import torch
+from children import Child
 from running import ROOT
 
 
@@ -44,6 +46,23 @@ def test_ranks_over_gloo_train_on_each_sample_once(
         assert all(rank["weights"] == epoch["ranks"][0]["weights"] for rank in epoch["ranks"])
     assert first["ranks"][0]["seen"] != second["ranks"][0]["seen"]
     assert first["ranks"][0]["weights"] != second["ranks"][0]["weights"], "it learns"
+
+
+def test_ranks_are_those_of_torch_distributed_where_the_environment_names_none(start_server: Any, sharded: dict[str, Any], tmp_path: Path) -> None:
+    """As after multiprocessing.spawn() with init_process_group(rank=…), and under Lightning's own launcher."""
+    address = start_server(sharded).address
+    code = """
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[3]}", rank=int(sys.argv[2]), world_size=2)
+with headrace.Loader(address, stream="train") as loader:
+    say(seen=[int(i) for batch in loader for i in batch.sample_index[batch.valid]], world_size=loader.world_size)
+dist.barrier()
+dist.destroy_process_group()
+"""
+    with Child(code, address, "0", str(tmp_path / "meet")) as one, Child(code, address, "1", str(tmp_path / "meet")) as other:
+        heard = [child.hear(60) for child in (one, other)]
+    assert sorted(index for line in heard for index in line["seen"]) == list(range(60))
+    assert [line["world_size"] for line in heard] == [2, 2]
 
 
 def test_a_loader_per_device_in_one_process(start_server: Any, sharded: dict[str, Any]) -> None:
