@@ -64,14 +64,13 @@ def from_environment(variable: str, default: int, least: int) -> int:
         raise InvalidArgument(f"the environment's {variable}={value!r} is not a whole number from {least}; give it to the Loader") from None
 
 
-def place_in_job() -> tuple[int, int]:
-    """This process's rank and the world size: RANK and WORLD_SIZE, else those of torch.distributed, where it was initialised. (Lightning's own
-    launcher sets no RANK, multiprocessing neither.)"""
+def ranks_of_torch() -> tuple[int, int]:
+    """Rank and world size of torch.distributed, where it was initialised; else 0 and 1. For those whom no RANK tells theirs: Lightning's own
+    launcher sets none, multiprocessing neither."""
     distributed = sys.modules.get("torch.distributed")
-    rank, world_size = 0, 1
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        rank, world_size = distributed.get_rank(), distributed.get_world_size()
-    return from_environment("RANK", rank, 0), from_environment("WORLD_SIZE", world_size, 1)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()
 
 
 def connect(address: str | os.PathLike[str] | None, timeout: Any) -> _headrace.Client:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from ._arguments import MOST_EPOCH, connect, flag, place_in_job, seconds, text, whole
+from ._arguments import MOST_EPOCH, connect, flag, from_environment, ranks_of_torch, seconds, text, whole
 from ._caller import warn
 from ._device import ArrayAssembler, TorchAssembler, TorchBlocks, device_of, output_of
 from ._headrace import DeviceStream, Stream
@@ -165,17 +165,18 @@ class Loader:
     def _place(self, broadcast: bool) -> tuple[int, int]:
         """Rank and world size."""
         rank, world_size = self._arguments["rank"], self._arguments["world_size"]
+        of_torch = ranks_of_torch()
         if broadcast:
-            name, size = ("WORLD_SIZE", place_in_job()[1]) if world_size is None else ("world_size", world_size)
-            if str(size) != "1":
+            name, said = ("WORLD_SIZE", os.environ.get("WORLD_SIZE", of_torch[1])) if world_size is None else ("world_size", world_size)
+            if str(said) != "1":
                 warn(
-                    f"{name}={size}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
+                    f"{name}={said}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
                     "every batch. Set the stream's `delivery: shard` to divide the epoch, or pass world_size=1 if this is meant"
                 )
             return 0, 1
         return (
-            place_in_job()[0] if rank is None else whole("rank", rank),
-            place_in_job()[1] if world_size is None else whole("world_size", world_size, 1),
+            from_environment("RANK", of_torch[0], 0) if rank is None else whole("rank", rank),
+            from_environment("WORLD_SIZE", of_torch[1], 1) if world_size is None else whole("world_size", world_size, 1),
         )
 
     def _park(self) -> bool:
