@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ._headrace import DeviceBatch as RawDeviceBatch
-from ._headrace import DeviceStream
 from .batch import Assembler
 from .errors import InvalidArgument
 from .types import FieldSpec
@@ -120,18 +119,20 @@ class DeviceArray:
 
 
 class TorchBlocks:
-    """Device memory from torch's caching allocator: first written on the loader's copy stream, so that is whose it is."""
+    """Device memory from torch's caching allocator. It is first written on the stream of the loader's copies, so that is whose it is, and
+    that stream is torch's: the allocator asks about it for longer than the loader lives."""
 
     def __init__(self, device: str) -> None:
         import torch
 
         self._torch = torch
         self._device = torch.device("cpu" if device == "host" else device)
-        self._stream: Any = None  # of copies, as torch knows it
+        self._stream: Any = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
 
-    def written_on(self, stream: int) -> None:
-        if self._device.type == "cuda":
-            self._stream = self._torch.cuda.ExternalStream(stream, device=self._device)  # type: ignore[no-untyped-call]
+    @property
+    def copy_stream(self) -> int:
+        """For the loader; 0: the twin has none."""
+        return 0 if self._stream is None else int(self._stream.cuda_stream)
 
     def __call__(self, size: int) -> tuple[Any, int]:
         with self._torch.cuda.stream(self._stream):  # of None: as it is
@@ -159,11 +160,10 @@ class TorchBlocks:
 
 
 class TorchAssembler(Assembler):
-    def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks, stream: DeviceStream) -> None:
+    def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks) -> None:
         super().__init__(fields, "torch", form, meta)
         self._fields = fields
         self._blocks = blocks
-        blocks.written_on(stream.copy_stream())
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         block = self._blocks.hand_over(raw)

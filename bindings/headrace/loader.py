@@ -153,10 +153,11 @@ class Loader:
             self._assemble = Assembler(self._info.fields, output, form, meta)
             return self._stream
         blocks = TorchBlocks(device) if output == "torch" else None
-        stream = take_place(self, place, lambda: server.open_on_device(**how, device=device, prefetch=given["prefetch"], allocate=blocks))
+        there = {"device": device, "prefetch": given["prefetch"], "allocate": blocks, "copy_stream": blocks.copy_stream if blocks else 0}
+        stream = take_place(self, place, lambda: server.open_on_device(**how, **there))
         self._info = StreamInfo.from_dict(stream.info())
         if blocks is not None:
-            self._assemble = TorchAssembler(self._info.fields, form, meta, blocks, stream)
+            self._assemble = TorchAssembler(self._info.fields, form, meta, blocks)
         else:
             self._assemble = ArrayAssembler(self._info.fields, output, form, meta, device)
         self._stream = stream

@@ -71,7 +71,8 @@ std::unique_ptr<PyDeviceStream> open_on_device(
     PyClient& my, const std::string& stream, const std::string& group, std::uint32_t rank,
     std::uint32_t world_size, const std::string& client, const std::string& join,
     const std::optional<std::string>& state, bool resume_from_server, double reconnect_timeout,
-    nb::object warn, const std::string& device, std::uint32_t prefetch, nb::object allocate) {
+    nb::object warn, const std::string& device, std::uint32_t prefetch, nb::object allocate,
+    std::uintptr_t copy_stream) {
   OpenOptions options =
       options_of(stream, group, rank, world_size, client, join, state, resume_from_server, reconnect_timeout);
   options.commits = Commits::kByCaller;
@@ -79,7 +80,7 @@ std::unique_ptr<PyDeviceStream> open_on_device(
   const auto warnings = std::make_shared<Warnings>(std::move(warn));
   options.warn = [warnings](std::string_view text) { warnings->put(text); };
   Stream opened = without_gil([&] { return my.client.open(options); });
-  return load_on_device(std::move(opened), device, prefetch, std::move(allocate), warnings);
+  return load_on_device(std::move(opened), device, prefetch, std::move(allocate), copy_stream, warnings);
 }
 
 nb::list streams(PyClient& my) {
@@ -113,7 +114,7 @@ void bind_client(nb::module_& module) {
       .def("open_on_device", &open_on_device, nb::arg("stream"), nb::arg("group"), nb::arg("rank"),
            nb::arg("world_size"), nb::arg("client"), nb::arg("join"), nb::arg("state").none(),
            nb::arg("resume_from_server"), nb::arg("reconnect_timeout"), nb::arg("warn"), nb::arg("device"),
-           nb::arg("prefetch"), nb::arg("allocate").none())
+           nb::arg("prefetch"), nb::arg("allocate").none(), nb::arg("copy_stream"))
       .def("sample", &sample, nb::arg("stream"), nb::arg("epoch"), nb::arg("index"))
       .def("stats", [](PyClient& my) { return without_gil([&] { return my.client.stats(); }); })
       .def(

@@ -93,9 +93,11 @@ void Warnings::tell() {
 
 std::unique_ptr<PyDeviceStream> load_on_device(Stream stream, const std::string& device,
                                                std::uint32_t prefetch, nb::object allocate,
+                                               std::uintptr_t copy_stream,
                                                std::shared_ptr<Warnings> warnings) {
   gpu::DeviceLoaderOptions options;
   options.engine = {.device = device, .warn = [warnings](std::string_view text) { warnings->put(text); }};
+  options.engine.copy_stream = copy_stream;
   options.prefetch = prefetch;
   if (!allocate.is_none())
     options.allocate = [from = shared(std::move(allocate))](std::size_t bytes) {
@@ -129,10 +131,6 @@ void bind_device(nb::module_& module) {
       .def("replaced", [](const PyDeviceBatch& my) { return replaced_of(my.batch->rows()); })
       .def("sample_index", [](const PyDeviceBatch& my) { return sample_index_of(my.batch->rows()); });
   bind_loop<PyDeviceStream, gpu::DeviceLoader>(module, "DeviceStream")
-      .def("copy_stream",
-           [](PyDeviceStream& my) {
-             return my.look([](gpu::DeviceLoader& loader) { return loader.copy_stream(); });
-           })
       .def("device_name",
            [](PyDeviceStream& my) {
              return my.look([](gpu::DeviceLoader& loader) { return loader.device_name(); });

@@ -37,6 +37,7 @@ class Warnings {
 /// `allocate(bytes)` gives (owner, address); None: the loader's own memory.
 std::unique_ptr<PyDeviceStream> load_on_device(Stream stream, const std::string& device,
                                                std::uint32_t prefetch, nb::object allocate,
+                                               std::uintptr_t copy_stream,
                                                std::shared_ptr<Warnings> warnings);
 
 }  // namespace headrace::python
