@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "headrace/cursor.h"
 #include "headrace/field.h"
+#include "headrace/residence.h"
 
 namespace headrace {
 
@@ -51,6 +53,8 @@ struct StreamInfo {
   /// Another process makes the batches while they are served, each once: a client begins where the others
   /// are, and neither goes back nor resumes.
   bool live = false;
+  /// `residence: gpu`: a DeviceLoader uploads the set once, and makes each batch on the device.
+  std::optional<Residence> residence = {};
 };
 
 }  // namespace headrace
