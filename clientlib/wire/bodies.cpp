@@ -98,16 +98,18 @@ Result<void> from_json(const json& in, HelloReply& value) {
 json to_json(const StreamInfo& value) {
   json fields = json::array();
   for (const FieldSpec& field : value.fields) fields.push_back(to_json(field));
-  return {{"name", value.name},
-          {"delivery", word_of(value.delivery)},
-          {"samples", value.samples},
-          {"batch_size", value.batch_size},
-          {"last", word_of(value.last)},
-          {"shuffle", value.shuffle},
-          {"fields", std::move(fields)},
-          {"classes", value.classes},
-          {"fingerprint", to_json(value.fingerprint)},
-          {"live", value.live}};
+  json body = {{"name", value.name},
+               {"delivery", word_of(value.delivery)},
+               {"samples", value.samples},
+               {"batch_size", value.batch_size},
+               {"last", word_of(value.last)},
+               {"shuffle", value.shuffle},
+               {"fields", std::move(fields)},
+               {"classes", value.classes},
+               {"fingerprint", to_json(value.fingerprint)},
+               {"live", value.live}};
+  if (value.residence) body["residence"] = to_json(*value.residence);
+  return body;
 }
 
 Result<void> from_json(const json& in, StreamInfo& value) {
@@ -131,6 +133,7 @@ Result<void> from_json(const json& in, StreamInfo& value) {
             })
       .object("fingerprint", value.fingerprint)
       .flag("live", value.live)
+      .optional_object("residence", value.residence)
       .done();
 }
 
