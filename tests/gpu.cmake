@@ -7,6 +7,7 @@ if(TARGET headrace_gpu)
     headrace_test(unit/gpu_batch_test.cpp headrace::gpu headrace::session headrace::config)
     headrace_test(unit/device_loader_test.cpp headrace::gpu headrace::session headrace::config)
     headrace_test(unit/device_memory_test.cpp headrace::gpu headrace::session headrace::config)
+    headrace_test(unit/resident_loader_test.cpp headrace::gpu headrace::session headrace::config)
   endif()
   if(TARGET CUDA::cudart_static)  # label gpu: run only by name (./run test gpu), on a machine with a GPU
     headrace_test(gpu/cuda_copy_test.cpp headrace::gpu CUDA::cudart_static)

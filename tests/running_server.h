@@ -1,4 +1,4 @@
-// A server over synthetic rows, in this process and on a thread of its own, for tests of what attaches to it.
+// A server in this process and on a thread of its own, for tests of what attaches to it.
 #pragma once
 
 #include <filesystem>
@@ -16,14 +16,16 @@ class RunningServer {
   /// `train` is the YAML (flow style) of its one stream, `train`, over the source `rows` of `count` samples
   /// of `bytes` bytes.
   RunningServer(const std::filesystem::path& directory, std::uint64_t count, std::size_t bytes,
-                const std::string& train) {
+                const std::string& train)
+      : RunningServer(directory, "sources: { rows: { type: synthetic, count: " + std::to_string(count) +
+                                     ", bytes: " + std::to_string(bytes) +
+                                     " } }\n"
+                                     "streams: { train: { source: rows, " +
+                                     train + " } }\n") {}
+  /// `rest`: sources and streams.
+  RunningServer(const std::filesystem::path& directory, const std::string& rest) {
     const std::string text = "server: { directory: " + directory.string() +
-                             ", threads: 1, metrics: off, drain_timeout: 100ms, log_level: error }\n"
-                             "sources: { rows: { type: synthetic, count: " +
-                             std::to_string(count) + ", bytes: " + std::to_string(bytes) +
-                             " } }\n"
-                             "streams: { train: { source: rows, " +
-                             train + " } }\n";
+                             ", threads: 1, metrics: off, drain_timeout: 100ms, log_level: error }\n" + rest;
     server_ = server::session::Server::start(server::config::parse(text, "test.yaml").value()).value();
     thread_ = std::thread([this] { server_->run(); });
   }

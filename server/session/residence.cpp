@@ -11,7 +11,7 @@ namespace headrace::server::session {
 namespace {
 
 /// Of a batch of the upload: few enough for a small ring, enough that batches cost nothing.
-constexpr std::size_t kUploadBytes = std::size_t{1} << 20;
+constexpr std::size_t kUploadBytes = std::size_t{512} << 10;
 constexpr std::size_t kUploadRows = 65'536;
 
 tl::unexpected<Error> invalid(std::string what) {
@@ -40,7 +40,8 @@ Result<const exec::FieldPlan*> image_of(const source::Source& source,
   return image;
 }
 
-config::StreamConfig upload_config(const config::StreamConfig& config, std::size_t row_bytes) {
+config::StreamConfig upload_config(const config::StreamConfig& config, std::size_t row_bytes,
+                                   std::size_t samples) {
   config::StreamConfig out = config;
   out.shuffle = false;
   out.sampler.reset();
@@ -50,11 +51,12 @@ config::StreamConfig upload_config(const config::StreamConfig& config, std::size
   out.delivery = config::Delivery::kBroadcast;
   // Another sample in its place would be there in every epoch.
   out.on_error = config::OnError::kFail;
+  const std::size_t fit = kUploadBytes / std::max<std::size_t>(row_bytes, 1);
   out.batch_size = static_cast<std::uint32_t>(
-      std::clamp<std::size_t>(kUploadBytes / std::max<std::size_t>(row_bytes, 1), 1, kUploadRows));
-  out.ring.prefetch = 2;
-  out.ring.max_leases = 2;
-  out.sharing = {.max_lag = 2};
+      std::clamp<std::size_t>(fit, 1, std::min<std::size_t>(kUploadRows, samples)));
+  out.ring.prefetch = 3;
+  out.ring.max_leases = 3;
+  out.sharing = {.max_lag = 3};
   return out;
 }
 
@@ -87,7 +89,7 @@ Result<ResidentStream> resident_stream(const std::string& name, const config::St
   }
   out.residence.upload = out.name;
   out.residence.seed = config.seed;
-  out.config = upload_config(config, row);
+  out.config = upload_config(config, row, std::max<std::size_t>(source.size(), 1));
   out.config.plan = std::move(plan);
   return out;
 }
