@@ -31,7 +31,8 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """`live`: batches come from another process (`headrace.share`), each once: no going back, no resuming."""
+    """`live`: batches come from another process (`headrace.share`), each once: no going back, no resuming.
+    `residence`: "gpu" if a loader with a device uploads the set there once and makes batches on it."""
 
     name: str
     delivery: str
@@ -43,6 +44,7 @@ class StreamInfo:
     classes: tuple[str, ...]
     fingerprint: Fingerprint
     live: bool
+    residence: str | None
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> StreamInfo:

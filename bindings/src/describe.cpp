@@ -38,6 +38,7 @@ nb::dict to_dict(const StreamInfo& info) {
   dict["classes"] = info.classes;
   dict["fingerprint"] = fingerprint;
   dict["live"] = info.live;
+  dict["residence"] = info.residence ? nb::cast("gpu") : nb::none();
   return dict;
 }
 

@@ -64,7 +64,7 @@ TEST_F(ResidentLoaderTest, RanksDivideEachEpochAsTheServerDoes) {
     serve(std::string("batch_size: 4, delivery: shard, last: ") + last);
     for (std::uint32_t rank = 0; rank < 3; ++rank) {
       const auto loader = load({.rank = rank, .world_size = 3});
-      Stream stream = open({.rank = rank, .world_size = 3});
+      Stream stream = open({.group = "other", .rank = rank, .world_size = 3});
       EXPECT_EQ(loader->length(), stream.length());
       for (int epoch = 0; epoch < 2; ++epoch) ASSERT_EQ(rest_of(*loader), rest_of(stream)) << last << rank;
     }
@@ -101,7 +101,7 @@ TEST_F(ResidentLoaderTest, ItsStateResumesAStreamAndAStreamsResumesIt) {
   next(*loader);
   next(*loader);
   const State of_loader = loader->state();
-  Stream stream = open({.state = of_loader});
+  Stream stream = open({.group = "first", .state = of_loader});
   EXPECT_EQ(stream.cursor(), loader->cursor());
   EXPECT_EQ(State::from_json(of_loader.to_json()).value().to_json(), stream.state().to_json());
   const auto second = seen(*stream.next().value());
@@ -120,6 +120,20 @@ TEST_F(ResidentLoaderTest, ItsStateResumesAStreamAndAStreamsResumesIt) {
     ASSERT_TRUE(opened->load_state(of_stream));
     EXPECT_EQ(rest_of(*opened), expected);
   }
+}
+
+TEST_F(ResidentLoaderTest, RanksThatDisagreeAreToldSo) {
+  serve("batch_size: 8, delivery: shard");
+  const auto loader = load({.rank = 0, .world_size = 2});
+  rest_of(*loader);
+  const auto taken =
+      Client::connect({.address = directory_}).value().open({.stream = "train", .rank = 0, .world_size = 2});
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, ErrorCode::kRankTaken);
+  const auto other =
+      Client::connect({.address = directory_}).value().open({.stream = "train", .rank = 1, .world_size = 3});
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, ErrorCode::kGroupMismatch);
 }
 
 TEST_F(ResidentLoaderTest, AStateOfAnEpochsEndBeginsTheNext) {

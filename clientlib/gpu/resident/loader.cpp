@@ -73,7 +73,7 @@ ResidentLoader::~ResidentLoader() {
 Result<std::unique_ptr<ResidentLoader>> ResidentLoader::open(Stream stream, std::shared_ptr<Device> device,
                                                              const DeviceLoaderOptions& options) {
   require(options.prefetch > 0, "DeviceLoaderOptions::prefetch is 0");
-  const StreamInfo& info = stream.info();
+  const StreamInfo info = stream.info();
   const auto refuse = [&](const std::string& why) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("stream '{}': {}", info.name, why));
   };
@@ -96,6 +96,7 @@ Result<std::unique_ptr<ResidentLoader>> ResidentLoader::open(Stream stream, std:
                                    ahead * loader->layout_->bytes);
   if (!set) return fail(set.error());
   loader->set_.emplace(std::move(*set));
+  if (info.delivery == Delivery::kShard) loader->place_.emplace(std::move(stream));
   return loader;
 }
 

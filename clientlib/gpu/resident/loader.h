@@ -24,7 +24,8 @@ namespace headrace::gpu {
 
 class ResidentLoader {
  public:
-  /// Ends the stream's attachment. Errors are DeviceLoader::open()'s.
+  /// Of a shard stream the attachment stays, idle: so ranks that disagree are told so. Others have nobody
+  /// wait for them: theirs ends here. Errors are DeviceLoader::open()'s.
   static Result<std::unique_ptr<ResidentLoader>> open(Stream stream, std::shared_ptr<Device> device,
                                                       const DeviceLoaderOptions& options);
   ~ResidentLoader();
@@ -84,6 +85,7 @@ class ResidentLoader {
   std::chrono::nanoseconds waited_{0};
   CopyEngine engine_;
   std::optional<ResidentSet> set_;  ///< ends before the engine
+  std::optional<Stream> place_;     ///< of a rank
 };
 
 }  // namespace headrace::gpu

@@ -95,7 +95,7 @@ class DeviceLoader {
   /// REQUIRES: `stream` was opened with Batches::kShared and Commits::kByCaller.
   /// Errors are CopyEngine::open()'s; of a stream with `residence: gpu` also kNotEnoughMemory, if its set
   /// does not fit, and kInvalidArgument for one that was opened with resume_from_server: the server hears
-  /// nothing of batches that are made on the device. Such a stream's attachment ends here.
+  /// nothing of batches that are made on the device.
   static Result<std::unique_ptr<DeviceLoader>> open(Stream stream, const DeviceLoaderOptions& options);
   /// The same over a given device, always through the ring: for tests.
   DeviceLoader(Stream stream, std::shared_ptr<Device> device, const DeviceLoaderOptions& options);
