@@ -285,16 +285,14 @@ TEST_F(ResidentLoaderTest, NamesASampleThatIsBad) {
   EXPECT_NE(failed.error().message.find("broken.png"), std::string::npos) << failed.error().message;
 }
 
-TEST_F(ResidentLoaderTest, ManyLoadersUploadAtOnce) {
-  serve("batch_size: 8, ring: { max_clients: 6 }");
+TEST_F(ResidentLoaderTest, MoreLoadersUploadAtOnceThanTheRingHasPlacesFor) {
+  serve("batch_size: 8, ring: { max_clients: 2 }");
   Stream stream = open();
   const auto sent = rest_of(stream);
+  std::vector<std::unique_ptr<DeviceLoader>> loaders;
+  for (int i = 0; i < 6; ++i) loaders.push_back(load());
   std::vector<std::thread> threads;
-  for (int i = 0; i < 5; ++i)
-    threads.emplace_back([&] {
-      const auto loader = load();
-      EXPECT_EQ(rest_of(*loader), sent);
-    });
+  for (const auto& loader : loaders) threads.emplace_back([&] { EXPECT_EQ(rest_of(*loader), sent); });
   for (auto& thread : threads) thread.join();
 }
 

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <thread>
 #include <utility>
 
 #include "clientlib/gpu/ring_copy.h"
 
 namespace headrace::gpu {
 namespace {
+
+/// Between two tries to get a place in the upload's ring.
+constexpr std::chrono::milliseconds kPause{50};
 
 double megabytes(std::size_t bytes) {
   return static_cast<double>(bytes) / 1e6;
@@ -51,10 +55,17 @@ Result<ResidentSet> ResidentSet::allocate(const Stream& stream, const BatchLayou
   return ResidentSet(stream, std::move(*plan), engine, std::move(*memory));
 }
 
-Result<void> ResidentSet::open() {
-  auto client = Client::connect({.address = address_});
+Result<void> ResidentSet::open(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt) {
+  auto client = Client::connect({.address = address_, .interrupt = interrupt});
   if (!client) return fail(client.error());
+  const auto begun = std::chrono::steady_clock::now();
   auto stream = client->open(opening_);
+  // Others upload: they will have done so.
+  while (!stream && stream.error().code == ErrorCode::kRingFull &&
+         std::chrono::steady_clock::now() - begun < timeout && !(interrupt && interrupt())) {
+    std::this_thread::sleep_for(kPause);
+    stream = client->open(opening_);
+  }
   if (!stream) return fail(stream.error());
   const StreamInfo& from = stream->info();
   if (from.fingerprint.dataset != info_.fingerprint.dataset)
@@ -77,7 +88,7 @@ Result<void> ResidentSet::upload(std::chrono::milliseconds timeout, const std::f
                                  const std::function<void(std::uint64_t)>& progress) {
   if (complete_) return {};
   if (!from_)
-    if (auto opened = open(); !opened) return opened;
+    if (auto opened = open(timeout, interrupt); !opened) return opened;
   from_->set_interrupt(interrupt);
   while (uploaded_ < info_.samples) {
     // A view less than there are leases: the stream would make a copy, which would be copied again.

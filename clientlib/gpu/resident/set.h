@@ -43,7 +43,7 @@ class ResidentSet {
 
  private:
   ResidentSet(const Stream& stream, GatherPlan plan, CopyEngine& engine, DeviceBuffer memory);
-  Result<void> open();
+  Result<void> open(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt);
   Result<void> take(BatchView batch);
   Result<void> finish();
 
