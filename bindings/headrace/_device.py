@@ -151,9 +151,11 @@ class TorchBlocks:
             block.record_stream(current)
         return block
 
-    def typed(self, block: Any, offset: int, size: int, dtype: str, shape: tuple[int, ...]) -> Any:
-        """`.data`: views count their changes together, and a label that is changed must not spoil the image for autograd."""
-        return block.narrow(0, offset, size).view(getattr(self._torch, dtype)).view(shape).data
+    def typed(self, block: Any, offset: int, dtype: str, shape: tuple[int, ...]) -> Any:
+        """No view: those count their changes together, and a label that is changed must not spoil the image for autograd. And a loop
+        over small batches feels each call into torch."""
+        kind = getattr(self._torch, dtype)
+        return self._torch.empty(0, dtype=kind, device=self._device).set_(block.untyped_storage(), offset // kind.itemsize, shape)
 
     def send(self, array: Any) -> Any:
         return array.to(self._device, non_blocking=True)
@@ -168,12 +170,12 @@ class TorchAssembler(Assembler):
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         block = self._blocks.hand_over(raw)
         values: list[Any] = []
-        for field, (at, size, shape, offsets) in zip(self._fields, raw.places(), strict=True):
-            array = self._blocks.typed(block, at, size, field.dtype, shape)
+        for field, (at, _, shape, offsets) in zip(self._fields, raw.places(), strict=True):
+            array = self._blocks.typed(block, at, field.dtype, shape)
             if not field.shape and offsets is None:  # loops collect labels, and must not keep whole batches by it
                 array = array.clone()
-            bounds = raw.rows() + 1
-            values.append(array if offsets is None else (array, self._blocks.typed(block, offsets, 8 * bounds, "int64", (bounds,))))
+            bounds = (raw.rows() + 1,)
+            values.append(array if offsets is None else (array, self._blocks.typed(block, offsets, "int64", bounds)))
         return values
 
     def _beside(self, rows: Any) -> Any:

@@ -32,7 +32,8 @@ class Fingerprint:
 @dataclass(frozen=True)
 class StreamInfo:
     """`live`: batches come from another process (`headrace.share`), each once: no going back, no resuming.
-    `on_device`: fields that are finished on the loader's device (`device: gpu` in the configuration)."""
+    `on_device`: fields that are finished on the loader's device (`device: gpu` in the configuration).
+    `residence`: "gpu" if a loader with a device uploads the set there once and makes batches on it."""
 
     name: str
     delivery: str
@@ -45,6 +46,7 @@ class StreamInfo:
     fingerprint: Fingerprint
     live: bool
     on_device: tuple[str, ...]
+    residence: str | None
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> StreamInfo:

@@ -41,6 +41,7 @@ nb::dict to_dict(const StreamInfo& info) {
   nb::list on_device;
   for (const DevicePictures& pictures : info.on_device) on_device.append(info.fields[pictures.field].name);
   dict["on_device"] = on_device;
+  dict["residence"] = info.residence ? nb::cast("gpu") : nb::none();
   return dict;
 }
 

@@ -52,7 +52,13 @@ const StreamInfo* find_stream(const std::vector<StreamInfo>& streams, const std:
 
 Error no_such_stream(const std::vector<StreamInfo>& streams, const std::string& name) {
   std::string names;
-  for (const StreamInfo& stream : streams) names += (names.empty() ? "" : ", ") + stream.name;
+  const auto uploads = [&streams](const std::string& upload) {
+    return std::any_of(streams.begin(), streams.end(), [&](const StreamInfo& other) {
+      return other.residence && other.residence->upload == upload;
+    });
+  };
+  for (const StreamInfo& stream : streams)
+    if (!uploads(stream.name)) names += (names.empty() ? "" : ", ") + stream.name;
   return {ErrorCode::kNoSuchStream, fmt::format("no stream '{}'; this server has: {}", name, names)};
 }
 

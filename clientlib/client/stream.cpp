@@ -293,6 +293,12 @@ Stream::~Stream() = default;
 const StreamInfo& Stream::info() const {
   return impl_->info;
 }
+const OpenOptions& Stream::options() const {
+  return impl_->options;
+}
+const std::string& Stream::address() const {
+  return impl_->directory;
+}
 std::uint64_t Stream::length() const {
   return impl_->length;
 }

@@ -268,6 +268,12 @@ Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<con
   return impl_->staged_block(block, transfers);
 }
 
+Result<Completion> CopyEngine::queued(std::shared_ptr<const void> keep) {
+  auto mark = impl_->record();
+  if (!mark) return fail(mark.error());
+  return impl_->completions.add(*mark, std::move(keep));
+}
+
 Result<std::byte*> CopyEngine::gather(std::size_t bytes) {
   return impl_->take_staging(std::max<std::size_t>(bytes, 1));
 }

@@ -38,6 +38,8 @@ class Device {
   virtual void unpin(std::span<std::byte> memory) = 0;
 
   virtual Result<std::byte*> allocate(std::size_t bytes) = 0;
+  /// Bytes that can be allocated now, as far as the device can tell.
+  virtual Result<std::size_t> room() = 0;
   /// Waits for whatever on the device still uses it.
   virtual void free(std::byte* memory) = 0;
   /// Host memory that is always fit for DMA.

@@ -36,6 +36,7 @@ std::uint64_t DeviceBatch::batch() const {
   return state_->batch;
 }
 const std::vector<RowInfo>& DeviceBatch::rows() const {
+  if (state_->make_rows) state_->rows = std::exchange(state_->make_rows, nullptr)();
   return state_->rows;
 }
 const std::vector<FieldSpec>& DeviceBatch::fields() const {

@@ -1,6 +1,7 @@
 // What a DeviceBatch holds.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -26,6 +27,7 @@ struct DeviceBatch::State {
   std::vector<std::int64_t> counts;  ///< of each field: rows, or values if ragged
   std::uint64_t epoch = 0, batch = 0;
   std::vector<RowInfo> rows;
+  std::function<std::vector<RowInfo>()> make_rows;  ///< what `rows` is, if it is asked for; null: it is there
   std::optional<Completion> copied;
   // Of a pooled block: who reads it.
   std::set<StreamHandle> streams;

@@ -10,6 +10,7 @@
 #include "clientlib/gpu/block_pool.h"
 #include "clientlib/gpu/device.h"
 #include "clientlib/gpu/fetcher.h"
+#include "clientlib/gpu/resident/loader.h"
 #include "clientlib/gpu/transform/kernels.h"
 
 namespace headrace::gpu {
@@ -195,6 +196,11 @@ struct DeviceLoader::Impl {
 Result<std::unique_ptr<DeviceLoader>> DeviceLoader::open(Stream stream, const DeviceLoaderOptions& options) {
   auto device = open_device(options.engine.device, options.engine.copy_stream);
   if (!device) return fail(device.error());
+  if (options.resident && stream.info().residence) {
+    auto resident = ResidentLoader::open(std::move(stream), std::move(*device), options);
+    if (!resident) return fail(resident.error());
+    return std::unique_ptr<DeviceLoader>(new DeviceLoader(std::move(*resident)));
+  }
   if (!stream.info().on_device.empty())
     if (auto kernels = (*device)->open_transform(); !kernels) return fail(kernels.error());
   return std::make_unique<DeviceLoader>(std::move(stream), std::move(*device), options);
@@ -203,29 +209,41 @@ Result<std::unique_ptr<DeviceLoader>> DeviceLoader::open(Stream stream, const De
 DeviceLoader::DeviceLoader(Stream stream, std::shared_ptr<Device> device, const DeviceLoaderOptions& options)
     : impl_(std::make_unique<Impl>(std::move(stream), std::move(device), options)) {}
 
+DeviceLoader::DeviceLoader(std::unique_ptr<ResidentLoader> resident) : resident_(std::move(resident)) {}
+
 DeviceLoader::~DeviceLoader() {
+  if (resident_) {
+    if (resident_->forked()) (void)resident_.release();
+    return;
+  }
   if (impl_->fork.forked()) (void)impl_.release();  // its threads are the parent's
 }
 
 Result<std::optional<DeviceBatch>> DeviceLoader::next(std::chrono::milliseconds timeout) {
+  if (resident_) return resident_->next(timeout);
   if (auto own = impl_->fork.check("loader"); !own) return fail(own.error());
   return impl_->next(timeout);
 }
 
 const StreamInfo& DeviceLoader::info() const {
+  if (resident_) return resident_->info();
   return impl_->info;
 }
 std::uint64_t DeviceLoader::length() const {
+  if (resident_) return resident_->length();
   return impl_->length;
 }
 std::uint64_t DeviceLoader::epoch() const {
+  if (resident_) return resident_->epoch();
   return std::max(impl_->position, impl_->skip_to).epoch;
 }
 bool DeviceLoader::begun() const {
+  if (resident_) return resident_->begun();
   return impl_->begun;
 }
 
 Result<void> DeviceLoader::set_epoch(std::uint64_t epoch) {
+  if (resident_) return resident_->set_epoch(epoch);
   Impl& my = *impl_;
   if (auto own = my.fork.check("loader"); !own) return own;
   if (my.position.batch >= my.length && epoch == my.position.epoch + 1) {
@@ -241,21 +259,25 @@ Result<void> DeviceLoader::set_epoch(std::uint64_t epoch) {
 }
 
 Result<void> DeviceLoader::next_epoch() {
+  if (resident_) return resident_->next_epoch();
   if (auto own = impl_->fork.check("loader"); !own) return own;
   if (!impl_->begun) return {};
   return set_epoch(impl_->position.epoch + 1);
 }
 
 Cursor DeviceLoader::cursor() const {
+  if (resident_) return resident_->cursor();
   const Cursor due = std::max(impl_->position, impl_->skip_to);
   return due.batch >= impl_->length ? Cursor{due.epoch + 1, 0, 0} : due;
 }
 
 State DeviceLoader::state() const {
+  if (resident_) return resident_->state();
   return {cursor(), impl_->info.batch_size, impl_->world_size, impl_->info.name, impl_->info.fingerprint};
 }
 
 Result<void> DeviceLoader::load_state(const State& state) {
+  if (resident_) return resident_->load_state(state);
   Impl& my = *impl_;
   if (auto own = my.fork.check("loader"); !own) return own;
   if (!my.astray && !my.info.live) {
@@ -270,21 +292,27 @@ Result<void> DeviceLoader::load_state(const State& state) {
 }
 
 void DeviceLoader::set_interrupt(std::function<bool()> interrupt) {
+  if (resident_) return resident_->set_interrupt(std::move(interrupt));
   impl_->interrupt = std::move(interrupt);
 }
 std::uint32_t DeviceLoader::ready() const {
+  if (resident_) return resident_->ready();
   return impl_->fetcher.ready() + (impl_->fetcher.running() ? 0 : impl_->stream.ready());
 }
 std::chrono::nanoseconds DeviceLoader::waited() const {
+  if (resident_) return resident_->waited();
   return impl_->waited;
 }
 EngineStats DeviceLoader::stats() const {
+  if (resident_) return resident_->stats();
   return impl_->engine.stats();
 }
 std::string DeviceLoader::device_name() const {
+  if (resident_) return resident_->device_name();
   return impl_->engine.device_name();
 }
 StreamHandle DeviceLoader::copy_stream() const {
+  if (resident_) return resident_->copy_stream();
   return impl_->device->copy_stream();
 }
 

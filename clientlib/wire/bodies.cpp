@@ -144,17 +144,19 @@ json to_json(const StreamInfo& value) {
   json fields = json::array(), on_device = json::array();
   for (const FieldSpec& field : value.fields) fields.push_back(to_json(field));
   for (const DevicePictures& pictures : value.on_device) on_device.push_back(to_json(pictures));
-  return {{"name", value.name},
-          {"delivery", word_of(value.delivery)},
-          {"samples", value.samples},
-          {"batch_size", value.batch_size},
-          {"last", word_of(value.last)},
-          {"shuffle", value.shuffle},
-          {"fields", std::move(fields)},
-          {"classes", value.classes},
-          {"fingerprint", to_json(value.fingerprint)},
-          {"live", value.live},
-          {"on_device", std::move(on_device)}};
+  json body = {{"name", value.name},
+               {"delivery", word_of(value.delivery)},
+               {"samples", value.samples},
+               {"batch_size", value.batch_size},
+               {"last", word_of(value.last)},
+               {"shuffle", value.shuffle},
+               {"fields", std::move(fields)},
+               {"classes", value.classes},
+               {"fingerprint", to_json(value.fingerprint)},
+               {"live", value.live},
+               {"on_device", std::move(on_device)}};
+  if (value.residence) body["residence"] = to_json(*value.residence);
+  return body;
 }
 
 Result<void> from_json(const json& in, StreamInfo& value) {
@@ -182,6 +184,7 @@ Result<void> from_json(const json& in, StreamInfo& value) {
           .flag("live", value.live)
           .list("on_device", value.on_device, kMaxFields,
                 [](const json& entry, DevicePictures& pictures) { return from_json(entry, pictures); })
+          .optional_object("residence", value.residence)
           .done();
   return read ? check_pictures(value) : read;
 }

@@ -17,6 +17,16 @@ constexpr Words<Delivery, 2> kDeliveries{{{Delivery::kBroadcast, "broadcast"}, {
 constexpr Words<LastBatch, 3> kLast{
     {{LastBatch::kShort, "short"}, {LastBatch::kPad, "pad"}, {LastBatch::kDrop, "drop"}}};
 constexpr Words<FieldKind, 2> kKinds{{{FieldKind::kDense, "dense"}, {FieldKind::kRagged, "ragged"}}};
+constexpr Words<ResidentStep::Kind, 4> kSteps{{{ResidentStep::Kind::kCrop, "crop"},
+                                               {ResidentStep::Kind::kHorizontalFlip, "horizontal_flip"},
+                                               {ResidentStep::Kind::kVerticalFlip, "vertical_flip"},
+                                               {ResidentStep::Kind::kTurn, "turn"}}};
+constexpr Words<pixels::PaddingMode, 4> kPaddings{{{pixels::PaddingMode::kConstant, "constant"},
+                                                   {pixels::PaddingMode::kEdge, "edge"},
+                                                   {pixels::PaddingMode::kReflect, "reflect"},
+                                                   {pixels::PaddingMode::kSymmetric, "symmetric"}}};
+constexpr Words<pixels::PixelLayout, 2> kLayouts{
+    {{pixels::PixelLayout::kNchw, "NCHW"}, {pixels::PixelLayout::kNhwc, "NHWC"}}};
 
 template <class T, std::size_t N>
 std::string_view find_word(const Words<T, N>& words, T value) {
@@ -46,6 +56,15 @@ std::string_view word_of(LastBatch last) {
 std::string_view word_of(FieldKind kind) {
   return find_word(kKinds, kind);
 }
+std::string_view word_of(ResidentStep::Kind kind) {
+  return find_word(kSteps, kind);
+}
+std::string_view word_of(pixels::PaddingMode padding) {
+  return find_word(kPaddings, padding);
+}
+std::string_view word_of(pixels::PixelLayout layout) {
+  return find_word(kLayouts, layout);
+}
 std::optional<Join> join_from_word(std::string_view word) {
   return find_value(kJoins, word);
 }
@@ -57,6 +76,15 @@ std::optional<LastBatch> last_from_word(std::string_view word) {
 }
 std::optional<FieldKind> kind_from_word(std::string_view word) {
   return find_value(kKinds, word);
+}
+std::optional<ResidentStep::Kind> step_from_word(std::string_view word) {
+  return find_value(kSteps, word);
+}
+std::optional<pixels::PaddingMode> padding_from_word(std::string_view word) {
+  return find_value(kPaddings, word);
+}
+std::optional<pixels::PixelLayout> layout_from_word(std::string_view word) {
+  return find_value(kLayouts, word);
 }
 
 }  // namespace headrace::wire

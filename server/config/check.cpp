@@ -11,6 +11,7 @@
 #include "server/config/check_composites.h"
 #include "server/config/check_feed.h"
 #include "server/config/check_paths.h"
+#include "server/config/check_residence.h"
 #include "server/config/check_sampler.h"
 #include "server/config/check_storage.h"
 #include "server/config/network.h"
@@ -159,6 +160,7 @@ void Checker::stream(const Pointer& at, const Config& config) {
   if (has(at / "mix")) mix(at, stream);
   sharing(at, stream);
   check_sampler(document_, at, stream, problems_);
+  check_residence(document_, at, stream, problems_);
 }
 
 void Checker::part(const Pointer& at, const StreamConfig& stream, const SourceConfig& source) {

@@ -6,9 +6,10 @@ namespace headrace::server::config {
 namespace {
 
 /// What the feeder decides, or would need a batch twice.
-constexpr const char* kMeaningless[] = {
-    "batch_size", "shuffle",    "sampler", "seed",     "last",       "delivery",      "on_error", "max_bad",
-    "derive",     "transforms", "output",  "warnings", "max_pixels", "resize_passes", "mix",      "device"};
+constexpr const char* kMeaningless[] = {"batch_size", "shuffle",  "sampler",    "seed",          "last",
+                                        "delivery",   "on_error", "max_bad",    "derive",        "transforms",
+                                        "output",     "warnings", "max_pixels", "resize_passes", "mix",
+                                        "device",     "residence"};
 
 }  // namespace
 

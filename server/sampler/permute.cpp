@@ -17,7 +17,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<std::uint64_t>;
 
-// See order.cpp.
+// See clientlib/draws/permutation.h.
 HWY_INLINE hn::Vec<D> mix(hn::Vec<D> z) {
   const D d;
   z = hn::Mul(hn::Xor(z, hn::ShiftRight<30>(z)), hn::Set(d, 0xBF58476D1CE4E5B9));
@@ -25,7 +25,7 @@ HWY_INLINE hn::Vec<D> mix(hn::Vec<D> z) {
   return hn::Xor(z, hn::ShiftRight<31>(z));
 }
 
-HWY_INLINE hn::Vec<D> permute_vector(const Feistel& feistel, hn::Vec<D> x) {
+HWY_INLINE hn::Vec<D> permute_vector(const draws::Feistel& feistel, hn::Vec<D> x) {
   const D d;
   const auto half = static_cast<int>(feistel.half_bits);
   const auto mask = hn::Set(d, (std::uint64_t{1} << feistel.half_bits) - 1);
@@ -43,7 +43,7 @@ HWY_INLINE hn::Vec<D> permute_vector(const Feistel& feistel, hn::Vec<D> x) {
   return x;
 }
 
-void Permute(const Feistel& feistel, std::uint64_t* HWY_RESTRICT values, std::size_t count) {
+void Permute(const draws::Feistel& feistel, std::uint64_t* HWY_RESTRICT values, std::size_t count) {
   const D d;
   const std::size_t n = hn::Lanes(d);
   std::size_t i = 0;
@@ -64,7 +64,7 @@ namespace headrace::server::sampler {
 
 HWY_EXPORT(Permute);
 
-void permute(const Feistel& feistel, std::span<std::uint64_t> values) {
+void permute(const draws::Feistel& feistel, std::span<std::uint64_t> values) {
   HWY_DYNAMIC_DISPATCH(Permute)(feistel, values.data(), values.size());
 }
 

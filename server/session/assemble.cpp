@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "clientlib/ring/segment.h"
 #include "server/sampler/order.h"
 #include "server/session/open_sampler.h"
 #include "server/session/open_source.h"
+#include "server/session/residence.h"
 #include "server/source/feed.h"
 
 namespace headrace::server::session {
@@ -82,8 +84,9 @@ const std::string& place_of(const Error& error, const config::StreamConfig& conf
   return config.places.stream;
 }
 
-Result<exec::StreamSetup> assemble_stream(const std::string& name, const config::StreamConfig& config,
-                                          const SourcePtr& source, Caches& caches, const Reads& reads) {
+/// Into `out`: one stream, or with `residence` that and the one that the set is uploaded from.
+Result<void> assemble_stream(const std::string& name, const config::StreamConfig& config,
+                             const SourcePtr& source, Caches& caches, const Reads& reads, Assembly& out) {
   const auto wrong = [&name](const std::string& place, const Error& error) {
     return fail(at(fmt::format("{}{}stream `{}`", place, place.empty() ? "" : ": ", name), error));
   };
@@ -92,6 +95,12 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
   if (!sampler) return wrong(here, at("sampler", sampler.error()));
   auto fields = exec::plan_fields(*source, config.plan, config.batch_size, (*sampler)->repeats());
   if (!fields) return wrong(place_of(fields.error(), config, *source), fields.error());
+  std::optional<ResidentStream> resident;
+  if (config.residence) {
+    auto made = resident_stream(name, config, *source, *fields);
+    if (!made) return wrong(here, made.error());
+    resident = std::move(*made);
+  }
   const auto& own = source->fields();
   const bool images = std::any_of(own.begin(), own.end(), [](const auto& field) { return field.is_image(); });
   if (!images && !config.plan.chain.transforms.empty())
@@ -142,7 +151,12 @@ Result<exec::StreamSetup> assemble_stream(const std::string& name, const config:
   setup.info.live = setup.feed != nullptr;
   setup.wait_for = config.sharing.wait_for;
   setup.wait_timeout = config.sharing.wait_timeout;
-  return setup;
+  if (resident) setup.info.residence = resident->residence;
+  if (reads.pool) out.read_ahead_bytes += reads.config->memory;
+  if (setup.feed) out.other_bytes += setup.feed->slot_bytes() * setup.feed->options().slots;
+  out.streams.push_back(std::move(setup));
+  return resident ? assemble_stream(resident->name, resident->config, source, caches, reads, out)
+                  : Result<void>();
 }
 
 }  // namespace
@@ -168,14 +182,7 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
       continue;
     }
     const Reads reads = sources.reads(stream.source);
-    auto setup = assemble_stream(name, stream, *source, caches, reads);
-    if (!setup) {
-      note(setup.error());
-      continue;
-    }
-    if (reads.pool) out.read_ahead_bytes += reads.config->memory;
-    if (setup->feed) out.other_bytes += setup->feed->slot_bytes() * setup->feed->options().slots;
-    out.streams.push_back(std::move(*setup));
+    if (auto added = assemble_stream(name, stream, *source, caches, reads, out); !added) note(added.error());
   }
   if (!wrong.empty()) {
     for (std::size_t i = 1; i < wrong.size(); ++i) wrong.front().message += "\n" + wrong[i].message;

@@ -25,6 +25,13 @@ std::string shape(const FieldSpec& field) {
   return fmt::format("{} {} [{}]", field.name, name_of(field.dtype), text);
 }
 
+/// What a stream's set takes where it is resident; `from`: what it is uploaded from.
+std::string resident_size(const StreamInfo& from) {
+  std::uint64_t row = 0;
+  for (const FieldSpec& field : from.fields) row += row_bytes(field);
+  return megabytes(row * from.samples);
+}
+
 /// The first samples of the first epoch, as they would be served. All bad: so is the stream, soon.
 Result<void> try_samples(const std::string& stream, const exec::SampleMaker& maker) {
   exec::RowScratch scratch;
@@ -135,6 +142,10 @@ int check(const ConfigArguments& arguments) {
     for (const DevicePictures& pictures : info.on_device)
       fmt::print("  {}: finished on the device of the loader (device: gpu)\n",
                  info.fields[pictures.field].name);
+    for (const exec::StreamSetup& other : assembly->streams)
+      if (info.residence && other.info.name == info.residence->upload)
+        fmt::print("  residence: {} on each GPU that asks for it, uploaded from stream {}\n",
+                   resident_size(other.info), other.info.name);
     if (!info.live && info.batch_size > info.samples)
       fmt::print("  warning: an epoch is one batch that is not full; each slot has room for {} samples\n",
                  info.batch_size);

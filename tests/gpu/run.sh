@@ -61,8 +61,11 @@ wheel() {
 # Programs of the tree, by name; a glob that finds nothing is nothing to check.
 program() { find "$build/tree" -name "$1" -type f -perm -u+x | head -1; }
 sanitized() {
-  HEADRACE_ROUNDS=20 timeout -k 10 "$most" compute-sanitizer --error-exitcode 9 --tool "$1" \
-    "$(program cuda_transform_test)" --gtest_filter='-*Bandwidth*'
+  local test
+  for test in cuda_transform_test cuda_resident_test; do
+    HEADRACE_ROUNDS=20 timeout -k 10 "$most" compute-sanitizer --error-exitcode 9 --tool "$1" \
+      "$(program "$test")" --gtest_filter='-*Bandwidth*:*Epoch*:*NoRoom*' || return
+  done
 }
 trainer() {
   timeout -k 10 "$most" "$build/venv/bin/python" tests/gpu/run_trainer.py "$(program device_trainer)"
@@ -71,7 +74,7 @@ trainer() {
 step gpu gpu || finish
 step configure configure || finish
 step build build_tree || finish
-step twin ctest_of '^(unit|property)$' 'gpu_|device_' "$jobs"
+step twin ctest_of '^(unit|property)$' 'gpu_|device_|resident_|gather_' "$jobs"
 step cuda ctest_of '^gpu$' . 1
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do step "$tool" sanitized "$tool"; done
@@ -81,8 +84,9 @@ fi
 step copies "$(program copy_bench)"
 if step wheel wheel; then
   step torch "$build/venv/bin/python" tests/gpu/check_torch.py
+  step residence "$build/venv/bin/python" tests/gpu/residence_bench.py
   step trainer trainer
 else
-  not_run torch "no wheel"; not_run trainer "no wheel"
+  not_run torch "no wheel"; not_run residence "no wheel"; not_run trainer "no wheel"
 fi
 finish

@@ -6,6 +6,8 @@ import csv
 import json
 import shutil
 import tarfile
+from pathlib import Path
+from typing import Any
 
 import headrace
 import numpy as np
@@ -41,16 +43,31 @@ def mnist(it: Example) -> None:
         assert at.tolist() == list(range(70))
 
 
-@example
-def cifar10(it: Example) -> None:
+def write_cifar(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     images = np.random.default_rng(4).integers(0, 256, (550, 3, 32, 32), dtype=np.uint8)
     labels = np.arange(550, dtype=np.uint8) % 10
     records = np.concatenate([labels[:, None], images.reshape(550, 3072)], axis=1)
-    folder = it.here / "cifar-10-batches-bin"
     folder.mkdir()
     for file in range(5):
         (folder / f"data_batch_{file + 1}.bin").write_bytes(records[110 * file : 110 * file + 110].tobytes())
     shutil.copy(folder / "data_batch_1.bin", folder / "test_batch.bin")
+    return images, labels
+
+
+@example
+def resident(it: Example) -> None:
+    write_cifar(it.here / "cifar-10-batches-bin")
+    with it.served() as address:
+        for stream in ("train", "test"):
+            with headrace.Loader(address, stream=stream) as sent, headrace.Loader(address, stream=stream, device="host", output="numpy") as made:
+                for one, other in zip(sent, made, strict=True):
+                    for array, again in zip(one, other, strict=True):
+                        np.testing.assert_array_equal(array, again)
+
+
+@example
+def cifar10(it: Example) -> None:
+    images, labels = write_cifar(it.here / "cifar-10-batches-bin")
     with it.served() as address:
         with headrace.Loader(address, stream="train") as loader:
             (batch,) = list(loader)

@@ -43,9 +43,10 @@ def test_figures_of_all_steps_are_in_the_report(tmp_path: Path) -> None:
     assert {"| cuda | 51.25 |", "| copies | 51.25 |"} < set(lines)
 
 
-@pytest.mark.parametrize("program", ["check_torch.py", "run_trainer.py"])
+@pytest.mark.parametrize("program", ["check_torch.py", "residence_bench.py", "run_trainer.py"])
 def test_its_python_programs_find_nothing_wrong_on_the_twin(program: str) -> None:
-    arguments = ["host"] if program == "check_torch.py" else [cpp_trainer("device_trainer"), "host"]
+    arguments = [cpp_trainer("device_trainer"), "host"] if program == "run_trainer.py" else ["host"]
     done = subprocess.run([sys.executable, GPU / program, *arguments], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ok      large" in done.stdout or '"figure": "C++ trainer"' in done.stdout
+    said = {"check_torch.py": "ok      large", "residence_bench.py": '"figure": "resident epoch"', "run_trainer.py": '"figure": "C++ trainer"'}
+    assert said[program] in done.stdout

@@ -3,6 +3,7 @@
 
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@ struct Script {
   int refuse_pin_after = 1'000'000;  // pins that succeed
   bool fail_copies = false;
   bool fail_marks = false;
+  std::optional<std::size_t> room;  // bytes that it says it has
   std::shared_future<void> gate;    // copies end only after it
   std::vector<std::size_t> pinned;  // sizes, in order
   std::size_t unpinned = 0, synchronised = 0;
@@ -44,6 +46,7 @@ class ScriptedDevice final : public Device {
   }
   void unpin(std::span<std::byte>) override { ++script_.unpinned; }
   Result<std::byte*> allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  Result<std::size_t> room() override { return script_.room ? *script_.room : host_->room(); }
   void free(std::byte* memory) override { host_->free(memory); }
   Result<std::byte*> allocate_staging(std::size_t bytes) override { return host_->allocate_staging(bytes); }
   void free_staging(std::byte* memory) override { host_->free_staging(memory); }

@@ -41,6 +41,27 @@ void expect_bad(json body, std::string_view member) {
   EXPECT_THAT(parsed.error().message, HasSubstr(std::string("'") + std::string(member) + "'"));
 }
 
+Residence example_residence() {
+  Residence residence{.upload = "train.resident", .seed = ~std::uint64_t{0} >> 1, .image = "image"};
+  residence.height = 40, residence.width = 30, residence.channels = 3;
+  residence.stored = DType::kFloat16;
+  residence.layout = pixels::PixelLayout::kNhwc;
+  residence.mean = {0.1307, 1.0 / 3, 0};
+  residence.std = {0.3081, 0.1, 1e-9};
+  residence.steps = {
+      {.stage = 2,
+       .height = 32,
+       .width = 24,
+       .top = -4,
+       .left = -5,
+       .rows = 17,
+       .columns = 15,
+       .padding = pixels::PaddingMode::kSymmetric,
+       .fill = {1, 2, 255}},
+      {.kind = ResidentStep::Kind::kVerticalFlip, .stage = 3, .height = 32, .width = 24, .p = 0.3}};
+  return residence;
+}
+
 TEST(WireFrame, RequestSurvivesTheWay) {
   const auto request = decode_request(encode(Request{7, "open", {{"stream", "train"}}}));
   ASSERT_TRUE(request) << request.error().to_string();
@@ -261,6 +282,40 @@ TEST(WireFrame, GarbageGivesNamedErrorsAndNothingElse) {
     }
   }
   EXPECT_GT(refused, 10'000);
+}
+
+TEST(WireBody, AResidentSetSurvivesTheWay) {
+  const Residence residence = example_residence();
+  EXPECT_EQ(to_json(round_trip(residence)), to_json(residence));
+  StreamInfo info = example_stream();
+  EXPECT_FALSE(round_trip(info).residence);
+  info.residence = residence;
+  ASSERT_TRUE(round_trip(info).residence);
+  EXPECT_EQ(to_json(*round_trip(info).residence), to_json(residence));
+}
+
+TEST(WireBody, RefuseAResidentSetThatIsNoneByMember) {
+  const json good = to_json(example_residence());
+  for (const auto& [member, value] : std::vector<std::pair<std::string, json>>{{"height", 1LL << 32},
+                                                                               {"width", "8"},
+                                                                               {"stored", "float8"},
+                                                                               {"layout", "HWC"},
+                                                                               {"mean", {1, 2, 3, 4}},
+                                                                               {"std", "1"},
+                                                                               {"seed", -1}}) {
+    json body = good;
+    body[member] = value;
+    expect_bad<Residence>(body, member);
+  }
+  json steps = good;
+  steps["steps"][0]["padding"] = "wrap";
+  expect_bad<Residence>(steps, "padding");
+  steps = good;
+  steps["steps"][1]["fill"] = {1, 2, 256};
+  expect_bad<Residence>(steps, "fill");
+  steps = good;
+  steps["steps"] = std::vector<json>(9, good["steps"][0]);
+  expect_bad<Residence>(steps, "steps");
 }
 
 }  // namespace

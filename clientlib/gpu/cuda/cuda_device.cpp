@@ -65,6 +65,13 @@ class CudaDevice final : public Device {
       return fail(taken(error, fmt::format("cudaMalloc of {} bytes", bytes), ErrorCode::kNotEnoughMemory));
     return static_cast<std::byte*>(memory);
   }
+  Result<std::size_t> room() override {
+    const OnDevice here(ordinal_);
+    std::size_t room = 0, all = 0;
+    if (const auto error = cudaMemGetInfo(&room, &all); error != cudaSuccess)
+      return fail(taken(error, "cudaMemGetInfo"));
+    return room;
+  }
   void free(std::byte* memory) override {
     const OnDevice here(ordinal_);
     if (cudaFree(memory) != cudaSuccess) (void)cudaGetLastError();

@@ -1,22 +1,10 @@
 #include "clientlib/gpu/cuda/transform_kernels.h"
 
+#include "clientlib/gpu/cuda/cuda_block.h"
 #include "clientlib/gpu/transform/block.h"
 
 namespace headrace::gpu {
 namespace {
-
-extern __shared__ __align__(16) std::uint8_t shared_memory[];
-
-/// A block of threads.
-struct CudaBlock {
-  template <class F>
-  __device__ void each(F&& f) {
-    f(static_cast<std::int32_t>(threadIdx.x));
-    __syncthreads();
-  }
-  __device__ std::uint8_t* shared() { return shared_memory; }
-  __device__ void add(unsigned long long* to, unsigned long long value) { atomicAdd(to, value); }
-};
 
 /// Rows are the grid's second axis: neighbouring blocks read neighbouring parts of one picture.
 template <int kChannels, bool kColours, bool kSum>

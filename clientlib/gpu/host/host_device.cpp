@@ -11,6 +11,7 @@
 #include "clientlib/client/fork_guard.h"
 #include "clientlib/gpu/device.h"
 #include "clientlib/gpu/transform/kernels.h"
+#include "clientlib/ring/segment.h"
 
 namespace headrace::gpu {
 namespace {
@@ -95,6 +96,7 @@ class HostDevice final : public Device {
                   std::to_string(whole) + " bytes of host memory for a batch: none left");
     return memory;
   }
+  Result<std::size_t> room() override { return ring::memory_headroom().bytes; }
   void free(std::byte* memory) override { std::free(memory); }
   Result<std::byte*> allocate_staging(std::size_t bytes) override { return allocate(bytes); }
   void free_staging(std::byte* memory) override { free(memory); }

@@ -1,38 +1,14 @@
-#include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
+#include "clientlib/gpu/host/host_block.h"
 #include "clientlib/gpu/transform/block.h"
 #include "clientlib/gpu/transform/kernels.h"
 
 namespace headrace::gpu {
 namespace {
-
-/// A block of threads, one after the other between two barriers; in turns the first and the last one begins,
-/// so that a race between two of them shows.
-class HostBlock {
- public:
-  HostBlock(std::size_t bytes, bool forward)
-      : memory_(static_cast<std::uint8_t*>(std::aligned_alloc(16, (bytes + 15) / 16 * 16)), &std::free),
-        forward_(forward) {
-    if (memory_ == nullptr) throw std::bad_alloc();
-  }
-  template <class F>
-  void each(F&& f) {
-    forward_ = !forward_;
-    for (std::int32_t i = 0; i < kThreads; ++i) f(forward_ ? i : kThreads - 1 - i);
-  }
-  [[nodiscard]] std::uint8_t* shared() { return memory_.get(); }
-  static void add(unsigned long long* to, unsigned long long value) { *to += value; }
-
- private:
-  std::unique_ptr<std::uint8_t, decltype(&std::free)> memory_;
-  bool forward_;
-};
 
 template <int kChannels, bool kSum>
 void run(const TransformJob& job, std::span<const RowTask> tasks, std::int32_t contrast) {
@@ -40,7 +16,7 @@ void run(const TransformJob& job, std::span<const RowTask> tasks, std::int32_t c
     const RowTask& task = tasks[static_cast<std::size_t>(row)];
     // Two blocks for each row, so that more than one share it.
     for (std::int32_t first = 0; first < 2; ++first) {
-      HostBlock block(static_cast<std::size_t>(task.shared.size), (row + first) % 2 == 0);
+      HostBlock block(kThreads, static_cast<std::size_t>(task.shared.size), (row + first) % 2 == 0);
       if (task.steps.op_count > 0) {
         run_block<kChannels, true, kSum>(block, job, row, first, 2, contrast);
       } else {

@@ -171,6 +171,8 @@ class Stream {
   ~Stream();  ///< detaches; views that live on stay readable
 
   [[nodiscard]] const StreamInfo& info() const;
+  [[nodiscard]] const OpenOptions& options() const;  ///< that it was opened with
+  [[nodiscard]] const std::string& address() const;  ///< of its server
   /// Batches in the epoch that next() is in (counted from its start or resume point): the same on every rank.
   [[nodiscard]] std::uint64_t length() const;
   [[nodiscard]] std::uint64_t epoch_length() const;  ///< of a whole epoch

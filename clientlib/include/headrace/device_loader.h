@@ -40,6 +40,12 @@ struct DeviceLoaderOptions {
   /// DeviceLoader::copy_stream(). Default: memory of the loader's own, used again behind what the streams of
   /// DeviceBatch::wait_on() have queued by the batch's end.
   std::function<Result<DeviceBlock>(std::size_t bytes)> allocate = {};
+  /// Of a stream with `residence: gpu`: its set is uploaded by the first next(), and batches are made on the
+  /// device, several by one launch. false: they are copied there, as any stream's.
+  bool resident = true;
+  /// Called by next() while it uploads, with the samples that are there, of how many. Default: a line on
+  /// stderr every few seconds.
+  std::function<void(std::uint64_t samples, std::uint64_t of)> uploading = {};
 };
 
 /// One field of a batch on the device.
@@ -84,12 +90,16 @@ class DeviceBatch {
   std::unique_ptr<State> state_;
 };
 
+class ResidentLoader;  // clientlib/gpu/resident/loader.h
+
 class DeviceLoader {
  public:
   /// REQUIRES: `stream` was opened with Batches::kShared and Commits::kByCaller.
-  /// Errors are CopyEngine::open()'s.
+  /// Errors are CopyEngine::open()'s; of a stream with `residence: gpu` also kNotEnoughMemory, if its set
+  /// does not fit, and kInvalidArgument for one that was opened with resume_from_server: the server hears
+  /// nothing of batches that are made on the device.
   static Result<std::unique_ptr<DeviceLoader>> open(Stream stream, const DeviceLoaderOptions& options);
-  /// The same over a given device: for tests.
+  /// The same over a given device, always through the ring: for tests.
   DeviceLoader(Stream stream, std::shared_ptr<Device> device, const DeviceLoaderOptions& options);
   ~DeviceLoader();  ///< waits for the copies under way, ends the attachment
 
@@ -119,7 +129,9 @@ class DeviceLoader {
 
  private:
   struct Impl;
+  explicit DeviceLoader(std::unique_ptr<ResidentLoader> resident);
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<ResidentLoader> resident_;  ///< does all the work, if there is one
 };
 
 }  // namespace headrace::gpu

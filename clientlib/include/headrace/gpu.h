@@ -129,6 +129,10 @@ class CopyEngine {
   Result<Completion> copy_into(const DeviceBlock& block, std::span<const Transfer> transfers,
                                std::shared_ptr<const void> keep);
 
+  /// How all ends that is queued on the device's copy stream by now, kernels of others among it. `keep` is
+  /// kept until then.
+  Result<Completion> queued(std::shared_ptr<const void> keep);
+
   /// Pinned host memory for small sources to be brought together in, for one copy by copy_gathered(), which
   /// comes next. May wait for the copy before last.
   Result<std::byte*> gather(std::size_t bytes);

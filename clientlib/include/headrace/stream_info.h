@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "headrace/cursor.h"
 #include "headrace/field.h"
+#include "headrace/residence.h"
 
 namespace headrace {
 
@@ -64,6 +66,8 @@ struct StreamInfo {
   /// are, and neither goes back nor resumes.
   bool live = false;
   std::vector<DevicePictures> on_device;  ///< by their fields' places; such a stream is for a DeviceLoader
+  /// `residence: gpu`: a DeviceLoader uploads the set once, and makes each batch on the device.
+  std::optional<Residence> residence = {};
 };
 
 /// The fields as they lie in the ring.

@@ -1,0 +1,168 @@
+#include "clientlib/gpu/resident/set.h"
+
+#include <fmt/format.h>
+
+#include <thread>
+#include <utility>
+
+#include "clientlib/gpu/ring_copy.h"
+
+namespace headrace::gpu {
+namespace {
+
+/// Between two tries to get a place in the upload's ring.
+constexpr std::chrono::milliseconds kPause{50};
+
+double megabytes(std::size_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
+
+}  // namespace
+
+ResidentSet::ResidentSet(const Stream& stream, GatherPlan plan, CopyEngine& engine, DeviceBuffer memory)
+    : engine_(&engine),
+      plan_(std::move(plan)),
+      info_(stream.info()),
+      address_(stream.address()),
+      memory_(std::move(memory)) {
+  const OpenOptions& options = stream.options();
+  opening_.stream = info_.residence->upload;
+  if (!options.client.empty()) opening_.client = options.client + "-upload";
+  opening_.reconnect_timeout = options.reconnect_timeout;
+  opening_.warn = options.warn;
+  plan_.place(memory_.data());
+}
+
+Result<ResidentSet> ResidentSet::allocate(const Stream& stream, const BatchLayout& layout, CopyEngine& engine,
+                                          Device& device, std::size_t beside) {
+  auto plan = plan_gather(stream.info(), layout);
+  if (!plan) return fail(plan.error());
+  const auto too_large = [&](const std::string& why) {
+    return fail(
+        ErrorCode::kNotEnoughMemory,
+        fmt::format("stream '{}': its set of {} samples takes {:.1f} MB on {}, and batches {:.1f} MB, "
+                    "{}: make room there, leave fields or samples out, or leave `residence: gpu` out "
+                    "of the stream, so that batches come through the ring",
+                    stream.info().name, stream.info().samples, megabytes(plan->bytes), device.name(),
+                    megabytes(beside), why));
+  };
+  const auto room = device.room();
+  if (!room) return fail(room.error());
+  if (*room < plan->bytes || *room - plan->bytes < beside)
+    return too_large(fmt::format("and {:.1f} MB are free", megabytes(*room)));
+  auto memory = engine.allocate(plan->bytes);
+  if (!memory) return too_large(memory.error().message);
+  return ResidentSet(stream, std::move(*plan), engine, std::move(*memory));
+}
+
+Result<void> ResidentSet::open(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt) {
+  auto client = Client::connect({.address = address_, .interrupt = interrupt});
+  if (!client) return fail(client.error());
+  const auto begun = std::chrono::steady_clock::now();
+  auto stream = client->open(opening_);
+  // Others upload: they will have done so.
+  while (!stream && stream.error().code == ErrorCode::kRingFull &&
+         std::chrono::steady_clock::now() - begun < timeout && !(interrupt && interrupt())) {
+    std::this_thread::sleep_for(kPause);
+    stream = client->open(opening_);
+  }
+  if (!stream) return fail(stream.error());
+  const StreamInfo& from = stream->info();
+  if (from.fingerprint.dataset != info_.fingerprint.dataset)
+    return fail(ErrorCode::kFingerprintMismatch,
+                fmt::format("stream '{}': the dataset changed while its set was to be uploaded (now {}, then "
+                            "{}): open the loader again",
+                            info_.name, from.fingerprint.dataset, info_.fingerprint.dataset));
+  bool same = from.samples == info_.samples && from.fields.size() == plan_.fields.size();
+  for (std::size_t f = 0; same && f < from.fields.size(); ++f) same = from.fields[f] == plan_.fields[f].spec;
+  if (!same)
+    return fail(ErrorCode::kBadMessage,
+                fmt::format("stream '{}' gives other fields or samples than '{}' is resident by: the server "
+                            "and this library do not belong together",
+                            from.name, info_.name));
+  from_.emplace(std::move(*stream));
+  return {};
+}
+
+Result<void> ResidentSet::upload(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt,
+                                 const std::function<void(std::uint64_t)>& progress) {
+  if (complete_) return {};
+  if (!from_)
+    if (auto opened = open(timeout, interrupt); !opened) return opened;
+  from_->set_interrupt(interrupt);
+  while (uploaded_ < info_.samples) {
+    // A view less than there are leases: the stream would make a copy, which would be copied again.
+    while (from_->live_views() + 1 >= from_->max_leases() && !flying_.empty()) {
+      if (auto ended = flying_.front().wait(); !ended) return ended;
+      flying_.pop_front();
+    }
+    auto batch = from_->next(timeout);
+    if (!batch && batch.error().code == ErrorCode::kStreamFailed)
+      return fail(
+          ErrorCode::kStreamFailed,
+          fmt::format("stream '{}': its set cannot be resident on the device, where no sample stands in "
+                      "for a bad one: mend it, or leave `residence: gpu` out ({})",
+                      info_.name, batch.error().message));
+    if (!batch) return fail(batch.error());
+    if (!*batch)
+      return fail(ErrorCode::kInternal, fmt::format("stream '{}' ended after {} of {} samples",
+                                                    from_->info().name, uploaded_, info_.samples));
+    if (auto taken = take(std::move(**batch)); !taken) {
+      // The batch is gone from the stream: all of it again.
+      from_.reset();
+      flying_.clear();
+      seen_.clear();
+      uploaded_ = 0;
+      return taken;
+    }
+    progress(uploaded_);
+  }
+  return finish();
+}
+
+Result<void> ResidentSet::take(BatchView batch) {
+  const std::uint32_t rows = batch.rows();
+  if (rows > info_.samples - uploaded_ || batch.valid_rows() != rows)
+    return fail(ErrorCode::kBadMessage, fmt::format("stream '{}' gives more than the {} samples of its set",
+                                                    from_->info().name, info_.samples));
+  std::vector<Transfer> transfers;
+  for (const GatherPlan::Field& field : plan_.fields) {
+    const auto view = batch.field(field.spec.name);
+    if (!view) return fail(view.error());
+    const std::size_t row = row_bytes(field.spec);
+    if (view->bytes() != row * rows)
+      return fail(ErrorCode::kBadMessage,
+                  fmt::format("stream '{}': field '{}' has {} bytes in {} rows", from_->info().name,
+                              field.spec.name, view->bytes(), rows));
+    transfers.push_back({view->data, memory_.data() + field.offset + uploaded_ * row, view->bytes()});
+  }
+  for (std::uint32_t i = 0; i < rows; ++i) seen_.push_back(batch.sample_index(i));
+  std::shared_ptr<const BatchView::Lease> lease = batch.lease();
+  batch.release();
+  const BatchView::Lease& leased = *lease;  // until it is handed on
+  auto copied = copy_leased(*engine_, leased, [&] { return engine_->copy(transfers, std::move(lease)); });
+  if (!copied) return fail(copied.error());
+  flying_.push_back(std::move(*copied));
+  while (flying_.front().done() && flying_.size() > 1) flying_.pop_front();
+  uploaded_ += rows;
+  return {};
+}
+
+Result<void> ResidentSet::finish() {
+  const Transfer values{reinterpret_cast<const std::byte*>(&plan_.values), memory_.data() + plan_.values_at,
+                        sizeof plan_.values};
+  auto copied = engine_->copy({&values, 1}, nullptr);
+  if (!copied) return fail(copied.error());
+  flying_.push_back(std::move(*copied));
+  for (; !flying_.empty(); flying_.pop_front())
+    if (auto ended = flying_.front().wait(); !ended) return ended;
+  bool plain = true;
+  for (std::uint64_t i = 0; i < seen_.size(); ++i) plain = plain && seen_[i] == i;
+  if (plain) seen_ = {};
+  indices_ = std::make_shared<const std::vector<std::uint64_t>>(std::move(seen_));
+  from_.reset();
+  complete_ = true;
+  return {};
+}
+
+}  // namespace headrace::gpu

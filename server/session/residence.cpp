@@ -1,0 +1,97 @@
+#include "server/session/residence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "server/transform/resident_steps.h"
+
+namespace headrace::server::session {
+namespace {
+
+/// Of a batch of the upload: few enough for a small ring, enough that batches cost nothing.
+constexpr std::size_t kUploadBytes = std::size_t{512} << 10;
+constexpr std::size_t kUploadRows = 65'536;
+
+tl::unexpected<Error> invalid(std::string what) {
+  return fail(ErrorCode::kConfigInvalid, "residence: " + std::move(what));
+}
+
+/// The one image; null: there is none.
+Result<const exec::FieldPlan*> image_of(const source::Source& source,
+                                        const std::vector<exec::FieldPlan>& fields) {
+  const exec::FieldPlan* image = nullptr;
+  for (const exec::FieldPlan& field : fields) {
+    if (field.spec.kind == FieldKind::kRagged)
+      return invalid(fmt::format(
+          "field `{}` is ragged, and rows on the device have one size: name the others in `fields`, or "
+          "leave `residence` out",
+          field.spec.name));
+    if (!field.plan) continue;
+    const source::SourceField& own = source.fields()[field.source_field];
+    if (own.mask || own.scale != 1 || image != nullptr)
+      return invalid(
+          fmt::format("field `{}`: a set with one image a sample can be resident, not pairs or masks: name "
+                      "the others in `fields`, or leave `residence` out",
+                      field.spec.name));
+    image = &field;
+  }
+  return image;
+}
+
+config::StreamConfig upload_config(const config::StreamConfig& config, std::size_t row_bytes,
+                                   std::size_t samples) {
+  config::StreamConfig out = config;
+  out.shuffle = false;
+  out.sampler.reset();
+  out.residence.reset();
+  out.seed = 0;
+  out.last = LastBatch::kShort;
+  out.delivery = config::Delivery::kBroadcast;
+  // Another sample in its place would be there in every epoch.
+  out.on_error = config::OnError::kFail;
+  const std::size_t fit = kUploadBytes / std::max<std::size_t>(row_bytes, 1);
+  out.batch_size = static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(fit, 1, std::min<std::size_t>(kUploadRows, samples)));
+  out.ring.prefetch = 3;
+  out.ring.max_leases = 3;
+  out.sharing = {.max_lag = 3};
+  return out;
+}
+
+}  // namespace
+
+Result<ResidentStream> resident_stream(const std::string& name, const config::StreamConfig& config,
+                                       const source::Source& source,
+                                       const std::vector<exec::FieldPlan>& fields) {
+  const auto image = image_of(source, fields);
+  if (!image) return fail(image.error());
+  ResidentStream out{.name = name + ".resident"};
+  std::size_t row = 0;
+  for (const exec::FieldPlan& field : fields) row += row_bytes(field.spec);
+  transform::StreamPlan plan = config.plan;
+  if (*image != nullptr) {
+    const FieldSpec& spec = (*image)->spec;
+    const source::SourceField& own = source.fields()[(*image)->source_field];
+    transform::PlanConfig chain = config.plan.chain_of(spec.name, false);
+    chain.channels = own.channels;
+    chain.input = {own.height, own.width};
+    auto parts = transform::resident_chain(chain, config.residence->dtype);
+    if (!parts) return fail(parts.error());
+    out.residence = std::move(parts->residence);
+    out.residence.image = spec.name;
+    plan.chain = std::move(parts->upload);
+    plan.only.assign(plan.chain.transforms.size(), {});
+    row -= row_bytes(spec);
+    row += static_cast<std::size_t>(out.residence.height) * static_cast<std::size_t>(out.residence.width) *
+           static_cast<std::size_t>(out.residence.channels) * size_of(out.residence.stored);
+  }
+  out.residence.upload = out.name;
+  out.residence.seed = config.seed;
+  out.config = upload_config(config, row, std::max<std::size_t>(source.size(), 1));
+  out.config.plan = std::move(plan);
+  return out;
+}
+
+}  // namespace headrace::server::session

@@ -1,0 +1,158 @@
+#include "server/transform/resident_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <variant>
+
+#include "server/transform/exact_math.h"
+#include "server/transform/geometry.h"
+
+namespace headrace::server::transform {
+namespace {
+
+bool is_gray(const std::uint8_t* rgb) {
+  return rgb[0] == rgb[1] && rgb[1] == rgb[2];
+}
+
+/// One overload per transform behind the first that draws: what stands against it.
+struct Obstacle {
+  std::int32_t channels;
+
+  std::string operator()(const Resize&) const {
+    return "a resize after a random transform: put it before them";
+  }
+  std::string operator()(const CenterCrop&) const { return {}; }
+  std::string operator()(const RandomCrop& t) const {
+    const bool pads = t.pad_if_needed || std::max({t.left, t.top, t.right, t.bottom}) > 0;
+    if (pads && t.mode == PaddingMode::kConstant && channels == 1 && !is_gray(t.fill))
+      return "a coloured fill of gray pictures: give it one number";
+    return {};
+  }
+  std::string operator()(const RandomHorizontalFlip&) const { return {}; }
+  std::string operator()(const RandomVerticalFlip&) const { return {}; }
+  std::string operator()(const RandomRotate90&) const { return {}; }
+  std::string operator()(const Normalize&) const { return {}; }
+  std::string operator()(const NotHere&) const { return {}; }
+  template <class Other>
+  std::string operator()(const Other&) const {
+    return "a resident set is only cropped, flipped, turned and normalized on the device: use `device: gpu` "
+           "for this, or leave `residence` out";
+  }
+};
+
+/// Follows the sizes through the steps.
+struct Follow {
+  Size size;
+  ResidentStep step;
+
+  void crop(Size to, std::int32_t left, std::int32_t top) {
+    step.kind = ResidentStep::Kind::kCrop;
+    step.left = left;
+    step.top = top;
+    size = to;
+  }
+  bool operator()(const CenterCrop& t) {
+    // As draw_steps(): half of what is too much is cut, half of what is missing is padded.
+    const auto first = [](std::int32_t have, std::int32_t want) {
+      return want > have ? -((want - have) / 2)
+                         : static_cast<std::int32_t>(round_half_even((have - want) / 2.0));
+    };
+    crop(t.size, first(size.width, t.size.width), first(size.height, t.size.height));
+    return true;
+  }
+  bool operator()(const RandomCrop& t) {
+    const auto missing = [&](std::int32_t have, std::int32_t want) {
+      return t.pad_if_needed ? std::max(0, want - have) : 0;
+    };
+    const std::int32_t rows = missing(size.height + t.top + t.bottom, t.size.height);
+    const std::int32_t columns = missing(size.width + t.left + t.right, t.size.width);
+    step.rows = size.height + t.top + t.bottom + 2 * rows - t.size.height + 1;
+    step.columns = size.width + t.left + t.right + 2 * columns - t.size.width + 1;
+    step.padding = t.mode;
+    std::copy_n(t.fill, 3, step.fill);
+    crop(t.size, -t.left - columns, -t.top - rows);
+    return true;
+  }
+  bool flip(ResidentStep::Kind kind, double p) {
+    step.kind = kind;
+    step.p = p;
+    return true;
+  }
+  bool operator()(const RandomHorizontalFlip& t) { return flip(ResidentStep::Kind::kHorizontalFlip, t.p); }
+  bool operator()(const RandomVerticalFlip& t) { return flip(ResidentStep::Kind::kVerticalFlip, t.p); }
+  bool operator()(const RandomRotate90&) { return flip(ResidentStep::Kind::kTurn, 1); }
+  template <class Other>
+  bool operator()(const Other&) {
+    return false;
+  }
+};
+
+tl::unexpected<Error> invalid(std::string what) {
+  return fail(ErrorCode::kConfigInvalid, "residence: " + std::move(what));
+}
+
+bool fits(Size size) {
+  return std::max(size.height, size.width) <= kMaxResidentSide;
+}
+
+std::string too_large(Size size) {
+  return fmt::format("pictures of {} x {} pixels (width x height): each side may have {}", size.width,
+                     size.height, kMaxResidentSide);
+}
+
+}  // namespace
+
+std::optional<ResidentObstacle> resident_obstacle(const PlanConfig& config) {
+  std::size_t steps = 0;
+  for (std::size_t i = prefix_length(config); i < config.transforms.size(); ++i) {
+    const Transform& transform = config.transforms[i];
+    if (auto why = std::visit(Obstacle{config.channels}, transform); !why.empty())
+      return ResidentObstacle{i, std::move(why)};
+    if (std::holds_alternative<Normalize>(transform) || std::holds_alternative<NotHere>(transform)) continue;
+    if (++steps > std::size_t{kMaxResidentSteps})
+      return ResidentObstacle{
+          i, fmt::format("more than {} transforms from the first random one on", kMaxResidentSteps)};
+  }
+  return std::nullopt;
+}
+
+Result<ResidentChain> resident_chain(const PlanConfig& config, DType stored) {
+  if (const auto obstacle = resident_obstacle(config)) return invalid(obstacle->why);
+  if (config.mask || config.derived) return invalid("masks and derived images cannot be resident");
+  ResidentChain out{.upload = config};
+  Residence& residence = out.residence;
+  const std::size_t prefix = prefix_length(config);
+  auto& chain = out.upload.transforms;
+  chain.resize(prefix);
+  for (const Transform& transform : config.transforms)
+    if (const auto* normalize = std::get_if<Normalize>(&transform)) {
+      residence.mean = normalize->mean;
+      residence.std = normalize->std;
+      if (stored != DType::kUInt8) chain.emplace_back(*normalize);
+    }
+  out.upload.output.dtype = stored;
+  const auto plan = Plan::compile(out.upload);
+  if (!plan)
+    return invalid(
+        "pictures differ in size where the first random transform begins: put a resize to [height, width] "
+        "or a center_crop before it, so that all that is uploaded has one size");
+  Follow follow{plan->output_size(), {}};
+  if (!fits(follow.size)) return invalid(too_large(follow.size));
+  residence.height = follow.size.height;
+  residence.width = follow.size.width;
+  residence.channels = config.channels;
+  residence.stored = stored;
+  residence.layout = config.output.layout;
+  for (std::size_t i = prefix; i < config.transforms.size(); ++i) {
+    follow.step = ResidentStep{.stage = static_cast<std::uint32_t>(i)};
+    if (!std::visit(follow, config.transforms[i])) continue;
+    if (!fits(follow.size)) return invalid(too_large(follow.size));
+    follow.step.height = follow.size.height;
+    follow.step.width = follow.size.width;
+    residence.steps.push_back(follow.step);
+  }
+  return out;
+}
+
+}  // namespace headrace::server::transform

@@ -1,0 +1,192 @@
+"""`residence: gpu`: a set that is uploaded once and batched on the device, on the twin of a GPU. Everything is compared with the
+ordinary stream, byte for byte."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import headrace
+import numpy as np
+import pytest
+import torch
+from headrace.errors import InvalidArgument, RankTaken
+from running import wait_until
+from training_sets import write_sets
+
+MNIST = [{"normalize": {"mean": [0.1307], "std": [0.3081]}}]
+CIFAR = [
+    {"random_crop": {"size": 32, "padding": 4, "padding_mode": "reflect"}},
+    "random_horizontal_flip",
+    {"normalize": {"mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.2435, 0.2616]}},
+]
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sets(tmp_path_factory.mktemp("sets"), mnist=(130, 10), cifar=(107, 10), pairs=(1, 1))
+
+
+@pytest.fixture
+def config(sets: Path) -> dict[str, Any]:
+    def stream(source: str, **more: Any) -> dict[str, Any]:
+        return {"source": source, "batch_size": 16, "seed": 3, "residence": "gpu", **more}
+
+    gray = {"images": str(sets / "MNIST/raw/train-images-idx3-ubyte"), "labels": str(sets / "MNIST/raw/train-labels-idx1-ubyte")}
+    return {
+        "server": {"threads": 1, "metrics": "off"},
+        "sources": {"gray": {"type": "idx", **gray}, "colour": {"type": "cifar", "path": str(sets / "cifar-10-batches-bin")}},
+        "streams": {
+            "mnist": stream("gray", transforms=MNIST, output={"dtype": "float32"}),
+            "cifar": stream("colour", transforms=CIFAR, output={"dtype": "float16"}),
+            "halves": stream("colour", transforms=CIFAR, output={"dtype": "float16"}) | {"residence": {"gpu": {"dtype": "float16"}}},
+            "bytes": stream("colour", transforms=CIFAR[:2], output={"layout": "NHWC"}, last="pad", shuffle=False),
+            "ranks": stream("colour", transforms=CIFAR[:2], delivery="shard", batch_size=10),
+        },
+    }
+
+
+def loader(server: Any, stream: str, device: str | None = "host", **more: Any) -> headrace.Loader:
+    return headrace.Loader(server.address, stream=stream, device=device, output="torch", batch="dict", meta=True, **more)
+
+
+def same(one: Any, other: Any) -> None:
+    assert list(one) == list(other)
+    assert (one.epoch, one.number) == (other.epoch, other.number)
+    for name, values in one.items():
+        assert values.dtype == other[name].dtype, name
+        assert torch.equal(values, other[name]), name
+
+
+@pytest.mark.parametrize("stream", ["mnist", "cifar", "halves", "bytes"])
+def test_batches_are_those_of_the_stream_in_every_epoch(start_server: Any, config: dict[str, Any], stream: str) -> None:
+    server = start_server(config)
+    with loader(server, stream) as resident, loader(server, stream, None) as ordinary:
+        assert resident.info.residence == ordinary.info.residence == "gpu"
+        for epoch in range(3):
+            assert resident.epoch == ordinary.epoch == epoch
+            assert len(resident) == len(ordinary)
+            for made, sent in zip(resident, ordinary, strict=True):
+                same(made, sent)
+            assert resident.state_dict() == ordinary.state_dict()
+        resident.set_epoch(40)
+        ordinary.set_epoch(40)
+        same(next(iter(resident)), next(iter(ordinary)))
+
+
+def test_a_shuffled_set_has_another_order_in_each_epoch_and_all_of_it_in_each(start_server: Any, config: dict[str, Any]) -> None:
+    with loader(start_server(config), "mnist") as resident:
+        orders = [torch.cat([batch["sample_index"] for batch in resident]).tolist() for _ in range(3)]
+    assert all(sorted(order) == list(range(130)) for order in orders)
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+
+
+@pytest.mark.parametrize(("first", "then"), [("host", None), (None, "host"), ("host", "host")])
+def test_a_checkpoint_in_the_middle_of_an_epoch_resumes_on_either_side(
+    start_server: Any, config: dict[str, Any], first: str | None, then: str | None
+) -> None:
+    server = start_server(config)
+    with loader(server, "cifar", None) as ordinary:
+        whole = [list(ordinary) for _ in range(3)]
+    with loader(server, "cifar", first) as saved:
+        list(saved)
+        batches = iter(saved)
+        for sent in whole[1][:3]:
+            same(next(batches), sent)
+        state = saved.state_dict()
+    with loader(server, "cifar", then, state=state) as resumed:
+        assert resumed.epoch == 1
+        for epoch in range(1, 3):
+            resumed.set_epoch(epoch)
+            for made, sent in zip(resumed, whole[epoch][3 if epoch == 1 else 0 :], strict=True):
+                same(made, sent)
+    # At half the batch size the rest comes, each sample once.
+    config["streams"]["cifar"]["batch_size"] = 8
+    with loader(start_server(config), "cifar", then, state=state) as resumed:
+        rest = torch.cat([batch["sample_index"] for batch in resumed]).tolist()
+    assert rest == torch.cat([batch["sample_index"] for batch in whole[1][3:]]).tolist()
+
+
+def test_a_loop_that_breaks_off_goes_on_as_any(start_server: Any, config: dict[str, Any]) -> None:
+    server = start_server(config)
+    with loader(server, "cifar") as resident, loader(server, "cifar", None) as ordinary:
+        for _ in range(2):
+            for made, sent in zip(resident, ordinary, strict=False):
+                same(made, sent)
+                if made.number == 2:
+                    break
+        same(next(iter(resident)), next(iter(ordinary)))
+        state = ordinary.state_dict()
+        for each in (resident, ordinary):
+            each.load_state_dict(state)
+        for made, sent in zip(resident, ordinary, strict=True):
+            same(made, sent)
+
+
+@pytest.mark.parametrize("last", ["short", "pad", "drop"])
+def test_two_ranks_cover_each_epoch_exactly_once(start_server: Any, config: dict[str, Any], last: str) -> None:
+    config["streams"]["ranks"]["last"] = last
+    server = start_server(config)
+    for epoch in range(2):
+        seen: list[int] = []
+        lengths = set()
+        for rank in range(2):
+            where = {"rank": rank, "world_size": 2}
+            with loader(server, "ranks", group="one", **where) as resident, loader(server, "ranks", None, group="other", **where) as ordinary:
+                resident.set_epoch(epoch)
+                ordinary.set_epoch(epoch)
+                lengths.add(len(resident))
+                for made, sent in zip(resident, ordinary, strict=True):
+                    same(made, sent)
+                    seen += made["sample_index"][made["valid"]].tolist()
+        assert len(lengths) == 1
+        assert sorted(seen) == list(range(107)) if last != "drop" else len(seen) == len(set(seen)) == 100
+
+
+def test_batches_are_the_loops_own_in_every_framework(start_server: Any, config: dict[str, Any]) -> None:
+    server = start_server(config)
+    with loader(server, "cifar", None) as ordinary:
+        expected = list(ordinary)
+    with loader(server, "cifar") as resident:
+        kept = list(resident)
+        for batch in resident:
+            batch["image"].zero_()
+    for made, sent in zip(kept, expected, strict=True):
+        same(made, sent)
+    with headrace.Loader(server.address, stream="mnist", device="host", output="numpy") as arrays, loader(server, "mnist", None) as ordinary:
+        for (image, label), sent in zip(arrays, ordinary, strict=True):
+            np.testing.assert_array_equal(np.asarray(image), sent["image"].numpy())
+            np.testing.assert_array_equal(np.asarray(label), sent["label"].numpy())
+
+
+def test_a_loop_goes_on_without_its_server(start_server: Any, config: dict[str, Any]) -> None:
+    server = start_server(config)
+    with loader(server, "mnist") as resident:
+        before = torch.cat([batch["sample_index"] for batch in resident])
+        server.kill()
+        after = torch.cat([batch["sample_index"] for batch in resident])
+        assert sorted(after.tolist()) == sorted(before.tolist())
+
+
+def test_a_broadcast_stream_has_no_client_once_the_set_is_there(start_server: Any, config: dict[str, Any]) -> None:
+    server = start_server(config)
+
+    def clients() -> list[Any]:
+        return [client for stream in headrace.stats(server.address)["streams"].values() for client in stream["clients"]]
+
+    with loader(server, "mnist") as resident, loader(server, "ranks", rank=0, world_size=1) as rank:
+        next(iter(resident))
+        running = iter(rank)
+        next(running)
+        # The rank is taken, and its set is there.
+        wait_until(lambda: len(clients()) == 1, "the others to leave")
+        assert len(list(resident)) == 9
+        with pytest.raises(RankTaken):
+            loader(server, "ranks", rank=0, world_size=1)
+
+
+def test_what_cannot_be_is_refused_by_name(start_server: Any, config: dict[str, Any]) -> None:
+    server = start_server(config)
+    with pytest.raises(InvalidArgument, match=re.escape("resume by a saved state (Python: state_dict())")):
+        loader(server, "ranks", resume="server", rank=0, world_size=1)

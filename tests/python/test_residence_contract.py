@@ -1,0 +1,38 @@
+"""The contract of iteration and of resuming, of batches that are made on the device: every test of those files again, on the twin of a
+GPU, with a chain that can be done there."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+from test_iteration import *  # noqa: F403
+from test_resume import *  # noqa: F403
+
+# What is another thing here, where the server is asked for nothing but the set:
+del test_set_epoch_after_iter_and_prefetch_discards_what_was_prefetched  # noqa: F821  the first batch brings the set
+del test_joining_late_begins_where_it_was_asked_to  # noqa: F821  where others are it does not know
+del test_next_commits_the_batch_before_it  # noqa: F821
+del test_resume_from_the_servers_memory_goes_on_with_the_uncommitted_batch  # noqa: F821  refused
+del test_ranks_that_were_killed_at_different_batches_come_back_to_one_cursor  # noqa: F821  the same
+del test_a_loop_does_not_go_on_in_other_batches_but_its_state_does  # noqa: F821  it goes on in its own
+
+
+@pytest.fixture
+def basic_config(image_folder: Path) -> dict[str, Any]:
+    """As conftest's."""
+    transforms = [{"resize": {"size": [40, 40]}}, {"random_crop": {"size": 32}}, "random_horizontal_flip"]
+    stream = {"source": "images", "batch_size": 8, "seed": 7, "residence": "gpu", "transforms": transforms}
+    return {
+        "server": {"threads": 1},
+        "sources": {"images": {"type": "image_folder", "path": str(image_folder)}},
+        "streams": {"train": stream},
+    }
+
+
+@pytest.fixture(autouse=True)
+def on_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headrace, "Loader", functools.partial(headrace.Loader, device="host", output="numpy"))

@@ -1,0 +1,124 @@
+// Random sets that can be resident on a device, with chains for them.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "clientlib/gpu/resident/plan.h"
+#include "server/sampler/order.h"
+#include "server/transform/resident_steps.h"
+#include "tests/device_chains.h"
+
+namespace headrace::server::transform::testing {
+
+/// A set: its pictures as a source gives them, sample i of class 7 i.
+struct ResidentSample {
+  PlanConfig config;
+  PlanConfig before;  ///< makes the resident pictures
+  StreamInfo info;
+  decode::PixelShape shape;
+  std::vector<std::vector<std::uint8_t>> pictures;
+
+  /// What lies on the device.
+  [[nodiscard]] std::vector<std::byte> upload(const gpu::GatherPlan& plan) const {
+    std::vector<std::byte> memory(plan.bytes);
+    const auto once = or_throw(Plan::compile(before));
+    Scratch scratch;
+    for (std::size_t i = 0; i < pictures.size(); ++i) {
+      once.render({pictures[i], shape}, {}, scratch,
+                  memory.data() + plan.fields[0].offset + i * once.row_bytes());
+      const std::int64_t label = static_cast<std::int64_t>(i) * 7;
+      std::memcpy(memory.data() + plan.fields[1].offset + i * sizeof label, &label, sizeof label);
+    }
+    std::memcpy(memory.data() + plan.values_at, plan.values.data(), sizeof plan.values);
+    return memory;
+  }
+};
+
+class ResidentMaker : public ChainMaker {
+ public:
+  using ChainMaker::ChainMaker;
+
+  ResidentSample set() {
+    ResidentSample out;
+    PlanConfig& config = out.config;
+    config.channels = between(0, 2) == 0 ? 1 : 3;
+    const bool square = coin();
+    const std::int32_t height = between(1, 40), width = square ? height : between(1, 40);
+    out.shape = {width, height, config.channels, false};
+    config.input = {height, width};
+    Size size{height, width};
+    if (between(0, 3) == 0) config.transforms.emplace_back(resized(size));
+    if (between(0, 3) == 0) config.transforms.emplace_back(CenterCrop{size = one_size(size)});
+    for (std::int32_t left = between(0, 4); left > 0; --left) add_step(config, size);
+    config.output.layout = coin() ? PixelLayout::kNchw : PixelLayout::kNhwc;
+    constexpr DType kTypes[] = {DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32};
+    config.output.dtype = kTypes[random()() % 4];
+    if (config.output.dtype != DType::kUInt8 && coin()) {
+      Normalize normalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+      if (config.channels == 1) normalize.mean.resize(1), normalize.std.resize(1);
+      config.transforms.emplace_back(normalize);
+    }
+    const bool halves = config.output.dtype == DType::kFloat16 && coin();
+    auto chain = or_throw(resident_chain(config, halves ? DType::kFloat16 : DType::kUInt8));
+    out.before = std::move(chain.upload);
+    describe(out, std::move(chain.residence));
+    for (std::uint64_t i = 0; i < out.info.samples; ++i)
+      out.pictures.push_back(random_picture(width, height, config.channels, random()));
+    return out;
+  }
+
+ private:
+  Size one_size(Size from) {
+    Size to{between(1, 45), between(1, 45)};
+    if (from.height == from.width && coin()) to.width = to.height;
+    return to;
+  }
+  Resize resized(Size& size) {
+    size = one_size(size);
+    return {.size = size, .interpolation = interpolation()};
+  }
+  void add_step(PlanConfig& config, Size& size) {
+    auto& chain = config.transforms;
+    switch (between(0, size.height == size.width ? 5 : 4)) {
+      case 0:
+        chain.emplace_back(RandomHorizontalFlip{between(0, 4) / 4.0});
+        return;
+      case 1:
+        chain.emplace_back(RandomVerticalFlip{between(0, 4) / 4.0});
+        return;
+      case 2:
+        chain.emplace_back(CenterCrop{size = one_size(size)});
+        return;
+      case 3:
+        chain.emplace_back(NotHere{});
+        return;
+      case 5:
+        chain.emplace_back(RandomRotate90{});
+        return;
+      default: {
+        RandomCrop crop{.size = one_size(size), .pad_if_needed = true};
+        crop.mode = static_cast<PaddingMode>(random()() % 4);
+        if (coin()) crop.left = between(0, 9), crop.top = between(0, 50), crop.right = 3;
+        for (auto& value : crop.fill) value = static_cast<std::uint8_t>(random()());
+        if (config.channels == 1) crop.fill[1] = crop.fill[2] = crop.fill[0];
+        size = crop.size;
+        chain.emplace_back(crop);
+      }
+    }
+  }
+  void describe(ResidentSample& out, Residence residence) {
+    StreamInfo& info = out.info;
+    info.name = "train";
+    info.samples = static_cast<std::uint64_t>(between(1, 20));
+    info.batch_size = static_cast<std::uint32_t>(between(1, 9));
+    info.shuffle = coin();
+    info.fields = {or_throw(Plan::compile(out.config)).image_field(),
+                   {"label", DType::kInt64, FieldKind::kDense, {}}};
+    residence.image = "image";
+    residence.seed = random()();
+    info.residence = std::move(residence);
+  }
+};
+
+}  // namespace headrace::server::transform::testing

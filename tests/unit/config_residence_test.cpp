@@ -1,0 +1,78 @@
+// `residence: gpu` in a configuration: what it reads as, and what it refuses.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/config/config.h"
+
+namespace headrace::server::config {
+namespace {
+
+using testing::HasSubstr;
+
+Outcome examined(const std::string& body) {
+  return examine("sources: {f: {type: cifar, path: /data}}\nstreams:\n  t:\n    source: f\n" + body,
+                 "x.yaml");  // body: line 5
+}
+
+TEST(ConfigResidence, IsBytesUnlessHalvesAreAskedFor) {
+  const auto plain = examined("    residence: gpu\n");
+  ASSERT_TRUE(plain.config) << plain.problems.front().to_string();
+  EXPECT_EQ(plain.config->streams.at("t").residence->dtype, DType::kUInt8);
+  const auto halves = examined("    residence: {gpu: {dtype: float16}}\n    output: {dtype: float16}\n");
+  ASSERT_TRUE(halves.config) << halves.problems.front().to_string();
+  EXPECT_EQ(halves.config->streams.at("t").residence->dtype, DType::kFloat16);
+  EXPECT_FALSE(examined("").config->streams.at("t").residence);
+}
+
+TEST(ConfigResidence, ChangesNoFingerprint) {
+  const auto with = examined("    residence: gpu\n"), without = examined("");
+  EXPECT_EQ(canonical(with.config->streams.at("t")), canonical(without.config->streams.at("t")));
+}
+
+TEST(ConfigResidence, TakesCropsFlipsTurnsAndNormalize) {
+  const auto outcome = examined(
+      "    residence: gpu\n    output: {dtype: float32}\n    transforms:\n"
+      "      - resize: {size: [40, 40]}\n      - center_crop: {size: 36}\n"
+      "      - random_crop: {size: 32, padding: 4, padding_mode: reflect}\n      - random_horizontal_flip\n"
+      "      - random_vertical_flip: {p: 0.1}\n      - random_rotate90\n"
+      "      - normalize: {mean: [0.5, 0.5, 0.5], std: [1, 1, 1]}\n");
+  EXPECT_TRUE(outcome.config) << outcome.problems.front().to_string();
+}
+
+TEST(ConfigResidence, RefusesWhatTheDeviceDoesNotDo) {
+  struct Wrong {
+    const char *body, *says;
+  };
+  for (const auto& [body, says] : {
+           Wrong{"    residence: cpu\n",
+                 "x.yaml:5:16: streams.t.residence: \"cpu\" is not gpu, or {gpu: {dtype: ...}}"},
+           Wrong{"    residence: gpu\n    sampler: balanced\n",
+                 "x.yaml:6:5: streams.t.sampler: with `residence` the device makes the order"},
+           Wrong{"    residence: gpu\n    device: gpu\n",
+                 "x.yaml:6:5: streams.t.device: with `residence` every batch is made on the device"},
+           Wrong{"    residence: gpu\n    mix: {cutmix: {}}\n", "x.yaml:6:5: streams.t.mix: rows of a"},
+           Wrong{"    residence: gpu\n    derive: {lr: {from: image, factor: 2}}\n",
+                 "x.yaml:6:5: streams.t.derive: a resident set has one image"},
+           Wrong{"    residence: gpu\n    transforms:\n      - random_horizontal_flip\n"
+                 "      - color_jitter: {hue: 0.1}\n",
+                 "x.yaml:8:9: streams.t.transforms[1]: a resident set is only cropped, flipped, turned and "
+                 "normalized on the device: use `device: gpu`"},
+           Wrong{"    residence: gpu\n    transforms:\n      - random_horizontal_flip\n"
+                 "      - resize: {size: [8, 8]}\n",
+                 "x.yaml:8:9: streams.t.transforms[1]: a resize after a random transform"},
+           Wrong{"    residence: {gpu: {dtype: float16}}\n    output: {dtype: float32}\n",
+                 "x.yaml:5:30: streams.t.residence.gpu.dtype: float16 on the GPU are the values of batches"},
+           Wrong{"    residence: {gpu: {dtype: int8}}\n", "is not one of uint8, float16"},
+       }) {
+    const auto outcome = examined(body);
+    ASSERT_FALSE(outcome.config) << body;
+    ASSERT_EQ(outcome.problems.size(), 1U) << outcome.problems.at(1).to_string();
+    EXPECT_THAT(outcome.problems.front().to_string(), HasSubstr(says));
+  }
+}
+
+}  // namespace
+}  // namespace headrace::server::config
