@@ -127,7 +127,7 @@ class TorchBlocks:
 
         self._torch = torch
         self._device = torch.device("cpu" if device == "host" else device)
-        self._stream: Any = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
+        self._stream: Any = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     @property
     def copy_stream(self) -> int:
