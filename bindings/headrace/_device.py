@@ -155,7 +155,8 @@ class TorchBlocks:
         """No view: those count their changes together, and a label that is changed must not spoil the image for autograd. And a loop
         over small batches feels each call into torch."""
         kind = getattr(self._torch, dtype)
-        return self._torch.empty(0, dtype=kind, device=self._device).set_(block.untyped_storage(), offset // kind.itemsize, shape)
+        array: Any = self._torch.empty(0, dtype=kind, device=self._device)
+        return array.set_(block.untyped_storage(), offset // kind.itemsize, shape)
 
     def send(self, array: Any) -> Any:
         return array.to(self._device, non_blocking=True)

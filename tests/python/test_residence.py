@@ -4,6 +4,7 @@ ordinary stream, byte for byte."""
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import headrace
 import numpy as np
 import pytest
 import torch
+import yaml
 from headrace.errors import InvalidArgument, RankTaken
-from running import wait_until
+from running import headrace_binary, wait_until
 from training_sets import write_sets
 
 MNIST = [{"normalize": {"mean": [0.1307], "std": [0.3081]}}]
@@ -190,3 +192,32 @@ def test_what_cannot_be_is_refused_by_name(start_server: Any, config: dict[str, 
     server = start_server(config)
     with pytest.raises(InvalidArgument, match=re.escape("resume by a saved state (Python: state_dict())")):
         loader(server, "ranks", resume="server", rank=0, world_size=1)
+
+
+@pytest.mark.parametrize(
+    ("source", "stream", "why"),
+    [
+        ("photos", {"transforms": [{"random_crop": {"size": 32, "pad_if_needed": True}}]}, "pictures differ in size where the first random"),
+        ("photos", {"transforms": [{"random_resized_crop": {"size": 32}}]}, "use `device: gpu`"),
+        ("photos", {"transforms": [{"resize": {"size": [5000, 5000]}}]}, "each side may have 4096"),
+        ("pairs", {"transforms": [{"random_crop": {"size": 8}}]}, "not pairs or masks"),
+        ("words", {"transforms": [{"resize": {"size": [8, 8]}}]}, "field `tokens` is ragged"),
+    ],
+)
+def test_a_set_that_cannot_be_resident_is_refused_by_check(
+    config: dict[str, Any], sets: Path, image_folder: Path, tmp_path: Path, source: str, stream: dict[str, Any], why: str
+) -> None:
+    (tmp_path / "words.jsonl").write_text('{"image": "class_0/0000.jpg", "tokens": [1, 2]}\n{"image": "class_1/0000.jpg", "tokens": [3]}\n')
+    words = {"image": {"column": "image"}, "tokens": {"kind": "ragged", "dtype": "int32"}}
+    config["sources"] = {
+        "photos": {"type": "image_folder", "path": str(image_folder)},
+        "pairs": {"type": "paired_folders", "fields": {"a": str(sets / "pairs/train/hr"), "b": str(sets / "pairs/train/lr")}},
+        "words": {"type": "manifest", "path": str(tmp_path / "words.jsonl"), "root": str(image_folder), "fields": words},
+    }
+    config["streams"] = {"train": {"source": source, "residence": "gpu"} | stream}
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config))
+    told = subprocess.run([headrace_binary(), "check", str(file)], capture_output=True, text=True, timeout=60)
+    assert told.returncode == 2, told.stdout + told.stderr
+    assert why in told.stderr
+    assert f"{file}:" in told.stderr
