@@ -1,7 +1,6 @@
 // A set in device memory: checked, allocated, and uploaded once through a stream of its own.
 //
-// Thread safety: one thread at a time. The engine, the device and what is queued on its copy stream must not
-// outlive it the other way round: the engine ends last.
+// Thread safety: one thread at a time. It ends before its engine, and after the launches that read it.
 #pragma once
 
 #include <chrono>
