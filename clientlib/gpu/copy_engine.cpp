@@ -283,12 +283,6 @@ Result<Completion> CopyEngine::copy_gathered(const DeviceBlock& block) {
   return impl_->copy_staging(block);
 }
 
-Result<Completion> CopyEngine::mark(std::shared_ptr<const void> keep) {
-  auto mark = impl_->record();
-  if (!mark) return fail(mark.error());
-  return impl_->completions.add(*mark, std::move(keep));
-}
-
 EngineStats CopyEngine::stats() const {
   const Counters& counters = impl_->counters;
   return {counters.direct, counters.staged, counters.gathered, counters.pinned_bytes};

@@ -272,7 +272,7 @@ Result<Completion> Fetcher::copy(BatchView batch, const DeviceBatch::State& stat
 
 Result<void> Fetcher::finish(DeviceBatch::State& state) {
   if (auto launched = finisher_->launch(state.base, *state.layout); !launched) return launched;
-  auto finished = engine_.mark(state.block.owner);
+  auto finished = engine_.queued(state.block.owner);
   if (!finished) return fail(finished.error());
   state.copied = *finished;
   return {};

@@ -138,10 +138,6 @@ class CopyEngine {
   Result<std::byte*> gather(std::size_t bytes);
   Result<Completion> copy_gathered(const DeviceBlock& block);
 
-  /// Ends when all ends that was queued on the device's copy stream until now, also by others; `keep` is kept
-  /// until then.
-  Result<Completion> mark(std::shared_ptr<const void> keep);
-
   [[nodiscard]] EngineStats stats() const;  ///< from any thread
   [[nodiscard]] std::string device_name() const;
 
