@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "clientlib/gpu/resident/kernel.h"
+#include "tests/gpu/device_memory.h"
 #include "tests/resident_chains.h"
 #include "tests/unit/resident_loader.h"
 
@@ -19,20 +20,6 @@ namespace {
 
 using server::transform::testing::ResidentMaker;
 using server::transform::testing::ResidentSample;
-
-class DeviceMemory {
- public:
-  explicit DeviceMemory(std::size_t bytes) {
-    EXPECT_EQ(cudaMalloc(&memory_, std::max<std::size_t>(bytes, 1)), cudaSuccess);
-  }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory() { (void)cudaFree(memory_); }
-  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
-
- private:
-  void* memory_ = nullptr;
-};
 
 /// A launch of random batches, by both.
 void expect_same_as_twin(ResidentMaker& maker, const ResidentSample& set, int round) {

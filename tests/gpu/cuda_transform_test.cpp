@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "headrace/gpu_transform.h"
+#include "tests/gpu/device_memory.h"
 #include "tests/random_steps.h"
 
 namespace headrace::gpu {
@@ -18,20 +19,6 @@ namespace {
 
 using testing::StepBatch;
 using testing::StepMaker;
-
-class DeviceMemory {
- public:
-  explicit DeviceMemory(std::size_t bytes) {
-    EXPECT_EQ(cudaMalloc(&memory_, std::max<std::size_t>(bytes, 1)), cudaSuccess);
-  }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  ~DeviceMemory() { (void)cudaFree(memory_); }
-  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
-
- private:
-  void* memory_ = nullptr;
-};
 
 std::vector<std::byte> by_twin(const StepBatch& batch) {
   auto twin = or_throw(DeviceTransform::open("host", batch.output));

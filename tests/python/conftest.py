@@ -74,3 +74,10 @@ def start_server(tmp_path: Path) -> Iterator[ServerFactory]:
     yield start
     for server in running:
         server.stop()
+
+
+@pytest.fixture
+def sharded(start_server: ServerFactory, quiet_config: dict[str, Any]) -> str:
+    """The address of 60 samples in batches of 8, float32, divided by ranks."""
+    quiet_config["streams"]["train"] |= {"output": {"dtype": "float32"}, "delivery": "shard"}
+    return start_server(quiet_config).address

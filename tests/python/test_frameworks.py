@@ -23,24 +23,16 @@ from torch.utils.data import (
 DEVICES = pytest.mark.parametrize("device", [None, "host"])
 
 
-@pytest.fixture
-def address(start_server: Any, quiet_config: dict[str, Any]) -> str:
-    """60 samples in batches of 8, float32, divided by ranks."""
-    quiet_config["streams"]["train"] |= {"output": {"dtype": "float32"}, "delivery": "shard"}
-    served: str = start_server(quiet_config).address
-    return served
-
-
 def small_model() -> torch.nn.Module:
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 3))
 
 
 @DEVICES
-def test_accelerate_takes_a_loader_as_it_is(address: str, device: str | None) -> None:
+def test_accelerate_takes_a_loader_as_it_is(sharded: str, device: str | None) -> None:
     import accelerate
     accelerator = accelerate.Accelerator(cpu=True)
-    loader = headrace.Loader(address, stream="train", output="torch", device=device)
+    loader = headrace.Loader(sharded, stream="train", output="torch", device=device)
     model = small_model()
     model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), loader)
     seen = []
@@ -53,9 +45,9 @@ def test_accelerate_takes_a_loader_as_it_is(address: str, device: str | None) ->
     assert sorted(seen) == list(range(60))
 
 
-def test_what_accelerate_cannot_do_without_a_dataset_says_what_to_use(address: str) -> None:
+def test_what_accelerate_cannot_do_without_a_dataset_says_what_to_use(sharded: str) -> None:
     import accelerate
-    with headrace.Loader(address, stream="train", output="torch") as loader:
+    with headrace.Loader(sharded, stream="train", output="torch") as loader:
         for wrong in (lambda: accelerate.skip_first_batches(loader, 3), lambda: accelerate.data_loader.prepare_data_loader(loader)):
             with pytest.raises(AttributeError, match=r"no dataset: .*loader.info.samples.*load_state_dict"):
                 wrong()
@@ -63,16 +55,16 @@ def test_what_accelerate_cannot_do_without_a_dataset_says_what_to_use(address: s
         assert [batch.number for batch in loader] == list(range(8))
 
 
-def test_accelerate_holds_a_registered_loaders_place(address: str, tmp_path: Path) -> None:
+def test_accelerate_holds_a_registered_loaders_place(sharded: str, tmp_path: Path) -> None:
     import accelerate
     accelerator = accelerate.Accelerator(cpu=True)
-    with headrace.Loader(address, stream="train", output="torch") as loader:
+    with headrace.Loader(sharded, stream="train", output="torch") as loader:
         accelerator.register_for_checkpointing(accelerator.prepare(loader))
         for batch in loader:
             if batch.number == 2:
                 break
         accelerator.save_state(str(tmp_path))
-    with headrace.Loader(address, stream="train", output="torch") as loader:
+    with headrace.Loader(sharded, stream="train", output="torch") as loader:
         accelerator = accelerate.Accelerator(cpu=True)
         accelerator.register_for_checkpointing(accelerator.prepare(loader))
         accelerator.load_state(str(tmp_path))
@@ -80,22 +72,22 @@ def test_accelerate_holds_a_registered_loaders_place(address: str, tmp_path: Pat
 
 
 @DEVICES
-def test_compiled_steps_and_data_parallel_take_its_batches(address: str, device: str | None) -> None:
+def test_compiled_steps_and_data_parallel_take_its_batches(sharded: str, device: str | None) -> None:
     model = torch.nn.DataParallel(small_model())
 
     @torch.compile(backend="eager")
     def step(image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(model(image / 255), label)
 
-    with headrace.Loader(address, stream="train", output="torch", device=device) as loader:
+    with headrace.Loader(sharded, stream="train", output="torch", device=device) as loader:
         for image, label in loader:
             loss = step(image, label)
             loss.backward()
             assert torch.isfinite(loss)
 
 
-def test_a_moved_batch_still_tells_of_its_rows(address: str) -> None:
-    with headrace.Loader(address, stream="train", output="torch", meta=True) as loader:
+def test_a_moved_batch_still_tells_of_its_rows(sharded: str) -> None:
+    with headrace.Loader(sharded, stream="train", output="torch", meta=True) as loader:
         batch = next(iter(loader))
         assert batch.to("cpu") is batch
         moved = batch.to("meta")
@@ -104,19 +96,19 @@ def test_a_moved_batch_still_tells_of_its_rows(address: str) -> None:
         assert moved[2]["valid"].device.type == "meta"
         assert (moved.epoch, moved.number) == (0, 0)
         assert moved.sample_index.tolist() == batch.sample_index.tolist()
-    with headrace.Loader(address, stream="train", batch="dict") as loader:
+    with headrace.Loader(sharded, stream="train", batch="dict") as loader:
         with pytest.raises(InvalidArgument, match="arrays of numpy; use output='torch'"):
             next(iter(loader)).to("cpu")
 
 
-def from_args(address: str, **arguments: Any) -> headrace.Loader:
-    return headrace.from_dataloader_args(stream="train", address=address, **arguments)
+def from_args(sharded: str, **arguments: Any) -> headrace.Loader:
+    return headrace.from_dataloader_args(stream="train", address=sharded, **arguments)
 
 
-def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_nothing(address: str) -> None:
+def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_nothing(sharded: str) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        with from_args(address, dataset=range(60), batch_size=8, shuffle=True, num_workers=8, pin_memory=True) as loader:
+        with from_args(sharded, dataset=range(60), batch_size=8, shuffle=True, num_workers=8, pin_memory=True) as loader:
             assert isinstance(next(iter(loader))[0], torch.Tensor)
     (warning,) = told
     assert warning.filename == __file__
@@ -124,8 +116,8 @@ def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_noth
     assert "pin_memory=True (device='cuda:N'" in str(warning.message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        from_args(address, batch_size=8, shuffle=True, timeout=5).close()
-        from_args(address, batch_size=np.int64(8), shuffle=True, collate_fn=default_collate).close()
+        from_args(sharded, batch_size=8, shuffle=True, timeout=5).close()
+        from_args(sharded, batch_size=np.int64(8), shuffle=True, collate_fn=default_collate).close()
 
 
 @pytest.mark.parametrize(
@@ -159,18 +151,18 @@ def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_noth
     ],
 )
 def test_what_a_dataloader_would_do_otherwise_is_refused_with_the_line_to_change(
-    address: str, arguments: dict[str, Any], told: str
+    sharded: str, arguments: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=told):
-        from_args(address, **{"batch_size": 8, "shuffle": True} | arguments)
-    from_args(address, batch_size=8, sampler=RandomSampler(range(60))).close()  # nothing is left of it
+        from_args(sharded, **{"batch_size": 8, "shuffle": True} | arguments)
+    from_args(sharded, batch_size=8, sampler=RandomSampler(range(60))).close()  # nothing is left of it
 
 
-def test_a_distributed_sampler_gives_the_place(address: str) -> None:
+def test_a_distributed_sampler_gives_the_place(sharded: str) -> None:
     seen = []
     for rank in range(2):
         sampler = DistributedSampler(range(60), num_replicas=2, rank=rank)
-        with from_args(address, batch_size=8, sampler=sampler) as loader:
+        with from_args(sharded, batch_size=8, sampler=sampler) as loader:
             for batch in loader:
                 seen += batch.sample_index[batch.valid].tolist()
     assert sorted(seen) == list(range(60))

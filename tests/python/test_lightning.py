@@ -17,14 +17,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
 DEVICES = pytest.mark.parametrize("device", [None, "host"])
 
 
-@pytest.fixture
-def address(start_server: Any, quiet_config: dict[str, Any]) -> str:
-    """60 samples in batches of 8, float32, divided by ranks."""
-    quiet_config["streams"]["train"] |= {"output": {"dtype": "float32"}, "delivery": "shard"}
-    served: str = start_server(quiet_config).address
-    return served
-
-
 class Module(lightning.LightningModule):
     def __init__(self, loader: Any, val: Any = None) -> None:
         super().__init__()
@@ -62,9 +54,9 @@ def fit(module: Module, folder: Path, **how: Any) -> Module:
     return module
 
 
-def run(address: str, device: str | None, folder: Path, **how: Any) -> tuple[list[Any], Any]:
+def run(sharded: str, device: str | None, folder: Path, **how: Any) -> tuple[list[Any], Any]:
     """What a Trainer's steps saw (sample by sample, with the bytes), and the weights."""
-    with headrace.Loader(address, stream="train", output="torch", device=device) as loader:
+    with headrace.Loader(sharded, stream="train", output="torch", device=device) as loader:
         module = fit(Module(loader), folder, **how)
     return module.seen, module.model[1].weight.detach()
 
@@ -79,12 +71,12 @@ def the_checkpoint(folder: Path) -> str:
 
 
 @DEVICES
-def test_it_resumes_inside_an_epoch_byte_for_byte(address: str, device: str | None, tmp_path: Path) -> None:
-    whole, weights = run(address, device, tmp_path, max_epochs=3)
+def test_it_resumes_inside_an_epoch_byte_for_byte(sharded: str, device: str | None, tmp_path: Path) -> None:
+    whole, weights = run(sharded, device, tmp_path, max_epochs=3)
     assert [len(rows[3]) for rows in whole] == ([8] * 7 + [4]) * 3
     saver = saved_by(tmp_path, every_n_train_steps=11)
-    first, _ = run(address, device, tmp_path, max_steps=11, max_epochs=-1, callbacks=[saver])
-    rest, resumed = run(address, device, tmp_path, max_epochs=3, ckpt_path=the_checkpoint(tmp_path))
+    first, _ = run(sharded, device, tmp_path, max_steps=11, max_epochs=-1, callbacks=[saver])
+    rest, resumed = run(sharded, device, tmp_path, max_epochs=3, ckpt_path=the_checkpoint(tmp_path))
     assert (len(first), len(rest)) == (11, 13)
     assert first + rest == whole
     assert torch.equal(resumed, weights)
@@ -92,47 +84,47 @@ def test_it_resumes_inside_an_epoch_byte_for_byte(address: str, device: str | No
 
 @DEVICES
 @pytest.mark.parametrize("limit", [None, 5])
-def test_it_resumes_behind_an_epoch_byte_for_byte(address: str, device: str | None, tmp_path: Path, limit: int | None) -> None:
+def test_it_resumes_behind_an_epoch_byte_for_byte(sharded: str, device: str | None, tmp_path: Path, limit: int | None) -> None:
     """Of such a checkpoint a Trainer gives the loader no state. `limit`: an epoch ends before the stream's does."""
     limits = {} if limit is None else {"limit_train_batches": limit}
-    whole, weights = run(address, device, tmp_path, max_epochs=3, **limits)
+    whole, weights = run(sharded, device, tmp_path, max_epochs=3, **limits)
     length = limit or 8
     assert [rows[:2] for rows in whole] == [(epoch, number) for epoch in range(3) for number in range(length)]
     saver = saved_by(tmp_path, every_n_epochs=1, save_on_train_epoch_end=True)
-    first, _ = run(address, device, tmp_path, max_epochs=1, callbacks=[saver], **limits)
-    rest, resumed = run(address, device, tmp_path, max_epochs=3, ckpt_path=the_checkpoint(tmp_path), **limits)
+    first, _ = run(sharded, device, tmp_path, max_epochs=1, callbacks=[saver], **limits)
+    rest, resumed = run(sharded, device, tmp_path, max_epochs=3, ckpt_path=the_checkpoint(tmp_path), **limits)
     assert (len(first), len(rest)) == (length, 2 * length)
     assert first + rest == whole
     assert torch.equal(resumed, weights)
 
 
 @DEVICES
-def test_it_resumes_from_the_step_at_its_limit(address: str, device: str | None, tmp_path: Path) -> None:
+def test_it_resumes_from_the_step_at_its_limit(sharded: str, device: str | None, tmp_path: Path) -> None:
     """The Trainer holds the epoch for unfinished, and gives the loader its state; the next batch is the next epoch's all the same."""
-    whole, _ = run(address, device, tmp_path, max_epochs=3, limit_train_batches=5)
+    whole, _ = run(sharded, device, tmp_path, max_epochs=3, limit_train_batches=5)
     saver = saved_by(tmp_path, every_n_train_steps=5, save_on_train_epoch_end=False)
-    first, _ = run(address, device, tmp_path, max_epochs=1, callbacks=[saver], limit_train_batches=5)
-    rest, _ = run(address, device, tmp_path, max_epochs=3, ckpt_path=the_checkpoint(tmp_path), limit_train_batches=5)
+    first, _ = run(sharded, device, tmp_path, max_epochs=1, callbacks=[saver], limit_train_batches=5)
+    rest, _ = run(sharded, device, tmp_path, max_epochs=3, ckpt_path=the_checkpoint(tmp_path), limit_train_batches=5)
     assert first + rest == whole
 
 
-def test_validation_is_over_the_epochs_order_each_time(address: str, tmp_path: Path) -> None:
+def test_validation_is_over_the_epochs_order_each_time(sharded: str, tmp_path: Path) -> None:
     """As over a DistributedSampler: the sanity check's two batches, then twice an epoch, at its half and at its end."""
     with (
-        headrace.Loader(address, stream="train", output="torch") as loader,
-        headrace.Loader(address, stream="train", output="torch", group="val") as val,
+        headrace.Loader(sharded, stream="train", output="torch") as loader,
+        headrace.Loader(sharded, stream="train", output="torch", group="val") as val,
     ):
         module = fit(Module(loader, val), tmp_path, max_epochs=2, val_check_interval=0.5, limit_val_batches=3)
     assert module.validated == [(0, 0), (0, 1)] + [(epoch, number) for epoch in (0, 0, 1, 1) for number in range(3)]
 
 
-def test_a_second_fit_begins_at_the_first_epoch_again(address: str, tmp_path: Path) -> None:
-    with headrace.Loader(address, stream="train", output="torch") as loader:
+def test_a_second_fit_begins_at_the_first_epoch_again(sharded: str, tmp_path: Path) -> None:
+    with headrace.Loader(sharded, stream="train", output="torch") as loader:
         seen = [fit(Module(loader), tmp_path, max_epochs=2).seen for _ in range(2)]
     assert seen[0] == seen[1]
 
 
-def test_batches_of_loaders_of_unequal_length_are_resumed(address: str, tmp_path: Path) -> None:
+def test_batches_of_loaders_of_unequal_length_are_resumed(sharded: str, tmp_path: Path) -> None:
     """The shorter one is iterated over again and again: it is an epoch ahead of the Trainer when it is saved."""
 
     class Two(Module):
@@ -142,8 +134,8 @@ def test_batches_of_loaders_of_unequal_length_are_resumed(address: str, tmp_path
 
     def run_two(**how: Any) -> list[Any]:
         with (
-            headrace.Loader(address, stream="train", output="torch", rank=0, world_size=2, group="short") as short,
-            headrace.Loader(address, stream="train", output="torch") as loader,
+            headrace.Loader(sharded, stream="train", output="torch", rank=0, world_size=2, group="short") as short,
+            headrace.Loader(sharded, stream="train", output="torch") as loader,
         ):
             return fit(Two([short, loader]), tmp_path, **how).validated
 
@@ -165,12 +157,12 @@ def test_a_sampler_is_as_long_as_the_ranks_part(start_server: Any, quiet_config:
             assert sum(len(batch.valid) for batch in loader) == length
 
 
-def test_a_state_ahead_of_what_a_trainer_counts_is_begun_with_and_told(address: str) -> None:
-    with headrace.Loader(address, stream="train") as loader:
+def test_a_state_ahead_of_what_a_trainer_counts_is_begun_with_and_told(sharded: str) -> None:
+    with headrace.Loader(sharded, stream="train") as loader:
         loader.set_epoch(2)
         next(iter(loader))
         state = loader.state_dict()
-    with headrace.Loader(address, stream="train", state=state) as loader:
+    with headrace.Loader(sharded, stream="train", state=state) as loader:
         with pytest.warns(RuntimeWarning, match=r"sampler.set_epoch\(0\).*is of epoch 2.*ckpt_path"):
             loader.sampler.set_epoch(0)
         assert [(batch.epoch, batch.number) for batch in loader] == [(2, number) for number in range(1, 8)]
