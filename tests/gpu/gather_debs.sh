@@ -40,7 +40,7 @@ while [ ${#queue[@]} -gt 0 ]; do
       libc6 | libgcc-s1 | libstdc++6 | *-common | *-data | *-doc | libjs-*) continue ;;
       libboost*-dev) ;;   # what libboost-dev names
       *-dev) continue ;;  # listed, or for linking statically, or valijson's other parsers
-      lib* | zlib1g) ;;
+      lib* | zlib1g | civetweb) ;;  # the last is a program that its own CMake files name
       *) continue ;;      # programs
     esac
     # Of the base, too, what a listed package's links lead to: libz.so to zlib1g's file.

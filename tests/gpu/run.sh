@@ -45,7 +45,7 @@ unpack() {
   local deb link target
   mkdir -p "$prefix"
   for deb in "$debs"/*.deb; do dpkg -x "$deb" "$prefix" || return 1; done
-  if [ -d "$prefix/lib" ]; then cp -a "$prefix/lib/." "$prefix/usr/lib/" && rm -r "$prefix/lib" || return 1; fi
+  if [ -d "$prefix/lib" ]; then cp -a "$prefix/lib/." "$prefix/usr/lib/" && rm -r "${prefix:?}/lib" || return 1; fi
   while IFS=$'\t' read -r link target; do
     ln -sfnr "$prefix/usr/lib/${target#*/lib/}" "$link"
   done < <(find "$prefix/usr/lib" -type l -lname '/*' -printf '%p\t%l\n')
@@ -56,10 +56,11 @@ if [ -n "$debs" ]; then
 fi
 if [ -n "$prefix" ]; then
   prefix=$(readlink -f "$prefix")
-  libraries=$prefix/usr/lib/$(uname -m)-linux-gnu
+  triplet=$(uname -m)-linux-gnu
+  libraries=$prefix/usr/lib/$triplet
   export CMAKE_PREFIX_PATH=$prefix/usr PKG_CONFIG_SYSROOT_DIR=$prefix
   export PKG_CONFIG_PATH=$libraries/pkgconfig:$prefix/usr/lib/pkgconfig:$prefix/usr/share/pkgconfig
-  export CPATH=$prefix/usr/include:$prefix/usr/include/$(uname -m)-linux-gnu LIBRARY_PATH=$libraries
+  export CPATH=$prefix/usr/include:$prefix/usr/include/$triplet LIBRARY_PATH=$libraries
   export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export PATH=$PATH:$prefix/usr/bin  # pkg-config, where there is none
 fi
