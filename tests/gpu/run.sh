@@ -40,7 +40,8 @@ wanted() { [[ -z $only || ,$only, == *,$1,* ]]; }
 not_run() { wanted "$1" || return 0; printf '%-12s not run: %s\n' "$1" "$2"; echo "not run" >"$logs/$1.rc"; echo "$2" >"$logs/$1.log"; }
 finish() { python3 tests/gpu/report.py "$out" "$logs"; exit $failed; }
 
-# Packages are made for /: their links are pointed into the prefix, and what is in /lib goes where the rest is.
+# Packages are made for /: their links are pointed into the prefix, and what is in /lib goes where the rest is. What a .pc file names for
+# static linking is not there.
 unpack() {
   local deb link target
   mkdir -p "$prefix"
@@ -49,6 +50,7 @@ unpack() {
   while IFS=$'\t' read -r link target; do
     ln -sfnr "$prefix/usr/lib/${target#*/lib/}" "$link"
   done < <(find "$prefix/usr/lib" -type l -lname '/*' -printf '%p\t%l\n')
+  find "$prefix/usr" -name '*.pc' -exec sed -i '/^Requires\.private:/d' {} +
 }
 if [ -n "$debs" ]; then
   prefix=$PWD/$build/prefix
@@ -59,7 +61,7 @@ if [ -n "$prefix" ]; then
   triplet=$(uname -m)-linux-gnu
   libraries=$prefix/usr/lib/$triplet
   export CMAKE_PREFIX_PATH=$prefix/usr PKG_CONFIG_SYSROOT_DIR=$prefix
-  export PKG_CONFIG_PATH=$libraries/pkgconfig:$prefix/usr/lib/pkgconfig:$prefix/usr/share/pkgconfig
+  export PKG_CONFIG_LIBDIR=$libraries/pkgconfig:$prefix/usr/lib/pkgconfig:$prefix/usr/share/pkgconfig
   export CPATH=$prefix/usr/include:$prefix/usr/include/$triplet LIBRARY_PATH=$libraries
   export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export PATH=$PATH:$prefix/usr/bin  # pkg-config, where there is none
