@@ -65,7 +65,7 @@ def config(folder: Path) -> tuple[Path, list[str]]:
         streams["bytes"] = {**plan, "transforms": COLOURS, "output": {"dtype": "uint8", "layout": "NHWC"}}
         left += ["colours", "bytes"]
     else:
-        print("not run streams of pictures: there is no Pillow to make them", flush=True)
+        print("[not run] streams of pictures: there is no Pillow to make them", flush=True)
     for stream in streams.values():
         stream["seed"] = 7
     streams |= {f"{name}_gpu": streams[name] | {"device": "gpu"} for name in left}

@@ -167,7 +167,7 @@ def compare(kernel: Kernel, pictures: list[torch.Tensor], batch: torch.Tensor, c
             work = maker()
             made = work()  # and warm
         except (ImportError, RuntimeError, NotImplementedError) as error:
-            print(f"not run {case}, {name}: {str(error).splitlines()[0]}", flush=True)
+            print(f"[not run] {case}, {name}: {str(error).splitlines()[0]}", flush=True)
             continue
         others[name] = work
         if name == LOOP:

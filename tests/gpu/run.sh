@@ -32,7 +32,7 @@ step() {
   "${limit[@]}" "$@" >"$logs/$name.log" 2>&1 </dev/null || status=$?
   echo "$status" >"$logs/$name.rc"
   printf '%-12s %s, %d s\n' "$name" "$([ $status = 0 ] && echo passed || echo "FAILED ($status): $logs/$name.log")" $((SECONDS - begun))
-  grep '^\[figure\]' "$logs/$name.log"
+  grep -E '^\[(figure|not run)\]' "$logs/$name.log"
   if ((status)); then failed=1; tail -n 20 "$logs/$name.log" >&2; fi
   return $status
 }
@@ -92,6 +92,11 @@ trainer() {
   timeout -k 10 "$most" "$build/venv/bin/python" tests/gpu/run_trainer.py "$(program device_trainer)"
 }
 
+scaling() {
+  timeout -k 10 "$most" "$build/venv/bin/python" tests/bench/scaling.py --headrace "$(program headrace)" --out "$out" \
+    --seconds 1 --rounds 2 ${jpegs:+--data "imagenet=$jpegs"}
+}
+
 step gpu gpu || finish
 step configure configure || finish
 step build build_tree || finish
@@ -106,7 +111,10 @@ step copies "$(program copy_bench)"
 if step wheel wheel; then
   step torch "$build/venv/bin/python" tests/gpu/check_torch.py
   step trainer trainer
+  step transforms "$build/venv/bin/python" tests/gpu/compare_transforms.py "$(program transform_bench)"
+  step overlap "$build/venv/bin/python" tests/gpu/overlap.py --out "$out"
+  step scaling scaling
 else
-  not_run torch "no wheel"; not_run trainer "no wheel"
+  for each in torch trainer transforms overlap scaling; do not_run "$each" "no wheel"; done
 fi
 finish
