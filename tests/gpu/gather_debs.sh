@@ -2,8 +2,8 @@
 # Downloads the Debian packages that tests/gpu/run.sh --debs OUT unpacks: libraries and headers of docker/packages-build.txt, with what
 # they load. On a machine with apt, for one without a registry.    tests/gpu/gather_debs.sh OUT
 #
-# Left out: the compiler and the programs that build (that machine's own), what is in any Debian or Ubuntu base, other packages' headers
-# that nothing here includes, and documentation.
+# Left out: the compiler and the programs that build (that machine's own), what the shell and dpkg of any Debian or Ubuntu load, headers
+# of others that nothing here includes, and documentation.
 set -euo pipefail
 [ $# = 1 ] || { sed -n '2,3p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 list=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../docker/packages-build.txt
@@ -18,7 +18,7 @@ fi
 own='^(ca-certificates|ccache|cmake|g\+\+|mold|ninja-build|python3-dev|python3-venv)$'
 mapfile -t listed < <(sed 's/#.*//' "$list" | grep . | grep -vE "$own")
 listed+=(pkgconf pkgconf-bin)  # small, and not everywhere
-base=$(apt-get -s -o Dir::State::status=/dev/null install --no-install-recommends bash coreutils dpkg g++ perl-base python3 util-linux |
+base=$(apt-get -s -o Dir::State::status=/dev/null install --no-install-recommends bash coreutils dpkg perl-base tar util-linux |
   awk '$1 == "Inst" {print $2}')
 
 # PACKAGE NEED of many packages at once; of alternatives the first, and no virtual ones.

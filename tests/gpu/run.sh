@@ -10,6 +10,7 @@
 # shellcheck disable=SC2317  # functions are called by name: step NAME FUNCTION
 set -uo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.." || exit 1
+steps='gpu configure build twin cuda memcheck racecheck copies wheel torch trainer transforms overlap scaling'
 debs='' prefix='' wheels='' jpegs='' only='' out=tests/gpu/results jobs=$(nproc)
 while [ $# -gt 0 ]; do
   case $1 in
@@ -18,6 +19,9 @@ while [ $# -gt 0 ]; do
     *) sed -n '2,10p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   esac
   shift 2
+done
+for each in ${only//,/ }; do
+  if [[ " $steps " != *" $each "* ]]; then echo "run.sh: --steps $each: there are $steps" >&2; exit 2; fi
 done
 build=build/gpu logs=build/gpu/logs failed=0
 most=900  # seconds of a program: a kernel that hangs must not keep the report
@@ -79,11 +83,11 @@ wheel() {
     python3 -c 'import site; print(*site.getsitepackages(), sep="\n")' \
       >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth" &&
     python3 -m pip --python "$python" install --no-build-isolation --no-deps --no-index --force-reinstall \
-      -C build-dir="$build/wheel" . || return
+      --config-settings build-dir="$build/wheel" . || return
   if [ -n "$wheels" ]; then python3 -m pip --python "$python" install --no-deps --no-index "$wheels"/*.whl; fi
 }
 # Programs of the tree, by name; a glob that finds nothing is nothing to check.
-program() { find "$build/tree" -name "$1" -type f -perm -u+x | head -1; }
+program() { find "$build/tree" -name "$1" -type f -perm -u+x 2>/dev/null | head -1; }
 sanitized() {
   HEADRACE_ROUNDS=20 timeout -k 10 "$most" compute-sanitizer --error-exitcode 9 --tool "$1" \
     "$(program cuda_transform_test)" --gtest_filter='-*Bandwidth*'

@@ -65,6 +65,12 @@ def test_of_steps_that_are_chosen_no_other_runs_and_the_report_keeps_those_befor
     assert json.loads(written.read_text())["steps"] == {"cuda": "passed", "gpu": "passed"}
 
 
+def test_a_step_that_there_is_not_is_told(tmp_path: Path) -> None:
+    done = subprocess.run([GPU / "run.sh", "--steps", "cuda,benches", "--out", tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "--steps benches: there are gpu configure" in done.stderr
+
+
 def module(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, GPU / f"{name}.py")
     assert spec
@@ -111,3 +117,17 @@ def test_its_python_programs_find_nothing_wrong_on_the_twin(program: str, tmp_pa
     assert wanted[program] in done.stdout
     if program == "overlap.py":
         assert {path.name for path in tmp_path.iterdir()} == {"overlap-finished.json.gz", "overlap-left.json.gz"}
+
+
+def test_torchvisions_rows_are_those_that_the_kernel_is_compared_for(tmp_path: Path) -> None:
+    program = ROOT / "build" / "release" / "tests" / "transform_bench"
+    if not program.exists():
+        pytest.skip("there is no CUDA toolkit that transform_bench could be built with")
+    pytest.importorskip("torchvision")
+    command = [sys.executable, GPU / "compare_transforms.py", program, "host", "--rows", "3", "--turns", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line.removeprefix("tried   ")) for line in done.stdout.splitlines() if line.startswith("tried ")]
+    compared = {row["case"] for row in rows if row["other"] == "torchvision, a loop"}
+    assert compared == {"crop-float16", "crop-float32", "colours-float16", "colours-float32"}
+    assert "[figure]" not in done.stdout, "what the twin takes is no figure"
