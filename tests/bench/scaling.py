@@ -136,8 +136,9 @@ def found_data(name: str, given: dict[str, str], scratch: Path) -> str:
     """What peers reads for it; prepared in the scratch folder."""
     if name not in given:
         return str(made_up.MAKERS[name](scratch))
-    prepare.PREPARE[name](Path(given[name]), scratch)
-    return given[name]
+    folder = Path(given[name]).resolve()  # a configuration's paths are relative to itself
+    prepare.PREPARE[name](folder, scratch)
+    return str(folder)
 
 
 def arguments() -> argparse.Namespace:
