@@ -1,5 +1,5 @@
-"""On a machine with a GPU: a Loader with device="cuda:0" against one in host memory, byte for byte, and what a trainer waits for. Needs
-torch alone, no pytest. Prints a line of JSON after "[figure] " per figure; ends with 1 on the first thing that is wrong.
+"""On a machine with a GPU: a Loader with device="cuda:0" against one in host memory, byte for byte, streams that leave their transforms to
+the device (`device: gpu`) against the server's own, and what a trainer waits for. Needs torch, no pytest; Pillow makes the pictures. Prints a line of JSON after "[figure] " per figure; ends with 1 on the first thing that is wrong.
 `check_torch.py host`: what of it can be without a GPU, on the twin."""
 
 from __future__ import annotations
@@ -19,27 +19,60 @@ ROWS, SIDE = 4096, 64
 DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
 
 
-def config(folder: Path) -> Path:
+NORMALIZE = {"normalize": {"mean": [0.5] * 3, "std": [0.25] * 3}}
+COLOURS: list[Any] = [
+    {"random_resized_crop": {"size": 96}},
+    "random_horizontal_flip",
+    {"color_jitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}},
+    {"random_grayscale": {"p": 0.2}},
+]
+
+
+def pictures(folder: Path) -> bool:
+    """JPEGs of many sizes in two classes; False: there is nothing to make them with."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return False
+    random = np.random.default_rng(1)
+    for i in range(192):
+        height, width = (int(side) for side in random.integers(40, 400, 2))
+        coarse = random.integers(0, 256, (height // 8 + 2, width // 8 + 2, 3), dtype=np.uint8)
+        file = folder / f"class{i % 2}" / f"{i:03}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC).save(file, quality=90)
+    return True
+
+
+def config(folder: Path) -> tuple[Path, list[str]]:
+    """The configuration, and its streams that are there a second time with `device: gpu`, as NAME_gpu."""
     random = np.random.default_rng(0)
     np.save(folder / "images.npy", random.integers(0, 256, (ROWS, SIDE, SIDE, 3), dtype=np.uint8))
     np.save(folder / "labels.npy", random.integers(0, 10, ROWS))
-    crop = [{"random_crop": {"size": SIDE, "padding": 4}}, "random_horizontal_flip"]
-    normalized = [*crop, {"normalize": {"mean": [0.5] * 3, "std": [0.25] * 3}}]
+    sources: dict[str, Any] = {"set": {"type": "npy", "fields": {"image": str(folder / "images.npy"), "label": str(folder / "labels.npy")}}}
+    crop: list[Any] = [{"random_crop": {"size": SIDE, "padding": 4}}, "random_horizontal_flip"]
+    normalized = [*crop, NORMALIZE]
+    streams: dict[str, Any] = {
+        "large": {"source": "set", "batch_size": 512, "transforms": normalized, "output": {"dtype": "float32"}},
+        "half": {"source": "set", "batch_size": 256, "transforms": normalized, "output": {"dtype": "bfloat16"}},
+        "small": {"source": "set", "batch_size": 4, "transforms": crop},
+    }
+    left = ["large", "half"]
+    if pictures(folder / "pictures"):
+        sources["pictures"] = {"type": "image_folder", "path": str(folder / "pictures")}
+        plan = {"source": "pictures", "batch_size": 64}
+        streams["colours"] = {**plan, "transforms": [*COLOURS, NORMALIZE], "output": {"dtype": "float16"}}
+        streams["bytes"] = {**plan, "transforms": COLOURS, "output": {"dtype": "uint8", "layout": "NHWC"}}
+        left += ["colours", "bytes"]
+    else:
+        print("[not run] streams of pictures: there is no Pillow to make them", flush=True)
+    for stream in streams.values():
+        stream["seed"] = 7
+    streams |= {f"{name}_gpu": streams[name] | {"device": "gpu"} for name in left}
     written = folder / "config.yaml"
-    written.write_text(
-        json.dumps(
-            {
-                "server": {"directory": str(folder / "run"), "metrics": "off"},
-                "sources": {"set": {"type": "npy", "fields": {"image": str(folder / "images.npy"), "label": str(folder / "labels.npy")}}},
-                "streams": {
-                    "large": {"source": "set", "batch_size": 512, "transforms": normalized, "output": {"dtype": "float32"}},
-                    "half": {"source": "set", "batch_size": 256, "transforms": normalized, "output": {"dtype": "bfloat16"}},
-                    "small": {"source": "set", "batch_size": 4, "transforms": crop},
-                },
-            }
-        )
-    )
-    return written
+    server = {"directory": str(folder / "run"), "metrics": "off"}
+    written.write_text(json.dumps({"server": server, "sources": sources, "streams": streams}))
+    return written, left
 
 
 def expect(holds: bool, what: str) -> None:
@@ -48,20 +81,22 @@ def expect(holds: bool, what: str) -> None:
     print(f"ok      {what}", flush=True)
 
 
-def pair(address: str, stream: str, **device: Any) -> tuple[headrace.Loader, headrace.Loader]:
-    """The same batches in host memory and on the device."""
-    return headrace.Loader(address, stream=stream, output="torch"), headrace.Loader(address, stream=stream, device=DEVICE, **device)
+def pair(address: str, stream: str, moved: str = "", **device: Any) -> tuple[headrace.Loader, headrace.Loader]:
+    """The same batches in host memory and on the device; of a stream of its own, if `moved` names it."""
+    return headrace.Loader(address, stream=stream, output="torch"), headrace.Loader(address, stream=moved or stream, device=DEVICE, **device)
 
 
-def same_bytes(address: str, stream: str) -> None:
-    host, device = pair(address, stream)
+def same_bytes(address: str, stream: str, moved: str = "") -> None:
+    host, device = pair(address, stream, moved)
     with host, device:
         for epoch in range(2):
             for here, there in zip(host, device, strict=True):
-                for values, moved in zip(here, there, strict=True):
-                    if moved.device.type != DEVICE.replace("host", "cpu")[: len(moved.device.type)] or not torch.equal(moved.cpu(), values):
-                        expect(False, f"{stream}: epoch {epoch}, batch {here.number} differs")
-    expect(True, f"{stream}: two epochs on the device are those of the host")
+                for values, got in zip(here, there, strict=True):
+                    at = got.device.type == DEVICE.replace("host", "cpu").split(":")[0]
+                    if not at or got.dtype != values.dtype or not torch.equal(got.cpu(), values):
+                        expect(False, f"{moved or stream}: epoch {epoch}, batch {here.number} differs")
+    made = "made on the device are those of the server" if moved else "on the device are those of the host"
+    expect(True, f"{moved or stream}: two epochs {made}")
 
 
 def under_pressure(address: str) -> None:
@@ -89,12 +124,12 @@ def other_frameworks(address: str) -> None:
     expect(True, "batches through DLPack are those of the host")
 
 
-def wait_share(address: str) -> None:
+def wait_share(address: str, stream: str) -> None:
     """Of a trainer that takes longer than the server."""
     layers = [torch.nn.Conv2d(3, 128, 3), torch.nn.ReLU(), torch.nn.Conv2d(128, 128, 3), torch.nn.Flatten(), torch.nn.Linear(128 * (SIDE - 4) ** 2, 10)]
     model = torch.nn.Sequential(*layers).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with headrace.Loader(address, stream="large", device=DEVICE) as loader:
+    with headrace.Loader(address, stream=stream, device=DEVICE) as loader:
         for _ in range(4):  # the last one counts
             begun, waited = time.perf_counter(), loader.waited
             for image, label in loader:
@@ -106,19 +141,26 @@ def wait_share(address: str) -> None:
             seconds = time.perf_counter() - begun
             share = (loader.waited - waited) / seconds
         copies = loader._stream.copies()
-        expect(copies["direct"] > 0 and copies["staged"] == 0, f"batches were read from the pinned ring: {copies}")
-    print("[figure] " + json.dumps({"figure": "trainer wait share", "epoch_s": seconds, "share": share, "aim": 0.01}), flush=True)
+        expect(copies["direct"] > 0 and copies["staged"] == 0, f"{stream}: batches were read from the pinned ring: {copies}")
+    print("[figure] " + json.dumps({"figure": "trainer wait share", "stream": stream, "epoch_s": seconds, "share": share, "aim": 0.01}), flush=True)
 
 
 def main() -> None:
     print(f"{DEVICE if DEVICE == 'host' else torch.cuda.get_device_name(0)}, torch {torch.__version__}")
-    with tempfile.TemporaryDirectory() as folder, headrace.serve(config(Path(folder))) as server:
-        for stream in ("large", "half", "small"):
-            same_bytes(server.address, stream)
-        other_frameworks(server.address)
-        if DEVICE != "host":
-            under_pressure(server.address)
-            wait_share(server.address)
+    with tempfile.TemporaryDirectory() as folder:
+        written, left = config(Path(folder))
+        with headrace.serve(written) as server:
+            for stream in ("large", "half", "small"):
+                same_bytes(server.address, stream)
+            on_device = {stream.name: stream.on_device for stream in headrace.streams(server.address)}
+            expect(all(on_device[f"{stream}_gpu"] == ("image",) for stream in left), f"images of {', '.join(left)} are left to the device")
+            for stream in left:
+                same_bytes(server.address, stream, f"{stream}_gpu")
+            other_frameworks(server.address)
+            if DEVICE != "host":
+                under_pressure(server.address)
+                for stream in ("large", "large_gpu"):
+                    wait_share(server.address, stream)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """What tests/gpu/run.sh found, as one JSON and one Markdown file: report.py OUT LOGS, from the logs and statuses of its steps
-(LOGS/<step>.log, LOGS/<step>.rc) and the lines in them that begin with "[figure] "."""
+(LOGS/<step>.log, LOGS/<step>.rc) and the lines in them that begin with "[figure] " or "[not run] "."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ def said(*command: str) -> str:
 def collect(logs: Path) -> dict[str, Any]:
     steps: dict[str, str] = {}
     figures: list[dict[str, Any]] = []
+    not_run: list[str] = []
     for rc in sorted(logs.glob("*.rc"), key=lambda path: path.stat().st_mtime):
         status = rc.read_text().strip()
         steps[rc.stem] = {"0": "passed", "not run": "not run"}.get(status, f"FAILED (status {status})")
         text = rc.with_suffix(".log").read_text(errors="replace") if rc.with_suffix(".log").exists() else ""
+        if status == "not run":
+            not_run.append(f"{rc.stem}: all of it: {text.splitlines()[0] if text else 'it does not say why'}")
+        not_run += [f"{rc.stem}: {line}" for line in re.findall(r"^\[not run\] (.*)$", text, re.MULTILINE)]
         figures += [json.loads(line) for line in re.findall(r"^\[figure\] (\{.*\})$", text, re.MULTILINE)]
         figures += [{"figure": rc.stem, "text": line} for line in re.findall(r"^\[figure\] ([^{].*)$", text, re.MULTILINE)]
     return {
@@ -37,6 +41,7 @@ def collect(logs: Path) -> dict[str, Any]:
         "cuda": said("sh", "-c", "nvcc --version | grep release"),
         "cores": int(said("nproc") or 0),
         "steps": steps,
+        "not_run": not_run,
         "figures": figures,
     }
 
@@ -50,6 +55,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 def markdown(found: dict[str, Any]) -> str:
     lines = [f"# {found['gpu'] or 'no GPU'}", "", f"{found['date']}, commit {found['commit'][:12]}, {found['cuda'] or 'no nvcc'}, {found['cores']} cores.", ""]
     lines += ["| step | |", "| --- | --- |", *(f"| {name} | {result} |" for name, result in found["steps"].items()), ""]
+    if found["not_run"]:
+        lines += ["## Not run", "", *(f"- {line}" for line in found["not_run"]), ""]
     for name in dict.fromkeys(figure["figure"] for figure in found["figures"]):
         lines += [f"## {name}", "", *table([figure for figure in found["figures"] if figure["figure"] == name]), ""]
     return "\n".join(lines)

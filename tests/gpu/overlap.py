@@ -1,0 +1,153 @@
+"""Whether copies to the device run while the trainer computes: a training loop under torch's profiler.
+
+  overlap.py [DEVICE] [--out FOLDER]
+
+The share of the copies' time during which kernels of the trainer ran, and the trace as FOLDER/overlap-STREAM.json.gz (chrome://tracing,
+ui.perfetto.dev). Two streams: `finished`: of finished batches, `left`: one whose batches a kernel finishes. DEVICE "host": the same loop
+on the twin, whose copies are in no trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+SIDE, BATCH, STEPS = 64, 512, 40
+Span = tuple[float, float]
+
+
+def united(spans: Iterable[Span]) -> list[Span]:
+    """In order, those that touch made one."""
+    made: list[Span] = []
+    for begin, end in sorted(spans):
+        if made and begin <= made[-1][1]:
+            made[-1] = (made[-1][0], max(made[-1][1], end))
+        else:
+            made.append((begin, end))
+    return made
+
+
+def in_both(left: list[Span], right: list[Span]) -> float:
+    """The time that is in spans of both, each of them united()."""
+    total, i, j = 0.0, 0, 0
+    while i < len(left) and j < len(right):
+        total += max(0.0, min(left[i][1], right[j][1]) - max(left[i][0], right[j][0]))
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return total
+
+
+def overlap(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Of a trace's events, in microseconds. The loader's copies are those of the stream that takes most bytes to the device, which is the
+    loader's own; kernels on it (the loader's, too) are not the trainer's. `share` is None where nothing was copied."""
+    copies: list[tuple[Any, Span]] = []
+    kernels: list[tuple[Any, Span]] = []
+    taken: Counter[Any] = Counter()
+    for event in events:
+        if event.get("ph") != "X" or event.get("cat") not in ("kernel", "gpu_memcpy"):
+            continue
+        arguments = event.get("args", {})
+        stream = (arguments.get("device"), arguments.get("stream"))
+        span = (float(event["ts"]), float(event["ts"]) + float(event["dur"]))
+        if event["cat"] == "kernel":
+            kernels.append((stream, span))
+        elif "HtoD" in event["name"]:
+            copies.append((stream, span))
+            taken[stream] += int(arguments.get("bytes", 0))
+    loaders = max(taken, key=lambda stream: taken[stream]) if taken else None
+    copied = united(span for stream, span in copies if stream == loaders)
+    computed = united(span for stream, span in kernels if stream != loaders)
+    copy_us = sum(end - begin for begin, end in copied)
+    overlapped = in_both(copied, computed)
+    return {
+        "copies": sum(stream == loaders for stream, _ in copies),
+        "copy_us": copy_us,
+        "trainer_kernels_us": sum(end - begin for begin, end in computed),
+        "overlapped_us": overlapped,
+        "share": overlapped / copy_us if copy_us else None,
+    }
+
+
+def config(folder: Path, batch: int) -> Path:
+    import numpy as np
+
+    rows = 16 * batch
+    random = np.random.default_rng(0)
+    np.save(folder / "images.npy", random.integers(0, 256, (rows, SIDE, SIDE, 3), dtype=np.uint8))
+    np.save(folder / "labels.npy", random.integers(0, 10, rows))
+    source = {"type": "npy", "fields": {"image": str(folder / "images.npy"), "label": str(folder / "labels.npy")}}
+    chain = [{"random_crop": {"size": SIDE, "padding": 4}}, "random_horizontal_flip", {"normalize": {"mean": [0.5] * 3, "std": [0.25] * 3}}]
+    stream = {"source": "set", "batch_size": batch, "transforms": chain, "output": {"dtype": "float32"}}
+    streams = {"finished": stream, "left": stream | {"device": "gpu"}}
+    written = folder / "config.yaml"
+    written.write_text(json.dumps({"server": {"directory": str(folder / "run"), "metrics": "off"}, "sources": {"set": source}, "streams": streams}))
+    return written
+
+
+def train(address: str, stream: str, device: str, steps: int, trace: Path) -> None:
+    """Steps of a small network, the last ones under the profiler."""
+    import headrace
+    import torch
+    from torch import nn
+    from torch.profiler import ProfilerActivity, profile
+
+    layers = [nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3, stride=2), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(64 * 16, 10)]
+    model = nn.Sequential(*layers).to(device.replace("host", "cpu"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    profiler = profile(activities=[ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device != "host" else []))
+    step = 0
+    with headrace.Loader(address, stream=stream, device=device) as loader:
+        while step < steps:  # epochs are shorter
+            for image, label in loader:
+                if step == steps // 2:
+                    profiler.start()
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(image), label)
+                loss.backward()
+                optimizer.step()
+                step += 1
+                if step % 8 == 0:
+                    loss.item()  # as trainers look at their loss now and then
+                if step == steps:
+                    break
+        if device != "host":
+            torch.cuda.synchronize()
+        profiler.stop()
+    profiler.export_chrome_trace(str(trace))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("device", nargs="?", default="cuda:0")
+    parser.add_argument("--out", type=Path, default=Path("tests/gpu/results"))
+    arguments = parser.parse_args()
+    import headrace
+
+    device, batch, steps = (arguments.device, BATCH, STEPS) if arguments.device != "host" else ("host", 8, 2)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, headrace.serve(config(Path(folder), batch)) as server:
+        for stream in ("finished", "left"):
+            trace = Path(folder) / "trace.json"
+            train(server.address, stream, device, steps, trace)
+            found = overlap(json.loads(trace.read_text())["traceEvents"])
+            kept = arguments.out / f"overlap-{stream}.json.gz"
+            kept.write_bytes(gzip.compress(trace.read_bytes(), mtime=0))
+            if device == "host":
+                print(f"[not run] the share of {stream}: copies of the twin are in no trace")
+            elif not found["share"]:
+                sys.exit(f"overlap: {stream}: no copy ran beside a kernel of the trainer: {found}; see {kept}")
+            else:
+                print("[figure] " + json.dumps({"figure": "copies beside the trainer's kernels", "stream": stream, **found, "trace": kept.name}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
