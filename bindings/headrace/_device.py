@@ -175,8 +175,8 @@ class TorchAssembler(Assembler):
             array = self._blocks.typed(block, at, field.dtype, shape)
             if not field.shape and offsets is None:  # loops collect labels, and must not keep whole batches by it
                 array = array.clone()
-            bounds = (raw.rows() + 1,)
-            values.append(array if offsets is None else (array, self._blocks.typed(block, offsets, "int64", bounds)))
+            # rows() only for these: of a resident set it is work.
+            values.append(array if offsets is None else (array, self._blocks.typed(block, offsets, "int64", (raw.rows() + 1,))))
         return values
 
     def _beside(self, rows: Any) -> Any:

@@ -35,7 +35,7 @@ class Place(NamedTuple):
 @atexit.register
 def _close_all() -> None:
     """While there is still a Python for threads that give back its memory."""
-    for loader in list(_attached):
+    for loader in _attached.copy():
         loader.close()
 
 
@@ -73,7 +73,7 @@ def _of_other_process(refused: Error) -> bool:
 
 def _in_the_way(loader: Loader, refused: Error) -> list[Loader]:
     mine = loader._seat
-    others = [other for other in list(_attached) if other is not loader and other._stream is not None]
+    others = [other for other in _attached.copy() if other is not loader and other._holds_place()]
     others = [other for other in others if (other._seat.address, other._seat.stream) == (mine.address, mine.stream)]
     if isinstance(refused, RankTaken):
         return [other for other in others if (other._seat.group, other._seat.rank) == (mine.group, mine.rank)]

@@ -190,6 +190,11 @@ class Loader:
         self._stream = None
         return True
 
+    def _holds_place(self) -> bool:
+        """On the server: of a broadcast set that is resident nothing is asked once the loader is there."""
+        resident = self._arguments["device"] is not None and self._stream is not None and self._info.residence is not None
+        return self._stream is not None and not (resident and self._info.delivery == "broadcast")
+
     def _attached(self) -> Stream | DeviceStream:
         if self._closed:
             raise Closed("this loader was closed")

@@ -67,9 +67,11 @@ void BlockPool::leave(const DeviceBlock& block, const std::set<StreamHandle>& st
 Result<void> BlockPool::hold_copies(const DeviceBlock& block) {
   auto& mine = *std::static_pointer_cast<Block>(block.owner);
   const std::lock_guard lock(mine.mutex);
+  Result<void> all;
   for (const Mark mark : std::exchange(mine.after, {}))
-    if (auto held = mine.pool->device_->hold_copies(mark); !held) return held;
-  return {};
+    if (auto held = mine.pool->device_->hold_copies(mark); !held) all = held;
+  mine.spent = mine.spent || !all;  // nobody can tell when it is unused
+  return all;
 }
 
 }  // namespace headrace::gpu

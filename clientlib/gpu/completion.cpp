@@ -16,6 +16,12 @@ Result<void> Completion::wait() const {
   return {};
 }
 
+Result<void> Completion::wait_for(std::chrono::milliseconds time) const {
+  std::unique_lock lock(state_->mutex);
+  if (!state_->changed.wait_for(lock, time, [&] { return state_->done; }) || !state_->error) return {};
+  return fail(*state_->error);
+}
+
 CompletionThread::CompletionThread(Device& device) : device_(device), thread_([this] { run(); }) {}
 
 CompletionThread::~CompletionThread() {

@@ -77,7 +77,8 @@ Result<void> PictureFinisher::Field::take(const FieldView& view, std::vector<Tra
   const auto add = [&](std::uint64_t from, std::uint64_t bytes) {
     out.push_back({view.data + from, pictures + (from - begin), bytes});
   };
-  std::uint64_t pool_end = ring.pool();
+  // Of each part what lies between its first picture's begin and its last one's end: one copy of each.
+  std::uint64_t pool_end = ring.pool(), finished_begin = ring.pool(), finished_end = begin;
   for (std::size_t row = 0; row < rows; ++row) {
     pixels::PictureRow picture;
     std::memcpy(&picture, view.data + row * sizeof picture, sizeof picture);
@@ -91,13 +92,20 @@ Result<void> PictureFinisher::Field::take(const FieldView& view, std::vector<Tra
                       "of its field",
                       view.spec->name, row, picture.width, picture.height, picture.offset, end));
     if (picture.offset < ring.pool()) {
-      add(picture.offset, bytes);
+      if (bytes > ring.pool() - picture.offset)
+        return fail(ErrorCode::kInternal,
+                    fmt::format("field '{}', row {}: a finished picture of {} x {} pixels "
+                                "is larger than its place",
+                                view.spec->name, row, picture.width, picture.height));
+      finished_begin = std::min(finished_begin, picture.offset);
+      finished_end = std::max(finished_end, picture.offset + bytes);
     } else {
       pool_end = std::max(pool_end, picture.offset + bytes);
     }
     places.push_back({picture.offset - begin, picture.height, picture.width});
     steps.push_back(picture.steps);
   }
+  if (finished_end > finished_begin) add(finished_begin, finished_end - finished_begin);
   if (pool_end > ring.pool()) add(ring.pool(), pool_end - ring.pool());
   return {};
 }

@@ -163,6 +163,7 @@ Result<void> from_json(const json& in, StreamInfo& value) {
   value.fields.clear();
   value.classes.clear();
   value.on_device.clear();
+  value.residence.reset();
   auto read =
       ObjectReader(in, "stream")
           .name("name", value.name)

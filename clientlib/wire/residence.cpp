@@ -78,6 +78,7 @@ json to_json(const Residence& value) {
   json steps = json::array();
   for (const ResidentStep& step : value.steps) steps.push_back(to_json(step));
   return {{"upload", value.upload},
+          {"plan", value.plan},
           {"seed", value.seed},
           {"image", value.image},
           {"height", value.height},
@@ -94,6 +95,7 @@ Result<void> from_json(const json& in, Residence& value) {
   value = {};
   ObjectReader reader(in, "residence");
   reader.name("upload", value.upload)
+      .name("plan", value.plan)
       .integer("seed", value.seed)
       .name("image", value.image)
       .choice("stored", value.stored, dtype_from_name)

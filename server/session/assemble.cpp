@@ -155,8 +155,11 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   if (reads.pool) out.read_ahead_bytes += reads.config->memory;
   if (setup.feed) out.other_bytes += setup.feed->slot_bytes() * setup.feed->options().slots;
   out.streams.push_back(std::move(setup));
-  return resident ? assemble_stream(resident->name, resident->config, source, caches, reads, out)
-                  : Result<void>();
+  if (!resident) return {};
+  const std::size_t here_in = out.streams.size() - 1;
+  auto upload = assemble_stream(resident->name, resident->config, source, caches, reads, out);
+  if (upload) out.streams[here_in].info.residence->plan = out.streams.back().info.fingerprint.plan;
+  return upload;
 }
 
 }  // namespace

@@ -69,6 +69,10 @@ def config(folder: Path) -> tuple[Path, list[str]]:
     for stream in streams.values():
         stream["seed"] = 7
     streams |= {f"{name}_gpu": streams[name] | {"device": "gpu"} for name in left}
+    # Of sets that live there; the last one keeps what it makes batches of as halves.
+    streams["half_float"] = {"source": "set", "seed": 7, "batch_size": 256, "transforms": normalized, "output": {"dtype": "float16"}}
+    streams |= {f"{name}_resident": streams[name] | {"residence": "gpu"} for name in ("large", "small")}
+    streams["half_float_resident"] = streams["half_float"] | {"residence": {"gpu": {"dtype": "float16"}}}
     written = folder / "config.yaml"
     server = {"directory": str(folder / "run"), "metrics": "off"}
     written.write_text(json.dumps({"server": server, "sources": sources, "streams": streams}))
@@ -99,12 +103,12 @@ def same_bytes(address: str, stream: str, moved: str = "") -> None:
     expect(True, f"{moved or stream}: two epochs {made}")
 
 
-def under_pressure(address: str) -> None:
+def under_pressure(address: str, moved: str) -> None:
     """Batches are dropped while kernels still read them: their memory must not be used again before."""
     side = torch.cuda.Stream()
     with headrace.Loader(address, stream="large", output="torch") as host:
         sums = [image.double().sum().item() for image, _ in host]
-    with torch.cuda.stream(side), headrace.Loader(address, stream="large", device=DEVICE, prefetch=3) as loader:
+    with torch.cuda.stream(side), headrace.Loader(address, stream=moved, device=DEVICE, prefetch=3) as loader:
         for _ in range(3):
             results = []
             for image, _ in loader:
@@ -112,7 +116,7 @@ def under_pressure(address: str) -> None:
                 results.append(image.double().sum())
                 del image
             side.synchronize()
-            expect(np.allclose([r.item() for r in results], sums, rtol=1e-9), "batches that were dropped early were read whole")
+            expect(np.allclose([r.item() for r in results], sums, rtol=1e-9), f"{moved}: batches that were dropped early were read whole")
 
 
 def other_frameworks(address: str) -> None:
@@ -156,9 +160,12 @@ def main() -> None:
             expect(all(on_device[f"{stream}_gpu"] == ("image",) for stream in left), f"images of {', '.join(left)} are left to the device")
             for stream in left:
                 same_bytes(server.address, stream, f"{stream}_gpu")
+            for stream in ("large", "small", "half_float"):
+                same_bytes(server.address, stream, f"{stream}_resident")
             other_frameworks(server.address)
             if DEVICE != "host":
-                under_pressure(server.address)
+                for stream in ("large", "large_gpu", "large_resident"):
+                    under_pressure(server.address, stream)
                 for stream in ("large", "large_gpu"):
                     wait_share(server.address, stream)
 

@@ -107,7 +107,7 @@ scaling() {
 step gpu gpu || finish
 step configure configure || finish
 step build build_tree || finish
-step twin ctest_of '^(unit|property)$' 'gpu_|device_|resident_|gather_' "$jobs"
+step twin ctest_of '^(unit|property)$' 'gpu_|device_|picture_|resident_|gather_' "$jobs"
 step cuda ctest_of '^gpu$' . 1
 if command -v compute-sanitizer >/dev/null; then
   for tool in memcheck racecheck; do step "$tool" sanitized "$tool"; done

@@ -93,6 +93,12 @@ TEST(GatherPlan, RefusesWhatWouldLeadOutOfTheSetOrABatch) {
       {"mean or std", [](StreamInfo&, Residence& r) { r.std[1] = 0; }},
       {"mean or std", [](StreamInfo&, Residence& r) { r.mean[1] = std::numeric_limits<double>::infinity(); }},
       {"samples of", [](StreamInfo& i, Residence&) { i.samples = std::uint64_t{1} << 60; }},
+      {"samples of",  // 256 bytes less than what can be counted
+       [](StreamInfo& i, Residence& r) {
+         i.samples = (std::uint64_t{1} << 36) + 256;
+         r.image.clear();
+         i.fields = {{"x", DType::kUInt8, FieldKind::kDense, {(std::int64_t{1} << 28) - 1}}};
+       }},
       {"without samples", [](StreamInfo& i, Residence&) { i.samples = 0; }},
       {"more than 16 fields",
        [](StreamInfo& i, Residence&) {

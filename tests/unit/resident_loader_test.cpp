@@ -267,6 +267,19 @@ TEST_F(ResidentLoaderTest, GoesOnUploadingAfterAnInterrupt) {
   EXPECT_EQ(rest_of(*loader), rest_of(stream));
 }
 
+TEST_F(ResidentLoaderTest, RefusesASetThatIsMadeOtherwiseThanWhenItWasOpened) {
+  chain_ = "[resize: {size: [36, 36]}, random_crop: {size: 32}]";
+  serve();
+  auto loader = load();
+  chain_ = "[resize: {size: [36, 36], interpolation: nearest}, random_crop: {size: 32}]";
+  serve();
+  const auto batch = loader->next(20s);
+  ASSERT_FALSE(batch.has_value());
+  EXPECT_EQ(batch.error().code, ErrorCode::kFingerprintMismatch);
+  EXPECT_NE(batch.error().message.find("before it is uploaded changed"), std::string::npos)
+      << batch.error().message;
+}
+
 TEST_F(ResidentLoaderTest, NamesASampleThatIsBad) {
   server_.reset();
   const auto set = folder_.path() / "photos" / "a";

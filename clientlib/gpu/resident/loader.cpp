@@ -82,6 +82,9 @@ Result<std::unique_ptr<ResidentLoader>> ResidentLoader::open(Stream stream, std:
         "its set is resident on the device (`residence: gpu`), and the server hears nothing of the batches "
         "made there: resume by a saved state (Python: state_dict()) instead of the server's memory");
   if (info.samples == 0 || info.batch_size == 0) return refuse("it has no samples or no rows");
+  if (stream.cursor().origin > info.samples)
+    return fail(ErrorCode::kBadMessage, fmt::format("stream '{}': the server begins at sample {} of {}",
+                                                    info.name, stream.cursor().origin, info.samples));
   auto layout = BatchLayout::plan(info.fields, info.batch_size);
   if (!layout) return fail(layout.error());
   auto ordinal = device_ordinal(options.engine.device);

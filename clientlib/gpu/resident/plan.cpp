@@ -12,6 +12,7 @@ namespace {
 using pixels::PixelLayout;
 
 constexpr std::size_t kAlignment = BatchLayout::kAlignment;
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 48;  // of a set: what is added to it cannot overflow
 constexpr std::uint64_t kMostRowBytes = std::numeric_limits<std::int32_t>::max();
 
 std::vector<float> floats_of(const std::vector<double>& values) {
@@ -128,7 +129,7 @@ std::string add_field(const StreamInfo& info, FieldSpec spec, GatherPlan& plan) 
   const std::uint64_t row = row_bytes(spec);
   std::uint64_t bytes = 0, end = 0;
   if (row > kMostRowBytes || __builtin_mul_overflow(row, info.samples, &bytes) ||
-      __builtin_add_overflow(bytes, plan.bytes + kAlignment - 1, &end))
+      __builtin_add_overflow(bytes, plan.bytes + kAlignment - 1, &end) || end > kMostBytes)
     return fmt::format("{} samples of {} bytes in field '{}'", info.samples, row, spec.name);
   plan.fields.push_back({std::move(spec), plan.bytes});
   plan.bytes = end / kAlignment * kAlignment;

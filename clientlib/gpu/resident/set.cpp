@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "clientlib/gpu/ring_copy.h"
+#include "clientlib/wire/object_reader.h"
 
 namespace headrace::gpu {
 namespace {
@@ -27,7 +28,9 @@ ResidentSet::ResidentSet(const Stream& stream, GatherPlan plan, CopyEngine& engi
       memory_(std::move(memory)) {
   const OpenOptions& options = stream.options();
   opening_.stream = info_.residence->upload;
-  if (!options.client.empty()) opening_.client = options.client + "-upload";
+  if (constexpr std::string_view kEnd = "-upload";
+      !options.client.empty() && options.client.size() + kEnd.size() <= wire::kMaxName)
+    opening_.client = options.client + std::string(kEnd);
   opening_.reconnect_timeout = options.reconnect_timeout;
   opening_.warn = options.warn;
   plan_.place(memory_.data());
@@ -60,12 +63,18 @@ Result<void> ResidentSet::open(std::chrono::milliseconds timeout, const std::fun
   if (!client) return fail(client.error());
   const auto begun = std::chrono::steady_clock::now();
   auto stream = client->open(opening_);
-  // Others upload: they will have done so.
-  while (!stream && stream.error().code == ErrorCode::kRingFull &&
-         std::chrono::steady_clock::now() - begun < timeout && !(interrupt && interrupt())) {
+  // Others upload, or the server has not heard yet that an upload of ours was broken off: that passes.
+  const auto passes = [](ErrorCode code) {
+    return code == ErrorCode::kRingFull || code == ErrorCode::kClientNameTaken;
+  };
+  while (!stream && passes(stream.error().code) && std::chrono::steady_clock::now() - begun < timeout &&
+         !(interrupt && interrupt())) {
     std::this_thread::sleep_for(kPause);
     stream = client->open(opening_);
   }
+  if (!stream && passes(stream.error().code))
+    return fail(stream.error().code, fmt::format("stream '{}', whose set is to be uploaded: {}", info_.name,
+                                                 stream.error().message));
   if (!stream) return fail(stream.error());
   const StreamInfo& from = stream->info();
   if (from.fingerprint.dataset != info_.fingerprint.dataset)
@@ -73,6 +82,13 @@ Result<void> ResidentSet::open(std::chrono::milliseconds timeout, const std::fun
                 fmt::format("stream '{}': the dataset changed while its set was to be uploaded (now {}, then "
                             "{}): open the loader again",
                             info_.name, from.fingerprint.dataset, info_.fingerprint.dataset));
+  if (from.fingerprint.plan != info_.residence->plan ||
+      from.fingerprint.algorithm != info_.fingerprint.algorithm)
+    return fail(
+        ErrorCode::kFingerprintMismatch,
+        fmt::format("stream '{}': what is done to its set before it is uploaded changed since the loader "
+                    "was opened: open it again",
+                    info_.name));
   bool same = from.samples == info_.samples && from.fields.size() == plan_.fields.size();
   for (std::size_t f = 0; same && f < from.fields.size(); ++f) same = from.fields[f] == plan_.fields[f].spec;
   if (!same)
@@ -92,10 +108,8 @@ Result<void> ResidentSet::upload(std::chrono::milliseconds timeout, const std::f
   from_->set_interrupt(interrupt);
   while (uploaded_ < info_.samples) {
     // A view less than there are leases: the stream would make a copy, which would be copied again.
-    while (from_->live_views() + 1 >= from_->max_leases() && !flying_.empty()) {
-      if (auto ended = flying_.front().wait(); !ended) return ended;
-      flying_.pop_front();
-    }
+    while (from_->live_views() + 1 >= from_->max_leases() && !flying_.empty())
+      if (auto ended = settle(timeout, interrupt); !ended) return ended;
     auto batch = from_->next(timeout);
     if (!batch && batch.error().code == ErrorCode::kStreamFailed)
       return fail(
@@ -117,7 +131,27 @@ Result<void> ResidentSet::upload(std::chrono::milliseconds timeout, const std::f
     }
     progress(uploaded_);
   }
-  return finish();
+  return finish(timeout, interrupt);
+}
+
+Result<void> ResidentSet::settle(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt) {
+  const auto begun = std::chrono::steady_clock::now();
+  const Completion& first = flying_.front();
+  while (!first.done()) {
+    if (auto ended = first.wait_for(kPause); !ended) return ended;
+    if (first.done()) break;
+    if (interrupt && interrupt())
+      return fail(ErrorCode::kTimeout, "interrupted while the set was copied to the device");
+    if (std::chrono::steady_clock::now() - begun > timeout)
+      return fail(
+          ErrorCode::kTimeout,
+          fmt::format("stream '{}': the copies of its set to {} do not end; what is queued on the device's "
+                      "streams has not come to them for {:.0f} s",
+                      info_.name, engine_->device_name(), std::chrono::duration<double>(timeout).count()));
+  }
+  if (auto ended = first.wait(); !ended) return ended;
+  flying_.pop_front();
+  return {};
 }
 
 Result<void> ResidentSet::take(BatchView batch) {
@@ -148,14 +182,14 @@ Result<void> ResidentSet::take(BatchView batch) {
   return {};
 }
 
-Result<void> ResidentSet::finish() {
+Result<void> ResidentSet::finish(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt) {
   const Transfer values{reinterpret_cast<const std::byte*>(&plan_.values), memory_.data() + plan_.values_at,
                         sizeof plan_.values};
   auto copied = engine_->copy({&values, 1}, nullptr);
   if (!copied) return fail(copied.error());
   flying_.push_back(std::move(*copied));
-  for (; !flying_.empty(); flying_.pop_front())
-    if (auto ended = flying_.front().wait(); !ended) return ended;
+  while (!flying_.empty())
+    if (auto ended = settle(timeout, interrupt); !ended) return ended;
   bool plain = true;
   for (std::uint64_t i = 0; i < seen_.size(); ++i) plain = plain && seen_[i] == i;
   if (plain) seen_ = {};

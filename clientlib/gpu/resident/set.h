@@ -1,6 +1,6 @@
 // A set in device memory: checked, allocated, and uploaded once through a stream of its own.
 //
-// Thread safety: one thread at a time. It ends before its engine, and after the launches that read it.
+// Thread safety: one thread at a time. Its engine must outlive it, and it the launches that read it.
 #pragma once
 
 #include <chrono>
@@ -44,7 +44,9 @@ class ResidentSet {
   ResidentSet(const Stream& stream, GatherPlan plan, CopyEngine& engine, DeviceBuffer memory);
   Result<void> open(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt);
   Result<void> take(BatchView batch);
-  Result<void> finish();
+  Result<void> finish(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt);
+  /// Waits for the oldest copy.
+  Result<void> settle(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt);
 
   CopyEngine* engine_;
   GatherPlan plan_;

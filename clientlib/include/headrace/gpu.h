@@ -12,6 +12,7 @@
 // Thread safety: CopyEngine: one thread at a time. Completion: any thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,6 +37,8 @@ class Completion {
   [[nodiscard]] bool done() const;
   /// Blocks (without spinning) until then; kInternal with the device's words if the copy failed.
   Result<void> wait() const;
+  /// The same, at most so long; then done() is still false, and nothing was said of an error.
+  Result<void> wait_for(std::chrono::milliseconds time) const;
 
   struct State;
   explicit Completion(std::shared_ptr<State> state) : state_(std::move(state)) {}

@@ -14,6 +14,7 @@ namespace headrace {
 
 struct Residence {
   std::string upload;      ///< the stream that gives the set once, in its own order, as it is to be resident
+  std::string plan;        ///< that stream's Fingerprint::plan: what is done to the set before
   std::uint64_t seed = 0;  ///< of order and draws
   std::string image;       ///< the field that is a picture; empty: there is none, rows are only gathered
   std::int32_t height = 0, width = 0, channels = 0;  ///< of the resident pictures
