@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "clientlib/pixels/halves.h"
 #include "headrace/field.h"
@@ -36,6 +37,12 @@ inline ValueTable value_table(DType dtype, std::span<const float> mean, std::spa
     }
   }
   return table;
+}
+
+/// As means and deviations come from elsewhere: in double.
+inline ValueTable value_table(DType dtype, const std::vector<double>& mean, const std::vector<double>& std) {
+  return value_table(dtype, std::vector<float>(mean.begin(), mean.end()),
+                     std::vector<float>(std.begin(), std.end()));
 }
 
 }  // namespace headrace::pixels

@@ -17,10 +17,6 @@ using pixels::PixelStep;
 using pixels::PixelStepKind;
 using pixels::RowSteps;
 
-bool is_gray(const std::uint8_t* rgb) {
-  return rgb[0] == rgb[1] && rgb[1] == rgb[2];
-}
-
 std::optional<PixelStep> pixel_step(const PixelOp& op) {
   const auto factor = static_cast<float>(op.factor);
   switch (op.kind) {

@@ -91,4 +91,9 @@ bool vertical_first(const Stage& stage, ResizePasses passes);
 
 using pixels::padded_index;
 
+/// Whether a fill fits pictures of one channel.
+inline bool is_gray(const std::uint8_t* rgb) {
+  return rgb[0] == rgb[1] && rgb[1] == rgb[2];
+}
+
 }  // namespace headrace::server::transform

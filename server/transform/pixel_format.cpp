@@ -32,8 +32,10 @@ PixelFormat make_pixel_format(const Output& output, const std::vector<double>& m
     format.std[c] = format.normalized ? static_cast<float>(std[c % std.size()]) : 1.0F;
     format.reciprocal[c] = 1.0F / format.std[c];
   }
-  format.value = format.normalized ? pixels::value_table(output.dtype, format.mean, format.std)
-                                   : pixels::value_table(output.dtype, {}, {});
+  using Floats = std::span<const float>;
+  format.value = format.normalized
+                     ? pixels::value_table(output.dtype, Floats(format.mean), Floats(format.std))
+                     : pixels::value_table(output.dtype, Floats(), Floats());
   for (const auto way :
        {PixelFormat::Way::kReciprocal, PixelFormat::Way::kDivision, PixelFormat::Way::kTable}) {
     format.way = way;

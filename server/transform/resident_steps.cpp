@@ -11,10 +11,6 @@
 namespace headrace::server::transform {
 namespace {
 
-bool is_gray(const std::uint8_t* rgb) {
-  return rgb[0] == rgb[1] && rgb[1] == rgb[2];
-}
-
 /// One overload per transform behind the first that draws: what stands against it.
 struct Obstacle {
   std::int32_t channels;

@@ -15,10 +15,6 @@ constexpr std::size_t kAlignment = BatchLayout::kAlignment;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 48;  // of a set: what is added to it cannot overflow
 constexpr std::uint64_t kMostRowBytes = std::numeric_limits<std::int32_t>::max();
 
-std::vector<float> floats_of(const std::vector<double>& values) {
-  return {values.begin(), values.end()};
-}
-
 bool is_side(std::int64_t side) {
   return side >= 1 && side <= kMaxResidentSide;
 }
@@ -36,8 +32,7 @@ std::string take_steps(const Residence& residence, GatherJob& job) {
   if (residence.steps.size() > std::size_t{kMaxResidentSteps})
     return fmt::format("{} steps: at most {}", residence.steps.size(), kMaxResidentSteps);
   std::int32_t height = job.height, width = job.width;
-  const auto values =
-      pixels::value_table(residence.stored, floats_of(residence.mean), floats_of(residence.std));
+  const auto values = pixels::value_table(residence.stored, residence.mean, residence.std);
   for (const ResidentStep& from : residence.steps) {
     GatherStep& step = job.steps[job.step_count++];
     step.kind = from.kind;
@@ -120,7 +115,7 @@ std::string take_picture(const Residence& residence, const FieldSpec& spec, Gath
   if (spec.shape != shape_of(residence, job.out_height, job.out_width))
     return fmt::format("rows that the steps make {} x {} pixels of, and field '{}' says otherwise",
                        job.out_width, job.out_height, spec.name);
-  plan.values = pixels::value_table(spec.dtype, floats_of(residence.mean), floats_of(residence.std));
+  plan.values = pixels::value_table(spec.dtype, residence.mean, residence.std);
   return {};
 }
 

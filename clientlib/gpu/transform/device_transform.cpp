@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "clientlib/gpu/device.h"
@@ -30,15 +31,10 @@ std::string wrong_with_output(const TransformOutput& output) {
   if (!is_float) return "normalize needs a float output";
   if (output.mean.size() != static_cast<std::size_t>(output.channels))
     return fmt::format("{} means for {} channels", output.mean.size(), output.channels);
-  const auto positive = [](double value) { return static_cast<float>(value) > 0.0F; };
+  const auto finite = [](double value) { return std::isfinite(static_cast<float>(value)); };
+  const auto positive = [&](double value) { return finite(value) && static_cast<float>(value) > 0.0F; };
+  if (!std::all_of(output.mean.begin(), output.mean.end(), finite)) return "a mean that is no number";
   return std::all_of(output.std.begin(), output.std.end(), positive) ? "" : "std must be above 0";
-}
-
-std::vector<float> floats_of(const std::vector<double>& values) {
-  std::vector<float> floats(values.size());
-  std::transform(values.begin(), values.end(), floats.begin(),
-                 [](double v) { return static_cast<float>(v); });
-  return floats;
 }
 
 std::int32_t contrasts_of(const pixels::RowSteps& steps) {
@@ -67,7 +63,7 @@ struct DeviceTransform::Impl {
     if (!kernels) return fail(kernels.error());
     auto impl = std::make_unique<Impl>();
     impl->output = output;
-    impl->values = pixels::value_table(output.dtype, floats_of(output.mean), floats_of(output.std));
+    impl->values = pixels::value_table(output.dtype, output.mean, output.std);
     impl->kernels = std::move(*kernels);
     return DeviceTransform(std::move(impl));
   }
