@@ -174,6 +174,8 @@ class Loader:
                     f"{name}={said}, but stream '{self._arguments['stream']}' is broadcast: every rank gets "
                     "every batch. Set the stream's `delivery: shard` to divide the epoch, or pass world_size=1 if this is meant"
                 )
+            if rank is not None and whole("rank", rank) >= whole("world_size", world_size or 1, 1):
+                raise InvalidArgument(f"rank={rank}, world_size={world_size or 1}: ranks go from 0 to world_size - 1")
             return 0, 1
         return (
             from_environment("RANK", of_torch[0], 0) if rank is None else whole("rank", rank),

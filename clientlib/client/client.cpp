@@ -120,11 +120,13 @@ Result<Stream> Client::open(const OpenOptions& options) {
   const StreamInfo* info = find_stream(*known, options.stream);
   if (info == nullptr) return fail(no_such_stream(*known, options.stream));
   if (!info->on_device.empty() && !options.for_device)
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("stream '{}' leaves `{}` to the trainer's device (device: gpu in its "
-                            "configuration), so its batches can only go to one: take a DeviceLoader (Python: "
-                            "device=\"cuda:0\"; \"host\" does the same without a GPU), or set device: cpu",
-                            info->name, info->fields[info->on_device.front().field].name));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("stream '{}' leaves `{}` to the trainer's device (device: gpu in its "
+                    "configuration), so its batches can only go to one: give the loader a device (Python: "
+                    "device=\"cuda:0\"; \"host\" does the same without a GPU; C++: "
+                    "headrace::gpu::DeviceLoader), or set device: cpu",
+                    info->name, info->fields[info->on_device.front().field].name));
 
   auto stream = std::make_unique<Stream::Impl>();
   stream->directory = impl_->directory;

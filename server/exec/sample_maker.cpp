@@ -239,8 +239,9 @@ decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const ca
     if (report.bad == BadReason::kNone) out.pictures->describe(out.row, left);
     if (left.finished)
       std::call_once(told_, [&] {
-        spdlog::info("stream `{}`: some pictures of `{}` are finished here, not on the device: {}",
-                     options_.stream, fields_[field].name, left.because);
+        spdlog::info(
+            "stream `{}`: pictures of `{}` are finished here, not on the device (the first of them: {})",
+            options_.stream, fields_[field].name, left.because);
       });
   }
   if (!prepared) counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);

@@ -131,7 +131,8 @@ Result<ResidentChain> resident_chain(const PlanConfig& config, DType stored) {
   const auto plan = Plan::compile(out.upload);
   if (!plan)
     return invalid(
-        "pictures differ in size where the first random transform begins: put a resize to [height, width] "
+        "pictures may differ in size (a folder's are not looked at) where the first random transform begins: "
+        "put a resize to [height, width] "
         "or a center_crop before it, so that all that is uploaded has one size");
   Follow follow{plan->output_size(), {}};
   if (!fits(follow.size)) return invalid(too_large(follow.size));

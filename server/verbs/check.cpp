@@ -140,7 +140,7 @@ int check(const ConfigArguments& arguments) {
                count_of_classes(info.classes.size()), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
     for (const DevicePictures& pictures : info.on_device)
-      fmt::print("  {}: finished on the device of the loader (device: gpu)\n",
+      fmt::print("  {}: its last pass, values and layout are the loader's device's (device: gpu)\n",
                  info.fields[pictures.field].name);
     for (const exec::StreamSetup& other : assembly->streams)
       if (info.residence && other.info.name == info.residence->upload)

@@ -115,7 +115,7 @@ def test_pictures_without_room_in_the_ring_are_finished_by_the_server(tmp_path: 
     source = {"type": "image_folder", "path": str(tmp_path / "set")}
     server = start_server(both(source, {"transforms": [{"resize": {"size": [32, 32]}}, "random_horizontal_flip"]}))
     check_same(server)
-    assert "some pictures of `image` are finished here, not on the device" in server.output()
+    assert "pictures of `image` are finished here, not on the device" in server.output()
 
 
 def test_fields_that_are_no_images_come_as_they_are(photographs: Path, start_server: Any) -> None:

@@ -197,7 +197,7 @@ def test_what_cannot_be_is_refused_by_name(start_server: Any, config: dict[str, 
 @pytest.mark.parametrize(
     ("source", "stream", "why"),
     [
-        ("photos", {"transforms": [{"random_crop": {"size": 32, "pad_if_needed": True}}]}, "pictures differ in size where the first random"),
+        ("photos", {"transforms": [{"random_crop": {"size": 32, "pad_if_needed": True}}]}, "where the first random transform begins"),
         ("photos", {"transforms": [{"random_resized_crop": {"size": 32}}]}, "use `device: gpu`"),
         ("photos", {"transforms": [{"resize": {"size": [5000, 5000]}}]}, "each side may have 4096"),
         ("pairs", {"transforms": [{"random_crop": {"size": 8}}]}, "not pairs or masks"),

@@ -75,7 +75,7 @@ Result<void> ResidentSet::open(std::chrono::milliseconds timeout, const std::fun
   if (!stream && passes(stream.error().code))
     return fail(stream.error().code, fmt::format("stream '{}', whose set is to be uploaded: {}", info_.name,
                                                  stream.error().message));
-  if (!stream) return fail(stream.error());
+  if (!stream) return fail(in_terms_of_the_set(stream.error()));
   const StreamInfo& from = stream->info();
   if (from.fingerprint.dataset != info_.fingerprint.dataset)
     return fail(ErrorCode::kFingerprintMismatch,
@@ -93,11 +93,33 @@ Result<void> ResidentSet::open(std::chrono::milliseconds timeout, const std::fun
   for (std::size_t f = 0; same && f < from.fields.size(); ++f) same = from.fields[f] == plan_.fields[f].spec;
   if (!same)
     return fail(ErrorCode::kBadMessage,
-                fmt::format("stream '{}' gives other fields or samples than '{}' is resident by: the server "
-                            "and this library do not belong together",
-                            from.name, info_.name));
+                fmt::format("stream '{}' gives other fields or samples than it says", from.name));
   from_.emplace(std::move(*stream));
   return {};
+}
+
+// Nobody has written the name of the upload's stream, nor its rules.
+Error ResidentSet::in_terms_of_the_set(const Error& error) const {
+  switch (error.code) {
+    case ErrorCode::kStreamFailed:
+      return {error.code,
+              fmt::format(
+                  "stream '{}': its set cannot be resident on the device, where no sample stands in for a "
+                  "bad one: mend it and restart the server, or leave `residence: gpu` out ({})",
+                  info_.name, error.message)};
+    case ErrorCode::kNoSuchStream:
+      return {error.code,
+              fmt::format("stream '{}' is no longer `residence: gpu` in the server's configuration: open "
+                          "the loader again",
+                          info_.name)};
+    case ErrorCode::kFingerprintMismatch:
+      return {error.code,
+              fmt::format("stream '{}': the server's configuration changed while its set was uploaded: "
+                          "open the loader again ({})",
+                          info_.name, error.message)};
+    default:
+      return error;
+  }
 }
 
 Result<void> ResidentSet::upload(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt,
@@ -111,13 +133,7 @@ Result<void> ResidentSet::upload(std::chrono::milliseconds timeout, const std::f
     while (from_->live_views() + 1 >= from_->max_leases() && !flying_.empty())
       if (auto ended = settle(timeout, interrupt); !ended) return ended;
     auto batch = from_->next(timeout);
-    if (!batch && batch.error().code == ErrorCode::kStreamFailed)
-      return fail(
-          ErrorCode::kStreamFailed,
-          fmt::format("stream '{}': its set cannot be resident on the device, where no sample stands in "
-                      "for a bad one: mend it, or leave `residence: gpu` out ({})",
-                      info_.name, batch.error().message));
-    if (!batch) return fail(batch.error());
+    if (!batch) return fail(in_terms_of_the_set(batch.error()));
     if (!*batch)
       return fail(ErrorCode::kInternal, fmt::format("stream '{}' ended after {} of {} samples",
                                                     from_->info().name, uploaded_, info_.samples));

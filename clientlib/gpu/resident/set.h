@@ -43,6 +43,7 @@ class ResidentSet {
  private:
   ResidentSet(const Stream& stream, GatherPlan plan, CopyEngine& engine, DeviceBuffer memory);
   Result<void> open(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt);
+  [[nodiscard]] Error in_terms_of_the_set(const Error& error) const;
   Result<void> take(BatchView batch);
   Result<void> finish(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt);
   /// Waits for the oldest copy.
