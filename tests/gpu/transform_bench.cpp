@@ -232,7 +232,7 @@ int main(int argc, char** argv) {
     std::vector<double> us;
     for (int round = 0; round < rounds; ++round) us.push_back(clock.time(once));
     out.get(rows);
-    write(folder + "/" + name, rows);
+    write(std::string(folder).append("/").append(name), rows);
     std::cout << nlohmann::json(us).dump() << std::endl;
   }
 }
