@@ -67,8 +67,8 @@ struct Rows {
 /// throws (std::bad_alloc); the decoder can be used again after that.
 ///
 /// What is delivered is right: rows below the region are not decoded, so damage there goes unseen. A JPEG
-/// without an end-of-image marker is truncated whatever the region, as for PIL; so is a PNG without IEND
-/// whose pixels end early.
+/// without an end-of-image marker is truncated whatever the region, and one with a marker that no scan may
+/// hold is corrupt, as for PIL; a PNG without IEND whose pixels end early is truncated.
 class Decoder {
  public:
   Decoder();
@@ -87,7 +87,8 @@ class Decoder {
   /// The region's next rows, kBlockRows of them or what is left.
   Decoded<Rows> next();
 
-  /// The decoder repaired something in what was read so far (libjpeg's warnings).
+  /// The decoder repaired something in what was read so far (libjpeg's warnings), or smoothed over what a
+  /// progressive JPEG lacks.
   [[nodiscard]] bool warned() const;
   [[nodiscard]] std::string_view warning() const;
 

@@ -215,6 +215,7 @@ JpegEntropy::JpegEntropy() = default;
 JpegEntropy::~JpegEntropy() = default;
 
 void JpegEntropy::take_over(jpeg_decompress_struct& info, std::span<const std::uint8_t> scan) {
+  active_ = false;
   if (!kKnownLibjpeg || info.progressive_mode || info.arith_code || info.data_precision != 8 ||
       info.comps_in_scan != info.num_components || jpeg_has_multiple_scans(&info))
     return;
@@ -230,6 +231,11 @@ void JpegEntropy::take_over(jpeg_decompress_struct& info, std::span<const std::u
   scan_->hook.decode_mcu = Scan::decode_mcu;
   scan_->hook.scan = scan_.get();
   info.entropy = &scan_->hook;
+  active_ = true;
+}
+
+const std::uint8_t* JpegEntropy::position() const {
+  return active_ ? scan_->bits.next : nullptr;
 }
 
 void JpegEntropy::need(const jpeg_decompress_struct& info, JDIMENSION x, JDIMENSION width) {

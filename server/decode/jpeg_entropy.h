@@ -32,12 +32,18 @@ class JpegEntropy {
   /// saves. libjpeg's error_exit is called with kOddScan from its decoding calls.
   void take_over(jpeg_decompress_struct& info, std::span<const std::uint8_t> scan);
 
+  /// Leaves the next image to libjpeg's own decoder.
+  void stand_aside() { active_ = false; }
+  /// The first byte of the scan that was not read yet; never behind a marker. Null: libjpeg reads this image.
+  [[nodiscard]] const std::uint8_t* position() const;
+
   /// After jpeg_crop_scanline(): what that said. No pixel of other columns is asked for.
   void need(const jpeg_decompress_struct& info, JDIMENSION x, JDIMENSION width);
 
  private:
   struct Scan;
   std::unique_ptr<Scan> scan_;
+  bool active_ = false;
 };
 
 }  // namespace headrace::server::decode

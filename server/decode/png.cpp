@@ -115,7 +115,8 @@ Decoded<void> PngReader::begin(Rect region, bool keep) {
        std::size_t{width_} * 3 * static_cast<std::size_t>(keep ? region.height : kBlockRows) + kRowSlack);
   if (interlaced_ || !has_end_chunk(encoded_)) {
     const std::size_t size = raw_row_ * height_;
-    whole_.reset(new std::uint8_t[size + 8]);
+    // Cleared: libspng sets the bits of interlaced samples of less than a byte one by one, with OR.
+    whole_ = std::make_unique<std::uint8_t[]>(size + 8);
     if (const int code = spng_decode_image(context_.get(), whole_.get(), size, SPNG_FMT_PNG, 0))
       return failure(code);
     return {};

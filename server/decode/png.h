@@ -36,8 +36,8 @@ class PngReader {
   bool interlaced_ = false, indices_ = false;
   std::array<std::array<std::uint8_t, 3>, 256> palette_{};
   std::size_t raw_row_ = 0;  // bytes of one row as libspng delivers it
-  std::unique_ptr<std::uint8_t[]>
-      whole_;  // the image as libspng delivers it, when rows cannot be had one by one
+  /// The image as libspng delivers it, where it cannot deliver single rows.
+  std::unique_ptr<std::uint8_t[]> whole_;
   std::vector<std::uint8_t> raw_, rgb_;
   Rect region_;
   bool keep_ = false;

@@ -20,7 +20,7 @@ namespace headrace::server::session {
 namespace {
 
 /// Raised whenever the same configuration and data would give other samples than before.
-constexpr const char* kAlgorithmVersion = "1";
+constexpr const char* kAlgorithmVersion = "2";
 
 using SourcePtr = std::shared_ptr<const source::Source>;
 

@@ -1,8 +1,12 @@
 // Renders files with a plan and writes rows and drawn parameters for the proof in Python to check; also makes
 // JPEG files.
-//   pixel_dump render CONFIG.json OUT_DIR < list of files      rows.bin and one JSON line for each row on
-//   stdout pixel_dump draws CONFIG.json FILE N                        parameters at N positions, one JSON
-//   line each pixel_dump jpeg OUT.jpg KIND.json                          see JpegKind
+//
+//   pixel_dump render CONFIG.json OUT_DIR < list of files
+//     writes OUT_DIR/rows.bin and prints one JSON line for each row
+//   pixel_dump draws CONFIG.json FILE N
+//     prints the parameters drawn at N positions, one JSON line each
+//   pixel_dump jpeg OUT.jpg KIND.json
+//     writes a JPEG: see JpegKind
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -101,6 +105,8 @@ Plan plan_of(const json& config) {
   for (const auto& t : config.at("transforms")) plan.transforms.push_back(transform_of(t));
   plan.output.dtype = headrace::dtype_from_name(config.value("dtype", "uint8")).value();
   plan.output.layout = config.value("layout", "nchw") == "nchw" ? PixelLayout::kNchw : PixelLayout::kNhwc;
+  plan.mask = config.value("mask", false);
+  plan.warnings_are_bad = config.value("warnings_are_bad", false);
   plan.passes = config.value("pillow", 13) >= 13 ? ResizePasses::kPillow13 : ResizePasses::kHorizontalFirst;
   auto compiled = Plan::compile(plan);
   if (!compiled) throw std::runtime_error(compiled.error().to_string());

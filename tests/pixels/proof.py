@@ -98,6 +98,8 @@ def expected_row(image, config, parameters):
         assert values.dtype == np.float32
         pixels = bits_of(np.ascontiguousarray(values), dtype)
     pixels = colour_ops.erased(pixels, config["transforms"], parameters, lambda v: bits_of(v, dtype) if dtype != "uint8" else v)
+    if config.get("mask"):
+        pixels = pixels[:, :, :1]
     return pixels.transpose(2, 0, 1) if config.get("layout", "nchw") == "nchw" else pixels
 
 
@@ -118,6 +120,15 @@ def render(tool, config, files, folder):
 def open_rgb(path):
     with Image.open(path) as image:
         return image.convert("RGB")
+
+
+def open_mask(path):
+    """The stored values of a mask (palette indices, or gray before it is scaled to 255) in all three channels."""
+    with Image.open(path) as image:
+        depth = Path(path).read_bytes()[24]  # of the header
+        values = np.asarray(image if image.mode == "P" else image.convert("L"))
+        values = values if image.mode == "P" else values // (255 // (2**depth - 1))
+    return Image.fromarray(np.stack([values.astype(np.uint8)] * 3, axis=-1))
 
 
 def compare(tool, config, files, folder, image_of=open_rgb):

@@ -40,6 +40,21 @@ def test_odd_files_are_the_pixels_that_pil_gives(tool, odd, tmp_path, name, conf
     assert files >= 60 and rows >= files
 
 
+@pytest.mark.parametrize("size", [(29, 43), (1, 1), (3, 2), (8, 9)])
+def test_every_kind_of_png_is_read_as_pil_reads_it(tool, tmp_path, size):
+    masks, others = odd_images.write_png_matrix(tmp_path / "png", *size)
+    whole = [{"op": "center_crop", "size": size}]
+    part = [{"op": "random_resized_crop", "size": [17, 19], "interpolation": "nearest"}]
+    for transforms in (whole, part):
+        config = {"transforms": transforms, "rows_per_file": 3}
+        for files, mask, image_of in ((masks + others, False, proof.open_rgb), (masks, True, proof.open_mask)):
+            compared, rows, different, complaints = proof.compare(tool, dict(config, mask=mask), files, tmp_path, image_of)
+            assert not complaints, "\n".join(complaints[:5])
+            assert different == 0
+            assert compared == len(files) and rows == 3 * len(files)
+    assert len(masks) == 192 and len(others) == 120
+
+
 def test_the_proof_notices_one_wrong_pixel(tool, odd, tmp_path):
     def off_by_one(path):
         pixels = np.array(proof.open_rgb(path))

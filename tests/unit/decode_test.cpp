@@ -205,6 +205,22 @@ TEST(Jpeg, DamagedInItsDataWarnsButDecodes) {
   EXPECT_FALSE(decoder.warned()) << "the next image starts without warnings";
 }
 
+TEST(Jpeg, WithAMarkerThatNoScanMayHoldIsRefusedWhateverTheRegion) {
+  Decoder decoder;
+  for (const int restart : {0, 3}) {
+    auto file = make_jpeg({.width = 160, .height = 120, .restart_interval = restart});
+    const std::size_t at = file.size() * 3 / 4;
+    file[at] = 0xFF;
+    file[at + 1] = 0xF2;  // reserved
+    for (const Rect region : {Rect{0, 0, 160, 120}, Rect{8, 0, 40, 16}, Rect{30, 100, 60, 20}}) {
+      const auto pixels = decode_region(decoder, file, region);
+      ASSERT_FALSE(pixels) << restart << " " << region.top;
+      EXPECT_EQ(pixels.error().reason, BadReason::kCorrupt) << pixels.error().detail;
+    }
+  }
+  EXPECT_TRUE(decode_region(decoder, make_jpeg({}), {}));
+}
+
 TEST(Decoder, NamesWhatIsNotAnImage) {
   Decoder decoder;
   const auto reason = [&](std::string_view text) {
