@@ -136,6 +136,7 @@ bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::
     counters.busy_ns.add(after - now);
     now = after;
     if (done.fetch_add(last - first, std::memory_order_acq_rel) + (last - first) == rows.rows) {
+      if (const auto lost = maker.fault()) stream.stop(*lost);
       if (!stream.failed()) join_ragged();
       return true;
     }

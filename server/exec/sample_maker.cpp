@@ -83,10 +83,12 @@ Result<Row> SampleMaker::show(std::uint64_t epoch, std::uint64_t position, RowTa
   metrics::StreamCounters uncounted;
   const auto epoch_order = order(epoch);
   auto row = make_row(epoch_order, epoch, position, out, scratch, uncounted, Purpose::kShown);
-  if (!row || !options_.mixer) return row;
-  const PlacedRow placed{position, row->label};
-  if (auto mixed = mix_rows(epoch_order, epoch, {&placed, 1}, out, scratch); !mixed)
-    return fail(mixed.error());
+  if (row && options_.mixer) {
+    const PlacedRow placed{position, row->label};
+    if (auto mixed = mix_rows(epoch_order, epoch, {&placed, 1}, out, scratch); !mixed)
+      return fail(mixed.error());
+  }
+  if (const auto lost = fault()) return tl::make_unexpected(*lost);
   return row;
 }
 
@@ -99,6 +101,8 @@ Result<Row> SampleMaker::make_row(const sampler::EpochOrder& order, std::uint64_
   for (int attempt = 0;; ++attempt) {
     const bool expected = attempt == 0 && purpose == Purpose::kServed;
     const auto bad = try_sample(sample, epoch, position, expected, out, scratch, counters);
+    if (!bad || *bad)
+      if (const auto lost = fault()) return tl::make_unexpected(*lost);
     if (!bad) return tl::make_unexpected(bad.error());
     if (!*bad) break;
     counters.errors[static_cast<std::size_t>((*bad)->reason)].add(1);

@@ -135,6 +135,9 @@ class SampleMaker {
   Result<void> mix_rows(const sampler::EpochOrder& order, std::uint64_t epoch,
                         std::span<const PlacedRow> rows, RowTargets first, RowScratch& scratch) const;
 
+  /// See Source::fault.
+  [[nodiscard]] std::optional<Error> fault() const { return source_->fault(); }
+
   /// The same row for somebody who wants to see it: nothing is counted, and what is bad here does not bring
   /// the stream nearer to its end.
   Result<Row> show(std::uint64_t epoch, std::uint64_t position, RowTargets out, RowScratch& scratch) const;

@@ -42,6 +42,7 @@ Result<void> DiskCache::read(std::uint64_t index, source::Sample& out) const {
   if (found == Found::kGood) return {};
   if (auto read = ForwardingSource::read(index, out); !read) return read;
   encode(index, out);
+  if (const auto lost = fault()) return fail(*lost);
   if (found == Found::kBad) folder_->replace(file, buffers.record);
   if (found == Found::kNone) folder_->add(file, buffers.record);
   buffers.shrink();

@@ -34,6 +34,8 @@ class Feed {
   /// By any number of threads. Each index is read once, and none before all smaller ones were asked for, so a
   /// read may wait for those. False: there is no such sample, or the user stopped it. Errors end the packing.
   virtual Result<bool> read(std::uint64_t index, FedSample& out) = 0;
+  /// See Source::fault; nothing that was made since may be written.
+  [[nodiscard]] virtual std::optional<Error> fault() const { return std::nullopt; }
   /// Of a complete set. Streamed: none, see Writer::finish.
   [[nodiscard]] virtual store::Writer::Tables tables() const { return {}; }
 };

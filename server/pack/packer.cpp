@@ -38,7 +38,9 @@ Made make(Feed& feed, Converter& converter, std::uint64_t index, FedSample& samp
   const auto there = feed.read(index, sample);
   if (!there) return fail(there.error());
   if (!*there) return std::nullopt;
-  return converter.convert(index, sample);
+  auto made = converter.convert(index, sample);
+  if (const auto lost = feed.fault()) return fail(*lost);
+  return made;
 } catch (const std::bad_alloc&) {
   return fail(ErrorCode::kEnvironment,
               fmt::format("no memory for sample {}: pack with fewer --threads", index));
@@ -131,8 +133,11 @@ Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const Pack
     if (done) done = kept;
   }
   if (!done) return fail(done.error());
-  if (!report.stopped)
-    if (auto finished = writer->finish(feed.tables()); !finished) return fail(finished.error());
+  if (!report.stopped) {
+    const auto tables = feed.tables();
+    if (const auto lost = feed.fault()) return fail(*lost);
+    if (auto finished = writer->finish(tables); !finished) return fail(finished.error());
+  }
   return conclude();
 }
 

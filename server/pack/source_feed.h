@@ -13,6 +13,7 @@ class SourceFeed final : public Feed {
   [[nodiscard]] const store::Meta& meta() const override { return meta_; }
   /// Errors: the source's.
   Result<bool> read(std::uint64_t index, FedSample& out) override;
+  [[nodiscard]] std::optional<Error> fault() const override { return source_.fault(); }
   [[nodiscard]] store::Writer::Tables tables() const override;
 
  private:

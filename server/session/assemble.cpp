@@ -118,6 +118,7 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
     if (!made) return wrong(here, made.error());
     mixer = std::move(*made);
   }
+  if (const auto lost = source->fault()) return wrong(here, *lost);
   const std::uint64_t samples = (*sampler)->size();
   if (config.last == LastBatch::kDrop && samples < config.batch_size)
     return wrong(config.places.batch_size,

@@ -45,11 +45,12 @@ class BasicSrColumn final : public ImageColumn {
 
   [[nodiscard]] SourceField field() const override { return field_; }
   [[nodiscard]] std::uint64_t size() const override { return rows_.size(); }
-  /// The bytes lie in the mapped file: nothing is copied. kDatasetInvalid: it was cut meanwhile.
+  /// The bytes lie in the mapped file: nothing is copied.
   Result<void> read(std::uint64_t row, Item& out) const override;
   [[nodiscard]] std::string name(std::uint64_t row) const override;
   /// As of the same files in a folder.
   void add_to(Fingerprint& fingerprint) const override;
+  [[nodiscard]] std::optional<Error> fault() const override { return env_.fault(); }
 
  private:
   struct Entry {

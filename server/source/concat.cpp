@@ -67,6 +67,11 @@ class Concat final : public Source {
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return classes_; }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::optional<Error> fault() const override {
+    for (const Piece& piece : pieces_)
+      if (auto lost = piece.member.source->fault()) return lost;
+    return std::nullopt;
+  }
 
  private:
   [[nodiscard]] const Piece& at(std::uint64_t index) const {

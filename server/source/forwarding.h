@@ -34,6 +34,7 @@ class ForwardingSource : public Source {
   [[nodiscard]] std::string name(std::uint64_t index) const override { return real_->name(index); }
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return real_->class_names(); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return real_->fingerprint(); }
+  [[nodiscard]] std::optional<Error> fault() const override { return real_->fault(); }
   [[nodiscard]] std::string warning() const override { return real_->warning(); }
 
  private:

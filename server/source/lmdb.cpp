@@ -30,6 +30,7 @@ class Lmdb final : public Source {
     return store_->meta().classes;
   }
   [[nodiscard]] std::uint64_t fingerprint() const override { return store_->meta().fingerprint(); }
+  [[nodiscard]] std::optional<Error> fault() const override { return store_->fault(); }
 
  private:
   const std::shared_ptr<const store::Store> store_;

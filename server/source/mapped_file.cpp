@@ -14,6 +14,22 @@ namespace headrace::server::source {
 
 namespace bip = boost::interprocess;
 
+namespace {
+
+struct Mapping {
+  explicit Mapping(const std::filesystem::path& path)
+      : file(path.c_str(), bip::read_only),
+        region(file, bip::read_only),
+        watch({static_cast<const std::uint8_t*>(region.get_address()), region.get_size()},
+              file.get_mapping_handle().handle, path.string()) {}
+
+  bip::file_mapping file;
+  bip::mapped_region region;
+  mapped::WatchedMap watch;
+};
+
+}  // namespace
+
 Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr& remote) {
   const auto refuse = [&path](const std::string& what) {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", remote::shown(path.string()), what));
@@ -33,11 +49,9 @@ Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr&
   if (kind != std::filesystem::file_type::regular) return refuse("is no regular file; name the file");
   if (std::filesystem::file_size(path, status) == 0) return refuse("is empty; fetch it again");
   try {
-    // The descriptor goes with this scope, the mapping stays.
-    const bip::file_mapping file(path.c_str(), bip::read_only);
-    auto region = std::make_shared<bip::mapped_region>(file, bip::read_only);
-    const std::span view(static_cast<const std::uint8_t*>(region->get_address()), region->get_size());
-    return MappedBytes{view, std::move(region)};
+    auto mapping = std::make_shared<const Mapping>(path);
+    std::shared_ptr<const mapped::WatchedMap> map(mapping, &mapping->watch);
+    return MappedBytes{map->bytes(), std::move(mapping), std::move(map)};
   } catch (const bip::interprocess_exception& error) {
     return refuse(fmt::format("cannot be mapped: {}; see that this user may read it", error.what()));
   }

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "headrace/error.h"
+#include "server/mapped/watched_map.h"
 #include "server/source/whole_file.h"
 
 namespace headrace::server::source {
@@ -15,11 +17,15 @@ namespace headrace::server::source {
 struct MappedBytes {
   std::span<const std::uint8_t> view;
   std::shared_ptr<const void> owner;
+  std::shared_ptr<const mapped::WatchedMap> map = {};  ///< null: not mapped
+
+  /// See WatchedMap.
+  [[nodiscard]] std::optional<Error> fault() const { return map ? map->fault() : std::nullopt; }
 };
 
-/// Maps all of it. A file that is cut while it is mapped ends the process (SIGBUS) where its lost part is
-/// read: data must not change while it is served. kDatasetInvalid: missing, no regular file, empty,
-/// unreadable. What lies behind a URL is fetched into memory: see fetch_whole().
+/// Maps all of it. Where a file is cut while it is mapped, its lost part reads as zeros: ask fault().
+/// kDatasetInvalid: missing, no regular file, empty, unreadable. What lies behind a URL is fetched into
+/// memory: see fetch_whole().
 Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr& remote = {});
 
 }  // namespace headrace::server::source

@@ -226,6 +226,11 @@ class NpySet final : public Source {
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
     return labels_ ? integer_at(*labels_, index) : 0;
   }
+  [[nodiscard]] std::optional<Error> fault() const override {
+    for (const Column& column : columns_)
+      if (auto lost = column.array.values.fault()) return lost;
+    return labels_ ? labels_->values.fault() : std::nullopt;
+  }
   [[nodiscard]] std::string name(std::uint64_t index) const override {
     return fmt::format("{}#{}", columns_.front().array.name, index);
   }

@@ -27,9 +27,8 @@ struct NpyOptions {
 std::optional<decode::PixelShape> pixel_shape(const NpyHeader& header);
 
 /// Fields come images first, then by name. A field `label` must be of integers, one per sample: it is the
-/// class. Rows are spans into the mapped files (see map_file() for what must not happen to them). The
-/// fingerprint is xxh3 over each field's name, dtype and shape, the labels, and the first and last MiB of the
-/// other fields.
+/// class. Rows are spans into the mapped files. The fingerprint is xxh3 over each field's name, dtype and
+/// shape, the labels, and the first and last MiB of the other fields.
 ///
 /// kDatasetInvalid, by file and array: open_npy()'s and open_npz()'s errors; first dimensions that differ
 /// (both arrays are named), an array without one, no sample, an empty dimension, more than seven; images that

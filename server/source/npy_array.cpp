@@ -26,7 +26,7 @@ Result<NpyArray> make_array(std::string name, std::string shown, const MappedByt
                 fmt::format("{}: its header says {} of {} = {} bytes, but {} bytes follow; {}", shown,
                             shape_text(header->shape), name_of(header->dtype), header->data_bytes, have,
                             have < header->data_bytes ? "it is cut, fetch it again" : "save it again"));
-  const MappedBytes values{file.view.subspan(header->data_offset), file.owner};
+  const MappedBytes values{file.view.subspan(header->data_offset), file.owner, file.map};
   return NpyArray{std::move(name), std::move(shown), std::move(*header), values};
 }
 
@@ -84,7 +84,7 @@ std::optional<MappedBytes> NpzReader::in_place() const {
   const auto at = static_cast<std::uint64_t>(::archive_filter_bytes(reader_.get(), 0));
   const auto bytes = static_cast<std::uint64_t>(std::max<la_int64_t>(::archive_entry_size(entry_), 0));
   if (at > file_.view.size() || bytes > file_.view.size() - at) return std::nullopt;
-  return MappedBytes{file_.view.subspan(at, bytes), file_.owner};
+  return MappedBytes{file_.view.subspan(at, bytes), file_.owner, file_.map};
 }
 
 Result<void> NpzReader::unpack(std::vector<std::uint8_t>& out, std::uint64_t most) const {

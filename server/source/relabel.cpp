@@ -47,6 +47,7 @@ class Relabelled final : public Source {
   [[nodiscard]] std::string name(std::uint64_t index) const override { return of_->name(index); }
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return classes_; }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::optional<Error> fault() const override { return of_->fault(); }
 
  private:
   const std::shared_ptr<const Source> of_;

@@ -36,6 +36,7 @@ class Repeat final : public Source {
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return of_->class_names(); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::optional<Error> fault() const override { return of_->fault(); }
 
  private:
   const std::shared_ptr<const Source> of_;

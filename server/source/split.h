@@ -60,6 +60,7 @@ class Part final : public Source {
   [[nodiscard]] std::string name(std::uint64_t index) const override;
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::optional<Error> fault() const override { return whole_->fault(); }
 
  private:
   std::shared_ptr<const Source> whole_;

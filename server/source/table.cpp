@@ -42,6 +42,11 @@ class TableSource final : public Source {
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return table_.classes; }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::optional<Error> fault() const override {
+    for (const auto& column : table_.columns)
+      if (auto lost = column->fault()) return lost;
+    return std::nullopt;
+  }
   [[nodiscard]] std::string warning() const override { return table_.warning; }
 
  private:

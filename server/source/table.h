@@ -23,6 +23,8 @@ class Column {
   /// The sample's name, if this column has one to give.
   [[nodiscard]] virtual std::string name(std::uint64_t row) const { return static_cast<void>(row), ""; }
   virtual void add_to(Fingerprint& fingerprint) const = 0;
+  /// See Source::fault.
+  [[nodiscard]] virtual std::optional<Error> fault() const { return std::nullopt; }
 };
 
 struct Table {

@@ -45,6 +45,11 @@ class Zip final : public Source {
     return classes_ ? classes_->class_names() : none_;
   }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::optional<Error> fault() const override {
+    for (const SourcePtr& member : members_)
+      if (auto lost = member->fault()) return lost;
+    return std::nullopt;
+  }
 
  private:
   const std::vector<SourcePtr> members_;

@@ -6,9 +6,11 @@
 
 #include <cerrno>
 
+#include "server/store/tree_check.h"
+
 namespace headrace::server::store {
 
-bool populate(Bytes bytes) {
+void populate(Bytes bytes) {
 #ifdef MADV_POPULATE_READ
   static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
@@ -16,11 +18,9 @@ bool populate(Bytes bytes) {
   auto* at = reinterpret_cast<void*>(begin);
   // The map is marked for random access: without this, the disk is asked for one page at a time.
   if (length > 4 * page) ::madvise(at, length, MADV_WILLNEED);
-  if (::madvise(at, length, MADV_POPULATE_READ) == 0) return true;
-  return errno != EFAULT && errno != EIO && errno != EHWPOISON && errno != ENOMEM;
+  ::madvise(at, length, MADV_POPULATE_READ);
 #else
   static_cast<void>(bytes);
-  return true;
 #endif
 }
 
@@ -54,8 +54,8 @@ Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view
 
 namespace {
 
-/// LMDB maps what its head says, and a page beyond the file's end would be a bus error.
-Result<void> check_length(MDB_env* env, const std::filesystem::path& folder) {
+/// Gives the file's bytes. LMDB maps what its head says, even beyond the end of the file.
+Result<std::uint64_t> check_length(MDB_env* env, const std::filesystem::path& folder) {
   MDB_envinfo info{};
   MDB_stat stat{};
   ::mdb_env_info(env, &info);
@@ -69,12 +69,18 @@ Result<void> check_length(MDB_env* env, const std::filesystem::path& folder) {
     return fail(
         ErrorCode::kDatasetInvalid,
         fmt::format("{}: is cut: data.mdb has {} bytes of {}; copy it again", folder.string(), have, need));
-  return {};
+  return have;
 }
 
 }  // namespace
 
 Result<Env> Env::open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes) {
+  if (std::error_code error; std::filesystem::exists(folder / "data.mdb", error))
+    if (auto sound = check_tree(folder); !sound) return fail(sound.error());
+  return open_unchecked(folder, access, map_bytes);
+}
+
+Result<Env> Env::open_unchecked(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes) {
   MDB_env* raw = nullptr;
   if (const int code = ::mdb_env_create(&raw)) return fail(lmdb_error(code, folder, "opened"));
   Env env;
@@ -87,8 +93,32 @@ Result<Env> Env::open(const std::filesystem::path& folder, Access access, std::u
   constexpr mdb_mode_t kMode = 0644;
   if (const int code = ::mdb_env_open(raw, folder.c_str(), flags, kMode))
     return fail(lmdb_error(code, folder, "opened"));
-  if (auto whole = check_length(raw, folder); !whole) return fail(whole.error());
+  const auto bytes = check_length(raw, folder);
+  if (!bytes) return fail(bytes.error());
+  env.file_bytes_ = *bytes;
+  if (access == Access::kWrite) return env;
+  if (auto watched = env.watch(); !watched) return fail(watched.error());
   return env;
+}
+
+Result<void> Env::watch() {
+  const auto txn = Txn::begin(*this, false);
+  if (!txn) return fail(txn.error());
+  const auto key = txn->last_key();
+  if (!key) return fail(key.error());
+  // LMDB does not tell where it maps the file.
+  int fd = -1;
+  if (!*key || ::mdb_env_get_fd(env_.get(), &fd) != MDB_SUCCESS) return {};
+  map_ = std::make_unique<mapped::WatchedMap>(mapped::mapping_around((*key)->data()), fd,
+                                              (folder_ / "data.mdb").string());
+  return {};
+}
+
+bool Env::holds(Bytes bytes) const {
+  if (!map_) return false;
+  const auto begin = reinterpret_cast<std::uintptr_t>(map_->bytes().data());
+  const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
+  return at >= begin && at - begin <= file_bytes_ && bytes.size() <= file_bytes_ - (at - begin);
 }
 
 Result<void> Env::resize_map(std::uint64_t bytes) {

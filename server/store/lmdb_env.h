@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "headrace/error.h"
+#include "server/mapped/watched_map.h"
 
 namespace headrace::server::store {
 
@@ -20,10 +21,8 @@ inline Bytes bytes_of(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
-/// Brings mapped bytes into memory, in one go: so a file that was cut meanwhile, or a disk that fails, is an
-/// error and no bus error. False: it is. Where the kernel is older than 5.14, that is left to the first
-/// access.
-[[nodiscard]] bool populate(Bytes bytes);
+/// Brings mapped bytes into memory in one go, where the kernel can (5.14 and later).
+void populate(Bytes bytes);
 
 /// kDatasetInvalid for what is wrong with the database, kEnvironment for the machine.
 Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view doing);
@@ -37,14 +36,22 @@ class Env {
     kSequential,  ///< read from one end to the other
     kWrite
   };
-  /// `map_bytes`: 0 for what the database says of itself. Cut files are refused before their pages are used.
+  /// `map_bytes`: 0 for what the database says of itself. kDatasetInvalid: the file was cut, or its tree is
+  /// damaged (tree_check.h).
   static Result<Env> open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes = 0);
+  /// Without a look at the tree.
+  static Result<Env> open_unchecked(const std::filesystem::path& folder, Access access,
+                                    std::uint64_t map_bytes = 0);
 
   /// No transaction may be open.
   Result<void> resize_map(std::uint64_t bytes);
   [[nodiscard]] std::uint64_t map_bytes() const;
   /// Of records of every kind.
   [[nodiscard]] std::uint64_t entries() const;
+  /// Whether these bytes lie within the mapped file. REQUIRES: opened for reading.
+  [[nodiscard]] bool holds(Bytes bytes) const;
+  /// See WatchedMap. REQUIRES: opened for reading.
+  [[nodiscard]] std::optional<Error> fault() const { return map_ ? map_->fault() : std::nullopt; }
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] MDB_env* get() const { return env_.get(); }
 
@@ -52,8 +59,12 @@ class Env {
   struct Close {
     void operator()(MDB_env* env) const { ::mdb_env_close(env); }
   };
+  Result<void> watch();
+
   std::unique_ptr<MDB_env, Close> env_;
   std::filesystem::path folder_;
+  std::uint64_t file_bytes_ = 0;
+  std::unique_ptr<const mapped::WatchedMap> map_;  ///< null: opened for writing, or empty
 };
 
 /// Ends without effect unless committed. Its Env must outlive it.

@@ -65,6 +65,7 @@ Result<std::shared_ptr<const Store>> Store::open(const std::filesystem::path& fo
                             store->meta_.count > 0 ? fmt::format(" of {}", store->meta_.count) : ""));
   if (auto all = store->find_records(*txn); !all) return fail(all.error());
   if (auto tables = store->read_tables(*txn); !tables) return fail(tables.error());
+  if (const auto lost = store->fault()) return fail(*lost);
   return store;
 }
 
@@ -80,7 +81,7 @@ Result<void> Store::find_records(const Txn& txn) {
     if (key.size() != sizeof(IndexKey)) return true;
     const IndexKey wanted = index_key(records_.size());
     sound = records_.size() < meta_.count && std::equal(key.begin(), key.end(), wanted.begin()) &&
-            value.size() <= file_bytes_;
+            env_.holds(value);
     if (sound) records_.push_back(value);
     return sound;
   });
@@ -131,10 +132,12 @@ Result<void> Store::read_tables(const Txn& txn) {
 Result<RecordView> Store::record(std::uint64_t index, Extent extent) const {
   constexpr std::size_t kHeads = 1024;
   const Bytes value = records_[index];
-  if (!populate(extent == Extent::kWhole ? value : value.first(std::min(value.size(), kHeads))))
-    return fail(damaged(index, "it cannot be read: the file was cut meanwhile, or its disk fails"));
+  populate(extent == Extent::kWhole ? value : value.first(std::min(value.size(), kHeads)));
   auto view = RecordView::of(value, index, meta_.fields.size());
-  if (!view) return fail(damaged(index, view.error()));
+  if (!view) {
+    const auto lost = fault();
+    return fail(lost ? *lost : damaged(index, view.error()));
+  }
   return *view;
 }
 

@@ -30,9 +30,6 @@ Result<Found> look(const Env& env);
 /// The tree is walked once, when it is opened: that finds gaps, and later reads need no LMDB: so they share
 /// nothing and cannot meet a damaged page of the tree. 16 bytes of memory per sample.
 ///
-/// LMDB trusts its own pages, and damaged ones can end the process that opens it. A database from elsewhere
-/// is looked at by `headrace verify` first, which does it in a process of its own.
-///
 /// Thread safety: const members by any number of threads. Spans live as long as the object.
 class Store {
  public:
@@ -50,9 +47,10 @@ class Store {
     kWhole,
     kHeads  ///< heads and name only: one page, mostly
   };
-  /// Its bounds checked; see RecordView. Brings its pages into memory first, in one go: so a file that was
-  /// cut meanwhile, or a disk that fails, is an error and no bus error. kDatasetInvalid.
+  /// Its bounds checked; see RecordView. Brings its pages into memory first, in one go. kDatasetInvalid.
   [[nodiscard]] Result<RecordView> record(std::uint64_t index, Extent extent = Extent::kWhole) const;
+  /// The file was cut, or its disk fails: what was read may be zeros (WatchedMap).
+  [[nodiscard]] std::optional<Error> fault() const { return env_.fault(); }
   /// "sample 7 (folder)", and what is wrong with it.
   [[nodiscard]] Error damaged(std::uint64_t index, const char* what) const;
 

@@ -1,16 +1,8 @@
 #include "server/verbs/dataset.h"
 
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
-#include <cstdio>
-#include <cstring>
 
 #include "server/config/cpus.h"
 #include "server/remote/url.h"
@@ -78,32 +70,6 @@ Result<std::shared_ptr<const source::Source>> DatasetArguments::open() const {
 
 unsigned threads_or_all(unsigned threads) {
   return threads > 0 ? threads : config::default_threads();
-}
-
-int in_child(const std::filesystem::path& folder, const std::function<int()>& work) {
-  std::fflush(nullptr);
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    return report({ErrorCode::kEnvironment, fmt::format("no process to read in: {}", std::strerror(errno))});
-  if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const rlimit none{0, 0};
-    ::setrlimit(RLIMIT_CORE, &none);
-    const int code = work();
-    std::fflush(nullptr);
-    ::_exit(code);
-  }
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFEXITED(status)) return WEXITSTATUS(status);
-  const int signal = WTERMSIG(status);
-  if (signal == SIGINT || signal == SIGTERM) return 128 + signal;
-  return report(
-      {ErrorCode::kDatasetInvalid,
-       fmt::format("{}: reading it ended by signal {} ({}): pages of its tree are damaged, or its file "
-                   "was cut meanwhile; pack it again",
-                   folder.string(), signal, ::strsignal(signal))});
 }
 
 }  // namespace headrace::server::verbs

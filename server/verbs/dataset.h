@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,9 +25,5 @@ struct DatasetArguments {
 
 /// `--threads`: 0 is what the machine gives to this process.
 unsigned threads_or_all(unsigned threads);
-
-/// Runs `work` in a child process and gives its exit code: LMDB trusts its pages, and damaged ones end the
-/// process that reads them. That is reported by name, with `folder`. No other thread may run.
-int in_child(const std::filesystem::path& folder, const std::function<int()>& work);
 
 }  // namespace headrace::server::verbs

@@ -188,11 +188,7 @@ void add_inspect(CLI::App& app, int& exit_code) {
   verb->add_flag("--json", arguments->as_json, "Print JSON");
   verb->add_option("--threads", arguments->threads, "Threads; default: all that there are")
       ->check(CLI::Range(1U, 4096U));
-  verb->callback([arguments, &exit_code] {
-    exit_code = is_lmdb(arguments->dataset.path)
-                    ? in_child(arguments->dataset.path, [&] { return inspect(*arguments); })
-                    : inspect(*arguments);
-  });
+  verb->callback([arguments, &exit_code] { exit_code = inspect(*arguments); });
 }
 
 }  // namespace headrace::server::verbs

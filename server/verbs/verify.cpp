@@ -47,8 +47,7 @@ void add_verify(CLI::App& app, int& exit_code) {
   verb->add_flag("--decode", arguments->decode, "Decode images, too");
   verb->add_option("--threads", arguments->threads, "Threads; default: all that there are")
       ->check(CLI::Range(1U, 4096U));
-  verb->callback(
-      [arguments, &exit_code] { exit_code = in_child(arguments->path, [&] { return verify(*arguments); }); });
+  verb->callback([arguments, &exit_code] { exit_code = verify(*arguments); });
 }
 
 }  // namespace headrace::server::verbs

@@ -52,10 +52,12 @@ def cores_in_order() -> list[int]:
     return sorted(os.sched_getaffinity(0), key=lambda cpu: (of_its_core(cpu), cpu))
 
 
-def measure(program: str, config: Path, cores: list[int], seconds: float) -> list[dict[str, float]]:
+def measure(
+    program: str, config: Path, cores: list[int], seconds: float, clients: tuple[int, ...] = CLIENTS
+) -> list[dict[str, float]]:
     """A run per number of clients."""
     command = [program, "bench", str(config), "--stream", "train", "--json", "--seconds", str(seconds)]
-    command += ["--set", f"server.threads={len(cores)}", "--clients", *map(str, CLIENTS)]
+    command += ["--set", f"server.threads={len(cores)}", "--clients", *map(str, clients)]
     allowed: Callable[[], None] = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
     done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS + 4 * seconds, preexec_fn=allowed, check=False)
     if done.returncode:

@@ -7,6 +7,8 @@
 //     prints the parameters drawn at N positions, one JSON line each
 //   pixel_dump jpeg OUT.jpg KIND.json
 //     writes a JPEG: see JpegKind
+//   pixel_dump uninitialized
+//     prints a byte that Valgrind must complain of
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -18,6 +20,7 @@
 #include <string>
 
 #include "server/config/augmentations.h"
+#include "server/decode/grow.h"
 #include "server/transform/plan.h"
 #include "tests/pixels/make_jpeg.h"
 
@@ -175,6 +178,15 @@ int jpeg(const std::string& path, const json& kind) {
   return out.good() ? 0 : 1;
 }
 
+/// For the check of Valgrind's checks: a row of which one byte is out of use.
+int uninitialized() {
+  std::vector<std::uint8_t> row;
+  headrace::server::decode::grow(row, 64);
+  std::fill(row.begin() + 1, row.end(), std::uint8_t{1});
+  std::cout.write(reinterpret_cast<const char*>(row.data()), 64).flush();
+  return 0;
+}
+
 json read_json(const char* path) {
   std::ifstream in(path);
   return json::parse(in);
@@ -187,11 +199,13 @@ int main(int argc, char** argv) {
     const std::string verb = argc > 1 ? argv[1] : "";
     if (verb == "render" && argc == 4) return render(read_json(argv[2]), argv[3]);
     if (verb == "draws" && argc == 5) return draws(read_json(argv[2]), argv[3], std::stoull(argv[4]));
+    if (verb == "uninitialized" && argc == 2) return uninitialized();
     if (verb == "jpeg" && argc == 4) return jpeg(argv[2], json::parse(argv[3]));
   } catch (const std::exception& error) {
     fmt::print(stderr, "pixel_dump: {}\n", error.what());
     return 1;
   }
-  fmt::print(stderr, "usage: pixel_dump render CONFIG DIR | draws CONFIG FILE N | jpeg OUT KIND\n");
+  fmt::print(stderr,
+             "usage: pixel_dump render CONFIG DIR | draws CONFIG FILE N | jpeg OUT KIND | uninitialized\n");
   return 2;
 }

@@ -9,6 +9,7 @@ reads was refused (or the other way round), or if there was nothing to compare.
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ import colour_ops  # noqa: E402
 import odd_images  # noqa: E402
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC, "nearest": Image.Resampling.NEAREST}
+# What the tool runs under: "valgrind -q --error-exitcode=9", say.
+UNDER = shlex.split(os.environ.get("HEADRACE_UNDER", ""))
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
@@ -106,7 +109,7 @@ def expected_row(image, config, parameters):
 def render(tool, config, files, folder):
     """Yields (line, row) for each row of each file."""
     (Path(folder) / "config.json").write_text(json.dumps(dict(config, pillow=int(PIL.__version__.split(".")[0]))))
-    done = subprocess.run([tool, "render", Path(folder) / "config.json", folder], input="\n".join(map(str, files)),
+    done = subprocess.run([*UNDER, tool, "render", Path(folder) / "config.json", folder], input="\n".join(map(str, files)),
                           text=True, stdout=subprocess.PIPE, check=True)
     dtype = {"uint8": np.uint8, "float32": np.uint32}.get(config.get("dtype", "uint8"), np.uint16)
     lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,0 +1,144 @@
+#include "server/mapped/watched_map.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <mutex>
+
+namespace headrace::server::mapped {
+
+/// Read by the signal handler: so lock-free, and never freed.
+struct WatchedMap::Slot {
+  std::atomic<std::uintptr_t> begin{0}, end{0};
+  std::atomic<std::uintptr_t> lost{0};  ///< the first address that could not be read; 0: none
+  bool taken = false;                   ///< [lock]
+};
+
+struct Slots {
+  using Slot = WatchedMap::Slot;
+  std::array<Slot, 64> slots;
+  std::atomic<Slots*> next{nullptr};
+
+  static Slot& take();
+  static void on_bus_error(int signal, siginfo_t* info, void* context);
+  static void install();
+};
+
+namespace {
+
+Slots first_slots;
+std::mutex slots_mutex;
+struct sigaction previous {};
+const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+
+/// 0 if the file cannot be asked.
+std::uint64_t bytes_of(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+}
+
+void pass_on(int signal, siginfo_t* info, void* context) {
+  if ((previous.sa_flags & SA_SIGINFO) != 0) return previous.sa_sigaction(signal, info, context);
+  if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) return previous.sa_handler(signal);
+  ::signal(signal, SIG_DFL);  // the access is repeated, and ends the process
+}
+
+}  // namespace
+
+void Slots::on_bus_error(int signal, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  for (Slots* some = &first_slots; some != nullptr; some = some->next.load(std::memory_order_acquire)) {
+    for (Slot& slot : some->slots) {
+      const std::uintptr_t begin = slot.begin.load(), end = slot.end.load();
+      if (at < begin || at >= end) continue;
+      // Noted before the zeros appear: a thread that reads them finds the note.
+      std::uintptr_t none = 0;
+      slot.lost.compare_exchange_strong(none, at);
+      const std::uintptr_t page = at / page_bytes * page_bytes;
+      const void* const zeros = ::mmap(reinterpret_cast<void*>(page), end - page, PROT_READ,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+      errno = saved_errno;
+      if (zeros != MAP_FAILED) return;
+    }
+  }
+  pass_on(signal, info, context);
+}
+
+void Slots::install() {
+  struct sigaction action {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGBUS, &action, &previous);
+}
+
+WatchedMap::Slot& Slots::take() {
+  static std::once_flag installed;
+  std::call_once(installed, install);
+  const std::scoped_lock lock(slots_mutex);
+  for (Slots* some = &first_slots;; some = some->next.load()) {
+    for (Slot& slot : some->slots) {
+      if (slot.taken) continue;
+      slot.taken = true;
+      return slot;
+    }
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): the handler may be walking the list at any time
+    if (some->next.load() == nullptr) some->next.store(new Slots);
+  }
+}
+
+WatchedMap::WatchedMap(std::span<const std::uint8_t> bytes, int fd, std::string path)
+    : bytes_(bytes),
+      fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)),
+      file_bytes_(bytes_of(fd_.get())),
+      path_(std::move(path)),
+      slot_(Slots::take()) {
+  slot_.lost.store(0);
+  slot_.begin.store(reinterpret_cast<std::uintptr_t>(bytes.data()));
+  slot_.end.store(reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()));
+}
+
+WatchedMap::~WatchedMap() {
+  slot_.end.store(0);
+  slot_.begin.store(0);
+  const std::scoped_lock lock(slots_mutex);
+  slot_.taken = false;
+}
+
+std::optional<Error> WatchedMap::fault() const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(bytes_.data());
+  std::uintptr_t lost = slot_.lost.load();
+  if (lost == 0) {
+    const std::uint64_t left = bytes_of(fd_.get());
+    if (left >= file_bytes_) return std::nullopt;
+    lost = begin + left;
+    slot_.lost.store(lost);
+  }
+  return Error{ErrorCode::kDatasetInvalid,
+               fmt::format("{}: byte {} cannot be read: the file was cut while it was in use, or its disk "
+                           "fails; restore the file, then restart the server",
+                           path_, lost - begin)};
+}
+
+std::span<const std::uint8_t> mapping_around(const void* inside) {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(inside);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%zx-%zx", &begin, &end) != 2) continue;
+    if (begin <= wanted && wanted < end) return {reinterpret_cast<const std::uint8_t*>(begin), end - begin};
+  }
+  return {};
+}
+
+}  // namespace headrace::server::mapped

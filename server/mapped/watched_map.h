@@ -1,0 +1,51 @@
+// Files as memory, and what happens when such a file is cut or its disk fails: the kernel raises SIGBUS in
+// the thread that reads a lost page. A handler then puts zeros in place of the rest of the mapping and notes
+// the fault. The thread reads zeros, continues, and asks for faults before it hands on what it made. Lost
+// bytes of the page where the file now ends are zeros without any signal: so the question includes the file's
+// size.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "clientlib/ring/unique_fd.h"
+#include "headrace/error.h"
+
+namespace headrace::server::mapped {
+
+/// Watches a mapping while it lives. A fault is lasting: the mapping's content cannot be trusted any more,
+/// not even where another thread found zeros without a fault of its own.
+///
+/// Thread safety: const members by any thread. REQUIRES: the mapping outlives the object, and nobody reads it
+/// afterwards.
+class WatchedMap {
+ public:
+  /// `fd`: the mapped file; a duplicate is kept. `path`: for messages. The first object installs the handler;
+  /// signals that belong to no watched mapping go to the handler that was there before.
+  WatchedMap(std::span<const std::uint8_t> bytes, int fd, std::string path);
+  ~WatchedMap();
+  WatchedMap(const WatchedMap&) = delete;
+  WatchedMap& operator=(const WatchedMap&) = delete;
+
+  [[nodiscard]] std::span<const std::uint8_t> bytes() const { return bytes_; }
+  /// kDatasetInvalid, with the file and the first lost byte. Costs an fstat(2): once per batch, not per
+  /// sample.
+  [[nodiscard]] std::optional<Error> fault() const;
+
+ private:
+  struct Slot;
+  friend struct Slots;
+
+  const std::span<const std::uint8_t> bytes_;
+  const ring::UniqueFd fd_;
+  const std::uint64_t file_bytes_;
+  const std::string path_;
+  Slot& slot_;
+};
+
+/// The whole mapping of this process that contains the address; empty if there is none.
+[[nodiscard]] std::span<const std::uint8_t> mapping_around(const void* inside);
+
+}  // namespace headrace::server::mapped
