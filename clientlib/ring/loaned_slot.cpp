@@ -18,7 +18,7 @@ LoanedSlot& LoanedSlot::operator=(LoanedSlot&& other) noexcept {
 }
 
 LoanedSlot::~LoanedSlot() {
-  require(ring_ == nullptr, "a loaned slot was dropped without being published or abandoned");
+  if (ring_ != nullptr) ring_->abandon(std::move(*this));
 }
 
 std::byte* LoanedSlot::values(std::size_t field) const {

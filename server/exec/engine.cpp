@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <exception>
 
+#include "clientlib/base/contract.h"
 #include "clientlib/ring/futex.h"
 #include "server/placement/apply.h"
 
@@ -32,6 +34,23 @@ void watch(int epoll, int fd) {
   ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
+void log_quietly(const std::exception& error) noexcept try {
+  spdlog::error("a worker threw, and goes on: {}", error.what());
+} catch (const std::exception&) {  // no memory for words either
+}
+
+/// An exception stops the stream that it came from, and no other. False: there was one.
+template <class F>
+bool contain(Stream& stream, const char* doing, F what) {
+  try {
+    what();
+    return true;
+  } catch (const std::exception& error) {
+    stream.stop_after(doing, error);
+    return false;
+  }
+}
+
 }  // namespace
 
 Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, placement::Placement placement,
@@ -41,6 +60,7 @@ Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, p
       tilers_(std::move(tilers)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  require(streams_.size() <= kMaxStreams, "an engine of more than 64 streams");
   watch(epoll_.get(), wake_.get());
   for (unsigned i = 0; i < threads; ++i) {
     workers_.push_back(std::make_unique<Worker>());
@@ -87,11 +107,10 @@ void Engine::run(std::size_t index) {
     try {
       if (!turn(worker, scratch, lock)) rest(worker, scratch, lock);
     } catch (const std::exception& error) {
-      // Of a row it is that stream's (FillJob). Here it came from between the streams' books.
-      const Error reason{ErrorCode::kInternal, fmt::format("a worker threw: {}", error.what())};
+      // No stream's (they are contained): of tiling, or of what a worker itself keeps.
       if (!lock.owns_lock()) lock.lock();
       worker.away = false;
-      for (auto& stream : streams_) stream->stop(reason);
+      log_quietly(error);
       sleep(lock);
     }
   }
@@ -125,13 +144,17 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   const auto index = static_cast<std::size_t>(
       std::find_if(streams_.begin(), streams_.end(), [&](const auto& s) { return s.get() == &job->stream; }) -
       streams_.begin());
+  Stream& stream = job->stream;
   worker.slice_since_ns.store(now, std::memory_order_relaxed);
-  const bool completed = job->work(scratch, worker.counters[index], now + kTurnNs);
+  bool completed = false;
+  contain(stream, "rows could not be made",
+          [&] { completed = job->work(scratch, worker.counters[index], now + kTurnNs); });
   worker.slice_since_ns.store(0, std::memory_order_relaxed);
   lock.lock();
   worker.away = false;
-  job->stream.note_turn(ring::monotonic_ns() - now);
-  if (completed) job->stream.complete(*job, worker.counters[index]);
+  stream.note_turn(ring::monotonic_ns() - now);
+  if (completed)
+    contain(stream, "a batch could not be completed", [&] { stream.complete(*job, worker.counters[index]); });
   return true;
 }
 
@@ -152,13 +175,16 @@ std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {
       }
     }
     tried |= std::uint64_t{1} << best;
-    if (auto job = streams_[best]->next_job(now_ns)) return job;
+    std::shared_ptr<FillJob> job;
+    contain(*streams_[best], "no next batch could be found", [&] { job = streams_[best]->next_job(now_ns); });
+    if (job) return job;
   }
   return nullptr;
 }
 
 void Engine::pump_all(std::uint64_t now_ns) {
-  for (auto& stream : streams_) stream->pump(now_ns);
+  for (auto& stream : streams_)
+    contain(*stream, "batches could not be handed out", [&] { stream->pump(now_ns); });
 }
 
 void Engine::collect_wakes(Worker& worker) {
@@ -227,7 +253,11 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
     ++tiling_;
     if (tiling_ + 1 < workers_.size()) kick();  // one more, of those who slept while a batch was open
     lock.unlock();
-    (*found)->tile_one(worker.tiler);
+    try {
+      (*found)->tile_one(worker.tiler);
+    } catch (const std::exception& error) {  // the image stays as it is
+      log_quietly(error);
+    }
     lock.lock();
     --tiling_;
   }

@@ -35,6 +35,8 @@ namespace headrace::server::exec {
 
 class Engine {
  public:
+  static constexpr std::size_t kMaxStreams = 64;  ///< pick() marks them in one word
+
   /// `placement`: where workers stay; of as many as there are threads, or empty. `tilers`: of the caches that
   /// the streams read from.
   Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, placement::Placement placement = {},

@@ -59,10 +59,7 @@ Result<std::unique_ptr<Stream>> Stream::create(StreamSetup setup) {
   return stream;
 }
 
-Stream::~Stream() {
-  for (const auto& job : jobs_)
-    if (job->slot) ring_->abandon(std::move(*job->slot));
-}
+Stream::~Stream() = default;
 
 void Stream::stop(const Error& reason) {
   const std::scoped_lock lock(failure_mutex_);
@@ -72,6 +69,13 @@ void Stream::stop(const Error& reason) {
   if (auto* const reads = maker().read_ahead()) reads->clear();
   spdlog::error("stream `{}` stopped, until the server is restarted: {}", setup_.info.name,
                 reason.to_string());
+}
+
+void Stream::stop_after(const char* doing, const std::exception& error) noexcept try {
+  stop({ErrorCode::kInternal, fmt::format("{}: {}", doing, error.what())});
+} catch (const std::exception&) {
+  // There is no memory for words: it stops without them.
+  failed_.store(true, std::memory_order_release);
 }
 
 Error Stream::failure() const {
@@ -98,7 +102,8 @@ std::shared_ptr<FillJob> Stream::next_job(std::uint64_t now_ns) {
       if (blocked_since_ns_) blocked_total_ns_ += now_ns - blocked_since_ns_;
       blocked_since_ns_ = 0;
       // While samples are on their way, those of the next batch may be there.
-      if (auto job = start_job(*fill); job->ready()) return job;
+      auto job = start_job(*fill);
+      if (!job || job->ready()) return job;
       continue;
     }
     give_grants(now_ns);  // a lane may have joined batches that were ready
@@ -129,18 +134,22 @@ std::optional<publish::Ledger::Fill> Stream::take_fill(bool& freed) {
   return std::nullopt;
 }
 
-std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) {
+std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) try {
   const Lane& lane = lanes_[fill.lane];
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
+  if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);
   auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
                                        setup_.maker->order(cursor.epoch), slice_, maker(),
                                        setup_.info.batch_size, expect_reads(fill, rows));
-  jobs_.push_back(job);
+  jobs_.push_back(job);  // the last step that may throw: until here the job's end abandons the slot
   if (live()) built_ = std::max(built_, number(cursor) + 1);
-  if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);
   ++built_by_rank_[lane.rank];
   return job;
+} catch (const std::exception& error) {
+  ledger_.discard(fill.slot);
+  stop_after("a batch could not be begun", error);
+  return nullptr;
 }
 
 void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {

@@ -71,6 +71,8 @@ class Stream {
 
   /// Stops the stream for good; the first reason is kept.
   void stop(const Error& reason);
+  /// stop() because of an exception that came out of `doing`. Never throws itself.
+  void stop_after(const char* doing, const std::exception& error) noexcept;
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] Error failure() const;
 
@@ -143,6 +145,7 @@ class Stream {
 
  private:
   explicit Stream(StreamSetup setup);
+  /// Null: it threw, and the stream has stopped.
   std::shared_ptr<FillJob> start_job(const publish::Ledger::Fill& fill);
   // stream_reads.cpp
   [[nodiscard]] std::vector<std::uint64_t> samples_of(std::uint64_t epoch,

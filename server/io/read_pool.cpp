@@ -3,9 +3,18 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <exception>
 #include <system_error>
 
 namespace headrace::server::io {
+namespace {
+
+void complain(const std::exception& error) noexcept try {
+  spdlog::error("an I/O thread threw, and goes on: {}", error.what());
+} catch (const std::exception&) {  // no memory for words either
+}
+
+}  // namespace
 
 ReadPool::~ReadPool() {
   {
@@ -48,7 +57,12 @@ bool ReadPool::call() {
 void ReadPool::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    if (turn(lock)) continue;
+    try {
+      if (turn(lock)) continue;
+    } catch (const std::exception& error) {  // of a member's own books; a read that throws is its reader's
+      if (!lock.owns_lock()) lock.lock();
+      complain(error);
+    }
     ++idle_;
     work_.wait(lock, [this] { return stopping_ || called_ > 0; });
     if (stopping_) return;

@@ -166,6 +166,15 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
 }  // namespace
 
 Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
+  const auto uploads = static_cast<std::size_t>(
+      std::count_if(config.streams.begin(), config.streams.end(),
+                    [](const auto& stream) { return stream.second.residence.has_value(); }));
+  if (config.streams.size() + uploads > exec::Engine::kMaxStreams)
+    return fail(
+        ErrorCode::kConfigInvalid,
+        fmt::format("streams: {} streams, and {} more for the uploads of those with `residence: gpu`, "
+                    "are too many: a server has at most {}; divide them among several servers",
+                    config.streams.size(), uploads, exec::Engine::kMaxStreams));
   Caches caches(config);
   Sources sources(config.sources, &caches, std::move(stop));
   Assembly out;

@@ -75,7 +75,7 @@ bool Feeder::wait(int fd, milliseconds timeout) const {
   return polls[0].revents == 0 && polls[1].revents != 0;
 }
 
-void Feeder::run() {
+void Feeder::run() try {
   const ring::UniqueFd socket = admit();
   listener_.reset();
   if (!socket) return;
@@ -89,6 +89,12 @@ void Feeder::run() {
   });
   state_.store(done_ ? State::kDone : State::kBrokeOff);
   await_served(socket.get());
+} catch (const std::exception& error) {
+  state_.store(State::kBrokeOff);
+  engine_.with(stream_, [&error](exec::Stream& stream) {
+    stream.stop_after("its feed could not be received", error);
+    return 0;
+  });
 }
 
 ring::UniqueFd Feeder::admit() {

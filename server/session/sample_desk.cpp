@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <exception>
+#include <new>
 #include <utility>
 
 namespace headrace::server::session {
@@ -71,7 +72,11 @@ void SampleDesk::work() {
     lock.unlock();
     Answer answer = make(question);
     lock.lock();
-    made_.push_back({question.asker, std::move(answer)});
+    try {
+      made_.push_back({question.asker, std::move(answer)});
+    } catch (const std::bad_alloc&) {  // it is not answered, and whoever asked gives up waiting
+      --open_;
+    }
     const std::uint64_t one = 1;
     (void)!::write(bell_.get(), &one, sizeof one);
   }

@@ -87,10 +87,6 @@ class RingContract : public ::testing::Test {
   std::unique_ptr<RingWriter> ring_ = make_ring(2, 2);
 };
 
-TEST_F(RingContract, ForbidsDroppingALoanedSlot) {
-  EXPECT_DEATH({ const LoanedSlot slot = ring_->loan(0); }, "dropped without being published or abandoned");
-}
-
 TEST_F(RingContract, ForbidsLoaningASlotThatIsNotFree) {
   fill_and_publish(*ring_, 0, 0, 0);
   EXPECT_DEATH({ ring_->abandon(ring_->loan(0)); }, "not in the state this step begins with");
