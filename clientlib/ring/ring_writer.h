@@ -29,8 +29,8 @@ struct BatchInfo {
   std::uint32_t valid_rows = 0;
 };
 
-/// The right to write one slot. Move-only. Destroyed unpublished, it abandons the slot: under the same mutex as
-/// RingWriter::abandon().
+/// The right to write one slot. Move-only. Destroyed unpublished, it abandons the slot: under the same mutex
+/// as RingWriter::abandon().
 class LoanedSlot {
  public:
   LoanedSlot() = default;  ///< holds nothing
