@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -14,6 +13,7 @@
 
 #include "clientlib/base/contract.h"
 #include "clientlib/ring/futex.h"
+#include "server/io/barrier.h"
 #include "server/placement/apply.h"
 
 namespace headrace::server::exec {
@@ -32,11 +32,6 @@ void watch(int epoll, int fd) {
   // Edge-triggered: each ring wakes one worker, and nobody has to read the counter back.
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.fd = fd}};
   ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
-}
-
-void log_quietly(const std::exception& error) noexcept try {
-  spdlog::error("a worker threw, and goes on: {}", error.what());
-} catch (const std::exception&) {  // no memory for words either
 }
 
 /// An exception stops the stream that it came from, and no other. False: there was one.
@@ -110,7 +105,7 @@ void Engine::run(std::size_t index) {
       // No stream's (they are contained): of tiling, or of what a worker itself keeps.
       if (!lock.owns_lock()) lock.lock();
       worker.away = false;
-      log_quietly(error);
+      io::log_thrown("a worker", error);
       sleep(lock);
     }
   }
@@ -256,7 +251,7 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
     try {
       (*found)->tile_one(worker.tiler);
     } catch (const std::exception& error) {  // the image stays as it is
-      log_quietly(error);
+      io::log_thrown("a worker", error);
     }
     lock.lock();
     --tiling_;

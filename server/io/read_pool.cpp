@@ -6,16 +6,9 @@
 #include <exception>
 #include <system_error>
 
+#include "server/io/barrier.h"
+
 namespace headrace::server::io {
-namespace {
-
-void complain(const std::exception& error) noexcept try {
-  spdlog::error("an I/O thread threw, and goes on: {}", error.what());
-} catch (const std::exception&) {  // no memory for words either
-}
-
-}  // namespace
-
 ReadPool::~ReadPool() {
   {
     const std::scoped_lock lock(mutex_);
@@ -61,7 +54,7 @@ void ReadPool::run() {
       if (turn(lock)) continue;
     } catch (const std::exception& error) {  // of a member's own books; a read that throws is its reader's
       if (!lock.owns_lock()) lock.lock();
-      complain(error);
+      log_thrown("an I/O thread", error);
     }
     ++idle_;
     work_.wait(lock, [this] { return stopping_ || called_ > 0; });

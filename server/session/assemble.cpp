@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "clientlib/ring/segment.h"
+#include "server/exec/engine.h"
 #include "server/sampler/order.h"
 #include "server/session/open_sampler.h"
 #include "server/session/open_source.h"

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "clientlib/ring/futex.h"
+#include "server/io/barrier.h"
 #include "server/placement/apply.h"
 #include "server/session/assemble.h"
 #include "server/session/descriptors.h"
@@ -37,6 +38,10 @@ Result<Assembly> assemble_until_told(const config::Config& config, std::stop_sou
     }
   });
   return assemble(config, reads.get_token());
+}
+
+std::uint64_t nanoseconds(std::chrono::milliseconds time) {
+  return static_cast<std::uint64_t>(time.count()) * 1'000'000;
 }
 
 }  // namespace
@@ -149,8 +154,7 @@ void Server::tell_why() {
   const bool any = std::any_of(feeders_.begin(), feeders_.end(),
                                [&](const auto& feeder) { return feeder->broke_off(patience); });
   if (!any) return;
-  const std::uint64_t deadline =
-      ring::monotonic_ns() + static_cast<std::uint64_t>(config_.drain_timeout.count()) * 1'000'000;
+  const std::uint64_t deadline = ring::monotonic_ns() + nanoseconds(config_.drain_timeout);
   serve_until([&] { return sessions_->attached() == 0 || ring::monotonic_ns() > deadline; }, -1, -1);
 }
 
@@ -175,8 +179,7 @@ void Server::run(int parent_fd) {
       stream.drain();
       return 0;
     });
-  const std::uint64_t deadline =
-      ring::monotonic_ns() + static_cast<std::uint64_t>(config_.drain_timeout.count()) * 1'000'000;
+  const std::uint64_t deadline = ring::monotonic_ns() + nanoseconds(config_.drain_timeout);
   serve_until(
       [&] {
         bool drained = sessions_->attached() == 0;
@@ -191,9 +194,6 @@ void Server::run(int parent_fd) {
 }
 
 void Server::serve_until(const std::function<bool()>& done, int signals, int parent_fd) {
-  const auto ns = [](std::chrono::milliseconds ms) {
-    return static_cast<std::uint64_t>(ms.count()) * 1'000'000;
-  };
   std::uint64_t next_tick = 0;
   bool more = false;
   std::vector<pollfd> polls;
@@ -211,17 +211,27 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
       if (poll.fd == signals || poll.fd == parent_fd) stop_.store(true);
       if (poll.fd == parent_fd) parent_ended_ = true;
     }
-    sessions_->handle(polls, now);
-    more = control_->handle();
-    if (now < next_tick) continue;
-    next_tick = now + kTickMs * 1'000'000ULL;
-    for (std::size_t i = 0; i < engine_->stream_count(); ++i)
-      engine_->with(i, [&](exec::Stream& stream) {
-        stream.beat(now, ns(config_.group_grace));
-        return 0;
-      });
-    sessions_->tick(now, ns(config_.evict_after));
+    try {
+      more = false;
+      sessions_->handle(polls, now);
+      more = control_->handle();
+      if (now < next_tick) continue;
+      next_tick = now + kTickMs * 1'000'000ULL;
+      tick(now);
+    } catch (const std::exception& error) {
+      // Of one request or client; the server and its streams go on.
+      io::log_thrown("the session thread", error);
+    }
   }
+}
+
+void Server::tick(std::uint64_t now_ns) {
+  for (std::size_t i = 0; i < engine_->stream_count(); ++i)
+    engine_->with(i, [&](exec::Stream& stream) {
+      stream.beat(now_ns, nanoseconds(config_.group_grace));
+      return 0;
+    });
+  sessions_->tick(now_ns, nanoseconds(config_.evict_after));
 }
 
 }  // namespace headrace::server::session

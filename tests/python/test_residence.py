@@ -221,3 +221,14 @@ def test_a_set_that_cannot_be_resident_is_refused_by_check(
     assert told.returncode == 2, told.stdout + told.stderr
     assert why in told.stderr
     assert f"{file}:" in told.stderr
+
+
+def test_more_streams_than_a_server_can_hold_are_refused(config: dict[str, Any], tmp_path: Path) -> None:
+    """Each resident stream is two: one to read, one to upload from."""
+    path = tmp_path / "c.yaml"
+    stream = config["streams"]["mnist"]
+    for count, refused in ((32, False), (33, True)):
+        path.write_text(yaml.safe_dump({**config, "streams": {f"s{i}": stream for i in range(count)}}))
+        done = subprocess.run([headrace_binary(), "check", path], capture_output=True, text=True, timeout=60)
+        assert (done.returncode != 0) == refused, done.stderr
+    assert "33 streams, and 33 more for the uploads of those with `residence: gpu`, are too many" in done.stderr
