@@ -13,7 +13,7 @@
 
 #include "clientlib/base/contract.h"
 #include "clientlib/ring/futex.h"
-#include "server/io/barrier.h"
+#include "server/log/barrier.h"
 #include "server/placement/apply.h"
 
 namespace headrace::server::exec {
@@ -105,7 +105,7 @@ void Engine::run(std::size_t index) {
       // No stream's (they are contained): of tiling, or of what a worker itself keeps.
       if (!lock.owns_lock()) lock.lock();
       worker.away = false;
-      io::log_thrown("a worker", error);
+      log::thrown("a worker", error);
       sleep(lock);
     }
   }
@@ -251,7 +251,7 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
     try {
       (*found)->tile_one(worker.tiler);
     } catch (const std::exception& error) {  // the image stays as it is
-      io::log_thrown("a worker", error);
+      log::thrown("a worker", error);
     }
     lock.lock();
     --tiling_;

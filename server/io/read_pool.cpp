@@ -6,7 +6,7 @@
 #include <exception>
 #include <system_error>
 
-#include "server/io/barrier.h"
+#include "server/log/barrier.h"
 
 namespace headrace::server::io {
 ReadPool::~ReadPool() {
@@ -54,7 +54,7 @@ void ReadPool::run() {
       if (turn(lock)) continue;
     } catch (const std::exception& error) {  // of a member's own books; a read that throws is its reader's
       if (!lock.owns_lock()) lock.lock();
-      log_thrown("an I/O thread", error);
+      log::thrown("an I/O thread", error);
     }
     ++idle_;
     work_.wait(lock, [this] { return stopping_ || called_ > 0; });

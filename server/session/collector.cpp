@@ -11,6 +11,7 @@
 
 #include "clientlib/ring/futex.h"
 #include "headrace/version.h"
+#include "server/log/sink.h"
 #include "server/session/cache_metrics.h"
 #include "server/session/families.h"
 
@@ -260,6 +261,9 @@ std::vector<MetricFamily> Collector::Collect() const {
   add(families.open("headrace_control_bad_messages_total", "Malformed control messages, dropped.",
                     MetricType::Counter),
       {}, static_cast<double>(bad_messages_.get()));
+  add(families.open("headrace_log_lines_dropped_total",
+                    "Log lines that found no room because nobody read the log.", MetricType::Counter),
+      {}, static_cast<double>(log::dropped_lines()));
   add(families.open("headrace_build_info", "Version of this server.", MetricType::Gauge),
       {{"version", kVersion}, {"ring_layout", std::to_string(ring::kLayoutVersion)}}, 1);
   return with_network(families.take());

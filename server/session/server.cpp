@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "clientlib/ring/futex.h"
-#include "server/io/barrier.h"
+#include "server/log/barrier.h"
 #include "server/placement/apply.h"
 #include "server/session/assemble.h"
 #include "server/session/descriptors.h"
@@ -220,7 +220,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
       tick(now);
     } catch (const std::exception& error) {
       // Of one request or client; the server and its streams go on.
-      io::log_thrown("the session thread", error);
+      log::thrown("the session thread", error);
     }
   }
 }

@@ -1,16 +1,18 @@
 #include <fmt/format.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "clientlib/base/nearest.h"
 #include "headrace/version.h"
+#include "server/log/sink.h"
 #include "server/source/file_kind.h"
 #include "server/verbs/verbs.h"
 
@@ -102,7 +104,8 @@ int main(int argc, char** argv) {
   verbs::add_stats(app, exit_code);
   verbs::add_sample(app, exit_code);
   verbs::add_drain(app, exit_code);
-  spdlog::set_default_logger(spdlog::stderr_color_mt("headrace"));
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("headrace", std::make_shared<log::Sink>(STDERR_FILENO)));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
   if (argc > 1)
     if (const auto wrong = wrong_verb(app, argv[1])) return verbs::report(*wrong);

@@ -5,12 +5,12 @@
 
 #include <exception>
 
-namespace headrace::server::io {
+namespace headrace::server::log {
 
 /// `what` threw. Never throws itself.
-inline void log_thrown(const char* what, const std::exception& error) noexcept try {
+inline void thrown(const char* what, const std::exception& error) noexcept try {
   spdlog::error("{} threw, and goes on: {}", what, error.what());
 } catch (const std::exception&) {  // no memory for words either
 }
 
-}  // namespace headrace::server::io
+}  // namespace headrace::server::log

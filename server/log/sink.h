@@ -1,0 +1,46 @@
+// The server's log: lines go to a descriptor, mostly standard error, and never wait for whoever reads it.
+#pragma once
+
+#include <spdlog/sinks/base_sink.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+
+#include "clientlib/ring/unique_fd.h"
+
+namespace headrace::server::log {
+
+/// A line that finds no room (a full pipe, a stopped terminal, a closed reader) is dropped and counted; the
+/// next line that is written says how many were. So the reader's own buffer is the queue, and there is no
+/// thread that could hang at the end. A record is one write of at most 4,096 bytes, which a pipe never
+/// splits; a longer one is cut. Control bytes are escaped, and lines after the first are indented: no file
+/// name can forge a record.
+class Sink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit Sink(int fd);
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& record) override;
+  void flush_() override {}
+
+ private:
+  enum class Kind : std::uint8_t { kFile, kSocket, kPolled, kUnblocked };
+
+  bool write(const spdlog::details::log_msg& record);
+
+  int fd_;
+  ring::UniqueFd own_;  ///< the same pipe or terminal, opened again: O_NONBLOCK belongs to what is open, and
+                        ///< others share that
+  Kind kind_ = Kind::kPolled;
+  bool colored_ = false;
+  std::uint64_t unsaid_ = 0;  ///< lines dropped since the last one that was written
+};
+
+/// Of all sinks of this process.
+[[nodiscard]] std::uint64_t dropped_lines();
+
+/// `text` with control bytes as \xHH and every line after the first indented by four spaces.
+[[nodiscard]] std::string escaped(std::string_view text);
+
+}  // namespace headrace::server::log
