@@ -54,7 +54,8 @@ class ImageMixer {
 
   [[nodiscard]] Size size() const { return size_; }
   /// `row` becomes what `how` makes of it and `partner`. Float results are the float32 sum of the two
-  /// products, as in torch; of half types rounded once, to the nearest.
+  /// products, as in torch. Rows of half types were rounded when they were made, and their sum is rounded
+  /// again.
   void mix(const Mixing& how, std::byte* row, const std::byte* partner) const;
   /// Both at once: each with what the other was before.
   void mix_pair(const Mixing& how, std::byte* row, const Mixing& others, std::byte* other) const;

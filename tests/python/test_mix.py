@@ -84,6 +84,33 @@ def test_pairs_are_mixed_as_torchvision_mixes_a_batch_of_two(start_server: Any, 
     assert kinds == {"mix", "mixup", "cutmix"}
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_are_rounded_before_and_after_mixup(start_server: Any, image_folder: Path, dtype: str) -> None:
+    mixup = {"mixup": {"alpha": 0.4}}
+    server = start_server(config(image_folder, mixup, output={"dtype": dtype}))
+    exact = start_server(config(image_folder, mixup))
+
+    def epoch_of(stream: str) -> torch.Tensor:
+        with headrace.Loader(server.address, stream=stream, output="torch") as loader:
+            return torch.cat([images.clone() for images, _ in loader])
+
+    plain, mixed = epoch_of("plain"), epoch_of("mixed")
+    whole = torch.tensor(epoch(exact, "mixed")[0])
+    assert plain.dtype == mixed.dtype == getattr(torch, dtype)
+    apart = 0
+    for position in range(60):
+        how = drawn(server, position)
+        pair = [position, position ^ 1]
+        image, _ = expected(how, plain[pair].float(), torch.eye(3)[[0, 1]])
+        assert torch.equal(mixed[position], image.to(mixed.dtype)), f"position {position}: {how}"
+        once = whole[position].to(mixed.dtype)
+        apart += int((once != mixed[position]).sum())
+        larger = plain[pair].abs().amax(0).float().clamp(min=torch.finfo(mixed.dtype).tiny)
+        unit = torch.finfo(mixed.dtype).eps * 2 ** torch.floor(torch.log2(larger))
+        assert ((once.float() - mixed[position].float()).abs() <= unit).all(), f"position {position}: {how}"
+    assert apart > 0, "some values are rounded twice"
+
+
 def test_a_position_holds_the_same_in_batches_of_any_size_and_to_any_rank(start_server: Any, image_folder: Path) -> None:
     # Rows of 92 KB: slices of two, which the odd batches begin with half a pair.
     crop = {"transforms": [{"random_resized_crop": {"size": [96, 80]}}]}
