@@ -1,4 +1,5 @@
-// Where server and clients meet unless they are told another place: one rule for both.
+// The server's directory unless the configuration or HEADRACE_ADDRESS names one: one rule for both sides.
+// Both sides check it (clientlib/base/trusted_path.h): anybody can make a folder in /tmp first.
 #pragma once
 
 #include <string>
@@ -6,8 +7,9 @@
 
 namespace headrace {
 
-/// <runtime_dir>/headrace if `runtime_dir`, the value of XDG_RUNTIME_DIR, is absolute (the XDG specification
-/// has relative ones ignored); else /tmp/headrace-<effective uid>.
+/// <runtime_dir>/headrace if `runtime_dir`, the value of XDG_RUNTIME_DIR, is what the XDG specification asks
+/// for: an absolute path, of this user, not writable by others (`sudo -E` keeps another user's). Else
+/// /tmp/headrace-<effective uid>.
 std::string default_directory(std::string_view runtime_dir);
 
 }  // namespace headrace

@@ -1,0 +1,71 @@
+#include "clientlib/base/peer.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <string>
+
+namespace headrace {
+namespace {
+
+std::vector<gid_t> supplementary_groups(int socket) {
+  std::vector<gid_t> groups(32);
+  auto size = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+  int status = ::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
+  if (status != 0 && errno == ERANGE) {  // `size` is what it takes
+    groups.resize(size / sizeof(gid_t));
+    status = ::getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &size);
+  }
+  groups.resize(status == 0 ? size / sizeof(gid_t) : 0);
+  return groups;
+}
+
+bool is_member(int socket, gid_t primary, const std::vector<std::uint32_t>& allowed) {
+  if (allowed.empty()) return false;
+  const auto listed = [&](gid_t group) {
+    return std::find(allowed.begin(), allowed.end(), group) != allowed.end();
+  };
+  if (listed(primary)) return true;
+  const auto groups = supplementary_groups(socket);
+  return std::any_of(groups.begin(), groups.end(), listed);
+}
+
+}  // namespace
+
+bool is_trusted_user(std::uint32_t uid, const std::vector<std::uint32_t>& allowed) {
+  return uid == 0 || uid == ::geteuid() || std::find(allowed.begin(), allowed.end(), uid) != allowed.end();
+}
+
+Result<Peer> check_peer(int socket, const AllowedUsers& allowed) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return fail(ErrorCode::kPermissionDenied, "the kernel does not say which user is at the other end");
+  if (is_trusted_user(peer.uid, allowed.uids) || is_member(socket, peer.gid, allowed.gids))
+    return Peer{peer.pid, peer.uid};
+  const std::string own = std::to_string(::geteuid());
+  return fail(ErrorCode::kPermissionDenied, "user " + std::to_string(peer.uid) + " (pid " +
+                                                std::to_string(peer.pid) + ") is neither user " + own +
+                                                (own == "0" ? "" : ", root") + " nor an allowed user");
+}
+
+std::optional<std::uint32_t> uid_of_peer_address(const char* text) {
+  if (text == nullptr) return std::nullopt;
+  std::string_view address = text;
+  std::uint32_t numbers[3] = {};  // uid, gid, pid
+  for (int i = 2; i >= 0; --i) {
+    const auto colon = address.rfind(':');
+    if (colon == std::string_view::npos) return std::nullopt;
+    const std::string_view number = address.substr(colon + 1);
+    const char* end = number.data() + number.size();
+    const auto [stop, error] = std::from_chars(number.data(), end, numbers[i]);
+    if (error != std::errc() || stop != end) return std::nullopt;
+    address.remove_suffix(address.size() - colon);
+  }
+  return numbers[0];
+}
+
+}  // namespace headrace

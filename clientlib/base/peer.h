@@ -1,0 +1,40 @@
+// Which process is at the other end of a Unix socket, as the kernel says, and whether it is trusted.
+// Thread safety: all functions, any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "headrace/error.h"
+
+namespace headrace {
+
+/// Users that are trusted besides this process's own user and root.
+struct AllowedUsers {
+  std::vector<std::uint32_t> uids;
+  std::vector<std::uint32_t> gids;  ///< a peer's primary or supplementary groups
+
+  [[nodiscard]] bool empty() const { return uids.empty() && gids.empty(); }
+};
+
+struct Peer {
+  std::int64_t pid = 0;
+  std::uint32_t uid = 0;
+};
+
+/// This process's user, root, or one of `allowed`.
+bool is_trusted_user(std::uint32_t uid, const std::vector<std::uint32_t>& allowed = {});
+
+/// The peer of a connected socket: the process that connected or, seen from there, the one that called
+/// listen(). kPermissionDenied, which names its user: it is not trusted.
+Result<Peer> check_peer(int socket, const AllowedUsers& allowed = {});
+
+/// A property of each message that libzmq receives; over ipc ADDRESS:UID:GID:PID of the sender, noted when
+/// the connection was made.
+inline constexpr const char* kPeerAddress = "Peer-Address";
+/// The user in such a text. None: it is null or has another form.
+std::optional<std::uint32_t> uid_of_peer_address(const char* address);
+
+}  // namespace headrace

@@ -1,0 +1,31 @@
+// Directories and files that no other user could have made or changed. All of them are opened without
+// following a link in the last component and then looked at through the descriptor.
+// Thread safety: all functions, any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "clientlib/base/unique_fd.h"
+#include "headrace/error.h"
+
+namespace headrace {
+
+/// Why other users could have written what `fd` is: "belongs to user 7 (mode 0755), expected user 0 or root".
+/// Empty: its owner is this process's user, root or one of `owners`, and neither group nor others may write.
+std::string distrust(int fd, const std::vector<std::uint32_t>& owners = {});
+
+/// A descriptor (O_PATH) of a directory; a slash at the path's end does not make it follow a link.
+/// kPermissionDenied: a symbolic link, or distrust(); kEnvironment: it cannot be opened or is no directory.
+/// Both name the path; what to do is for the caller to add.
+Result<UniqueFd> open_trusted_directory(const std::string& path,
+                                        const std::vector<std::uint32_t>& owners = {});
+
+/// A regular file, opened with `flags`; O_CREAT makes it with `mode`. To be written it must have one name
+/// only. `name` is relative to `directory` (AT_FDCWD: to the working directory). Errors as above.
+Result<UniqueFd> open_trusted_file(int directory, const std::string& name, int flags, mode_t mode = 0600);
+
+}  // namespace headrace
