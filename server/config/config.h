@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "clientlib/base/peer.h"
 #include "headrace/cursor.h"
 #include "headrace/error.h"
 #include "server/config/samplers.h"
@@ -35,6 +36,7 @@ enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kO
 
 struct ServerConfig {
   std::filesystem::path directory;  ///< of the sockets; absolute. See default_directory()
+  AllowedUsers allow;               ///< may attach, besides the server's user and root
   unsigned threads = 0;             ///< never 0 after load(): `auto` is default_threads()
   Numa numa = Numa::kAuto;
   std::optional<MetricsConfig> metrics;  ///< none: `metrics: off`

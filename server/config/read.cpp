@@ -36,6 +36,9 @@ ServerConfig read_server(const json& value, const std::filesystem::path& folder,
   ServerConfig out;
   out.directory = value.contains("directory") ? absolute(folder, value["directory"].get<std::string>())
                                               : default_directory(environment);
+  const json allow = part(value, "allow");
+  out.allow.uids = allow.value("uids", out.allow.uids);
+  out.allow.gids = allow.value("gids", out.allow.gids);
   const auto threads = value.find("threads");
   out.threads = threads != value.end() && threads->is_number() ? threads->get<unsigned>() : default_threads();
   out.numa = word(value, "numa", out.numa,

@@ -12,6 +12,7 @@
 #include "clientlib/ring/futex.h"
 #include "headrace/version.h"
 #include "server/log/sink.h"
+#include "server/session/admission.h"
 #include "server/session/cache_metrics.h"
 #include "server/session/families.h"
 
@@ -264,6 +265,15 @@ std::vector<MetricFamily> Collector::Collect() const {
   add(families.open("headrace_log_lines_dropped_total",
                     "Log lines that found no room because nobody read the log.", MetricType::Counter),
       {}, static_cast<double>(log::dropped_lines()));
+  auto& refused = families.open("headrace_connections_refused_total",
+                                "Connections to the sockets that were closed: the user is not admitted "
+                                "(user), it sent too much ahead of "
+                                "its requests (flood), or no descriptors were left (descriptors).",
+                                MetricType::Counter);
+  const Refusals counts = refusals();
+  add(refused, {{"reason", "user"}}, static_cast<double>(counts.users));
+  add(refused, {{"reason", "flood"}}, static_cast<double>(counts.floods));
+  add(refused, {{"reason", "descriptors"}}, static_cast<double>(counts.descriptors));
   add(families.open("headrace_build_info", "Version of this server.", MetricType::Gauge),
       {{"version", kVersion}, {"ring_layout", std::to_string(ring::kLayoutVersion)}}, 1);
   return with_network(families.take());

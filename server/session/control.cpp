@@ -11,6 +11,7 @@
 #include "clientlib/ring/layout.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/version.h"
+#include "server/session/admission.h"
 
 namespace headrace::server::session {
 
@@ -20,6 +21,16 @@ namespace {
 
 /// Of requests some cost a thousand times what others do: so it is time that is bounded, not their number.
 constexpr std::uint64_t kTurnNs = 10'000'000;
+
+/// Of a frame on the wire: flags, length (ZMTP 3: one byte up to 255) and payload.
+std::size_t wire_bytes(const zmq::message_t& frame) {
+  return frame.size() + (frame.size() > 255 ? 9 : 2);
+}
+
+/// The user behind a frame, noted when its connection was made: the descriptor may be another one's by now.
+std::optional<std::uint32_t> sender(const zmq::message_t& frame) {
+  return uid_of_peer_address(::zmq_msg_gets(frame.handle(), kPeerAddress));
+}
 
 }  // namespace
 
@@ -84,13 +95,16 @@ bool Control::handle() {
     if (!socket_->router.recv(identity, zmq::recv_flags::dontwait)) return false;
     bool more = identity.more();
     int frames = 0;
+    std::size_t bytes = 0;
     while (more) {
       zmq::message_t part;
       (void)socket_->router.recv(part, zmq::recv_flags::none);
       more = part.more();
+      bytes += wire_bytes(part);
       frame = std::move(part);
       ++frames;
     }
+    count_taken(::zmq_msg_get(frame.handle(), ZMQ_SRCFD), bytes);
     auto request = frames == 1
                        ? wire::decode_request(frame.to_string_view())
                        : Result<wire::Request>(fail(ErrorCode::kBadMessage, "a request is one frame"));
@@ -103,7 +117,7 @@ bool Control::handle() {
       if (asked) continue;  // answered once it is made
       body = tl::make_unexpected(asked.error());
     } else if (request) {
-      body = answer(request->op, request->body);
+      body = answer(request->op, request->body, sender(frame));
     }
     if (!body && body.error().code == ErrorCode::kBadMessage) {
       bad_messages_.add(1);
@@ -114,7 +128,7 @@ bool Control::handle() {
   return true;
 }
 
-Result<json> Control::answer(const std::string& op, const json& body) {
+Result<json> Control::answer(const std::string& op, const json& body, std::optional<std::uint32_t> uid) {
   if (op == "hello") {
     auto hello = wire::parse<wire::HelloRequest>(body);
     if (!hello) return fail(hello.error());
@@ -158,6 +172,10 @@ Result<json> Control::answer(const std::string& op, const json& body) {
   }
   if (op == "stats") return stats_();
   if (op == "drain") {
+    if (!uid || !is_trusted_user(*uid))
+      return fail(ErrorCode::kPermissionDenied,
+                  fmt::format("user {} may not drain the server of user {}: ask that user, or root",
+                              uid ? std::to_string(*uid) : "(unknown)", ::geteuid()));
     drain_();
     return json::object();
   }

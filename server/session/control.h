@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,9 @@ class Control {
   void refuse_opens() { draining_ = true; }
 
  private:
-  Result<nlohmann::json> answer(const std::string& op, const nlohmann::json& body);
+  /// `uid`: the user who asks, if libzmq says so.
+  Result<nlohmann::json> answer(const std::string& op, const nlohmann::json& body,
+                                std::optional<std::uint32_t> uid);
   void send(const std::string& identity, std::int64_t id, Answer answer);
 
   struct Socket;

@@ -1,19 +1,25 @@
 // Descriptors, when they run short. Files of the dataset and the sessions that exist go before new
-// connections: those are refused while only the reserve is left.
+// connections: those are refused while only the reserve is left (admission.h).
 //
 // libzmq leaves no choice of place: it ends the process when accept(2) on an ipc socket gives EMFILE, knows
-// no bound on connections, and takes no socket that somebody else accepted. So descriptors.cpp defines
-// accept(2) and accept4(2) for the whole process. They close a connection at once (ECONNABORTED, which every
-// caller must expect) if its descriptor lies in the reserve. Descriptors are given out lowest first: a number
-// tells how many are in use, exactly and without a count.
+// no bound on connections, and takes no socket that somebody else accepted. Descriptors are given out lowest
+// first: a number tells how many are in use, exactly and without a count.
 //
 // Thread safety: any thread.
 #pragma once
 
+#include <cstddef>
+
 namespace headrace::server::session {
 
-/// Raises the soft RLIMIT_NOFILE to the hard one, to a million at most.
+/// The server never uses more, whatever RLIMIT_NOFILE allows.
+inline constexpr std::size_t kMostDescriptors = std::size_t{1} << 20;
+
+/// Raises the soft RLIMIT_NOFILE to the hard one, to kMostDescriptors at most.
 void raise_descriptor_limit();
+
+/// RLIMIT_NOFILE, at most kMostDescriptors.
+int descriptor_limit();
 
 /// A quarter of RLIMIT_NOFILE, 16 to 256: a worker needs one at a time, a session that is being made five.
 int reserved_descriptors();

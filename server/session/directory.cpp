@@ -11,6 +11,7 @@
 #include <cstring>
 #include <thread>
 
+#include "clientlib/base/trusted_path.h"
 #include "clientlib/wire/protocol.h"
 
 namespace headrace::server::session {
@@ -20,6 +21,28 @@ tl::unexpected<Error> no_directory(const std::filesystem::path& path, const std:
   return fail(ErrorCode::kEnvironment,
               fmt::format("server directory {}: {}; set server.directory to a place that this user can write",
                           path.string(), why));
+}
+
+/// `error` names the path and what is wrong with it.
+tl::unexpected<Error> refuse(const Error& error) {
+  return fail(error.code,
+              fmt::format("server directory {}; give it to this user alone (chown, chmod go-w), or set "
+                          "server.directory to a folder that is not there yet",
+                          error.message));
+}
+
+/// Lets everybody reach the names in it; their modes, and admission.h, say who gets further.
+Result<void> widen(int folder, const std::filesystem::path& path) {
+  const ring::UniqueFd fd(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat status {};
+  constexpr mode_t kReach = S_IXGRP | S_IXOTH;
+  if (fd && ::fstat(fd.get(), &status) == 0 &&
+      ((status.st_mode & kReach) == kReach || ::fchmod(fd.get(), (status.st_mode & 07777) | kReach) == 0))
+    return {};
+  return fail(ErrorCode::kEnvironment,
+              fmt::format("server directory {}: {}; server.allow needs its mode to be 0711: let the server's "
+                          "user own it",
+                          path.string(), std::strerror(errno)));
 }
 
 std::string holder(int lock) {
@@ -41,7 +64,7 @@ bool take(int lock) {
 
 }  // namespace
 
-Result<Directory> Directory::claim(const std::filesystem::path& path) {
+Result<Directory> Directory::claim(const std::filesystem::path& path, Reach reach) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
   const std::size_t longest = (absolute / wire::kControlSocket).native().size();
@@ -50,28 +73,43 @@ Result<Directory> Directory::claim(const std::filesystem::path& path) {
                 fmt::format("server directory {}: a socket path in it would be {} bytes long, the "
                             "system allows {}; use a shorter one",
                             absolute.string(), longest, sizeof(sockaddr_un::sun_path) - 1));
-  if (!std::filesystem::exists(absolute, error)) {
-    std::filesystem::create_directories(absolute.parent_path(), error);
-    if (::mkdir(absolute.c_str(), 0700) != 0 && errno != EEXIST)
-      return no_directory(absolute, std::strerror(errno));
-  }
-  ring::UniqueFd lock(::open((absolute / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock) return no_directory(absolute, std::strerror(errno));
-  if (!take(lock.get()))
+  std::filesystem::create_directories(absolute.parent_path(), error);
+  if (::mkdir(absolute.c_str(), 0700) != 0 && errno != EEXIST)
+    return no_directory(absolute, std::strerror(errno));
+  auto folder = open_trusted_directory(absolute.string());
+  if (!folder) return refuse(folder.error());
+  if (reach == Reach::kEverybody)
+    if (auto wide = widen(folder->get(), absolute); !wide) return fail(wide.error());
+  auto lock = open_trusted_file(folder->get(), "lock", O_RDWR | O_CREAT);
+  if (!lock)
+    return fail(lock.error().code,
+                fmt::format("server directory {}: {}; remove that file, or set server.directory to a folder "
+                            "that this user can write",
+                            absolute.string(), lock.error().message));
+  if (!take(lock->get()))
     return fail(ErrorCode::kDirectoryInUse,
                 fmt::format("{} is held by another server (pid {}): stop it, or give this one a "
                             "server.directory and a server.metrics.port of its own",
-                            absolute.string(), holder(lock.get())));
+                            absolute.string(), holder(lock->get())));
   const std::string pid = std::to_string(::getpid());
-  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0)
+  if (::ftruncate(lock->get(), 0) != 0 || ::pwrite(lock->get(), pid.data(), pid.size(), 0) < 0)
     return no_directory(absolute, std::strerror(errno));
-  Directory directory(absolute, std::move(lock));
+  Directory directory(absolute, std::move(*folder), std::move(*lock), reach);
   directory.remove_sockets();
   return directory;
 }
 
 Directory::~Directory() {
   if (lock_) remove_sockets();
+}
+
+Result<void> Directory::open_socket(const char* name) const {
+  const mode_t mode = reach_ == Reach::kEverybody ? 0666 : 0600;
+  if (::fchmodat(folder_.get(), name, mode, 0) == 0) return {};
+  return fail(ErrorCode::kEnvironment,
+              fmt::format("socket {}: its mode cannot be set to {:04o}: {}; set server.directory to a folder "
+                          "on a local file system",
+                          socket(name).string(), mode, std::strerror(errno)));
 }
 
 void Directory::remove_sockets() const {

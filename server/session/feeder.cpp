@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "clientlib/base/peer.h"
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/wire/object_reader.h"
 #include "server/session/local_socket.h"
@@ -109,10 +110,10 @@ ring::UniqueFd Feeder::admit() {
       (void)::poll(&stopped, 1, kNoDescriptors);
       continue;
     }
-    const auto peer = check_peer(socket.get());
+    const auto peer = check_peer(socket.get());  // not those of server.allow, which read streams only
     auto greeted = peer ? greet(socket.get()) : fail(peer.error());
     if (greeted) {
-      pid_ = *peer;
+      pid_ = peer->pid;
       spdlog::info("pid {} feeds stream `{}`", pid_, engine_.stream(stream_).info().name);
       return socket;
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,19 +23,9 @@ Result<ring::UniqueFd> listen_on(const std::filesystem::path& path, int backlog)
   path.native().copy(address.sun_path, sizeof address.sun_path - 1);
   ring::UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener || ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(listener.get(), backlog) != 0)
+      ::chmod(path.c_str(), 0600) != 0 || ::listen(listener.get(), backlog) != 0)
     return refuse(std::strerror(errno));
   return listener;
-}
-
-Result<std::int64_t> check_peer(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return fail(ErrorCode::kPermissionDenied, "peer credentials are not to be had");
-  if (peer.uid == 0 || peer.uid == ::geteuid()) return peer.pid;
-  return fail(ErrorCode::kPermissionDenied,
-              fmt::format("user {} may not attach to a server of user {}", peer.uid, ::geteuid()));
 }
 
 }  // namespace headrace::server::session

@@ -13,6 +13,7 @@
 #include "clientlib/ring/futex.h"
 #include "server/log/barrier.h"
 #include "server/placement/apply.h"
+#include "server/session/admission.h"
 #include "server/session/assemble.h"
 #include "server/session/descriptors.h"
 
@@ -60,7 +61,9 @@ Server::~Server() {
 
 Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   raise_descriptor_limit();
-  auto directory = Directory::claim(config.server.directory);
+  set_admitted(config.server.allow);
+  auto directory = Directory::claim(config.server.directory,
+                                    config.server.allow.empty() ? Reach::kOwner : Reach::kEverybody);
   if (!directory) return tl::make_unexpected(directory.error());
   placement::Placement placement;
   if (config.server.numa == config::Numa::kAuto) placement = placement::place_here(config.server.threads);
@@ -103,6 +106,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
       [raw] { raw->ask_to_stop(); }, server->collector_->bad_messages());
   if (auto done = server->sessions_->listen(server->directory_.socket(wire::kAttachSocket)); !done)
     return tl::make_unexpected(done.error());
+  if (auto done = server->directory_.open_socket(wire::kAttachSocket); !done) return fail(done.error());
   if (config.server.metrics) {
     auto http = metrics::HttpServer::start(
         config.server.metrics->address, config.server.metrics->port,
@@ -134,6 +138,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   // The control socket comes last: a client that gets an answer finds everything else in place.
   if (auto done = server->control_->bind(server->directory_.socket(wire::kControlSocket)); !done)
     return tl::make_unexpected(done.error());
+  if (auto done = server->directory_.open_socket(wire::kControlSocket); !done) return fail(done.error());
   server->engine_->start();
   return server;
 }

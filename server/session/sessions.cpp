@@ -12,6 +12,7 @@
 
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/ring/futex.h"
+#include "server/session/admission.h"
 #include "server/session/descriptors.h"
 #include "server/session/local_socket.h"
 
@@ -146,7 +147,7 @@ void Sessions::welcome(Guest& guest, std::uint64_t now_ns) {
 }
 
 Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
-  if (auto peer = check_peer(guest.socket.get()); !peer) return fail(peer.error());
+  if (auto peer = admitted_peer(guest.socket.get()); !peer) return fail(peer.error());
   auto packet = ring::receive_packet(guest.socket.get(), std::chrono::milliseconds(0));
   if (!packet) return tl::make_unexpected(packet.error());
   if (!packet->bytes.starts_with(wire::kAttachHello))
