@@ -6,6 +6,7 @@ import math
 import operator
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from . import _headrace
@@ -73,12 +74,19 @@ def ranks_of_torch() -> tuple[int, int]:
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def connect(address: str | os.PathLike[str] | None, timeout: Any) -> _headrace.Client:
-    """Of a server's directory; None: HEADRACE_ADDRESS, then the server's default."""
+def users(name: str, value: Any) -> list[int]:
+    """User ids."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"{name}={value!r}: give it a list of user ids, such as [1000, 1001]")
+    return [whole(name, uid, 0, MOST - 1) for uid in value]
+
+
+def connect(address: str | os.PathLike[str] | None, timeout: Any, allow_uids: Any = ()) -> _headrace.Client:
+    """Connects to a server's directory; None: HEADRACE_ADDRESS, then the server's default."""
     try:
         path = os.fsdecode(os.fspath("" if address is None else address))
     except TypeError:
         has_one = isinstance(getattr(address, "address", None), str)  # what serve() and share() give
         wanted = "give it its `.address`" if has_one else "give it the path of a server's directory, which serve() and share() have as `.address`"
         raise InvalidArgument(f"address={address!r:.60}: {wanted}") from None
-    return _headrace.connect(path, seconds("timeout", timeout, above_zero=True))
+    return _headrace.connect(path, seconds("timeout", timeout, above_zero=True), users("allow_uids", allow_uids))

@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
-from ._arguments import MOST_EPOCH, connect, flag, from_environment, ranks_of_torch, seconds, text, whole
+from ._arguments import (
+    MOST_EPOCH,
+    connect,
+    flag,
+    from_environment,
+    ranks_of_torch,
+    seconds,
+    text,
+    users,
+    whole,
+)
 from ._caller import warn
 from ._device import ArrayAssembler, TorchAssembler, TorchBlocks, device_of, output_of
 from ._headrace import DeviceStream, Stream
@@ -60,6 +70,7 @@ class Loader:
     batch_timeout      seconds for one batch
     reconnect_timeout  seconds that a dead server may take to come back
     meta               row arrays (valid, sample_index, replaced) inside each batch, not only as its attributes
+    allow_uids         users whose server is trusted, besides this process's own user and root; HEADRACE_ALLOW_UIDS adds to them
     """
 
     def __init__(
@@ -84,6 +95,7 @@ class Loader:
         batch_timeout: float = 600.0,
         reconnect_timeout: float = 60.0,
         meta: bool = False,
+        allow_uids: Iterable[int] = (),
     ) -> None:
         text("stream", stream)
         output = output_of(output, device)
@@ -92,6 +104,7 @@ class Loader:
             raise InvalidArgument(f"transform={transform!r}: a function of the batch")
         flag("zero_copy", zero_copy)
         flag("meta", meta)
+        allow_uids = users("allow_uids", allow_uids)
         text("batch", batch, ("tuple", "dict"))
         if resume not in (None, "server"):
             raise InvalidArgument(f"resume={resume!r}: use 'server' or None")
@@ -127,7 +140,7 @@ class Loader:
 
     def _attach(self) -> Stream | DeviceStream:
         given = self._arguments
-        server = connect(given["address"], given["timeout"])
+        server = connect(given["address"], given["timeout"], given["allow_uids"])
         known = {entry["name"]: entry for entry in server.streams()}
         broadcast = known.get(given["stream"], {}).get("delivery") == "broadcast"
         rank, world_size = self._place(broadcast)

@@ -14,6 +14,7 @@ import json
 import mmap
 import os
 import socket
+import struct
 import threading
 import time
 import traceback
@@ -131,7 +132,11 @@ class Share:
     # --- the feed: server/session/feeder.h says what is said
 
     def _say_hello(self) -> None:
-        self._socket.connect(os.path.join(self.address, f"feed-{self.name}.sock"))
+        path = os.path.join(self.address, f"feed-{self.name}.sock")
+        self._socket.connect(path)
+        _, uid, _ = struct.unpack("=iII", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid not in (os.geteuid(), 0):
+            raise from_code("PERMISSION_DENIED", f"{path}: user {uid} listens there, expected user {os.geteuid()} or root")
         let_go_in_children(self, Share._hang_up)  # the socket would hide this process's death from the server
         self._say({"feed": 1})
         answer, descriptors, _, _ = socket.recv_fds(self._socket, 8192, 1)

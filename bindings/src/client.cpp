@@ -1,6 +1,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <chrono>
 
@@ -14,9 +15,11 @@ struct PyClient {
   Client client;
 };
 
-PyClient connect(const std::string& address, double timeout) {
-  const ConnectOptions options{
-      .address = address, .timeout = milliseconds_of("timeout", timeout), .interrupt = signal_raised};
+PyClient connect(const std::string& address, double timeout, std::vector<std::uint32_t> allow_uids) {
+  const ConnectOptions options{.address = address,
+                               .allow_uids = std::move(allow_uids),
+                               .timeout = milliseconds_of("timeout", timeout),
+                               .interrupt = signal_raised};
   return {without_gil([&] { return Client::connect(options); })};
 }
 
@@ -124,7 +127,7 @@ void bind_client(nb::module_& module) {
           },
           nb::arg("stream"), nb::arg("group"))
       .def("drain", [](PyClient& my) { without_gil([&] { return my.client.drain(); }); });
-  module.def("connect", &connect, nb::arg("address"), nb::arg("timeout"));
+  module.def("connect", &connect, nb::arg("address"), nb::arg("timeout"), nb::arg("allow_uids"));
 }
 
 }  // namespace headrace::python

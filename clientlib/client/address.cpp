@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 
 #include "clientlib/base/default_directory.h"
+#include "clientlib/base/trusted_path.h"
 #include "clientlib/wire/protocol.h"
 
 namespace headrace::client {
@@ -19,7 +22,26 @@ std::string default_address() {
   return default_directory(runtime != nullptr ? runtime : "");
 }
 
-}  // namespace
+Result<std::vector<std::uint32_t>> allowed_by_environment() {
+  std::vector<std::uint32_t> uids;
+  const char* value = std::getenv("HEADRACE_ALLOW_UIDS");
+  std::string_view left = value != nullptr ? value : "";
+  while (!left.empty()) {
+    const std::string_view number = left.substr(0, left.find(','));
+    left.remove_prefix(std::min(left.size(), number.size() + 1));
+    const char* end = number.data() + number.size();
+    std::uint32_t uid = 0;
+    if (const auto [stop, error] = std::from_chars(number.data(), end, uid);
+        error != std::errc() || stop != end)
+      return fail(
+          ErrorCode::kInvalidArgument,
+          fmt::format("HEADRACE_ALLOW_UIDS='{}': '{}' is no user id; give numbers with commas between "
+                      "them, such as 1000,1001",
+                      value, number));
+    uids.push_back(uid);
+  }
+  return uids;
+}
 
 Result<std::string> resolve_directory(std::string_view address) {
   std::string text = address.empty() ? default_address() : std::string(address);
@@ -44,6 +66,39 @@ Result<std::string> resolve_directory(std::string_view address) {
   std::string directory = absolute.string();
   while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
   return directory;
+}
+
+constexpr const char* kWhatToDo =
+    "; set HEADRACE_ADDRESS to the directory of a server of your own, or, if that user's server is meant, "
+    "allow it by HEADRACE_ALLOW_UIDS or `allow_uids`";
+
+}  // namespace
+
+Result<Address> resolve_address(std::string_view address, std::vector<std::uint32_t> allow_uids) {
+  auto directory = resolve_directory(address);
+  if (!directory) return fail(directory.error());
+  const auto more = allowed_by_environment();
+  if (!more) return fail(more.error());
+  allow_uids.insert(allow_uids.end(), more->begin(), more->end());
+  return Address{std::move(*directory), std::move(allow_uids)};
+}
+
+Result<void> check_directory(const Address& server) {
+  const auto folder = open_trusted_directory(server.directory, server.allow_uids);
+  // What else is wrong with it is found, and told, by who connects.
+  if (folder || folder.error().code != ErrorCode::kPermissionDenied) return {};
+  return fail(folder.error().code, fmt::format("server directory {}{}", folder.error().message, kWhatToDo));
+}
+
+Result<Peer> check_server(int socket, const std::string& path, const Address& server) {
+  auto peer = check_peer(socket, {server.allow_uids, {}});
+  if (!peer) return not_trusted(path, peer.error().message);
+  return peer;
+}
+
+tl::unexpected<Error> not_trusted(const std::string& path, const std::string& whose) {
+  return fail(ErrorCode::kPermissionDenied,
+              fmt::format("{}: the server there is not trusted: {}{}", path, whose, kWhatToDo));
 }
 
 }  // namespace headrace::client

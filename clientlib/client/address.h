@@ -1,15 +1,35 @@
-// Where a server is.
+// Where a server is, and whose it may be.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "clientlib/base/peer.h"
 #include "headrace/error.h"
 
 namespace headrace::client {
 
-/// The server's directory, absolute. Empty `address`: HEADRACE_ADDRESS, then default_directory().
-/// kInvalidArgument: a scheme other than ipc, or a path too long for a Unix socket.
-Result<std::string> resolve_directory(std::string_view address);
+/// A server's directory, absolute, and the users besides this process's own and root that may run it.
+struct Address {
+  std::string directory;
+  std::vector<std::uint32_t> allow_uids;
+};
+
+/// Empty `address`: HEADRACE_ADDRESS, then default_directory(). HEADRACE_ALLOW_UIDS ("1000" or "1000,1001")
+/// adds to `allow_uids`. kInvalidArgument: a scheme other than ipc, a path too long for a Unix socket, or a
+/// variable that is no such list.
+Result<Address> resolve_address(std::string_view address, std::vector<std::uint32_t> allow_uids = {});
+
+/// Whether nobody but trusted users could have put a socket there. kPermissionDenied: the directory is a
+/// symbolic link, another user's, or writable by group or others. Nothing if it is not there.
+Result<void> check_directory(const Address& server);
+
+/// The process that listens at the other end of `socket`, which is connected to `path`. kPermissionDenied: it
+/// is another user's, and not allowed.
+Result<Peer> check_server(int socket, const std::string& path, const Address& server);
+/// kPermissionDenied for a server of this user, or of an unknown one.
+tl::unexpected<Error> not_trusted(const std::string& path, const std::string& whose);
 
 }  // namespace headrace::client

@@ -61,11 +61,13 @@ Attachment::~Attachment() {
   if (!fork.forked()) ::shutdown(socket.get(), SHUT_RDWR);
 }
 
-Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const std::string& token,
+Result<std::shared_ptr<Attachment>> attach(const Address& server, const std::string& token,
                                            std::uint32_t lane, ring::RingReader::Slots slots,
                                            const Deadline& deadline, const Interrupt& interrupt) {
-  auto socket = connect_to(directory + "/" + wire::kAttachSocket, deadline, interrupt);
+  const std::string path = server.directory + "/" + wire::kAttachSocket;
+  auto socket = connect_to(path, deadline, interrupt);
   if (!socket) return fail(socket.error());
+  if (auto trusted = check_server(socket->get(), path, server); !trusted) return fail(trusted.error());
   const ring::UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   const int fd = self.get();
   const auto fds = self ? std::span<const int>(&fd, 1) : std::span<const int>();
@@ -79,7 +81,7 @@ Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const s
     return fail(
         ErrorCode::kServerUnreachable,
         fmt::format("attach: the server in {} took the token, but sent no descriptors within {:.1f} s",
-                    directory, deadline.seconds_spent()));
+                    server.directory, deadline.seconds_spent()));
   if (!packet) return fail(packet.error());
   if (!packet->bytes.starts_with("ok")) return refusal(packet->bytes);
   if (packet->fds.size() != 4)

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "clientlib/client/address.h"
 #include "clientlib/client/deadline.h"
 #include "clientlib/client/fork_guard.h"
 #include "clientlib/ring/ring_reader.h"
@@ -40,8 +41,8 @@ struct Attachment {
 };
 
 /// Gives `token` to the attach socket, with this process's pidfd, and maps what comes back. Both waits end at
-/// the deadline (kServerUnreachable) and by `interrupt` (kTimeout).
-Result<std::shared_ptr<Attachment>> attach(const std::string& directory, const std::string& token,
+/// the deadline (kServerUnreachable) and by `interrupt` (kTimeout). kPermissionDenied: another user listens.
+Result<std::shared_ptr<Attachment>> attach(const Address& server, const std::string& token,
                                            std::uint32_t lane, ring::RingReader::Slots slots,
                                            const Deadline& deadline, const Interrupt& interrupt);
 

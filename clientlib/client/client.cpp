@@ -19,7 +19,7 @@ namespace headrace {
 using client::Deadline;
 
 struct Client::Impl {
-  std::string directory;
+  client::Address server;
   std::chrono::milliseconds timeout{};
   client::Interrupt interrupt;
   client::ForkGuard fork;
@@ -30,9 +30,9 @@ struct Client::Impl {
     if (auto own = fork.check("client"); !own) return fail(own.error());
     const Deadline deadline(timeout);
     for (;;) {
-      auto answer = client::exchange(directory, op, body, deadline, interrupt);
+      auto answer = client::exchange(server, op, body, deadline, interrupt);
       if (answer || answer.error().code != ErrorCode::kServerLost) return answer;
-      if (auto hello = client::say_hello(directory, deadline, interrupt); !hello) return fail(hello.error());
+      if (auto hello = client::say_hello(server, deadline, interrupt); !hello) return fail(hello.error());
     }
   }
 };
@@ -70,15 +70,15 @@ Client& Client::operator=(Client&&) noexcept = default;
 Client::~Client() = default;
 
 Result<Client> Client::connect(const ConnectOptions& options) {
-  auto directory = client::resolve_directory(options.address);
-  if (!directory) return fail(directory.error());
-  if (auto hello = client::say_hello(*directory, Deadline(options.timeout), options.interrupt); !hello)
+  auto server = client::resolve_address(options.address, options.allow_uids);
+  if (!server) return fail(server.error());
+  if (auto hello = client::say_hello(*server, Deadline(options.timeout), options.interrupt); !hello)
     return fail(hello.error());
-  return Client(std::make_shared<Impl>(Impl{std::move(*directory), options.timeout, options.interrupt, {}}));
+  return Client(std::make_shared<Impl>(Impl{std::move(*server), options.timeout, options.interrupt, {}}));
 }
 
 const std::string& Client::address() const {
-  return impl_->directory;
+  return impl_->server.directory;
 }
 
 Result<std::vector<StreamInfo>> Client::streams() {
@@ -129,7 +129,7 @@ Result<Stream> Client::open(const OpenOptions& options) {
                     info->name, info->fields[info->on_device.front().field].name));
 
   auto stream = std::make_unique<Stream::Impl>();
-  stream->directory = impl_->directory;
+  stream->server = impl_->server;
   stream->timeout = impl_->timeout;
   stream->options = options;
   stream->options.reconnect_timeout = Deadline::bounded(options.reconnect_timeout);
@@ -152,14 +152,13 @@ Result<Stream> Client::open(const OpenOptions& options) {
     identity.group = !options.group.empty()                   ? options.group
                      : info->delivery == Delivery::kBroadcast ? identity.client
                                                               : "default";
-    auto opened =
-        client::open_session(impl_->directory, identity, stream->slots(), deadline, impl_->interrupt);
+    auto opened = client::open_session(impl_->server, identity, stream->slots(), deadline, impl_->interrupt);
     if (opened) {
       stream->adopt(std::move(*opened));
       return Stream(std::move(stream));
     }
     if (opened.error().code == ErrorCode::kServerLost && !deadline.over()) {
-      if (auto hello = client::say_hello(impl_->directory, deadline, impl_->interrupt); !hello)
+      if (auto hello = client::say_hello(impl_->server, deadline, impl_->interrupt); !hello)
         return fail(hello.error());
       continue;
     }
@@ -196,8 +195,8 @@ Result<std::string> Client::cursors(std::string_view stream, std::string_view gr
 
 Result<void> Client::drain() {
   if (auto own = impl_->fork.check("client"); !own) return own;
-  auto answer = client::exchange(impl_->directory, "drain", nlohmann::json::object(),
-                                 Deadline(impl_->timeout), impl_->interrupt);
+  auto answer = client::exchange(impl_->server, "drain", nlohmann::json::object(), Deadline(impl_->timeout),
+                                 impl_->interrupt);
   // Gone before its answer is what was asked for.
   if (!answer && answer.error().code != ErrorCode::kServerLost) return fail(answer.error());
   return {};

@@ -1,9 +1,11 @@
 #include "clientlib/client/exchange.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,19 +24,38 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kSlice{50};
 
-/// What is wrong with a server's socket; nothing: somebody listens.
+/// What is wrong with a server's socket; nothing: a server listens that is trusted.
 struct SocketProblem {
   std::string what;
   bool waiting_helps = true;
+  ErrorCode code = ErrorCode::kServerUnreachable;
   [[nodiscard]] bool none() const { return what.empty(); }
 };
 
-SocketProblem who_listens(const std::string& path) {
+/// A server closes connections of users that it does not admit, at once.
+bool is_closed(int socket) {
+  pollfd entry{.fd = socket, .events = POLLIN, .revents = 0};
+  if (::poll(&entry, 1, static_cast<int>(kSlice.count())) != 1) return false;
+  char byte = 0;
+  return ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
+SocketProblem who_listens(const std::string& path, const Address& server) {
   const ring::UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return {};
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    const auto peer = check_server(probe.get(), path, server);
+    if (!peer) return {peer.error().message, false, peer.error().code};
+    const auto own = ::geteuid();
+    if (own == 0 || own == peer->uid || !is_closed(probe.get())) return {};
+    return {
+        fmt::format("{}: the server of user {} closed the connection: it does not admit user {}; list that "
+                    "user in its configuration, server.allow.uids",
+                    path, peer->uid, own),
+        false, ErrorCode::kPermissionDenied};
+  }
   switch (errno) {
     case EAGAIN:
       return {};
@@ -43,8 +64,10 @@ SocketProblem who_listens(const std::string& path) {
     case ECONNREFUSED:
       return {fmt::format("{} is there, but nobody listens: the server that made it has died", path)};
     case EACCES:
-      return {fmt::format("{}: {}: run as the server's user, or start a server of your own", path,
-                          std::strerror(EACCES)),
+      return {fmt::format(
+                  "{}: {}: run as the server's user, let it allow yours (server.allow), or start a server of "
+                  "your own",
+                  path, std::strerror(EACCES)),
               false};
     case ENOTDIR:
       return {fmt::format("{}: {}: the address is a server's directory", path, std::strerror(ENOTDIR)),
@@ -88,8 +111,16 @@ bool receive(zmq::socket_t& socket, zmq::message_t& message) {
   }
 }
 
-Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wire::Request& request,
+/// The connection may be a later one than any that was looked at before.
+Result<void> check_sender(const zmq::message_t& message, const std::string& path, const Address& server) {
+  const auto uid = uid_of_peer_address(::zmq_msg_gets(message.handle(), kPeerAddress));
+  if (uid && is_trusted_user(*uid, server.allow_uids)) return {};
+  return not_trusted(path, uid ? fmt::format("user {} answers", *uid) : "the user that answers is not known");
+}
+
+Result<Answer> converse(zmq::socket_t& socket, const Address& server, const wire::Request& request,
                         const Deadline& deadline, const Interrupt& interrupt) {
+  const std::string path = server.directory + "/" + wire::kControlSocket;
   const std::string frame = wire::encode(request);
   if (frame.size() > wire::kMaxFrame)
     return fail(ErrorCode::kInvalidArgument, fmt::format("request '{}' has {} bytes, at most {} are allowed",
@@ -102,14 +133,17 @@ Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wi
     zmq::message_t text;
     if (!receive(socket, text)) {
       if (interrupt && interrupt()) return interrupted(request.op);
-      if (asked.inode != 0 && (SocketFile::at(path) != asked || !who_listens(path).none()))
+      if (asked.inode != 0 && (SocketFile::at(path) != asked || !who_listens(path, server).none()))
         return fail(ErrorCode::kServerLost,
                     fmt::format("the server at {} died while it was asked for '{}'", path, request.op));
       if (!deadline.over()) continue;
-      std::string why = who_listens(path).what;
+      const SocketProblem problem = who_listens(path, server);
+      if (problem.code == ErrorCode::kPermissionDenied) return fail(problem.code, problem.what);
+      std::string why = problem.what;
       if (why.empty()) why = fmt::format("a server listens on {}, but did not answer '{}'", path, request.op);
       return unreachable(why, deadline);
     }
+    if (auto trusted = check_sender(text, path, server); !trusted) return fail(trusted.error());
     Answer answer;
     if (text.more()) {
       zmq::message_t part;
@@ -130,8 +164,9 @@ Result<Answer> converse(zmq::socket_t& socket, const std::string& path, const wi
 
 }  // namespace
 
-Result<Answer> exchange(const std::string& directory, std::string op, nlohmann::json body,
-                        const Deadline& deadline, const Interrupt& interrupt) {
+Result<Answer> exchange(const Address& server, std::string op, nlohmann::json body, const Deadline& deadline,
+                        const Interrupt& interrupt) {
+  if (auto trusted = check_directory(server); !trusted) return fail(trusted.error());
   static std::atomic<std::int64_t> next_id{1};
   const wire::Request request{next_id.fetch_add(1, std::memory_order_relaxed), std::move(op),
                               std::move(body)};
@@ -141,21 +176,23 @@ Result<Answer> exchange(const std::string& directory, std::string op, nlohmann::
     socket.set(zmq::sockopt::linger, 0);
     socket.set(zmq::sockopt::reconnect_ivl, 20);
     socket.set(zmq::sockopt::maxmsgsize, std::int64_t{1} << 30);
-    return converse(socket, directory + "/" + wire::kControlSocket, request, deadline, interrupt);
+    return converse(socket, server, request, deadline, interrupt);
   } catch (const zmq::error_t& error) {
-    return fail(ErrorCode::kEnvironment, fmt::format("control socket in {}: {}", directory, error.what()));
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("control socket in {}: {}", server.directory, error.what()));
   }
 }
 
-Result<wire::HelloReply> say_hello(const std::string& directory, const Deadline& deadline,
+Result<wire::HelloReply> say_hello(const Address& server, const Deadline& deadline,
                                    const Interrupt& interrupt) {
-  const std::string path = directory + "/" + wire::kControlSocket;
+  const std::string path = server.directory + "/" + wire::kControlSocket;
   const auto body = wire::to_json(wire::HelloRequest{kVersion, ring::kLayoutVersion});
   Result<Answer> answer = fail(ErrorCode::kServerLost, {});
   for (;;) {
-    const SocketProblem problem = who_listens(path);
-    if (!problem.waiting_helps) return fail(ErrorCode::kServerUnreachable, problem.what);
-    if (problem.none()) answer = exchange(directory, "hello", body, deadline, interrupt);
+    if (auto trusted = check_directory(server); !trusted) return fail(trusted.error());
+    const SocketProblem problem = who_listens(path, server);
+    if (!problem.waiting_helps) return fail(problem.code, problem.what);
+    if (problem.none()) answer = exchange(server, "hello", body, deadline, interrupt);
     if (problem.none() && (answer || answer.error().code != ErrorCode::kServerLost)) break;
     if (interrupt && interrupt()) return interrupted("hello");
     if (deadline.over()) return unreachable(problem.none() ? answer.error().message : problem.what, deadline);
@@ -169,7 +206,7 @@ Result<wire::HelloReply> say_hello(const std::string& directory, const Deadline&
                 fmt::format("the server in {} (headrace {}) has ring layout {}, this client (headrace {}) "
                             "has {}: install the "
                             "same version on both sides",
-                            directory, reply->server, reply->layout, kVersion, ring::kLayoutVersion));
+                            server.directory, reply->server, reply->layout, kVersion, ring::kLayoutVersion));
   return reply;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "clientlib/client/address.h"
 #include "clientlib/client/deadline.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/error.h"
@@ -17,14 +18,15 @@ struct Answer {
   std::vector<std::byte> binary;  ///< of `sample`
 };
 
+/// kPermissionDenied: the directory, or the process that answers, is of a user that is not trusted.
 /// kServerUnreachable says in which step the time ran out: no socket, nobody listening, or no answer.
 /// kServerLost: it died under way. Everything else is the server's own error.
-Result<Answer> exchange(const std::string& directory, std::string op, nlohmann::json body,
-                        const Deadline& deadline, const Interrupt& interrupt = {});
+Result<Answer> exchange(const Address& server, std::string op, nlohmann::json body, const Deadline& deadline,
+                        const Interrupt& interrupt = {});
 
 /// Versions on both sides: kVersionMismatch names both. Tries again until the deadline for a server to
-/// appear.
-Result<wire::HelloReply> say_hello(const std::string& directory, const Deadline& deadline,
+/// appear. kPermissionDenied: as exchange(), or the server does not admit this user.
+Result<wire::HelloReply> say_hello(const Address& server, const Deadline& deadline,
                                    const Interrupt& interrupt = {});
 
 }  // namespace headrace::client

@@ -53,10 +53,10 @@ std::string told(const json& stream, const Cursor& due) {
 
 }  // namespace
 
-std::string what_is_waited_for(const std::string& directory, const std::string& stream, const Cursor& due,
+std::string what_is_waited_for(const Address& server, const std::string& stream, const Cursor& due,
                                const Deadline& waited, const Interrupt& interrupt) {
   if (waited.seconds_spent() >= kWorthAsking) {
-    const auto answer = exchange(directory, "stats", json::object(), Deadline(kPatience), interrupt);
+    const auto answer = exchange(server, "stats", json::object(), Deadline(kPatience), interrupt);
     try {
       if (std::string why = answer ? told(answer->body.at("streams").at(stream), due) : ""; !why.empty())
         return why;

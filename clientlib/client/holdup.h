@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "clientlib/client/address.h"
 #include "clientlib/client/deadline.h"
 #include "headrace/cursor.h"
 
@@ -10,7 +11,7 @@ namespace headrace::client {
 
 /// A sentence: which clients the stream waits for, or what else it may be. Asks the server, unless the wait
 /// for `due` was so short that this would cost more than it did; takes a third of a second at most.
-std::string what_is_waited_for(const std::string& directory, const std::string& stream, const Cursor& due,
+std::string what_is_waited_for(const Address& server, const std::string& stream, const Cursor& due,
                                const Deadline& waited, const Interrupt& interrupt);
 
 }  // namespace headrace::client

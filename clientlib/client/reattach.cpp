@@ -94,10 +94,10 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
     const auto patience =
         std::chrono::ceil<milliseconds>(*lost_since + options.reconnect_timeout - Clock::now());
     const auto longest = std::max(kShortestAttempt, std::min(kAttempt, timeout));
-    auto hello = client::say_hello(directory, deadline.within(std::clamp(patience, milliseconds(1), longest)),
-                                   interrupt);
+    auto hello =
+        client::say_hello(server, deadline.within(std::clamp(patience, milliseconds(1), longest)), interrupt);
     auto opened = hello ? client::open_session(
-                              directory, request, slots(),
+                              server, request, slots(),
                               deadline.within(std::clamp(patience, kShortestAttempt, longest)), interrupt)
                         : fail(hello.error());
     if (opened && opened->reply.stream.on_device != info.on_device)
@@ -120,7 +120,7 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
     if (now - *lost_since > kQuiet &&
         warn("away",
              fmt::format("stream '{}': the server in {} {}; waiting up to {:.0f} s for it to come back",
-                         info.name, directory, how_it_ended,
+                         info.name, server.directory, how_it_ended,
                          std::chrono::duration<double>(options.reconnect_timeout).count())) &&
         interrupted())
       return fail(ErrorCode::kTimeout, "interrupted by a warning");
@@ -128,12 +128,12 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
       return fail(ErrorCode::kServerLost,
                   fmt::format("the server in {} {} and did not come back within {:.1f} s "
                               "(reconnect_timeout); the last try: {}",
-                              directory, how_it_ended,
+                              server.directory, how_it_ended,
                               std::chrono::duration<double>(now - *lost_since).count(), error.to_string()));
     if (deadline.over())
       return fail(ErrorCode::kTimeout,
                   fmt::format("waited {:.1f} s for the server in {} to come back; the last try: {}",
-                              deadline.seconds_spent(), directory, error.to_string()));
+                              deadline.seconds_spent(), server.directory, error.to_string()));
     std::this_thread::sleep_for(std::min(pause, std::max(milliseconds(1), deadline.left())));
   }
 }

@@ -6,14 +6,14 @@
 
 namespace headrace::client {
 
-Result<Session> open_session(const std::string& directory, const wire::OpenRequest& request,
+Result<Session> open_session(const Address& server, const wire::OpenRequest& request,
                              ring::RingReader::Slots slots, const Deadline& deadline,
                              const Interrupt& interrupt) {
-  auto answer = exchange(directory, "open", wire::to_json(request), deadline, interrupt);
+  auto answer = exchange(server, "open", wire::to_json(request), deadline, interrupt);
   if (!answer) return fail(answer.error());
   auto reply = wire::parse<wire::OpenReply>(answer->body);
   if (!reply) return fail(reply.error());
-  auto attachment = attach(directory, reply->token, reply->lane, slots, deadline, interrupt);
+  auto attachment = attach(server, reply->token, reply->lane, slots, deadline, interrupt);
   if (!attachment) return fail(attachment.error());
   if (*(*attachment)->fields != ring_fields(reply->stream))
     return fail(ErrorCode::kInternal,

@@ -16,7 +16,7 @@ struct Session {
   std::shared_ptr<Attachment> attachment;  ///< kept alive by the pulse
 };
 
-Result<Session> open_session(const std::string& directory, const wire::OpenRequest& request,
+Result<Session> open_session(const Address& server, const wire::OpenRequest& request,
                              ring::RingReader::Slots slots, const Deadline& deadline,
                              const Interrupt& interrupt);
 

@@ -218,7 +218,7 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
   if (info.live) return leave_out(target);
   if (attachment && !attachment->lost.load(std::memory_order_acquire)) {
     auto answer =
-        client::exchange(directory, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target}),
+        client::exchange(server, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target}),
                          Deadline(timeout), interrupt);
     Result<wire::CursorSetReply> reply =
         answer ? wire::parse<wire::CursorSetReply>(answer->body) : fail(answer.error());
@@ -256,7 +256,7 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
 
 Error Stream::Impl::stream_failure() {
   auto answer =
-      client::exchange(directory, "cursor_set", wire::to_json(wire::CursorSetRequest{session, position}),
+      client::exchange(server, "cursor_set", wire::to_json(wire::CursorSetRequest{session, position}),
                        Deadline(timeout), interrupt);
   if (!answer) return answer.error();
   leave();  // this was a seek
@@ -272,7 +272,7 @@ Error Stream::Impl::timed_out(const Deadline& deadline) const {
           fmt::format("stream '{}': waited {:.1f} s for {}; the server gave its last sign of life {:.1f} s "
                       "ago. {}",
                       info.name, deadline.seconds_spent(), to_string(position), age,
-                      client::what_is_waited_for(directory, info.name, position, deadline, interrupt))};
+                      client::what_is_waited_for(server, info.name, position, deadline, interrupt))};
 }
 
 bool Stream::Impl::warn(const std::string& kind, const std::string& text) {
@@ -297,7 +297,10 @@ const OpenOptions& Stream::options() const {
   return impl_->options;
 }
 const std::string& Stream::address() const {
-  return impl_->directory;
+  return impl_->server.directory;
+}
+const std::vector<std::uint32_t>& Stream::allow_uids() const {
+  return impl_->server.allow_uids;
 }
 std::uint64_t Stream::length() const {
   return impl_->length;

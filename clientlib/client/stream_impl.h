@@ -25,7 +25,7 @@ struct Stream::Impl {
   ~Impl();
 
   // Fixed by open().
-  std::string directory;
+  client::Address server;
   std::chrono::milliseconds timeout{};  ///< of one exchange
   OpenOptions options;
   wire::OpenRequest identity;  ///< stream, group, rank, client name, start: what every re-attachment repeats

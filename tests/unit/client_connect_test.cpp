@@ -1,15 +1,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <thread>
 #include <zmq.hpp>
 
 #include "clientlib/client/address.h"
+#include "clientlib/client/exchange.h"
 #include "clientlib/ring/unique_fd.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/client.h"
@@ -122,6 +125,37 @@ TEST_F(Connect, ToSomethingElseIsABadMessage) {
   EXPECT_EQ(failure(5s).code, ErrorCode::kBadMessage);
 }
 
+TEST_F(Connect, AReplyOfAnotherUserIsNotRead) {
+  if (::geteuid() != 0) GTEST_SKIP() << "two users at once: run this test as root";
+  constexpr std::uint32_t kSomebody = 54321;
+  ASSERT_EQ(::chmod(directory_.c_str(), 0777), 0);
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(kSomebody, kSomebody, kSomebody) != 0) ::_exit(1);
+    const Peer peer(control(), [](const std::string&) { return std::string("{}"); });
+    while (!std::filesystem::exists(control())) std::this_thread::sleep_for(1ms);
+    (void)!::write(ready[1], "", 1);
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  // As if the socket had been exchanged after everything was looked at that lies in the file system.
+  ASSERT_EQ(::chmod(directory_.c_str(), 0700), 0);
+  const client::Deadline deadline(5s);
+  const auto refused = client::exchange({directory_, {}}, "hello", nlohmann::json::object(), deadline);
+  const auto allowed =
+      client::exchange({directory_, {kSomebody}}, "hello", nlohmann::json::object(), deadline);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kPermissionDenied);
+  EXPECT_THAT(refused.error().message, HasSubstr("the server there is not trusted: user 54321 answers"));
+  ASSERT_FALSE(allowed);
+  EXPECT_EQ(allowed.error().code, ErrorCode::kBadMessage) << "this one was read";
+}
+
 TEST_F(Connect, AForkedChildIsRefusedByName) {
   const Peer peer(control(), [](const std::string& frame) {
     const auto request = wire::decode_request(frame);
@@ -142,22 +176,25 @@ TEST_F(Connect, AForkedChildIsRefusedByName) {
   EXPECT_TRUE(client->stats());
 }
 
+std::string directory_of(std::string_view address) {
+  return client::resolve_address(address)->directory;
+}
+
 TEST(Address, ComesFromTheEnvironmentWhenEmpty) {
   ::setenv("HEADRACE_ADDRESS", "ipc:///run/somewhere/", 1);
-  EXPECT_EQ(client::resolve_directory(""), "/run/somewhere");
+  EXPECT_EQ(directory_of(""), "/run/somewhere");
   ::unsetenv("HEADRACE_ADDRESS");
   ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
-  EXPECT_EQ(client::resolve_directory(""), "/run/user/7/headrace");
+  EXPECT_EQ(directory_of(""), "/run/user/7/headrace");
   ::setenv("XDG_RUNTIME_DIR", "relative", 1);
-  EXPECT_EQ(client::resolve_directory(""), "/tmp/headrace-" + std::to_string(::geteuid()))
-      << "the server ignores it, too";
+  EXPECT_EQ(directory_of(""), "/tmp/headrace-" + std::to_string(::geteuid())) << "the server ignores it, too";
   ::unsetenv("XDG_RUNTIME_DIR");
-  EXPECT_EQ(client::resolve_directory(""), "/tmp/headrace-" + std::to_string(::geteuid()));
+  EXPECT_EQ(directory_of(""), "/tmp/headrace-" + std::to_string(::geteuid()));
 }
 
 TEST(Address, OnAnotherMachineOrTooLongIsRefused) {
-  EXPECT_EQ(client::resolve_directory("tcp://host:1").error().code, ErrorCode::kInvalidArgument);
-  const auto longest = client::resolve_directory("/" + std::string(120, 'x'));
+  EXPECT_EQ(client::resolve_address("tcp://host:1").error().code, ErrorCode::kInvalidArgument);
+  const auto longest = client::resolve_address("/" + std::string(120, 'x'));
   ASSERT_FALSE(longest);
   EXPECT_THAT(longest.error().message, HasSubstr("the system allows 107"));
 }

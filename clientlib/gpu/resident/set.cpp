@@ -25,6 +25,7 @@ ResidentSet::ResidentSet(const Stream& stream, GatherPlan plan, CopyEngine& engi
       plan_(std::move(plan)),
       info_(stream.info()),
       address_(stream.address()),
+      allow_uids_(stream.allow_uids()),
       memory_(std::move(memory)) {
   const OpenOptions& options = stream.options();
   opening_.stream = info_.residence->upload;
@@ -59,7 +60,7 @@ Result<ResidentSet> ResidentSet::allocate(const Stream& stream, const BatchLayou
 }
 
 Result<void> ResidentSet::open(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt) {
-  auto client = Client::connect({.address = address_, .interrupt = interrupt});
+  auto client = Client::connect({.address = address_, .allow_uids = allow_uids_, .interrupt = interrupt});
   if (!client) return fail(client.error());
   const auto begun = std::chrono::steady_clock::now();
   auto stream = client->open(opening_);

@@ -53,6 +53,7 @@ class ResidentSet {
   GatherPlan plan_;
   StreamInfo info_;
   std::string address_;
+  std::vector<std::uint32_t> allow_uids_;
   OpenOptions opening_;
   DeviceBuffer memory_;
   bool complete_ = false;

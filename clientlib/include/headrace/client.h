@@ -35,6 +35,9 @@ struct ConnectOptions {
   /// The server's directory, or "ipc://<directory>". Empty: HEADRACE_ADDRESS, then $XDG_RUNTIME_DIR/headrace,
   /// then /tmp/headrace-<uid>: the server's own default.
   std::string address = {};
+  /// Users, besides this process's own and root, whose server is trusted; HEADRACE_ALLOW_UIDS adds to them.
+  /// Any other server is refused (kPermissionDenied) before anything that it says is read.
+  std::vector<std::uint32_t> allow_uids = {};
   std::chrono::milliseconds timeout{
       10'000};  ///< for each exchange; connect also retries until then for a server to appear
   /// Asked about every 50 ms while an exchange waits; true gives up with kTimeout (Python: signals).
@@ -171,8 +174,9 @@ class Stream {
   ~Stream();  ///< detaches; views that live on stay readable
 
   [[nodiscard]] const StreamInfo& info() const;
-  [[nodiscard]] const OpenOptions& options() const;  ///< that it was opened with
-  [[nodiscard]] const std::string& address() const;  ///< of its server
+  [[nodiscard]] const OpenOptions& options() const;                    ///< that it was opened with
+  [[nodiscard]] const std::string& address() const;                    ///< of its server
+  [[nodiscard]] const std::vector<std::uint32_t>& allow_uids() const;  ///< that its client was given
   /// Batches in the epoch that next() is in (counted from its start or resume point): the same on every rank.
   [[nodiscard]] std::uint64_t length() const;
   [[nodiscard]] std::uint64_t epoch_length() const;  ///< of a whole epoch
@@ -234,7 +238,8 @@ struct SampleView {
 class Client {
  public:
   /// Waits until a server answers or options.timeout is over (kServerUnreachable says where it looked and in
-  /// which step it waited). kVersionMismatch names both versions.
+  /// which step it waited). kVersionMismatch names both versions. kPermissionDenied: the directory or the
+  /// server in it is of a user that is not trusted, or the server does not admit this one.
   static Result<Client> connect(const ConnectOptions& options = {});
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
