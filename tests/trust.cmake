@@ -1,2 +1,5 @@
 # Other users of the machine.
 headrace_test(unit/trust_test.cpp headrace::base)
+if(TARGET headrace_io)
+  headrace_test(unit/planted_files_test.cpp headrace::io headrace::source headrace::store PkgConfig::libarchive PkgConfig::xxhash)
+endif()

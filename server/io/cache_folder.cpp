@@ -13,14 +13,18 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
+
+#include "clientlib/base/new_file.h"
+#include "clientlib/base/peer.h"
+#include "clientlib/base/trusted_path.h"
 
 namespace headrace::server::io {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kMostFile = std::uint64_t{2} << 30;  // no sample is larger
-constexpr std::string_view kUnfinished = ".tmp";
-constexpr std::chrono::minutes kCountPatience{10};  // with millions of files it takes some
+constexpr std::chrono::minutes kCountPatience{10};           // with millions of files it takes some
 
 std::uint64_t pages(std::uint64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -66,14 +70,23 @@ Result<void> CacheFolder::prepare() {
         fmt::format("disk cache {}: {}: {}; give a folder on a local disk that this user may write to",
                     path_.string(), what, std::strerror(error)));
   };
+  const auto distrusted = [this](const Error& error) {
+    return fail(error.code, fmt::format("disk cache {}; give it to this user alone (chown, chmod go-w), or "
+                                        "name a folder that is not there yet",
+                                        error.message));
+  };
   std::error_code error;
-  std::filesystem::create_directories(path_, error);
-  if (error) return refuse("cannot be made", error.value());
-  folder_.reset(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder_) return refuse("cannot be opened", errno);
-  users_.reset(::openat(folder_.get(), "users", O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  count_.reset(::openat(folder_.get(), "count", O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!users_ || !count_) return refuse("cannot be written to", errno);
+  std::filesystem::create_directories((path_ / "").parent_path().parent_path(), error);
+  if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) return refuse("cannot be made", errno);
+  auto folder = open_trusted_directory(path_.string());
+  if (!folder) return distrusted(folder.error());
+  folder_ = std::move(*folder);
+  for (const auto& [name, file] : {std::pair{"users", &users_}, {"count", &count_}}) {
+    auto opened = open_trusted_file(folder_.get(), name, O_RDWR | O_CREAT);
+    if (!opened)
+      return distrusted({opened.error().code, fmt::format("{}/{}", path_.string(), opened.error().message)});
+    *file = std::move(*opened);
+  }
   if (::flock(users_.get(), LOCK_EX | LOCK_NB) == 0) {
     const CountLock count(mutex_, count_.get());
     if (!count.set(count_files())) return refuse("cannot be written to", errno);
@@ -100,7 +113,7 @@ std::uint64_t CacheFolder::count_files() const {
        at.increment(error)) {
     std::error_code ignored;
     if (!at->is_regular_file(ignored) || at->is_symlink(ignored)) continue;
-    if (at->path().native().ends_with(kUnfinished)) {
+    if (at->path().native().ends_with(NewFile::kSuffix)) {
       std::filesystem::remove(at->path(), ignored);
     } else if (const auto size = at->file_size(ignored); !ignored) {
       bytes += pages(size);
@@ -132,7 +145,8 @@ CacheFolder::Found CacheFolder::read(const char* file, std::vector<std::uint8_t>
   if (!fd && (errno == ENOENT || errno == ENOTDIR)) return Found::kNone;
   if (!fd && errno != ELOOP && errno != ENXIO) return Found::kRefused;
   struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Found::kUnreadable;
+  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || !is_trusted_user(status.st_uid))
+    return Found::kUnreadable;
   const auto bytes = static_cast<std::uint64_t>(status.st_size);
   // A file with holes says more than it has.
   if (bytes > kMostFile || bytes > most_) return Found::kUnreadable;
@@ -144,17 +158,6 @@ CacheFolder::Found CacheFolder::read(const char* file, std::vector<std::uint8_t>
     done += static_cast<std::uint64_t>(got);
   }
   return Found::kRead;
-}
-
-int CacheFolder::write(const char* name, std::span<const std::uint8_t> bytes) const {
-  const ring::UniqueFd fd(::openat(folder_.get(), name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd) return errno;
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t put = ::write(fd.get(), bytes.data() + done, bytes.size() - done);
-    if (put < 0 && errno != EINTR) return errno;
-    if (put > 0) done += static_cast<std::size_t>(put);
-  }
-  return 0;
 }
 
 bool CacheFolder::add(const char* file, std::span<const std::uint8_t> bytes) {
@@ -180,17 +183,15 @@ bool CacheFolder::replace(const char* file, std::span<const std::uint8_t> bytes)
 }
 
 bool CacheFolder::put(const char* file, std::span<const std::uint8_t> bytes) {
-  const std::string aside =
-      fmt::format("{}.{}.{}{}", file, ::getpid(), next_.fetch_add(1, std::memory_order_relaxed), kUnfinished);
-  int error = write(aside.c_str(), bytes);
-  if (error == ENOENT) {
+  auto made = NewFile::create(folder_.get(), file);
+  if (!made && made.error() == ENOENT) {
     std::error_code ignored;
     std::filesystem::create_directories((path_ / file).parent_path(), ignored);
-    error = write(aside.c_str(), bytes);
+    made = NewFile::create(folder_.get(), file);
   }
+  int error = made ? made->write(bytes.data(), bytes.size()) : made.error();
   // Unlike a rename, this leaves alone what another server added meanwhile.
-  if (error == 0 && ::linkat(folder_.get(), aside.c_str(), folder_.get(), file, 0) != 0) error = errno;
-  ::unlinkat(folder_.get(), aside.c_str(), 0);
+  if (error == 0) error = made->add();
   if (error == 0) return true;
   give_back(pages(bytes.size()));
   if (error != EEXIST && refused_.fetch_add(1, std::memory_order_relaxed) == 0)

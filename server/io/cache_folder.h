@@ -25,10 +25,12 @@ namespace headrace::server::io {
 class CacheFolder {
  public:
   /// Makes the folder if it is not there; counts what is in it if no other server uses it. `most`: bytes, of
-  /// whole pages, as disks have them. kEnvironment: it cannot be made, or not be written to.
+  /// whole pages, as disks have them. kEnvironment: it cannot be made, or not be written to;
+  /// kPermissionDenied: it is a symbolic link, another user's, or writable by group or others.
   static Result<std::unique_ptr<CacheFolder>> open(const std::filesystem::path& path, std::uint64_t most);
 
-  /// kUnreadable: there is one, and it is bad. kRefused: whether there is one cannot be told now.
+  /// kUnreadable: there is one, and it is bad, or another user's. kRefused: whether there is one cannot be
+  /// told now.
   enum class Found : std::uint8_t { kNone, kRead, kUnreadable, kRefused };
   /// Replaces `out` by a file's bytes, if it is read.
   Found read(const char* file, std::vector<std::uint8_t>& out) const;
@@ -53,16 +55,13 @@ class CacheFolder {
   bool put(const char* file, std::span<const std::uint8_t> bytes);  ///< of bytes that are reserved
   bool reserve(std::uint64_t bytes);
   void give_back(std::uint64_t bytes);
-  /// Writes a new file of this name whole. An errno, 0 if it is done.
-  [[nodiscard]] int write(const char* name, std::span<const std::uint8_t> bytes) const;
 
   const std::filesystem::path path_;
   const std::uint64_t most_;
-  ring::UniqueFd folder_;
-  ring::UniqueFd users_;  ///< locked shared by every server that uses the folder
-  ring::UniqueFd count_;  ///< holds the bytes in use; locked by who reads or changes it
-  std::mutex mutex_;      ///< for threads what the lock of `count_` is for processes
-  std::atomic<std::uint64_t> next_{0};
+  ring::UniqueFd folder_;  ///< O_PATH
+  ring::UniqueFd users_;   ///< locked shared by every server that uses the folder
+  ring::UniqueFd count_;   ///< holds the bytes in use; locked by who reads or changes it
+  std::mutex mutex_;       ///< for threads what the lock of `count_` is for processes
   std::atomic<bool> full_{false};
   std::atomic<std::uint64_t> refused_{0};  ///< files, by the disk
 };

@@ -1,15 +1,19 @@
 #include "server/source/index_cache.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "clientlib/base/new_file.h"
+#include "clientlib/base/trusted_path.h"
 #include "server/remote/url.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
@@ -32,10 +36,9 @@ void add(Fingerprint& hash, const void* data, std::size_t size) {
 
 class Reader {
  public:
-  explicit Reader(const fs::path& file) : stream_(file, std::ios::binary) {
-    std::error_code status;
-    const auto size = fs::file_size(file, status);
-    left_ = status ? 0 : size;
+  explicit Reader(UniqueFd file) : file_(std::move(file)) {
+    struct stat status {};
+    if (::fstat(file_.get(), &status) == 0) left_ = static_cast<std::uint64_t>(status.st_size);
   }
 
   [[nodiscard]] std::uint64_t left() const { return left_; }
@@ -48,8 +51,13 @@ class Reader {
     return read_bytes(out.data(), out.size() * kSize);
   }
   bool read_bytes(void* out, std::size_t size) {
-    if (size > left_ || !stream_.read(static_cast<char*>(out), static_cast<std::streamsize>(size)))
-      return false;
+    if (size > left_) return false;
+    for (std::size_t done = 0; done < size;) {
+      const ssize_t got = ::read(file_.get(), static_cast<char*>(out) + done, size - done);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return false;
+      done += static_cast<std::size_t>(got);
+    }
     left_ -= size;
     add(hash_, out, size);
     return true;
@@ -57,28 +65,29 @@ class Reader {
   [[nodiscard]] std::uint64_t hash() const { return hash_.value(); }
 
  private:
-  std::ifstream stream_;
+  UniqueFd file_;
   std::uint64_t left_ = 0;
   Fingerprint hash_;
 };
 
 class Writer {
  public:
-  explicit Writer(const fs::path& file) : stream_(file, std::ios::binary | std::ios::trunc) {}
+  /// Others may read it: an index that root made is one for all users.
+  explicit Writer(const fs::path& file) : file_(NewFile::create(AT_FDCWD, file.string(), 0644)) {}
 
   void write(const void* data, std::size_t size) {
-    stream_.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
+    written_ = written_ && file_ && file_->write(data, size) == 0;
     add(hash_, data, size);
   }
   bool end() {
     const std::uint64_t hash = hash_.value();
     write(&hash, sizeof hash);
-    stream_.close();
-    return !stream_.fail();
+    return written_ && file_->replace() == 0;
   }
 
  private:
-  std::ofstream stream_;
+  tl::expected<NewFile, int> file_;
+  bool written_ = true;
   Fingerprint hash_;
 };
 
@@ -113,7 +122,7 @@ bool is_sound(const ShardIndex& index, std::uint64_t shard_bytes, std::size_t ex
 }  // namespace
 
 IndexCache::IndexCache(const fs::path& folder, const std::vector<ShardStamp>& shards, const ShardRule& rule)
-    : extensions_(rule.images.size()), label_limit_(label_limit(rule.classes)) {
+    : images_(rule.images), label_limit_(label_limit(rule.classes)) {
   json names = json::array(), stamps = json::array();
   for (const ShardStamp& shard : shards) {
     names.push_back(shard.name);
@@ -136,9 +145,9 @@ IndexCache::IndexCache(const fs::path& folder, const std::vector<ShardStamp>& sh
 
 std::optional<std::vector<ShardIndex>> IndexCache::load() const {
   const auto load_from = [&](const fs::path& file) -> std::optional<std::vector<ShardIndex>> {
-    std::error_code status;
-    if (!fs::is_regular_file(file, status)) return std::nullopt;
-    Reader reader(file);
+    auto opened = open_trusted_file(AT_FDCWD, file.string(), O_RDONLY);
+    if (!opened) return std::nullopt;
+    Reader reader(std::move(*opened));
     std::array<char, 8> magic{};
     std::uint64_t head_bytes = 0;
     std::string text;
@@ -153,9 +162,10 @@ std::optional<std::vector<ShardIndex>> IndexCache::load() const {
     for (std::size_t i = 0; i < out.size(); ++i) {
       if (!reader.read(out[i].samples, shards[i].at("samples").get<std::uint64_t>()) ||
           !reader.read(out[i].names, shards[i].at("names").get<std::uint64_t>()) ||
-          !is_sound(out[i], shard_bytes_[i], extensions_, label_limit_))
+          !is_sound(out[i], shard_bytes_[i], images_.size(), label_limit_))
         return std::nullopt;
-      out[i].fingerprint = shards[i].at("fingerprint").get<std::uint64_t>();
+      out[i].fingerprint = fingerprint_of(out[i], images_);
+      if (out[i].fingerprint != shards[i].at("fingerprint").get<std::uint64_t>()) return std::nullopt;
       for (const auto& [extension, count] : shards[i].at("left_out").items())
         out[i].leave_out(extension, count.get<std::uint64_t>());
     }
@@ -184,10 +194,12 @@ void IndexCache::store(const std::vector<ShardIndex>& shards) const {
   const json head = {{"key", key_}, {"shards", std::move(lines)}};
   const std::string text = head.dump(-1, ' ', false, json::error_handler_t::replace);
   for (const fs::path& file : files_) {
-    std::error_code status;
-    if (file.parent_path() == home_) fs::create_directories(home_, status);
-    const fs::path temporary = fmt::format("{}.{}.tmp", file.string(), ::getpid());
-    Writer writer(temporary);
+    std::error_code ignored;
+    if (file.parent_path() == home_) {
+      fs::create_directories(home_.parent_path(), ignored);
+      ::mkdir(home_.c_str(), 0700);
+    }
+    Writer writer(file);
     writer.write(kMagic.data(), kMagic.size());
     const std::uint64_t head_bytes = text.size();
     writer.write(&head_bytes, sizeof head_bytes);
@@ -196,10 +208,7 @@ void IndexCache::store(const std::vector<ShardIndex>& shards) const {
       writer.write(shard.samples.data(), shard.samples.size() * sizeof(ShardSample));
       writer.write(shard.names.data(), shard.names.size());
     }
-    const bool written = writer.end();
-    if (written) fs::rename(temporary, file, status);
-    if (written && !status) return;
-    fs::remove(temporary, status);
+    if (writer.end()) return;
   }
 }
 

@@ -19,17 +19,19 @@ struct ShardStamp {
   std::string tag = {};          ///< of what lies behind a URL: see remote::Stat
 };
 
-/// A wish, never a need: what cannot be read or written is indexed again, without a word. The file lies
-/// beside the shards, or, where that folder is not writable or no folder but a URL, in
-/// $XDG_CACHE_HOME/headrace
-/// (~/.cache/headrace).
+/// A wish, never a need: what cannot be read, trusted or written is indexed again, without a word. The file
+/// lies beside the shards, or, where that folder is not writable or no folder but a URL, in
+/// $XDG_CACHE_HOME/headrace (~/.cache/headrace). Others may write to the shards' folder: a file there counts
+/// only if it is this user's or root's (clientlib/base/trusted_path.h).
 class IndexCache {
  public:
   IndexCache(const std::filesystem::path& folder, const std::vector<ShardStamp>& shards,
              const ShardRule& rule);
 
-  /// One index per shard. None: there is no file, it is of other shards or of another rule or version, or its
-  /// checksum or one of its numbers is wrong. Nothing is allocated that the file's own size does not cover.
+  /// One index per shard. None: there is no file, it is another user's, it is of other shards (name, size,
+  /// time of change) or of another rule or version, its checksum or one of its numbers is wrong, or its
+  /// samples have another fingerprint than it says. Nothing is allocated that the file's own size does not
+  /// cover.
   [[nodiscard]] std::optional<std::vector<ShardIndex>> load() const;
   /// To a temporary file first, then renamed.
   void store(const std::vector<ShardIndex>& shards) const;
@@ -39,7 +41,7 @@ class IndexCache {
   std::filesystem::path home_;                // made if it is not there
   std::string key_;                           // JSON: version, rule, stamps
   std::vector<std::uint64_t> shard_bytes_;
-  std::size_t extensions_;
+  std::vector<std::string> images_;  // the rule's extensions
   std::int64_t label_limit_;
 };
 

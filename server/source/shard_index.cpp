@@ -180,13 +180,7 @@ Result<ShardIndex> Indexer::finish() {
   see_keys_are_unique();
   index_.samples.shrink_to_fit();
   index_.names.shrink_to_fit();
-  Fingerprint fingerprint;
-  for (std::size_t i = 0; i < index_.samples.size(); ++i) {
-    const ShardSample& sample = index_.samples[i];
-    fingerprint.add(index_.key(i)).add(std::string_view(rule_.images[sample.extension]));
-    fingerprint.add(std::uint64_t{sample.bytes} << 32 | sample.label);
-  }
-  index_.fingerprint = fingerprint.value();
+  index_.fingerprint = fingerprint_of(index_, rule_.images);
   return std::move(index_);
 }
 
@@ -206,6 +200,16 @@ std::optional<MemberName> parse_member_name(std::string_view name) {
 std::string_view ShardIndex::key(std::size_t sample) const {
   const std::size_t begin = sample == 0 ? 0 : samples[sample - 1].name_end;
   return std::string_view(names).substr(begin, samples[sample].name_end - begin);
+}
+
+std::uint64_t fingerprint_of(const ShardIndex& index, const std::vector<std::string>& images) {
+  Fingerprint fingerprint;
+  for (std::size_t i = 0; i < index.samples.size(); ++i) {
+    const ShardSample& sample = index.samples[i];
+    fingerprint.add(index.key(i)).add(std::string_view(images[sample.extension]));
+    fingerprint.add(std::uint64_t{sample.bytes} << 32 | sample.label);
+  }
+  return fingerprint.value();
 }
 
 void ShardIndex::leave_out(const std::string& extension, std::uint64_t count) {

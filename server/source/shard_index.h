@@ -56,6 +56,9 @@ struct ShardIndex {
   void leave_out(const std::string& extension, std::uint64_t count);
 };
 
+/// What ShardIndex::fingerprint is of the samples and names that are there.
+std::uint64_t fingerprint_of(const ShardIndex& index, const std::vector<std::string>& images);
+
 /// Walks the tar file; members with one key in a row are one sample. What is wrong with single samples (no
 /// image, no label, no number, a label out of range, a key twice) goes to `problems`. Errors: TarReader's,
 /// and kDatasetInvalid for more than 4 GiB of names.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <functional>
 
+#include "clientlib/base/trusted_path.h"
 #include "server/source/labels.h"
 #include "server/store/record.h"
 #include "server/store/store.h"
@@ -43,15 +45,19 @@ Result<ring::UniqueFd> take(const fs::path& folder) {
   if (fs::is_directory(folder, status) && !fs::exists(folder / "data.mdb", status) &&
       !fs::is_empty(folder, status))
     return refuse(ErrorCode::kInvalidArgument, "holds other files; name a folder that is to be made");
-  fs::create_directory(folder, status);
-  if (status) return refuse(ErrorCode::kEnvironment, fmt::format("cannot be made: {}", status.message()));
-  ring::UniqueFd fd(::open((folder / "data.mdb").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!fd) return refuse(ErrorCode::kEnvironment, fmt::format("cannot be written: {}", std::strerror(errno)));
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
+  if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
+    return refuse(ErrorCode::kEnvironment, fmt::format("cannot be made: {}", std::strerror(errno)));
+  // LMDB opens the file again, by its name.
+  const auto trusted = open_trusted_directory(folder.string());
+  if (!trusted)
+    return fail(trusted.error().code, trusted.error().message + "; name a folder that is to be made");
+  auto fd = open_trusted_file(trusted->get(), "data.mdb", O_RDWR | O_CREAT, 0644);
+  if (!fd) return refuse(fd.error().code, fd.error().message + "; name a folder that is to be made");
+  if (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0)
     return refuse(ErrorCode::kInvalidArgument,
                   errno == EWOULDBLOCK ? "another headrace pack writes it now"
                                        : fmt::format("cannot be locked: {}", std::strerror(errno)));
-  return fd;
+  return std::move(*fd);
 }
 
 }  // namespace
