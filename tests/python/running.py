@@ -56,8 +56,10 @@ class Process:
         log: Path,
         env: Mapping[str, str] | None = None,
         pass_fds: tuple[int, ...] = (),
+        user: int | None = None,
     ) -> None:
         self.log = log
+        who: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         with log.open("ab") as out:
             self.popen = subprocess.Popen(
                 command,
@@ -67,6 +69,7 @@ class Process:
                 start_new_session=True,
                 pass_fds=pass_fds,
                 env={**os.environ, **(env or {})},
+                **who,
             )
 
     def output(self) -> str:
@@ -92,9 +95,16 @@ class Process:
 
 
 class Server(Process):
-    """`headrace serve` over `config` (a dict); sockets, config and log lie in `folder`."""
+    """`headrace serve` over `config` (a dict); sockets, config and log lie in `folder`. It is run by `user`, which needs root."""
 
-    def __init__(self, config: dict[str, Any], folder: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        folder: Path,
+        env: Mapping[str, str] | None = None,
+        binary: str | None = None,
+        user: int | None = None,
+    ) -> None:
         self.address = str(folder / "run")
         self.metrics_url = ""
         server = {"directory": self.address, "metrics": {"port": 0}, **config.get("server", {})}
@@ -102,8 +112,8 @@ class Server(Process):
         self.config.write_text(yaml.safe_dump({**config, "server": server}))
         self._ready, ready = os.pipe()
         try:
-            command = [headrace_binary(), "serve", str(self.config), "--ready-fd", str(ready)]
-            super().__init__(command, folder / "server.log", env, pass_fds=(ready,))
+            command = [binary or headrace_binary(), "serve", str(self.config), "--ready-fd", str(ready)]
+            super().__init__(command, folder / "server.log", env, pass_fds=(ready,), user=user)
         finally:
             os.close(ready)
 

@@ -1,0 +1,120 @@
+"""Messages that never end, on the control socket: they cost the server next to nothing, and their sender its connection."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+from conftest import ServerFactory
+from running import Server, http_get, wait_until
+from zmtp import Dealer, encoded
+
+ENDLESS = 1_500_000_000
+FEW_MB = 8_000_000
+
+
+def resident(server: Server, name: str = "VmRSS") -> int:
+    """VmHWM: the most so far."""
+    for line in Path(f"/proc/{server.popen.pid}/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(name)
+
+
+def flood(server: Server, part: bytes, total: int = ENDLESS) -> int:
+    """How many bytes of one message the server took before it ended the connection."""
+    dealer = Dealer(f"{server.address}/control.sock")
+    chunk = encoded(part, more=True) * max(1, 65536 // (len(part) + 9))
+    sent = 0
+    try:
+        while sent < total:
+            sent += dealer.socket.send(chunk)
+    except OSError:  # reset, or broken
+        return sent
+    finally:
+        dealer.close()
+    return sent
+
+
+@contextlib.contextmanager
+def training(server: Server) -> Iterator[list[int]]:
+    """The batches of each epoch that another client had so far."""
+    stop = threading.Event()
+    seen: list[int] = []
+
+    def train() -> None:
+        with headrace.Loader(server.address, stream="train") as loader:
+            while not stop.is_set():
+                seen.append(sum(1 for _ in loader))
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        trainer.join()
+
+
+@pytest.mark.parametrize("part", [b"x" * 60_000, b"x" * 200, b""], ids=["large", "small", "empty"])
+def test_a_message_that_never_ends_ends_its_connection(
+    start_server: ServerFactory, basic_config: dict[str, Any], part: bytes
+) -> None:
+    basic_config["server"]["metrics"] = {"port": 0}
+    server = start_server(basic_config)
+    with training(server) as seen:
+        wait_until(lambda: len(seen) >= 2, "another client's epochs")
+        before = resident(server, "VmHWM")
+        taken = flood(server, part)
+        grown = resident(server, "VmHWM") - before
+        had = len(seen)
+        wait_until(lambda: len(seen) >= had + 2, "another client to go on")
+    # What was sent and never read lies in the socket, not in the server; an empty part costs libzmq 64 bytes for 2.
+    most = FEW_MB + (32 * 256 * 1024 if not part else 0)
+    assert taken < 4_000_000, f"{taken} bytes of one message were taken"
+    assert grown < most, f"the server grew by {grown} bytes"
+    assert set(seen) == {8}, "another client's epochs have all their batches"
+    assert 'headrace_connections_refused_total{reason="flood"} 1' in http_get(server.metrics_url + "/metrics")
+    assert "bytes ahead of its requests" in server.output()
+    assert headrace.stats(server.address)["streams"]
+
+
+def test_many_such_messages_are_bounded_together(start_server: ServerFactory, quiet_config: dict[str, Any]) -> None:
+    server = start_server(quiet_config)
+    headrace.stats(server.address)
+    before = resident(server)
+    part = encoded(b"x" * 60_000, more=True)
+    dealers = []
+    for _ in range(100):
+        dealer = Dealer(f"{server.address}/control.sock")
+        dealers.append(dealer)
+        try:
+            for _ in range(4):  # less than each alone may send
+                dealer.socket.sendall(part)
+        except OSError:
+            pass
+    headrace.stats(server.address)
+    grown = resident(server) - before
+    for dealer in dealers:
+        dealer.close()
+    assert grown < 16_000_000, f"the server grew by {grown} bytes"
+
+
+def test_requests_by_the_thousand_on_one_connection_are_all_answered(
+    start_server: ServerFactory, quiet_config: dict[str, Any]
+) -> None:
+    server = start_server(quiet_config)
+    dealer = Dealer(f"{server.address}/control.sock")
+    for _ in range(3000):  # 600 KB in all: what was answered no longer counts
+        assert "ok" in dealer.ask("hello", client="x" * 100, layout=1)
+    request = encoded(b'{"v": 1, "id": 1, "op": "streams", "body": {}, "pad": "' + b"x" * 300 + b'"}', more=False)
+    for _ in range(50):
+        dealer.socket.sendall(request * 20)
+        for _ in range(20):
+            dealer.receive()
+    dealer.close()

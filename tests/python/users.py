@@ -1,0 +1,75 @@
+"""Several users in one test, which only root can be."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import headrace_binary
+
+NOBODY = 65534
+THIRD = 54321  # another one
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="two users at once: run these tests as root, as CI does")
+
+
+def as_user(uid: int, work: Callable[[], Any], groups: Sequence[int] = ()) -> Any:
+    """What `work` gives in a forked child that is run by `uid`; what it raises is raised here."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups(list(groups))
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            try:
+                told = (True, work())
+            except BaseException as error:
+                told = (False, error)
+            with os.fdopen(write, "wb") as pipe:
+                pickle.dump(told, pipe)
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(child, 0)
+    assert data, "the child ended without a word"
+    good, value = pickle.loads(data)
+    if not good:
+        raise value
+    return value
+
+
+def owned(path: Path, uid: int, mode: int) -> Path:
+    os.chown(path, uid, uid)
+    path.chmod(mode)
+    return path
+
+
+class Common:
+    """A folder that all users can read, with the binary under test in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.path.chmod(0o755)
+        self.binary = str(shutil.copy(headrace_binary(), path / "headrace"))
+        os.chmod(self.binary, 0o755)
+
+    def folder(self, name: str, uid: int = 0, mode: int = 0o755) -> Path:
+        path = self.path / name
+        path.mkdir()
+        return owned(path, uid, mode)
+
+
+@pytest.fixture
+def common() -> Iterator[Common]:
+    path = Path(tempfile.mkdtemp(prefix="headrace-users-"))
+    yield Common(path)
+    shutil.rmtree(path)
