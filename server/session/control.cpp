@@ -27,6 +27,15 @@ std::size_t wire_bytes(const zmq::message_t& frame) {
   return frame.size() + (frame.size() > 255 ? 9 : 2);
 }
 
+/// cppzmq throws what zmq_msg_recv() says of a signal; it is asked again. False: nothing is there.
+bool receive(zmq::socket_t& socket, zmq::message_t& frame) {
+  for (;;) {
+    if (::zmq_msg_recv(frame.handle(), socket.handle(), ZMQ_DONTWAIT) >= 0) return true;
+    if (::zmq_errno() == EAGAIN) return false;
+    if (::zmq_errno() != EINTR) throw zmq::error_t();
+  }
+}
+
 /// The user behind a frame, noted when its connection was made: the descriptor may be another one's by now.
 std::optional<std::uint32_t> sender(const zmq::message_t& frame) {
   return uid_of_peer_address(::zmq_msg_gets(frame.handle(), kPeerAddress));
@@ -92,13 +101,13 @@ bool Control::handle() {
   const std::uint64_t end = ring::monotonic_ns() + kTurnNs;
   while (ring::monotonic_ns() < end) {
     zmq::message_t identity, frame;
-    if (!socket_->router.recv(identity, zmq::recv_flags::dontwait)) return false;
+    if (!receive(socket_->router, identity)) return false;
     bool more = identity.more();
     int frames = 0;
     std::size_t bytes = 0;
     while (more) {
       zmq::message_t part;
-      (void)socket_->router.recv(part, zmq::recv_flags::none);
+      if (!receive(socket_->router, part)) break;  // libzmq gives whole messages alone
       more = part.more();
       bytes += wire_bytes(part);
       frame = std::move(part);
