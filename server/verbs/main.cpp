@@ -1,6 +1,6 @@
 #include <fmt/format.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -12,7 +12,6 @@
 
 #include "clientlib/base/nearest.h"
 #include "headrace/version.h"
-#include "server/log/sink.h"
 #include "server/source/file_kind.h"
 #include "server/verbs/verbs.h"
 
@@ -29,6 +28,11 @@ int report(const Error& error) {
 
 std::string count_of_classes(std::size_t classes) {
   return fmt::format("{} class{}", classes, classes == 1 ? "" : "es");
+}
+
+void log_to(std::shared_ptr<spdlog::sinks::sink> sink) {
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("headrace", std::move(sink)));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
 }
 
 void leave_signals_to_the_server() {
@@ -104,9 +108,8 @@ int main(int argc, char** argv) {
   verbs::add_stats(app, exit_code);
   verbs::add_sample(app, exit_code);
   verbs::add_drain(app, exit_code);
-  spdlog::set_default_logger(
-      std::make_shared<spdlog::logger>("headrace", std::make_shared<log::Sink>(STDERR_FILENO)));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+  // A command waits for whoever reads its output; serve() replaces this.
+  verbs::log_to(std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   if (argc > 1)
     if (const auto wrong = wrong_verb(app, argv[1])) return verbs::report(*wrong);
   try {

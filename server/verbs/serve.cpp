@@ -13,6 +13,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "server/log/sink.h"
 #include "server/session/server.h"
 #include "server/verbs/verbs.h"
 
@@ -73,6 +74,7 @@ void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
 int serve(const ServeArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
+  log_to(std::make_shared<log::Sink>(STDERR_FILENO));
   spdlog::set_level(spd_level(config->server.log_level));
   leave_signals_to_the_server();
 

@@ -2,7 +2,9 @@
 // exit code: 0 good, 2 the configuration or a call is wrong, 3 the machine, the data or the server is.
 #pragma once
 
+#include <spdlog/common.h>
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,9 @@ int report(const Error& error);
 
 /// "1 class", "10 classes".
 std::string count_of_classes(std::size_t classes);
+
+/// Makes `sink` the log of this process.
+void log_to(std::shared_ptr<spdlog::sinks::sink> sink);
 
 /// SIGTERM and SIGINT are the session thread's alone, which takes them from a signalfd; SIGPIPE is ignored.
 /// To be called before there is any thread.
