@@ -16,6 +16,7 @@
 
 #include "clientlib/ring/layout.h"
 #include "clientlib/ring/unique_fd.h"
+#include "clientlib/wire/interrupted.h"
 #include "headrace/version.h"
 
 namespace headrace::client {
@@ -126,8 +127,8 @@ Result<Answer> converse(zmq::socket_t& socket, const Address& server, const wire
     return fail(ErrorCode::kInvalidArgument, fmt::format("request '{}' has {} bytes, at most {} are allowed",
                                                          request.op, frame.size(), wire::kMaxFrame));
   const SocketFile asked = SocketFile::at(path);
-  socket.connect("ipc://" + path);
-  socket.send(zmq::buffer(frame), zmq::send_flags::dontwait);
+  wire::through_signals([&] { socket.connect("ipc://" + path); });
+  wire::through_signals([&] { return socket.send(zmq::buffer(frame), zmq::send_flags::dontwait); });
   for (;;) {
     socket.set(zmq::sockopt::rcvtimeo, static_cast<int>(std::min(kSlice, deadline.left()).count()));
     zmq::message_t text;

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <new>
 #include <thread>
@@ -30,7 +31,10 @@ constexpr std::uint64_t kWorthAView = 256 << 10;
 bool session_ended(const client::Attachment& attachment) {
   if (attachment.lost.load(std::memory_order_acquire)) return true;
   pollfd entry{attachment.socket.get(), POLLIN, 0};
-  if (::poll(&entry, 1, kClosingMs) <= 0) return attachment.lost.load(std::memory_order_acquire);
+  int ready = 0;
+  do ready = ::poll(&entry, 1, kClosingMs);
+  while (ready < 0 && errno == EINTR);
+  if (ready <= 0) return attachment.lost.load(std::memory_order_acquire);
   char byte = 0;
   return ::recv(attachment.socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
 }

@@ -12,6 +12,7 @@
 #include <exception>
 
 #include "clientlib/base/contract.h"
+#include "clientlib/base/thrown.h"
 #include "clientlib/ring/futex.h"
 #include "server/log/barrier.h"
 #include "server/placement/apply.h"
@@ -40,8 +41,8 @@ bool contain(Stream& stream, const char* doing, F what) {
   try {
     what();
     return true;
-  } catch (const std::exception& error) {
-    stream.stop_after(doing, error);
+  } catch (...) {
+    stream.stop_after(doing, thrown());
     return false;
   }
 }
@@ -101,11 +102,11 @@ void Engine::run(std::size_t index) {
   while (!stopping_.load(std::memory_order_relaxed)) {
     try {
       if (!turn(worker, scratch, lock)) rest(worker, scratch, lock);
-    } catch (const std::exception& error) {
+    } catch (...) {
       // No stream's (they are contained): of tiling, or of what a worker itself keeps.
       if (!lock.owns_lock()) lock.lock();
       worker.away = false;
-      log::thrown("a worker", error);
+      log::thrown("a worker");
       sleep(lock);
     }
   }
@@ -250,8 +251,8 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     try {
       (*found)->tile_one(worker.tiler);
-    } catch (const std::exception& error) {  // the image stays as it is
-      log::thrown("a worker", error);
+    } catch (...) {  // the image stays as it is
+      log::thrown("a worker");
     }
     lock.lock();
     --tiling_;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "clientlib/base/thrown.h"
 #include "clientlib/ring/futex.h"
 
 namespace headrace::server::exec {
@@ -37,6 +38,11 @@ Stream::Stream(StreamSetup setup)
       ledger_(setup_.ledger),
       groups_(setup_.info.delivery, setup_.info.samples, setup_.info.batch_size, setup_.info.last),
       lanes_(setup_.ledger.lanes) {
+  // So that nothing is lost under the lock for want of memory.
+  const std::size_t slots = publish::Ledger::slots_needed(setup_.ledger);
+  orders_.reserve(slots);
+  freed_.reserve(slots);
+  acks_.reserve(ring::kGrantRing);
   if (live()) ledger_.set_end({});
   if (maker().mixes()) slice_ += slice_ % 2;  // partners are neighbours
 }
@@ -71,8 +77,8 @@ void Stream::stop(const Error& reason) {
                 reason.to_string());
 }
 
-void Stream::stop_after(const char* doing, const std::exception& error) noexcept try {
-  stop({ErrorCode::kInternal, fmt::format("{}: {}", doing, error.what())});
+void Stream::stop_after(const char* doing, const char* error) noexcept try {
+  stop({ErrorCode::kInternal, fmt::format("{}: {}", doing, error)});
 } catch (const std::exception&) {
   // There is no memory for words: it stops without them.
   failed_.store(true, std::memory_order_release);
@@ -146,9 +152,9 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) tr
   if (live()) built_ = std::max(built_, number(cursor) + 1);
   ++built_by_rank_[lane.rank];
   return job;
-} catch (const std::exception& error) {
+} catch (...) {
   ledger_.discard(fill.slot);
-  stop_after("a batch could not be begun", error);
+  stop_after("a batch could not be begun", thrown());
   return nullptr;
 }
 

@@ -72,7 +72,7 @@ class Stream {
   /// Stops the stream for good; the first reason is kept.
   void stop(const Error& reason);
   /// stop() because of an exception that came out of `doing`. Never throws itself.
-  void stop_after(const char* doing, const std::exception& error) noexcept;
+  void stop_after(const char* doing, const char* error) noexcept;
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] Error failure() const;
 
@@ -157,7 +157,8 @@ class Stream {
   std::vector<std::uint64_t> expect_reads(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows);
   void look_ahead(const publish::Ledger::Fill& fill);
   /// Of batches that no lane comes to any more: one went, or was sought elsewhere.
-  void forget_reads();
+  void forget_reads() noexcept;
+  void forget_unwanted();
   /// False: it was not expected.
   bool unexpect(const std::pair<std::uint32_t, Cursor>& batch);
   [[nodiscard]] std::optional<std::uint32_t> foremost_lane() const;

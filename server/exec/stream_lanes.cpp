@@ -75,26 +75,29 @@ Result<wire::OpenReply> Stream::open(const wire::OpenRequest& request) {
   const auto index = static_cast<std::uint32_t>(free - lanes_.begin());
   const sampler::EpochPlan& plan = *admitted->group->plan;
   const Cursor begin = publish::normalised(plan, admitted->begin);
-  *free = Lane{.used = true,
-               .group = admitted->group,
-               .member = admitted->member,
-               .group_name = request.group,
-               .client = request.client,
-               .rank = request.rank,
-               .comes_back = request.position.has_value() && !live(),
-               .begin = begin};
-  *admitted->member = publish::Member{
+  // Whatever can throw comes before the lane is taken.
+  Lane lane{.used = true,
+            .group = admitted->group,
+            .member = admitted->member,
+            .group_name = request.group,
+            .client = request.client,
+            .rank = request.rank,
+            .comes_back = request.position.has_value() && !live(),
+            .begin = begin};
+  publish::Member member{
       .lane = index, .client = request.client, .pid = request.pid, .granted = begin, .consumed = begin};
   wire::OpenReply reply;
   reply.stream = setup_.info;
   reply.lane = index;
-  reply.seek = ledger_.seek_number(index) + 1;    // opening the ledger's lane takes the next one
-  if (live()) ledger_.open(index, &plan, begin);  // else in attach(): here it holds what it was promised
+  reply.seek = ledger_.seek_number(index) + 1;  // opening the ledger's lane takes the next one
   reply.cursor = begin;
   reply.start = admitted->group->start;
   reply.length = plan.length(begin.origin);
   reply.epoch_length = plan.length(0);
   reply.max_leases = setup_.ledger.max_leases;
+  *free = std::move(lane);
+  *admitted->member = std::move(member);
+  if (live()) ledger_.open(index, &plan, begin);  // else in attach(): here it holds what it was promised
   return reply;
 }
 

@@ -65,8 +65,18 @@ bool Stream::unexpect(const std::pair<std::uint32_t, Cursor>& batch) {
   return true;
 }
 
-void Stream::forget_reads() {
+void Stream::forget_reads() noexcept {
   if (expected_.empty()) return;
+  try {
+    forget_unwanted();
+  } catch (...) {
+    expected_.clear();
+    expected_rows_ = 0;
+    maker().read_ahead()->clear();
+  }
+}
+
+void Stream::forget_unwanted() {
   io::ReadAhead& reads = *maker().read_ahead();
   auto gone = expected_;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {

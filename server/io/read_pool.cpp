@@ -52,9 +52,9 @@ void ReadPool::run() {
   while (!stopping_) {
     try {
       if (turn(lock)) continue;
-    } catch (const std::exception& error) {  // of a member's own books; a read that throws is its reader's
+    } catch (...) {  // of a member's own books; a read that throws is its reader's
       if (!lock.owns_lock()) lock.lock();
-      log::thrown("an I/O thread", error);
+      log::thrown("an I/O thread");
     }
     ++idle_;
     work_.wait(lock, [this] { return stopping_ || called_ > 0; });

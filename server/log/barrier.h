@@ -3,14 +3,17 @@
 
 #include <spdlog/spdlog.h>
 
-#include <exception>
+#include "clientlib/base/thrown.h"
 
 namespace headrace::server::log {
 
-/// `what` threw. Never throws itself.
-inline void thrown(const char* what, const std::exception& error) noexcept try {
-  spdlog::error("{} threw, and goes on: {}", what, error.what());
-} catch (const std::exception&) {  // no memory for words either
+/// `what` threw the exception that is being handled. Never throws itself. Call it in a handler only.
+inline void thrown(const char* what) noexcept {
+  const char* const error = headrace::thrown();
+  try {
+    spdlog::error("{} threw, and goes on: {}", what, error);
+  } catch (...) {  // no memory for words either
+  }
 }
 
 }  // namespace headrace::server::log

@@ -14,6 +14,8 @@
 #include <iterator>
 #include <string>
 
+#include "clientlib/ring/unique_fd.h"
+
 namespace headrace::server::log {
 namespace {
 
@@ -22,6 +24,14 @@ std::atomic<std::uint64_t> dropped{0};
 std::string_view color_of(spdlog::level::level_enum level) {
   if (level >= spdlog::level::err) return "\033[31m";
   return level == spdlog::level::warn ? "\033[33m" : "\033[32m";
+}
+
+/// To what a pipe takes whole, without half of a UTF-8 character.
+std::string shortened(const std::string& line) {
+  constexpr std::string_view kEnd = " ...\n";
+  std::size_t most = PIPE_BUF - kEnd.size();
+  while (most > 0 && (static_cast<unsigned char>(line[most]) & 0xC0) == 0x80) --most;
+  return line.substr(0, most).append(kEnd);
 }
 
 }  // namespace
@@ -33,9 +43,14 @@ std::uint64_t dropped_lines() {
 std::string escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (const char c : text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (byte == 0xC2 && next >= 0x80 && next <= 0x9F) {  // U+0080 to U+009F, the C1 controls
+      fmt::format_to(std::back_inserter(out), "\\x{:02X}", next);
+      ++i;
+    } else if (c == '\n') {
       out += "\n    ";
     } else if (byte < 0x20 || byte == 0x7F) {
       fmt::format_to(std::back_inserter(out), "\\x{:02X}", byte);
@@ -50,14 +65,15 @@ Sink::Sink(int fd) : fd_(fd) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) return;
   if (S_ISREG(status.st_mode)) {
-    kind_ = Kind::kFile;
+    kind_ = Kind::kDirect;
   } else if (S_ISSOCK(status.st_mode)) {
     kind_ = Kind::kSocket;
   } else {
     colored_ = ::isatty(fd) == 1;
-    own_.reset(
+    const ring::UniqueFd own(
         ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-    if (own_) kind_ = Kind::kUnblocked;  // another user's pipe cannot be opened again: it is polled
+    // Another user's pipe cannot be opened again: it is polled.
+    if (own && ::dup2(own.get(), fd) == fd) kind_ = Kind::kDirect;
   }
 }
 
@@ -83,19 +99,27 @@ bool Sink::write(const spdlog::details::log_msg& record) {
     text.insert(clean.color_range_end, "\033[m");
     text.insert(clean.color_range_start, color_of(clean.level));
   }
-  if (text.size() > PIPE_BUF) text.replace(PIPE_BUF - 5, std::string::npos, " ...\n");
-  const int fd = own_ ? own_.get() : fd_;
-  ssize_t done = -1;
-  do {
-    if (kind_ == Kind::kSocket) {
-      done = ::send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-      continue;
-    }
-    pollfd room{fd, POLLOUT, 0};
+  if (text.size() > PIPE_BUF) text = shortened(text);
+  if (!rest_.empty() && !write_some(rest_)) return false;
+  rest_ = std::move(text);
+  const std::size_t whole = rest_.size();
+  if (write_some(rest_) || rest_.size() < whole) return true;  // what was begun is ended by the next line
+  rest_.clear();
+  return false;
+}
+
+bool Sink::write_some(std::string& text) const {
+  while (!text.empty()) {
+    pollfd room{fd_, POLLOUT, 0};
     if (kind_ == Kind::kPolled && ::poll(&room, 1, 0) != 1) return false;
-    done = ::write(fd, text.data(), text.size());
-  } while (done < 0 && errno == EINTR);
-  return done >= 0;
+    const ssize_t done = kind_ == Kind::kSocket
+                             ? ::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                             : ::write(fd_, text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    text.erase(0, static_cast<std::size_t>(done));
+  }
+  return true;
 }
 
 }  // namespace headrace::server::log

@@ -5,9 +5,8 @@
 
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <string_view>
-
-#include "clientlib/ring/unique_fd.h"
 
 namespace headrace::server::log {
 
@@ -18,6 +17,9 @@ namespace headrace::server::log {
 /// name can forge a record.
 class Sink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
+  /// A pipe or terminal behind `fd` is opened again without blocking, and takes the descriptor's place: other
+  /// processes that share it notice nothing, and whatever else this process prints there does not wait
+  /// either.
   explicit Sink(int fd);
 
  protected:
@@ -25,15 +27,16 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override {}
 
  private:
-  enum class Kind : std::uint8_t { kFile, kSocket, kPolled, kUnblocked };
+  enum class Kind : std::uint8_t { kDirect, kSocket, kPolled };
 
   bool write(const spdlog::details::log_msg& record);
+  /// As much as there is room for, which it takes from `text`. False: not all of it.
+  bool write_some(std::string& text) const;
 
-  int fd_;
-  ring::UniqueFd own_;  ///< the same pipe or terminal, opened again: O_NONBLOCK belongs to what is open, and
-                        ///< others share that
+  const int fd_;
   Kind kind_ = Kind::kPolled;
   bool colored_ = false;
+  std::string rest_;          ///< of a line that a socket or terminal took a part of
   std::uint64_t unsaid_ = 0;  ///< lines dropped since the last one that was written
 };
 

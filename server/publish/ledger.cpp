@@ -35,6 +35,7 @@ Ledger::Ledger(const Options& options)
       lanes_(options.lanes) {
   require(options.lanes >= 1 && options.lanes <= kMaxLanes, "between 1 and 64 lanes");
   require(options.max_leases >= 1, "at least one lease");
+  freed_.reserve(slots_.size());  // so that a slot is not lost for want of memory
 }
 
 std::uint32_t Ledger::slots_needed(const Options& options) {

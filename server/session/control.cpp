@@ -7,8 +7,10 @@
 
 #include <zmq.hpp>
 
+#include "clientlib/base/thrown.h"
 #include "clientlib/ring/futex.h"
 #include "clientlib/ring/layout.h"
+#include "clientlib/wire/interrupted.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/version.h"
 #include "server/session/admission.h"
@@ -27,13 +29,9 @@ std::size_t wire_bytes(const zmq::message_t& frame) {
   return frame.size() + (frame.size() > 255 ? 9 : 2);
 }
 
-/// cppzmq throws what zmq_msg_recv() says of a signal; it is asked again. False: nothing is there.
+/// False: nothing is there.
 bool receive(zmq::socket_t& socket, zmq::message_t& frame) {
-  for (;;) {
-    if (::zmq_msg_recv(frame.handle(), socket.handle(), ZMQ_DONTWAIT) >= 0) return true;
-    if (::zmq_errno() == EAGAIN) return false;
-    if (::zmq_errno() != EINTR) throw zmq::error_t();
-  }
+  return wire::through_signals([&] { return socket.recv(frame, zmq::recv_flags::dontwait); }).has_value();
 }
 
 /// The user behind a frame, noted when its connection was made: the descriptor may be another one's by now.
@@ -86,10 +84,13 @@ void Control::send(const std::string& identity, std::int64_t id, Answer answer) 
   const std::string text = wire::encode(wire::Reply{id, std::move(answer.body)});
   try {
     zmq::socket_t& router = socket_->router;
-    const auto last = answer.binary.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore;
-    router.send(zmq::buffer(identity), zmq::send_flags::sndmore | zmq::send_flags::dontwait);
-    router.send(zmq::buffer(text), last | zmq::send_flags::dontwait);
-    if (!answer.binary.empty()) router.send(zmq::buffer(answer.binary), zmq::send_flags::dontwait);
+    const auto part = [&](const std::string& bytes, zmq::send_flags more) {
+      wire::through_signals(
+          [&] { return router.send(zmq::buffer(bytes), more | zmq::send_flags::dontwait); });
+    };
+    part(identity, zmq::send_flags::sndmore);
+    part(text, answer.binary.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore);
+    if (!answer.binary.empty()) part(answer.binary, zmq::send_flags::none);
   } catch (const zmq::error_t& error) {
     spdlog::debug("reply dropped: {}", error.what());
   }
@@ -117,24 +118,35 @@ bool Control::handle() {
     auto request = frames == 1
                        ? wire::decode_request(frame.to_string_view())
                        : Result<wire::Request>(fail(ErrorCode::kBadMessage, "a request is one frame"));
-    const std::string asker = identity.to_string();
-    const std::int64_t id = request ? request->id : 0;
-    Result<json> body = tl::make_unexpected(request ? Error{} : request.error());
-    if (request && request->op == "sample") {
-      auto wanted = wire::parse<wire::SampleRequest>(request->body);
-      auto asked = wanted ? samples_.ask({asker, id}, *wanted) : fail(wanted.error());
-      if (asked) continue;  // answered once it is made
-      body = tl::make_unexpected(asked.error());
-    } else if (request) {
-      body = answer(request->op, request->body, sender(frame));
-    }
-    if (!body && body.error().code == ErrorCode::kBadMessage) {
-      bad_messages_.add(1);
-      spdlog::debug("bad control message: {}", body.error().message);
-    }
-    send(asker, id, {std::move(body), {}});
+    serve(identity.to_string(), request, sender(frame));
   }
   return true;
+}
+
+void Control::serve(const std::string& asker, const Result<wire::Request>& request,
+                    std::optional<std::uint32_t> uid) {
+  const std::int64_t id = request ? request->id : 0;
+  Result<json> body = json::object();
+  try {
+    if (!request) {
+      body = fail(request.error());
+    } else if (request->op == "sample") {
+      auto wanted = wire::parse<wire::SampleRequest>(request->body);
+      auto asked = wanted ? samples_.ask({asker, id}, *wanted) : fail(wanted.error());
+      if (asked) return;  // answered once it is made
+      body = tl::make_unexpected(asked.error());
+    } else {
+      body = answer(request->op, request->body, uid);
+    }
+  } catch (...) {
+    spdlog::error("request `{}` failed: {}", request->op.substr(0, 40), thrown());
+    body = fail(ErrorCode::kInternal, thrown());
+  }
+  if (!body && body.error().code == ErrorCode::kBadMessage) {
+    bad_messages_.add(1);
+    spdlog::debug("bad control message: {}", body.error().message);
+  }
+  send(asker, id, {std::move(body), {}});
 }
 
 Result<json> Control::answer(const std::string& op, const json& body, std::optional<std::uint32_t> uid) {

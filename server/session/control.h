@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "clientlib/wire/protocol.h"
 #include "headrace/error.h"
 #include "server/exec/engine.h"
 #include "server/session/sample_desk.h"
@@ -35,7 +36,9 @@ class Control {
   void refuse_opens() { draining_ = true; }
 
  private:
-  /// `uid`: the user who asks, if libzmq says so.
+  /// An exception is an answer, too: kInternal. `uid`: the user that asks, if libzmq says so.
+  void serve(const std::string& asker, const Result<wire::Request>& request,
+             std::optional<std::uint32_t> uid);
   Result<nlohmann::json> answer(const std::string& op, const nlohmann::json& body,
                                 std::optional<std::uint32_t> uid);
   void send(const std::string& identity, std::int64_t id, Answer answer);

@@ -6,10 +6,12 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "clientlib/base/peer.h"
+#include "clientlib/base/thrown.h"
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/wire/object_reader.h"
 #include "server/session/local_socket.h"
@@ -72,7 +74,9 @@ bool Feeder::broke_off(milliseconds patience) const {
 
 bool Feeder::wait(int fd, milliseconds timeout) const {
   pollfd polls[] = {{stop_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
-  ::poll(polls, 2, static_cast<int>(timeout.count()));
+  // A signal begins the wait anew: none of those that this process handles comes often.
+  while (::poll(polls, 2, static_cast<int>(timeout.count())) < 0 && errno == EINTR) {
+  }
   return polls[0].revents == 0 && polls[1].revents != 0;
 }
 
@@ -81,8 +85,15 @@ void Feeder::run() try {
   listener_.reset();
   if (!socket) return;
   feed_->when_freed([fd = socket.get()](std::uint32_t slot) { say(fd, {{"free", slot}}); });
-  std::string why = receive(socket.get());
-  feed_->when_freed({});
+  struct Unheard {  // before the socket closes, whatever is thrown
+    source::Feed& feed;
+    ~Unheard() { feed.when_freed({}); }
+  };
+  std::string why;
+  {
+    const Unheard unheard{*feed_};
+    why = receive(socket.get());
+  }
   if (why.empty()) return;
   engine_.with(stream_, [&](exec::Stream& stream) {
     stream.end(std::move(why), done_);
@@ -90,9 +101,10 @@ void Feeder::run() try {
   });
   state_.store(done_ ? State::kDone : State::kBrokeOff);
   await_served(socket.get());
-} catch (const std::exception& error) {
+} catch (...) {
   state_.store(State::kBrokeOff);
-  engine_.with(stream_, [&error](exec::Stream& stream) {
+  const char* const error = thrown();
+  engine_.with(stream_, [error](exec::Stream& stream) {
     stream.stop_after("its feed could not be received", error);
     return 0;
   });

@@ -1,6 +1,7 @@
 #include "server/session/sample_desk.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "clientlib/base/thrown.h"
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/ring/futex.h"
 #include "server/session/admission.h"
@@ -39,8 +40,12 @@ bool in(const std::vector<pollfd>& ready, int fd) {
 }  // namespace
 
 Sessions::~Sessions() {
-  for (auto session = sessions_.begin(); session != sessions_.end();)
-    session = end(session, "server stops", ring::monotonic_ns());
+  try {
+    for (auto session = sessions_.begin(); session != sessions_.end();)
+      session = end(session, "server stops", ring::monotonic_ns());
+  } catch (...) {
+    spdlog::error("clients were not detached: {}", thrown());
+  }
 }
 
 Result<void> Sessions::listen(const std::filesystem::path& path) {
@@ -58,19 +63,22 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
   std::vector<pollfd> polls;
   add_polls(polls);
   if (::poll(polls.data(), polls.size(), 0) > 0) end_dead(polls, now);
-  auto reply = engine_.with(*stream, [&](exec::Stream& s) { return s.open(request); });
-  if (!reply) return reply;
-  Session session;
+  // All memory is taken before the lane is: a lane without a session would never be given back.
+  std::list<Session> opened(1);
+  Session& session = opened.front();
   session.stream = *stream;
-  session.lane = reply->lane;
   session.token = random_token();
   session.name = random_token();
   session.client = request.client;
   session.pid = request.pid;
   session.expires_ns = now + kTokenLifeNs;
-  reply->token = session.token;
-  reply->session = session.name;
-  sessions_.push_back(std::move(session));
+  std::string token = session.token, name = session.name;
+  auto reply = engine_.with(*stream, [&](exec::Stream& s) { return s.open(request); });
+  if (!reply) return reply;
+  session.lane = reply->lane;
+  reply->token = std::move(token);
+  reply->session = std::move(name);
+  sessions_.splice(sessions_.end(), opened);
   return reply;
 }
 
@@ -131,19 +139,21 @@ void Sessions::accept_guests(std::uint64_t now_ns) {
   const std::size_t seats = std::min(kMaxGuests, static_cast<std::size_t>(reserved_descriptors()));
   for (std::size_t i = 0; i < seats / kTurnsToSpeak; ++i) {
     ring::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket && errno == ECONNABORTED) continue;
+    if (!socket && (errno == ECONNABORTED || errno == EINTR)) continue;
     if (!socket) return;
     if (guests_.size() >= seats) guests_.pop_front();
     guests_.push_back({std::move(socket), now_ns + kTokenLifeNs});
   }
 }
 
-void Sessions::welcome(Guest& guest, std::uint64_t now_ns) {
+void Sessions::welcome(Guest& guest, std::uint64_t now_ns) try {
   if (auto done = attach(guest, now_ns); !done) {
     spdlog::warn("attach refused: {}", done.error().message);
     const std::string answer = fmt::format("error {} {}", name_of(done.error().code), done.error().message);
     if (guest.socket) (void)ring::send_packet(guest.socket.get(), answer, {});
   }
+} catch (...) {  // the others are welcome all the same
+  spdlog::error("attach failed: {}", thrown());
 }
 
 Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {

@@ -15,12 +15,18 @@ inline std::size_t processors() {
 }
 
 /// Runs `work` for 0 to count - 1 on that many threads, or as many as can be had, and returns when all is
-/// done. `work` must not throw.
+/// done. Throws the first exception of `work`, after which no further item is begun.
 template <class Work>
 void for_each_at_once(std::size_t count, const Work& work, std::size_t at_once = processors()) {
   std::atomic<std::size_t> next{0};
-  const auto loop = [&] {
-    for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) work(i);
+  std::atomic<bool> failed{false};
+  std::exception_ptr exception;
+  const auto loop = [&]() noexcept {
+    try {
+      for (std::size_t i = next.fetch_add(1); i < count && !failed; i = next.fetch_add(1)) work(i);
+    } catch (...) {
+      if (!failed.exchange(true)) exception = std::current_exception();
+    }
   };
   std::vector<std::thread> threads;
   const std::size_t wanted = std::min(at_once, count);
@@ -30,6 +36,7 @@ void for_each_at_once(std::size_t count, const Work& work, std::size_t at_once =
   }
   loop();
   for (std::thread& thread : threads) thread.join();
+  if (exception) std::rethrow_exception(exception);
 }
 
 }  // namespace headrace::server::source

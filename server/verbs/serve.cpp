@@ -1,18 +1,22 @@
 #include <fmt/format.h>
+#include <poll.h>
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <mutex>
 #include <stop_token>
 #include <thread>
 
+#include "clientlib/ring/unique_fd.h"
 #include "server/log/sink.h"
 #include "server/session/server.h"
 #include "server/verbs/verbs.h"
@@ -71,10 +75,22 @@ void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
   std::_Exit(0);
 }
 
+/// A pipe that nobody empties holds up nothing.
+void tell_ready(int fd, const std::string& line) {
+  const ring::UniqueFd end(fd);
+  constexpr int kPatienceMs = 1000;
+  pollfd room{fd, POLLOUT, 0};
+  ssize_t written = -1;
+  do {
+    written = ::poll(&room, 1, kPatienceMs) == 1 ? ::write(fd, line.data(), line.size()) : -1;
+  } while (written < 0 && errno == EINTR);
+  if (written < 0) spdlog::warn("--ready-fd {} cannot be written", fd);
+}
+
 int serve(const ServeArguments& arguments) {
+  log_to(std::make_shared<log::Sink>(STDERR_FILENO));  // first: what is refused must not wait, either
   auto config = arguments.config.load();
   if (!config) return report(config.error());
-  log_to(std::make_shared<log::Sink>(STDERR_FILENO));
   spdlog::set_level(spd_level(config->server.log_level));
   leave_signals_to_the_server();
 
@@ -85,9 +101,7 @@ int serve(const ServeArguments& arguments) {
   if (arguments.ready_fd >= 0) {
     const std::string line =
         fmt::format("ready {} {}\n", (*server)->directory().string(), (*server)->metrics_url());
-    if (::write(arguments.ready_fd, line.data(), line.size()) < 0)
-      spdlog::warn("--ready-fd cannot be written");
-    ::close(arguments.ready_fd);
+    tell_ready(arguments.ready_fd, line);
   }
   (*server)->run(arguments.parent_fd);
   {

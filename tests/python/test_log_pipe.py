@@ -82,3 +82,16 @@ def test_the_log_goes_on_where_it_is_read_again(server: Unread) -> None:
     assert f"warning {dropped} log lines were dropped" in after
     assert "attached to stream" in after
     assert server.dropped() == dropped
+
+
+@pytest.mark.parametrize("config", ["streams: {}\n", "sources: {x: {type: lmdb, path: /nowhere}}\nstreams: {t: {source: x, batch_size: 1}}\n"])
+def test_a_server_that_cannot_start_ends_although_nobody_reads_why(tmp_path: Path, config: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"server: {{directory: {tmp_path}/run, metrics: off}}\n{config}")
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, F_SETPIPE_SZ, 4096)
+    os.write(writer, b"x" * 4096)
+    done = subprocess.run([headrace_binary(), "serve", path], stderr=writer, stdin=subprocess.DEVNULL, timeout=20, check=False)
+    os.close(writer)
+    os.close(reader)
+    assert done.returncode in (2, 3)

@@ -200,7 +200,7 @@ TEST_F(StreamTest, AReservationOfItsOwnThatNobodyTookHoldsAReturningClientUpOnly
   request.stream = "train";
   request.group = request.client = "returning";
   request.pid = ::getpid();
-  ASSERT_TRUE(client::exchange(directory_, "open", wire::to_json(request), client::Deadline(10s)));
+  ASSERT_TRUE(client::exchange({directory_, {}}, "open", wire::to_json(request), client::Deadline(10s)));
   EXPECT_EQ(next(stream).batch(), 1u);
   EXPECT_EQ(rest_of_epoch(stream).size(), kSamples - 2 * kBatch);
 }

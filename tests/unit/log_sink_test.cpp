@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "clientlib/ring/unique_fd.h"
 #include "tests/temp_folder.h"
 
 namespace headrace::server::log {
@@ -82,8 +83,10 @@ void expect_drops_and_says_so(const Ends& ends) {
 
 TEST(LogSink, DropsAndCountsWhatAFullPipeCannotTake) {
   const Ends ends = make_pipe();
+  const ring::UniqueFd shared(::dup(ends.writer.get()));
   expect_drops_and_says_so(ends);
-  EXPECT_EQ(::fcntl(ends.writer.get(), F_GETFL) & O_NONBLOCK, 0) << "what others share stays as it was";
+  EXPECT_EQ(::fcntl(shared.get(), F_GETFL) & O_NONBLOCK, 0) << "what others share stays as it was";
+  EXPECT_NE(::fcntl(ends.writer.get(), F_GETFL) & O_NONBLOCK, 0) << "nothing here waits for the reader";
 }
 
 TEST(LogSink, DropsAndCountsWhatAFullSocketCannotTake) {
@@ -115,6 +118,10 @@ TEST(LogSink, EscapesControlBytesAndIndentsFurtherLines) {
   EXPECT_EQ(escaped("a\x1B[31m\tb\r\x7F"), "a\\x1B[31m\\x09b\\x0D\\x7F");
   EXPECT_EQ(escaped("bad: x\n2026-01-01 error forged"), "bad: x\n    2026-01-01 error forged");
   EXPECT_EQ(escaped("größe 大小"), "größe 大小");
+  EXPECT_EQ(escaped("\xC2\x9B"
+                    "31m"),
+            "\\x9B31m")
+      << "a control of eight bits";
 }
 
 TEST(LogSink, CutsWhatAPipeWouldSplit) {
