@@ -31,10 +31,8 @@ constexpr std::uint64_t kWorthAView = 256 << 10;
 bool session_ended(const client::Attachment& attachment) {
   if (attachment.lost.load(std::memory_order_acquire)) return true;
   pollfd entry{attachment.socket.get(), POLLIN, 0};
-  int ready = 0;
-  do ready = ::poll(&entry, 1, kClosingMs);
-  while (ready < 0 && errno == EINTR);
-  if (ready <= 0) return attachment.lost.load(std::memory_order_acquire);
+  while (::poll(&entry, 1, kClosingMs) < 0 && errno == EINTR) continue;
+  if (entry.revents == 0) return attachment.lost.load(std::memory_order_acquire);
   char byte = 0;
   return ::recv(attachment.socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
 }

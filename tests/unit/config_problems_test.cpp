@@ -69,9 +69,8 @@ std::vector<Wrong> cases() {
       {"KeyThatBelongsFurtherDown", kNothing + "streams: {t: {source: s, wait_for: 2}}\n",
        "x.yaml:2:26: streams.t.wait_for: unknown key \"wait_for\"; did you mean \"sharing.wait_for\"?"},
       {"UnknownKeyFarFromAll", kNothing + ok + "server: {zzzzzzzzz: 3}\n",
-       "x.yaml:3:10: server.zzzzzzzzz: unknown key \"zzzzzzzzz\"; known here: directory, drain_timeout, "
-       "evict_after, "
-       "group_grace, log_level, metrics, numa, threads"},
+       "x.yaml:3:10: server.zzzzzzzzz: unknown key \"zzzzzzzzz\"; known here: allow, directory, "
+       "drain_timeout, evict_after, group_grace, log_level, metrics, numa, threads"},
       {"DashForUnderscore", images("    batch-size: 4\n"),
        "x.yaml:6:5: streams.t.batch-size: unknown key \"batch-size\"; did you mean \"batch_size\"?"},
       {"StreamWithoutSource", kNothing + "streams:\n  t: {seed: 1}\n",
