@@ -9,6 +9,8 @@
 // Thread safety: all members, any thread.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -58,6 +60,7 @@ class CacheFolder {
 
   const std::filesystem::path path_;
   const std::uint64_t most_;
+  const uid_t user_ = ::geteuid();
   ring::UniqueFd folder_;  ///< O_PATH
   ring::UniqueFd users_;   ///< locked shared by every server that uses the folder
   ring::UniqueFd count_;   ///< holds the bytes in use; locked by who reads or changes it

@@ -52,7 +52,7 @@ def refusal(work: Callable[[], Any]) -> str:
 def serve(common: Common) -> Iterator[Serve]:
     running: list[Server] = []
 
-    def start(config: dict[str, Any], user: int = 0) -> Server:
+    def start(config: dict[str, Any], user: int | None = None) -> Server:
         folder = common.folder(f"server{len(running)}", user)
         (folder / "server.log").touch()
         running.append(Server(config, folder, binary=common.binary, user=user))
@@ -150,14 +150,14 @@ def test_a_server_refuses_another_users_directory(common: Common) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
 def test_a_server_refuses_a_directory_that_others_can_write_to(common: Common, mode: int) -> None:
-    ended = start_in(common.folder("run", os.geteuid(), mode))
+    ended = start_in(common.folder("run", mode=mode))
     assert ended.returncode == 3
     assert f"{common.path}/run has mode {mode:04o}" in ended.stderr
     assert "set server.directory to a folder that is not there yet" in ended.stderr
 
 
 def test_a_server_refuses_a_link_in_the_directorys_place(common: Common) -> None:
-    common.folder("real", os.geteuid(), 0o700)
+    common.folder("real", mode=0o700)
     (common.path / "run").symlink_to("real")
     ended = start_in(common.path / "run")
     assert ended.returncode == 3
@@ -166,7 +166,7 @@ def test_a_server_refuses_a_link_in_the_directorys_place(common: Common) -> None
 
 
 def test_a_link_in_the_locks_place_is_not_followed(common: Common) -> None:
-    run = common.folder("run", os.geteuid(), 0o700)
+    run = common.folder("run", mode=0o700)
     precious = common.path / "precious"
     precious.write_text("mine")
     (run / "lock").symlink_to(precious)
@@ -230,7 +230,6 @@ def test_a_stranger_on_the_attach_socket_hears_nothing(serve: Serve) -> None:
     assert as_user(NOBODY, attach) == b""
 
 
-@needs_root
 def test_sockets_are_for_the_servers_user_alone_unless_others_are_allowed(serve: Serve) -> None:
     def modes(server: Server) -> list[int]:
         places = [Path(server.address), *sorted(Path(server.address).glob("*.sock"))]

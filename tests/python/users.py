@@ -48,7 +48,8 @@ def as_user(uid: int, work: Callable[[], Any], groups: Sequence[int] = ()) -> An
 
 
 def owned(path: Path, uid: int, mode: int) -> Path:
-    os.chown(path, uid, uid)
+    if uid != os.geteuid():
+        os.chown(path, uid, uid)
     path.chmod(mode)
     return path
 
@@ -62,10 +63,11 @@ class Common:
         self.binary = str(shutil.copy(headrace_binary(), path / "headrace"))
         os.chmod(self.binary, 0o755)
 
-    def folder(self, name: str, uid: int = 0, mode: int = 0o755) -> Path:
+    def folder(self, name: str, uid: int | None = None, mode: int = 0o755) -> Path:
+        """Another user's needs root."""
         path = self.path / name
         path.mkdir()
-        return owned(path, uid, mode)
+        return owned(path, os.geteuid() if uid is None else uid, mode)
 
 
 @pytest.fixture
