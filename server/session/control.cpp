@@ -139,7 +139,7 @@ void Control::serve(const std::string& asker, const Result<wire::Request>& reque
       body = answer(request->op, request->body, uid);
     }
   } catch (...) {
-    spdlog::error("request `{}` failed: {}", request->op.substr(0, 40), thrown());
+    spdlog::error("request `{}` failed: {}", request ? request->op.substr(0, 40) : "(malformed)", thrown());
     body = fail(ErrorCode::kInternal, thrown());
   }
   if (!body && body.error().code == ErrorCode::kBadMessage) {

@@ -51,7 +51,13 @@ Result<void> check_tree(const std::filesystem::path& folder) {
                                                      folder.string(), std::strerror(errno)));
   if (child == 0) run_child(folder);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  pid_t ended = 0;
+  while ((ended = ::waitpid(child, &status, 0)) < 0 && errno == EINTR) continue;
+  if (ended != child)  // SIGCHLD is ignored: the kernel keeps no status
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("{}: whether its tree is sound cannot be known: {}; start this process without "
+                            "ignoring SIGCHLD",
+                            folder.string(), std::strerror(errno)));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   const std::string how =
       WIFSIGNALED(status) ? fmt::format(" (reading it ends in {})", ::strsignal(WTERMSIG(status))) : "";
