@@ -25,33 +25,51 @@ HWY_INLINE hn::Vec<D> mix(hn::Vec<D> z) {
   return hn::Xor(z, hn::ShiftRight<31>(z));
 }
 
-HWY_INLINE hn::Vec<D> permute_vector(const draws::Feistel& feistel, hn::Vec<D> x) {
+/// A vector is a chain of multiplications, each of which waits for the one before: several go side by side.
+constexpr std::size_t kSideBySide = 4;
+
+HWY_INLINE void permute_vectors(const draws::Feistel& feistel, std::uint64_t* HWY_RESTRICT values) {
   const D d;
+  const std::size_t lanes = hn::Lanes(d);
   const auto half = static_cast<int>(feistel.half_bits);
   const auto mask = hn::Set(d, (std::uint64_t{1} << feistel.half_bits) - 1);
   const auto last = hn::Set(d, feistel.n - 1);
-  for (auto walking = hn::FirstN(d, hn::Lanes(d)); !hn::AllFalse(d, walking);) {
-    auto left = hn::ShiftRightSame(x, half), right = hn::And(x, mask);
-    for (const std::uint64_t key : feistel.keys) {
-      const auto next = hn::Xor(left, hn::And(mix(hn::Add(right, hn::Set(d, key))), mask));
-      left = right;
-      right = next;
-    }
-    x = hn::IfThenElse(walking, hn::Or(hn::ShiftLeftSame(left, half), right), x);
-    walking = hn::Gt(x, last);  // those that have arrived stay
+  hn::Vec<D> x[kSideBySide], left[kSideBySide], right[kSideBySide];
+  hn::Mask<D> walking[kSideBySide];
+  for (std::size_t v = 0; v < kSideBySide; ++v) {
+    x[v] = hn::LoadU(d, values + v * lanes);
+    walking[v] = hn::FirstN(d, lanes);
   }
-  return x;
+  for (bool all_arrived = false; !all_arrived;) {
+    for (std::size_t v = 0; v < kSideBySide; ++v) {
+      left[v] = hn::ShiftRightSame(x[v], half);
+      right[v] = hn::And(x[v], mask);
+    }
+    for (const std::uint64_t key : feistel.keys) {
+      for (std::size_t v = 0; v < kSideBySide; ++v) {
+        const auto next = hn::Xor(left[v], hn::And(mix(hn::Add(right[v], hn::Set(d, key))), mask));
+        left[v] = right[v];
+        right[v] = next;
+      }
+    }
+    all_arrived = true;
+    for (std::size_t v = 0; v < kSideBySide; ++v) {
+      x[v] = hn::IfThenElse(walking[v], hn::Or(hn::ShiftLeftSame(left[v], half), right[v]), x[v]);
+      walking[v] = hn::Gt(x[v], last);  // those that have arrived stay
+      all_arrived &= hn::AllFalse(d, walking[v]);
+    }
+  }
+  for (std::size_t v = 0; v < kSideBySide; ++v) hn::StoreU(x[v], d, values + v * lanes);
 }
 
 void Permute(const draws::Feistel& feistel, std::uint64_t* HWY_RESTRICT values, std::size_t count) {
-  const D d;
-  const std::size_t n = hn::Lanes(d);
+  const std::size_t n = kSideBySide * hn::Lanes(D());
   std::size_t i = 0;
-  for (; i + n <= count; i += n) hn::StoreU(permute_vector(feistel, hn::LoadU(d, values + i)), d, values + i);
+  for (; i + n <= count; i += n) permute_vectors(feistel, values + i);
   if (i == count) return;
-  HWY_ALIGN std::uint64_t rest[HWY_MAX_BYTES / sizeof(std::uint64_t)] = {};
+  std::uint64_t rest[kSideBySide * HWY_MAX_BYTES / sizeof(std::uint64_t)] = {};
   std::copy(values + i, values + count, rest);
-  hn::Store(permute_vector(feistel, hn::Load(d, rest)), d, rest);
+  permute_vectors(feistel, rest);
   std::copy(rest, rest + (count - i), values + i);
 }
 
