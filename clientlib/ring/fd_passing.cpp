@@ -61,7 +61,7 @@ Result<void> send_packet(int socket, std::string_view bytes, std::span<const int
   return fail(ErrorCode::kInternal, fmt::format("sending a packet: sendmsg: {}", std::strerror(errno)));
 }
 
-Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout) {
+Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout, Descriptors descriptors) {
   const auto deadline = Clock::now() + timeout;
   for (;;) {
     if (auto readable = wait_readable(socket, deadline, timeout); !readable) return fail(readable.error());
@@ -72,8 +72,9 @@ Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout) {
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    const bool take = descriptors == Descriptors::kTake;
+    if (take) message.msg_control = control;
+    if (take) message.msg_controllen = sizeof control;
     const ssize_t received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     // Who closed with packets unread resets the connection. Linux says so before it gives what that end had
     // sent, and says it once: the packets follow, and then the end of file.
@@ -92,7 +93,7 @@ Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout) {
         packet.fds.emplace_back(fd);
       }
     }
-    if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+    if ((message.msg_flags & (MSG_TRUNC | (take ? MSG_CTRUNC : 0))) != 0)
       return fail(ErrorCode::kBadMessage,
                   fmt::format("a packet exceeds {} bytes or {} descriptors", kMaxPacket, kMaxFds));
     packet.bytes.resize(static_cast<std::size_t>(received));

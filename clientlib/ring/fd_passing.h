@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,8 +23,13 @@ struct Packet {
 
 /// Sends one packet; never raises SIGPIPE. `socket` is a connected SOCK_SEQPACKET.
 Result<void> send_packet(int socket, std::string_view bytes, std::span<const int> fds);
+enum class Descriptors : std::uint8_t {
+  kTake,
+  kDrop  ///< the kernel does: of a peer whose files this process does not want to touch
+};
 /// Waits at most `timeout` for one packet. kTimeout, or kServerLost at end of file,
 /// once all that was sent before was received; kBadMessage if truncated.
-Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout);
+Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout,
+                              Descriptors descriptors = Descriptors::kTake);
 
 }  // namespace headrace::ring

@@ -336,7 +336,7 @@ Config read_and_check(const Document& document, const std::filesystem::path& fol
   check_composites(document, out.sources, problems);
   each("streams", [&](const Pointer& at, const std::string& name, const json& value) {
     if (checker.sound(at)) {
-      StreamConfig& stream = out.streams[name] = read_stream(value, folder);
+      StreamConfig& stream = out.streams[name] = read_stream(value, folder, out.server);
       stream.places = places_of(document, at, stream.plan.chain.transforms.size());
     }
     if (out.streams.contains(name)) apply_feed(out, out.streams[name]);

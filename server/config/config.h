@@ -55,7 +55,7 @@ struct RingConfig {
   std::uint32_t prefetch = 4;    ///< look-ahead, batches
   std::uint32_t max_leases = 3;  ///< per client
   std::uint32_t max_clients = 4;
-  Access data_access = Access::kReadWrite;
+  Access data_access = Access::kReadWrite;  ///< with ServerConfig::allow the default is kReadOnly
 };
 
 /// Of broadcast streams.

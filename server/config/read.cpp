@@ -62,7 +62,7 @@ ServerConfig read_server(const json& value, const std::filesystem::path& folder,
   return out;
 }
 
-StreamConfig read_stream(const json& value, const std::filesystem::path& folder) {
+StreamConfig read_stream(const json& value, const std::filesystem::path& folder, const ServerConfig& server) {
   StreamConfig out;
   out.source = value.at("source").get<std::string>();
   out.part = value.value("part", out.part);
@@ -94,9 +94,11 @@ StreamConfig read_stream(const json& value, const std::filesystem::path& folder)
   out.ring.prefetch = ring.value("prefetch", out.ring.prefetch);
   out.ring.max_leases = ring.value("max_leases", out.ring.max_leases);
   out.ring.max_clients = ring.value("max_clients", out.ring.max_clients);
-  out.ring.data_access = word(ring, "data_access", out.ring.data_access,
-                              std::array<std::pair<const char*, Access>, 2>{
-                                  {{"read_write", Access::kReadWrite}, {"read_only", Access::kReadOnly}}});
+  // Users who were let in to read are not let write, unless the configuration says so.
+  out.ring.data_access =
+      word(ring, "data_access", server.allow.empty() ? Access::kReadWrite : Access::kReadOnly,
+           std::array<std::pair<const char*, Access>, 2>{
+               {{"read_write", Access::kReadWrite}, {"read_only", Access::kReadOnly}}});
   const json sharing = part(value, "sharing");
   out.sharing.max_lag = sharing.value("max_lag", out.ring.prefetch);
   out.sharing.on_lag = word(

@@ -10,7 +10,8 @@ namespace headrace::server::config {
 
 ServerConfig read_server(const nlohmann::json& server, const std::filesystem::path& folder,
                          const Environment& environment);
-StreamConfig read_stream(const nlohmann::json& stream, const std::filesystem::path& folder);
+StreamConfig read_stream(const nlohmann::json& stream, const std::filesystem::path& folder,
+                         const ServerConfig& server);
 
 /// Reads what has no problem yet and checks it; `problems` gets the rest. The result is only whole if none
 /// came.

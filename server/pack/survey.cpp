@@ -59,9 +59,10 @@ class Sum {
   std::uint64_t bytes_ = 0;
 };
 
-/// `look(index, seen)` fills all of `seen`.
-template <class Look>
-Result<Survey> walk(std::uint64_t count, std::size_t fields, unsigned threads, const Tell& tell, Look look) {
+/// `look(index, seen)` fills all of `seen`; `of` is what it reads.
+template <class Of, class Look>
+Result<Survey> walk(const Of& of, std::size_t fields, unsigned threads, const Tell& tell, Look look) {
+  const std::uint64_t count = of.size();
   std::atomic<std::uint64_t> next{0};
   std::mutex mutex;
   Result<void> done;
@@ -89,13 +90,14 @@ Result<Survey> walk(std::uint64_t count, std::size_t fields, unsigned threads, c
     });
   }
   if (!done) return fail(done.error());
+  if (const auto lost = of.fault()) return fail(*lost);
   return std::move(sum).result();
 }
 
 }  // namespace
 
 Result<Survey> survey(const source::Source& source, unsigned threads, const Tell& tell) {
-  return walk(source.size(), source.fields().size(), threads, tell,
+  return walk(source, source.fields().size(), threads, tell,
               [&source](std::uint64_t index, Seen& seen) -> Result<void> {
                 auto read = source.read(index, seen.sample);
                 if (!read && read.error().code != ErrorCode::kBadSample) return read;
@@ -108,7 +110,7 @@ Result<Survey> survey(const source::Source& source, unsigned threads, const Tell
 }
 
 Result<Survey> survey(const store::Store& store, unsigned threads, const Tell& tell) {
-  return walk(store.size(), store.meta().fields.size(), threads, tell,
+  return walk(store, store.meta().fields.size(), threads, tell,
               [&store](std::uint64_t index, Seen& seen) -> Result<void> {
                 const auto record = store.record(index, store::Store::Extent::kHeads);
                 if (!record) return fail(record.error());
@@ -154,6 +156,7 @@ Result<std::vector<std::uint8_t>> contact_sheet(const source::Source& source) {
     for (std::size_t y = 0; y < static_cast<std::size_t>(kCellSide); ++y)
       std::memcpy(sheet.data() + (top + y) * kRow * kSheetCells + left, cell.data() + y * kRow, kRow);
   }
+  if (const auto lost = source.fault()) return fail(*lost);
   return encode_png(sheet, {kSide, kSide, 3, false});
 }
 

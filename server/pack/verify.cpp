@@ -103,6 +103,7 @@ VerifyReport verify(const store::Store& store, const VerifyOptions& options,
       }
     });
   }
+  report.lost = store.fault();
   return report;
 }
 

@@ -113,12 +113,16 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
   if (fd < 0 || fd >= static_cast<int>(kMostDescriptors)) return got;
   auto& count = ahead[static_cast<std::size_t>(fd)];
   if (count.load(std::memory_order_relaxed) == 0) return got;
-  if (got == 0) set_ahead(fd, 0);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+    const int error = errno;
+    set_ahead(fd, 0);  // libzmq closes it
+    errno = error;
+  }
   if (got <= 0) return got;
   const auto bytes = static_cast<std::uint32_t>(got);
   const std::uint32_t own = count.fetch_add(bytes, std::memory_order_relaxed) - 1 + bytes;
   const std::int64_t all = ahead_in_all.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  if (own <= wire::kMaxFrame || (own <= kMostAhead && all <= kMostAheadInAll)) return got;
+  if (own <= kMostAhead && (all <= kMostAheadInAll || own <= kHandshake)) return got;
   set_ahead(fd, 0);
   if (!is_control(fd)) return got;  // the connection was closed, and its number given out again
   refused_floods.fetch_add(1, std::memory_order_relaxed);

@@ -21,7 +21,7 @@ namespace headrace::server::session {
 
 /// Several requests of the largest size; a client sends one, and waits for its answer.
 inline constexpr std::uint32_t kMostAhead = 4 * wire::kMaxFrame;
-/// Of all connections together: beyond it those that are more than one request ahead are ended.
+/// Of all connections together: beyond it a connection that sends more than a handshake ahead is ended.
 inline constexpr std::uint32_t kMostAheadInAll = 16 * kMostAhead;
 
 /// Admits these users besides the server's own and root. Called before anything listens.

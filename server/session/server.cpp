@@ -119,17 +119,10 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
           [] {
             return metrics::HttpReply{200, "text/plain", "ok\n"};
           }},
-         {"/readyz",
-          [raw] {
+         {"/readyz", [raw] {
             const std::string why = raw->stop_ ? "draining" : raw->collector_->not_ready();
             return why.empty() ? metrics::HttpReply{200, "text/plain", "ready\n"}
                                : metrics::HttpReply{503, "text/plain", "not ready: " + why + "\n"};
-          }},
-         {"/", [raw] {
-            return metrics::HttpReply{
-                200, "application/json",
-                raw->collector_->stats().dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-                    "\n"};
           }}});
     if (!http) return tl::make_unexpected(http.error());
     server->http_ = std::move(*http);
@@ -179,11 +172,14 @@ void Server::run(int parent_fd) {
   spdlog::info("draining: no further batches; waiting at most {} ms for {} clients to finish theirs",
                config_.drain_timeout.count(), sessions_->attached());
   control_->refuse_opens();
-  for (std::size_t i = 0; i < engine_->stream_count(); ++i)
-    engine_->with(i, [](exec::Stream& stream) {
-      stream.drain();
-      return 0;
-    });
+  for (std::size_t i = 0; i < engine_->stream_count(); ++i) try {
+      engine_->with(i, [](exec::Stream& stream) {
+        stream.drain();
+        return 0;
+      });
+    } catch (...) {
+      log::thrown("a stream that was told to drain");
+    }
   const std::uint64_t deadline = ring::monotonic_ns() + nanoseconds(config_.drain_timeout);
   serve_until(
       [&] {
@@ -203,21 +199,21 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
   bool more = false;
   std::vector<pollfd> polls;
   while (!done()) {
-    polls.clear();
-    control_->add_polls(polls);
-    if (signals >= 0) polls.push_back({signals, POLLIN, 0});
-    if (parent_fd >= 0) polls.push_back({parent_fd, POLLIN, 0});
-    sessions_->add_polls(polls);
-    const int wait = more ? 0 : signals < 0 ? 20 : kTickMs;
-    ::poll(polls.data(), polls.size(), wait);
-    const std::uint64_t now = ring::monotonic_ns();
-    for (const pollfd& poll : polls) {
-      if (poll.revents == 0) continue;
-      if (poll.fd == signals || poll.fd == parent_fd) stop_.store(true);
-      if (poll.fd == parent_fd) parent_ended_ = true;
-    }
     try {
+      polls.clear();
+      control_->add_polls(polls);
+      if (signals >= 0) polls.push_back({signals, POLLIN, 0});
+      if (parent_fd >= 0) polls.push_back({parent_fd, POLLIN, 0});
+      sessions_->add_polls(polls);
+      const int wait = more ? 0 : signals < 0 ? 20 : kTickMs;
       more = false;
+      ::poll(polls.data(), polls.size(), wait);
+      const std::uint64_t now = ring::monotonic_ns();
+      for (const pollfd& poll : polls) {
+        if (poll.revents == 0) continue;
+        if (poll.fd == signals || poll.fd == parent_fd) stop_.store(true);
+        if (poll.fd == parent_fd) parent_ended_ = true;
+      }
       sessions_->handle(polls, now);
       more = control_->handle();
       if (now < next_tick) continue;
@@ -226,6 +222,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
     } catch (...) {
       // Of one request or client; the server and its streams go on.
       log::thrown("the session thread");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // should it throw each time
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,11 @@ std::string random_token() {
   std::uint64_t words[2];
   if (::getrandom(words, sizeof words, 0) != sizeof words) std::abort();
   return fmt::format("{:016x}{:016x}", words[0], words[1]);
+}
+
+/// None: it has no number in this pid namespace, or is gone; its socket tells, too.
+ring::UniqueFd open_pidfd(std::int64_t pid) {
+  return pid > 0 ? ring::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) : ring::UniqueFd();
 }
 
 bool in(const std::vector<pollfd>& ready, int fd) {
@@ -157,8 +163,12 @@ void Sessions::welcome(Guest& guest, std::uint64_t now_ns) try {
 }
 
 Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
-  if (auto peer = admitted_peer(guest.socket.get()); !peer) return fail(peer.error());
-  auto packet = ring::receive_packet(guest.socket.get(), std::chrono::milliseconds(0));
+  const auto peer = admitted_peer(guest.socket.get());
+  if (!peer) return fail(peer.error());
+  // A descriptor of somebody who was only let in may be of his own file system: poll(2) would wait for him.
+  const bool own = is_trusted_user(peer->uid);
+  auto packet = ring::receive_packet(guest.socket.get(), std::chrono::milliseconds(0),
+                                     own ? ring::Descriptors::kTake : ring::Descriptors::kDrop);
   if (!packet) return tl::make_unexpected(packet.error());
   if (!packet->bytes.starts_with(wire::kAttachHello))
     return fail(ErrorCode::kBadMessage, "not an attach packet");
@@ -188,7 +198,8 @@ Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
   session->attached = true;
   session->doorbell = std::move(*doorbell);
   session->socket = std::move(guest.socket);
-  if (!packet->fds.empty()) session->pidfd = std::move(packet->fds[0]);
+  // The client sends its pidfd because a process of another pid namespace (a container) has no number here.
+  session->pidfd = packet->fds.empty() ? open_pidfd(peer->pid) : std::move(packet->fds[0]);
   const int fds[] = {attachment.data_fd, attachment.control_fd, attachment.lease_fd.get(),
                      session->doorbell.get()};
   if (auto sent = ring::send_packet(session->socket.get(), fmt::format("ok {}", session->lane), fds); !sent) {

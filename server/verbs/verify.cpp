@@ -26,6 +26,7 @@ int verify(const VerifyArguments& arguments) {
     found = pack::verify(**store, {threads_or_all(arguments.threads), arguments.decode},
                          [&](std::uint64_t done, std::uint64_t bytes) { progress.tell(done, bytes); });
   }
+  if (found.lost) return report(*found.lost);
   if (found.bad == 0) {
     fmt::print("ok: {} samples, {}, {}all sound\n", found.checked, human_bytes(found.bytes),
                arguments.decode ? "decoded, " : "");

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import shutil
 import socket
 import subprocess
 import time
+import urllib.error
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -254,6 +256,54 @@ def test_an_allowed_user_lists_and_trains_and_does_not_drain(serve: Serve) -> No
     assert server.popen.wait(10) == 0
 
 
+def may_write_to_the_ring(address: str) -> bool:
+    """Whether a client that wants to can make the ring's memory writable."""
+    with headrace.Loader(address, stream="train", timeout=5) as loader:
+        next(iter(loader))
+        with os.scandir("/proc/self/fd") as held:
+            rings = [fd.path for fd in held if "headrace-data-" in os.readlink(fd.path)]
+        assert rings, "the client holds its descriptor of the ring"
+        try:
+            with open(rings[0], "r+b", buffering=0) as ring:
+                mmap.mmap(ring.fileno(), mmap.PAGESIZE).close()
+        except PermissionError:
+            return False
+        return True
+
+
+@needs_root
+def test_an_allowed_user_reads_the_ring_and_does_not_write_to_it(serve: Serve) -> None:
+    server = serve(config(allow={"uids": [NOBODY]}))
+    assert not as_user(NOBODY, lambda: may_write_to_the_ring(server.address))
+    trusting = config(allow={"uids": [NOBODY]})
+    trusting["streams"] = {"train": {**CONFIG["streams"]["train"], "ring": {"data_access": "read_write"}}}
+    server = serve(trusting)
+    assert as_user(NOBODY, lambda: may_write_to_the_ring(server.address)), "if the configuration says so"
+
+
+@needs_root
+def test_descriptors_of_an_allowed_user_are_not_taken(serve: Serve) -> None:
+    """One that can always be read would be the end of a process; to poll one of a FUSE would wait for its user."""
+    server = serve(config(allow={"uids": [NOBODY]}))
+
+    def stays() -> bool:
+        place = {"stream": "train", "group": "", "rank": 0, "world_size": 1, "client": "x", "pid": os.getpid()}
+        opened = Dealer(f"{server.address}/control.sock").ask("open", **place, join="default", resume_server=False)
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        door.connect(f"{server.address}/attach.sock")
+        with open("/dev/zero", "rb") as readable:
+            socket.send_fds(door, [f"headrace-attach 1 {opened['ok']['token']}".encode()], [readable.fileno()])
+        said, descriptors, _, _ = socket.recv_fds(door, 4096, 8)
+        assert said.startswith(b"ok") and len(descriptors) == 4, said
+        door.settimeout(1)
+        try:
+            return door.recv(1) != b""
+        except TimeoutError:
+            return True
+
+    assert as_user(NOBODY, stays)
+
+
 @needs_root
 def test_an_allowed_group_counts_as_a_supplementary_one_too(serve: Serve) -> None:
     server = serve(config(allow={"gids": [12345]}))
@@ -288,6 +338,14 @@ def test_containers_with_a_user_each_meet_by_allowing_one_another(serve: Serve) 
     server = serve(config(allow={"uids": [20002]}), user=10001)
     assert "HEADRACE_ALLOW_UIDS" in refusal(lambda: as_user(20002, lambda: batches(server.address)))
     assert as_user(20002, lambda: batches(server.address, allow_uids=[10001])) == 8
+
+
+def test_the_metrics_port_gives_metrics_and_health_alone(serve: Serve) -> None:
+    """TCP has no users: whoever is on the machine may ask."""
+    server = serve(config(metrics={"port": 0}))
+    for path in ("/", "/stats", "/streams"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            http_get(server.metrics_url + path)
 
 
 def test_a_list_of_users_that_is_none_is_refused_by_name() -> None:

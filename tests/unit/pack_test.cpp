@@ -356,6 +356,24 @@ TEST_F(PackTest, ASurveyOfTheDatabaseIsThatOfItsSource) {
   EXPECT_GT(b.fields.at(0).stored, 0u);
 }
 
+TEST_F(PackTest, WhatIsCutMeanwhileIsNeitherSurveyedNorVerified) {
+  ASSERT_TRUE(pack(*images()));
+  const auto source = packed();
+  const auto store = store::Store::open(out_, store::Store::Reading::kInOrder).value();
+  ASSERT_TRUE(contact_sheet(*source));
+  fs::resize_file(out_ / "data.mdb", 3 * 4096);
+  const auto ignore = [](auto, auto) {};
+  const auto of_source = survey(*source, 2, ignore), of_store = survey(*store, 2, ignore);
+  const auto sheet = contact_sheet(*source);
+  const auto verified = verify(*store, {.threads = 2}, ignore).lost;
+  ASSERT_FALSE(of_source);
+  ASSERT_FALSE(of_store);
+  ASSERT_FALSE(sheet);
+  ASSERT_TRUE(verified);
+  for (const Error& error : {of_source.error(), of_store.error(), sheet.error(), *verified})
+    EXPECT_THAT(error.message, HasSubstr("cannot be read: the file was cut"));
+}
+
 TEST(InOrder, GivesThingsInOrderAndStopsEverybody) {
   InOrder<std::uint64_t> middle(10, 500, 100, 20);
   const Crew crew(4, [&] {
