@@ -1,5 +1,6 @@
-// Directories and files that no other user could have made or changed. All of them are opened without
-// following a link in the last component and then looked at through the descriptor.
+// Directories and files that no other user could have made or changed. They are opened without following a
+// link in the last component and then examined through the descriptor. The folders that lead there are not
+// examined: who may write to those can put another folder in the place, but only one that a trusted user made.
 // Thread safety: all functions, any thread.
 #pragma once
 

@@ -77,7 +77,9 @@ Result<std::uint64_t> check_length(MDB_env* env, const std::filesystem::path& fo
 Result<Env> Env::open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes) {
   if (std::error_code error; std::filesystem::exists(folder / "data.mdb", error))
     if (auto sound = check_tree(folder); !sound) return fail(sound.error());
-  return open_unchecked(folder, access, map_bytes);
+  auto env = open_unchecked(folder, access, map_bytes);
+  if (env) env->watch();
+  return env;
 }
 
 Result<Env> Env::open_unchecked(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes) {
@@ -97,28 +99,30 @@ Result<Env> Env::open_unchecked(const std::filesystem::path& folder, Access acce
   if (!bytes) return fail(bytes.error());
   env.file_bytes_ = *bytes;
   if (access == Access::kWrite) return env;
-  if (auto watched = env.watch(); !watched) return fail(watched.error());
+  if (auto found = env.find_map(); !found) return fail(found.error());
   return env;
 }
 
-Result<void> Env::watch() {
+Result<void> Env::find_map() {
   const auto txn = Txn::begin(*this, false);
   if (!txn) return fail(txn.error());
   const auto key = txn->last_key();
   if (!key) return fail(key.error());
-  // LMDB does not tell where it maps the file.
-  int fd = -1;
-  if (!*key || ::mdb_env_get_fd(env_.get(), &fd) != MDB_SUCCESS) return {};
-  map_ = std::make_unique<mapped::WatchedMap>(mapped::mapping_around((*key)->data()), fd,
-                                              (folder_ / "data.mdb").string());
+  if (*key) mapped_ = mapped::mapping_around((*key)->data());
   return {};
 }
 
+void Env::watch() {
+  int fd = -1;
+  if (mapped_.empty() || ::mdb_env_get_fd(env_.get(), &fd) != MDB_SUCCESS) return;
+  map_ = std::make_unique<mapped::WatchedMap>(mapped_, fd, (folder_ / "data.mdb").string());
+}
+
 bool Env::holds(Bytes bytes) const {
-  if (!map_) return false;
-  const auto begin = reinterpret_cast<std::uintptr_t>(map_->bytes().data());
+  const auto begin = reinterpret_cast<std::uintptr_t>(mapped_.data());
   const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
-  return at >= begin && at - begin <= file_bytes_ && bytes.size() <= file_bytes_ - (at - begin);
+  const std::uint64_t all = mapped_.empty() ? 0 : file_bytes_;
+  return at >= begin && at - begin <= all && bytes.size() <= all - (at - begin);
 }
 
 Result<void> Env::resize_map(std::uint64_t bytes) {

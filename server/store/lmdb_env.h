@@ -39,7 +39,7 @@ class Env {
   /// `map_bytes`: 0 for what the database says of itself. kDatasetInvalid: the file was cut, or its tree is
   /// damaged (tree_check.h).
   static Result<Env> open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes = 0);
-  /// Without a look at the tree.
+  /// Without a look at the tree, and without fault(): takes no lock, so that a forked child can call it.
   static Result<Env> open_unchecked(const std::filesystem::path& folder, Access access,
                                     std::uint64_t map_bytes = 0);
 
@@ -59,12 +59,15 @@ class Env {
   struct Close {
     void operator()(MDB_env* env) const { ::mdb_env_close(env); }
   };
-  Result<void> watch();
+  /// Finds where LMDB maps the file, which it does not tell.
+  Result<void> find_map();
+  void watch();
 
   std::unique_ptr<MDB_env, Close> env_;
   std::filesystem::path folder_;
   std::uint64_t file_bytes_ = 0;
-  std::unique_ptr<const mapped::WatchedMap> map_;  ///< null: opened for writing, or empty
+  Bytes mapped_;                                   ///< empty: opened for writing, or no entries
+  std::unique_ptr<const mapped::WatchedMap> map_;  ///< null: as above, or unchecked
 };
 
 /// Ends without effect unless committed. Its Env must outlive it.
