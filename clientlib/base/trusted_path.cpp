@@ -22,6 +22,7 @@ std::string octal(mode_t mode) {
   return text;
 }
 
+/// Empty: it is trusted.
 std::string distrust(const struct stat& status, const std::vector<std::uint32_t>& owners) {
   if (!is_trusted_user(status.st_uid, owners)) {
     const std::string own = std::to_string(::geteuid());
@@ -43,12 +44,6 @@ tl::unexpected<Error> distrusted(const std::string& path, const std::string& why
 }
 
 }  // namespace
-
-std::string distrust(int fd, const std::vector<std::uint32_t>& owners) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) return std::string("cannot be examined: ") + std::strerror(errno);
-  return distrust(status, owners);
-}
 
 Result<UniqueFd> open_trusted_directory(const std::string& path, const std::vector<std::uint32_t>& owners) {
   const std::string name = path.substr(0, std::max<std::size_t>(path.find_last_not_of('/') + 1, 1));

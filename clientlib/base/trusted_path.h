@@ -1,7 +1,7 @@
 // Directories and files that no other user could have made or changed. They are opened without following a
 // link in the last component and then examined through the descriptor. The folders that lead there are not
-// examined: who may write to those can put another folder in the place, but only one that a trusted user made.
-// Thread safety: all functions, any thread.
+// examined: who may write to those can put another folder in the place, but only one that a trusted user
+// made. Thread safety: all functions, any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,13 +15,10 @@
 
 namespace headrace {
 
-/// Why other users could have written what `fd` is: "belongs to user 7 (mode 0755), expected user 0 or root".
-/// Empty: its owner is this process's user, root or one of `owners`, and neither group nor others may write.
-std::string distrust(int fd, const std::vector<std::uint32_t>& owners = {});
-
 /// A descriptor (O_PATH) of a directory; a slash at the path's end does not make it follow a link.
-/// kPermissionDenied: a symbolic link, or distrust(); kEnvironment: it cannot be opened or is no directory.
-/// Both name the path; what to do is for the caller to add.
+/// kPermissionDenied: a symbolic link, writable by group or others, or of a user who is neither this
+/// process's, root nor one of `owners`. kEnvironment: it cannot be opened or is no directory. Both name the
+/// path; what to do is for the caller to add.
 Result<UniqueFd> open_trusted_directory(const std::string& path,
                                         const std::vector<std::uint32_t>& owners = {});
 

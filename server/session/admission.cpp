@@ -3,6 +3,7 @@
 
 #include "server/session/admission.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -12,16 +13,23 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
 
 #include "clientlib/ring/futex.h"
 #include "server/session/descriptors.h"
+#include "server/session/handshake.h"
 
 namespace headrace::server::session {
 namespace {
 
 constexpr std::uint64_t kSayAgainNs = 5'000'000'000;
+/// While there is none, poll(2) calls listeners ready all the time.
+constexpr std::chrono::milliseconds kNoDescriptorPause{10};
 /// What a connection sends besides requests: greeting and handshake.
 constexpr std::uint32_t kHandshake = 4096;
 
@@ -49,7 +57,41 @@ Admitted& admitted() {
 /// descriptors that are never used take no memory.
 std::array<std::atomic<std::uint32_t>, kMostDescriptors> ahead;
 std::atomic<std::int64_t> ahead_in_all{0};
-std::atomic<std::uint64_t> refused_users{0}, refused_floods{0}, refused_descriptors{0};
+std::atomic<std::uint64_t> refused_users{0}, refused_floods{0}, refused_descriptors{0}, refused_names{0};
+
+std::array<std::atomic<bool>, kMostDescriptors> unfinished;  // by descriptor: its handshake
+
+/// What control connections sent whose handshake is not finished.
+class Handshakes {
+ public:
+  void begin(int fd) {
+    const std::scoped_lock lock(mutex_);
+    bytes_[fd].clear();
+    unfinished[static_cast<std::size_t>(fd)].store(true, std::memory_order_relaxed);
+  }
+  void forget(int fd) {
+    if (!unfinished[static_cast<std::size_t>(fd)].exchange(false, std::memory_order_relaxed)) return;
+    const std::scoped_lock lock(mutex_);
+    bytes_.erase(fd);
+  }
+  /// False: the peer names itself.
+  bool go_on(int fd, std::string_view more) {
+    if (!unfinished[static_cast<std::size_t>(fd)].load(std::memory_order_relaxed)) return true;
+    const std::scoped_lock lock(mutex_);
+    std::string& bytes = bytes_[fd];
+    bytes += more.substr(0, kLongestHandshake - bytes.size());
+    const Handshake found = look_at_handshake(bytes);
+    if (found == Handshake::kUnfinished) return true;
+    unfinished[static_cast<std::size_t>(fd)].store(false, std::memory_order_relaxed);
+    bytes_.erase(fd);
+    return found == Handshake::kAnonymous;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<int, std::string> bytes_;  // guarded by mutex_
+};
+Handshakes handshakes;
 
 /// True at most once in kSayAgainNs for each `said`: a peer does not fill the log.
 bool may_say(std::atomic<std::uint64_t>& said) {
@@ -86,7 +128,8 @@ int refusal(int fd) {
     return ECONNABORTED;
   }
   if (option(fd, SO_DOMAIN) != AF_UNIX) return 0;
-  if (const auto peer = admitted_peer(fd); !peer) {
+  const auto peer = admitted_peer(fd);
+  if (!peer) {
     refused_users.fetch_add(1, std::memory_order_relaxed);
     static std::atomic<std::uint64_t> said{0};
     if (may_say(said))
@@ -94,13 +137,31 @@ int refusal(int fd) {
                    peer.error().message);
     return ECONNABORTED;
   }
-  if (is_control(fd)) set_ahead(fd, 1);
+  if (fd >= descriptor_limit() / 2 && !is_trusted_user(peer->uid)) {
+    refused_descriptors.fetch_add(1, std::memory_order_relaxed);
+    static std::atomic<std::uint64_t> said{0};
+    if (may_say(said))
+      spdlog::warn(
+          "connection of user {} (pid {}) refused: half of the {} descriptors are in use, and the other half "
+          "is for the server's own user; raise RLIMIT_NOFILE (ulimit -n)",
+          peer->uid, peer->pid, descriptor_limit());
+    return ECONNABORTED;
+  }
+  if (!is_control(fd)) return 0;
+  set_ahead(fd, 1);
+  handshakes.begin(fd);
   return 0;
 }
 
 int accept_admitted(int listener, sockaddr* address, socklen_t* size, int flags) {
   const auto fd = static_cast<int>(::syscall(SYS_accept4, listener, address, size, flags));
-  if (fd < 0) return fd;
+  if (fd < 0) {
+    // libzmq ends the process if there is no descriptor or no memory. The connection stays where it is.
+    if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return fd;
+    std::this_thread::sleep_for(kNoDescriptorPause);
+    errno = ECONNABORTED;
+    return fd;
+  }
   const int error = refusal(fd);
   if (error == 0) return fd;
   ::close(fd);
@@ -114,23 +175,31 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
   auto& count = ahead[static_cast<std::size_t>(fd)];
   if (count.load(std::memory_order_relaxed) == 0) return got;
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-    const int error = errno;
+    const int error = got == 0 ? 0 : errno;
     set_ahead(fd, 0);  // libzmq closes it
-    errno = error;
+    handshakes.forget(fd);
+    errno = error == ENOMEM || error == ENOBUFS ? ECONNRESET : error;  // it ends the process otherwise
   }
   if (got <= 0) return got;
   const auto bytes = static_cast<std::uint32_t>(got);
+  const bool anonymous = handshakes.go_on(fd, {static_cast<const char*>(buffer), bytes});
   const std::uint32_t own = count.fetch_add(bytes, std::memory_order_relaxed) - 1 + bytes;
   const std::int64_t all = ahead_in_all.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  if (own <= kMostAhead && (all <= kMostAheadInAll || own <= kHandshake)) return got;
+  const bool bounded = own <= kMostAhead && (all <= kMostAheadInAll || own <= kHandshake);
+  if (anonymous && bounded) return got;
   set_ahead(fd, 0);
+  handshakes.forget(fd);
   if (!is_control(fd)) return got;  // the connection was closed, and its number given out again
-  refused_floods.fetch_add(1, std::memory_order_relaxed);
+  (anonymous ? refused_floods : refused_names).fetch_add(1, std::memory_order_relaxed);
   static std::atomic<std::uint64_t> said{0};
-  const auto peer = check_peer(fd);
-  if (may_say(said))
-    spdlog::warn("control connection of {} ended: it sent {} bytes ahead of its requests, {} are allowed",
-                 peer ? "pid " + std::to_string(peer->pid) : peer.error().message, own, kMostAhead);
+  if (may_say(said)) {
+    const auto peer = check_peer(fd);
+    spdlog::warn("control connection of {} ended: {}",
+                 peer ? "pid " + std::to_string(peer->pid) : peer.error().message,
+                 anonymous
+                     ? fmt::format("it sent {} bytes ahead of its requests, {} are allowed", own, kMostAhead)
+                     : "it sets a ZeroMQ identity (routing id), or speaks a version before ZMTP 3");
+  }
   ::shutdown(fd, SHUT_RDWR);
   errno = ECONNRESET;
   return -1;
@@ -161,6 +230,7 @@ void count_taken(int fd, std::size_t bytes) {
 Refusals refusals() {
   return {.users = refused_users.load(std::memory_order_relaxed),
           .floods = refused_floods.load(std::memory_order_relaxed),
+          .names = refused_names.load(std::memory_order_relaxed),
           .descriptors = refused_descriptors.load(std::memory_order_relaxed)};
 }
 

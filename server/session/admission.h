@@ -6,7 +6,10 @@
 // this. So admission.cpp defines accept(2), accept4(2) and recv(2) for the whole process:
 // - accept closes a connection at once (ECONNABORTED, which every caller must expect) if its peer is not
 //   admitted, or if its descriptor lies in the reserve (descriptors.h).
-// - recv ends a control connection (ECONNRESET) whose bytes that nobody took exceed kMostAhead.
+// - recv ends a control connection (ECONNRESET) whose bytes that nobody took exceed kMostAhead, or whose peer
+//   names itself (handshake.h).
+// Errors after which libzmq would end the process (no descriptor, no memory) become those two.
+// Of the descriptors, half are for the server's own user and root: who was only let in cannot take them all.
 //
 // Thread safety: any thread.
 #pragma once
@@ -35,6 +38,7 @@ void count_taken(int fd, std::size_t bytes);
 struct Refusals {
   std::uint64_t users = 0;        ///< connections of users that are not admitted
   std::uint64_t floods = 0;       ///< connections that were ended by kMostAhead
+  std::uint64_t names = 0;        ///< connections of peers that named themselves: see handshake.h
   std::uint64_t descriptors = 0;  ///< connections for which only the reserve was left
 };
 Refusals refusals();

@@ -267,12 +267,13 @@ std::vector<MetricFamily> Collector::Collect() const {
       {}, static_cast<double>(log::dropped_lines()));
   auto& refused = families.open("headrace_connections_refused_total",
                                 "Connections to the sockets that were closed: the user is not admitted "
-                                "(user), it sent too much ahead of "
-                                "its requests (flood), or no descriptors were left (descriptors).",
+                                "(user), it sent too much ahead of its requests (flood), it set a ZeroMQ "
+                                "identity (identity), or no descriptors were left (descriptors).",
                                 MetricType::Counter);
   const Refusals counts = refusals();
   add(refused, {{"reason", "user"}}, static_cast<double>(counts.users));
   add(refused, {{"reason", "flood"}}, static_cast<double>(counts.floods));
+  add(refused, {{"reason", "identity"}}, static_cast<double>(counts.names));
   add(refused, {{"reason", "descriptors"}}, static_cast<double>(counts.descriptors));
   add(families.open("headrace_build_info", "Version of this server.", MetricType::Gauge),
       {{"version", kVersion}, {"ring_layout", std::to_string(ring::kLayoutVersion)}}, 1);

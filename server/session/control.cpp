@@ -42,7 +42,14 @@ std::optional<std::uint32_t> sender(const zmq::message_t& frame) {
 }  // namespace
 
 struct Control::Socket {
-  zmq::context_t context{1};
+  /// libzmq would keep a whole buffer of 8 KiB for each part that it received alone.
+  static zmq::context_t copying_context() {
+    constexpr int kZeroCopyRecv = 10;  // ZMQ_ZERO_COPY_RECV, which its header shows with drafts only
+    zmq::context_t context{1};
+    ::zmq_ctx_set(context.handle(), kZeroCopyRecv, 0);
+    return context;
+  }
+  zmq::context_t context = copying_context();
   zmq::socket_t router{context, zmq::socket_type::router};
 };
 

@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 #include <exception>
-#include <new>
 #include <utility>
+
+#include "server/log/barrier.h"
 
 namespace headrace::server::session {
 namespace {
@@ -71,11 +72,13 @@ void SampleDesk::work() {
     const Question question = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    Answer answer = make(question);
-    lock.lock();
     try {
+      Answer answer = make(question);
+      lock.lock();
       made_.push_back({question.asker, std::move(answer)});
-    } catch (const std::bad_alloc&) {  // it is not answered, and whoever asked gives up waiting
+    } catch (...) {  // it is not answered, and whoever asked gives up waiting
+      log::thrown("the thread that makes samples");
+      if (!lock.owns_lock()) lock.lock();
       --open_;
     }
     const std::uint64_t one = 1;

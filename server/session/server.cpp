@@ -172,14 +172,7 @@ void Server::run(int parent_fd) {
   spdlog::info("draining: no further batches; waiting at most {} ms for {} clients to finish theirs",
                config_.drain_timeout.count(), sessions_->attached());
   control_->refuse_opens();
-  for (std::size_t i = 0; i < engine_->stream_count(); ++i) try {
-      engine_->with(i, [](exec::Stream& stream) {
-        stream.drain();
-        return 0;
-      });
-    } catch (...) {
-      log::thrown("a stream that was told to drain");
-    }
+  each_stream("a stream's draining", [](exec::Stream& stream) { stream.drain(); });
   const std::uint64_t deadline = ring::monotonic_ns() + nanoseconds(config_.drain_timeout);
   serve_until(
       [&] {
@@ -228,12 +221,23 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
 }
 
 void Server::tick(std::uint64_t now_ns) {
-  for (std::size_t i = 0; i < engine_->stream_count(); ++i)
-    engine_->with(i, [&](exec::Stream& stream) {
-      stream.beat(now_ns, nanoseconds(config_.group_grace));
-      return 0;
-    });
+  const std::uint64_t grace = nanoseconds(config_.group_grace);
+  each_stream("a stream's beat", [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
+}
+
+template <class F>
+void Server::each_stream(const char* doing, F work) {
+  for (std::size_t i = 0; i < engine_->stream_count(); ++i) {
+    try {
+      engine_->with(i, [&](exec::Stream& stream) {
+        work(stream);
+        return 0;
+      });
+    } catch (...) {  // the others are worked on all the same
+      log::thrown(doing);
+    }
+  }
 }
 
 }  // namespace headrace::server::session

@@ -44,6 +44,9 @@ class Server {
   Result<void> start_feeders();
   /// A stream that broke off has its reason with it: its clients take that along before they lose the server.
   void tell_why();
+  /// An exception is of one stream alone.
+  template <class F>
+  void each_stream(const char* doing, F work);
   void tick(std::uint64_t now_ns);
   void serve_until(const std::function<bool()>& done, int signals, int parent_fd);
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "server/store/tree_check.h"
@@ -109,6 +110,7 @@ Result<void> Env::find_map() {
   const auto key = txn->last_key();
   if (!key) return fail(key.error());
   if (*key) mapped_ = mapped::mapping_around((*key)->data());
+  file_bytes_ = std::min<std::uint64_t>(file_bytes_, mapped_.size());  // a file may be longer than its map
   return {};
 }
 

@@ -22,9 +22,9 @@ struct Found {
   std::uint64_t file_bytes = 0;
 };
 
-/// kDatasetInvalid: no LMDB, cut, or "is an LMDB, but not one that headrace pack wrote". Walks no tree but
-/// for one record.
+/// kDatasetInvalid: no LMDB, cut, damaged, or "is an LMDB, but not one that headrace pack wrote".
 Result<Found> look(const std::filesystem::path& folder);
+/// The same of one that is open. Reads no more than a few records.
 Result<Found> look(const Env& env);
 
 /// The tree is walked once, when it is opened: that finds gaps, and later reads need no LMDB: so they share

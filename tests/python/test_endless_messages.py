@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,40 @@ def test_many_such_messages_are_bounded_together(
     for dealer in dealers:
         dealer.close()
     assert grown < 2 * FEW_MB, f"the server grew by {grown} bytes of {connections * parts * len(part)}"
+
+
+@pytest.mark.parametrize(("connections", "parts"), [(1, 5000), (100, 100)])
+def test_small_parts_that_arrive_one_by_one_cost_what_they_weigh(
+    start_server: ServerFactory, quiet_config: dict[str, Any], connections: int, parts: int
+) -> None:
+    """libzmq can keep its whole buffer of 8 KiB for each."""
+    server = start_server(quiet_config)
+    headrace.stats(server.address)
+    part = encoded(b"x" * 34, more=True)
+    dealers = [Dealer(f"{server.address}/control.sock") for _ in range(connections)]
+    before = resident(server)
+    for _ in range(parts):
+        for dealer in dealers:
+            dealer.socket.sendall(part)
+        time.sleep(0.0002)
+    headrace.stats(server.address)
+    grown = resident(server) - before
+    for dealer in dealers:
+        dealer.close()
+    assert grown < FEW_MB, f"the server grew by {grown} bytes of {connections * parts * len(part)}"
+
+
+@pytest.mark.parametrize("identity", [b"me", b"\0\0\0\x10\0"])
+def test_a_peer_that_names_itself_is_turned_away(start_server: ServerFactory, basic_config: dict[str, Any], identity: bytes) -> None:
+    """libzmq ends the process when it gives a name of its own (a zero byte and a number) that a peer chose before."""
+    basic_config["server"]["metrics"] = {"port": 0}
+    server = start_server(basic_config)
+    with pytest.raises(ConnectionError):
+        dealer = Dealer(f"{server.address}/control.sock", identity=identity)
+        dealer.ask("streams")
+    assert 'headrace_connections_refused_total{reason="identity"} 1' in http_get(server.metrics_url + "/metrics")
+    assert "it sets a ZeroMQ identity" in server.output()
+    assert headrace.stats(server.address)["streams"]
 
 
 def test_requests_by_the_thousand_on_one_connection_are_all_answered(

@@ -16,14 +16,15 @@ _MORE, _LARGE, _COMMAND = 1, 2, 4
 class Dealer:
     """Connects and shakes hands with a ROUTER; ConnectionError if it is turned away."""
 
-    def __init__(self, path: str | os.PathLike[str], timeout: float = 5) -> None:
+    def __init__(self, path: str | os.PathLike[str], timeout: float = 5, identity: bytes = b"") -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(timeout)
         self.socket.connect(os.fspath(path))
         self.heard = b""  # all bytes that came
         self.socket.sendall(_GREETING)
         self._read(64)
-        self.socket.sendall(bytes([_COMMAND, len(_READY)]) + _READY)
+        ready = _READY + (b"\x08Identity" + struct.pack(">I", len(identity)) + identity if identity else b"")
+        self.socket.sendall(bytes([_COMMAND, len(ready)]) + ready)
         self.receive()
 
     def _read(self, size: int) -> bytes:

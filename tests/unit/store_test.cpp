@@ -226,6 +226,18 @@ TEST_F(StoreTest, AFileThatIsCutWhileItIsServedIsAnErrorAndNoBusError) {
   EXPECT_THAT(read.error().message, HasSubstr("the file was cut while it was in use"));
 }
 
+TEST_F(StoreTest, WhatLiesBehindTheMapDoesNotBelongToTheDatabase) {
+  write_whole(100);
+  const auto open_env = [&] { return Env::open(out_, Env::Access::kRandom).value(); };
+  const std::uint64_t mapped = open_env().map_bytes();
+  fs::resize_file(out_ / "data.mdb", mapped + (std::uint64_t{1} << 30));
+  const Env env = open_env();
+  ASSERT_EQ(env.map_bytes(), mapped);
+  const Bytes key = *Txn::begin(env, false)->last_key().value();
+  EXPECT_TRUE(env.holds(key));
+  EXPECT_FALSE(env.holds({key.data(), mapped})) << "it reaches beyond the map, though not beyond the file";
+}
+
 TEST_F(StoreTest, DamageAnywhereInTheFileIsAnErrorAndNoCrash) {
   meta_.count = 400;
   write_whole(100);
