@@ -1,8 +1,10 @@
-"""Damaged JPEG files: the server and PIL give the same pixels, or both refuse, but for the differences that are written down."""
+"""Damaged images: the server and PIL give the same pixels, or both refuse, but for the differences that are written down."""
 
+import struct
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from running import ROOT
 from test_pixels import find_tool
@@ -27,6 +29,23 @@ def test_damaged_jpegs_are_served_or_refused_as_pil_does(originals: dict[str, by
     assert outcomes["same pixels"] > 1500 and outcomes["both refuse"] > 1500
     assert outcomes["only the server serves"] == 0
     assert outcomes["only PIL serves"] < 200 and outcomes["other pixels"] < 20, "the exceptions are few"
+
+
+def test_a_chunk_of_a_png_with_a_wrong_checksum_is_refused_as_by_pil(tmp_path: Path) -> None:
+    """Of every chunk in turn, among them ancillary ones, which libspng skips by default."""
+    samples = np.random.default_rng(5).integers(0, 256, (29, 43, 1), dtype=np.uint8)
+    extra = [odd_images.chunk(b"gAMA", struct.pack(">I", 45455)), odd_images.chunk(b"tEXt", b"a\0b"), odd_images.chunk(b"abCd", b"private")]
+    whole = odd_images.png_of(samples, 8, 0, *extra)
+    files, at = [], 8
+    while at < len(whole):
+        size, kind = struct.unpack(">I4s", whole[at : at + 8])
+        at += 12 + size
+        files.append(tmp_path / f"{kind.decode()}.png")
+        files[-1].write_bytes(whole[: at - 1] + bytes([whole[at - 1] ^ 1]) + whole[at:])
+    assert {file.stem for file in files} >= {"IHDR", "gAMA", "tEXt", "abCd", "IDAT"}
+    outcomes, complaints = mutated_jpegs.compare(find_tool(), [file for file in files if file.stem != "IEND"], tmp_path)
+    assert not complaints, "\n".join(complaints)
+    assert outcomes == {"both refuse": 4, "same pixels": 1}, "of the last IDAT, neither checks it"
 
 
 def test_a_progressive_jpeg_without_all_scans_is_a_warning(originals: dict[str, bytes], tmp_path: Path) -> None:
