@@ -72,9 +72,19 @@ Sink::Sink(int fd) : fd_(fd) {
     colored_ = ::isatty(fd) == 1;
     const ring::UniqueFd own(
         ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
-    // Another user's pipe cannot be opened again: it is polled.
-    if (own && ::dup2(own.get(), fd) == fd) kind_ = Kind::kDirect;
+    if (own && ::dup2(own.get(), fd) == fd) {
+      kind_ = Kind::kDirect;
+    } else if (colored_) {
+      // Another user's terminal, as after sudo. To poll it is not enough: it has room for a byte, not for a
+      // line. So whoever shares it has to bear with O_NONBLOCK while this process runs.
+      shared_flags_ = ::fcntl(fd, F_GETFL);
+      if (::fcntl(fd, F_SETFL, shared_flags_ | O_NONBLOCK) == 0) kind_ = Kind::kDirect;
+    }  // Another user's pipe is polled: it takes a record whole or not at all.
   }
+}
+
+Sink::~Sink() {
+  if (shared_flags_ >= 0) ::fcntl(fd_, F_SETFL, shared_flags_);
 }
 
 void Sink::sink_it_(const spdlog::details::log_msg& record) {

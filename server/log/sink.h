@@ -19,8 +19,11 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   /// A pipe or terminal behind `fd` is opened again without blocking, and takes the descriptor's place: other
   /// processes that share it notice nothing, and whatever else this process prints there does not wait
-  /// either.
+  /// either. Another user's terminal cannot be opened again: it does not block while the sink lives.
   explicit Sink(int fd);
+  ~Sink() override;
+  Sink(const Sink&) = delete;
+  Sink& operator=(const Sink&) = delete;
 
  protected:
   void sink_it_(const spdlog::details::log_msg& record) override;
@@ -36,6 +39,7 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   const int fd_;
   Kind kind_ = Kind::kPolled;
   bool colored_ = false;
+  int shared_flags_ = -1;     ///< of another user's terminal, as they were
   std::string rest_;          ///< of a line that a socket or terminal took a part of
   std::uint64_t unsaid_ = 0;  ///< lines dropped since the last one that was written
 };

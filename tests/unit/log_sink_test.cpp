@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -132,6 +134,29 @@ TEST(LogSink, CutsWhatAPipeWouldSplit) {
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0].size(), kPage - 1);
   EXPECT_TRUE(lines[0].ends_with("x ..."));
+}
+
+/// In a child of another user, to whom the terminal does not belong: as a service that sudo starts.
+TEST(LogSink, AnotherUsersTerminalThatNobodyReadsIsNotWaitedFor) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  int master = -1, terminal = -1;
+  ASSERT_EQ(::openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);
+  const ring::UniqueFd ends[] = {ring::UniqueFd(master), ring::UniqueFd(terminal)};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(2);
+    ::alarm(20);
+    {
+      auto logger = logger_to(terminal);
+      for (int i = 0; i < 3000; ++i) logger.info("{}", std::string(100, 'x'));
+    }
+    const bool as_before = (::fcntl(terminal, F_GETFL) & O_NONBLOCK) == 0;
+    ::_exit(dropped_lines() > 100 && as_before ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
