@@ -24,6 +24,29 @@ namespace {
 /// Of requests some cost a thousand times what others do: so it is time that is bounded, not their number.
 constexpr std::uint64_t kTurnNs = 10'000'000;
 
+/// Samples of which so many bytes lie unread, for all clients together, are enough: no more are made.
+constexpr std::size_t kMostUnread = std::size_t{64} << 20;
+
+/// A frame that owns `bytes` and counts them in `unread` while libzmq has it.
+zmq::message_t counted(std::string bytes, std::atomic<std::size_t>& unread) {
+  struct Held {
+    Held(std::string given, std::atomic<std::size_t>& counter) : bytes(std::move(given)), unread(counter) {
+      unread.fetch_add(bytes.size(), std::memory_order_relaxed);
+    }
+    ~Held() { unread.fetch_sub(bytes.size(), std::memory_order_relaxed); }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    std::string bytes;
+    std::atomic<std::size_t>& unread;
+  };
+  auto held = std::make_unique<Held>(std::move(bytes), unread);
+  zmq::message_t frame(
+      held->bytes.data(), held->bytes.size(),
+      [](void*, void* hint) { const std::unique_ptr<Held> gone(static_cast<Held*>(hint)); }, held.get());
+  (void)held.release();  // the frame's now
+  return frame;
+}
+
 /// Of a frame on the wire: flags, length (ZMTP 3: one byte up to 255) and payload.
 std::size_t wire_bytes(const zmq::message_t& frame) {
   return frame.size() + (frame.size() > 255 ? 9 : 2);
@@ -91,13 +114,12 @@ void Control::send(const std::string& identity, std::int64_t id, Answer answer) 
   const std::string text = wire::encode(wire::Reply{id, std::move(answer.body)});
   try {
     zmq::socket_t& router = socket_->router;
-    const auto part = [&](const std::string& bytes, zmq::send_flags more) {
-      wire::through_signals(
-          [&] { return router.send(zmq::buffer(bytes), more | zmq::send_flags::dontwait); });
+    const auto part = [&](zmq::message_t frame, zmq::send_flags more) {
+      wire::through_signals([&] { return router.send(frame, more | zmq::send_flags::dontwait); });
     };
-    part(identity, zmq::send_flags::sndmore);
-    part(text, answer.binary.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore);
-    if (!answer.binary.empty()) part(answer.binary, zmq::send_flags::none);
+    part(zmq::message_t(identity), zmq::send_flags::sndmore);
+    part(zmq::message_t(text), answer.binary.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore);
+    if (!answer.binary.empty()) part(counted(std::move(answer.binary), unread_), zmq::send_flags::none);
   } catch (const zmq::error_t& error) {
     spdlog::debug("reply dropped: {}", error.what());
   }
@@ -139,6 +161,10 @@ void Control::serve(const std::string& asker, const Result<wire::Request>& reque
       body = fail(request.error());
     } else if (request->op == "sample") {
       auto wanted = wire::parse<wire::SampleRequest>(request->body);
+      if (wanted && unread_.load(std::memory_order_relaxed) > kMostUnread)
+        wanted = fail(ErrorCode::kTimeout, fmt::format("{} MB of samples that were made have not been read: "
+                                                       "read them, or ask again later",
+                                                       unread_.load(std::memory_order_relaxed) >> 20));
       auto asked = wanted ? samples_.ask({asker, id}, *wanted) : fail(wanted.error());
       if (asked) return;  // answered once it is made
       body = tl::make_unexpected(asked.error());

@@ -4,6 +4,8 @@
 
 #include <poll.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -44,6 +46,7 @@ class Control {
   void send(const std::string& identity, std::int64_t id, Answer answer);
 
   struct Socket;
+  std::atomic<std::size_t> unread_{0};  ///< bytes of samples that libzmq holds for their askers
   exec::Engine& engine_;
   Sessions& sessions_;
   std::function<nlohmann::json()> stats_;

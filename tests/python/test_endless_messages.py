@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -125,6 +126,27 @@ def test_small_parts_that_arrive_one_by_one_cost_what_they_weigh(
     for dealer in dealers:
         dealer.close()
     assert grown < FEW_MB, f"the server grew by {grown} bytes of {connections * parts * len(part)}"
+
+
+def test_samples_that_nobody_reads_are_bounded_together(
+    start_server: ServerFactory, image_folder: Path, basic_config: dict[str, Any]
+) -> None:
+    large = {"batch_size": 1, "ring": {"prefetch": 1, "max_clients": 1, "max_leases": 1}, "transforms": [{"resize": {"size": [600, 600]}}]}
+    source = {"type": "image_folder", "path": str(image_folder)}
+    server = start_server({**basic_config, "sources": {"images": source}, "streams": {"train": {"source": "images", **large}}})
+    headrace.stats(server.address)
+    dealers = [Dealer(f"{server.address}/control.sock") for _ in range(3)]
+    before = resident(server)
+    question = json.dumps({"v": 1, "id": 1, "op": "sample", "body": {"stream": "train", "epoch": 0, "index": 0}}).encode()
+    for _ in range(60):
+        for dealer in dealers:
+            dealer.send(question)
+            time.sleep(0.012)
+    grown = resident(server) - before
+    assert grown < 110_000_000, f"the server grew by {grown} bytes"
+    for dealer in dealers:
+        dealer.close()
+    wait_until(lambda: "ok" in Dealer(f"{server.address}/control.sock").ask("sample", stream="train", epoch=0, index=0), "samples again")
 
 
 @pytest.mark.parametrize("identity", [b"me", b"\0\0\0\x10\0"])
