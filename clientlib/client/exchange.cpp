@@ -65,11 +65,11 @@ SocketProblem who_listens(const std::string& path, const Address& server) {
     case ECONNREFUSED:
       return {fmt::format("{} is there, but nobody listens: the server that made it has died", path)};
     case EACCES:
-      return {fmt::format(
-                  "{}: {}: run as the server's user, let it allow yours (server.allow), or start a server of "
-                  "your own",
-                  path, std::strerror(EACCES)),
-              false};
+      return {
+          fmt::format("{}: {}: run as the server's user, add yours to its server.allow, or start a server of "
+                      "your own",
+                      path, std::strerror(EACCES)),
+          false};
     case ENOTDIR:
       return {fmt::format("{}: {}: the address is a server's directory", path, std::strerror(ENOTDIR)),
               false};

@@ -25,7 +25,7 @@ struct Packet {
 Result<void> send_packet(int socket, std::string_view bytes, std::span<const int> fds);
 enum class Descriptors : std::uint8_t {
   kTake,
-  kDrop  ///< the kernel does: of a peer whose files this process does not want to touch
+  kDrop  ///< the kernel closes them: for peers whose descriptors must not be used
 };
 /// Waits at most `timeout` for one packet. kTimeout, or kServerLost at end of file,
 /// once all that was sent before was received; kBadMessage if truncated.

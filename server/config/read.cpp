@@ -94,7 +94,7 @@ StreamConfig read_stream(const json& value, const std::filesystem::path& folder,
   out.ring.prefetch = ring.value("prefetch", out.ring.prefetch);
   out.ring.max_leases = ring.value("max_leases", out.ring.max_leases);
   out.ring.max_clients = ring.value("max_clients", out.ring.max_clients);
-  // Users who were let in to read are not let write, unless the configuration says so.
+  // Allowed users can only read, unless the configuration says otherwise.
   out.ring.data_access =
       word(ring, "data_access", server.allow.empty() ? Access::kReadWrite : Access::kReadOnly,
            std::array<std::pair<const char*, Access>, 2>{

@@ -11,7 +11,7 @@ namespace headrace::server::log {
 inline void thrown(const char* what) noexcept {
   const char* const error = headrace::thrown();
   try {
-    spdlog::error("{} threw, and goes on: {}", what, error);
+    spdlog::error("exception in {}, which continues: {}", what, error);
   } catch (...) {  // no memory for words either
   }
 }

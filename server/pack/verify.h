@@ -27,7 +27,7 @@ struct VerifyReport {
   std::uint64_t checked = 0, bytes = 0;
   std::uint64_t bad = 0;
   std::vector<BadRecord> first;  ///< the first ten, by index
-  std::optional<Error> lost;     ///< the file was cut meanwhile: nothing else of this counts
+  std::optional<Error> lost;     ///< the file was truncated meanwhile: ignore the rest
 };
 
 /// Bounds, checksums, labels against their table, unpacking; with `decode` each image, but for those that

@@ -25,7 +25,7 @@ HWY_INLINE hn::Vec<D> mix(hn::Vec<D> z) {
   return hn::Xor(z, hn::ShiftRight<31>(z));
 }
 
-/// A vector is a chain of multiplications, each of which waits for the one before: several go side by side.
+/// Each vector is a chain of dependent multiplications: interleave several to hide their latency.
 constexpr std::size_t kSideBySide = 4;
 
 HWY_INLINE void permute_vectors(const draws::Feistel& feistel, std::uint64_t* HWY_RESTRICT values) {

@@ -133,7 +133,7 @@ int refusal(int fd) {
     refused_users.fetch_add(1, std::memory_order_relaxed);
     static std::atomic<std::uint64_t> said{0};
     if (may_say(said))
-      spdlog::warn("connection refused: {}; to admit that user, list it in server.allow",
+      spdlog::warn("connection refused: {}; to admit that user, list it in server.allow.uids",
                    peer.error().message);
     return ECONNABORTED;
   }
@@ -178,7 +178,7 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
     const int error = got == 0 ? 0 : errno;
     set_ahead(fd, 0);  // libzmq closes it
     handshakes.forget(fd);
-    errno = error == ENOMEM || error == ENOBUFS ? ECONNRESET : error;  // it ends the process otherwise
+    errno = error == ENOMEM || error == ENOBUFS ? ECONNRESET : error;  // libzmq aborts on these
   }
   if (got <= 0) return got;
   const auto bytes = static_cast<std::uint32_t>(got);
@@ -193,11 +193,12 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
   (anonymous ? refused_floods : refused_names).fetch_add(1, std::memory_order_relaxed);
   static std::atomic<std::uint64_t> said{0};
   if (may_say(said)) {
-    const auto peer = check_peer(fd);
-    spdlog::warn("control connection of {} ended: {}",
-                 peer ? "pid " + std::to_string(peer->pid) : peer.error().message,
+    const auto peer = admitted_peer(fd);
+    spdlog::warn("control connection of {} closed: {}",
+                 peer ? fmt::format("user {} (pid {})", peer->uid, peer->pid) : "an unknown user",
                  anonymous
-                     ? fmt::format("it sent {} bytes ahead of its requests, {} are allowed", own, kMostAhead)
+                     ? fmt::format("it sent {} bytes ahead of its requests (limit: {}; all together: {})",
+                                   own, kMostAhead, kMostAheadInAll)
                      : "it sets a ZeroMQ identity (routing id), or speaks a version before ZMTP 3");
   }
   ::shutdown(fd, SHUT_RDWR);

@@ -9,7 +9,7 @@
 // - recv ends a control connection (ECONNRESET) whose bytes that nobody took exceed kMostAhead, or whose peer
 //   names itself (handshake.h).
 // Errors after which libzmq would end the process (no descriptor, no memory) become those two.
-// Of the descriptors, half are for the server's own user and root: who was only let in cannot take them all.
+// Half of the descriptors are reserved for the server's user and root: other users cannot use them up.
 //
 // Thread safety: any thread.
 #pragma once

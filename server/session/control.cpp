@@ -24,7 +24,7 @@ namespace {
 /// Of requests some cost a thousand times what others do: so it is time that is bounded, not their number.
 constexpr std::uint64_t kTurnNs = 10'000'000;
 
-/// Samples of which so many bytes lie unread, for all clients together, are enough: no more are made.
+/// With more unread sample bytes than this, for all clients together, no more are made.
 constexpr std::size_t kMostUnread = std::size_t{64} << 20;
 
 /// A frame that owns `bytes` and counts them in `unread` while libzmq has it.
@@ -65,7 +65,7 @@ std::optional<std::uint32_t> sender(const zmq::message_t& frame) {
 }  // namespace
 
 struct Control::Socket {
-  /// libzmq would keep a whole buffer of 8 KiB for each part that it received alone.
+  /// With zero copy, libzmq keeps 8 KiB for each part received alone.
   static zmq::context_t copying_context() {
     constexpr int kZeroCopyRecv = 10;  // ZMQ_ZERO_COPY_RECV, which its header shows with drafts only
     zmq::context_t context{1};
@@ -162,7 +162,7 @@ void Control::serve(const std::string& asker, const Result<wire::Request>& reque
     } else if (request->op == "sample") {
       auto wanted = wire::parse<wire::SampleRequest>(request->body);
       if (wanted && unread_.load(std::memory_order_relaxed) > kMostUnread)
-        wanted = fail(ErrorCode::kTimeout, fmt::format("{} MB of samples that were made have not been read: "
+        wanted = fail(ErrorCode::kTimeout, fmt::format("{} MiB of finished samples are unread: "
                                                        "read them, or ask again later",
                                                        unread_.load(std::memory_order_relaxed) >> 20));
       auto asked = wanted ? samples_.ask({asker, id}, *wanted) : fail(wanted.error());

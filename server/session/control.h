@@ -46,7 +46,7 @@ class Control {
   void send(const std::string& identity, std::int64_t id, Answer answer);
 
   struct Socket;
-  std::atomic<std::size_t> unread_{0};  ///< bytes of samples that libzmq holds for their askers
+  std::atomic<std::size_t> unread_{0};  ///< sample bytes that libzmq still has to send
   exec::Engine& engine_;
   Sessions& sessions_;
   std::function<nlohmann::json()> stats_;

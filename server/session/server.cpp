@@ -172,7 +172,7 @@ void Server::run(int parent_fd) {
   spdlog::info("draining: no further batches; waiting at most {} ms for {} clients to finish theirs",
                config_.drain_timeout.count(), sessions_->attached());
   control_->refuse_opens();
-  each_stream("a stream's draining", [](exec::Stream& stream) { stream.drain(); });
+  each_stream("the draining of a stream", [](exec::Stream& stream) { stream.drain(); });
   const std::uint64_t deadline = ring::monotonic_ns() + nanoseconds(config_.drain_timeout);
   serve_until(
       [&] {
@@ -213,7 +213,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
       next_tick = now + kTickMs * 1'000'000ULL;
       tick(now);
     } catch (...) {
-      // Of one request or client; the server and its streams go on.
+      // One request or client failed; the server continues.
       log::thrown("the session thread");
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // should it throw each time
     }
@@ -222,7 +222,7 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
 
 void Server::tick(std::uint64_t now_ns) {
   const std::uint64_t grace = nanoseconds(config_.group_grace);
-  each_stream("a stream's beat", [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
+  each_stream("the periodic check of a stream", [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
 }
 
@@ -234,7 +234,7 @@ void Server::each_stream(const char* doing, F work) {
         work(stream);
         return 0;
       });
-    } catch (...) {  // the others are worked on all the same
+    } catch (...) {  // continue with the other streams
       log::thrown(doing);
     }
   }

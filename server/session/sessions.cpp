@@ -158,14 +158,14 @@ void Sessions::welcome(Guest& guest, std::uint64_t now_ns) try {
     const std::string answer = fmt::format("error {} {}", name_of(done.error().code), done.error().message);
     if (guest.socket) (void)ring::send_packet(guest.socket.get(), answer, {});
   }
-} catch (...) {  // the others are welcome all the same
+} catch (...) {  // other clients are unaffected
   spdlog::error("attach failed: {}", thrown());
 }
 
 Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
   const auto peer = admitted_peer(guest.socket.get());
   if (!peer) return fail(peer.error());
-  // A descriptor of somebody who was only let in may be of his own file system: poll(2) would wait for him.
+  // Another user's descriptor may be on that user's FUSE file system, where poll(2) can block.
   const bool own = is_trusted_user(peer->uid);
   auto packet = ring::receive_packet(guest.socket.get(), std::chrono::milliseconds(0),
                                      own ? ring::Descriptors::kTake : ring::Descriptors::kDrop);

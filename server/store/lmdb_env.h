@@ -39,7 +39,7 @@ class Env {
   /// `map_bytes`: 0 for what the database says of itself. kDatasetInvalid: the file was cut, or its tree is
   /// damaged (tree_check.h).
   static Result<Env> open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes = 0);
-  /// Without a look at the tree, and without fault(): takes no lock, so that a forked child can call it.
+  /// Skips the tree check and fault(). Takes no lock, so a forked child can call it.
   static Result<Env> open_unchecked(const std::filesystem::path& folder, Access access,
                                     std::uint64_t map_bytes = 0);
 
@@ -59,7 +59,7 @@ class Env {
   struct Close {
     void operator()(MDB_env* env) const { ::mdb_env_close(env); }
   };
-  /// Finds where LMDB maps the file, which it does not tell.
+  /// Finds the map's address, which LMDB does not expose.
   Result<void> find_map();
   void watch();
 

@@ -47,8 +47,10 @@ int walk(const std::filesystem::path& folder) {
 Result<void> check_tree(const std::filesystem::path& folder) {
   const pid_t child = ::fork();
   if (child < 0)
-    return fail(ErrorCode::kEnvironment, fmt::format("{}: no process to check its tree in: {}",
-                                                     folder.string(), std::strerror(errno)));
+    return fail(
+        ErrorCode::kEnvironment,
+        fmt::format("{}: cannot fork to check its tree: {}; raise the process limit (ulimit -u, pids.max)",
+                    folder.string(), std::strerror(errno)));
   if (child == 0) run_child(folder);
   int status = 0;
   pid_t ended = 0;
