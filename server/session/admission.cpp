@@ -61,7 +61,7 @@ std::atomic<std::uint64_t> refused_users{0}, refused_floods{0}, refused_descript
 
 std::array<std::atomic<bool>, kMostDescriptors> unfinished;  // by descriptor: its handshake
 
-/// What control connections sent whose handshake is not finished.
+/// The first bytes of each control connection, until its handshake is complete.
 class Handshakes {
  public:
   void begin(int fd) {
@@ -115,6 +115,12 @@ bool is_control(int socket) {
 void set_ahead(int fd, std::uint32_t value) {
   const std::uint32_t old = ahead[static_cast<std::size_t>(fd)].exchange(value, std::memory_order_relaxed);
   if (old > 1) ahead_in_all.fetch_sub(old - 1, std::memory_order_relaxed);
+}
+
+/// No bytes of this descriptor are counted, and no handshake is awaited any more.
+void forget(int fd) {
+  set_ahead(fd, 0);
+  handshakes.forget(fd);
 }
 
 /// An errno, 0: it may stay.
@@ -176,8 +182,7 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
   if (count.load(std::memory_order_relaxed) == 0) return got;
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
     const int error = got == 0 ? 0 : errno;
-    set_ahead(fd, 0);  // libzmq closes it
-    handshakes.forget(fd);
+    forget(fd);                                                        // libzmq closes it
     errno = error == ENOMEM || error == ENOBUFS ? ECONNRESET : error;  // libzmq aborts on these
   }
   if (got <= 0) return got;
@@ -187,8 +192,7 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
   const std::int64_t all = ahead_in_all.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const bool bounded = own <= kMostAhead && (all <= kMostAheadInAll || own <= kHandshake);
   if (anonymous && bounded) return got;
-  set_ahead(fd, 0);
-  handshakes.forget(fd);
+  forget(fd);
   if (!is_control(fd)) return got;  // the connection was closed, and its number given out again
   (anonymous ? refused_floods : refused_names).fetch_add(1, std::memory_order_relaxed);
   static std::atomic<std::uint64_t> said{0};

@@ -24,7 +24,7 @@ namespace headrace::server::session {
 
 /// Several requests of the largest size; a client sends one, and waits for its answer.
 inline constexpr std::uint32_t kMostAhead = 4 * wire::kMaxFrame;
-/// Of all connections together: beyond it a connection that sends more than a handshake ahead is ended.
+/// For all connections together. Once it is exceeded, each may send no more than a handshake ahead.
 inline constexpr std::uint32_t kMostAheadInAll = 16 * kMostAhead;
 
 /// Admits these users besides the server's own and root. Called before anything listens.

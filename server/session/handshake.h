@@ -1,4 +1,4 @@
-// What a peer of the control socket says before its first message: ZMTP 3's greeting and READY command
+// Checks the first bytes of a control connection: the greeting and the READY command of ZMTP 3
 // (rfc.zeromq.org/spec/23).
 #pragma once
 

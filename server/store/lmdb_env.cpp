@@ -123,8 +123,7 @@ void Env::watch() {
 bool Env::holds(Bytes bytes) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(mapped_.data());
   const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
-  const std::uint64_t all = mapped_.empty() ? 0 : file_bytes_;
-  return at >= begin && at - begin <= all && bytes.size() <= all - (at - begin);
+  return at >= begin && at - begin <= file_bytes_ && bytes.size() <= file_bytes_ - (at - begin);
 }
 
 Result<void> Env::resize_map(std::uint64_t bytes) {

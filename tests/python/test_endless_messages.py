@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,19 @@ def flood(server: Server, part: bytes, total: int = ENDLESS) -> int:
     finally:
         dealer.close()
     return sent
+
+
+@contextlib.contextmanager
+def connected(server: Server, connections: int) -> Iterator[tuple[list[Dealer], Callable[[], int]]]:
+    """So many control connections, and a function that gives by how many bytes the server has grown since they were made."""
+    headrace.stats(server.address)
+    dealers = [Dealer(f"{server.address}/control.sock") for _ in range(connections)]
+    before = resident(server)
+    try:
+        yield dealers, lambda: resident(server) - before
+    finally:
+        for dealer in dealers:
+            dealer.close()
 
 
 @contextlib.contextmanager
@@ -92,20 +105,16 @@ def test_many_such_messages_are_bounded_together(
 ) -> None:
     """Each sends less than it alone may."""
     server = start_server(quiet_config)
-    headrace.stats(server.address)
     part = encoded(b"x" * 60_000, more=True)
-    dealers = [Dealer(f"{server.address}/control.sock") for _ in range(connections)]
-    before = resident(server)
-    for dealer in dealers:
-        with contextlib.suppress(OSError):
-            for _ in range(parts):
-                dealer.socket.sendall(part)
-    headrace.stats(server.address)
-    # Connections that are ended give their memory back a moment later.
     sent = connections * parts * len(part)
-    wait_until(lambda: resident(server) - before < 2 * FEW_MB, f"the server to hold less than the {sent} bytes that were sent")
-    for dealer in dealers:
-        dealer.close()
+    with connected(server, connections) as (dealers, grown):
+        for dealer in dealers:
+            with contextlib.suppress(OSError):
+                for _ in range(parts):
+                    dealer.socket.sendall(part)
+        headrace.stats(server.address)
+        # Connections that are ended give their memory back a moment later.
+        wait_until(lambda: grown() < 2 * FEW_MB, f"the server to hold less than the {sent} bytes that were sent")
 
 
 @pytest.mark.parametrize(("connections", "parts"), [(1, 5000), (100, 100)])
@@ -114,19 +123,14 @@ def test_small_parts_that_arrive_one_by_one_cost_what_they_weigh(
 ) -> None:
     """libzmq can keep its whole buffer of 8 KiB for each."""
     server = start_server(quiet_config)
-    headrace.stats(server.address)
     part = encoded(b"x" * 34, more=True)
-    dealers = [Dealer(f"{server.address}/control.sock") for _ in range(connections)]
-    before = resident(server)
-    for _ in range(parts):
-        for dealer in dealers:
-            dealer.socket.sendall(part)
-        time.sleep(0.0002)
-    headrace.stats(server.address)
-    grown = resident(server) - before
-    for dealer in dealers:
-        dealer.close()
-    assert grown < FEW_MB, f"the server grew by {grown} bytes of {connections * parts * len(part)}"
+    with connected(server, connections) as (dealers, grown):
+        for _ in range(parts):
+            for dealer in dealers:
+                dealer.socket.sendall(part)
+            time.sleep(0.0002)
+        headrace.stats(server.address)
+        assert (held := grown()) < FEW_MB, f"the server grew by {held} bytes of {connections * parts * len(part)}"
 
 
 def test_samples_that_nobody_reads_are_bounded_together(
@@ -135,18 +139,13 @@ def test_samples_that_nobody_reads_are_bounded_together(
     large = {"batch_size": 1, "ring": {"prefetch": 1, "max_clients": 1, "max_leases": 1}, "transforms": [{"resize": {"size": [600, 600]}}]}
     source = {"type": "image_folder", "path": str(image_folder)}
     server = start_server({**basic_config, "sources": {"images": source}, "streams": {"train": {"source": "images", **large}}})
-    headrace.stats(server.address)
-    dealers = [Dealer(f"{server.address}/control.sock") for _ in range(3)]
-    before = resident(server)
     question = json.dumps({"v": 1, "id": 1, "op": "sample", "body": {"stream": "train", "epoch": 0, "index": 0}}).encode()
-    for _ in range(60):
-        for dealer in dealers:
-            dealer.send(question)
-            time.sleep(0.012)
-    grown = resident(server) - before
-    assert grown < 110_000_000, f"the server grew by {grown} bytes"
-    for dealer in dealers:
-        dealer.close()
+    with connected(server, 3) as (dealers, grown):
+        for _ in range(60):
+            for dealer in dealers:
+                dealer.send(question)
+                time.sleep(0.012)
+        assert (held := grown()) < 110_000_000, f"the server grew by {held} bytes"
     wait_until(lambda: "ok" in Dealer(f"{server.address}/control.sock").ask("sample", stream="train", epoch=0, index=0), "samples again")
 
 

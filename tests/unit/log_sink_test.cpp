@@ -136,7 +136,7 @@ TEST(LogSink, CutsWhatAPipeWouldSplit) {
   EXPECT_TRUE(lines[0].ends_with("x ..."));
 }
 
-/// In a child of another user, to whom the terminal does not belong: as a service that sudo starts.
+/// The child runs as a user who does not own the terminal, as a service does that sudo starts.
 TEST(LogSink, AnotherUsersTerminalThatNobodyReadsIsNotWaitedFor) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   int master = -1, terminal = -1;
