@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,7 +58,24 @@ Admitted& admitted() {
 /// descriptors that are never used take no memory.
 std::array<std::atomic<std::uint32_t>, kMostDescriptors> ahead;
 std::atomic<std::int64_t> ahead_in_all{0};
-std::atomic<std::uint64_t> refused_users{0}, refused_floods{0}, refused_descriptors{0}, refused_names{0};
+
+/// Why connections are refused. Counts each; logs at most one in kSayAgainNs, so that no peer fills the log.
+class Reason {
+ public:
+  template <class... Args>
+  void refuse(fmt::format_string<Args...> text, Args&&... args) {
+    count_.fetch_add(1, std::memory_order_relaxed);
+    const std::uint64_t now = ring::monotonic_ns();
+    std::uint64_t last = said_.load(std::memory_order_relaxed);
+    if (last != 0 && now - last < kSayAgainNs) return;
+    if (said_.compare_exchange_strong(last, now)) spdlog::warn(text, std::forward<Args>(args)...);
+  }
+  [[nodiscard]] std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> count_{0}, said_{0};
+};
+Reason wrong_user, flood, names_itself, no_descriptor;
 
 std::array<std::atomic<bool>, kMostDescriptors> unfinished;  // by descriptor: its handshake
 
@@ -93,14 +111,6 @@ class Handshakes {
 };
 Handshakes handshakes;
 
-/// True at most once in kSayAgainNs for each `said`: a peer does not fill the log.
-bool may_say(std::atomic<std::uint64_t>& said) {
-  const std::uint64_t now = ring::monotonic_ns();
-  std::uint64_t last = said.load(std::memory_order_relaxed);
-  if (last != 0 && now - last < kSayAgainNs) return false;
-  return said.compare_exchange_strong(last, now, std::memory_order_relaxed);
-}
-
 int option(int socket, int name) {
   int value = -1;
   socklen_t size = sizeof value;
@@ -117,46 +127,41 @@ void set_ahead(int fd, std::uint32_t value) {
   if (old > 1) ahead_in_all.fetch_sub(old - 1, std::memory_order_relaxed);
 }
 
-/// No bytes of this descriptor are counted, and no handshake is awaited any more.
+/// Called before `fd` is closed, after which another connection can get that number.
 void forget(int fd) {
+  if (fd < 0 || fd >= static_cast<int>(kMostDescriptors)) return;
+  if (ahead[static_cast<std::size_t>(fd)].load(std::memory_order_relaxed) == 0) return;
   set_ahead(fd, 0);
   handshakes.forget(fd);
 }
 
-/// An errno, 0: it may stay.
-int refusal(int fd) {
+/// Whether an accepted connection may stay.
+bool may_stay(int fd) {
   if (in_reserve(fd)) {
-    refused_descriptors.fetch_add(1, std::memory_order_relaxed);
-    static std::atomic<std::uint64_t> said{0};
-    if (may_say(said))
-      spdlog::warn("no descriptor left for a new connection, RLIMIT_NOFILE is {}: raise it (ulimit -n)",
-                   descriptor_limit());
-    return ECONNABORTED;
+    no_descriptor.refuse(
+        "connection refused: only reserved descriptors are left of {}; raise RLIMIT_NOFILE (ulimit -n)",
+        descriptor_limit());
+    return false;
   }
-  if (option(fd, SO_DOMAIN) != AF_UNIX) return 0;
+  if (option(fd, SO_DOMAIN) != AF_UNIX) return true;
   const auto peer = admitted_peer(fd);
   if (!peer) {
-    refused_users.fetch_add(1, std::memory_order_relaxed);
-    static std::atomic<std::uint64_t> said{0};
-    if (may_say(said))
-      spdlog::warn("connection refused: {}; to admit that user, list it in server.allow.uids",
-                   peer.error().message);
-    return ECONNABORTED;
+    wrong_user.refuse("connection refused: {}; to admit that user, list it in server.allow.uids",
+                      peer.error().message);
+    return false;
   }
   if (fd >= descriptor_limit() / 2 && !is_trusted_user(peer->uid)) {
-    refused_descriptors.fetch_add(1, std::memory_order_relaxed);
-    static std::atomic<std::uint64_t> said{0};
-    if (may_say(said))
-      spdlog::warn(
-          "connection of user {} (pid {}) refused: half of the {} descriptors are in use, and the other half "
-          "is for the server's own user; raise RLIMIT_NOFILE (ulimit -n)",
-          peer->uid, peer->pid, descriptor_limit());
-    return ECONNABORTED;
+    no_descriptor.refuse(
+        "connection of user {} (pid {}) refused: half of the {} descriptors are in use, and the other half "
+        "is for the server's own user; raise RLIMIT_NOFILE (ulimit -n)",
+        peer->uid, peer->pid, descriptor_limit());
+    return false;
   }
-  if (!is_control(fd)) return 0;
-  set_ahead(fd, 1);
-  handshakes.begin(fd);
-  return 0;
+  if (is_control(fd)) {
+    set_ahead(fd, 1);
+    handshakes.begin(fd);
+  }
+  return true;
 }
 
 int accept_admitted(int listener, sockaddr* address, socklen_t* size, int flags) {
@@ -168,46 +173,57 @@ int accept_admitted(int listener, sockaddr* address, socklen_t* size, int flags)
     errno = ECONNABORTED;
     return fd;
   }
-  const int error = refusal(fd);
-  if (error == 0) return fd;
+  if (may_stay(fd)) return fd;
   ::close(fd);
-  errno = error;
+  errno = ECONNABORTED;
+  return -1;
+}
+
+std::string describe_peer(int fd) {
+  const auto peer = admitted_peer(fd);
+  return peer ? fmt::format("user {} (pid {})", peer->uid, peer->pid) : "an unknown user";
+}
+
+/// How many more bytes a connection may send that has `own` ahead.
+std::int64_t room(std::uint32_t own) {
+  const std::int64_t left_of_all = kMostAheadInAll - ahead_in_all.load(std::memory_order_relaxed);
+  const auto left = [&](std::int64_t most) { return std::max<std::int64_t>(most - own, 0); };
+  return std::max(std::min(left(kMostAhead), left_of_all), left(kHandshake));
+}
+
+ssize_t end_connection(int fd) {
+  ::shutdown(fd, SHUT_RDWR);  // libzmq closes it
+  errno = ECONNRESET;
   return -1;
 }
 
 ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
-  const ssize_t got = ::recvfrom(fd, buffer, size, flags, nullptr, nullptr);
-  if (fd < 0 || fd >= static_cast<int>(kMostDescriptors)) return got;
+  const auto receive = [&] { return ::recvfrom(fd, buffer, size, flags, nullptr, nullptr); };
+  if (fd < 0 || fd >= static_cast<int>(kMostDescriptors)) return receive();
   auto& count = ahead[static_cast<std::size_t>(fd)];
-  if (count.load(std::memory_order_relaxed) == 0) return got;
-  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
-    const int error = got == 0 ? 0 : errno;
-    forget(fd);                                                        // libzmq closes it
-    errno = error == ENOMEM || error == ENOBUFS ? ECONNRESET : error;  // libzmq aborts on these
+  const std::uint32_t counted = count.load(std::memory_order_relaxed);
+  if (counted == 0) return receive();
+  // Bytes beyond the limit are not read at all: malloc may keep the memory that they took.
+  int waiting = 0;
+  ::ioctl(fd, FIONREAD, &waiting);
+  if (std::min<std::int64_t>(waiting, static_cast<std::int64_t>(size)) > room(counted - 1)) {
+    flood.refuse(
+        "control connection of {} closed: it sent {} bytes ahead of its requests (limit: {}; all together: "
+        "{})",
+        describe_peer(fd), counted - 1 + static_cast<std::uint32_t>(waiting), kMostAhead, kMostAheadInAll);
+    return end_connection(fd);
   }
+  const ssize_t got = receive();
+  if (got < 0 && (errno == ENOMEM || errno == ENOBUFS)) errno = ECONNRESET;  // libzmq aborts on these
   if (got <= 0) return got;
-  const auto bytes = static_cast<std::uint32_t>(got);
-  const bool anonymous = handshakes.go_on(fd, {static_cast<const char*>(buffer), bytes});
-  const std::uint32_t own = count.fetch_add(bytes, std::memory_order_relaxed) - 1 + bytes;
-  const std::int64_t all = ahead_in_all.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  const bool bounded = own <= kMostAhead && (all <= kMostAheadInAll || own <= kHandshake);
-  if (anonymous && bounded) return got;
-  forget(fd);
-  if (!is_control(fd)) return got;  // the connection was closed, and its number given out again
-  (anonymous ? refused_floods : refused_names).fetch_add(1, std::memory_order_relaxed);
-  static std::atomic<std::uint64_t> said{0};
-  if (may_say(said)) {
-    const auto peer = admitted_peer(fd);
-    spdlog::warn("control connection of {} closed: {}",
-                 peer ? fmt::format("user {} (pid {})", peer->uid, peer->pid) : "an unknown user",
-                 anonymous
-                     ? fmt::format("it sent {} bytes ahead of its requests (limit: {}; all together: {})",
-                                   own, kMostAhead, kMostAheadInAll)
-                     : "it sets a ZeroMQ identity (routing id), or speaks a version before ZMTP 3");
-  }
-  ::shutdown(fd, SHUT_RDWR);
-  errno = ECONNRESET;
-  return -1;
+  count.fetch_add(static_cast<std::uint32_t>(got), std::memory_order_relaxed);
+  ahead_in_all.fetch_add(got, std::memory_order_relaxed);
+  if (handshakes.go_on(fd, {static_cast<const char*>(buffer), static_cast<std::size_t>(got)})) return got;
+  names_itself.refuse(
+      "control connection of {} closed: it sets a ZeroMQ identity (routing id), or speaks a version "
+      "before ZMTP 3",
+      describe_peer(fd));
+  return end_connection(fd);
 }
 
 }  // namespace
@@ -233,10 +249,10 @@ void count_taken(int fd, std::size_t bytes) {
 }
 
 Refusals refusals() {
-  return {.users = refused_users.load(std::memory_order_relaxed),
-          .floods = refused_floods.load(std::memory_order_relaxed),
-          .names = refused_names.load(std::memory_order_relaxed),
-          .descriptors = refused_descriptors.load(std::memory_order_relaxed)};
+  return {.users = wrong_user.count(),
+          .floods = flood.count(),
+          .names = names_itself.count(),
+          .descriptors = no_descriptor.count()};
 }
 
 }  // namespace headrace::server::session
@@ -251,6 +267,11 @@ extern "C" {
 [[gnu::used, gnu::visibility("default")]] int accept(int listener, sockaddr* __restrict address,
                                                      socklen_t* __restrict size) {
   return headrace::server::session::accept_admitted(listener, address, size, 0);
+}
+
+[[gnu::used, gnu::visibility("default")]] int close(int fd) {
+  headrace::server::session::forget(fd);
+  return static_cast<int>(::syscall(SYS_close, fd));
 }
 
 [[gnu::used, gnu::visibility("default")]] ssize_t recv(int fd, void* buffer, std::size_t size, int flags) {

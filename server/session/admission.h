@@ -3,7 +3,7 @@
 //
 // libzmq accepts connections and reads from them on a thread of its own. It keeps the parts of a message
 // until the last one has come, bounds neither their number nor their bytes, and has no hook before any of
-// this. So admission.cpp defines accept(2), accept4(2) and recv(2) for the whole process:
+// this. So admission.cpp defines accept(2), accept4(2), recv(2) and close(2) for the whole process:
 // - accept closes a connection at once (ECONNABORTED, which every caller must expect) if its peer is not
 //   admitted, or if its descriptor lies in the reserve (descriptors.h).
 // - recv ends a control connection (ECONNRESET) whose bytes that nobody took exceed kMostAhead, or whose peer

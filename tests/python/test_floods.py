@@ -79,7 +79,7 @@ def test_a_server_without_descriptors_refuses_new_clients_and_serves_the_old(
         control, attach = socket.SOCK_STREAM, socket.SOCK_SEQPACKET
         with silent_connections(server, name, control if name == "control.sock" else attach, 200):
             with silent_connections(server, "control.sock", control, 100):
-                wait_until(lambda: "raise it (ulimit -n)" in server.output(), "the server to say that it has none left")
+                wait_until(lambda: "only reserved descriptors are left of 128; raise RLIMIT_NOFILE" in server.output(), "the server to say that it has none left")
                 loader.set_epoch(1)
                 assert sum(1 for _ in loader) == len(loader), "every sample's file still finds a descriptor"
                 server.check_alive()
@@ -87,6 +87,23 @@ def test_a_server_without_descriptors_refuses_new_clients_and_serves_the_old(
     wait_until(lambda: open_descriptors(server) <= idle, "the server to close what its clients left")
     with headrace.Loader(server.address, stream="train") as loader:
         assert sum(1 for _ in loader) == len(loader)
+
+
+def test_a_connection_waits_while_no_descriptor_is_left(start_server: ServerFactory, quiet_config: dict[str, Any]) -> None:
+    server = start_server(quiet_config)
+    assert headrace.streams(server.address)
+    limits = resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, (8, limits[1]))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waiting:
+        waiting.connect(f"{server.address}/control.sock")
+        waiting.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            waiting.recv(1)
+        server.check_alive()
+        resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, limits)
+        waiting.settimeout(10)
+        assert waiting.recv(1) == b"\xff", "the first byte of a greeting"
+    assert headrace.streams(server.address)
 
 
 def test_the_soft_limit_on_descriptors_is_raised_to_the_hard_one(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import headrace
 import pytest
 import yaml
-from running import Server, headrace_binary, http_get
+from running import Server, headrace_binary, http_get, wait_until
 from users import NOBODY, THIRD, Common, as_user, common, needs_root, owned
 from zmtp import Dealer
 
@@ -302,6 +303,26 @@ def test_descriptors_of_an_allowed_user_are_not_taken(serve: Serve) -> None:
             return True
 
     assert as_user(NOBODY, stays)
+
+
+@needs_root
+def test_half_of_the_descriptors_are_for_the_servers_own_user(serve: Serve) -> None:
+    server = serve(config(allow={"uids": [NOBODY]}))
+    resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, (256, 256))
+    held: list[Dealer] = []
+    os.seteuid(NOBODY)  # the kernel notes who connects
+    try:
+        for _ in range(300):
+            with contextlib.suppress(ConnectionError):
+                held.append(Dealer(f"{server.address}/control.sock"))
+    finally:
+        os.seteuid(0)
+    assert 0 < len(held) < 128
+    assert batches(server.address) == 8
+    assert f"connection of user {NOBODY} (pid {os.getpid()}) refused: half of the 256 descriptors are in use" in server.output()
+    for dealer in held:
+        dealer.close()
+    wait_until(lambda: as_user(NOBODY, lambda: heard(f"{server.address}/control.sock", "streams")), "places for that user")
 
 
 @needs_root
