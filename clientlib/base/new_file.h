@@ -1,4 +1,4 @@
-// A file that gets its name whole or not at all, whoever else may write to its directory.
+// Atomic creation of a file, even in a directory that others can write to.
 #pragma once
 
 #include <sys/types.h>
@@ -12,12 +12,12 @@
 
 namespace headrace {
 
-/// Written aside, as "NAME.<random>.tmp" (O_EXCL: an existing file or link is never written to), then given
+/// Written as "NAME.<random>.tmp" (O_EXCL: an existing file or link is never written to), then given
 /// its name by a rename or link within the directory. Destroyed before that, it leaves nothing.
 /// The directory's descriptor must outlive it. Errors are errno values, 0 for none. Not thread safe.
 class NewFile {
  public:
-  static constexpr std::string_view kSuffix = ".tmp";  ///< of what a killed process leaves
+  static constexpr std::string_view kSuffix = ".tmp";  ///< of temporary files, which a killed process leaves
 
   /// `name` is relative to `directory`.
   static tl::expected<NewFile, int> create(int directory, std::string name, mode_t mode = 0600);
@@ -26,9 +26,9 @@ class NewFile {
   ~NewFile();
 
   [[nodiscard]] int write(const void* data, std::size_t size);
-  /// Takes the name from the file that has it, if any.
+  /// Renames over an existing file, if any.
   [[nodiscard]] int replace();
-  /// EEXIST: there is a file of this name already; it stays.
+  /// EEXIST: the name is taken; that file stays.
   [[nodiscard]] int add();
 
  private:

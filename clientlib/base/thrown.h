@@ -1,4 +1,4 @@
-// What an exception says, whatever its type: for the barriers at the top of threads.
+// The message of any exception, for the catch-all handlers of threads.
 #pragma once
 
 #include <exception>

@@ -66,7 +66,7 @@ Result<UniqueFd> open_trusted_file(int directory, const std::string& name, int f
   if (!S_ISREG(status.st_mode)) return distrusted(name, "is no regular file");
   if (const std::string why = distrust(status, {}); !why.empty()) return distrusted(name, why);
   if ((flags & O_ACCMODE) != O_RDONLY && status.st_nlink != 1)
-    return distrusted(name, "has " + std::to_string(status.st_nlink) + " names (hard links), expected one");
+    return distrusted(name, "has " + std::to_string(status.st_nlink) + " hard links, expected 1");
   return fd;
 }
 

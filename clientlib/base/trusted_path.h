@@ -1,7 +1,7 @@
 // Directories and files that no other user could have made or changed. They are opened without following a
-// link in the last component and then examined through the descriptor. The folders that lead there are not
-// examined: who may write to those can put another folder in the place, but only one that a trusted user
-// made. Thread safety: all functions, any thread.
+// link in the last component and then examined through the descriptor. Parent directories are not examined:
+// whoever can write to one can substitute another directory, but only one that a trusted user owns.
+// Thread safety: all functions, any thread.
 #pragma once
 
 #include <sys/types.h>

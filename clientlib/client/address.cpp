@@ -35,9 +35,9 @@ Result<std::vector<std::uint32_t>> allowed_by_environment() {
         error != std::errc() || stop != end)
       return fail(
           ErrorCode::kInvalidArgument,
-          fmt::format("HEADRACE_ALLOW_UIDS='{}': '{}' is no user id; give numbers with commas between "
-                      "them, such as 1000,1001",
-                      value, number));
+          fmt::format(
+              "HEADRACE_ALLOW_UIDS='{}': '{}' is not a user id; separate ids with commas, such as 1000,1001",
+              value, number));
     uids.push_back(uid);
   }
   return uids;
@@ -69,8 +69,8 @@ Result<std::string> resolve_directory(std::string_view address) {
 }
 
 constexpr const char* kWhatToDo =
-    "; set HEADRACE_ADDRESS to the directory of a server of your own, or, if that user's server is meant, "
-    "allow it by HEADRACE_ALLOW_UIDS or `allow_uids`";
+    "; set HEADRACE_ADDRESS to your own server's directory; to trust another user's server, list its uid in "
+    "HEADRACE_ALLOW_UIDS or `allow_uids`";
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Where a server is, and whose it may be.
+// Where a server is, and which users may run it.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ struct Address {
 
 /// Empty `address`: HEADRACE_ADDRESS, then default_directory(). HEADRACE_ALLOW_UIDS ("1000" or "1000,1001")
 /// adds to `allow_uids`. kInvalidArgument: a scheme other than ipc, a path too long for a Unix socket, or a
-/// variable that is no such list.
+/// malformed HEADRACE_ALLOW_UIDS.
 Result<Address> resolve_address(std::string_view address, std::vector<std::uint32_t> allow_uids = {});
 
-/// Whether nobody but trusted users could have put a socket there. kPermissionDenied: the directory is a
-/// symbolic link, another user's, or writable by group or others. Nothing if it is not there.
+/// Checks that only trusted users can create sockets there. kPermissionDenied: the directory is a symbolic
+/// link, another user's, or writable by group or others. A missing directory is no error.
 Result<void> check_directory(const Address& server);
 
 /// The process that listens at the other end of `socket`, which is connected to `path`. kPermissionDenied: it
 /// is another user's, and not allowed.
 Result<Peer> check_server(int socket, const std::string& path, const Address& server);
-/// kPermissionDenied for a server of this user, or of an unknown one.
+/// The kPermissionDenied for the server at `path`; `whose` says which user runs it.
 tl::unexpected<Error> not_trusted(const std::string& path, const std::string& whose);
 
 }  // namespace headrace::client

@@ -51,11 +51,10 @@ SocketProblem who_listens(const std::string& path, const Address& server) {
     if (!peer) return {peer.error().message, false, peer.error().code};
     const auto own = ::geteuid();
     if (own == 0 || own == peer->uid || !is_closed(probe.get())) return {};
-    return {
-        fmt::format("{}: the server of user {} closed the connection: it does not admit user {}; list that "
-                    "user in its configuration, server.allow.uids",
-                    path, peer->uid, own),
-        false, ErrorCode::kPermissionDenied};
+    return {fmt::format("{}: the server of user {} closed the connection: it does not admit user {} (add it "
+                        "to server.allow.uids), or has no descriptors left (see its log)",
+                        path, peer->uid, own),
+            false, ErrorCode::kPermissionDenied};
   }
   switch (errno) {
     case EAGAIN:

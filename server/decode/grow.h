@@ -12,9 +12,9 @@
 
 namespace headrace::server::decode {
 
-/// Content that is out of use. In the build of tests/memcheck it is overwritten, each time by another value,
-/// and undefined for Valgrind: whatever reads it again is found. Otherwise nothing happens.
-inline void disuse([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
+/// Content that is out of use. The memcheck build overwrites it with a changing value and marks it undefined,
+/// so Valgrind reports any later read. A no-op in other builds.
+inline void mark_undefined([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef HEADRACE_MEMCHECK
   static thread_local unsigned char value = 0;
   std::memset(memory, value += 0x3B, bytes);
@@ -22,8 +22,8 @@ inline void disuse([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t b
 #endif
 }
 
-/// Bytes behind a row's last pixel, which kernels read whole vectors of and drop: no fault for Valgrind.
-inline void disregard([[maybe_unused]] const void* memory, [[maybe_unused]] std::size_t bytes) {
+/// Bytes behind a row's last pixel: kernels load them in whole vectors and discard them. No Valgrind error.
+inline void mark_defined([[maybe_unused]] const void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef HEADRACE_MEMCHECK
   (void)VALGRIND_MAKE_MEM_DEFINED(memory, bytes);
 #endif
@@ -36,7 +36,7 @@ T* grow(std::vector<T>& buffer, std::size_t size) {
   constexpr std::size_t kLarge = (std::size_t{64} << 20) / sizeof(T);
   if (buffer.size() > kLarge && size <= kLarge) buffer = {};
   if (buffer.size() < size) buffer.resize(size);
-  disuse(buffer.data(), buffer.size() * sizeof(T));
+  mark_undefined(buffer.data(), buffer.size() * sizeof(T));
   return buffer.data();
 }
 

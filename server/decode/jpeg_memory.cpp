@@ -72,7 +72,7 @@ void* JpegMemory::take(std::size_t size) {
     if (!add(std::max(size, count_ == 0 ? kFirst : 2 * blocks_[count_ - 1].size))) return nullptr;
   std::byte* const memory = blocks_[count_ - 1].bytes.get() + used_;
   used_ += size;
-  disuse(memory, size);
+  mark_undefined(memory, size);
   return memory;
 }
 

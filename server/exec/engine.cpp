@@ -35,7 +35,7 @@ void watch(int epoll, int fd) {
   ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-/// An exception stops the stream that it came from, and no other. False: there was one.
+/// Runs `what`; an exception stops this stream only. False: it threw.
 template <class F>
 bool contain(Stream& stream, const char* doing, F what) {
   try {
@@ -103,7 +103,7 @@ void Engine::run(std::size_t index) {
     try {
       if (!turn(worker, scratch, lock)) rest(worker, scratch, lock);
     } catch (...) {
-      // No stream's (they are contained): of tiling, or of what a worker itself keeps.
+      // From tiling or the worker's own state: contain() handles those of streams.
       if (!lock.owns_lock()) lock.lock();
       worker.away = false;
       log::thrown("a worker");

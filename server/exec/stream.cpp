@@ -38,7 +38,7 @@ Stream::Stream(StreamSetup setup)
       ledger_(setup_.ledger),
       groups_(setup_.info.delivery, setup_.info.samples, setup_.info.batch_size, setup_.info.last),
       lanes_(setup_.ledger.lanes) {
-  // So that nothing is lost under the lock for want of memory.
+  // Reserved here: pushes under the lock cannot throw.
   const std::size_t slots = publish::Ledger::slots_needed(setup_.ledger);
   orders_.reserve(slots);
   freed_.reserve(slots);
@@ -80,7 +80,7 @@ void Stream::stop(const Error& reason) {
 void Stream::stop_after(const char* doing, const char* error) noexcept try {
   stop({ErrorCode::kInternal, fmt::format("{}: {}", doing, error)});
 } catch (const std::exception&) {
-  // There is no memory for words: it stops without them.
+  // No memory for a message: stop without one.
   failed_.store(true, std::memory_order_release);
 }
 
@@ -148,7 +148,7 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) tr
   auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
                                        setup_.maker->order(cursor.epoch), slice_, maker(),
                                        setup_.info.batch_size, expect_reads(fill, rows));
-  jobs_.push_back(job);  // the last step that may throw: until here the job's end abandons the slot
+  jobs_.push_back(job);  // the last step that may throw: before it, ~FillJob abandons the slot
   if (live()) built_ = std::max(built_, number(cursor) + 1);
   ++built_by_rank_[lane.rank];
   return job;

@@ -71,7 +71,7 @@ class Stream {
 
   /// Stops the stream for good; the first reason is kept.
   void stop(const Error& reason);
-  /// stop() because of an exception that came out of `doing`. Never throws itself.
+  /// stop() after an exception, with the message "DOING: ERROR".
   void stop_after(const char* doing, const char* error) noexcept;
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] Error failure() const;

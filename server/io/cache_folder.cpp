@@ -70,9 +70,10 @@ Result<void> CacheFolder::prepare() {
                     path_.string(), what, std::strerror(error)));
   };
   const auto distrusted = [this](const Error& error) {
-    return fail(error.code, fmt::format("disk cache {}; give it to this user alone (chown, chmod go-w), or "
-                                        "name a folder that is not there yet",
-                                        error.message));
+    return fail(
+        error.code,
+        fmt::format("disk cache {}; make this user its only writer (chown, chmod go-w), or name a new folder",
+                    error.message));
   };
   std::error_code error;
   std::filesystem::create_directories((path_ / "").parent_path().parent_path(), error);

@@ -1,4 +1,4 @@
-// The last barrier of a thread: whatever was thrown is logged, and the thread goes on.
+// For a thread's catch-all handler: logs the exception; the thread continues.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -12,7 +12,7 @@ inline void thrown(const char* what) noexcept {
   const char* const error = headrace::thrown();
   try {
     spdlog::error("exception in {}, which continues: {}", what, error);
-  } catch (...) {  // no memory for words either
+  } catch (...) {  // no memory for the message either
   }
 }
 

@@ -75,8 +75,8 @@ Sink::Sink(int fd) : fd_(fd) {
     if (own && ::dup2(own.get(), fd) == fd) {
       kind_ = Kind::kDirect;
     } else if (colored_) {
-      // Another user's terminal, as after sudo. To poll it is not enough: it has room for a byte, not for a
-      // line. So whoever shares it has to bear with O_NONBLOCK while this process runs.
+      // Another user's terminal, as after sudo. poll(2) is not enough: it reports room for a byte, not for a
+      // line. O_NONBLOCK affects everyone who shares the terminal, so ~Sink() restores the flags.
       shared_flags_ = ::fcntl(fd, F_GETFL);
       if (::fcntl(fd, F_SETFL, shared_flags_ | O_NONBLOCK) == 0) kind_ = Kind::kDirect;
     }  // Another user's pipe is polled: it takes a record whole or not at all.

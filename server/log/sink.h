@@ -11,15 +11,14 @@
 namespace headrace::server::log {
 
 /// A line that finds no room (a full pipe, a stopped terminal, a closed reader) is dropped and counted; the
-/// next line that is written says how many were. So the reader's own buffer is the queue, and there is no
-/// thread that could hang at the end. A record is one write of at most 4,096 bytes, which a pipe never
-/// splits; a longer one is cut. Control bytes are escaped, and lines after the first are indented: no file
-/// name can forge a record.
+/// next line that is written says how many were. The kernel's buffer is the queue: no thread can hang at
+/// exit. A record is one write of at most 4,096 bytes, which a pipe never splits; a longer one is cut.
+/// Control bytes are escaped, and lines after the first are indented: no file name can forge a record.
 class Sink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  /// A pipe or terminal behind `fd` is opened again without blocking, and takes the descriptor's place: other
-  /// processes that share it notice nothing, and whatever else this process prints there does not wait
-  /// either. Another user's terminal cannot be opened again: it does not block while the sink lives.
+  /// Reopens a pipe or terminal with O_NONBLOCK and dup2()s it onto `fd`: processes that share the old one
+  /// are unaffected, and nothing that this process prints there blocks. Another user's terminal cannot be
+  /// reopened: its shared flags get O_NONBLOCK while the sink lives.
   explicit Sink(int fd);
   ~Sink() override;
   Sink(const Sink&) = delete;

@@ -125,8 +125,8 @@ std::optional<Error> WatchedMap::fault() const {
     slot_.lost.store(lost);
   }
   return Error{ErrorCode::kDatasetInvalid,
-               fmt::format("{}: byte {} cannot be read: the file was cut while it was in use, or its disk "
-                           "fails; restore the file, then restart the server",
+               fmt::format("{}: byte {} cannot be read: the file was truncated while in use, or its disk "
+                           "failed; restore the file, then restart headrace",
                            path_, lost - begin)};
 }
 

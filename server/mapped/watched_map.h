@@ -1,7 +1,7 @@
-// Files as memory, and what happens when such a file is cut or its disk fails: the kernel raises SIGBUS in
-// the thread that reads a lost page. A handler then puts zeros in place of the rest of the mapping and notes
-// the fault. The thread reads zeros, continues, and asks for faults before it hands on what it made. Lost
-// bytes of the page where the file now ends are zeros without any signal: so the question includes the file's
+// Memory-mapped files, and what happens when such a file is truncated or its disk fails: the kernel raises
+// SIGBUS in the thread that reads a lost page. A handler then maps zeros over the rest of the mapping and
+// notes the fault. The thread reads zeros, continues, and checks fault() before it publishes what it made.
+// Bytes lost within the file's last page read as zeros without a signal: so fault() also checks the file's
 // size.
 #pragma once
 

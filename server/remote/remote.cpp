@@ -255,7 +255,7 @@ Result<void> Remote::read(const std::string& url, const Stat& known, std::uint64
     });
     if (misfit) return Fault{std::move(*misfit)};
     if (done == out.size()) return std::nullopt;
-    if (reply.status == 416) return Fault{changed(url, "it was cut")};
+    if (reply.status == 416) return Fault{changed(url, "it was truncated")};
     auto fault = fault_of(reply, url);
     if (!fault)
       fault = Fault{{ErrorCode::kTransientIo,

@@ -173,7 +173,7 @@ void Control::serve(const std::string& asker, const Result<wire::Request>& reque
     }
   } catch (...) {
     spdlog::error("request `{}` failed: {}", request ? request->op.substr(0, 40) : "(malformed)", thrown());
-    body = fail(ErrorCode::kInternal, thrown());
+    body = fail(ErrorCode::kInternal, fmt::format("the server could not answer: {}; see its log", thrown()));
   }
   if (!body && body.error().code == ErrorCode::kBadMessage) {
     bad_messages_.add(1);

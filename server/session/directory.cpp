@@ -25,10 +25,9 @@ tl::unexpected<Error> no_directory(const std::filesystem::path& path, const std:
 
 /// `error` names the path and what is wrong with it.
 tl::unexpected<Error> refuse(const Error& error) {
-  return fail(error.code,
-              fmt::format("server directory {}; give it to this user alone (chown, chmod go-w), or set "
-                          "server.directory to a folder that is not there yet",
-                          error.message));
+  return fail(error.code, fmt::format("server directory {}; make this user its only writer (chown, chmod "
+                                      "go-w), or set server.directory to a new folder",
+                                      error.message));
 }
 
 /// Lets everybody reach the names in it; their modes, and admission.h, say who gets further.
@@ -39,10 +38,11 @@ Result<void> widen(int folder, const std::filesystem::path& path) {
   if (fd && ::fstat(fd.get(), &status) == 0 &&
       ((status.st_mode & kReach) == kReach || ::fchmod(fd.get(), (status.st_mode & 07777) | kReach) == 0))
     return {};
-  return fail(ErrorCode::kEnvironment,
-              fmt::format("server directory {}: {}; server.allow needs its mode to be 0711: let the server's "
-                          "user own it",
-                          path.string(), std::strerror(errno)));
+  return fail(
+      ErrorCode::kEnvironment,
+      fmt::format(
+          "server directory {}: {}; server.allow needs its mode to be 0711: make the server's user its owner",
+          path.string(), std::strerror(errno)));
 }
 
 std::string holder(int lock) {

@@ -11,8 +11,8 @@ namespace headrace::server::session {
 enum class Handshake : std::uint8_t {
   kUnfinished,
   kAnonymous,  ///< as clients of headrace are
-  /// It names itself, or speaks a version in which that is no part of the handshake. libzmq takes any name,
-  /// also one that it gives to somebody else later: and then ends the process.
+  /// It sets an identity, or its ZMTP version has none in the handshake. libzmq accepts any identity, even
+  /// one that it later generates for another peer: then it aborts.
   kNamed
 };
 

@@ -96,10 +96,11 @@ Result<std::shared_ptr<const Source>> open_cifar(const CifarOptions& options) {
     auto bytes = read_whole(path, options.remote);
     if (!bytes) return fail(bytes.error());
     if (bytes->empty() || bytes->size() % record != 0)
-      return fail(ErrorCode::kDatasetInvalid,
-                  fmt::format("{}: {} bytes are no whole number of records of {}; it is cut, or of the other "
-                              "CIFAR: fetch it again",
-                              remote::shown(path.string()), bytes->size(), record));
+      return fail(
+          ErrorCode::kDatasetInvalid,
+          fmt::format("{}: {} bytes are no whole number of records of {}; it is truncated, or of the other "
+                      "CIFAR: fetch it again",
+                      remote::shown(path.string()), bytes->size(), record));
     const std::size_t count = bytes->size() / record;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint8_t label = (*bytes)[i * record + layout.label_at];

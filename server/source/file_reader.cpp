@@ -112,7 +112,7 @@ Attempt<void> read_range(int fd, std::uint64_t offset, std::span<std::uint8_t> o
                                      : ::pread(fd, out.data() + done, out.size() - done, at);
     if (got == 0)
       return changed_fault(
-          file, fmt::format("ended at byte {} of {}; it was cut", offset + done, offset + out.size()));
+          file, fmt::format("ended at byte {} of {}; it was truncated", offset + done, offset + out.size()));
     if (got < 0) {
       if (errno == EINTR) continue;
       return system_fault(file, fmt::format("read at byte {}", offset + done), errno);

@@ -37,7 +37,7 @@ Result<Idx> read_idx(const std::filesystem::path& path, const RemotePtr& remote,
     return refuse(
         fmt::format("has {} dimensions; {} is expected: are images and labels exchanged?", rank, shape));
   idx.header = 4 + 4 * rank;
-  if (idx.bytes.size() < idx.header) return refuse("is cut within its header");
+  if (idx.bytes.size() < idx.header) return refuse("is truncated within its header");
   std::uint64_t values = 1;
   for (std::size_t d = 0; d < rank; ++d) {
     const std::uint8_t* at = idx.bytes.data() + 4 + 4 * d;
@@ -50,7 +50,7 @@ Result<Idx> read_idx(const std::filesystem::path& path, const RemotePtr& remote,
   if (have != values)
     return refuse(fmt::format("its header says {} = {} values, but {} bytes follow; {}",
                               fmt::join(idx.dims, " x "), values, have,
-                              have < values ? "it is cut, fetch it again" : "it is not what it says"));
+                              have < values ? "it is truncated: fetch it again" : "it is not what it says"));
   return idx;
 }
 

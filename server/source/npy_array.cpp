@@ -25,7 +25,7 @@ Result<NpyArray> make_array(std::string name, std::string shown, const MappedByt
     return fail(ErrorCode::kDatasetInvalid,
                 fmt::format("{}: its header says {} of {} = {} bytes, but {} bytes follow; {}", shown,
                             shape_text(header->shape), name_of(header->dtype), header->data_bytes, have,
-                            have < header->data_bytes ? "it is cut, fetch it again" : "save it again"));
+                            have < header->data_bytes ? "it is truncated: fetch it again" : "save it again"));
   const MappedBytes values{file.view.subspan(header->data_offset), file.owner, file.map};
   return NpyArray{std::move(name), std::move(shown), std::move(*header), values};
 }

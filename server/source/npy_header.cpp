@@ -92,7 +92,7 @@ Result<NpyHeader> parse_npy_header(std::span<const std::uint8_t> bytes, const st
         fmt::format("has a header of {} bytes, more than {}: is it an array of records? Save its "
                     "columns one by one",
                     length, kLongestHeader));
-  if (bytes.size() < prefix + length) return refuse("is cut within its header; fetch it again");
+  if (bytes.size() < prefix + length) return refuse("is truncated within its header; fetch it again");
   const std::string text(reinterpret_cast<const char*>(bytes.data()) + prefix, length);
 
   static const std::regex kDict(R"(\s*\{[\s\S]*\}\s*)");

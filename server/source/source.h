@@ -111,9 +111,9 @@ class Source {
   [[nodiscard]] virtual const std::vector<std::string>& class_names() const = 0;
   /// Of the dataset: xxh3 over sorted (relative path, size, label); no mtime. Sizes: see SizeSample.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
-  /// What made bytes of this source unreadable for good after it was opened: a mapped file that was cut. Rows
-  /// made since may hold zeros instead: so this is asked once rows are made, before they are handed on.
-  /// Composites ask all of their parts.
+  /// The error that made bytes of this source permanently unreadable since it was opened: a mapped file was
+  /// truncated. Rows made since may hold zeros: check after making rows, before publishing them. Composites
+  /// check all their parts.
   [[nodiscard]] virtual std::optional<Error> fault() const { return std::nullopt; }
   /// What of the dataset is not served though its owner may think so; empty: nothing.
   [[nodiscard]] virtual std::string warning() const { return {}; }

@@ -181,7 +181,7 @@ Result<bool> TarReader::next(TarMember& member) {
         fmt::format("\"{}\" is a sparse member; write it again without tar's --sparse", name));
   if (member.offset > state.file_bytes || member.bytes > state.file_bytes - member.offset)
     return state.refuse(
-        fmt::format("is cut: \"{}\" begins at byte {} and has {} bytes, the file ends at {}; "
+        fmt::format("is truncated: \"{}\" begins at byte {} and has {} bytes, the file ends at {}; "
                     "fetch it again",
                     name, member.offset, member.bytes, state.file_bytes));
   state.end = (member.offset + member.bytes + kBlock - 1) / kBlock * kBlock;

@@ -89,7 +89,7 @@ Result<std::vector<std::uint8_t>> read_whole(const std::filesystem::path& path, 
     int error = Z_OK;
     const char* why = ::gzerror(file.get(), &error);
     // A gzip stream that ends early reads like one that ends, with this error.
-    if (error == Z_BUF_ERROR) return refuse("is cut: its gzip stream ends early; fetch it again");
+    if (error == Z_BUF_ERROR) return refuse("is truncated: its gzip stream ends early; fetch it again");
     if (got < 0)
       return refuse(error == Z_ERRNO ? fmt::format("reading failed: {}", std::strerror(errno))
                                      : fmt::format("is damaged: {}; fetch it again", why));

@@ -67,9 +67,9 @@ Result<std::uint64_t> check_length(MDB_env* env, const std::filesystem::path& fo
   std::uint64_t need = 0;
   if (__builtin_mul_overflow(std::uint64_t{info.me_last_pgno} + 1, std::uint64_t{stat.ms_psize}, &need) ||
       have < need)
-    return fail(
-        ErrorCode::kDatasetInvalid,
-        fmt::format("{}: is cut: data.mdb has {} bytes of {}; copy it again", folder.string(), have, need));
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("{}: is truncated: data.mdb has {} bytes of {}; copy it again", folder.string(),
+                            have, need));
   return have;
 }
 

@@ -84,7 +84,7 @@ tl::expected<RecordView, const char*> RecordView::of(std::span<const std::uint8_
                                                      std::size_t fields) {
   const auto refuse = [](const char* why) { return tl::make_unexpected(why); };
   RecordHead head;
-  if (value.size() < sizeof head + kChecksum) return refuse("it is cut within its head");
+  if (value.size() < sizeof head + kChecksum) return refuse("it is truncated within its head");
   std::memcpy(&head, value.data(), sizeof head);
   if (head.magic != kRecordMagic) return refuse("it does not begin as a record");
   if (head.version != kRecordVersion) return refuse("it is of a version that this program does not know");
@@ -99,7 +99,7 @@ tl::expected<RecordView, const char*> RecordView::of(std::span<const std::uint8_
     return true;
   };
   if (fields > left / sizeof(FieldHead) || !take(name_at(fields)) || !take(head.name_bytes))
-    return refuse("it is cut within its head");
+    return refuse("it is truncated within its head");
   const RecordView view(value, head);
   for (std::size_t f = 0; f < fields; ++f) {
     const FieldHead field = view.field(f);

@@ -56,10 +56,11 @@ Result<void> check_tree(const std::filesystem::path& folder) {
   pid_t ended = 0;
   while ((ended = ::waitpid(child, &status, 0)) < 0 && errno == EINTR) continue;
   if (ended != child)  // SIGCHLD is ignored: the kernel keeps no status
-    return fail(ErrorCode::kEnvironment,
-                fmt::format("{}: whether its tree is sound cannot be known: {}; start this process without "
-                            "ignoring SIGCHLD",
-                            folder.string(), std::strerror(errno)));
+    return fail(
+        ErrorCode::kEnvironment,
+        fmt::format(
+            "{}: cannot tell whether its tree is damaged: {}; start headrace without ignoring SIGCHLD",
+            folder.string(), std::strerror(errno)));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   const std::string how =
       WIFSIGNALED(status) ? fmt::format(" (reading it ends in {})", ::strsignal(WTERMSIG(status))) : "";

@@ -41,18 +41,17 @@ Result<ring::UniqueFd> take(const fs::path& folder) {
   };
   std::error_code status;
   if (fs::exists(folder, status) && !fs::is_directory(folder, status))
-    return refuse(ErrorCode::kInvalidArgument, "is a file; name a folder that is to be made");
+    return refuse(ErrorCode::kInvalidArgument, "is a file; name a new folder");
   if (fs::is_directory(folder, status) && !fs::exists(folder / "data.mdb", status) &&
       !fs::is_empty(folder, status))
-    return refuse(ErrorCode::kInvalidArgument, "holds other files; name a folder that is to be made");
+    return refuse(ErrorCode::kInvalidArgument, "holds other files; name a new folder");
   if (::mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST)
     return refuse(ErrorCode::kEnvironment, fmt::format("cannot be made: {}", std::strerror(errno)));
   // LMDB opens the file again, by its name.
   const auto trusted = open_trusted_directory(folder.string());
-  if (!trusted)
-    return fail(trusted.error().code, trusted.error().message + "; name a folder that is to be made");
+  if (!trusted) return fail(trusted.error().code, trusted.error().message + "; name a new folder");
   auto fd = open_trusted_file(trusted->get(), "data.mdb", O_RDWR | O_CREAT, 0644);
-  if (!fd) return refuse(fd.error().code, fd.error().message + "; name a folder that is to be made");
+  if (!fd) return refuse(fd.error().code, fd.error().message + "; name a new folder");
   if (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0)
     return refuse(ErrorCode::kInvalidArgument,
                   errno == EWOULDBLOCK ? "another headrace pack writes it now"

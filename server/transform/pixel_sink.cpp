@@ -59,7 +59,7 @@ void PixelSink::gather() {
 std::uint64_t PixelSink::apply(const std::uint8_t* from, std::uint8_t* to) const {
   const bool mean_is_wanted = !last_pass() && ops_[done_].kind == Kind::kContrast;
   const std::size_t row_bytes = static_cast<std::size_t>(size_.width) * 3;
-  decode::disregard(from + row_bytes, stride_ - row_bytes);
+  decode::mark_defined(from + row_bytes, stride_ - row_bytes);
   return apply_ops(pass_, from, static_cast<std::size_t>(size_.width), to, mean_is_wanted);
 }
 

@@ -84,7 +84,9 @@ void tell_ready(int fd, const std::string& line) {
   do {
     written = ::poll(&room, 1, kPatienceMs) == 1 ? ::write(fd, line.data(), line.size()) : -1;
   } while (written < 0 && errno == EINTR);
-  if (written < 0) spdlog::warn("--ready-fd {} cannot be written", fd);
+  if (written < 0)
+    spdlog::warn("--ready-fd {}: the ready line was not written; give a writable descriptor with a reader",
+                 fd);
 }
 
 int serve(const ServeArguments& arguments) {

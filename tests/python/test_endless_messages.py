@@ -144,7 +144,7 @@ def test_what_ended_connections_sent_ahead_no_longer_counts(start_server: Server
 
 
 @pytest.mark.parametrize(("connections", "parts"), [(1, 5000), (100, 100)])
-def test_small_parts_that_arrive_one_by_one_cost_what_they_weigh(
+def test_small_parts_cost_no_more_memory_than_their_size(
     start_server: ServerFactory, quiet_config: dict[str, Any], connections: int, parts: int
 ) -> None:
     """libzmq can keep its whole buffer of 8 KiB for each."""
@@ -176,7 +176,7 @@ def test_samples_that_nobody_reads_are_bounded_together(
 
 
 @pytest.mark.parametrize("identity", [b"me", b"\0\0\0\x10\0"])
-def test_a_peer_that_names_itself_is_turned_away(start_server: ServerFactory, basic_config: dict[str, Any], identity: bytes) -> None:
+def test_a_peer_that_sets_an_identity_is_refused(start_server: ServerFactory, basic_config: dict[str, Any], identity: bytes) -> None:
     """libzmq ends the process when it gives a name of its own (a zero byte and a number) that a peer chose before."""
     basic_config["server"]["metrics"] = {"port": 0}
     server = start_server(basic_config)

@@ -94,7 +94,7 @@ def test_a_file_that_is_cut_under_load_stops_its_own_stream_alone(
     for name, path in files.items():
         error = consumers[name].error
         assert isinstance(error, headrace.errors.StreamFailed), f"{name}: {error!r}"
-        assert f"{path}: byte" in str(error) and "the file was cut while it was in use" in str(error)
+        assert f"{path}: byte" in str(error) and "the file was truncated while in use" in str(error)
     assert server.stop() == 0
 
 

@@ -99,7 +99,7 @@ def test_root_trusts_another_users_server_only_if_told_to(serve: Serve, monkeypa
     monkeypatch.setenv("HEADRACE_ALLOW_UIDS", f"{THIRD},{NOBODY}")
     assert batches(server.address) == 8
     monkeypatch.setenv("HEADRACE_ALLOW_UIDS", "nobody")
-    with pytest.raises(headrace.Error, match="INVALID_ARGUMENT: HEADRACE_ALLOW_UIDS='nobody': 'nobody' is no user id"):
+    with pytest.raises(headrace.Error, match="INVALID_ARGUMENT: HEADRACE_ALLOW_UIDS='nobody': 'nobody' is not a user id"):
         batches(server.address)
 
 
@@ -148,7 +148,7 @@ def start_in(directory: Path, **server: Any) -> subprocess.CompletedProcess[str]
 def test_a_server_refuses_another_users_directory(common: Common) -> None:
     ended = start_in(common.folder("run", NOBODY, 0o755))
     assert ended.returncode == 3
-    assert f"server directory {common.path}/run belongs to user {NOBODY} (mode 0755), expected user 0; give it to this user alone" in ended.stderr
+    assert f"server directory {common.path}/run belongs to user {NOBODY} (mode 0755), expected user 0; make this user its only writer" in ended.stderr
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
@@ -156,7 +156,7 @@ def test_a_server_refuses_a_directory_that_others_can_write_to(common: Common, m
     ended = start_in(common.folder("run", mode=mode))
     assert ended.returncode == 3
     assert f"{common.path}/run has mode {mode:04o}" in ended.stderr
-    assert "set server.directory to a folder that is not there yet" in ended.stderr
+    assert "set server.directory to a new folder" in ended.stderr
 
 
 def test_a_server_refuses_a_link_in_the_directorys_place(common: Common) -> None:
@@ -178,7 +178,7 @@ def test_a_link_in_the_locks_place_is_not_followed(common: Common) -> None:
     (run / "lock").unlink()
     os.link(precious, run / "lock")
     ended = start_in(run)
-    assert ended.returncode == 3 and "lock has 2 names" in ended.stderr
+    assert ended.returncode == 3 and "lock has 2 hard links, expected 1" in ended.stderr
     assert precious.read_text() == "mine"
 
 
@@ -326,7 +326,7 @@ def test_half_of_the_descriptors_are_for_the_servers_own_user(serve: Serve) -> N
 
 
 @needs_root
-def test_an_allowed_group_counts_as_a_supplementary_one_too(serve: Serve) -> None:
+def test_a_supplementary_group_can_be_allowed(serve: Serve) -> None:
     server = serve(config(allow={"gids": [12345]}))
     assert as_user(NOBODY, lambda: batches(server.address), groups=[1, 12345]) == 8
     assert "does not admit" in refusal(lambda: as_user(NOBODY, lambda: batches(server.address), groups=[1]))
@@ -354,7 +354,7 @@ def test_an_allowed_user_does_not_feed(serve: Serve) -> None:
 
 
 @needs_root
-def test_containers_with_a_user_each_meet_by_allowing_one_another(serve: Serve) -> None:
+def test_containers_of_different_users_can_allow_each_other(serve: Serve) -> None:
     """docker/compose.yaml with another `user:` for the trainer."""
     server = serve(config(allow={"uids": [20002]}), user=10001)
     assert "HEADRACE_ALLOW_UIDS" in refusal(lambda: as_user(20002, lambda: batches(server.address)))
@@ -369,7 +369,7 @@ def test_the_metrics_port_gives_metrics_and_health_alone(serve: Serve) -> None:
             http_get(server.metrics_url + path)
 
 
-def test_a_list_of_users_that_is_none_is_refused_by_name() -> None:
+def test_an_invalid_list_of_users_is_refused_by_name() -> None:
     for wrong in ("1000", 1000, [-1], [2**32 - 1], ["root"]):
         with pytest.raises(headrace.Error, match="INVALID_ARGUMENT: allow_uids"):
             headrace.Loader("/nowhere", stream="train", allow_uids=wrong)  # type: ignore[arg-type]

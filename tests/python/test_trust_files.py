@@ -92,7 +92,7 @@ def test_a_disk_cache_in_another_users_folder_is_refused(common: Common, sharded
     sharded["sources"]["shards"]["io"] = {"disk_cache": {"path": str(cache), "size": "1GB"}}
     server = Server(sharded, common.folder("server"), binary=common.binary)
     assert server.popen.wait(20) == 3
-    assert f"disk cache {cache} belongs to user {NOBODY} (mode 0777), expected user 0; give it to this user alone" in server.output()
+    assert f"disk cache {cache} belongs to user {NOBODY} (mode 0777), expected user 0; make this user its only writer" in server.output()
     assert not list(cache.iterdir())
 
 
@@ -105,5 +105,5 @@ def test_pack_does_not_write_through_a_link(common: Common) -> None:
         [common.binary, "pack", str(common.path / "images"), str(out)], capture_output=True, text=True, timeout=60
     )
     assert packed.returncode == 3
-    assert "data.mdb is a symbolic link; name a folder that is to be made" in packed.stderr
+    assert "data.mdb is a symbolic link; name a new folder" in packed.stderr
     assert Path(precious).read_text() == "mine"

@@ -142,7 +142,7 @@ TEST_F(BasicSr, WhatTheListDoesNotNameIsAWarning) {
 TEST_F(BasicSr, ADatabaseThatIsCutIsRefused) {
   const fs::path path = images("cut.lmdb", 20, 64);
   fs::resize_file(path / "data.mdb", fs::file_size(path / "data.mdb") / 2);
-  EXPECT_THAT(refused({{"x", {.path = path}}}), HasSubstr("is cut: data.mdb has"));
+  EXPECT_THAT(refused({{"x", {.path = path}}}), HasSubstr("is truncated: data.mdb has"));
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ TEST(LogSink, CutsWhatAPipeWouldSplit) {
 }
 
 /// The child runs as a user who does not own the terminal, as a service does that sudo starts.
-TEST(LogSink, AnotherUsersTerminalThatNobodyReadsIsNotWaitedFor) {
+TEST(LogSink, DoesNotBlockOnAnotherUsersUnreadTerminal) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   int master = -1, terminal = -1;
   ASSERT_EQ(::openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);

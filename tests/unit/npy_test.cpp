@@ -191,9 +191,10 @@ TEST_F(NpyTest, WhatIsWrongWithAFileIsSaidByFile) {
   const auto dict = [](const std::string& text) { return npy(text, ""); };
   EXPECT_THAT(
       refusal_of(vectors_.substr(0, vectors_.size() - 1)),
-      HasSubstr("vectors.npy: its header says (5, 2) of float32 = 40 bytes, but 39 bytes follow; it is cut"));
+      HasSubstr(
+          "vectors.npy: its header says (5, 2) of float32 = 40 bytes, but 39 bytes follow; it is truncated"));
   EXPECT_THAT(refusal_of(vectors_ + "x"), HasSubstr("but 41 bytes follow; save it again"));
-  EXPECT_THAT(refusal_of(vectors_.substr(0, 30)), HasSubstr("is cut within its header"));
+  EXPECT_THAT(refusal_of(vectors_.substr(0, 30)), HasSubstr("is truncated within its header"));
   EXPECT_THAT(refusal_of(vectors_.substr(0, 8)), HasSubstr("is no .npy file"));
   EXPECT_THAT(refusal_of("hello, world"), HasSubstr("is no .npy file"));
   EXPECT_THAT(refusal_of(""), HasSubstr("is empty"));
@@ -287,8 +288,8 @@ TEST_F(NpyTest, BrokenNpzFilesAreNamed) {
   EXPECT_THAT(fields("X", vectors_, false), HasSubstr("give it another name in `fields`, as in {image: X}"));
   EXPECT_THAT(fields("v", "text", true), HasSubstr("set.npz, array \"v\": is no .npy file"));
   EXPECT_THAT(fields("v", vectors_ + "x", true), HasSubstr("array \"v\": its header says (5, 2)"));
-  EXPECT_THAT(fields("v", vectors_.substr(0, vectors_.size() - 3), true), HasSubstr("it is cut"));
-  EXPECT_THAT(fields("v", vectors_.substr(0, vectors_.size() - 3), false), HasSubstr("it is cut"));
+  EXPECT_THAT(fields("v", vectors_.substr(0, vectors_.size() - 3), true), HasSubstr("it is truncated"));
+  EXPECT_THAT(fields("v", vectors_.substr(0, vectors_.size() - 3), false), HasSubstr("it is truncated"));
   EXPECT_THAT(fields("v", npy("<f4", "(100000000000,)", "abcd"), true), HasSubstr("more than a file of"));
 }
 

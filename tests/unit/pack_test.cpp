@@ -356,7 +356,7 @@ TEST_F(PackTest, ASurveyOfTheDatabaseIsThatOfItsSource) {
   EXPECT_GT(b.fields.at(0).stored, 0u);
 }
 
-TEST_F(PackTest, WhatIsCutMeanwhileIsNeitherSurveyedNorVerified) {
+TEST_F(PackTest, ATruncatedDatabaseIsNeitherSurveyedNorVerified) {
   ASSERT_TRUE(pack(*images()));
   const auto source = packed();
   const auto store = store::Store::open(out_, store::Store::Reading::kInOrder).value();
@@ -371,7 +371,7 @@ TEST_F(PackTest, WhatIsCutMeanwhileIsNeitherSurveyedNorVerified) {
   ASSERT_FALSE(sheet);
   ASSERT_TRUE(verified);
   for (const Error& error : {of_source.error(), of_store.error(), sheet.error(), *verified})
-    EXPECT_THAT(error.message, HasSubstr("cannot be read: the file was cut"));
+    EXPECT_THAT(error.message, HasSubstr("cannot be read: the file was truncated"));
 }
 
 TEST(InOrder, GivesThingsInOrderAndStopsEverybody) {

@@ -124,8 +124,8 @@ TEST_F(IdxTest, WhatIsWrongIsSaidByFile) {
   };
   const auto zero = [](std::size_t) { return std::uint8_t{0}; };
   is_refused(options_.images, cut(images_, 1),
-             "its header says 5 x 2 x 3 = 30 values, but 29 bytes follow; it is cut");
-  is_refused(options_.images, cut(images_, 35), "is cut within its header");
+             "its header says 5 x 2 x 3 = 30 values, but 29 bytes follow; it is truncated");
+  is_refused(options_.images, cut(images_, 35), "is truncated within its header");
   is_refused(options_.images, {1, 2, 3}, "is no IDX file");
   is_refused(options_.images, {}, "is no IDX file");
   is_refused(options_.images, idx({5, 2, 3}, zero, 0x0D), "values of IDX type 0x0d");

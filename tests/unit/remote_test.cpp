@@ -212,7 +212,8 @@ TEST_F(RemoteTest, AnObjectThatChangedIsNamedAndNeverMixed) {
   changed({.content = content_ + "more"});
   changed({.content = content_.substr(0, 120)});
   server_->put("/file", {.content = content_.substr(0, 50)});
-  EXPECT_THAT(read(*remote, url(), known, 100, 50), HasSubstr("it was cut since the dataset was opened"));
+  EXPECT_THAT(read(*remote, url(), known, 100, 50),
+              HasSubstr("it was truncated since the dataset was opened"));
 }
 
 TEST_F(RemoteTest, WeakTagsAreComparedHere) {

@@ -208,13 +208,13 @@ TEST_F(StoreTest, ADamagedTableIsFound) {
   EXPECT_THAT(refusal(), HasSubstr("its table `labels` is missing or damaged"));
 }
 
-TEST_F(StoreTest, ACutFileIsFoundWhenItIsOpened) {
+TEST_F(StoreTest, ATruncatedFileIsFoundWhenItIsOpened) {
   write_whole();
   fs::resize_file(out_ / "data.mdb", fs::file_size(out_ / "data.mdb") / 2);
-  EXPECT_THAT(refusal(), HasSubstr("is cut: data.mdb has"));
+  EXPECT_THAT(refusal(), HasSubstr("is truncated: data.mdb has"));
 }
 
-TEST_F(StoreTest, AFileThatIsCutWhileItIsServedIsAnErrorAndNoBusError) {
+TEST_F(StoreTest, AFileTruncatedWhileServedIsAnErrorAndNoBusError) {
   write_whole(200'000);
   const auto source = source::open_lmdb({out_}).value();
   source::Sample sample;
@@ -223,10 +223,10 @@ TEST_F(StoreTest, AFileThatIsCutWhileItIsServedIsAnErrorAndNoBusError) {
   const auto read = source->read(99, sample);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, ErrorCode::kDatasetInvalid);
-  EXPECT_THAT(read.error().message, HasSubstr("the file was cut while it was in use"));
+  EXPECT_THAT(read.error().message, HasSubstr("the file was truncated while in use"));
 }
 
-TEST_F(StoreTest, WhatLiesBehindTheMapDoesNotBelongToTheDatabase) {
+TEST_F(StoreTest, BytesBeyondTheMapAreNotInTheDatabase) {
   write_whole(100);
   const auto open_env = [&] { return Env::open(out_, Env::Access::kRandom).value(); };
   const std::uint64_t mapped = open_env().map_bytes();

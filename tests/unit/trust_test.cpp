@@ -60,14 +60,14 @@ TEST_F(Trust, ADirectoryThatOthersCanWriteToIsNot) {
   }
 }
 
-TEST_F(Trust, ALinkIsNotFollowedWithASlashBehindItEither) {
+TEST_F(Trust, ALinkIsNotFollowedEvenWithATrailingSlash) {
   fs::create_directory_symlink(folder(0700), folder_.path() / "link");
   for (const char* name : {"link", "link/", "link//"})
     EXPECT_THAT(why(open_trusted_directory((folder_.path() / name).string())),
                 HasSubstr("is a symbolic link"));
 }
 
-TEST_F(Trust, WhatIsNotThereOrNoDirectoryIsNoMatterOfTrust) {
+TEST_F(Trust, AMissingPathOrAFileIsAnEnvironmentError) {
   folder_.put("file", "");
   EXPECT_THAT(why(open_trusted_directory(folder_.path() / "none"), ErrorCode::kEnvironment),
               HasSubstr("No such file"));
@@ -84,7 +84,7 @@ TEST_F(Trust, AnotherUsersDirectoryIsTrustedWhereThatUserIsNamed) {
   EXPECT_TRUE(open_trusted_directory(path, {1, kSomebody}));
 }
 
-TEST_F(Trust, AFileIsRegularOnesOwnAndWrittenUnderOneName) {
+TEST_F(Trust, AFileMustBeRegularOwnAndWithOneHardLink) {
   const std::string file = folder_.put("file", "x").string();
   EXPECT_TRUE(open_trusted_file(AT_FDCWD, file, O_RDWR));
   ASSERT_EQ(::chmod(file.c_str(), 0666), 0);
@@ -94,7 +94,7 @@ TEST_F(Trust, AFileIsRegularOnesOwnAndWrittenUnderOneName) {
   fs::create_symlink(file, link);
   EXPECT_THAT(why(open_trusted_file(AT_FDCWD, link, O_RDWR | O_CREAT)), HasSubstr("is a symbolic link"));
   fs::create_hard_link(file, folder_.path() / "other");
-  EXPECT_THAT(why(open_trusted_file(AT_FDCWD, file, O_RDWR)), HasSubstr("has 2 names"));
+  EXPECT_THAT(why(open_trusted_file(AT_FDCWD, file, O_RDWR)), HasSubstr("has 2 hard links, expected 1"));
   EXPECT_TRUE(open_trusted_file(AT_FDCWD, file, O_RDONLY));
   const std::string pipe = (folder_.path() / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);

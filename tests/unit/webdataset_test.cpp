@@ -200,9 +200,9 @@ TEST_F(WebDatasetTest, LabelsThatAreNoClassAreNamed) {
 TEST_F(WebDatasetTest, DamagedShardsAreNamedWithThePlace) {
   const auto whole = fs::file_size(shard(1));
   fs::resize_file(shard(1), 1536 + 100);
-  EXPECT_THAT(refusal(),
-              HasSubstr(shard(1).string() + ": is cut: \"c.jpg\" begins at byte 1536 and has 2000 bytes, "
-                                            "the file ends at 1636"));
+  EXPECT_THAT(refusal(), HasSubstr(shard(1).string() +
+                                   ": is truncated: \"c.jpg\" begins at byte 1536 and has 2000 bytes, "
+                                   "the file ends at 1636"));
   write_tar(shard(1), {{"c.cls", "0\n"}, {"c.jpg", std::string(2000, 'c')}});
   fs::resize_file(shard(1), 1536 + 2048);
   EXPECT_THAT(refusal(), HasSubstr("ends at byte 3584 without the blocks of zeros that close a tar archive"));
