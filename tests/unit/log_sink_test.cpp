@@ -21,7 +21,6 @@
 namespace headrace::server::log {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr std::size_t kPage = 4096;

@@ -26,7 +26,7 @@ constexpr std::uint32_t kSomebody = 54321;
 class Trust : public testing::Test {
  protected:
   [[nodiscard]] fs::path folder(mode_t mode) const {
-    const fs::path path = folder_.path() / "folder";
+    fs::path path = folder_.path() / "folder";
     fs::create_directory(path);
     EXPECT_EQ(::chmod(path.c_str(), mode), 0);
     return path;
