@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-DATA = Path(os.environ.get("HEADRACE_DATA", "/nonexistent"))
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="HEADRACE_DATA names no folder")
+# A folder that is named but missing makes the tests fail: only the variable decides whether they run.
+DATA = Path(os.environ.get("HEADRACE_DATA", "HEADRACE_DATA is not set"))
+needs_data = pytest.mark.skipif("HEADRACE_DATA" not in os.environ, reason="set HEADRACE_DATA to the folder with the real sets")
+pytestmark = needs_data
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 

@@ -21,9 +21,9 @@ from children import Child
 from running import Process, headrace_binary, wait_until
 from test_pack import CROP, folder, good, inspect, lmdb, run, served
 from test_pack_layouts import PickledPairs, cifar_pickles, pack
-from test_real_data import DATA, Pixels, bsd100, cifar, config, unpacked, write_binary  # noqa: F401  (fixtures)
+from test_real_data import DATA, Pixels, bsd100, cifar, config, needs_data, unpacked, write_binary  # noqa: F401  (fixtures)
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="HEADRACE_DATA names no folder")
+pytestmark = needs_data
 Pairs = tuple[Path, list[str], dict[str, list[Pixels]]]
 PAIR = {"lr": "image", "hr": "image x4"}
 
