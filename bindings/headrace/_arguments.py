@@ -75,7 +75,7 @@ def ranks_of_torch() -> tuple[int, int]:
 
 
 def users(name: str, value: Any) -> list[int]:
-    """User ids."""
+    """Checks a list of user ids and returns it; raises InvalidArgument."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise InvalidArgument(f"{name}={value!r}: give it a list of user ids, such as [1000, 1001]")
     return [whole(name, uid, 0, MOST - 1) for uid in value]

@@ -136,7 +136,7 @@ class Share:
         self._socket.connect(path)
         _, uid, _ = struct.unpack("=iII", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid not in (os.geteuid(), 0):
-            raise from_code("PERMISSION_DENIED", f"{path}: the server runs as user {uid}, expected {os.geteuid()} or root; give your own server's address")
+            raise from_code("PERMISSION_DENIED", f"{path}: the server runs as user {uid}, expected user {os.geteuid()} or root; pass the address of your own server")
         let_go_in_children(self, Share._hang_up)  # the socket would hide this process's death from the server
         self._say({"feed": 1})
         answer, descriptors, _, _ = socket.recv_fds(self._socket, 8192, 1)

@@ -6,7 +6,8 @@
 namespace headrace {
 namespace {
 
-/// As the XDG specification asks of it. One that is not there yet is the server's to make.
+/// Whether it is a directory of this user that others cannot write to, as the XDG specification asks. A
+/// missing one passes: the server creates it.
 bool is_own(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return true;

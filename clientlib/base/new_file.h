@@ -28,7 +28,7 @@ class NewFile {
   [[nodiscard]] int write(const void* data, std::size_t size);
   /// Renames over an existing file, if any.
   [[nodiscard]] int replace();
-  /// EEXIST: the name is taken; that file stays.
+  /// Gives the file its name unless that exists: EEXIST, and the existing file stays.
   [[nodiscard]] int add();
 
  private:

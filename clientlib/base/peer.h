@@ -27,14 +27,14 @@ struct Peer {
 /// This process's user, root, or one of `allowed`.
 bool is_trusted_user(std::uint32_t uid, const std::vector<std::uint32_t>& allowed = {});
 
-/// The peer of a connected socket: the process that connected or, seen from there, the one that called
-/// listen(). kPermissionDenied, which names its user: it is not trusted.
+/// The process at the other end of a connected socket: for a server the one that called connect(), for a
+/// client the one that called listen(). kPermissionDenied, naming its user: it is not trusted.
 Result<Peer> check_peer(int socket, const AllowedUsers& allowed = {});
 
-/// A property of each message that libzmq receives; over ipc ADDRESS:UID:GID:PID of the sender, noted when
-/// the connection was made.
+/// Name of the libzmq message property that holds the sender. Over ipc its value is ADDRESS:UID:GID:PID,
+/// recorded when the connection was made.
 inline constexpr const char* kPeerAddress = "Peer-Address";
-/// The user in such a text. None: it is null or has another form.
+/// The UID in that value; nullopt if it is null or malformed.
 std::optional<std::uint32_t> uid_of_peer_address(const char* address);
 
 }  // namespace headrace

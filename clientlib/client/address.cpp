@@ -85,9 +85,15 @@ Result<Address> resolve_address(std::string_view address, std::vector<std::uint3
 
 Result<void> check_directory(const Address& server) {
   const auto folder = open_trusted_directory(server.directory, server.allow_uids);
-  // What else is wrong with it is found, and told, by who connects.
+  // Other errors are found and reported when the client connects.
   if (folder || folder.error().code != ErrorCode::kPermissionDenied) return {};
-  return fail(folder.error().code, fmt::format("server directory {}{}", folder.error().message, kWhatToDo));
+  return fail(
+      folder.error().code,
+      fmt::format(
+          "server directory {}; its owner must remove write access (chmod go-w); use the real path instead "
+          "of a link; to trust another owner, list that uid in HEADRACE_ALLOW_UIDS or `allow_uids`; or set "
+          "HEADRACE_ADDRESS to another server's directory",
+          folder.error().message));
 }
 
 Result<Peer> check_server(int socket, const std::string& path, const Address& server) {
@@ -98,7 +104,7 @@ Result<Peer> check_server(int socket, const std::string& path, const Address& se
 
 tl::unexpected<Error> not_trusted(const std::string& path, const std::string& whose) {
   return fail(ErrorCode::kPermissionDenied,
-              fmt::format("{}: the server there is not trusted: {}{}", path, whose, kWhatToDo));
+              fmt::format("{}: the server is not trusted: {}{}", path, whose, kWhatToDo));
 }
 
 }  // namespace headrace::client

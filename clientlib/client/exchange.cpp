@@ -25,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kSlice{50};
 
-/// What is wrong with a server's socket; nothing: a server listens that is trusted.
+/// What is wrong with a server's socket. Empty `what`: a trusted server listens.
 struct SocketProblem {
   std::string what;
   bool waiting_helps = true;
@@ -33,7 +33,7 @@ struct SocketProblem {
   [[nodiscard]] bool none() const { return what.empty(); }
 };
 
-/// A server closes connections of users that it does not admit, at once.
+/// Whether the server closed the connection, as it does at once if it does not admit this user.
 bool is_closed(int socket) {
   pollfd entry{.fd = socket, .events = POLLIN, .revents = 0};
   if (::poll(&entry, 1, static_cast<int>(kSlice.count())) != 1) return false;
@@ -51,9 +51,10 @@ SocketProblem who_listens(const std::string& path, const Address& server) {
     if (!peer) return {peer.error().message, false, peer.error().code};
     const auto own = ::geteuid();
     if (own == 0 || own == peer->uid || !is_closed(probe.get())) return {};
-    return {fmt::format("{}: the server of user {} closed the connection: it does not admit user {} (add it "
-                        "to server.allow.uids), or has no descriptors left (see its log)",
-                        path, peer->uid, own),
+    return {fmt::format(
+                "{}: the server of user {} closed the connection: it does not admit user {} (ask its "
+                "owner to list that uid in server.allow.uids), or it has no free descriptors (see its log)",
+                path, peer->uid, own),
             false, ErrorCode::kPermissionDenied};
   }
   switch (errno) {
@@ -65,8 +66,8 @@ SocketProblem who_listens(const std::string& path, const Address& server) {
       return {fmt::format("{} is there, but nobody listens: the server that made it has died", path)};
     case EACCES:
       return {
-          fmt::format("{}: {}: run as the server's user, add yours to its server.allow, or start a server of "
-                      "your own",
+          fmt::format("{}: {}: run as the server's user, have your uid listed in its server.allow.uids, or "
+                      "start your own server",
                       path, std::strerror(EACCES)),
           false};
     case ENOTDIR:
@@ -111,11 +112,12 @@ bool receive(zmq::socket_t& socket, zmq::message_t& message) {
   }
 }
 
-/// The connection may be a later one than any that was looked at before.
+/// Checks the sender of each reply: libzmq may have reconnected since the socket was checked.
 Result<void> check_sender(const zmq::message_t& message, const std::string& path, const Address& server) {
   const auto uid = uid_of_peer_address(::zmq_msg_gets(message.handle(), kPeerAddress));
   if (uid && is_trusted_user(*uid, server.allow_uids)) return {};
-  return not_trusted(path, uid ? fmt::format("user {} answers", *uid) : "the user that answers is not known");
+  return not_trusted(
+      path, uid ? fmt::format("its reply came from user {}", *uid) : "its reply came from an unknown user");
 }
 
 Result<Answer> converse(zmq::socket_t& socket, const Address& server, const wire::Request& request,

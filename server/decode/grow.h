@@ -12,8 +12,8 @@
 
 namespace headrace::server::decode {
 
-/// Content that is out of use. The memcheck build overwrites it with a changing value and marks it undefined,
-/// so Valgrind reports any later read. A no-op in other builds.
+/// Marks memory whose content is out of use. The memcheck build overwrites it with a changing value and marks
+/// it undefined, so Valgrind reports any later read. A no-op in other builds.
 inline void mark_undefined([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef HEADRACE_MEMCHECK
   static thread_local unsigned char value = 0;
@@ -22,7 +22,7 @@ inline void mark_undefined([[maybe_unused]] void* memory, [[maybe_unused]] std::
 #endif
 }
 
-/// Bytes behind a row's last pixel: kernels load them in whole vectors and discard them. No Valgrind error.
+/// Marks bytes behind a row's last pixel as defined: kernels load them in whole vectors and discard them.
 inline void mark_defined([[maybe_unused]] const void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef HEADRACE_MEMCHECK
   (void)VALGRIND_MAKE_MEM_DEFINED(memory, bytes);

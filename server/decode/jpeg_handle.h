@@ -79,7 +79,7 @@ struct JpegReader::Handle : JpegMemory {
   // As in an image of that width: fancy upsampling ends at its last column.
   void end_rows_at(JDIMENSION width);
 
-  // Before jpeg_start_decompress(), which forgets it.
+  // Call between jpeg_read_header(), which resets these parameters, and jpeg_start_decompress().
   void set_output();
   void warn(const char* text) {
     if (errors.num_warnings++ == 0) std::snprintf(first_warning, sizeof(first_warning), "%s", text);

@@ -143,14 +143,14 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   Stream& stream = job->stream;
   worker.slice_since_ns.store(now, std::memory_order_relaxed);
   bool completed = false;
-  contain(stream, "rows could not be made",
+  contain(stream, "could not make rows",
           [&] { completed = job->work(scratch, worker.counters[index], now + kTurnNs); });
   worker.slice_since_ns.store(0, std::memory_order_relaxed);
   lock.lock();
   worker.away = false;
   stream.note_turn(ring::monotonic_ns() - now);
   if (completed)
-    contain(stream, "a batch could not be completed", [&] { stream.complete(*job, worker.counters[index]); });
+    contain(stream, "could not complete a batch", [&] { stream.complete(*job, worker.counters[index]); });
   return true;
 }
 
@@ -172,15 +172,15 @@ std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {
     }
     tried |= std::uint64_t{1} << best;
     std::shared_ptr<FillJob> job;
-    contain(*streams_[best], "no next batch could be found", [&] { job = streams_[best]->next_job(now_ns); });
+    contain(*streams_[best], "could not choose the next batch",
+            [&] { job = streams_[best]->next_job(now_ns); });
     if (job) return job;
   }
   return nullptr;
 }
 
 void Engine::pump_all(std::uint64_t now_ns) {
-  for (auto& stream : streams_)
-    contain(*stream, "batches could not be handed out", [&] { stream->pump(now_ns); });
+  for (auto& stream : streams_) contain(*stream, "could not hand out batches", [&] { stream->pump(now_ns); });
 }
 
 void Engine::collect_wakes(Worker& worker) {

@@ -154,7 +154,7 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) tr
   return job;
 } catch (...) {
   ledger_.discard(fill.slot);
-  stop_after("a batch could not be begun", thrown());
+  stop_after("could not start a batch", thrown());
   return nullptr;
 }
 

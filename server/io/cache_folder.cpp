@@ -72,8 +72,10 @@ Result<void> CacheFolder::prepare() {
   const auto distrusted = [this](const Error& error) {
     return fail(
         error.code,
-        fmt::format("disk cache {}; make this user its only writer (chown, chmod go-w), or name a new folder",
-                    error.message));
+        fmt::format(
+            "disk cache {}; give it to user {} alone (chown {}, chmod go-w), or set io.disk_cache.path to a "
+            "new folder",
+            error.message, ::geteuid(), ::geteuid()));
   };
   std::error_code error;
   std::filesystem::create_directories((path_ / "").parent_path().parent_path(), error);

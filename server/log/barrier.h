@@ -11,7 +11,7 @@ namespace headrace::server::log {
 inline void thrown(const char* what) noexcept {
   const char* const error = headrace::thrown();
   try {
-    spdlog::error("exception in {}, which continues: {}", what, error);
+    spdlog::error("caught an exception in {}: {}; the thread continues", what, error);
   } catch (...) {  // no memory for the message either
   }
 }

@@ -90,7 +90,10 @@ Sink::~Sink() {
 void Sink::sink_it_(const spdlog::details::log_msg& record) {
   if (unsaid_ > 0) {
     const std::string text = fmt::format(
-        "{} log lines were dropped: nobody read the log (headrace_log_lines_dropped_total)", unsaid_);
+        "{} log lines were dropped because the log's reader was slow or gone; read the log, or redirect it "
+        "to a "
+        "file (metric: headrace_log_lines_dropped_total)",
+        unsaid_);
     if (write({record.time, {}, {}, spdlog::level::warn, text})) unsaid_ = 0;
   }
   if (unsaid_ == 0 && write(record)) return;

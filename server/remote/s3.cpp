@@ -96,7 +96,8 @@ tl::expected<ListedPage, std::string> parse_listing(std::string_view xml, const 
   }
   if (std::string_view(root.child_value("IsTruncated")) != "true") return out;
   out.next = root.child_value("NextContinuationToken");
-  if (out.next.empty()) return refuse("is truncated, but says not how to go on");
+  if (out.next.empty())
+    return refuse("is truncated, but has no NextContinuationToken; is the endpoint right?");
   return out;
 }
 

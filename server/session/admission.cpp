@@ -29,7 +29,7 @@ namespace headrace::server::session {
 namespace {
 
 constexpr std::uint64_t kSayAgainNs = 5'000'000'000;
-/// While there is none, poll(2) calls listeners ready all the time.
+/// Pause while no descriptor is free: poll(2) reports the listener ready all the time.
 constexpr std::chrono::milliseconds kNoDescriptorPause{10};
 /// What a connection sends besides requests: greeting and handshake.
 constexpr std::uint32_t kHandshake = 4096;
@@ -54,8 +54,8 @@ Admitted& admitted() {
   return one;
 }
 
-/// By descriptor: 0, or one more than the bytes that a control connection sent and nobody took yet. Pages of
-/// descriptors that are never used take no memory.
+/// By descriptor: 0 if it is no control connection, else 1 + its unprocessed bytes. Pages of descriptors that
+/// are never used take no memory.
 std::array<std::atomic<std::uint32_t>, kMostDescriptors> ahead;
 std::atomic<std::int64_t> ahead_in_all{0};
 
@@ -98,7 +98,7 @@ class Handshakes {
     const std::scoped_lock lock(mutex_);
     std::string& bytes = bytes_[fd];
     bytes += more.substr(0, kLongestHandshake - bytes.size());
-    const Handshake found = look_at_handshake(bytes);
+    const Handshake found = classify_handshake(bytes);
     if (found == Handshake::kUnfinished) return true;
     unfinished[static_cast<std::size_t>(fd)].store(false, std::memory_order_relaxed);
     bytes_.erase(fd);
@@ -117,7 +117,7 @@ int option(int socket, int name) {
   return ::getsockopt(socket, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
 }
 
-/// Only libzmq's are: the server's own Unix sockets keep packets apart (SOCK_SEQPACKET).
+/// Whether libzmq's control socket accepted it: the server's other Unix sockets are SOCK_SEQPACKET.
 bool is_control(int socket) {
   return option(socket, SO_DOMAIN) == AF_UNIX && option(socket, SO_TYPE) == SOCK_STREAM;
 }
@@ -139,14 +139,15 @@ void set_ahead(int fd, std::uint32_t value) {
 bool may_stay(int fd) {
   if (in_reserve(fd)) {
     no_descriptor.refuse(
-        "connection refused: only reserved descriptors are left of {}; raise RLIMIT_NOFILE (ulimit -n)",
-        descriptor_limit());
+        "connection refused: the last {} of {} descriptors are reserved for data files and attached clients; "
+        "raise RLIMIT_NOFILE (ulimit -n)",
+        reserved_descriptors(), descriptor_limit());
     return false;
   }
   if (option(fd, SO_DOMAIN) != AF_UNIX) return true;
   const auto peer = admitted_peer(fd);
   if (!peer) {
-    wrong_user.refuse("connection refused: {}; to admit that user, list it in server.allow.uids",
+    wrong_user.refuse("connection refused: {}; to admit a user, list the uid in server.allow.uids",
                       peer.error().message);
     return false;
   }
@@ -184,7 +185,7 @@ std::string describe_peer(int fd) {
   return peer ? fmt::format("user {} (pid {})", peer->uid, peer->pid) : "an unknown user";
 }
 
-/// How many more bytes a connection may send that has `own` ahead.
+/// How many more bytes a connection with `own` unprocessed bytes may send.
 std::int64_t room(std::uint32_t own) {
   const std::int64_t left_of_all = kMostAheadInAll - ahead_in_all.load(std::memory_order_relaxed);
   const auto left = [&](std::int64_t most) { return std::max<std::int64_t>(most - own, 0); };
@@ -208,8 +209,8 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
   ::ioctl(fd, FIONREAD, &waiting);
   if (std::min<std::int64_t>(waiting, static_cast<std::int64_t>(size)) > room(counted - 1)) {
     flood.refuse(
-        "control connection of {} closed: it sent {} bytes ahead of its requests (limit: {}; all together: "
-        "{})",
+        "control connection of {} closed: it has {} unprocessed bytes (limit: {} for one connection, {} for "
+        "all); wait for each reply before sending the next request",
         describe_peer(fd), counted - 1 + static_cast<std::uint32_t>(waiting), kMostAhead, kMostAheadInAll);
     return end_connection(fd);
   }
@@ -220,8 +221,8 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
   ahead_in_all.fetch_add(got, std::memory_order_relaxed);
   if (handshakes.go_on(fd, {static_cast<const char*>(buffer), static_cast<std::size_t>(got)})) return got;
   names_itself.refuse(
-      "control connection of {} closed: it sets a ZeroMQ identity (routing id), or speaks a version "
-      "before ZMTP 3",
+      "control connection of {} closed: expected a ZMTP 3 handshake without an identity (routing id); "
+      "connect with a headrace client",
       describe_peer(fd));
   return end_connection(fd);
 }

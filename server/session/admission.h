@@ -1,14 +1,16 @@
-// Which processes get a connection to a Unix socket of this process, and how much a connection to the control
-// socket may send ahead of what was taken from it.
+// Decides which processes may connect to this process's Unix sockets, and how many unprocessed bytes a
+// control connection may have.
 //
 // libzmq accepts connections and reads from them on a thread of its own. It keeps the parts of a message
 // until the last one has come, bounds neither their number nor their bytes, and has no hook before any of
 // this. So admission.cpp defines accept(2), accept4(2), recv(2) and close(2) for the whole process:
 // - accept closes a connection at once (ECONNABORTED, which every caller must expect) if its peer is not
 //   admitted, or if its descriptor lies in the reserve (descriptors.h).
-// - recv ends a control connection (ECONNRESET) whose bytes that nobody took exceed kMostAhead, or whose peer
-//   names itself (handshake.h).
-// Errors after which libzmq would end the process (no descriptor, no memory) become those two.
+// - recv ends a control connection (ECONNRESET) that has more than kMostAhead unprocessed bytes, or whose
+// peer
+//   sets an identity (handshake.h).
+// - close forgets what was counted for a descriptor: the next connection can get the same number.
+// Errors on which libzmq aborts (no descriptor, no memory) are reported as ECONNABORTED or ECONNRESET.
 // Half of the descriptors are reserved for the server's user and root: other users cannot use them up.
 //
 // Thread safety: any thread.
@@ -32,7 +34,8 @@ void set_admitted(AllowedUsers allowed);
 /// The process behind an accepted connection. kPermissionDenied: it is not admitted.
 Result<Peer> admitted_peer(int socket);
 
-/// A message of so many bytes, ZMTP's framing included, was taken from the connection `fd`.
+/// Subtracts a received message of `bytes`, ZMTP's framing included, from what connection `fd` has
+/// unprocessed.
 void count_taken(int fd, std::size_t bytes);
 
 struct Refusals {

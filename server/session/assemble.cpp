@@ -173,9 +173,10 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
   if (config.streams.size() + uploads > exec::Engine::kMaxStreams)
     return fail(
         ErrorCode::kConfigInvalid,
-        fmt::format("streams: {} streams, and {} more for the uploads of those with `residence: gpu`, "
-                    "are too many: a server has at most {}; divide them among several servers",
-                    config.streams.size(), uploads, exec::Engine::kMaxStreams));
+        fmt::format(
+            "streams: expected at most {}, found {}: {} configured, and {} upload streams (one for each "
+            "`residence: gpu`); divide them among several servers",
+            exec::Engine::kMaxStreams, config.streams.size() + uploads, config.streams.size(), uploads));
   Caches caches(config);
   Sources sources(config.sources, &caches, std::move(stop));
   Assembly out;

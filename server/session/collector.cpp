@@ -262,14 +262,17 @@ std::vector<MetricFamily> Collector::Collect() const {
   add(families.open("headrace_control_bad_messages_total", "Malformed control messages, dropped.",
                     MetricType::Counter),
       {}, static_cast<double>(bad_messages_.get()));
-  add(families.open("headrace_log_lines_dropped_total",
-                    "Log lines that found no room because nobody read the log.", MetricType::Counter),
+  add(families.open(
+          "headrace_log_lines_dropped_total",
+          "Log lines dropped because the pipe, terminal or socket behind the log had no room or no reader.",
+          MetricType::Counter),
       {}, static_cast<double>(log::dropped_lines()));
-  auto& refused = families.open("headrace_connections_refused_total",
-                                "Connections to the sockets that were closed: the user is not admitted "
-                                "(user), it sent too much ahead of its requests (flood), it set a ZeroMQ "
-                                "identity (identity), or no descriptors were left (descriptors).",
-                                MetricType::Counter);
+  auto& refused =
+      families.open("headrace_connections_refused_total",
+                    "Connections that the server closed, by reason: the user is not admitted (user), "
+                    "too many unprocessed bytes (flood), a ZeroMQ identity or an invalid handshake "
+                    "(identity), or no descriptors left for this user (descriptors).",
+                    MetricType::Counter);
   const Refusals counts = refusals();
   add(refused, {{"reason", "user"}}, static_cast<double>(counts.users));
   add(refused, {{"reason", "flood"}}, static_cast<double>(counts.floods));

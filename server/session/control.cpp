@@ -162,9 +162,11 @@ void Control::serve(const std::string& asker, const Result<wire::Request>& reque
     } else if (request->op == "sample") {
       auto wanted = wire::parse<wire::SampleRequest>(request->body);
       if (wanted && unread_.load(std::memory_order_relaxed) > kMostUnread)
-        wanted = fail(ErrorCode::kTimeout, fmt::format("{} MiB of finished samples are unread: "
-                                                       "read them, or ask again later",
-                                                       unread_.load(std::memory_order_relaxed) >> 20));
+        wanted = fail(ErrorCode::kTimeout,
+                      fmt::format("sample refused: clients have not read {} MiB of earlier "
+                                  "samples (limit: {} MiB); read pending replies, or ask "
+                                  "again later",
+                                  unread_.load(std::memory_order_relaxed) >> 20, kMostUnread >> 20));
       auto asked = wanted ? samples_.ask({asker, id}, *wanted) : fail(wanted.error());
       if (asked) return;  // answered once it is made
       body = tl::make_unexpected(asked.error());
@@ -173,7 +175,8 @@ void Control::serve(const std::string& asker, const Result<wire::Request>& reque
     }
   } catch (...) {
     spdlog::error("request `{}` failed: {}", request ? request->op.substr(0, 40) : "(malformed)", thrown());
-    body = fail(ErrorCode::kInternal, fmt::format("the server could not answer: {}; see its log", thrown()));
+    body = fail(ErrorCode::kInternal,
+                fmt::format("internal error in the server: {}; see the server's log", thrown()));
   }
   if (!body && body.error().code == ErrorCode::kBadMessage) {
     bad_messages_.add(1);

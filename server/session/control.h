@@ -38,7 +38,8 @@ class Control {
   void refuse_opens() { draining_ = true; }
 
  private:
-  /// An exception is an answer, too: kInternal. `uid`: the user that asks, if libzmq says so.
+  /// Answers one request; an exception is answered as kInternal. `uid`: the user that asks, if libzmq says
+  /// so.
   void serve(const std::string& asker, const Result<wire::Request>& request,
              std::optional<std::uint32_t> uid);
   Result<nlohmann::json> answer(const std::string& op, const nlohmann::json& body,

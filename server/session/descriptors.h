@@ -1,9 +1,9 @@
 // Descriptors, when they run short. Files of the dataset and the sessions that exist go before new
 // connections: those are refused while only the reserve is left (admission.h).
 //
-// libzmq leaves no choice of place: it ends the process when accept(2) on an ipc socket gives EMFILE, knows
-// no bound on connections, and takes no socket that somebody else accepted. Descriptors are given out lowest
-// first: a number tells how many are in use, exactly and without a count.
+// libzmq aborts when accept(2) on an ipc socket gives EMFILE, does not bound its connections, and cannot be
+// given an accepted socket, so admission.h refuses them. The kernel gives out the lowest free descriptor: its
+// number shows about how many are in use.
 //
 // Thread safety: any thread.
 #pragma once

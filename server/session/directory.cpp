@@ -25,12 +25,14 @@ tl::unexpected<Error> no_directory(const std::filesystem::path& path, const std:
 
 /// `error` names the path and what is wrong with it.
 tl::unexpected<Error> refuse(const Error& error) {
-  return fail(error.code, fmt::format("server directory {}; make this user its only writer (chown, chmod "
-                                      "go-w), or set server.directory to a new folder",
-                                      error.message));
+  return fail(error.code,
+              fmt::format("server directory {}; give it to user {} alone (chown {}, chmod go-w), or set "
+                          "server.directory to a new folder",
+                          error.message, ::geteuid(), ::geteuid()));
 }
 
-/// Lets everybody reach the names in it; their modes, and admission.h, say who gets further.
+/// Adds mode 0011 so that allowed users can reach the sockets; socket modes and admission.h decide who may
+/// connect.
 Result<void> widen(int folder, const std::filesystem::path& path) {
   const ring::UniqueFd fd(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
@@ -38,11 +40,10 @@ Result<void> widen(int folder, const std::filesystem::path& path) {
   if (fd && ::fstat(fd.get(), &status) == 0 &&
       ((status.st_mode & kReach) == kReach || ::fchmod(fd.get(), (status.st_mode & 07777) | kReach) == 0))
     return {};
-  return fail(
-      ErrorCode::kEnvironment,
-      fmt::format(
-          "server directory {}: {}; server.allow needs its mode to be 0711: make the server's user its owner",
-          path.string(), std::strerror(errno)));
+  return fail(ErrorCode::kEnvironment, fmt::format("server directory {}: cannot set mode 0711, which "
+                                                   "server.allow needs: {}; make the server's user its "
+                                                   "owner (chown)",
+                                                   path.string(), std::strerror(errno)));
 }
 
 std::string holder(int lock) {
@@ -103,7 +104,7 @@ Directory::~Directory() {
   if (lock_) remove_sockets();
 }
 
-Result<void> Directory::open_socket(const char* name) const {
+Result<void> Directory::set_socket_mode(const char* name) const {
   const mode_t mode = reach_ == Reach::kEverybody ? 0666 : 0600;
   if (::fchmodat(folder_.get(), name, mode, 0) == 0) return {};
   return fail(ErrorCode::kEnvironment,

@@ -31,7 +31,7 @@ class Directory {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path socket(const char* name) const { return path_ / name; }
   /// Gives a socket that was bound here the mode that lets clients connect.
-  Result<void> open_socket(const char* name) const;
+  Result<void> set_socket_mode(const char* name) const;
 
  private:
   Directory(std::filesystem::path path, ring::UniqueFd folder, ring::UniqueFd lock, Reach reach)

@@ -105,7 +105,7 @@ void Feeder::run() try {
   state_.store(State::kBrokeOff);
   const char* const error = thrown();
   engine_.with(stream_, [error](exec::Stream& stream) {
-    stream.stop_after("its feed could not be received", error);
+    stream.stop_after("could not read the stream's feed", error);
     return 0;
   });
 }

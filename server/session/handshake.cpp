@@ -42,7 +42,7 @@ bool is_anonymous(std::string_view properties) {
 
 }  // namespace
 
-Handshake look_at_handshake(std::string_view bytes) {
+Handshake classify_handshake(std::string_view bytes) {
   // Signature FF 00*8 7F, and the major version. Before version 3 the first frame is a name.
   if (!bytes.empty() && bytes[0] != '\xff') return Handshake::kNamed;
   if (bytes.size() > 9 && (bytes[9] & 1) == 0) return Handshake::kNamed;

@@ -11,15 +11,15 @@ namespace headrace::server::session {
 enum class Handshake : std::uint8_t {
   kUnfinished,
   kAnonymous,  ///< as clients of headrace are
-  /// It sets an identity, or its ZMTP version has none in the handshake. libzmq accepts any identity, even
-  /// one that it later generates for another peer: then it aborts.
+  /// It sets an identity, speaks a version before ZMTP 3, or is malformed. libzmq accepts any identity, and
+  /// aborts if it later generates the same one for another peer.
   kNamed
 };
 
-/// The longest that is not kUnfinished.
+/// The longest handshake that is accepted: with so many bytes the result is never kUnfinished.
 inline constexpr std::size_t kLongestHandshake = 64 + 2 + 255;
 
 /// `bytes`: all that the peer has sent so far, at least the first kLongestHandshake of it.
-Handshake look_at_handshake(std::string_view bytes);
+Handshake classify_handshake(std::string_view bytes);
 
 }  // namespace headrace::server::session

@@ -106,7 +106,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
       [raw] { raw->ask_to_stop(); }, server->collector_->bad_messages());
   if (auto done = server->sessions_->listen(server->directory_.socket(wire::kAttachSocket)); !done)
     return tl::make_unexpected(done.error());
-  if (auto done = server->directory_.open_socket(wire::kAttachSocket); !done) return fail(done.error());
+  if (auto done = server->directory_.set_socket_mode(wire::kAttachSocket); !done) return fail(done.error());
   if (config.server.metrics) {
     auto http = metrics::HttpServer::start(
         config.server.metrics->address, config.server.metrics->port,
@@ -131,7 +131,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   // The control socket comes last: a client that gets an answer finds everything else in place.
   if (auto done = server->control_->bind(server->directory_.socket(wire::kControlSocket)); !done)
     return tl::make_unexpected(done.error());
-  if (auto done = server->directory_.open_socket(wire::kControlSocket); !done) return fail(done.error());
+  if (auto done = server->directory_.set_socket_mode(wire::kControlSocket); !done) return fail(done.error());
   server->engine_->start();
   return server;
 }
@@ -172,7 +172,7 @@ void Server::run(int parent_fd) {
   spdlog::info("draining: no further batches; waiting at most {} ms for {} clients to finish theirs",
                config_.drain_timeout.count(), sessions_->attached());
   control_->refuse_opens();
-  each_stream("the draining of a stream", [](exec::Stream& stream) { stream.drain(); });
+  each_stream("the drain of a stream", [](exec::Stream& stream) { stream.drain(); });
   const std::uint64_t deadline = ring::monotonic_ns() + nanoseconds(config_.drain_timeout);
   serve_until(
       [&] {

@@ -44,7 +44,7 @@ class Server {
   Result<void> start_feeders();
   /// A stream that broke off has its reason with it: its clients take that along before they lose the server.
   void tell_why();
-  /// An exception is of one stream alone.
+  /// Calls `work` for each stream. An exception is logged, and the other streams go on.
   template <class F>
   void each_stream(const char* doing, F work);
   void tick(std::uint64_t now_ns);

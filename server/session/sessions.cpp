@@ -50,7 +50,7 @@ Sessions::~Sessions() {
     for (auto session = sessions_.begin(); session != sessions_.end();)
       session = end(session, "server stops", ring::monotonic_ns());
   } catch (...) {
-    spdlog::error("clients were not detached: {}", thrown());
+    spdlog::error("could not detach all clients at shutdown: {}", thrown());
   }
 }
 

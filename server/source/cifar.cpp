@@ -96,11 +96,11 @@ Result<std::shared_ptr<const Source>> open_cifar(const CifarOptions& options) {
     auto bytes = read_whole(path, options.remote);
     if (!bytes) return fail(bytes.error());
     if (bytes->empty() || bytes->size() % record != 0)
-      return fail(
-          ErrorCode::kDatasetInvalid,
-          fmt::format("{}: {} bytes are no whole number of records of {}; it is truncated, or of the other "
-                      "CIFAR: fetch it again",
-                      remote::shown(path.string()), bytes->size(), record));
+      return fail(ErrorCode::kDatasetInvalid,
+                  fmt::format("{}: expected a multiple of {} bytes (one record), found {} bytes; the file is "
+                              "truncated, or it "
+                              "belongs to the other CIFAR (10 or 100): fetch it again",
+                              remote::shown(path.string()), record, bytes->size()));
     const std::size_t count = bytes->size() / record;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint8_t label = (*bytes)[i * record + layout.label_at];

@@ -50,7 +50,8 @@ Result<Idx> read_idx(const std::filesystem::path& path, const RemotePtr& remote,
   if (have != values)
     return refuse(fmt::format("its header says {} = {} values, but {} bytes follow; {}",
                               fmt::join(idx.dims, " x "), values, have,
-                              have < values ? "it is truncated: fetch it again" : "it is not what it says"));
+                              have < values ? "it is truncated: fetch it again"
+                                            : "the header does not match the data: fetch it again"));
   return idx;
 }
 

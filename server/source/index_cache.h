@@ -19,8 +19,8 @@ struct ShardStamp {
   std::string tag = {};          ///< of what lies behind a URL: see remote::Stat
 };
 
-/// A wish, never a need: what cannot be read, trusted or written is indexed again, without a word. The file
-/// lies beside the shards, or, where that folder is not writable or no folder but a URL, in
+/// Best effort: shards whose index cannot be read, trusted or written are indexed again, without a message.
+/// The file lies beside the shards, or, where that folder is not writable or no folder but a URL, in
 /// $XDG_CACHE_HOME/headrace (~/.cache/headrace). Others may write to the shards' folder: a file there counts
 /// only if it is this user's or root's (clientlib/base/trusted_path.h).
 class IndexCache {

@@ -23,7 +23,8 @@ struct MappedBytes {
   [[nodiscard]] std::optional<Error> fault() const { return map ? map->fault() : std::nullopt; }
 };
 
-/// Maps all of it. Where a file is cut while it is mapped, its lost part reads as zeros: ask fault().
+/// Maps all of it. Where a file is truncated while it is mapped, its lost part reads as zeros: check
+/// fault().
 /// kDatasetInvalid: missing, no regular file, empty, unreadable. What lies behind a URL is fetched into
 /// memory: see fetch_whole().
 Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr& remote = {});

@@ -56,7 +56,7 @@ struct ShardIndex {
   void leave_out(const std::string& extension, std::uint64_t count);
 };
 
-/// What ShardIndex::fingerprint is of the samples and names that are there.
+/// Computes ShardIndex::fingerprint from the samples and names in `index`.
 std::uint64_t fingerprint_of(const ShardIndex& index, const std::vector<std::string>& images);
 
 /// Walks the tar file; members with one key in a row are one sample. What is wrong with single samples (no

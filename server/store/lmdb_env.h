@@ -36,8 +36,8 @@ class Env {
     kSequential,  ///< read from one end to the other
     kWrite
   };
-  /// `map_bytes`: 0 for what the database says of itself. kDatasetInvalid: the file was cut, or its tree is
-  /// damaged (tree_check.h).
+  /// `map_bytes`: 0 for what the database says of itself. kDatasetInvalid: the file was truncated, or its
+  /// tree is damaged (tree_check.h).
   static Result<Env> open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes = 0);
   /// Skips the tree check and fault(). Takes no lock, so a forked child can call it.
   static Result<Env> open_unchecked(const std::filesystem::path& folder, Access access,

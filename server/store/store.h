@@ -22,7 +22,7 @@ struct Found {
   std::uint64_t file_bytes = 0;
 };
 
-/// kDatasetInvalid: no LMDB, cut, damaged, or "is an LMDB, but not one that headrace pack wrote".
+/// kDatasetInvalid: no LMDB, truncated, damaged, or "is an LMDB, but not one that headrace pack wrote".
 Result<Found> look(const std::filesystem::path& folder);
 /// The same of one that is open. Reads no more than a few records.
 Result<Found> look(const Env& env);
@@ -49,7 +49,7 @@ class Store {
   };
   /// Its bounds checked; see RecordView. Brings its pages into memory first, in one go. kDatasetInvalid.
   [[nodiscard]] Result<RecordView> record(std::uint64_t index, Extent extent = Extent::kWhole) const;
-  /// The file was cut, or its disk fails: what was read may be zeros (WatchedMap).
+  /// The file was truncated, or its disk failed: what was read may be zeros (WatchedMap).
   [[nodiscard]] std::optional<Error> fault() const { return env_.fault(); }
   /// "sample 7 (folder)", and what is wrong with it.
   [[nodiscard]] Error damaged(std::uint64_t index, const char* what) const;

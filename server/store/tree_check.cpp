@@ -36,7 +36,7 @@ int walk(const std::filesystem::path& folder) {
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   for (const int signal : {SIGBUS, SIGSEGV, SIGABRT, SIGTERM, SIGINT}) ::signal(signal, SIG_DFL);
-  // LMDB prints the assertion that it fails.
+  // Discard LMDB's message about a failed assertion.
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   ::dup2(nowhere, STDERR_FILENO);
   ::_exit(walk(folder));
@@ -49,8 +49,9 @@ Result<void> check_tree(const std::filesystem::path& folder) {
   if (child < 0)
     return fail(
         ErrorCode::kEnvironment,
-        fmt::format("{}: cannot fork to check its tree: {}; raise the process limit (ulimit -u, pids.max)",
-                    folder.string(), std::strerror(errno)));
+        fmt::format(
+            "{}: cannot start a process to check data.mdb: {}; raise the process limit (ulimit -u, pids.max)",
+            folder.string(), std::strerror(errno)));
   if (child == 0) run_child(folder);
   int status = 0;
   pid_t ended = 0;
@@ -58,15 +59,13 @@ Result<void> check_tree(const std::filesystem::path& folder) {
   if (ended != child)  // SIGCHLD is ignored: the kernel keeps no status
     return fail(
         ErrorCode::kEnvironment,
-        fmt::format(
-            "{}: cannot tell whether its tree is damaged: {}; start headrace without ignoring SIGCHLD",
-            folder.string(), std::strerror(errno)));
+        fmt::format("{}: cannot check data.mdb for damage: {}; do not start headrace with SIGCHLD ignored",
+                    folder.string(), std::strerror(errno)));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   const std::string how =
-      WIFSIGNALED(status) ? fmt::format(" (reading it ends in {})", ::strsignal(WTERMSIG(status))) : "";
+      WIFSIGNALED(status) ? fmt::format(" (reading it crashed: {})", ::strsignal(WTERMSIG(status))) : "";
   return fail(ErrorCode::kDatasetInvalid,
-              fmt::format("{}: pages of its tree are damaged{}; copy it again, or pack it again",
-                          folder.string(), how));
+              fmt::format("{}: data.mdb is damaged{}; copy or pack it again", folder.string(), how));
 }
 
 }  // namespace headrace::server::store

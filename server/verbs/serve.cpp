@@ -75,7 +75,7 @@ void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
   std::_Exit(0);
 }
 
-/// A pipe that nobody empties holds up nothing.
+/// Gives up after a second: a full pipe must not delay the server.
 void tell_ready(int fd, const std::string& line) {
   const ring::UniqueFd end(fd);
   constexpr int kPatienceMs = 1000;
@@ -85,12 +85,14 @@ void tell_ready(int fd, const std::string& line) {
     written = ::poll(&room, 1, kPatienceMs) == 1 ? ::write(fd, line.data(), line.size()) : -1;
   } while (written < 0 && errno == EINTR);
   if (written < 0)
-    spdlog::warn("--ready-fd {}: the ready line was not written; give a writable descriptor with a reader",
-                 fd);
+    spdlog::warn(
+        "--ready-fd {}: cannot write the ready line; pass a writable descriptor that another process reads",
+        fd);
 }
 
 int serve(const ServeArguments& arguments) {
-  log_to(std::make_shared<log::Sink>(STDERR_FILENO));  // first: what is refused must not wait, either
+  log_to(std::make_shared<log::Sink>(
+      STDERR_FILENO));  // first, so that a startup error does not wait for the log's reader
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   spdlog::set_level(spd_level(config->server.log_level));

@@ -134,14 +134,13 @@ void expect_stopped_alone(StreamSetup broken, const std::string& why) {
 TEST(AnException, BetweenLoanAndFillStopsItsStreamAlone) {
   expect_stopped_alone(stream_of("broken", make_samples(server::source::make_synthetic(kSamples, 24).value(),
                                                         {.sampler = std::make_shared<BrokenSampler>()})),
-                       "a batch could not be begun: no such epoch");
+                       "could not start a batch: no such epoch");
 }
 
 TEST(AnException, OfAWorkerOutsideOfARowStopsItsStreamAlone) {
   const auto source = hooked_source();
   source->on_fault = [] { throw std::runtime_error("asked too much"); };
-  expect_stopped_alone(stream_of("broken", make_samples(source, {})),
-                       "rows could not be made: asked too much");
+  expect_stopped_alone(stream_of("broken", make_samples(source, {})), "could not make rows: asked too much");
 }
 
 TEST(AnException, OfARowStopsItsStreamAlone) {
@@ -151,7 +150,7 @@ TEST(AnException, OfARowStopsItsStreamAlone) {
 }
 
 /// From a row of stream `one` on, the worker's n-th allocation fails, whichever stream that then works for.
-TEST(AnException, OutOfAnyAllocationStopsTheStreamThatItWorksForAlone) {
+TEST(AnException, InAnyAllocationStopsOnlyTheStreamBeingServed) {
   std::array<int, 2> stopped{};
   for (int n = 0; n < 80; ++n) {
     SCOPED_TRACE(n);

@@ -79,7 +79,7 @@ def test_a_server_without_descriptors_refuses_new_clients_and_serves_the_old(
         control, attach = socket.SOCK_STREAM, socket.SOCK_SEQPACKET
         with silent_connections(server, name, control if name == "control.sock" else attach, 200):
             with silent_connections(server, "control.sock", control, 100):
-                wait_until(lambda: "only reserved descriptors are left of 128; raise RLIMIT_NOFILE" in server.output(), "the server to say that it has none left")
+                wait_until(lambda: "of 128 descriptors are reserved for data files and attached clients; raise RLIMIT_NOFILE" in server.output(), "the server to say that it has none left")
                 loader.set_epoch(1)
                 assert sum(1 for _ in loader) == len(loader), "every sample's file still finds a descriptor"
                 server.check_alive()

@@ -231,4 +231,4 @@ def test_more_streams_than_a_server_can_hold_are_refused(config: dict[str, Any],
         path.write_text(yaml.safe_dump({**config, "streams": {f"s{i}": stream for i in range(count)}}))
         done = subprocess.run([headrace_binary(), "check", path], capture_output=True, text=True, timeout=60)
         assert (done.returncode != 0) == refused, done.stderr
-    assert "33 streams, and 33 more for the uploads of those with `residence: gpu`, are too many" in done.stderr
+    assert "streams: expected at most 64, found 66: 33 configured, and 33 upload streams" in done.stderr

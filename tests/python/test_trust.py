@@ -132,7 +132,7 @@ def test_a_socket_of_another_user_in_a_directory_of_ones_own_is_refused(serve: S
     os.chmod(server.address, 0o700)
     told = refusal(lambda: batches(server.address))
     listener.close()
-    assert f"{path}: the server there is not trusted: user {NOBODY} (pid " in told
+    assert f"{path}: the server is not trusted: user {NOBODY} (pid " in told
 
 
 # --- servers: what directory
@@ -148,7 +148,7 @@ def start_in(directory: Path, **server: Any) -> subprocess.CompletedProcess[str]
 def test_a_server_refuses_another_users_directory(common: Common) -> None:
     ended = start_in(common.folder("run", NOBODY, 0o755))
     assert ended.returncode == 3
-    assert f"server directory {common.path}/run belongs to user {NOBODY} (mode 0755), expected user 0; make this user its only writer" in ended.stderr
+    assert f"server directory {common.path}/run belongs to user {NOBODY} (mode 0755), expected user 0; give it to user 0 alone" in ended.stderr
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])

@@ -92,7 +92,7 @@ def test_a_disk_cache_in_another_users_folder_is_refused(common: Common, sharded
     sharded["sources"]["shards"]["io"] = {"disk_cache": {"path": str(cache), "size": "1GB"}}
     server = Server(sharded, common.folder("server"), binary=common.binary)
     assert server.popen.wait(20) == 3
-    assert f"disk cache {cache} belongs to user {NOBODY} (mode 0777), expected user 0; make this user its only writer" in server.output()
+    assert f"disk cache {cache} belongs to user {NOBODY} (mode 0777), expected user 0; give it to user 0 alone" in server.output()
     assert not list(cache.iterdir())
 
 

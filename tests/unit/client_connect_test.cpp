@@ -151,7 +151,8 @@ TEST_F(Connect, AReplyOfAnotherUserIsNotRead) {
   ::waitpid(child, nullptr, 0);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kPermissionDenied);
-  EXPECT_THAT(refused.error().message, HasSubstr("the server there is not trusted: user 54321 answers"));
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("the server is not trusted: its reply came from user 54321"));
   ASSERT_FALSE(allowed);
   EXPECT_EQ(allowed.error().code, ErrorCode::kBadMessage) << "this one was read";
 }

@@ -29,38 +29,38 @@ const std::string kDealer = property("Socket-Type", "DEALER");
 
 TEST(Handshake, IsAnonymousWithoutAnIdentityOrWithAnEmptyOne) {
   for (const std::string& more : {""s, property("Identity", ""), property("X-Other", "value")})
-    EXPECT_EQ(look_at_handshake(greeting() + ready(kDealer + more)), Handshake::kAnonymous);
-  EXPECT_EQ(look_at_handshake(greeting() + ready(kDealer) + "\0\2{}"s), Handshake::kAnonymous);
+    EXPECT_EQ(classify_handshake(greeting() + ready(kDealer + more)), Handshake::kAnonymous);
+  EXPECT_EQ(classify_handshake(greeting() + ready(kDealer) + "\0\2{}"s), Handshake::kAnonymous);
 }
 
 TEST(Handshake, IsUnfinishedUntilItsLastByte) {
   const std::string whole = greeting() + ready(kDealer + property("Identity", ""));
   for (std::size_t size = 0; size < whole.size(); ++size)
-    EXPECT_EQ(look_at_handshake(whole.substr(0, size)), Handshake::kUnfinished) << size;
+    EXPECT_EQ(classify_handshake(whole.substr(0, size)), Handshake::kUnfinished) << size;
   const std::string longest = greeting() + ready(property("X", std::string(243, 'v')));
   ASSERT_EQ(longest.size(), kLongestHandshake);
-  EXPECT_EQ(look_at_handshake(longest), Handshake::kAnonymous);
+  EXPECT_EQ(classify_handshake(longest), Handshake::kAnonymous);
 }
 
 TEST(Handshake, OfAPeerThatNamesItselfIsFoundHoweverTheNameIsSpelled) {
   for (const char* name : {"Identity", "identity", "IDENTITY"})
-    EXPECT_EQ(look_at_handshake(greeting() + ready(kDealer + property(name, "\0\1\2\3\4"s))),
+    EXPECT_EQ(classify_handshake(greeting() + ready(kDealer + property(name, "\0\1\2\3\4"s))),
               Handshake::kNamed);
 }
 
-TEST(Handshake, OfAnOldVersionOrNoneIsNotTaken) {
-  EXPECT_EQ(look_at_handshake("\1\0"s), Handshake::kNamed);                    // ZMTP 1: a name
-  EXPECT_EQ(look_at_handshake("\xff\0\0\0\0\0\0\0\1\0"s), Handshake::kNamed);  // ZMTP 1, a long one
+TEST(Handshake, IsRefusedWithAnOldOrMissingVersion) {
+  EXPECT_EQ(classify_handshake("\1\0"s), Handshake::kNamed);                    // ZMTP 1: a name
+  EXPECT_EQ(classify_handshake("\xff\0\0\0\0\0\0\0\1\0"s), Handshake::kNamed);  // ZMTP 1, a long one
   for (const char major : {'\0', '\1', '\2'})
-    EXPECT_EQ(look_at_handshake(greeting(major).substr(0, 11)), Handshake::kNamed);
+    EXPECT_EQ(classify_handshake(greeting(major).substr(0, 11)), Handshake::kNamed);
 }
 
-TEST(Handshake, ThatIsMalformedIsNotTaken) {
-  EXPECT_EQ(look_at_handshake(greeting() + "\0\5hello"s), Handshake::kNamed);  // a message in its place
-  EXPECT_EQ(look_at_handshake(greeting() + "\6\0\0"s), Handshake::kNamed);     // a long command
-  EXPECT_EQ(look_at_handshake(greeting() + "\4\6\5HELLO"s), Handshake::kNamed);
-  EXPECT_EQ(look_at_handshake(greeting() + ready("\x40Identity")), Handshake::kNamed);
-  EXPECT_EQ(look_at_handshake(greeting() + ready("\1X\xff\xff\xff\xffv")), Handshake::kNamed);
+TEST(Handshake, IsRefusedIfMalformed) {
+  EXPECT_EQ(classify_handshake(greeting() + "\0\5hello"s), Handshake::kNamed);  // a message in its place
+  EXPECT_EQ(classify_handshake(greeting() + "\6\0\0"s), Handshake::kNamed);     // a long command
+  EXPECT_EQ(classify_handshake(greeting() + "\4\6\5HELLO"s), Handshake::kNamed);
+  EXPECT_EQ(classify_handshake(greeting() + ready("\x40Identity")), Handshake::kNamed);
+  EXPECT_EQ(classify_handshake(greeting() + ready("\1X\xff\xff\xff\xffv")), Handshake::kNamed);
 }
 
 }  // namespace

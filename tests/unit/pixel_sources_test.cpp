@@ -137,7 +137,7 @@ TEST_F(IdxTest, WhatIsWrongIsSaidByFile) {
   is_refused(options_.images, idx({5, 2, 2, 2}, zero), "2 channels");
   Bytes more = images_;
   more.push_back(0);
-  is_refused(options_.images, more, "30 values, but 31 bytes follow; it is not what it says");
+  is_refused(options_.images, more, "30 values, but 31 bytes follow; the header does not match the data");
   write_gz(options_.images, images_);
   fs::resize_file(options_.images, fs::file_size(options_.images) - 9);
   EXPECT_THAT(refusal(), HasSubstr("its gzip stream ends early"));
@@ -231,7 +231,7 @@ TEST_F(CifarTest, WhatIsWrongIsSaidByFile) {
   EXPECT_THAT(refusal(), HasSubstr("data_batch_3.bin: label 10 of image 0: there are 10 classes"));
   add("data_batch_3.bin", 2, {1});
   fs::resize_file(options_.path / "data_batch_3.bin", 6145);
-  EXPECT_THAT(refusal(), HasSubstr("6145 bytes are no whole number of records of 3073"));
+  EXPECT_THAT(refusal(), HasSubstr("expected a multiple of 3073 bytes (one record), found 6145 bytes"));
   add("train.bin", 1, {0, 0});
   EXPECT_THAT(refusal(), HasSubstr("holds files of CIFAR-10 and of CIFAR-100"));
 }

@@ -148,7 +148,7 @@ TEST(S3Listing, ThatMakesNoSenseIsRefused) {
   EXPECT_THAT(refusal("<Contents><Key>a/b</Key></Contents>"), HasSubstr("gives no size of \"a/b\""));
   EXPECT_THAT(refusal("<Contents><Key>../b</Key><Size>1</Size></Contents>"), HasSubstr("names \"../b\""));
   EXPECT_THAT(refusal("<CommonPrefixes><Prefix>b/</Prefix></CommonPrefixes>"), HasSubstr("names \"b/\""));
-  EXPECT_THAT(refusal("<IsTruncated>true</IsTruncated>"), HasSubstr("says not how to go on"));
+  EXPECT_THAT(refusal("<IsTruncated>true</IsTruncated>"), HasSubstr("has no NextContinuationToken"));
   EXPECT_EQ(error_code_in("<Error><Code>NoSuchKey</Code><AWSAccessKeyId>x</AWSAccessKeyId></Error>"),
             "NoSuchKey");
   EXPECT_EQ(error_code_in("<Error><Code>a b</Code></Error>"), "");
