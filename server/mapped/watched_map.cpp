@@ -1,6 +1,5 @@
 #include "server/mapped/watched_map.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -100,11 +99,7 @@ WatchedMap::Slot& Slots::take() {
 }
 
 WatchedMap::WatchedMap(std::span<const std::uint8_t> bytes, int fd, std::string path)
-    : bytes_(bytes),
-      fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)),
-      file_bytes_(bytes_of(fd_.get())),
-      path_(std::move(path)),
-      slot_(Slots::take()) {
+    : bytes_(bytes), fd_(fd), file_bytes_(bytes_of(fd)), path_(std::move(path)), slot_(Slots::take()) {
   slot_.lost.store(0);
   slot_.begin.store(reinterpret_cast<std::uintptr_t>(bytes.data()));
   slot_.end.store(reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()));
@@ -121,7 +116,7 @@ std::optional<Error> WatchedMap::fault() const {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes_.data());
   std::uintptr_t lost = slot_.lost.load();
   if (lost == 0) {
-    const std::uint64_t left = bytes_of(fd_.get());
+    const std::uint64_t left = bytes_of(fd_);
     if (left >= file_bytes_) return std::nullopt;
     lost = begin + left;
     slot_.lost.store(lost);

@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 
-#include "clientlib/ring/unique_fd.h"
 #include "headrace/error.h"
 
 namespace headrace::server::mapped {
@@ -22,7 +21,8 @@ namespace headrace::server::mapped {
 /// afterwards.
 class WatchedMap {
  public:
-  /// `fd`: the mapped file; a duplicate is kept. `path`: for messages. The first object installs the handler;
+  /// `fd`: the mapped file, which stays open while the object lives. A duplicate could fail, and the check of
+  /// the size with it. `path`: for messages. The first object installs the handler;
   /// signals that belong to no watched mapping go to the handler that was there before.
   WatchedMap(std::span<const std::uint8_t> bytes, int fd, std::string path);
   ~WatchedMap();
@@ -39,7 +39,7 @@ class WatchedMap {
   friend struct Slots;
 
   const std::span<const std::uint8_t> bytes_;
-  const ring::UniqueFd fd_;
+  const int fd_;
   const std::uint64_t file_bytes_;
   const std::string path_;
   Slot& slot_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,6 +81,20 @@ TEST(WatchedMap, FindsACutWithinAPageWhichRaisesNoSignal) {
   ASSERT_TRUE(map->fault());
   EXPECT_NE(map->fault()->message.find(": byte 61540 cannot be read"), std::string::npos)
       << map->fault()->message;
+}
+
+TEST(WatchedMap, FindsACutWithinAPageWhenThereWasNoDescriptorLeft) {
+  const TempFolder folder;
+  const OnesFile file(folder.path() / "ones");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto map = file.watch();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(map->fault());
+  file.cut(kPages - 1, 100);
+  EXPECT_TRUE(map->fault());
 }
 
 TEST(WatchedMap, TakesFaultsOfManyThreadsAndManyMaps) {
