@@ -67,7 +67,9 @@ bool take(int lock) {
 
 Result<Directory> Directory::claim(const std::filesystem::path& path, Reach reach) {
   std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
+  std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
+  // The parent of "run/" is "run", which create_directories() would make with the umask's mode.
+  if (!absolute.has_filename()) absolute = absolute.parent_path();
   const std::size_t longest = (absolute / wire::kControlSocket).native().size();
   if (longest >= sizeof(sockaddr_un::sun_path))
     return fail(ErrorCode::kEnvironment,
