@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -188,8 +189,9 @@ bool CacheFolder::replace(const char* file, std::span<const std::uint8_t> bytes)
 bool CacheFolder::put(const char* file, std::span<const std::uint8_t> bytes) {
   auto made = NewFile::create(folder_.get(), file);
   if (!made && made.error() == ENOENT) {
-    std::error_code ignored;
-    std::filesystem::create_directories((path_ / file).parent_path(), ignored);
+    const std::string_view name = file;  // as create_directories(), which would follow the umask
+    for (auto slash = name.find('/'); slash != name.npos; slash = name.find('/', slash + 1))
+      ::mkdirat(folder_.get(), std::string(name.substr(0, slash)).c_str(), 0700);
     made = NewFile::create(folder_.get(), file);
   }
   int error = made ? made->write(bytes.data(), bytes.size()) : made.error();

@@ -145,11 +145,14 @@ TEST_F(PlantedCache, FolderIsRefusedByName) {
 
 TEST_F(PlantedCache, FolderThatIsMadeIsForItsUserAlone) {
   const mode_t mask = ::umask(0002);
-  ASSERT_TRUE(io::CacheFolder::open(path(), 1'000'000));
+  const auto folder = io::CacheFolder::open(path(), 1'000'000).value();
+  EXPECT_TRUE(folder->add("one/two/sample", std::vector<std::uint8_t>(100, 'x')));
   ::umask(mask);
-  struct stat status {};
-  ASSERT_EQ(::stat(path().c_str(), &status), 0);
-  EXPECT_EQ(status.st_mode & 07777, 0700u);
+  for (const char* made : {"", "one", "one/two"}) {
+    struct stat status {};
+    ASSERT_EQ(::stat((path() / made).c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777, 0700u) << made;
+  }
 }
 
 TEST_F(PlantedCache, FileOfAnotherUserIsReadAnewAndReplaced) {
