@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <system_error>
 
 #include "server/log/barrier.h"
 
@@ -36,7 +35,7 @@ bool ReadPool::call() {
   if (threads_.size() == most_) return true;
   try {
     threads_.emplace_back([this] { run(); });
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {  // no thread, or no memory for one
     if (!short_of_threads_)
       spdlog::warn(
           "source `{}`: only {} of {} I/O threads: {}; lower io.threads, or raise the limit of "

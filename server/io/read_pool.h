@@ -30,7 +30,9 @@ class ReadPool {
   };
 
   /// `source`: its name, for messages and metrics. 1 <= most.
-  ReadPool(std::string source, unsigned most) : source_(std::move(source)), most_(most) {}
+  ReadPool(std::string source, unsigned most) : source_(std::move(source)), most_(most) {
+    threads_.reserve(most);
+  }
   ~ReadPool();  ///< all members must have left
   ReadPool(const ReadPool&) = delete;
   ReadPool& operator=(const ReadPool&) = delete;
