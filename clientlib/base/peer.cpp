@@ -33,6 +33,22 @@ bool is_member(int socket, gid_t primary, const std::vector<std::uint32_t>& allo
   return std::any_of(groups.begin(), groups.end(), listed);
 }
 
+/// libzmq writes numbers in the process's global locale, which may group their digits: "12,345".
+std::optional<std::uint32_t> number_of(std::string_view text) {
+  std::string digits;
+  bool was_digit = false;
+  for (const char c : text) {
+    const bool digit = c >= '0' && c <= '9';
+    if (digit) digits += c;
+    if (!digit && !was_digit) return std::nullopt;
+    was_digit = digit;
+  }
+  std::uint32_t number = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || !was_digit) return std::nullopt;
+  return number;
+}
+
 }  // namespace
 
 bool is_trusted_user(std::uint32_t uid, const std::vector<std::uint32_t>& allowed) {
@@ -55,17 +71,15 @@ Result<Peer> check_peer(int socket, const AllowedUsers& allowed) {
 std::optional<std::uint32_t> uid_of_peer_address(const char* text) {
   if (text == nullptr) return std::nullopt;
   std::string_view address = text;
-  std::uint32_t numbers[3] = {};  // uid, gid, pid
-  for (int i = 2; i >= 0; --i) {
+  std::optional<std::uint32_t> number;
+  for (int i = 0; i < 3; ++i) {  // pid, gid, uid
     const auto colon = address.rfind(':');
     if (colon == std::string_view::npos) return std::nullopt;
-    const std::string_view number = address.substr(colon + 1);
-    const char* end = number.data() + number.size();
-    const auto [stop, error] = std::from_chars(number.data(), end, numbers[i]);
-    if (error != std::errc() || stop != end) return std::nullopt;
+    number = number_of(address.substr(colon + 1));
+    if (!number) return std::nullopt;
     address.remove_suffix(address.size() - colon);
   }
-  return numbers[0];
+  return number;
 }
 
 }  // namespace headrace

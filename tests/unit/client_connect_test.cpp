@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <locale>
 #include <thread>
 #include <zmq.hpp>
 
@@ -99,6 +100,22 @@ TEST_F(Connect, WaitsForAServerThatComesLater) {
   later.join();
   ASSERT_TRUE(client) << client.error().to_string();
   EXPECT_EQ(client->address(), directory_);
+}
+
+struct GroupedDigits : std::numpunct<char> {
+  [[nodiscard]] char do_thousands_sep() const override { return ','; }
+  [[nodiscard]] std::string do_grouping() const override { return "\1"; }
+};
+
+TEST_F(Connect, WorksUnderALocaleThatGroupsDigits) {
+  const std::locale before = std::locale::global(std::locale(std::locale(), new GroupedDigits));
+  const Peer peer(control(), [](const std::string& frame) {
+    const auto request = wire::decode_request(frame);
+    return wire::encode(wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", 1, 77, 1})});
+  });
+  const auto client = Client::connect({.address = directory_, .timeout = 5s});
+  std::locale::global(before);
+  EXPECT_TRUE(client) << client.error().to_string();
 }
 
 TEST_F(Connect, ToAnotherRingLayoutNamesBothVersions) {

@@ -153,6 +153,14 @@ TEST(Peers, OfZeroMqHaveTheirUserBehindTheAddress) {
   EXPECT_FALSE(uid_of_peer_address(nullptr));
 }
 
+TEST(Peers, OfZeroMqAreReadAlthoughALocaleGroupsTheDigits) {
+  EXPECT_EQ(uid_of_peer_address("/a:path:54,321:1,000:12,345"), 54321u);
+  EXPECT_EQ(uid_of_peer_address("/a:path:54'321:1'000:12'345"), 54321u);
+  EXPECT_EQ(uid_of_peer_address(":4.294.967.295:0:1"), 4294967295u);
+  for (const char* wrong : {"x:,1:2:3", "x:1,:2:3", "x:1,,1:2:3", "x:,:2:3", "x:4,294,967,296:1:1"})
+    EXPECT_FALSE(uid_of_peer_address(wrong)) << wrong;
+}
+
 TEST_F(Trust, ARuntimeDirectoryOfAnotherUserOrForAllIsNotTheDefault) {
   const std::string fallback = "/tmp/headrace-" + std::to_string(::geteuid());
   EXPECT_EQ(default_directory(folder(0700).string()), (folder_.path() / "folder/headrace").string());
