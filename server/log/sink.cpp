@@ -84,6 +84,10 @@ Sink::Sink(int fd) : fd_(fd) {
 }
 
 Sink::~Sink() {
+  restore_terminal();
+}
+
+void Sink::restore_terminal() const {
   if (shared_flags_ >= 0) ::fcntl(fd_, F_SETFL, shared_flags_);
 }
 

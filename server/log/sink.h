@@ -21,6 +21,8 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   /// reopened: its shared flags get O_NONBLOCK while the sink lives.
   explicit Sink(int fd);
   ~Sink() override;
+  /// As the destructor does: for a process that ends without one, as std::_Exit does.
+  void restore_terminal() const;
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
 

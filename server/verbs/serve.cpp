@@ -58,7 +58,7 @@ std::chrono::nanoseconds cpu_time() {
 
 /// Who waits in vain for storage cannot be called back: then the process ends without that thread, and says
 /// so. One that works is waited for: giving back the pages of a large ring takes seconds.
-void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
+void end_after(const std::stop_token& ended, std::chrono::seconds patience, const log::Sink& sink) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
   std::condition_variable_any wake;
@@ -72,6 +72,7 @@ void end_after(const std::stop_token& ended, std::chrono::seconds patience) {
       "stopped, without what has not ended within {} s: most often a read that does not come back; look at "
       "the disks, mounts and servers that the sources lie on",
       patience.count());
+  sink.restore_terminal();
   std::_Exit(0);
 }
 
@@ -91,8 +92,8 @@ void tell_ready(int fd, const std::string& line) {
 }
 
 int serve(const ServeArguments& arguments) {
-  log_to(std::make_shared<log::Sink>(
-      STDERR_FILENO));  // first, so that a startup error does not wait for the log's reader
+  const auto sink = std::make_shared<log::Sink>(STDERR_FILENO);
+  log_to(sink);  // first, so that a startup error does not wait for the log's reader
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   spdlog::set_level(spd_level(config->server.log_level));
@@ -109,7 +110,8 @@ int serve(const ServeArguments& arguments) {
   }
   (*server)->run(arguments.parent_fd);
   {
-    const std::jthread guard([](const std::stop_token& ended) { end_after(ended, kReadsPatience); });
+    const std::jthread guard(
+        [&sink](const std::stop_token& ended) { end_after(ended, kReadsPatience, *sink); });
     server->reset();
   }
   spdlog::info("stopped");

@@ -158,5 +158,25 @@ TEST(LogSink, DoesNotBlockOnAnotherUsersUnreadTerminal) {
   EXPECT_EQ(status, 0);
 }
 
+TEST(LogSink, RestoresAnotherUsersTerminalBeforeAnEndWithoutDestructors) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  int master = -1, terminal = -1;
+  ASSERT_EQ(::openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);
+  const ring::UniqueFd ends[] = {ring::UniqueFd(master), ring::UniqueFd(terminal)};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(2);
+    Sink sink(terminal);
+    if ((::fcntl(terminal, F_GETFL) & O_NONBLOCK) == 0) ::_exit(3);
+    sink.restore_terminal();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(::fcntl(terminal, F_GETFL) & O_NONBLOCK, 0) << "the shell that shares it reads end of file";
+}
+
 }  // namespace
 }  // namespace headrace::server::log
