@@ -48,6 +48,7 @@ class Env {
   [[nodiscard]] std::uint64_t map_bytes() const;
   /// Of records of every kind.
   [[nodiscard]] std::uint64_t entries() const;
+  [[nodiscard]] std::uint64_t file_bytes() const { return file_bytes_; }
   /// Whether these bytes lie within the mapped file. REQUIRES: opened for reading.
   [[nodiscard]] bool holds(Bytes bytes) const;
   /// See WatchedMap. REQUIRES: opened for reading.

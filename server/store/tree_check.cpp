@@ -2,33 +2,43 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
+#include <string>
 
+#include "clientlib/ring/unique_fd.h"
 #include "server/store/lmdb_env.h"
 
 namespace headrace::server::store {
 namespace {
 
-constexpr int kDamaged = 1;
+enum Outcome : int { kSound = 0, kDamaged = 1 };
+constexpr std::uint64_t kLeastEntryBytes = 8;
+constexpr int kTickMs = 20;
 
-/// In the child: an exit status.
-int walk(const std::filesystem::path& folder) {
+/// In the child.
+Outcome walk(const std::filesystem::path& folder) {
   const auto env = Env::open_unchecked(folder, Env::Access::kSequential);
-  if (!env) return 0;
+  if (!env) return kSound;  // whoever opens it next is told why
   const auto txn = Txn::begin(*env, false);
-  if (!txn) return 0;
+  if (!txn) return kSound;
+  const std::uint64_t claimed = env->entries();
+  // Pages that name the same pages again and again would make the walk endless.
+  if (claimed > env->file_bytes() / kLeastEntryBytes) return kDamaged;
   std::uint64_t entries = 0;
-  const auto walked = txn->each([&](Bytes key, Bytes value) {
-    return env->holds(key) && env->holds(value) && ++entries <= env->entries();
-  });
-  return walked && entries == env->entries() ? 0 : kDamaged;
+  const auto walked = txn->each(
+      [&](Bytes key, Bytes value) { return env->holds(key) && env->holds(value) && ++entries <= claimed; });
+  return walked && entries == claimed ? kSound : kDamaged;
 }
 
 [[noreturn]] void run_child(const std::filesystem::path& folder) {
@@ -42,30 +52,60 @@ int walk(const std::filesystem::path& folder) {
   ::_exit(walk(folder));
 }
 
-}  // namespace
+struct Ended {
+  int status = 0;
+  bool stopped = false;  ///< killed, because this process is told to stop
+};
 
-Result<void> check_tree(const std::filesystem::path& folder) {
+/// nullopt: SIGCHLD is ignored, so the kernel keeps no status. A server blocks SIGTERM and SIGINT: one that
+/// is pending tells it to stop.
+std::optional<Ended> wait_for(pid_t child) {
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTERM);
+  sigaddset(&stop, SIGINT);
+  const ring::UniqueFd end(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  const ring::UniqueFd told(::signalfd(-1, &stop, SFD_CLOEXEC));
+  pollfd events[] = {{end.get(), POLLIN, 0}, {told.get(), POLLIN, 0}};
+  Ended ended;
+  for (;;) {
+    const pid_t done = ::waitpid(child, &ended.status, WNOHANG);
+    if (done == child) return ended;
+    if (done < 0 && errno != EINTR) return std::nullopt;
+    ::poll(events, 2, kTickMs);  // the tick is for kernels without pidfd
+    if (events[1].revents == 0) continue;
+    ::kill(child, SIGKILL);
+    ended.stopped = true;
+    events[1].fd = -1;
+  }
+}
+
+Result<void> check_once(const std::filesystem::path& folder) {
+  const auto not_checked = [&folder](const std::string& why) {
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("{}: cannot check data.mdb for damage: {}", folder.string(), why));
+  };
   const pid_t child = ::fork();
   if (child < 0)
-    return fail(
-        ErrorCode::kEnvironment,
-        fmt::format(
-            "{}: cannot start a process to check data.mdb: {}; raise the process limit (ulimit -u, pids.max)",
-            folder.string(), std::strerror(errno)));
+    return not_checked(
+        fmt::format("no process: {}; raise the process limit (ulimit -u, pids.max)", std::strerror(errno)));
   if (child == 0) run_child(folder);
-  int status = 0;
-  pid_t ended = 0;
-  while ((ended = ::waitpid(child, &status, 0)) < 0 && errno == EINTR) continue;
-  if (ended != child)  // SIGCHLD is ignored: the kernel keeps no status
-    return fail(
-        ErrorCode::kEnvironment,
-        fmt::format("{}: cannot check data.mdb for damage: {}; do not start headrace with SIGCHLD ignored",
-                    folder.string(), std::strerror(errno)));
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  const auto ended = wait_for(child);
+  if (!ended)
+    return not_checked(fmt::format("{}; do not start headrace with SIGCHLD ignored", std::strerror(errno)));
+  const int status = ended->status;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSound) return {};
+  if (ended->stopped) return not_checked("headrace was told to stop");
   const std::string how =
       WIFSIGNALED(status) ? fmt::format(" (reading it crashed: {})", ::strsignal(WTERMSIG(status))) : "";
   return fail(ErrorCode::kDatasetInvalid,
               fmt::format("{}: data.mdb is damaged{}; copy or pack it again", folder.string(), how));
+}
+
+}  // namespace
+
+Result<void> check_tree(const std::filesystem::path& folder) {
+  return check_once(folder);
 }
 
 }  // namespace headrace::server::store

@@ -1,0 +1,137 @@
+// Databases whose tree leads nowhere, that change while they are checked, or whose check is stopped.
+#include "server/store/tree_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "server/store/store.h"
+#include "server/store/writer.h"
+#include "tests/temp_folder.h"
+
+namespace headrace::server::store {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+constexpr std::size_t kPage = 4096;
+constexpr std::uint64_t kTerabyte = std::uint64_t{1} << 40;
+
+/// LMDB's file format (mdb.c), as far as a tree needs it.
+struct PageHead {
+  std::uint64_t number;
+  std::uint16_t unused, flags, lower, upper;
+};
+struct Tree {
+  std::uint32_t page_bytes;
+  std::uint16_t flags, depth;
+  std::uint64_t branches, leaves, overflows, entries, root;
+};
+struct MetaPage {
+  PageHead head;
+  std::uint32_t magic, version;
+  std::uint64_t address, map_bytes;
+  std::array<Tree, 2> trees;  ///< free pages, entries
+  std::uint64_t last_page, transaction;
+};
+struct Node {
+  std::uint16_t low, high, flags, key_bytes;
+};
+
+/// A leaf with one entry, and eight levels of branch pages, each of which names the page below a hundred
+/// times: as many entries as no walk ends with. The file has holes.
+void write_endless(const fs::path& folder, std::uint64_t file_bytes, std::uint64_t entries,
+                   std::uint64_t root = 10) {
+  std::string file(11 * kPage, '\0');
+  const auto put = [&file](std::size_t at, const auto& value) {
+    std::memcpy(file.data() + at, &value, sizeof value);
+  };
+  for (std::uint16_t i = 0; i < 2; ++i) {
+    MetaPage meta{.head = {i, 0, 0x08, 0, 0},
+                  .magic = 0xBEEFC0DE,
+                  .version = 1,
+                  .address = 0,
+                  .map_bytes = file_bytes,
+                  .trees = {},
+                  .last_page = 10,
+                  .transaction = i};
+    meta.trees[0] = {kPage, 0, 0, 0, 0, 0, 0, ~std::uint64_t{0}};
+    meta.trees[1] = {0, 0, 9, 8, 1, 0, entries, root};
+    put(i * kPage, meta);
+  }
+  for (std::uint16_t page = 2; page < 11; ++page) {
+    const bool leaf = page == 2;
+    const std::uint16_t count = leaf ? 1 : 100;
+    const auto upper = static_cast<std::uint16_t>(kPage - count * sizeof(Node));
+    put(page * kPage, PageHead{page, 0, static_cast<std::uint16_t>(leaf ? 2 : 1),
+                               static_cast<std::uint16_t>(sizeof(PageHead) + 2 * count), upper});
+    for (std::uint16_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::uint16_t>(upper + i * sizeof(Node));
+      put(page * kPage + sizeof(PageHead) + 2 * i, at);
+      put(page * kPage + at, Node{static_cast<std::uint16_t>(leaf ? 0 : page - 1), 0, 0, 0});
+    }
+  }
+  fs::create_directories(folder);
+  std::ofstream(folder / "data.mdb", std::ios::binary) << file;
+  fs::resize_file(folder / "data.mdb", file_bytes);
+}
+
+/// The process that a thread of this one has started.
+pid_t await_child(pid_t thread) {
+  for (pid_t child = 0;; std::this_thread::sleep_for(1ms))
+    if (std::ifstream("/proc/self/task/" + std::to_string(thread) + "/children") >> child) return child;
+}
+
+class TreeCheck : public testing::Test {
+ protected:
+  TreeCheck() { ::alarm(60); }  // a check that does not end
+  ~TreeCheck() override { ::alarm(0); }
+  /// A thread does `what` to the check of a tree that has no end.
+  template <class What>
+  [[nodiscard]] Error error_after(const What& what) const {
+    write_endless(out_, kTerabyte, kTerabyte / 8);
+    std::jthread other([&what, checking = ::gettid()] { what(await_child(checking)); });
+    const auto checked = check_tree(out_);
+    return checked ? Error{} : checked.error();
+  }
+
+  TempFolder folder_;
+  const fs::path out_ = folder_.path() / "train.lmdb";
+};
+
+TEST_F(TreeCheck, OfMoreEntriesThanTheFileHasRoomForEndsAsDamage) {
+  write_endless(out_, 11 * kPage, kTerabyte / 8);
+  const auto checked = check_tree(out_);
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().code, ErrorCode::kDatasetInvalid);
+}
+
+TEST_F(TreeCheck, EndsWhenTheServerIsToldToStop) {
+  sigset_t set, before;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &set, &before);
+  pid_t checking = 0;
+  const Error error = error_after([&checking](pid_t child) {
+    checking = child;
+    ::kill(::getpid(), SIGTERM);
+  });
+  int taken = 0;
+  ::sigwait(&set, &taken);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(error.code, ErrorCode::kEnvironment) << error.message;
+  EXPECT_EQ(::kill(checking, 0), -1) << "the child is gone, too";
+}
+
+}  // namespace
+}  // namespace headrace::server::store
