@@ -45,7 +45,7 @@ Outcome walk(const std::filesystem::path& folder) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
-  for (const int signal : {SIGBUS, SIGSEGV, SIGABRT, SIGTERM, SIGINT}) ::signal(signal, SIG_DFL);
+  for (const int signal : {SIGBUS, SIGSEGV, SIGABRT, SIGFPE, SIGTERM, SIGINT}) ::signal(signal, SIG_DFL);
   // Discard LMDB's message about a failed assertion.
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   ::dup2(nowhere, STDERR_FILENO);
@@ -80,6 +80,10 @@ std::optional<Ended> wait_for(pid_t child) {
   }
 }
 
+bool is_crash(int signal) {
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGFPE;
+}
+
 Result<void> check_once(const std::filesystem::path& folder) {
   const auto not_checked = [&folder](const std::string& why) {
     return fail(ErrorCode::kEnvironment,
@@ -96,6 +100,9 @@ Result<void> check_once(const std::filesystem::path& folder) {
   const int status = ended->status;
   if (WIFEXITED(status) && WEXITSTATUS(status) == kSound) return {};
   if (ended->stopped) return not_checked("headrace was told to stop");
+  if (WIFSIGNALED(status) && !is_crash(WTERMSIG(status)))
+    return not_checked(
+        fmt::format("the check was killed by a signal ({}); run it again", ::strsignal(WTERMSIG(status))));
   const std::string how =
       WIFSIGNALED(status) ? fmt::format(" (reading it crashed: {})", ::strsignal(WTERMSIG(status))) : "";
   return fail(ErrorCode::kDatasetInvalid,

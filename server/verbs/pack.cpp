@@ -117,6 +117,11 @@ Result<pack::PackReport> run(pack::Feed& feed, const PackArguments& arguments) {
   });
 }
 
+/// Who interrupts a terminal's processes also ends the check of what was packed before.
+int failed(int code) {
+  return stop ? 128 + stopped_by : code;
+}
+
 int pack_source(const PackArguments& arguments) {
   const auto source = arguments.dataset.open();
   if (!source) return report(source.error());
@@ -125,7 +130,7 @@ int pack_source(const PackArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   pack::SourceFeed feed(**source);
   const auto done = run(feed, arguments);
-  if (!done) return report(done.error());
+  if (!done) return failed(report(done.error()));
   if (done->was_complete) {
     fmt::print("{} is complete already: {} samples, packed from this source in this way\n", arguments.out,
                done->packed);
@@ -151,7 +156,7 @@ int pack_records(const PackArguments& arguments) {
   };
   const auto give_up = [&conclude](const Error& error) {
     return conclude({{"error", {{"code", headrace::name_of(error.code)}, {"message", error.message}}}},
-                    exit_code_of(error));
+                    failed(exit_code_of(error)));
   };
   if (!arguments.dataset.source.empty() || !arguments.dataset.part.empty())
     return report({ErrorCode::kInvalidArgument, "--source and --part do not go with records (SRC is -)"});

@@ -50,6 +50,15 @@ def checking(arguments: list[str], log: Path) -> Iterator[tuple[Process, int]]:
         command.kill()
 
 
+def test_control_c_ends_pack_during_the_check(image_folder: Path, tmp_path: Path) -> None:
+    write_endless(tmp_path / "out")
+    with checking(["pack", str(image_folder), str(tmp_path / "out")], tmp_path / "log") as (pack, child):
+        os.killpg(pack.popen.pid, signal.SIGINT)
+        assert pack.popen.wait(20) == 130, pack.output()
+        assert "damaged" not in pack.output()
+        assert not Path(f"/proc/{child}").exists()
+
+
 def test_a_server_ends_during_the_check_when_it_is_told_to(tmp_path: Path) -> None:
     write_endless(tmp_path / "set")
     config = tmp_path / "c.yaml"

@@ -116,6 +116,17 @@ TEST_F(TreeCheck, OfMoreEntriesThanTheFileHasRoomForEndsAsDamage) {
   EXPECT_EQ(checked.error().code, ErrorCode::kDatasetInvalid);
 }
 
+TEST_F(TreeCheck, ThatIsKilledDoesNotCallTheDatabaseDamaged) {
+  for (const int signal : {SIGKILL, SIGTERM, SIGINT}) {
+    const Error error = error_after([signal](pid_t child) {
+      std::this_thread::sleep_for(50ms);  // not before it is ready for signals
+      ::kill(child, signal);
+    });
+    EXPECT_EQ(error.code, ErrorCode::kEnvironment) << error.message;
+    EXPECT_THAT(error.message, HasSubstr("the check was killed by a signal"));
+  }
+}
+
 TEST_F(TreeCheck, EndsWhenTheServerIsToldToStop) {
   sigset_t set, before;
   sigemptyset(&set);
