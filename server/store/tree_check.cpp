@@ -22,7 +22,7 @@
 namespace headrace::server::store {
 namespace {
 
-enum Outcome : int { kSound = 0, kDamaged = 1 };
+enum Outcome : int { kSound = 0, kDamaged = 1, kNotChecked = 2 };
 constexpr std::uint64_t kLeastEntryBytes = 8;
 constexpr int kTickMs = 20;
 
@@ -49,7 +49,11 @@ Outcome walk(const std::filesystem::path& folder) {
   // Discard LMDB's message about a failed assertion.
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   ::dup2(nowhere, STDERR_FILENO);
-  ::_exit(walk(folder));
+  try {
+    ::_exit(walk(folder));
+  } catch (...) {  // the stack below is the parent's
+    ::_exit(kNotChecked);
+  }
 }
 
 struct Ended {
@@ -103,6 +107,8 @@ Result<void> check_once(const std::filesystem::path& folder) {
   if (WIFSIGNALED(status) && !is_crash(WTERMSIG(status)))
     return not_checked(
         fmt::format("the check was killed by a signal ({}); run it again", ::strsignal(WTERMSIG(status))));
+  if (WIFEXITED(status) && WEXITSTATUS(status) != kDamaged)
+    return not_checked("the check ran out of memory; free some, then run it again");
   const std::string how =
       WIFSIGNALED(status) ? fmt::format(" (reading it crashed: {})", ::strsignal(WTERMSIG(status))) : "";
   return fail(ErrorCode::kDatasetInvalid,
