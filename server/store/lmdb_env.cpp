@@ -155,6 +155,12 @@ Result<Txn> Txn::begin(const Env& env, bool write) {
   return txn;
 }
 
+std::uint64_t Txn::entries() const {
+  MDB_stat stat{};
+  ::mdb_stat(txn_.get(), dbi_, &stat);
+  return stat.ms_entries;
+}
+
 Result<std::optional<Bytes>> Txn::get(Bytes key) const {
   MDB_val wanted{key.size(), const_cast<std::uint8_t*>(key.data())};
   MDB_val value{};

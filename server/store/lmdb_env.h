@@ -46,7 +46,7 @@ class Env {
   /// No transaction may be open.
   Result<void> resize_map(std::uint64_t bytes);
   [[nodiscard]] std::uint64_t map_bytes() const;
-  /// Of records of every kind.
+  /// Records of every kind, by the last commit. REQUIRES: nobody else writes; Txn::entries() is for readers.
   [[nodiscard]] std::uint64_t entries() const;
   [[nodiscard]] std::uint64_t file_bytes() const { return file_bytes_; }
   /// Whether these bytes lie within the mapped file. REQUIRES: opened for reading.
@@ -91,6 +91,8 @@ class Txn {
   template <class F>
   Result<void> each(F use) const;
   [[nodiscard]] Result<std::optional<Bytes>> last_key() const;
+  /// Records of every kind.
+  [[nodiscard]] std::uint64_t entries() const;
 
  private:
   struct Abort {

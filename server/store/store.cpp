@@ -37,7 +37,7 @@ Result<Found> look(const Env& env) {
   auto meta = Meta::from_json({reinterpret_cast<const char*>((*text)->data()), (*text)->size()}, where);
   if (!meta) return fail(meta.error());
   meta->complete = meta->complete && finished;
-  const std::uint64_t packed = meta->complete ? meta->count : env.entries() - 1;
+  const std::uint64_t packed = meta->complete ? meta->count : txn->entries() - 1;
   std::error_code status;
   return Found{std::move(*meta), packed, std::filesystem::file_size(env.folder() / "data.mdb", status)};
 }
@@ -73,8 +73,8 @@ Result<void> Store::find_records(const Txn& txn) {
   const auto refuse = [this](const std::string& what) {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}; pack it again", folder().string(), what));
   };
-  if (meta_.count > std::min<std::uint64_t>(env_.entries(), file_bytes_))
-    return refuse(fmt::format("holds {} records, fewer than its {} samples", env_.entries(), meta_.count));
+  if (meta_.count > std::min<std::uint64_t>(txn.entries(), file_bytes_))
+    return refuse(fmt::format("holds {} records, fewer than its {} samples", txn.entries(), meta_.count));
   records_.reserve(meta_.count);
   bool sound = true;
   auto walked = txn.each([&](Bytes key, Bytes value) {

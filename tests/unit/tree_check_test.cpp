@@ -144,5 +144,25 @@ TEST_F(TreeCheck, EndsWhenTheServerIsToldToStop) {
   EXPECT_EQ(::kill(checking, 0), -1) << "the child is gone, too";
 }
 
+TEST_F(TreeCheck, OfADatabaseThatIsBeingPackedFindsNoDamage) {
+  Meta meta;
+  meta.count = 1'000'000;
+  meta.fields = {source::SourceField{}};
+  const auto pack = [&](const WriterOptions& options, const std::function<bool(std::uint64_t)>& more) {
+    auto writer = Writer::open(out_, meta, options).value();
+    while (more(writer.next())) ASSERT_TRUE(writer.append(std::vector<std::uint8_t>(10), {.raw_bytes = 10}));
+    ASSERT_TRUE(writer.commit());
+  };
+  pack({}, [](std::uint64_t next) { return next < 300'000; });  // walked in some 20 ms
+  const std::jthread packing([&pack](const std::stop_token& stop) {
+    pack({.transaction_time = 0ms}, [&stop](std::uint64_t) { return !stop.stop_requested(); });
+  });
+  const auto end = std::chrono::steady_clock::now() + 2s;
+  while (std::chrono::steady_clock::now() < end) {
+    const auto checked = check_tree(out_);
+    ASSERT_TRUE(checked) << checked.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace headrace::server::store
