@@ -30,6 +30,7 @@ struct Slots {
 
   static Slot& take();
   static void on_bus_error(int signal, siginfo_t* info, void* context);
+  static void install_once();
   static void install();
 };
 
@@ -38,12 +39,20 @@ namespace {
 Slots first_slots;
 std::mutex slots_mutex;
 struct sigaction previous {};
+thread_local constinit UnwatchedFaults* unwatched = nullptr;  // read by the signal handler
 const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 
 /// 0 if the file cannot be asked.
 std::uint64_t bytes_of(int fd) {
   struct stat status {};
   return ::fstat(fd, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+}
+
+/// Zeros over whole pages. The system call: ThreadSanitizer takes mmap(2) for a write to bytes that other
+/// threads read.
+bool map_zeros(std::uintptr_t begin, std::uintptr_t end) {
+  return ::syscall(SYS_mmap, begin, end - begin, PROT_READ,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != -1;
 }
 
 void pass_on(int signal, siginfo_t* info, void* context) {
@@ -57,6 +66,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
 void Slots::on_bus_error(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  const std::uintptr_t page = at / page_bytes * page_bytes;
   for (Slots* some = &first_slots; some != nullptr; some = some->next.load(std::memory_order_acquire)) {
     for (Slot& slot : some->slots) {
       const std::uintptr_t begin = slot.begin.load(), end = slot.end.load();
@@ -64,15 +74,22 @@ void Slots::on_bus_error(int signal, siginfo_t* info, void* context) {
       // Noted before the zeros appear: a thread that reads them finds the note.
       std::uintptr_t none = 0;
       slot.lost.compare_exchange_strong(none, at);
-      const std::uintptr_t page = at / page_bytes * page_bytes;
-      // The system call: ThreadSanitizer takes mmap(2) for a write to bytes that other threads read.
-      const long mapped = ::syscall(SYS_mmap, page, end - page, PROT_READ,
-                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+      const bool mapped = map_zeros(page, end);
       errno = saved_errno;
-      if (mapped != -1) return;
+      if (mapped) return;
     }
   }
+  if (unwatched != nullptr && map_zeros(page, page + page_bytes)) {
+    unwatched->any_.store(true, std::memory_order_relaxed);
+    errno = saved_errno;
+    return;
+  }
   pass_on(signal, info, context);
+}
+
+void Slots::install_once() {
+  static std::once_flag installed;
+  std::call_once(installed, install);
 }
 
 void Slots::install() {
@@ -84,8 +101,7 @@ void Slots::install() {
 }
 
 WatchedMap::Slot& Slots::take() {
-  static std::once_flag installed;
-  std::call_once(installed, install);
+  install_once();
   const std::scoped_lock lock(slots_mutex);
   for (Slots* some = &first_slots;; some = some->next.load()) {
     for (Slot& slot : some->slots) {
@@ -125,6 +141,15 @@ std::optional<Error> WatchedMap::fault() const {
                fmt::format("{}: byte {} cannot be read: the file was truncated while in use, or its disk "
                            "failed; restore the file, then restart headrace",
                            path_, lost - begin)};
+}
+
+UnwatchedFaults::UnwatchedFaults() {
+  Slots::install_once();
+  unwatched = this;
+}
+
+UnwatchedFaults::~UnwatchedFaults() {
+  unwatched = nullptr;
 }
 
 std::span<const std::uint8_t> mapping_around(const void* inside) {

@@ -5,6 +5,7 @@
 // size.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -43,6 +44,23 @@ class WatchedMap {
   const std::uint64_t file_bytes_;
   const std::string path_;
   Slot& slot_;
+};
+
+/// While it lives, this thread reads zeros from a lost page of a mapping that no WatchedMap knows. For a
+/// library that maps a file and reads it before it can be said where the map lies.
+class UnwatchedFaults {
+ public:
+  UnwatchedFaults();
+  ~UnwatchedFaults();
+  UnwatchedFaults(const UnwatchedFaults&) = delete;
+  UnwatchedFaults& operator=(const UnwatchedFaults&) = delete;
+
+  [[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
+
+ private:
+  friend struct Slots;
+
+  std::atomic<bool> any_{false};  ///< written by the signal handler
 };
 
 /// The whole mapping of this process that contains the address; empty if there is none.

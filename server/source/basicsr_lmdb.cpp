@@ -68,8 +68,10 @@ Result<std::unique_ptr<BasicSrColumn>> BasicSrColumn::open(SourceField field, co
   }
   std::unique_ptr<BasicSrColumn> column(
       new BasicSrColumn(std::move(field), folder.string(), std::move(*env)));
-  if (auto walked = column->walk(); !walked) return fail(std::move(walked.error()));
-  if (auto listed = column->read_list(); !listed) return fail(std::move(listed.error()));
+  auto read = column->walk();
+  if (read) read = column->read_list();
+  if (const auto lost = column->fault()) return fail(*lost);
+  if (!read) return fail(std::move(read.error()));
   return column;
 }
 
@@ -113,7 +115,9 @@ const BasicSrColumn::Entry* BasicSrColumn::find(std::string_view path) const {
 }
 
 void BasicSrColumn::add(std::string_view path) {
-  rows_.push_back({pool_.size(), find(path)->value});
+  const Entry* entry = find(path);
+  if (entry == nullptr) return;  // the file was truncated since: finish() says so
+  rows_.push_back({pool_.size(), entry->value});
   pool_.append(path).push_back('\0');
 }
 
@@ -122,6 +126,7 @@ Result<void> BasicSrColumn::finish() {
   listed_ = {};
   pool_.shrink_to_fit();
   rows_.shrink_to_fit();
+  if (const auto lost = fault()) return fail(*lost);
   return {};
 }
 

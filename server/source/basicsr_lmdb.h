@@ -35,7 +35,7 @@ class BasicSrColumn final : public ImageColumn {
   [[nodiscard]] std::uint64_t unlisted() const {
     return entries_.size() - std::min(entries_.size(), listed_.size());
   }
-  /// After it: 24 bytes per row and its path in memory.
+  /// After it: 24 bytes per row and its path in memory. kDatasetInvalid: the file was truncated since open().
   Result<void> finish() override;
 
   [[nodiscard]] const std::string& root() const override { return root_; }

@@ -43,6 +43,8 @@ Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
       return say(ErrorCode::kDatasetInvalid, "its pages are damaged; pack it again");
+    case EBADF:  // LMDB tries to write the first page
+      return say(ErrorCode::kDatasetInvalid, "its data.mdb is empty; copy or pack it again");
     case ENOMEM:
       return say(ErrorCode::kEnvironment, "no room to map it: raise `ulimit -v`");
     case EACCES:
@@ -78,8 +80,13 @@ Result<std::uint64_t> check_length(MDB_env* env, const std::filesystem::path& fo
 Result<Env> Env::open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes) {
   if (std::error_code error; std::filesystem::exists(folder / "data.mdb", error))
     if (auto sound = check_tree(folder); !sound) return fail(sound.error());
+  const mapped::UnwatchedFaults faults;
   auto env = open_unchecked(folder, access, map_bytes);
   if (env) env->watch();
+  if (faults.any())
+    return fail(
+        ErrorCode::kDatasetInvalid,
+        fmt::format("{}: data.mdb was truncated while it was opened; copy it again", folder.string()));
   return env;
 }
 
@@ -92,6 +99,8 @@ Result<Env> Env::open_unchecked(const std::filesystem::path& folder, Access acce
   if (map_bytes != 0) ::mdb_env_set_mapsize(raw, map_bytes);
   unsigned flags = MDB_NOTLS | MDB_NOLOCK;
   if (access != Access::kWrite) flags |= MDB_RDONLY;
+  // A transaction that writes must not go on.
+  if (access != Access::kWrite) ::mdb_env_set_assert(raw, [](MDB_env*, const char*) { throw TreeFault(); });
   if (access == Access::kRandom) flags |= MDB_NORDAHEAD;
   constexpr mdb_mode_t kMode = 0644;
   if (const int code = ::mdb_env_open(raw, folder.c_str(), flags, kMode))
@@ -164,7 +173,7 @@ std::uint64_t Txn::entries() const {
 Result<std::optional<Bytes>> Txn::get(Bytes key) const {
   MDB_val wanted{key.size(), const_cast<std::uint8_t*>(key.data())};
   MDB_val value{};
-  const int code = ::mdb_get(txn_.get(), dbi_, &wanted, &value);
+  const int code = without_abort([&] { return ::mdb_get(txn_.get(), dbi_, &wanted, &value); });
   if (code == MDB_NOTFOUND) return std::nullopt;
   if (code != MDB_SUCCESS) return fail(error(code, "read"));
   return span(value);
@@ -195,7 +204,7 @@ Result<std::optional<Bytes>> Txn::last_key() const {
   const auto at = cursor();
   if (!at) return fail(at.error());
   MDB_val key{}, value{};
-  const int code = ::mdb_cursor_get(at->get(), &key, &value, MDB_LAST);
+  const int code = without_abort([&] { return ::mdb_cursor_get(at->get(), &key, &value, MDB_LAST); });
   if (code == MDB_NOTFOUND) return std::nullopt;
   if (code != MDB_SUCCESS) return fail(error(code, "read"));
   return span(key);

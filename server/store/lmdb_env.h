@@ -24,6 +24,19 @@ inline Bytes bytes_of(std::string_view text) {
 /// Brings mapped bytes into memory in one go, where the kernel can (5.14 and later).
 void populate(Bytes bytes);
 
+/// Thrown where LMDB finds that a tree contradicts itself, as it may once its file is truncated. LMDB would
+/// abort the process.
+struct TreeFault {};
+
+template <class Call>
+int without_abort(const Call& call) {
+  try {
+    return call();
+  } catch (const TreeFault&) {
+    return MDB_CORRUPTED;
+  }
+}
+
 /// kDatasetInvalid for what is wrong with the database, kEnvironment for the machine.
 Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view doing);
 
@@ -117,9 +130,11 @@ Result<void> Txn::each(F use) const {
   const auto at = cursor();
   if (!at) return fail(at.error());
   MDB_val key{}, value{};
-  int code = ::mdb_cursor_get(at->get(), &key, &value, MDB_FIRST);
-  while (code == MDB_SUCCESS && use(span(key), span(value)))
-    code = ::mdb_cursor_get(at->get(), &key, &value, MDB_NEXT);
+  const auto go = [&](MDB_cursor_op where) {
+    return without_abort([&] { return ::mdb_cursor_get(at->get(), &key, &value, where); });
+  };
+  int code = go(MDB_FIRST);
+  while (code == MDB_SUCCESS && use(span(key), span(value))) code = go(MDB_NEXT);
   if (code != MDB_SUCCESS && code != MDB_NOTFOUND) return fail(error(code, "walked through"));
   return {};
 }

@@ -44,7 +44,10 @@ Result<Found> look(const Env& env) {
 
 Result<Found> look(const std::filesystem::path& folder) {
   const auto env = Env::open(folder, Env::Access::kRandom);
-  return env ? look(*env) : fail(env.error());
+  if (!env) return fail(env.error());
+  auto found = look(*env);
+  if (const auto lost = env->fault()) return fail(*lost);
+  return found;
 }
 
 Result<std::shared_ptr<const Store>> Store::open(const std::filesystem::path& folder, Reading reading) {
@@ -52,21 +55,26 @@ Result<std::shared_ptr<const Store>> Store::open(const std::filesystem::path& fo
   if (!env) return fail(env.error());
   const auto store = std::make_shared<Store>();
   store->env_ = std::move(*env);
-  const auto txn = Txn::begin(store->env_, false);
+  auto loaded = store->load();
+  if (const auto lost = store->fault()) return fail(*lost);
+  if (!loaded) return fail(std::move(loaded.error()));
+  return store;
+}
+
+Result<void> Store::load() {
+  const auto txn = Txn::begin(env_, false);
   if (!txn) return fail(txn.error());
-  auto found = look(store->env_);
+  auto found = look(env_);
   if (!found) return fail(found.error());
-  store->meta_ = std::move(found->meta);
-  store->file_bytes_ = found->file_bytes;
-  if (!store->meta_.complete)
+  meta_ = std::move(found->meta);
+  file_bytes_ = found->file_bytes;
+  if (!meta_.complete)
     return fail(ErrorCode::kDatasetInvalid,
                 fmt::format("{}: packing was not finished: {}{} samples; run the same headrace pack again",
-                            folder.string(), found->packed,
-                            store->meta_.count > 0 ? fmt::format(" of {}", store->meta_.count) : ""));
-  if (auto all = store->find_records(*txn); !all) return fail(all.error());
-  if (auto tables = store->read_tables(*txn); !tables) return fail(tables.error());
-  if (const auto lost = store->fault()) return fail(*lost);
-  return store;
+                            folder().string(), found->packed,
+                            meta_.count > 0 ? fmt::format(" of {}", meta_.count) : ""));
+  if (auto all = find_records(*txn); !all) return all;
+  return read_tables(*txn);
 }
 
 Result<void> Store::find_records(const Txn& txn) {

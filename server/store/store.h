@@ -60,6 +60,7 @@ class Store {
   [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const;
 
  private:
+  Result<void> load();
   Result<void> read_tables(const Txn& txn);
   Result<void> find_records(const Txn& txn);
 

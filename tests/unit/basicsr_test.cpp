@@ -132,6 +132,17 @@ TEST_F(BasicSr, WrongLinesOfTheListAreNamed) {
   EXPECT_THAT(refused({{"x", {.path = write("empty", one, "\n")}}}), HasSubstr("lists no image"));
 }
 
+TEST_F(BasicSr, AFileTruncatedWhileItsRowsAreAddedIsAnErrorAndNoCrash) {
+  const fs::path path = images("cut.lmdb", 2, 8);
+  const auto column = BasicSrColumn::open({.name = "x"}, path).value();
+  fs::resize_file(path / "data.mdb", 4096);
+  (void)column->add("0000_s001.png");
+  const auto finished = column->finish();
+  ASSERT_FALSE(finished);
+  EXPECT_EQ(finished.error().code, ErrorCode::kDatasetInvalid);
+  EXPECT_THAT(finished.error().message, HasSubstr("data.mdb"));
+}
+
 TEST_F(BasicSr, WhatTheListDoesNotNameIsAWarning) {
   const fs::path path = write("more.lmdb", {{"a", png(8, 0)}, {"b", png(8, 1)}}, "a.png (8,8,3) 1\n");
   const auto source = open_paired_folders({{"x", {.path = path}}}).value();

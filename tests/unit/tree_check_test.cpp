@@ -164,5 +164,41 @@ TEST_F(TreeCheck, OfADatabaseThatIsBeingPackedFindsNoDamage) {
   }
 }
 
+TEST_F(TreeCheck, WhatLmdbAssertsIsAnErrorWhereThereIsNoCheck) {
+  write_endless(out_, 11 * kPage, 1, 1);  // the root is a meta page
+  const auto env = Env::open_unchecked(out_, Env::Access::kRandom);
+  ASSERT_FALSE(env);
+  EXPECT_EQ(env.error().code, ErrorCode::kDatasetInvalid);
+}
+
+TEST_F(TreeCheck, AFileTruncatedWhileItIsOpenedIsAnErrorAndNoCrash) {
+  Meta meta;
+  meta.count = 300;
+  meta.fields = {source::SourceField{}};
+  {
+    auto writer = Writer::open(out_, meta).value();
+    for (int i = 0; i < 300; ++i)
+      ASSERT_TRUE(writer.append(std::vector<std::uint8_t>(5000), {.raw_bytes = 1}));
+    ASSERT_TRUE(writer.finish({.labels = std::vector<std::uint64_t>(300), .wholes = {}}));
+  }
+  const fs::path whole = folder_.path() / "whole.mdb";
+  fs::copy_file(out_ / "data.mdb", whole);
+  int opened = 0, refused = 0;
+  for (int i = 0; i < 200; ++i) {
+    fs::copy_file(whole, out_ / "data.mdb", fs::copy_options::overwrite_existing);
+    const std::jthread cut([this, i] {
+      std::this_thread::sleep_for(std::chrono::microseconds(i * 40));
+      fs::resize_file(out_ / "data.mdb", i % 4 * kPage);
+    });
+    const auto store = Store::open(out_, Store::Reading::kRandom);
+    store ? ++opened : ++refused;
+    if (!store) {
+      EXPECT_EQ(store.error().code, ErrorCode::kDatasetInvalid) << store.error().message;
+    }
+  }
+  EXPECT_GT(opened, 0);
+  EXPECT_GT(refused, 0);
+}
+
 }  // namespace
 }  // namespace headrace::server::store

@@ -133,6 +133,18 @@ TEST(WatchedMap, AFaultElsewhereEndsTheProcessAsBefore) {
       [](int status) { return WIFSIGNALED(status) || WEXITSTATUS(status) > 2; }, "");
 }
 
+TEST(UnwatchedFaults, ReadZerosInTheirThread) {
+  const TempFolder folder;
+  const OnesFile file(folder.path() / "ones");
+  const UnwatchedFaults faults;
+  EXPECT_TRUE(all_are(file.bytes(), 1));
+  EXPECT_FALSE(faults.any());
+  file.cut(1);
+  EXPECT_TRUE(all_are(file.bytes().first(kPage), 1));
+  EXPECT_TRUE(all_are(file.bytes().subspan(kPage), 0));
+  EXPECT_TRUE(faults.any());
+}
+
 TEST(WatchedMap, TheMappingAroundAnAddressIsTheWholeOne) {
   const TempFolder folder;
   const OnesFile file(folder.path() / "ones");
