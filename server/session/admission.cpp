@@ -57,7 +57,9 @@ Admitted& admitted() {
 /// By descriptor: 0 if it is no control connection, else 1 + its unprocessed bytes. Pages of descriptors that
 /// are never used take no memory.
 std::array<std::atomic<std::uint32_t>, kMostDescriptors> ahead;
+/// Includes `closed_bytes`.
 std::atomic<std::int64_t> ahead_in_all{0};
+std::atomic<std::int64_t> closed_bytes{0};
 
 /// Why connections are refused. Counts each; logs at most one in kSayAgainNs, so that no peer fills the log.
 class Reason {
@@ -124,7 +126,7 @@ bool is_control(int socket) {
 
 void set_ahead(int fd, std::uint32_t value) {
   const std::uint32_t old = ahead[static_cast<std::size_t>(fd)].exchange(value, std::memory_order_relaxed);
-  if (old > 1) ahead_in_all.fetch_sub(old - 1, std::memory_order_relaxed);
+  if (old > 1) closed_bytes.fetch_add(old - 1, std::memory_order_release);
 }
 
 /// Called before `fd` is closed, after which another connection can get that number.
@@ -247,6 +249,16 @@ void count_taken(int fd, std::size_t bytes) {
     now = 1 + (left <= kHandshake ? 0 : left);
   } while (!count.compare_exchange_weak(old, now, std::memory_order_relaxed));
   ahead_in_all.fetch_sub(old - now, std::memory_order_relaxed);
+}
+
+std::int64_t closed_ahead() {
+  return closed_bytes.load(std::memory_order_acquire);
+}
+
+void release_closed(std::int64_t bytes) {
+  if (bytes == 0) return;
+  closed_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  ahead_in_all.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
 Refusals refusals() {

@@ -9,7 +9,9 @@
 // - recv ends a control connection (ECONNRESET) that has more than kMostAhead unprocessed bytes, or whose
 // peer
 //   sets an identity (handshake.h).
-// - close forgets what was counted for a descriptor: the next connection can get the same number.
+// - close forgets what was counted for a descriptor: the next connection can get the same number. libzmq
+//   drops the unfinished bytes of a closed connection but keeps its complete messages. Which are which is not
+//   known here: all of them count for all connections together until the control socket was found empty.
 // Errors on which libzmq aborts (no descriptor, no memory) are reported as ECONNABORTED or ECONNRESET.
 // Half of the descriptors are reserved for the server's user and root: other users cannot use them up.
 //
@@ -35,8 +37,14 @@ void set_admitted(AllowedUsers allowed);
 Result<Peer> admitted_peer(int socket);
 
 /// Subtracts a received message of `bytes`, ZMTP's framing included, from what connection `fd` has
-/// unprocessed.
+/// unprocessed. If its sender has closed, that may be another connection, which may then send as many bytes
+/// more: the limit for all still holds, because they also count as the closed one's.
 void count_taken(int fd, std::size_t bytes);
+
+/// Unprocessed bytes of closed connections. Whoever then finds the control socket empty releases so many:
+/// what was complete among them has been received.
+std::int64_t closed_ahead();
+void release_closed(std::int64_t bytes);
 
 struct Refusals {
   std::uint64_t users = 0;        ///< connections of users that are not admitted

@@ -131,7 +131,11 @@ bool Control::handle() {
   const std::uint64_t end = ring::monotonic_ns() + kTurnNs;
   while (ring::monotonic_ns() < end) {
     zmq::message_t identity, frame;
-    if (!receive(socket_->router, identity)) return false;
+    const std::int64_t closed = closed_ahead();  // before the look, which finds what these have sent
+    if (!receive(socket_->router, identity)) {
+      release_closed(closed);
+      return false;
+    }
     bool more = identity.more();
     int frames = 0;
     std::size_t bytes = 0;
