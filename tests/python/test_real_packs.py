@@ -15,7 +15,6 @@ import headrace
 import lmdb as lmdb_module
 import lz4.frame
 import numpy as np
-import pytest
 import torch
 from children import Child
 from running import Process, headrace_binary, wait_until
