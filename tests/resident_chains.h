@@ -20,7 +20,7 @@ struct ResidentSample {
   std::vector<std::vector<std::uint8_t>> pictures;
 
   /// What lies on the device.
-  [[nodiscard]] std::vector<std::byte> upload(const gpu::GatherPlan& plan) const {
+  [[nodiscard]] std::vector<std::byte> upload(const gpu::SetPlan& plan) const {
     std::vector<std::byte> memory(plan.bytes);
     const auto once = or_throw(Plan::compile(before));
     Scratch scratch;
@@ -30,7 +30,6 @@ struct ResidentSample {
       const std::int64_t label = static_cast<std::int64_t>(i) * 7;
       std::memcpy(memory.data() + plan.fields[1].offset + i * sizeof label, &label, sizeof label);
     }
-    std::memcpy(memory.data() + plan.values_at, plan.values.data(), sizeof plan.values);
     return memory;
   }
 };
@@ -59,10 +58,9 @@ class ResidentMaker : public ChainMaker {
       if (config.channels == 1) normalize.mean.resize(1), normalize.std.resize(1);
       config.transforms.emplace_back(normalize);
     }
-    const bool halves = config.output.dtype == DType::kFloat16 && coin();
-    auto chain = or_throw(resident_chain(config, halves ? DType::kFloat16 : DType::kUInt8));
+    auto chain = or_throw(resident_chain(config));
     out.before = std::move(chain.upload);
-    describe(out, std::move(chain.residence));
+    describe(out, std::move(chain.image));
     for (std::uint64_t i = 0; i < out.info.samples; ++i)
       out.pictures.push_back(random_picture(width, height, config.channels, random()));
     return out;
@@ -107,7 +105,7 @@ class ResidentMaker : public ChainMaker {
       }
     }
   }
-  void describe(ResidentSample& out, Residence residence) {
+  void describe(ResidentSample& out, DeviceImage image) {
     StreamInfo& info = out.info;
     info.name = "train";
     info.samples = static_cast<std::uint64_t>(between(1, 20));
@@ -115,9 +113,7 @@ class ResidentMaker : public ChainMaker {
     info.shuffle = coin();
     info.fields = {or_throw(Plan::compile(out.config)).image_field(),
                    {"label", DType::kInt64, FieldKind::kDense, {}}};
-    residence.image = "image";
-    residence.seed = random()();
-    info.residence = std::move(residence);
+    info.residence = Residence{.upload = "train.resident", .seed = random()(), .image = std::move(image)};
   }
 };
 

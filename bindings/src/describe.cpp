@@ -39,7 +39,7 @@ nb::dict to_dict(const StreamInfo& info) {
   dict["fingerprint"] = fingerprint;
   dict["live"] = info.live;
   nb::list on_device;
-  for (const DevicePictures& pictures : info.on_device) on_device.append(info.fields[pictures.field].name);
+  for (const DeviceImage& image : info.on_device) on_device.append(info.fields[image.field].name);
   dict["on_device"] = on_device;
   dict["residence"] = info.residence ? nb::cast("gpu") : nb::none();
   return dict;

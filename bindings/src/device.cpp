@@ -140,7 +140,6 @@ void bind_device(nb::module_& module) {
         nb::dict dict;
         dict["direct"] = stats.direct_copies;
         dict["staged"] = stats.staged_copies;
-        dict["gathered"] = stats.gathered_copies;
         dict["pinned_bytes"] = stats.pinned_bytes;
         return dict;
       });

@@ -67,10 +67,7 @@ int train(const Arguments& arguments) {
        {"images", images},
        {"seconds", seconds.count()},
        {"waited", waited.count()},
-       {"copies",
-        {{"direct", copies.direct_copies},
-         {"staged", copies.staged_copies},
-         {"gathered", copies.gathered_copies}}}});
+       {"copies", {{"direct", copies.direct_copies}, {"staged", copies.staged_copies}}}});
   return 0;
 }
 

@@ -11,8 +11,7 @@ namespace headrace::gpu {
 Result<BatchLayout> BatchLayout::plan(const StreamInfo& info) {
   auto layout = plan(info.fields, info.batch_size);
   if (layout)
-    for (const DevicePictures& pictures : info.on_device)
-      layout->fields.at(pictures.field).finished_here = true;
+    for (const DeviceImage& image : info.on_device) layout->fields.at(image.field).finished_here = true;
   return layout;
 }
 

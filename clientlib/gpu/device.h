@@ -1,8 +1,8 @@
 // The seam: all that differs between CUDA (cuda/cuda_device.cpp) and the host twin (host/host_device.cpp).
 // CMake chooses the files; nothing outside cuda/ includes a CUDA header.
 //
-// Thread safety: `copy`, `record` and `hold_copies` by one thread at a time; `wait` by one other thread at
-// the same time; the rest by any.
+// Thread safety: `copy`, `launch`, `record` and `hold_copies` by one thread at a time; `wait` by one other
+// thread at the same time; the rest by any.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace headrace::gpu {
 /// record_on() to hold_copies()).
 using Mark = std::uint64_t;
 
-class TransformKernels;  // clientlib/gpu/transform/kernels.h
+struct RowJob;  // clientlib/gpu/rows/job.h
 
 class Device {
  public:
@@ -64,9 +64,11 @@ class Device {
   virtual void drop(Mark mark) = 0;
   /// Blocks until nothing that was queued is under way any more: for when no mark could be recorded.
   virtual void synchronise() = 0;
-  /// What is launched with them on copy_stream() comes behind the copies that were queued before it. They
-  /// must not outlive this. kEnvironment: built without CUDA's compiler.
-  virtual Result<std::unique_ptr<TransformKernels>> open_transform() = 0;
+  /// Whether launch() can work here. kEnvironment says why not.
+  virtual Result<void> prepare_rows() = 0;
+  /// Queues the kernel (rows/kernel.h) behind the copies that were queued before. The job was checked by
+  /// plan_rows().
+  virtual Result<void> launch(const RowJob& job) = 0;
 };
 
 /// "cuda:N", "cuda" (the first) or "host"; see CopyEngine::open and EngineOptions::copy_stream.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "clientlib/base/contract.h"
-#include "clientlib/gpu/block_pool.h"
+#include "clientlib/gpu/copy/block_pool.h"
 
 namespace headrace::gpu {
 
@@ -47,9 +47,9 @@ DeviceFieldView DeviceBatch::field(std::size_t at) const {
   require(at < fields().size(), "a DeviceBatch was asked for a field that it does not have");
   const FieldSpec& spec = fields()[at];
   const BatchLayout::Field& place = state_->layout->fields[at];
-  DeviceFieldView view{&spec, state_->base + place.values, {state_->counts[at]}, nullptr};
+  DeviceFieldView view{&spec, state_->block.data + place.values, {state_->counts[at]}, nullptr};
   view.shape.insert(view.shape.end(), spec.shape.begin(), spec.shape.end());
-  if (spec.kind == FieldKind::kRagged) view.offsets = state_->base + place.offsets;
+  if (spec.kind == FieldKind::kRagged) view.offsets = state_->block.data + place.offsets;
   return view;
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "clientlib/gpu/batch_layout.h"
-#include "clientlib/gpu/completion.h"
+#include "clientlib/gpu/copy/completion.h"
 #include "headrace/device_loader.h"
 
 namespace headrace::gpu {
@@ -22,8 +22,7 @@ struct DeviceBatch::State {
   std::shared_ptr<Device> device;
   std::shared_ptr<const BatchLayout> layout;
   DeviceBlock block;
-  bool pooled = false;  ///< `block` is BlockPool's
-  std::byte* base = nullptr;
+  bool pooled = false;               ///< `block` is BlockPool's
   std::vector<std::int64_t> counts;  ///< of each field: rows, or values if ragged
   std::uint64_t epoch = 0, batch = 0;
   std::vector<RowInfo> rows;

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "clientlib/pixels/hd.h"
-#include "headrace/row_steps.h"
+#include "headrace/device_image.h"
 
 namespace headrace::pixels {
 

@@ -97,43 +97,18 @@ Result<void> from_json(const json& in, HelloReply& value) {
       .done();
 }
 
-json to_json(const DevicePictures& value) {
-  return {{"field", value.field},       {"row_bytes", value.row_bytes},
-          {"channels", value.channels}, {"interleaved", value.interleaved},
-          {"mean", value.mean},         {"std", value.std}};
-}
-
-Result<void> from_json(const json& in, DevicePictures& value) {
-  value.mean.clear();
-  value.std.clear();
-  const auto number = [](const json& entry, double& out) -> Result<void> {
-    if (!entry.is_number())
-      return fail(ErrorCode::kBadMessage, "pictures: mean and std are lists of numbers");
-    out = entry.get<double>();
-    return {};
-  };
-  return ObjectReader(in, "pictures")
-      .integer("field", value.field, kMaxFields - 1)
-      .integer("row_bytes", value.row_bytes, kMaxCount)
-      .integer("channels", value.channels, 3)
-      .flag("interleaved", value.interleaved)
-      .list("mean", value.mean, 3, number)
-      .list("std", value.std, 3, number)
-      .done();
-}
-
 namespace {
 
-/// Each is of another field, which is there and holds pictures.
-Result<void> check_pictures(const StreamInfo& info) {
+/// Each is of another field, which is there and an image.
+Result<void> check_images(const StreamInfo& info) {
   for (std::size_t i = 0; i < info.on_device.size(); ++i) {
-    const DevicePictures& pictures = info.on_device[i];
-    if (pictures.field >= info.fields.size() || info.fields[pictures.field].shape.size() != 3 ||
-        info.fields[pictures.field].kind != FieldKind::kDense || pictures.row_bytes == 0 ||
-        (i > 0 && pictures.field <= info.on_device[i - 1].field))
+    const DeviceImage& image = info.on_device[i];
+    if (image.field >= info.fields.size() || info.fields[image.field].shape.size() != 3 ||
+        info.fields[image.field].kind != FieldKind::kDense ||
+        (i > 0 && image.field <= info.on_device[i - 1].field))
       return fail(ErrorCode::kBadMessage,
-                  fmt::format("stream '{}': member 'on_device' names field {}, which holds no pictures",
-                              info.name, pictures.field));
+                  fmt::format("stream '{}': member 'on_device' names field {}, which is no image", info.name,
+                              image.field));
   }
   return {};
 }
@@ -143,7 +118,7 @@ Result<void> check_pictures(const StreamInfo& info) {
 json to_json(const StreamInfo& value) {
   json fields = json::array(), on_device = json::array();
   for (const FieldSpec& field : value.fields) fields.push_back(to_json(field));
-  for (const DevicePictures& pictures : value.on_device) on_device.push_back(to_json(pictures));
+  for (const DeviceImage& image : value.on_device) on_device.push_back(to_json(image));
   json body = {{"name", value.name},
                {"delivery", word_of(value.delivery)},
                {"samples", value.samples},
@@ -164,30 +139,29 @@ Result<void> from_json(const json& in, StreamInfo& value) {
   value.classes.clear();
   value.on_device.clear();
   value.residence.reset();
-  auto read =
-      ObjectReader(in, "stream")
-          .name("name", value.name)
-          .choice("delivery", value.delivery, delivery_from_word)
-          .integer("samples", value.samples, kMaxCount)
-          .integer("batch_size", value.batch_size, kMaxBatchSize)
-          .choice("last", value.last, last_from_word)
-          .flag("shuffle", value.shuffle)
-          .list("fields", value.fields, kMaxFields,
-                [](const json& entry, FieldSpec& field) { return from_json(entry, field); })
-          .list("classes", value.classes, kMaxClasses,
-                [](const json& entry, std::string& name) -> Result<void> {
-                  if (!entry.is_string())
-                    return fail(ErrorCode::kBadMessage, "stream: a class name is not a string");
-                  name = entry.get<std::string>();
-                  return {};
-                })
-          .object("fingerprint", value.fingerprint)
-          .flag("live", value.live)
-          .list("on_device", value.on_device, kMaxFields,
-                [](const json& entry, DevicePictures& pictures) { return from_json(entry, pictures); })
-          .optional_object("residence", value.residence)
-          .done();
-  return read ? check_pictures(value) : read;
+  auto read = ObjectReader(in, "stream")
+                  .name("name", value.name)
+                  .choice("delivery", value.delivery, delivery_from_word)
+                  .integer("samples", value.samples, kMaxCount)
+                  .integer("batch_size", value.batch_size, kMaxBatchSize)
+                  .choice("last", value.last, last_from_word)
+                  .flag("shuffle", value.shuffle)
+                  .list("fields", value.fields, kMaxFields,
+                        [](const json& entry, FieldSpec& field) { return from_json(entry, field); })
+                  .list("classes", value.classes, kMaxClasses,
+                        [](const json& entry, std::string& name) -> Result<void> {
+                          if (!entry.is_string())
+                            return fail(ErrorCode::kBadMessage, "stream: a class name is not a string");
+                          name = entry.get<std::string>();
+                          return {};
+                        })
+                  .object("fingerprint", value.fingerprint)
+                  .flag("live", value.live)
+                  .list("on_device", value.on_device, kMaxFields,
+                        [](const json& entry, DeviceImage& image) { return from_json(entry, image); })
+                  .optional_object("residence", value.residence)
+                  .done();
+  return read ? check_images(value) : read;
 }
 
 json to_json(const Batching& value) {

@@ -17,10 +17,10 @@ constexpr Words<Delivery, 2> kDeliveries{{{Delivery::kBroadcast, "broadcast"}, {
 constexpr Words<LastBatch, 3> kLast{
     {{LastBatch::kShort, "short"}, {LastBatch::kPad, "pad"}, {LastBatch::kDrop, "drop"}}};
 constexpr Words<FieldKind, 2> kKinds{{{FieldKind::kDense, "dense"}, {FieldKind::kRagged, "ragged"}}};
-constexpr Words<ResidentStep::Kind, 4> kSteps{{{ResidentStep::Kind::kCrop, "crop"},
-                                               {ResidentStep::Kind::kHorizontalFlip, "horizontal_flip"},
-                                               {ResidentStep::Kind::kVerticalFlip, "vertical_flip"},
-                                               {ResidentStep::Kind::kTurn, "turn"}}};
+constexpr Words<Move::Kind, 4> kMoves{{{Move::Kind::kCrop, "crop"},
+                                       {Move::Kind::kHorizontalFlip, "horizontal_flip"},
+                                       {Move::Kind::kVerticalFlip, "vertical_flip"},
+                                       {Move::Kind::kTurn, "turn"}}};
 constexpr Words<pixels::PaddingMode, 4> kPaddings{{{pixels::PaddingMode::kConstant, "constant"},
                                                    {pixels::PaddingMode::kEdge, "edge"},
                                                    {pixels::PaddingMode::kReflect, "reflect"},
@@ -56,8 +56,8 @@ std::string_view word_of(LastBatch last) {
 std::string_view word_of(FieldKind kind) {
   return find_word(kKinds, kind);
 }
-std::string_view word_of(ResidentStep::Kind kind) {
-  return find_word(kSteps, kind);
+std::string_view word_of(Move::Kind kind) {
+  return find_word(kMoves, kind);
 }
 std::string_view word_of(pixels::PaddingMode padding) {
   return find_word(kPaddings, padding);
@@ -77,8 +77,8 @@ std::optional<LastBatch> last_from_word(std::string_view word) {
 std::optional<FieldKind> kind_from_word(std::string_view word) {
   return find_value(kKinds, word);
 }
-std::optional<ResidentStep::Kind> step_from_word(std::string_view word) {
-  return find_value(kSteps, word);
+std::optional<Move::Kind> move_from_word(std::string_view word) {
+  return find_value(kMoves, word);
 }
 std::optional<pixels::PaddingMode> padding_from_word(std::string_view word) {
   return find_value(kPaddings, word);

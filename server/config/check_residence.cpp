@@ -6,7 +6,7 @@ namespace headrace::server::config {
 
 void check_residence(const Document& document, const Pointer& at, const StreamConfig& stream,
                      std::vector<Problem>& problems) {
-  if (!stream.residence) return;
+  if (!stream.resident) return;
   if (stream.sampler && document.value.contains(at / "sampler"))
     problems.push_back(document.at_key(at / "sampler",
                                        "with `residence` the device makes the order, and knows `shuffled` "
@@ -28,12 +28,6 @@ void check_residence(const Document& document, const Pointer& at, const StreamCo
   if (const auto obstacle = transform::resident_obstacle(stream.plan.chain))
     problems.push_back(
         document.at_value(at / "transforms" / std::to_string(obstacle->transform), obstacle->why));
-  const Pointer dtype = at / "residence" / "gpu" / "dtype";
-  if (stream.residence->dtype != DType::kUInt8 && stream.plan.chain.output.dtype != stream.residence->dtype)
-    problems.push_back(document.at_value(
-        dtype,
-        "float16 on the GPU are the values of batches of float16: set output.dtype to float16, or keep "
-        "uint8 here, of which the GPU makes any output"));
 }
 
 }  // namespace headrace::server::config

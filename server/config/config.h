@@ -66,11 +66,6 @@ struct SharingConfig {
   std::chrono::milliseconds wait_timeout{60'000};
 };
 
-/// A set that is uploaded to a GPU once, by each client that asks for batches there.
-struct ResidenceConfig {
-  DType dtype = DType::kUInt8;  ///< as which pictures lie there: uint8 or float16
-};
-
 /// Where a stream's text lies, as messages begin ("train.yaml:12:3"); empty: it comes from no text.
 struct StreamPlaces {
   std::string stream, batch_size;
@@ -87,7 +82,7 @@ struct StreamConfig {
   LastBatch last = LastBatch::kShort;
   Delivery delivery = Delivery::kBroadcast;
   transform::StreamPlan plan;  ///< meaningless for a synthetic source
-  std::optional<ResidenceConfig> residence;
+  bool resident = false;       ///< `residence: gpu`: each client with a device uploads the set once
   OnError on_error = OnError::kReplace;
   double max_bad = 0.1;  ///< fraction of the part's distinct samples found bad at which the stream fails
   RingConfig ring;

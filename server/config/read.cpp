@@ -81,11 +81,7 @@ StreamConfig read_stream(const json& value, const std::filesystem::path& folder,
                       std::array<std::pair<const char*, Delivery>, 2>{
                           {{"broadcast", Delivery::kBroadcast}, {"shard", Delivery::kShard}}});
   out.plan = read_plan(value);
-  if (const auto residence = value.find("residence"); residence != value.end()) {
-    out.residence = ResidenceConfig{};
-    if (residence->is_object() && residence->at("gpu").value("dtype", std::string()) == "float16")
-      out.residence->dtype = DType::kFloat16;
-  }
+  out.resident = value.contains("residence");
   out.on_error = word(value, "on_error", out.on_error,
                       std::array<std::pair<const char*, OnError>, 2>{
                           {{"replace", OnError::kReplace}, {"fail", OnError::kFail}}});

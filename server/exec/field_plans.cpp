@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "clientlib/pixels/picture_rows.h"
-#include "server/transform/device_steps.h"
-
 namespace headrace::server::exec {
 namespace {
 
@@ -146,35 +143,15 @@ class Planner {
     }
     FieldSpec spec = compiled->image_field();
     spec.name = name;
-    std::optional<DevicePictures> on_device;
+    std::optional<transform::DeviceRows> on_device;
     if (plan_.on_device && !field.mask) {
-      if (compiled->erases())
-        return fail(
-            ErrorCode::kConfigInvalid,
-            "transforms: random_erasing erases in the finished row, which is made on the device here: set "
-            "`device: cpu`, or do it in the trainer");
-      on_device = pictures(chain, *compiled);
+      auto split = transform::DeviceRows::split(chain, *compiled);
+      if (!split) return fail(split.error());
+      on_device = std::move(*split);
     }
     out_.push_back({std::move(spec), index, std::move(*compiled), field.scale, randomly_cropped(chain),
                     std::move(on_device)});
     return {};
-  }
-
-  static DevicePictures pictures(const PlanConfig& chain, const transform::Plan& plan) {
-    // Of pictures that differ in size a batch has room for three times the output's, together; what is
-    // beyond that is finished by the server.
-    constexpr std::uint64_t kShare = 3;
-    const std::uint64_t finished = plan.finished_bytes();
-    const auto sides =
-        static_cast<std::uint64_t>(chain.input.height) * static_cast<std::uint64_t>(chain.input.width);
-    const std::uint64_t share =
-        sides > 0 ? sides * static_cast<std::uint64_t>(chain.channels) : kShare * finished;
-    const auto output = transform::device_output(chain, plan);
-    return {.row_bytes = pixels::PictureRows::row_bytes_of(finished, share),
-            .channels = static_cast<std::uint32_t>(chain.channels),
-            .interleaved = output.layout == transform::PixelLayout::kNhwc,
-            .mean = output.mean,
-            .std = output.std};
   }
 
   Result<void> values(std::size_t index) {

@@ -9,6 +9,7 @@
 #include "headrace/field.h"
 #include "headrace/stream_info.h"
 #include "server/source/source.h"
+#include "server/transform/device_rows.h"
 #include "server/transform/stream_plan.h"
 
 namespace headrace::server::exec {
@@ -21,8 +22,8 @@ struct FieldPlan {
   /// Takes part in a random crop together with other images: all of them must be of one size, but for
   /// their scales.
   bool aligned = false;
-  /// Of a field that is finished on the device: what lies in the ring, but for its place.
-  std::optional<DevicePictures> on_device = {};
+  /// Of a field that is finished on the device: what the server does of `plan`, and the rest.
+  std::optional<transform::DeviceRows> on_device = {};
 };
 
 /// The source's fields in its order, each followed by what is derived of it. `rows`: of a batch, for ragged

@@ -45,15 +45,8 @@ bool FillJob::claim(std::uint32_t& first) {
 void FillJob::aim(std::vector<FieldTarget>& out, std::uint32_t row) {
   const SampleMaker& maker = stream.maker();
   out.resize(values.size());
-  for (std::size_t f = 0; f < out.size(); ++f) {
-    out[f] = {};
-    if (pictures[f] == nullptr) {
-      out[f].dense = values[f] + row * maker.row_size(f);
-    } else {
-      out[f].pictures = pictures[f].get();
-      out[f].row = row;
-    }
-  }
+  for (std::size_t f = 0; f < out.size(); ++f)
+    out[f] = {.dense = values[f] + row * maker.ring_row_size(f), .for_device = maker.for_device(f)};
   for (RaggedField& field : ragged) out[field.field] = {.ragged = &field.rows[row]};
 }
 
@@ -64,9 +57,7 @@ void FillJob::describe(std::uint32_t row, std::uint64_t sample_index, bool repla
 
 std::uint64_t FillJob::bytes() const {
   std::uint64_t sum = 0;
-  for (std::size_t f = 0; f < values.size(); ++f)
-    sum += pictures[f] == nullptr ? rows.rows * stream.maker().row_size(f)
-                                  : pictures[f]->bytes() + rows.rows * sizeof(pixels::PictureRow);
+  for (std::size_t f = 0; f < values.size(); ++f) sum += rows.rows * stream.maker().ring_row_size(f);
   return sum;
 }
 

@@ -21,12 +21,10 @@ class Stream;
 
 /// Thread safety: immutable but for the two atomics; shared by the workers that claim from it.
 struct FillJob {
-  /// `capacity`: rows that a slot has room for. `expected`: each row's sample, if the stream reads
-  /// ahead.
+  /// `expected`: each row's sample, if the stream reads ahead.
   FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
-          std::uint32_t rows_per_slice, const SampleMaker& maker, std::uint32_t capacity,
-          std::vector<std::uint64_t> expected)
+          std::uint32_t rows_per_slice, const SampleMaker& maker, std::vector<std::uint64_t> expected)
       : stream(owner),
         key(batch),
         rows(batch_rows),
@@ -39,8 +37,6 @@ struct FillJob {
     for (const FieldSpec& field : maker.fields()) {
       const std::size_t f = values.size();
       values.push_back(slot->values(f));
-      const auto left = maker.pictures(f, capacity);
-      pictures.push_back(left ? std::make_unique<PictureSpace>(values[f], *left) : nullptr);
       if (field.kind == FieldKind::kRagged)
         ragged.push_back({f, slot->offsets(f), field.ragged_capacity, {}});
     }
@@ -67,7 +63,6 @@ struct FillJob {
       slot;  ///< taken by whoever completes the job; workers that come late use the pointers
   std::vector<std::byte*> values;  ///< of each field, the batch's first row
   std::vector<RaggedField> ragged;
-  std::vector<std::unique_ptr<PictureSpace>> pictures;  ///< of each field; null: it is finished here
   ring::RowDesc* const descs;
   std::atomic<std::uint32_t> claimed{0};  ///< rows, and `lead`
   std::atomic<std::uint32_t> done{0};     ///< acq_rel: the worker that reaches `rows` sees every row written

@@ -50,27 +50,32 @@ SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::vect
   } else if (source_->labelled()) {
     fields_.push_back(FieldSpec{"label", DType::kInt64, FieldKind::kDense, {}, 0});
   }
-  for (const FieldSpec& field : fields_) row_sizes_.push_back(row_bytes(field));
+  for (std::size_t f = 0; f < fields_.size(); ++f) {
+    row_sizes_.push_back(row_bytes(fields_[f]));
+    ring_row_sizes_.push_back(for_device(f) ? plans_[f].on_device->image().row_bytes() : row_sizes_[f]);
+  }
   cuts_ = decodes_ && std::all_of(plans_.begin(), plans_.end(), [&](const FieldPlan& field) {
-            if (field.on_device) return false;
             if (!field.plan) return field.spec.kind == FieldKind::kDense;
-            return options_.decoded ? field.plan->may_cut_prepared() : field.plan->may_cut_bare();
+            const transform::Plan& plan = field.on_device ? field.on_device->pictures() : *field.plan;
+            return options_.decoded ? plan.may_cut_prepared() : plan.may_cut_bare();
           });
 }
 
-std::vector<DevicePictures> SampleMaker::on_device() const {
-  std::vector<DevicePictures> out;
+std::vector<DeviceImage> SampleMaker::on_device() const {
+  std::vector<DeviceImage> out;
   for (std::size_t f = 0; f < plans_.size(); ++f) {
     if (!plans_[f].on_device) continue;
-    out.push_back(*plans_[f].on_device);
+    out.push_back(plans_[f].on_device->image());
     out.back().field = static_cast<std::uint32_t>(f);
   }
   return out;
 }
 
-std::optional<pixels::PictureRows> SampleMaker::pictures(std::size_t field, std::uint64_t rows) const {
-  if (field >= plans_.size() || !plans_[field].on_device) return std::nullopt;
-  return pixels::PictureRows{rows, plans_[field].on_device->row_bytes, plans_[field].plan->finished_bytes()};
+void SampleMaker::add_steps(std::size_t field, const transform::DrawKey& key, std::byte* row,
+                            RowScratch& scratch) const {
+  const transform::DeviceRows& rows = *plans_[field].on_device;
+  const RowSteps steps = rows.draw(key, scratch.drawn);
+  std::memcpy(row + rows.image().steps_offset(), &steps, sizeof steps);
 }
 
 Result<Row> SampleMaker::make(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
@@ -226,28 +231,13 @@ decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const ca
                                                      Input input, const transform::DrawKey& key,
                                                      RowScratch& scratch, const FieldTarget& out,
                                                      metrics::StreamCounters& counters) const {
-  const transform::Plan& plan = *plans_[field].plan;
+  const transform::Plan& plan = out.for_device ? plans_[field].on_device->pictures() : *plans_[field].plan;
   const bool prepared = input == Input::kPrepared;
   const transform::Prepared kept{image.bytes, image.pixels, {image.base.height, image.base.width}};
-  const decode::ImageData read{image.bytes, image.pixels};
-  transform::RenderReport report;
-  if (out.pictures == nullptr) {
-    report = prepared ? plan.finish(kept, key, scratch.pixels, out.dense)
-                      : plan.render(read, key, scratch.pixels, out.dense);
-  } else {
-    const transform::PictureRoom room{[&](std::uint64_t bytes) { return out.pictures->take(bytes); },
-                                      out.pictures->finished(out.row)};
-    transform::LeftPicture left;
-    report = prepared ? plan.leave(kept, key, scratch.pixels, room, left)
-                      : plan.leave(read, key, scratch.pixels, room, left);
-    if (report.bad == BadReason::kNone) out.pictures->describe(out.row, left);
-    if (left.finished)
-      std::call_once(told_, [&] {
-        spdlog::info(
-            "stream `{}`: pictures of `{}` are finished here, not on the device (the first of them: {})",
-            options_.stream, fields_[field].name, left.because);
-      });
-  }
+  transform::RenderReport report =
+      prepared ? plan.finish(kept, key, scratch.pixels, out.dense)
+               : plan.render({image.bytes, image.pixels}, key, scratch.pixels, out.dense);
+  if (out.for_device && report.bad == BadReason::kNone) add_steps(field, key, out.dense, scratch);
   if (!prepared) counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
   if (report.bad != BadReason::kNone) {
     const bool several = plans_.size() > 1;

@@ -17,7 +17,6 @@
 #include "headrace/field.h"
 #include "server/cache/sample_cache.h"
 #include "server/exec/field_plans.h"
-#include "server/exec/picture_space.h"
 #include "server/exec/row_mixer.h"
 #include "server/io/read_ahead.h"
 #include "server/metrics/counters.h"
@@ -45,8 +44,7 @@ struct SampleOptions {
 struct FieldTarget {
   std::byte* dense = nullptr;
   std::vector<std::uint8_t>* ragged = nullptr;  ///< gets the row's values
-  PictureSpace* pictures = nullptr;             ///< gets what is left to the device, as the picture of `row`
-  std::uint32_t row = 0;
+  bool for_device = false;                      ///< gets a picture and its RowSteps, not the finished row
 };
 
 /// In the order of SampleMaker::fields().
@@ -70,6 +68,7 @@ struct RowScratch {
   source::Sample sample;
   transform::Scratch pixels;
   std::vector<FieldTarget> targets;
+  std::vector<transform::Step> drawn;               ///< of what is left to the device
   std::vector<PlacedRow> placed;                    ///< of a slice whose rows are to be mixed
   std::vector<cache::Piece> inputs;                 ///< of each field
   std::vector<std::vector<std::uint8_t>> prepared;  ///< pixels that are to be kept
@@ -97,10 +96,13 @@ class SampleMaker {
   [[nodiscard]] const std::vector<FieldSpec>& fields() const { return fields_; }
   /// Bytes of one row of a dense field, of one value of a ragged one.
   [[nodiscard]] std::size_t row_size(std::size_t field) const { return row_sizes_[field]; }
+  /// The same in the ring, where rows that the device finishes are pictures with their steps.
+  [[nodiscard]] std::size_t ring_row_size(std::size_t field) const { return ring_row_sizes_[field]; }
+  [[nodiscard]] bool for_device(std::size_t field) const {
+    return field < plans_.size() && plans_[field].on_device;
+  }
   /// Of the fields that are finished on the device, by their places.
-  [[nodiscard]] std::vector<DevicePictures> on_device() const;
-  /// How such a field of `rows` rows lies in the ring. Nullopt: the field is finished here.
-  [[nodiscard]] std::optional<pixels::PictureRows> pictures(std::size_t field, std::uint64_t rows) const;
+  [[nodiscard]] std::vector<DeviceImage> on_device() const;
   /// Positions of an epoch.
   [[nodiscard]] std::uint64_t size() const { return options_.sampler->size(); }
   [[nodiscard]] const source::Source& source() const { return *source_; }
@@ -181,6 +183,8 @@ class SampleMaker {
                                                         Input input, const transform::DrawKey& key,
                                                         RowScratch& scratch, const FieldTarget& out,
                                                         metrics::StreamCounters& counters) const;
+  /// Draws what the device does to the row's picture, and writes it behind that.
+  void add_steps(std::size_t field, const transform::DrawKey& key, std::byte* row, RowScratch& scratch) const;
   Result<void> copy_values(std::size_t field, std::span<const std::uint8_t> bytes, std::uint64_t sample,
                            const FieldTarget& out) const;
   // slice_maker.cpp
@@ -197,8 +201,7 @@ class SampleMaker {
   bool cuts_ = false;  ///< make_slice() can make rows: of what the source lends, or the cache `decoded` keeps
   SampleOptions options_;
   std::vector<FieldSpec> fields_;
-  std::vector<std::size_t> row_sizes_;  ///< of fields_
-  mutable std::once_flag told_;         ///< of pictures that are finished here
+  std::vector<std::size_t> row_sizes_, ring_row_sizes_;  ///< of fields_
   mutable std::mutex bad_mutex_;
   mutable std::unordered_set<std::uint64_t> bad_;  // guarded by bad_mutex_, as is the next
   mutable std::vector<std::string> first_bad_;

@@ -23,13 +23,14 @@ bool SampleMaker::cut_row(ItemOf item_of, const transform::DrawKey& key, std::si
   transform::Size first_size, size;
   for (std::size_t f = 0; f < plans_.size(); ++f) {
     const cache::Piece item = item_of(f);
-    std::byte* const to = out[f].dense + row * row_sizes_[f];
+    std::byte* const to = out[f].dense + row * ring_row_sizes_[f];
     if (!plans_[f].plan) {
       if (item.bytes.size() != row_sizes_[f]) return false;
       std::memcpy(to, item.bytes.data(), item.bytes.size());
       continue;
     }
-    const transform::Plan& plan = *plans_[f].plan;
+    const bool for_device = plans_[f].on_device.has_value();
+    const transform::Plan& plan = for_device ? plans_[f].on_device->pictures() : *plans_[f].plan;
     if (options_.decoded) {
       size = {item.base.height, item.base.width};
       if (!plan.cut(transform::Prepared{item.bytes, item.pixels, size}, key, scratch.pixels, to))
@@ -37,6 +38,7 @@ bool SampleMaker::cut_row(ItemOf item_of, const transform::DrawKey& key, std::si
     } else if (!plan.cut({item.bytes, item.pixels}, key, scratch.pixels, to, size)) {
       return false;
     }
+    if (for_device) add_steps(f, key, to, scratch);
     if (!plans_[f].aligned) continue;
     if (first == nullptr) first_size = size;
     first = &first_size;

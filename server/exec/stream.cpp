@@ -145,9 +145,9 @@ std::shared_ptr<FillJob> Stream::start_job(const publish::Ledger::Fill& fill) tr
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
   if (built_by_rank_.size() <= lane.rank) built_by_rank_.resize(lane.rank + 1);
-  auto job = std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
-                                       setup_.maker->order(cursor.epoch), slice_, maker(),
-                                       setup_.info.batch_size, expect_reads(fill, rows));
+  auto job =
+      std::make_shared<FillJob>(*this, ring_->loan(fill.slot), fill.key, rows,
+                                setup_.maker->order(cursor.epoch), slice_, maker(), expect_reads(fill, rows));
   jobs_.push_back(job);  // the last step that may throw: before it, ~FillJob abandons the slot
   if (live()) built_ = std::max(built_, number(cursor) + 1);
   ++built_by_rank_[lane.rank];

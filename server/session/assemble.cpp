@@ -97,7 +97,7 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   auto fields = exec::plan_fields(*source, config.plan, config.batch_size, (*sampler)->repeats());
   if (!fields) return wrong(place_of(fields.error(), config, *source), fields.error());
   std::optional<ResidentStream> resident;
-  if (config.residence) {
+  if (config.resident) {
     auto made = resident_stream(name, config, *source, *fields);
     if (!made) return wrong(here, made.error());
     resident = std::move(*made);
@@ -167,9 +167,9 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
 }  // namespace
 
 Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
-  const auto uploads = static_cast<std::size_t>(
-      std::count_if(config.streams.begin(), config.streams.end(),
-                    [](const auto& stream) { return stream.second.residence.has_value(); }));
+  const auto uploads =
+      static_cast<std::size_t>(std::count_if(config.streams.begin(), config.streams.end(),
+                                             [](const auto& stream) { return stream.second.resident; }));
   if (config.streams.size() + uploads > exec::Engine::kMaxStreams)
     return fail(
         ErrorCode::kConfigInvalid,

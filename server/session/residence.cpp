@@ -45,7 +45,7 @@ config::StreamConfig upload_config(const config::StreamConfig& config, std::size
   config::StreamConfig out = config;
   out.shuffle = false;
   out.sampler.reset();
-  out.residence.reset();
+  out.resident = false;
   out.seed = 0;
   out.last = LastBatch::kShort;
   out.delivery = config::Delivery::kBroadcast;
@@ -77,15 +77,13 @@ Result<ResidentStream> resident_stream(const std::string& name, const config::St
     transform::PlanConfig chain = config.plan.chain_of(spec.name, false);
     chain.channels = own.channels;
     chain.input = {own.height, own.width};
-    auto parts = transform::resident_chain(chain, config.residence->dtype);
+    auto parts = transform::resident_chain(chain);
     if (!parts) return fail(parts.error());
-    out.residence = std::move(parts->residence);
-    out.residence.image = spec.name;
+    DeviceImage& made = out.residence.image.emplace(std::move(parts->image));
+    made.field = static_cast<std::uint32_t>(*image - fields.data());
     plan.chain = std::move(parts->upload);
     plan.only.assign(plan.chain.transforms.size(), {});
-    row -= row_bytes(spec);
-    row += static_cast<std::size_t>(out.residence.height) * static_cast<std::size_t>(out.residence.width) *
-           static_cast<std::size_t>(out.residence.channels) * size_of(out.residence.stored);
+    row += made.picture_bytes() - row_bytes(spec);
   }
   out.residence.upload = out.name;
   out.residence.seed = config.seed;

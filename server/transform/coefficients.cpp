@@ -3,8 +3,9 @@
 #include <algorithm>
 
 namespace headrace::server::transform {
+
 Coefficients coefficients_of(const Axis& axis) {
-  const pixels::Filter filter(axis.in, axis.out, axis.interpolation == Interpolation::kBicubic);
+  const Filter filter(axis.in, axis.out, axis.interpolation == Interpolation::kBicubic);
   Coefficients result;
   result.inputs = {axis.in, 0};
   result.taps = filter.taps();
@@ -25,7 +26,7 @@ Coefficients coefficients_of(const Axis& axis) {
     }
     auto* weights = result.weights.data() + i * static_cast<std::size_t>(result.taps);
     for (std::int32_t k = 0; k < count; ++k)
-      weights[k] = pixels::fixed_point(exact[static_cast<std::size_t>(k)], sum);
+      weights[k] = fixed_point(exact[static_cast<std::size_t>(k)], sum);
     result.first[i] = begin;
     result.count[i] = count;
     result.inputs = {std::min(result.inputs.begin, begin), std::max(result.inputs.end, begin + count)};
@@ -36,8 +37,8 @@ Coefficients coefficients_of(const Axis& axis) {
 std::vector<std::int32_t> nearest_of(const Axis& axis) {
   std::vector<std::int32_t> index;
   index.reserve(static_cast<std::size_t>(axis.outputs));
-  pixels::each_nearest(axis.in, axis.out, axis.from, axis.from + axis.outputs,
-                       [&](std::int32_t, std::int32_t nearest) { index.push_back(nearest); });
+  each_nearest(axis.in, axis.out, axis.from, axis.from + axis.outputs,
+               [&](std::int32_t, std::int32_t nearest) { index.push_back(nearest); });
   return index;
 }
 

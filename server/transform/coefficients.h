@@ -5,12 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "clientlib/pixels/resampling.h"
 #include "server/transform/plan.h"
+#include "server/transform/resampling.h"
 
 namespace headrace::server::transform {
-
-using pixels::kPrecisionBits;
 
 /// How each output sample of one axis is made: output i = round(sum over k < count[i] of
 /// weights[i * taps + k] * input[first[i] + k]), clipped to [0, 255].

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -13,18 +12,19 @@
 #include <variant>
 #include <vector>
 
+#include "headrace/device_image.h"
 #include "headrace/error.h"
 #include "headrace/field.h"
-#include "headrace/row_steps.h"
 #include "server/decode/bad.h"
 #include "server/decode/decoder.h"
 #include "server/transform/augmentations.h"
 
 namespace headrace::server::transform {
 
-using pixels::Interpolation;
 using pixels::PaddingMode;
 using pixels::PixelLayout;
+
+enum class Interpolation : std::uint8_t { kBilinear, kBicubic, kNearest };
 
 struct Size {
   std::int32_t height = 0, width = 0;
@@ -156,22 +156,6 @@ struct Prepared {
   Size base;                  ///< see RenderReport
 };
 
-/// Where a picture goes that is finished on the device.
-struct PictureRoom {
-  /// Memory for so many bytes, or null: none is left. Asked at most once.
-  std::function<std::byte*(std::uint64_t bytes)> take;
-  std::byte* finished = nullptr;  ///< for Plan::finished_bytes(), whatever take() says
-};
-
-/// A picture in the memory of one of these, and what is left to do to it (headrace/row_steps.h).
-struct LeftPicture {
-  const std::byte* at = nullptr;  ///< interleaved bytes of PlanConfig::channels
-  Size size;
-  pixels::RowSteps steps;
-  bool finished = false;  ///< only values and layout are left: `because`
-  std::string because;
-};
-
 /// A compiled chain. Thread safety: immutable; `render` from any thread with its own Scratch.
 class Plan {
  public:
@@ -205,16 +189,6 @@ class Plan {
   bool cut(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* out) const;
   /// What prepare() does, as text: of one image, equal texts mean equal pixels.
   [[nodiscard]] std::string prefix() const;
-  /// render() and finish() but for the last stage, which is left to the device: a crop's part of the decoded
-  /// picture, mostly. What the kernel does not do is done here. REQUIRES: no random_erasing, no mask.
-  RenderReport leave(const decode::ImageData& image, DrawKey key, Scratch& scratch, const PictureRoom& room,
-                     LeftPicture& out) const;
-  RenderReport leave(const Prepared& image, DrawKey key, Scratch& scratch, const PictureRoom& room,
-                     LeftPicture& out) const;
-  /// Bytes of a picture of the output's size, before values and layout.
-  [[nodiscard]] std::uint64_t finished_bytes() const;
-  /// Whether a row is written to after it is finished (random_erasing), which the device does not.
-  [[nodiscard]] bool erases() const;
   /// Whether the prefix has a transform; else prepare() only decodes.
   [[nodiscard]] bool has_prefix() const;
   /// Bytes that prepare() makes, if those of every image.

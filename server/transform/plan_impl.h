@@ -43,10 +43,6 @@ struct Plan::Impl {
 
   /// All stages but the last are asked about max_pixels.
   [[nodiscard]] decode::Decoded<void> check_between(const std::vector<Stage>& stages) const;
-  /// What scratch.steps say of `input`, as far as Plan::leave goes.
-  decode::Decoded<void> leave(decode::ImageSize input, Scratch::State& scratch, const PictureRoom& room,
-                              LeftPicture& out, std::uint64_t& decode_ns) const;
-
   /// Times `work` and reports how it ended.
   template <class F>
   RenderReport report(Scratch::State& scratch, F&& work) const {

@@ -37,13 +37,13 @@ struct Obstacle {
   }
 };
 
-/// Follows the sizes through the steps.
+/// Follows the sizes through the moves.
 struct Follow {
   Size size;
-  ResidentStep step;
+  Move step;
 
   void crop(Size to, std::int32_t left, std::int32_t top) {
-    step.kind = ResidentStep::Kind::kCrop;
+    step.kind = Move::Kind::kCrop;
     step.left = left;
     step.top = top;
     size = to;
@@ -70,14 +70,14 @@ struct Follow {
     crop(t.size, -t.left - columns, -t.top - rows);
     return true;
   }
-  bool flip(ResidentStep::Kind kind, double p) {
+  bool flip(Move::Kind kind, double p) {
     step.kind = kind;
     step.p = p;
     return true;
   }
-  bool operator()(const RandomHorizontalFlip& t) { return flip(ResidentStep::Kind::kHorizontalFlip, t.p); }
-  bool operator()(const RandomVerticalFlip& t) { return flip(ResidentStep::Kind::kVerticalFlip, t.p); }
-  bool operator()(const RandomRotate90&) { return flip(ResidentStep::Kind::kTurn, 1); }
+  bool operator()(const RandomHorizontalFlip& t) { return flip(Move::Kind::kHorizontalFlip, t.p); }
+  bool operator()(const RandomVerticalFlip& t) { return flip(Move::Kind::kVerticalFlip, t.p); }
+  bool operator()(const RandomRotate90&) { return flip(Move::Kind::kTurn, 1); }
   template <class Other>
   bool operator()(const Other&) {
     return false;
@@ -89,12 +89,12 @@ tl::unexpected<Error> invalid(std::string what) {
 }
 
 bool fits(Size size) {
-  return std::max(size.height, size.width) <= kMaxResidentSide;
+  return std::max(size.height, size.width) <= kMaxDeviceSide;
 }
 
 std::string too_large(Size size) {
   return fmt::format("pictures of {} x {} pixels (width x height): each side may have {}", size.width,
-                     size.height, kMaxResidentSide);
+                     size.height, kMaxDeviceSide);
 }
 
 }  // namespace
@@ -106,28 +106,26 @@ std::optional<ResidentObstacle> resident_obstacle(const PlanConfig& config) {
     if (auto why = std::visit(Obstacle{config.channels}, transform); !why.empty())
       return ResidentObstacle{i, std::move(why)};
     if (std::holds_alternative<Normalize>(transform) || std::holds_alternative<NotHere>(transform)) continue;
-    if (++steps > std::size_t{kMaxResidentSteps})
-      return ResidentObstacle{
-          i, fmt::format("more than {} transforms from the first random one on", kMaxResidentSteps)};
+    if (++steps > std::size_t{kMaxMoves})
+      return ResidentObstacle{i,
+                              fmt::format("more than {} transforms from the first random one on", kMaxMoves)};
   }
   return std::nullopt;
 }
 
-Result<ResidentChain> resident_chain(const PlanConfig& config, DType stored) {
+Result<ResidentChain> resident_chain(const PlanConfig& config) {
   if (const auto obstacle = resident_obstacle(config)) return invalid(obstacle->why);
   if (config.mask || config.derived) return invalid("masks and derived images cannot be resident");
   ResidentChain out{.upload = config};
-  Residence& residence = out.residence;
+  DeviceImage& image = out.image;
   const std::size_t prefix = prefix_length(config);
-  auto& chain = out.upload.transforms;
-  chain.resize(prefix);
+  out.upload.transforms.resize(prefix);
+  out.upload.output = {DType::kUInt8, PixelLayout::kNhwc};
   for (const Transform& transform : config.transforms)
     if (const auto* normalize = std::get_if<Normalize>(&transform)) {
-      residence.mean = normalize->mean;
-      residence.std = normalize->std;
-      if (stored != DType::kUInt8) chain.emplace_back(*normalize);
+      image.mean = normalize->mean;
+      image.std = normalize->std;
     }
-  out.upload.output.dtype = stored;
   const auto plan = Plan::compile(out.upload);
   if (!plan)
     return invalid(
@@ -136,18 +134,17 @@ Result<ResidentChain> resident_chain(const PlanConfig& config, DType stored) {
         "or a center_crop before it, so that all that is uploaded has one size");
   Follow follow{plan->output_size(), {}};
   if (!fits(follow.size)) return invalid(too_large(follow.size));
-  residence.height = follow.size.height;
-  residence.width = follow.size.width;
-  residence.channels = config.channels;
-  residence.stored = stored;
-  residence.layout = config.output.layout;
+  image.height = follow.size.height;
+  image.width = follow.size.width;
+  image.channels = config.channels;
+  image.layout = config.output.layout;
   for (std::size_t i = prefix; i < config.transforms.size(); ++i) {
-    follow.step = ResidentStep{.stage = static_cast<std::uint32_t>(i)};
+    follow.step = Move{.stage = static_cast<std::uint32_t>(i)};
     if (!std::visit(follow, config.transforms[i])) continue;
     if (!fits(follow.size)) return invalid(too_large(follow.size));
     follow.step.height = follow.size.height;
     follow.step.width = follow.size.width;
-    residence.steps.push_back(follow.step);
+    image.moves.push_back(follow.step);
   }
   return out;
 }

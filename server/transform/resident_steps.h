@@ -22,12 +22,12 @@ struct ResidentObstacle {
 std::optional<ResidentObstacle> resident_obstacle(const PlanConfig& config);
 
 struct ResidentChain {
-  PlanConfig upload;    ///< makes what is to be resident of an image
-  Residence residence;  ///< the rest; without names and seed
+  PlanConfig upload;  ///< makes what is to be resident of an image
+  DeviceImage image;  ///< the rest; the field's number is not known here
 };
 
-/// `stored`: uint8, or float16 for an output of float16. kConfigInvalid: what resident_obstacle() says;
+/// kConfigInvalid: what resident_obstacle() says;
 /// pictures that differ in size when the first transform draws; sizes beyond the kernel's.
-Result<ResidentChain> resident_chain(const PlanConfig& config, DType stored);
+Result<ResidentChain> resident_chain(const PlanConfig& config);
 
 }  // namespace headrace::server::transform

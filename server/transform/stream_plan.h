@@ -23,7 +23,8 @@ struct StreamPlan {
   std::vector<std::vector<std::string>> only;
   std::map<std::string, DerivedField> derived;
   std::optional<MixConfig> mix;  ///< of finished rows
-  /// `device: gpu`: images are finished there, but for masks. The same rows: no part of any fingerprint.
+  /// `device: gpu`: images are finished there, but for masks. The same rows, so it is no part of any
+  /// fingerprint.
   bool on_device = false;
   std::vector<std::string> select;  ///< the fields that batches have, besides "label"; empty: all
 

@@ -139,9 +139,9 @@ int check(const ConfigArguments& arguments) {
     fmt::print("stream {}: {} samples, {}, batches of {}\n", info.name, info.samples,
                count_of_classes(info.classes.size()), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
-    for (const DevicePictures& pictures : info.on_device)
-      fmt::print("  {}: its last pass, values and layout are the loader's device's (device: gpu)\n",
-                 info.fields[pictures.field].name);
+    for (const DeviceImage& image : info.on_device)
+      fmt::print("  {}: finished on the loader's device (device: gpu), from {} KB a row\n",
+                 info.fields[image.field].name, (image.row_bytes() + 500) / 1000);
     for (const exec::StreamSetup& other : assembly->streams)
       if (info.residence && other.info.name == info.residence->upload)
         fmt::print("  residence: {} on each GPU that asks for it, uploaded from stream {}\n",

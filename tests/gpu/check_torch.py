@@ -69,10 +69,10 @@ def config(folder: Path) -> tuple[Path, list[str]]:
     for stream in streams.values():
         stream["seed"] = 7
     streams |= {f"{name}_gpu": streams[name] | {"device": "gpu"} for name in left}
-    # Of sets that live there; the last one keeps what it makes batches of as halves.
+    # Sets that live there.
     streams["half_float"] = {"source": "set", "seed": 7, "batch_size": 256, "transforms": normalized, "output": {"dtype": "float16"}}
     streams |= {f"{name}_resident": streams[name] | {"residence": "gpu"} for name in ("large", "small")}
-    streams["half_float_resident"] = streams["half_float"] | {"residence": {"gpu": {"dtype": "float16"}}}
+    streams["half_float_resident"] = streams["half_float"] | {"residence": "gpu"}
     written = folder / "config.yaml"
     server = {"directory": str(folder / "run"), "metrics": "off"}
     written.write_text(json.dumps({"server": server, "sources": sources, "streams": streams}))

@@ -1,8 +1,7 @@
 // On a machine with a GPU: what a batch's way to the device costs, beside the bare calls, in turns.
 //
-// Large batches: GB/s of CopyEngine out of a pinned ring, and of a cudaMemcpyAsync loop from cudaMallocHost's
-// memory. Small ones, of 8 to 128 patches: microseconds from pageable memory, from the pinned ring, and
-// gathered.
+// GB/s of CopyEngine out of a pinned ring, and of a cudaMemcpyAsync loop from cudaMallocHost's memory and
+// from pageable memory.
 //
 // Prints one line of JSON per figure, after "[figure] ".
 #include <cuda_runtime_api.h>
@@ -112,14 +111,6 @@ class Copies {
       return or_throw(engine_->copy_into(blocks_[i % 2], transfers, nullptr));
     });
   }
-  void gathered(int rounds) {
-    two_under_way(rounds, [&](int i, const std::vector<Transfer>& transfers) {
-      std::byte* memory = or_throw(engine_->gather(batch_));
-      for (const Transfer& each : transfers)
-        std::memcpy(memory + (each.destination - blocks_[i % 2].data), each.source, each.bytes);
-      return or_throw(engine_->copy_gathered(blocks_[i % 2]));
-    });
-  }
 
  private:
   template <class F>
@@ -148,56 +139,33 @@ class Copies {
   std::vector<DeviceBlock> blocks_;
 };
 
-void large() {
-  for (const std::size_t megabytes : {4, 16, 38, 128}) {
-    const std::size_t bytes = megabytes << 20;
-    const int rounds = static_cast<int>(std::max<std::size_t>(20, (std::size_t{4} << 30) / bytes / 4));
-    Copies copies(bytes, 2);
-    copies.bare_pinned(4);
-    copies.direct(4);
-    std::vector<double> limit, ours;
-    for (int turn = 0; turn < kTurns; ++turn) {
-      limit.push_back(static_cast<double>(bytes) * rounds / seconds_of([&] { copies.bare_pinned(rounds); }) /
-                      1e9);
-      ours.push_back(static_cast<double>(bytes) * rounds / seconds_of([&] { copies.direct(rounds); }) / 1e9);
-    }
-    figure({{"figure", "host to device"},
-            {"batch_mb", megabytes},
-            {"gb_per_s", median(ours)},
-            {"cudaMemcpyAsync_gb_per_s", median(limit)},
-            {"share", median(ours) / median(limit)},
-            {"aim", 0.9}});
+void measure(std::size_t bytes) {
+  constexpr std::size_t kEach = std::size_t{1} << 30;  // of a turn, at most
+  const int rounds = static_cast<int>(std::clamp<std::size_t>(kEach / bytes, 20, 2000));
+  Copies copies(bytes, 2);
+  copies.bare_pinned(4);
+  copies.direct(4);
+  std::vector<double> pinned, pageable, ours;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    pinned.push_back(seconds_of([&] { copies.bare_pinned(rounds); }) / rounds);
+    ours.push_back(seconds_of([&] { copies.direct(rounds); }) / rounds);
+    pageable.push_back(seconds_of([&] { copies.bare_pageable(rounds); }) / rounds);
   }
-}
-
-void small() {
-  for (const std::size_t side : {16, 64}) {
-    for (const std::size_t patches : {8, 16, 32, 64, 128}) {
-      const std::size_t bytes = patches * 3 * side * side * sizeof(float);
-      Copies copies(bytes, 2);
-      const int rounds = 2000;
-      std::vector<double> pageable, direct, gathered;
-      for (int turn = 0; turn < kTurns; ++turn) {
-        pageable.push_back(seconds_of([&] { copies.bare_pageable(rounds); }) / rounds * 1e6);
-        direct.push_back(seconds_of([&] { copies.direct(rounds); }) / rounds * 1e6);
-        gathered.push_back(seconds_of([&] { copies.gathered(rounds); }) / rounds * 1e6);
-      }
-      figure({{"figure", "small batch"},
-              {"patches", patches},
-              {"side", side},
-              {"kb", static_cast<double>(bytes) / 1024},
-              {"pageable_us", median(pageable)},
-              {"pinned_ring_us", median(direct)},
-              {"gathered_us", median(gathered)},
-              {"best_over_pageable", std::min(median(direct), median(gathered)) / median(pageable)},
-              {"aim", 1.0}});
-    }
-  }
+  const auto kb = static_cast<double>(bytes) / 1024;
+  figure({{"figure", "host to device"},
+          {"batch_kb", kb},
+          {"us", 1e6 * median(ours)},
+          {"gb_per_s", static_cast<double>(bytes) / median(ours) / 1e9},
+          {"pinned_us", 1e6 * median(pinned)},
+          {"pageable_us", 1e6 * median(pageable)},
+          {"share_of_pinned", median(pinned) / median(ours)},
+          {"over_pageable", median(ours) / median(pageable)}});
 }
 
 }  // namespace
 
 int main() {
-  large();
-  small();
+  constexpr std::size_t kKb = 1024, kMb = 1024 * kKb;
+  for (const std::size_t bytes : {24 * kKb, 150 * kKb, 4 * kMb, 16 * kMb, 38 * kMb, 128 * kMb})
+    measure(bytes);
 }

@@ -1,5 +1,7 @@
-// On a machine with a GPU: the copy engine's CUDA device over a sealed memfd, as the ring is one.
+// On a machine with a GPU: the copy engine's CUDA device over a memfd, as the ring is one: sealed, as in the
+// server's read-only mode, and not.
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -25,10 +27,12 @@ std::shared_ptr<const void> held() {
   return kOwner;
 }
 
+enum class Sealed { kNo, kAgainstWriting };
+
 class Ring {
  public:
-  explicit Ring(int protection) {
-    const int fd = ::memfd_create("ring", MFD_CLOEXEC);
+  explicit Ring(int protection, Sealed sealed = Sealed::kNo) {
+    const int fd = ::memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(kBatch * kSlots)), 0);
     auto* writer =
         static_cast<std::byte*>(::mmap(nullptr, kBatch * kSlots, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
@@ -37,6 +41,8 @@ class Ring {
       std::memcpy(writer + i, &word, sizeof word);
     }
     ::munmap(writer, kBatch * kSlots);
+    if (sealed == Sealed::kAgainstWriting)
+      EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE), 0);
     memory_ = {static_cast<std::byte*>(::mmap(nullptr, kBatch * kSlots, protection, MAP_SHARED, fd, 0)),
                kBatch * kSlots};
     ::close(fd);
@@ -95,13 +101,28 @@ TEST(CudaCopy, CopiesAPinnedRingExactlyAndDirectly) {
   std::printf("[figure] %s direct: %.1f GB/s\n", engine->device_name().c_str(), rate(*engine, ring, 200));
 }
 
-TEST(CudaCopy, CopiesAReadOnlyRingExactlyPinnedOrStaged) {
+TEST(CudaCopy, PinsARingThatIsMappedForReadingAlone) {
   const Ring ring(PROT_READ);
   auto engine = CopyEngine::open({.device = "cuda:0"}).value();
   engine->register_mapping(ring.memory(), held());
   expect_copies_are_exact(*engine, ring);
-  std::printf("[figure] %s read-only ring, %s: %.1f GB/s\n", engine->device_name().c_str(),
-              engine->stats().staged_copies > 0 ? "staged" : "pinned", rate(*engine, ring, 200));
+  EXPECT_EQ(engine->stats().staged_copies, 0U);
+}
+
+/// Nothing can be mapped for writing, not even for a moment: such memory is pinned as read-only, or copies
+/// are staged.
+TEST(CudaCopy, CopiesASealedRingExactlyPinnedWhereTheDeviceCanAndElseStaged) {
+  int supported = 0;
+  ASSERT_EQ(cudaDeviceGetAttribute(&supported, cudaDevAttrHostRegisterReadOnlySupported, 0), cudaSuccess);
+  const Ring ring(PROT_READ, Sealed::kAgainstWriting);
+  auto engine = CopyEngine::open({.device = "cuda:0", .warn = [](std::string_view) {}}).value();
+  engine->register_mapping(ring.memory(), held());
+  expect_copies_are_exact(*engine, ring);
+  const bool staged = engine->stats().staged_copies > 0;
+  EXPECT_EQ(staged, supported == 0);
+  std::printf("[figure] %s sealed ring, HostRegisterReadOnlySupported %d, %s: %.1f GB/s\n",
+              engine->device_name().c_str(), supported, staged ? "staged" : "pinned",
+              rate(*engine, ring, 200));
 }
 
 TEST(CudaCopy, StagesExactlyWhenNothingIsPinned) {

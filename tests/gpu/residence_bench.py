@@ -46,7 +46,6 @@ def config(folder: Path) -> dict[str, Any]:
         "streams": {
             "mnist": stream("mnist", 300, [], "float32", 1),
             "cifar": cifar,
-            "cifar_half": cifar | {"residence": {"gpu": {"dtype": "float16"}}},
         },
     }
 
@@ -124,9 +123,8 @@ def main() -> None:
             compare(server.address, "mnist", f"MNIST, {MNIST} by 300, float32", "X[randperm]", lambda: indexed(digits, labels, 300))
             images, classes = on_device(folder, "cifar", torch.float16)
             padded = torch.nn.functional.pad(images, (4,) * 4, "reflect")
-            for stream in ("cifar", "cifar_half"):
-                what = f"CIFAR-10, {CIFAR} by 500, crop, flip, float16" + (", resident as float16" if stream == "cifar_half" else "")
-                compare(server.address, stream, what, "all augmented, X[randperm]", lambda: indexed(augmented(padded, 32, 4), classes, 500))
+            what = f"CIFAR-10, {CIFAR} by 500, crop, flip, float16"
+            compare(server.address, "cifar", what, "all augmented, X[randperm]", lambda: indexed(augmented(padded, 32, 4), classes, 500))
 
 
 if __name__ == "__main__":

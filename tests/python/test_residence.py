@@ -42,7 +42,6 @@ def config(sets: Path) -> dict[str, Any]:
         "streams": {
             "mnist": stream("gray", transforms=MNIST, output={"dtype": "float32"}),
             "cifar": stream("colour", transforms=CIFAR, output={"dtype": "float16"}),
-            "halves": stream("colour", transforms=CIFAR, output={"dtype": "float16"}) | {"residence": {"gpu": {"dtype": "float16"}}},
             "bytes": stream("colour", transforms=CIFAR[:2], output={"layout": "NHWC"}, last="pad", shuffle=False),
             "ranks": stream("colour", transforms=CIFAR[:2], delivery="shard", batch_size=10),
         },
@@ -61,7 +60,7 @@ def same(one: Any, other: Any) -> None:
         assert torch.equal(values, other[name]), name
 
 
-@pytest.mark.parametrize("stream", ["mnist", "cifar", "halves", "bytes"])
+@pytest.mark.parametrize("stream", ["mnist", "cifar", "bytes"])
 def test_batches_are_those_of_the_stream_in_every_epoch(start_server: Any, config: dict[str, Any], stream: str) -> None:
     server = start_server(config)
     with loader(server, stream) as resident, loader(server, stream, None) as ordinary:

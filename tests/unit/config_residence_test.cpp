@@ -17,14 +17,11 @@ Outcome examined(const std::string& body) {
                  "x.yaml");  // body: line 5
 }
 
-TEST(ConfigResidence, IsBytesUnlessHalvesAreAskedFor) {
-  const auto plain = examined("    residence: gpu\n");
-  ASSERT_TRUE(plain.config) << plain.problems.front().to_string();
-  EXPECT_EQ(plain.config->streams.at("t").residence->dtype, DType::kUInt8);
-  const auto halves = examined("    residence: {gpu: {dtype: float16}}\n    output: {dtype: float16}\n");
-  ASSERT_TRUE(halves.config) << halves.problems.front().to_string();
-  EXPECT_EQ(halves.config->streams.at("t").residence->dtype, DType::kFloat16);
-  EXPECT_FALSE(examined("").config->streams.at("t").residence);
+TEST(ConfigResidence, IsReadFromItsWord) {
+  const auto with = examined("    residence: gpu\n");
+  ASSERT_TRUE(with.config) << with.problems.front().to_string();
+  EXPECT_TRUE(with.config->streams.at("t").resident);
+  EXPECT_FALSE(examined("").config->streams.at("t").resident);
 }
 
 TEST(ConfigResidence, ChangesNoFingerprint) {
@@ -47,8 +44,7 @@ TEST(ConfigResidence, RefusesWhatTheDeviceDoesNotDo) {
     const char *body, *says;
   };
   for (const auto& [body, says] : {
-           Wrong{"    residence: cpu\n",
-                 "x.yaml:5:16: streams.t.residence: \"cpu\" is not gpu, or {gpu: {dtype: ...}}"},
+           Wrong{"    residence: cpu\n", "x.yaml:5:16: streams.t.residence: \"cpu\" is not one of gpu"},
            Wrong{"    residence: gpu\n    sampler: balanced\n",
                  "x.yaml:6:5: streams.t.sampler: with `residence` the device makes the order"},
            Wrong{"    residence: gpu\n    device: gpu\n",
@@ -63,9 +59,6 @@ TEST(ConfigResidence, RefusesWhatTheDeviceDoesNotDo) {
            Wrong{"    residence: gpu\n    transforms:\n      - random_horizontal_flip\n"
                  "      - resize: {size: [8, 8]}\n",
                  "x.yaml:8:9: streams.t.transforms[1]: a resize after a random transform"},
-           Wrong{"    residence: {gpu: {dtype: float16}}\n    output: {dtype: float32}\n",
-                 "x.yaml:5:30: streams.t.residence.gpu.dtype: float16 on the GPU are the values of batches"},
-           Wrong{"    residence: {gpu: {dtype: int8}}\n", "is not one of uint8, float16"},
        }) {
     const auto outcome = examined(body);
     ASSERT_FALSE(outcome.config) << body;

@@ -46,7 +46,7 @@ TEST_F(DeviceLoaderTest, HasSoManyBatchesThereBeforeTheyAreAskedForAndNoMore) {
 TEST_F(DeviceLoaderTest, NeverWaitsForACopyAndKeepsLeasesUntilTheirCopiesEnd) {
   std::promise<void> gate;
   Script script{.gate = gate.get_future().share()};
-  const auto loader = load_on(script, {.gathered = 0});
+  const auto loader = load_on(script);
   DeviceBatch batch = next(*loader);
   ASSERT_TRUE(batch.wait_on(42).has_value());
   EXPECT_THAT(script.held_streams, testing::ElementsAre(42));
@@ -125,17 +125,32 @@ TEST_F(DeviceLoaderTest, DoesWhatAStreamDoesWhateverIsAskedOfIt) {
   }
 }
 
-TEST_F(DeviceLoaderTest, PutsSmallBatchesThatAreThereIntoOneCopy) {
-  serve("batch_size: 1, ring: { prefetch: 16 }");
-  const auto loader = load({.prefetch = 8});
-  next(*loader);
-  ASSERT_TRUE(comes_true([&] { return loader->ready() >= 7; }));
-  std::this_thread::sleep_for(200ms);  // the server fills its ring
-  for (std::uint64_t i = 1; i < kSamples; ++i) next(*loader);
-  const EngineStats stats = loader->stats();
-  EXPECT_GT(stats.gathered_copies, 0U);
-  EXPECT_LT(stats.gathered_copies, kSamples);
-  EXPECT_EQ(stats.direct_copies + stats.staged_copies, 0U);
+TEST_F(DeviceLoaderTest, ReadsEachBatchFromThePinnedRing) {
+  const auto loader = load();
+  for (std::uint64_t i = 0; i < loader->length(); ++i) next(*loader);
+  EXPECT_GE(loader->stats().direct_copies, loader->length());
+  EXPECT_EQ(loader->stats().staged_copies, 0U);
+}
+
+TEST_F(DeviceLoaderTest, TellsTheServerHowManyBatchesWereStagedBecauseTheRingCouldNotBePinned) {
+  Script script{.refuse_pin_after = 0};
+  DeviceLoaderOptions options{.prefetch = 1};
+  options.engine.warn = [](std::string_view) {};
+  const auto loader = load_on(script, options);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(seen(next(*loader)).batch, static_cast<std::uint64_t>(i));
+  const auto client = Client::connect({.address = directory_}).value();
+  ASSERT_TRUE(comes_true([&] {
+    const std::string stats = const_cast<Client&>(client).stats().value();
+    return stats.find(R"("staged_copies":3)") != std::string::npos ||
+           stats.find(R"("staged_copies":4)") != std::string::npos;
+  }));
+}
+
+TEST_F(DeviceLoaderTest, WaitsForAsLongAsCanBeSaid) {
+  const auto loader = load();
+  const auto batch = loader->next(std::chrono::milliseconds::max());
+  ASSERT_TRUE(batch.has_value()) << batch.error().to_string();
+  EXPECT_TRUE(batch->has_value());
 }
 
 TEST_F(DeviceLoaderTest, TellsOfAFailedCopyAndComesBackToItsBatch) {

@@ -15,7 +15,7 @@ namespace {
 
 TEST_F(DeviceLoaderTest, UsesMemoryAgainOnlyBehindTheStreamsThatReadIt) {
   Script script;
-  auto loader = load_on(script, {.prefetch = 1, .gathered = 0});
+  auto loader = load_on(script, {.prefetch = 1});
   std::vector<DeviceBatch> kept;
   std::vector<Seen> first;
   for (int i = 0; i < 4; ++i) {
@@ -43,7 +43,7 @@ TEST_F(DeviceLoaderTest, UsesMemoryAgainOnlyBehindTheStreamsThatReadIt) {
 TEST_F(DeviceLoaderTest, WritesWhereItsCallerSays) {
   std::vector<std::vector<std::byte>> given;
   std::atomic<std::size_t> ended = 0;
-  DeviceLoaderOptions options{.gathered = 0};
+  DeviceLoaderOptions options;
   options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
     auto& memory = given.emplace_back(bytes);
     return DeviceBlock{memory.data(), bytes, {memory.data(), [&](std::byte*) { ++ended; }}};
@@ -60,24 +60,22 @@ TEST_F(DeviceLoaderTest, WritesWhereItsCallerSays) {
 }
 
 TEST_F(DeviceLoaderTest, KeepsMemoryThatACopyIsWrittenToAlthoughNobodyWantsItAnyMore) {
-  for (const std::size_t gathered : {std::size_t{0}, std::size_t{1} << 20}) {
-    std::promise<void> gate;
-    Script script{.gate = gate.get_future().share()};
-    std::atomic<std::size_t> given = 0, ended = 0;
-    std::vector<std::byte> memory(std::size_t{1} << 20);
-    DeviceLoaderOptions options{.prefetch = 1, .gathered = gathered};
-    options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
-      std::byte* place = memory.data() + bytes * given++;
-      return DeviceBlock{place, bytes, {place, [&](std::byte*) { ++ended; }}};
-    };
-    auto loader = load_on(script, options);
-    next(*loader);
-    EXPECT_EQ(ended, 0U) << "the batch has gone, its copy goes on";
-    gate.set_value();
-    EXPECT_TRUE(comes_true([&] { return ended == 1U; }));
-    loader.reset();
-    EXPECT_EQ(ended, given);
-  }
+  std::promise<void> gate;
+  Script script{.gate = gate.get_future().share()};
+  std::atomic<std::size_t> given = 0, ended = 0;
+  std::vector<std::byte> memory(std::size_t{1} << 20);
+  DeviceLoaderOptions options{.prefetch = 1};
+  options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
+    std::byte* place = memory.data() + bytes * given++;
+    return DeviceBlock{place, bytes, {place, [&](std::byte*) { ++ended; }}};
+  };
+  auto loader = load_on(script, options);
+  next(*loader);
+  EXPECT_EQ(ended, 0U) << "the batch has gone, its copy goes on";
+  gate.set_value();
+  EXPECT_TRUE(comes_true([&] { return ended == 1U; }));
+  loader.reset();
+  EXPECT_EQ(ended, given);
 }
 
 TEST_F(DeviceLoaderTest, RefusesTheStreamThatIsAnotherOneInEachThread) {
@@ -92,7 +90,7 @@ TEST_F(DeviceLoaderTest, GoesOnWithLessAheadWhereMemoryIsShort) {
   std::vector<std::vector<std::byte>> given;
   given.reserve(100);
   bool short_of = false;
-  DeviceLoaderOptions options{.prefetch = 3, .gathered = 0};
+  DeviceLoaderOptions options{.prefetch = 3};
   options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
     if (short_of) return fail(ErrorCode::kNotEnoughMemory, "none left");
     auto& memory = given.emplace_back(bytes);

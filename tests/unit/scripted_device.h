@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "clientlib/gpu/device.h"
-#include "clientlib/gpu/transform/kernels.h"
 
 namespace headrace::gpu {
 
@@ -78,7 +77,8 @@ class ScriptedDevice final : public Device {
     ++script_.synchronised;
     host_->synchronise();
   }
-  Result<std::unique_ptr<TransformKernels>> open_transform() override { return host_->open_transform(); }
+  Result<void> prepare_rows() override { return host_->prepare_rows(); }
+  Result<void> launch(const RowJob& job) override { return host_->launch(job); }
   Result<void> wait(Mark mark) override {
     if (script_.gate.valid()) script_.gate.wait();
     return host_->wait(mark);

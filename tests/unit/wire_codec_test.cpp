@@ -41,25 +41,30 @@ void expect_bad(json body, std::string_view member) {
   EXPECT_THAT(parsed.error().message, HasSubstr(std::string("'") + std::string(member) + "'"));
 }
 
+DeviceImage example_image() {
+  return {.field = 1,
+          .height = 40,
+          .width = 30,
+          .channels = 3,
+          .moves = {{.stage = 2,
+                     .height = 32,
+                     .width = 24,
+                     .top = -4,
+                     .left = -5,
+                     .rows = 17,
+                     .columns = 15,
+                     .padding = pixels::PaddingMode::kSymmetric,
+                     .fill = {1, 2, 255}},
+                    {.kind = Move::Kind::kVerticalFlip, .stage = 3, .height = 32, .width = 24, .p = 0.3}},
+          .contrasts = 2,
+          .layout = pixels::PixelLayout::kNhwc,
+          .mean = {0.1307, 1.0 / 3, 0},
+          .std = {0.3081, 0.1, 1e-9},
+          .erased = {0.5}};
+}
+
 Residence example_residence() {
-  Residence residence{.upload = "train.resident", .seed = ~std::uint64_t{0} >> 1, .image = "image"};
-  residence.height = 40, residence.width = 30, residence.channels = 3;
-  residence.stored = DType::kFloat16;
-  residence.layout = pixels::PixelLayout::kNhwc;
-  residence.mean = {0.1307, 1.0 / 3, 0};
-  residence.std = {0.3081, 0.1, 1e-9};
-  residence.steps = {
-      {.stage = 2,
-       .height = 32,
-       .width = 24,
-       .top = -4,
-       .left = -5,
-       .rows = 17,
-       .columns = 15,
-       .padding = pixels::PaddingMode::kSymmetric,
-       .fill = {1, 2, 255}},
-      {.kind = ResidentStep::Kind::kVerticalFlip, .stage = 3, .height = 32, .width = 24, .p = 0.3}};
-  return residence;
+  return {.upload = "train.resident", .seed = ~std::uint64_t{0} >> 1, .image = example_image()};
 }
 
 TEST(WireFrame, RequestSurvivesTheWay) {
@@ -294,28 +299,36 @@ TEST(WireBody, AResidentSetSurvivesTheWay) {
   EXPECT_EQ(to_json(*round_trip(info).residence), to_json(residence));
 }
 
-TEST(WireBody, RefuseAResidentSetThatIsNoneByMember) {
-  const json good = to_json(example_residence());
+TEST(WireBody, AnImageForTheDeviceSurvivesTheWay) {
+  EXPECT_EQ(round_trip(example_image()), example_image());
+}
+
+TEST(WireBody, RefuseAnImageForTheDeviceThatIsNoneByMember) {
+  const json good = to_json(example_image());
   for (const auto& [member, value] : std::vector<std::pair<std::string, json>>{{"height", 1LL << 32},
                                                                                {"width", "8"},
-                                                                               {"stored", "float8"},
+                                                                               {"channels", 4},
+                                                                               {"contrasts", 9},
                                                                                {"layout", "HWC"},
                                                                                {"mean", {1, 2, 3, 4}},
                                                                                {"std", "1"},
-                                                                               {"seed", -1}}) {
+                                                                               {"field", -1}}) {
     json body = good;
     body[member] = value;
-    expect_bad<Residence>(body, member);
+    expect_bad<DeviceImage>(body, member);
   }
-  json steps = good;
-  steps["steps"][0]["padding"] = "wrap";
-  expect_bad<Residence>(steps, "padding");
-  steps = good;
-  steps["steps"][1]["fill"] = {1, 2, 256};
-  expect_bad<Residence>(steps, "fill");
-  steps = good;
-  steps["steps"] = std::vector<json>(9, good["steps"][0]);
-  expect_bad<Residence>(steps, "steps");
+  json moves = good;
+  moves["moves"][0]["padding"] = "wrap";
+  expect_bad<DeviceImage>(moves, "padding");
+  moves = good;
+  moves["moves"][1]["fill"] = {1, 2, 256};
+  expect_bad<DeviceImage>(moves, "fill");
+  moves = good;
+  moves["moves"] = std::vector<json>(9, good["moves"][0]);
+  expect_bad<DeviceImage>(moves, "moves");
+  json residence = to_json(example_residence());
+  residence["seed"] = -1;
+  expect_bad<Residence>(residence, "seed");
 }
 
 }  // namespace

@@ -1,17 +1,22 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <future>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "clientlib/client/fork_guard.h"
 #include "clientlib/gpu/cuda/on_device.h"
+#include "clientlib/gpu/cuda/row_kernels.h"
 #include "clientlib/gpu/device.h"
-#include "clientlib/gpu/transform/kernels.h"
 
 namespace headrace::gpu {
 namespace {
+
+/// A copy of a small batch ends within this: waking from cudaEventSynchronize() would take longer.
+constexpr std::chrono::microseconds kSpin{50};
 
 class CudaDevice final : public Device {
  public:
@@ -24,9 +29,10 @@ class CudaDevice final : public Device {
         own_stream_(own) {}
   ~CudaDevice() override {
     if (fork_.forked()) return;  // the parent's
-    // Handles know their device: another one's context is not to be made by asking for it here.
+    const OnDevice here(ordinal_);
     (void)cudaStreamSynchronize(stream_);
     for (const auto& [mark, event] : marks_) (void)cudaEventDestroy(event);
+    for (cudaEvent_t event : spare_) (void)cudaEventDestroy(event);
     if (own_stream_) (void)cudaStreamDestroy(stream_);
     (void)cudaGetLastError();
   }
@@ -109,7 +115,11 @@ class CudaDevice final : public Device {
       event = found->second;  // stays in the table: hold_stream() may still ask for it
     }
     const OnDevice here(ordinal_);
-    const auto error = cudaEventSynchronize(event);
+    const auto give_up = std::chrono::steady_clock::now() + kSpin;
+    auto error = cudaEventQuery(event);
+    while (error == cudaErrorNotReady && std::chrono::steady_clock::now() < give_up)
+      error = cudaEventQuery(event);
+    if (error == cudaErrorNotReady) error = cudaEventSynchronize(event);
     end(mark);
     if (error != cudaSuccess) return fail(taken(error, "copy to the device"));
     return {};
@@ -131,8 +141,23 @@ class CudaDevice final : public Device {
     // An error means that the context is lost, and with it whatever was under way.
     if (cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
   }
-  Result<std::unique_ptr<TransformKernels>> open_transform() override {
-    return open_cuda_transform(ordinal_);
+  Result<void> prepare_rows() override {
+    const OnDevice here(ordinal_);
+    auto error = here.error();
+    if (error == cudaSuccess) error = prepare_row_kernels();
+    if (error != cudaSuccess)
+      return fail(taken(
+          error,
+          fmt::format("device \"cuda:{}\" cannot run the kernels (built for sm_80 and newer)", ordinal_),
+          ErrorCode::kEnvironment));
+    return {};
+  }
+  Result<void> launch(const RowJob& job) override {
+    const OnDevice here(ordinal_);
+    auto error = here.error();
+    if (error == cudaSuccess) error = launch_rows(job, stream_);
+    if (error != cudaSuccess) return fail(taken(error, fmt::format("launch of {} rows", job.rows)));
+    return {};
   }
 
  private:
@@ -140,22 +165,34 @@ class CudaDevice final : public Device {
 
   Result<Mark> record_in(cudaStream_t stream) {
     const OnDevice here(ordinal_);
-    cudaEvent_t event = nullptr;
+    cudaEvent_t event = take_spare();
     // BlockingSync: the completion thread sleeps instead of spinning on a core that decodes.
-    auto error = cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming);
+    auto error = event != nullptr
+                     ? cudaSuccess
+                     : cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming);
     if (error != cudaSuccess) return fail(taken(error, "cudaEventCreate"));
     error = cudaEventRecord(event, stream);
+    const std::lock_guard lock(mutex_);
     if (error != cudaSuccess) {
-      (void)cudaEventDestroy(event);
+      spare_.push_back(event);
       return fail(taken(error, "cudaEventRecord"));
     }
-    const std::lock_guard lock(mutex_);
     marks_.emplace(++last_mark_, event);
     return last_mark_;
   }
 
+  cudaEvent_t take_spare() {
+    const std::lock_guard lock(mutex_);
+    if (spare_.empty()) return nullptr;
+    cudaEvent_t event = spare_.back();
+    spare_.pop_back();
+    return event;
+  }
+
   Result<void> hold(cudaStream_t stream, Mark mark) {
-    const std::lock_guard lock(mutex_);  // the event must outlive the call
+    // The legacy default stream (0) is the current device's, whichever that is.
+    const OnDevice here(ordinal_);
+    const std::lock_guard lock(mutex_);  // the event must not be used again before the call
     const auto found = marks_.find(mark);
     if (found == marks_.end()) return {};
     if (const auto error = cudaStreamWaitEvent(stream, found->second, 0); error != cudaSuccess)
@@ -167,7 +204,7 @@ class CudaDevice final : public Device {
     const std::lock_guard lock(mutex_);
     const auto found = marks_.find(mark);
     if (found == marks_.end()) return;
-    (void)cudaEventDestroy(found->second);
+    spare_.push_back(found->second);
     marks_.erase(found);
   }
 
@@ -178,13 +215,34 @@ class CudaDevice final : public Device {
   cudaStream_t stream_;
   bool own_stream_;
   std::mutex mutex_;
-  std::unordered_map<Mark, cudaEvent_t> marks_;  // guarded by mutex_
-  Mark last_mark_ = 0;                           // guarded by mutex_
+  std::unordered_map<Mark, cudaEvent_t> marks_;  // guarded by mutex_, as are the next two
+  std::vector<cudaEvent_t> spare_;               // events of marks that have ended
+  Mark last_mark_ = 0;
 };
+
+/// A CUDA runtime works with every driver of its major version (minor version compatibility), and with newer
+/// ones.
+Error old_driver(int ordinal) {
+  (void)cudaGetLastError();
+  int version = 0;
+  if (cudaDriverGetVersion(&version) != cudaSuccess) (void)cudaGetLastError();
+  constexpr int kMajor = CUDART_VERSION / 1000;
+  const std::string found =
+      version == 0 ? "no driver is installed"
+                   : fmt::format("the installed one is for CUDA {}.{}", version / 1000, version % 1000 / 10);
+  return {
+      ErrorCode::kEnvironment,
+      fmt::format(
+          "device \"cuda:{}\" cannot be used: this Headrace was built with CUDA {}, which needs driver {} or "
+          "newer, and {}: install a newer driver, or build with an older CUDA toolkit",
+          ordinal, kMajor, kMajor >= 13 ? 580 : 525, found)};
+}
 
 Result<std::unique_ptr<Device>> open_here(int ordinal, StreamHandle copy_stream) {
   int count = 0;
-  if (const auto error = cudaGetDeviceCount(&count); error != cudaSuccess)
+  if (const auto error = cudaGetDeviceCount(&count); error == cudaErrorInsufficientDriver)
+    return fail(old_driver(ordinal));
+  else if (error != cudaSuccess)
     return fail(taken(error,
                       fmt::format("device \"cuda:{}\" cannot be used (does nvidia-smi see it? Without a GPU: "
                                   "no device, for batches in host memory, or \"host\", its twin there)",

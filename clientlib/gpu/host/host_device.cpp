@@ -10,7 +10,8 @@
 
 #include "clientlib/client/fork_guard.h"
 #include "clientlib/gpu/device.h"
-#include "clientlib/gpu/transform/kernels.h"
+#include "clientlib/gpu/host/host_rows.h"
+#include "clientlib/gpu/rows/job.h"
 #include "clientlib/ring/segment.h"
 
 namespace headrace::gpu {
@@ -116,8 +117,10 @@ class HostDevice final : public Device {
   Result<void> hold_copies(Mark) override { return {}; }
   void drop(Mark) override {}
   void synchronise() override { queue_->wait(queue_->queued()); }
-  Result<std::unique_ptr<TransformKernels>> open_transform() override {
-    return open_host_transform([this](std::function<void()> work) { queue_->add(std::move(work)); });
+  Result<void> prepare_rows() override { return {}; }
+  Result<void> launch(const RowJob& job) override {
+    queue_->add([job] { run_on_host(job); });
+    return {};
   }
 
  private:

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "clientlib/gpu/ring_copy.h"
+#include "clientlib/gpu/copy/ring_copy.h"
 #include "clientlib/wire/object_reader.h"
 
 namespace headrace::gpu {
@@ -20,7 +20,7 @@ double megabytes(std::size_t bytes) {
 
 }  // namespace
 
-ResidentSet::ResidentSet(const Stream& stream, GatherPlan plan, CopyEngine& engine, DeviceBuffer memory)
+ResidentSet::ResidentSet(const Stream& stream, SetPlan plan, CopyEngine& engine, DeviceBuffer memory)
     : engine_(&engine),
       plan_(std::move(plan)),
       info_(stream.info()),
@@ -39,7 +39,7 @@ ResidentSet::ResidentSet(const Stream& stream, GatherPlan plan, CopyEngine& engi
 
 Result<ResidentSet> ResidentSet::allocate(const Stream& stream, const BatchLayout& layout, CopyEngine& engine,
                                           Device& device, std::size_t beside) {
-  auto plan = plan_gather(stream.info(), layout);
+  auto plan = plan_set(stream.info(), layout);
   if (!plan) return fail(plan.error());
   const auto too_large = [&](const std::string& why) {
     return fail(
@@ -177,7 +177,7 @@ Result<void> ResidentSet::take(BatchView batch) {
     return fail(ErrorCode::kBadMessage, fmt::format("stream '{}' gives more than the {} samples of its set",
                                                     from_->info().name, info_.samples));
   std::vector<Transfer> transfers;
-  for (const GatherPlan::Field& field : plan_.fields) {
+  for (const SetPlan::Field& field : plan_.fields) {
     const auto view = batch.field(field.spec.name);
     if (!view) return fail(view.error());
     const std::size_t row = row_bytes(field.spec);
@@ -200,11 +200,6 @@ Result<void> ResidentSet::take(BatchView batch) {
 }
 
 Result<void> ResidentSet::finish(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt) {
-  const Transfer values{reinterpret_cast<const std::byte*>(&plan_.values), memory_.data() + plan_.values_at,
-                        sizeof plan_.values};
-  auto copied = engine_->copy({&values, 1}, nullptr);
-  if (!copied) return fail(copied.error());
-  flying_.push_back(std::move(*copied));
   while (!flying_.empty())
     if (auto ended = settle(timeout, interrupt); !ended) return ended;
   bool plain = true;

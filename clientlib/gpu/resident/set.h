@@ -36,12 +36,12 @@ class ResidentSet {
   [[nodiscard]] bool complete() const { return complete_; }
 
   /// Of the set; REQUIRES complete().
-  [[nodiscard]] const GatherJob& job() const { return plan_.job; }
+  [[nodiscard]] const RowJob& job() const { return plan_.job; }
   [[nodiscard]] const SampleIndices& indices() const { return indices_; }
   [[nodiscard]] std::size_t bytes() const { return plan_.bytes; }
 
  private:
-  ResidentSet(const Stream& stream, GatherPlan plan, CopyEngine& engine, DeviceBuffer memory);
+  ResidentSet(const Stream& stream, SetPlan plan, CopyEngine& engine, DeviceBuffer memory);
   Result<void> open(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt);
   [[nodiscard]] Error in_terms_of_the_set(const Error& error) const;
   Result<void> take(BatchView batch);
@@ -50,7 +50,7 @@ class ResidentSet {
   Result<void> settle(std::chrono::milliseconds timeout, const std::function<bool()>& interrupt);
 
   CopyEngine* engine_;
-  GatherPlan plan_;
+  SetPlan plan_;
   StreamInfo info_;
   std::string address_;
   std::vector<std::uint32_t> allow_uids_;

@@ -9,8 +9,8 @@
 //
 // A thread of the loader takes batches from the ring and starts their copies, up to `prefetch` of them ahead
 // of next(); another ends each lease when its copy has ended: both also while the loop stalls. next() waits
-// for a batch whose copy has begun; the host never waits for a copy. Pictures that the server leaves to the
-// device (`device: gpu`) are finished behind their copy (gpu_transform.h): `spec` and bytes of a field are
+// for a batch whose copy has begun; the host never waits for a copy. Images that the server leaves to the
+// device (`device: gpu`) are finished behind their copy (device_image.h): `spec` and bytes of a field are
 // the same wherever they are made.
 //
 // Thread safety: DeviceLoader: one thread at a time. DeviceBatch: one thread at a time, any thread may
@@ -34,14 +34,12 @@ struct DeviceLoaderOptions {
   EngineOptions engine = {};
   /// Batches that are on the device, or on their way, before next() asks: 1 or more.
   std::uint32_t prefetch = 2;
-  /// Batches that are smaller are brought together, as many as are there, up to so many bytes for one copy.
-  std::size_t gathered = std::size_t{64} << 10;
   /// Where batches go; next() asks for it, in its caller's thread. What it gives is first written on
   /// DeviceLoader::copy_stream(). Default: memory of the loader's own, used again behind what the streams of
   /// DeviceBatch::wait_on() have queued by the batch's end.
   std::function<Result<DeviceBlock>(std::size_t bytes)> allocate = {};
   /// Of a stream with `residence: gpu`: its set is uploaded by the first next(), and batches are made on the
-  /// device, several by one launch. false: they are copied there, as any stream's.
+  /// device. false: they are copied there, as any stream's.
   bool resident = true;
   /// Called by next() while it uploads, with the samples that are there, of how many. Default: a line on
   /// stderr every few seconds.
@@ -90,8 +88,6 @@ class DeviceBatch {
   std::unique_ptr<State> state_;
 };
 
-class ResidentLoader;  // clientlib/gpu/resident/loader.h
-
 class DeviceLoader {
  public:
   /// REQUIRES: `stream` was opened with Batches::kShared and Commits::kByCaller.
@@ -127,11 +123,11 @@ class DeviceLoader {
   [[nodiscard]] std::string device_name() const;
   [[nodiscard]] StreamHandle copy_stream() const;
 
+  struct Source;  // clientlib/gpu/batch_source.h
+
  private:
-  struct Impl;
-  explicit DeviceLoader(std::unique_ptr<ResidentLoader> resident);
-  std::unique_ptr<Impl> impl_;
-  std::unique_ptr<ResidentLoader> resident_;  ///< does all the work, if there is one
+  explicit DeviceLoader(std::unique_ptr<Source> source);
+  std::unique_ptr<Source> source_;
 };
 
 }  // namespace headrace::gpu

@@ -2,8 +2,8 @@
 //
 //   auto engine = headrace::gpu::CopyEngine::open({.device = "cuda:0"}).value();
 //   auto image = engine->allocate(bytes).value();
-//   auto copy = engine->copy(std::move(batch), {{{"image", image.data(), image.size()}}}).value();
-//   ...                                      // the trainer goes on; a thread of the engine ends the lease
+//   auto copy = engine->copy({{{source, image.data(), bytes}}}, keeps_source_alive).value();
+//   ...                                      // the trainer goes on
 //   copy.wait();
 //
 // Devices: "cuda:N" where Headrace was built with CUDA; "host" everywhere: the twin with the same semantics
@@ -73,13 +73,6 @@ struct Transfer {
   std::size_t bytes = 0;
 };
 
-/// A field of a batch and where on the device its values go.
-struct Destination {
-  std::string_view field;
-  std::byte* data = nullptr;
-  std::size_t capacity = 0;  ///< bytes; kInvalidArgument if the field's values are more
-};
-
 /// Device memory that is shared by whoever uses it.
 struct DeviceBlock {
   std::byte* data = nullptr;
@@ -100,7 +93,6 @@ struct EngineOptions {
 struct EngineStats {
   std::uint64_t direct_copies = 0;  ///< read by DMA from the ring
   std::uint64_t staged_copies = 0;  ///< through a private pinned buffer, because the ring could not be pinned
-  std::uint64_t gathered_copies = 0;  ///< through the same buffer, by copy_gathered()
   std::uint64_t pinned_bytes = 0;
 };
 
@@ -113,19 +105,16 @@ class CopyEngine {
   CopyEngine(std::shared_ptr<Device> device, EngineOptions options);
   ~CopyEngine();  ///< waits for the copies under way: their leases end before it returns
 
-  /// Pins memory, once per (mapping, owner), then makes it read-only for this process. copy() does so by
-  /// itself with the ring of each batch. A refusal is no error: it is reported once through `warn`, counted,
-  /// and copies are staged. `owner` keeps the memory mapped; what nobody but the engine owns any more (the
-  /// ring of a server that was restarted) is unpinned by the next registration, after its copies.
+  /// Pins memory, once per (mapping, owner), then makes it read-only for this process. A refusal is no error:
+  /// it is reported once through `warn`, counted, and copies are staged. `owner` keeps the memory mapped;
+  /// what nobody but the engine owns any more (the ring of a server that was restarted) is unpinned by the
+  /// next registration, after its copies.
   void register_mapping(std::span<std::byte> mapping, std::shared_ptr<const void> owner);
 
   Result<DeviceBuffer> allocate(std::size_t bytes);
 
-  /// Starts copying fields of a batch (the first of a ring also pins it); the engine keeps the lease until
-  /// the bytes are out of the slot, also while the caller stalls. After an error nothing was started and the
-  /// lease is over.
-  Result<Completion> copy(BatchView batch, std::span<const Destination> destinations);
-  /// The same for any memory that `keep` keeps alive.
+  /// Starts copying; the engine keeps `keep`, which keeps the sources alive, until the bytes are out of them.
+  /// After an error nothing was started and `keep` was dropped.
   Result<Completion> copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep);
   /// The same into one block, in as few copies as pay; the engine keeps the block, too. All transfers go to
   /// [data, data + bytes), whose bytes between them are undefined afterwards.
@@ -135,11 +124,6 @@ class CopyEngine {
   /// How all ends that is queued on the device's copy stream by now, kernels of others among it. `keep` is
   /// kept until then.
   Result<Completion> queued(std::shared_ptr<const void> keep);
-
-  /// Pinned host memory for small sources to be brought together in, for one copy by copy_gathered(), which
-  /// comes next. May wait for the copy before last.
-  Result<std::byte*> gather(std::size_t bytes);
-  Result<Completion> copy_gathered(const DeviceBlock& block);
 
   [[nodiscard]] EngineStats stats() const;  ///< from any thread
   [[nodiscard]] std::string device_name() const;

@@ -40,18 +40,6 @@ struct Fingerprint {
 /// equal.
 std::string difference(const Fingerprint& now, const Fingerprint& then);
 
-/// Of a field whose pictures are finished on the device (`device: gpu`). In the ring lie decoded pictures and
-/// what is to be done to each of them; a batch on the device has the field that StreamInfo::fields says.
-struct DevicePictures {
-  std::uint32_t field = 0;        ///< its place in StreamInfo::fields
-  std::uint64_t row_bytes = 0;    ///< in the ring
-  std::uint32_t channels = 3;     ///< of the pictures in the ring: 3, or 1: gray
-  bool interleaved = false;       ///< rows are (H, W, C); else (C, H, W)
-  std::vector<double> mean, std;  ///< Normalize's, one per channel of the rows; both empty: x / 255
-
-  friend bool operator==(const DevicePictures&, const DevicePictures&) = default;
-};
-
 struct StreamInfo {
   std::string name;
   Delivery delivery = Delivery::kBroadcast;
@@ -65,7 +53,10 @@ struct StreamInfo {
   /// Another process makes the batches while they are served, each once: a client begins where the others
   /// are, and neither goes back nor resumes.
   bool live = false;
-  std::vector<DevicePictures> on_device;  ///< by their fields' places; such a stream is for a DeviceLoader
+  /// Image fields that are finished on the device (`device: gpu`), by their places; such a stream is for a
+  /// DeviceLoader. In the ring lie pictures with their RowSteps; a batch on the device has the fields that
+  /// `fields` says.
+  std::vector<DeviceImage> on_device;
   /// `residence: gpu`: a DeviceLoader uploads the set once, and makes each batch on the device.
   std::optional<Residence> residence = {};
 };

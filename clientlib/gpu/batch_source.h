@@ -1,0 +1,58 @@
+// Where a DeviceLoader's batches come from: the ring (fetched/), or a set that lives on the device
+// (resident/). Calls are DeviceLoader's, which has checked that this process is not a fork.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "clientlib/client/fork_guard.h"
+#include "clientlib/gpu/copy/block_pool.h"
+#include "clientlib/gpu/device_batch.h"
+#include "headrace/device_loader.h"
+
+namespace headrace::gpu {
+
+struct DeviceLoader::Source {
+  Source(const Stream& stream, std::shared_ptr<Device> to, const DeviceLoaderOptions& given);
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  virtual ~Source() = default;
+
+  virtual Result<std::optional<DeviceBatch>> next(std::chrono::milliseconds timeout) = 0;
+  [[nodiscard]] virtual std::uint64_t length() const = 0;
+  [[nodiscard]] virtual std::uint64_t epoch() const { return position.epoch; }
+  virtual Result<void> set_epoch(std::uint64_t epoch) = 0;
+  [[nodiscard]] virtual Cursor cursor() const = 0;
+  virtual Result<void> load_state(const State& state) = 0;
+  [[nodiscard]] virtual std::uint32_t ready() const = 0;
+
+  /// Memory for a batch: the caller's, or the pool's.
+  Result<DeviceBlock> take_block();
+
+  // Immutable.
+  const client::ForkGuard fork;
+  const DeviceLoaderOptions options;
+  const std::shared_ptr<Device> device;
+  const std::shared_ptr<BlockPool> pool;  ///< null: options.allocate
+  const StreamInfo info;
+  const std::uint32_t world_size;
+  const std::shared_ptr<const BatchLayout> layout;
+
+  Cursor position;  ///< the next batch that next() will return
+  bool begun = false;
+  std::function<bool()> interrupt;
+  std::chrono::nanoseconds waited{0};
+  CopyEngine engine;
+};
+
+/// Batches of `stream` through its ring.
+std::unique_ptr<DeviceLoader::Source> fetch_batches(Stream stream, std::shared_ptr<Device> device,
+                                                    const DeviceLoaderOptions& options);
+/// Batches of a set that is uploaded once. Errors are DeviceLoader::open()'s.
+Result<std::unique_ptr<DeviceLoader::Source>> make_resident_batches(Stream stream,
+                                                                    std::shared_ptr<Device> device,
+                                                                    const DeviceLoaderOptions& options);
+
+}  // namespace headrace::gpu

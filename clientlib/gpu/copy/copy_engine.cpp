@@ -1,0 +1,281 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <list>
+#include <optional>
+#include <utility>
+
+#include "clientlib/base/contract.h"
+#include "clientlib/gpu/copy/completion.h"
+#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device_name.h"
+#include "clientlib/gpu/copy/pinned_mapping.h"
+#include "headrace/gpu.h"
+
+namespace headrace::gpu {
+namespace {
+
+void warn_on_stderr(std::string_view text) {
+  fmt::print(stderr, "headrace: {}\n", text);
+}
+
+/// Bytes between two transfers that cost less to copy along than another copy costs to start.
+constexpr std::size_t kGap = std::size_t{16} << 10;
+
+std::size_t total_bytes(std::span<const Transfer> transfers) {
+  std::size_t bytes = 0;
+  for (const Transfer& transfer : transfers) bytes += transfer.bytes;
+  return bytes;
+}
+
+struct Counters {
+  std::atomic<std::uint64_t> direct = 0, staged = 0, pinned_bytes = 0;
+};
+
+/// Two of them, taken in turn: one is filled while the other is copied.
+struct Staging {
+  std::byte* memory = nullptr;
+  std::size_t capacity = 0;
+  std::optional<Completion> in_use;
+};
+
+}  // namespace
+
+DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
+    : device_(other.device_),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (data_ != nullptr) device_->free(data_);
+}
+
+struct CopyEngine::Impl {
+  std::shared_ptr<Device> device;
+  EngineOptions options;
+  Counters counters;
+  std::list<PinnedMapping> mappings;  // one per ring; also those whose pinning was refused
+  bool refusal_reported = false;
+  std::array<Staging, 2> staging;
+  std::size_t next_staging = 0;
+  CompletionThread completions;  // last: ends before what its entries use
+
+  Impl(std::shared_ptr<Device> d, EngineOptions o)
+      : device(std::move(d)), options(std::move(o)), completions(*device) {}
+
+  /// The pinned mapping that the transfer reads; null: none.
+  const PinnedMapping* mapping_of(const Transfer& transfer) const {
+    for (const PinnedMapping& mapping : mappings)
+      if (mapping.holds(transfer.source, transfer.bytes)) return &mapping;
+    return nullptr;
+  }
+
+  bool pinned(std::span<const Transfer> transfers) const {
+    return std::ranges::all_of(transfers, [&](const Transfer& t) { return mapping_of(t) != nullptr; });
+  }
+
+  /// Transfers that lie in one order and at one distance on both sides, as a slot's fields do, become one.
+  std::vector<Transfer> joined(std::span<const Transfer> transfers) const {
+    std::vector<Transfer> sorted(transfers.begin(), transfers.end());
+    std::ranges::sort(sorted, {}, &Transfer::destination);
+    std::vector<Transfer> out;
+    for (const Transfer& next : sorted) {
+      if (next.bytes == 0) continue;
+      if (!out.empty() && mapping_of(next) == mapping_of(out.back())) {
+        Transfer& last = out.back();
+        const auto ahead = next.destination - last.destination;
+        if (next.source - last.source == ahead && static_cast<std::size_t>(ahead) <= last.bytes + kGap) {
+          last.bytes = static_cast<std::size_t>(ahead) + next.bytes;
+          continue;
+        }
+      }
+      out.push_back(next);
+    }
+    return out;
+  }
+
+  Result<void> queue(const Transfer& transfer) {
+    const PinnedMapping* mapping = mapping_of(transfer);
+    std::size_t done = 0;
+    while (done < transfer.bytes) {
+      const std::byte* source = transfer.source + done;
+      const std::size_t bytes = std::min(transfer.bytes - done, mapping->contiguous(source));
+      if (auto queued = device->copy(transfer.destination + done, source, bytes); !queued) return queued;
+      done += bytes;
+    }
+    return {};
+  }
+
+  /// A mark after what was queued; without one nobody could tell when it ends: so it is waited for here.
+  Result<Mark> record() {
+    auto mark = device->record();
+    if (!mark) device->synchronise();
+    return mark;
+  }
+
+  Result<std::byte*> take_staging(std::size_t bytes) {
+    Staging& buffer = staging[next_staging];
+    if (buffer.in_use) (void)buffer.in_use->wait();  // its own caller hears of an error
+    buffer.in_use.reset();
+    if (buffer.capacity < bytes) {
+      if (buffer.memory != nullptr) device->free_staging(buffer.memory);
+      buffer = {};
+      auto memory = device->allocate_staging(bytes);
+      if (!memory) return memory;
+      buffer.memory = *memory;
+      buffer.capacity = bytes;
+    }
+    return buffer.memory;
+  }
+
+  Result<Completion> direct(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
+    Result<void> queued;
+    for (const Transfer& transfer : transfers)
+      if (queued) queued = queue(transfer);
+    auto mark = record();
+    if (!mark) return fail(mark.error());
+    ++counters.direct;
+    Completion completion = completions.add(*mark, std::move(keep));
+    if (queued) return completion;
+    (void)completion.wait();  // what was queued before the failure still reads the slot
+    return fail(queued.error());
+  }
+
+  /// The lease ends when the bytes are in the staging buffer: at once, on return.
+  Result<Completion> staged(std::span<const Transfer> transfers) {
+    auto memory = take_staging(std::max<std::size_t>(total_bytes(transfers), 1));
+    if (!memory) return fail(memory.error());
+    std::byte* at = *memory;
+    Result<void> queued;
+    for (const Transfer& transfer : transfers) {
+      std::memcpy(at, transfer.source, transfer.bytes);
+      if (queued) queued = device->copy(transfer.destination, at, transfer.bytes);
+      at += transfer.bytes;
+    }
+    return leave_staging(queued, nullptr);
+  }
+
+  /// The same in one copy: the staging buffer is the image of the block.
+  Result<Completion> staged_block(const DeviceBlock& block, std::span<const Transfer> transfers) {
+    auto memory = take_staging(std::max<std::size_t>(block.bytes, 1));
+    if (!memory) return fail(memory.error());
+    for (const Transfer& transfer : transfers)
+      std::memcpy(*memory + (transfer.destination - block.data), transfer.source, transfer.bytes);
+    Result<void> queued;
+    if (block.bytes > 0) queued = device->copy(block.data, staging[next_staging].memory, block.bytes);
+    return leave_staging(queued, block.owner);
+  }
+
+  /// The staging buffer is free for others when what was queued from it has been copied.
+  Result<Completion> leave_staging(const Result<void>& queued, std::shared_ptr<const void> keep) {
+    auto mark = record();
+    if (!mark) return fail(mark.error());
+    Completion completion = completions.add(*mark, std::move(keep));
+    staging[next_staging].in_use = completion;
+    next_staging = (next_staging + 1) % staging.size();
+    if (!queued) return fail(queued.error());
+    return completion;
+  }
+
+  void shut_down() {
+    completions.drain();
+    mappings.clear();
+    for (Staging& buffer : staging)
+      if (buffer.memory != nullptr) device->free_staging(buffer.memory);
+  }
+};
+
+Result<std::unique_ptr<Device>> open_device(std::string_view name, StreamHandle copy_stream) {
+  const auto ordinal = device_ordinal(name);
+  if (!ordinal) return fail(ordinal.error());
+  if (!*ordinal) return open_host_device();
+  return open_cuda_device(**ordinal, copy_stream);
+}
+
+Result<std::unique_ptr<CopyEngine>> CopyEngine::open(const EngineOptions& options) {
+  auto device = open_device(options.device, options.copy_stream);
+  if (!device) return fail(device.error());
+  return std::make_unique<CopyEngine>(std::move(*device), options);
+}
+
+CopyEngine::CopyEngine(std::shared_ptr<Device> device, EngineOptions options)
+    : impl_(std::make_unique<Impl>(std::move(device), std::move(options))) {
+  if (!impl_->options.warn) impl_->options.warn = warn_on_stderr;
+}
+
+CopyEngine::~CopyEngine() {
+  impl_->shut_down();
+}
+
+void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<const void> owner) {
+  Impl& impl = *impl_;
+  for (const PinnedMapping& known : impl.mappings)
+    if (known.is(mapping, owner)) return;
+  impl.completions.drain();
+  impl.mappings.remove_if([](const PinnedMapping& known) { return known.orphaned(); });
+  const PinnedMapping& added =
+      impl.mappings.emplace_back(*impl.device, mapping, impl.options.pin_chunk, std::move(owner));
+  std::uint64_t pinned = 0;
+  for (const PinnedMapping& known : impl.mappings)
+    if (known.pinned()) pinned += known.size();
+  impl.counters.pinned_bytes = pinned;
+  if (!added.pinned() && !std::exchange(impl.refusal_reported, true))
+    impl.options.warn(fmt::format(
+        "the ring ({} bytes) could not be pinned for {}: {}. Batches take one more copy, through a pinned "
+        "buffer (counted as staged); raise the memlock limit if that is what is short",
+        mapping.size(), impl.device->name(), added.refusal()));
+}
+
+Result<DeviceBuffer> CopyEngine::allocate(std::size_t bytes) {
+  auto memory = impl_->device->allocate(bytes);
+  if (!memory) return fail(memory.error());
+  return DeviceBuffer(*impl_->device, *memory, bytes);
+}
+
+Result<Completion> CopyEngine::copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
+  if (impl_->pinned(transfers)) return impl_->direct(transfers, std::move(keep));
+  ++impl_->counters.staged;
+  return impl_->staged(transfers);
+}
+
+Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<const Transfer> transfers,
+                                         std::shared_ptr<const void> keep) {
+  for (const Transfer& transfer : transfers)
+    require(transfer.destination >= block.data &&
+                transfer.destination + transfer.bytes <= block.data + block.bytes,
+            "a transfer into a block leads out of it");
+  if (impl_->pinned(transfers)) {
+    // The second one goes first: the lease, before a block whose owner may have to wait for Python.
+    using Both = std::pair<std::shared_ptr<void>, std::shared_ptr<const void>>;
+    return impl_->direct(impl_->joined(transfers), std::make_shared<Both>(block.owner, std::move(keep)));
+  }
+  ++impl_->counters.staged;
+  return impl_->staged_block(block, transfers);
+}
+
+Result<Completion> CopyEngine::queued(std::shared_ptr<const void> keep) {
+  auto mark = impl_->record();
+  if (!mark) return fail(mark.error());
+  return impl_->completions.add(*mark, std::move(keep));
+}
+
+EngineStats CopyEngine::stats() const {
+  const Counters& counters = impl_->counters;
+  return {counters.direct, counters.staged, counters.pinned_bytes};
+}
+std::string CopyEngine::device_name() const {
+  return impl_->device->name();
+}
+
+}  // namespace headrace::gpu

@@ -1,0 +1,188 @@
+// Batches through the ring. `position` is the next batch that next() will return; the stream is ahead of it.
+#include <algorithm>
+#include <utility>
+
+#include "clientlib/client/resume.h"
+#include "clientlib/gpu/batch_source.h"
+#include "clientlib/gpu/fetched/fetcher.h"
+
+namespace headrace::gpu {
+namespace {
+
+struct FetchedBatches final : DeviceLoader::Source {
+  Stream stream;
+  std::uint64_t epoch_rest = 0, epoch_length = 0;  ///< batches: of the present epoch, and of whole ones
+  Cursor skip_to;       ///< of a live stream, which knows no seeking: what comes before is dropped
+  bool behind = false;  ///< the stream is not where the queue and `position` are: seek before fetching
+  std::chrono::nanoseconds waited_uncommitted{0};
+  Fetcher fetcher;  ///< last: ends before what it uses
+
+  FetchedBatches(Stream from, std::shared_ptr<Device> to, const DeviceLoaderOptions& given)
+      : Source(from, std::move(to), given),
+        stream(std::move(from)),
+        fetcher(stream, engine, {device, layout, given.prefetch, pool != nullptr}) {
+    follow_stream();
+    stream.set_interrupt(
+        [this] { return fetcher.fetches_here() ? fetcher.wanted_elsewhere() : interrupt && interrupt(); });
+  }
+
+  void follow_stream() {
+    position = stream.cursor();
+    epoch_rest = stream.length();
+    epoch_length = stream.epoch_length();
+    if (position.batch == 0 && position.origin == 0) epoch_rest = epoch_length;
+    begun = false;
+  }
+
+  void begin_epoch(std::uint64_t epoch) {
+    position = {epoch, 0, 0};
+    epoch_rest = epoch_length;
+    begun = false;
+  }
+
+  Result<void> supply() {
+    while (fetcher.under_way() <= options.prefetch) {  // and the one that is asked for
+      auto block = take_block();
+      if (!block && fetcher.under_way() > 0) return {};  // less ahead than was asked for
+      if (!block) return fail(block.error());
+      fetcher.supply(std::move(*block));
+    }
+    return {};
+  }
+
+  /// Lets the stream follow the loop, which it has run ahead of.
+  template <class F>
+  Result<void> seek(F change) {
+    fetcher.pause();
+    if (auto changed = change(stream); !changed) return changed;
+    fetcher.drop_all();
+    behind = false;
+    follow_stream();
+    return {};
+  }
+
+  Result<void> come_back() {
+    if (!behind || info.live) return {};
+    State state = stream.state();
+    state.cursor = position;
+    const bool was_begun = begun;
+    auto back = seek([&](Stream& s) { return s.load_state(state); });
+    begun = was_begun;
+    return back;
+  }
+
+  Result<void> go_to_epoch(std::uint64_t epoch) {
+    if (info.live) {
+      if (Cursor{epoch, 0, 0} < position) return stream_refuses(epoch);
+      skip_to = {epoch, 0, 0};
+      begun = false;
+      return {};
+    }
+    if (!behind && fetcher.drop_until({epoch, 0, 0})) {
+      begin_epoch(epoch);
+      return {};
+    }
+    if (begun &&
+        epoch == position.epoch)  // the stream, which may have been sent back, need not know of `begun`
+      return seek([&](Stream& s) {
+        State state = s.state();
+        state.cursor = {epoch, 0, 0};
+        return s.load_state(state);
+      });
+    return seek([&](Stream& s) { return s.set_epoch(epoch); });
+  }
+
+  /// In the stream's own words.
+  Result<void> stream_refuses(std::uint64_t epoch) {
+    fetcher.pause();
+    return stream.set_epoch(epoch);
+  }
+
+  Result<std::optional<DeviceBatch>> next(std::chrono::milliseconds timeout) override {
+    stream.commit(position, std::exchange(waited_uncommitted, {}));
+    if (auto back = come_back(); !back) return fail(back.error());
+    const auto asked = Fetcher::Clock::now();
+    for (;;) {
+      if (auto supplied = supply(); !supplied) return fail(supplied.error());
+      fetcher.resume();
+      auto fetched = fetcher.take(deadline_of(asked, timeout), interrupt);
+      const auto spent = Fetcher::Clock::now() - asked;
+      if (!fetched) {
+        count(spent);
+        return fail(ErrorCode::kTimeout, "interrupted while waiting for a batch");
+      }
+      if (fetched->error) {
+        count(spent);
+        behind = fetched->lost;
+        return fail(std::move(*fetched->error));
+      }
+      if (!fetched->batch) {
+        begin_epoch(position.epoch + 1);
+        if (position <= skip_to) continue;
+        count(spent);
+        return std::nullopt;
+      }
+      position = fetched->position;
+      ++position.batch;
+      epoch_rest = fetched->length;
+      if (fetched->position < skip_to) continue;
+      begun = true;
+      count(spent);
+      return std::move(*fetched->batch);
+    }
+  }
+
+  /// std::chrono::milliseconds::max() is a wish that callers have.
+  static Fetcher::Clock::time_point deadline_of(Fetcher::Clock::time_point asked,
+                                                std::chrono::milliseconds timeout) {
+    constexpr std::chrono::hours kForever{24 * 365};
+    return asked + std::min<std::chrono::milliseconds>(timeout, kForever);
+  }
+
+  void count(std::chrono::nanoseconds spent) {
+    waited += spent;
+    waited_uncommitted += spent;
+  }
+
+  [[nodiscard]] std::uint64_t length() const override { return epoch_rest; }
+  [[nodiscard]] std::uint64_t epoch() const override { return std::max(position, skip_to).epoch; }
+  Result<void> set_epoch(std::uint64_t epoch) override {
+    if (position.batch >= epoch_rest && epoch == position.epoch + 1) {
+      // The epoch's end, which is due, is left out.
+      if (fetcher.drop_until({epoch, 0, 0})) {
+        begin_epoch(epoch);
+        return {};
+      }
+    } else if (!begun && this->epoch() == epoch) {
+      return {};
+    }
+    return go_to_epoch(epoch);
+  }
+  [[nodiscard]] Cursor cursor() const override {
+    const Cursor due = std::max(position, skip_to);
+    return due.batch >= epoch_rest ? Cursor{due.epoch + 1, 0, 0} : due;
+  }
+  Result<void> load_state(const State& state) override {
+    if (!behind && !info.live) {
+      const auto cursor = client::resume_cursor(state, info, world_size);
+      if (!cursor) return fail(cursor.error());
+      if (*cursor == position) {
+        begun = false;
+        return {};
+      }
+    }
+    return seek([&](Stream& s) { return s.load_state(state); });
+  }
+  [[nodiscard]] std::uint32_t ready() const override {
+    return fetcher.ready() + (fetcher.running() ? 0 : stream.ready());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceLoader::Source> fetch_batches(Stream stream, std::shared_ptr<Device> device,
+                                                    const DeviceLoaderOptions& options) {
+  return std::make_unique<FetchedBatches>(std::move(stream), std::move(device), options);
+}
+
+}  // namespace headrace::gpu

@@ -1,0 +1,187 @@
+// Batches of a set that lives on the device: each is made there by one launch. Order, cursor, state and rows
+// are those of the stream as any client sees it; no byte of a batch comes from the host, and the server is
+// asked for nothing once the set is there.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <utility>
+
+#include "clientlib/base/epoch_plan.h"
+#include "clientlib/client/resume.h"
+#include "clientlib/gpu/batch_source.h"
+#include "clientlib/gpu/resident/set.h"
+
+namespace headrace::gpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Who looks at a loop that stands still should read why.
+constexpr std::chrono::seconds kQuiet{3};
+
+/// What the server would say of a batch's rows.
+struct Rows {
+  draws::Feistel order;
+  bool shuffled;
+  BatchRows positions;
+  SampleIndices indices;
+
+  std::vector<RowInfo> operator()() const {
+    std::vector<RowInfo> out;
+    out.reserve(positions.rows);
+    for (std::uint32_t i = 0; i < positions.rows; ++i) {
+      const std::uint64_t position = (positions.first + i) % order.n;
+      const std::uint64_t sample = shuffled ? draws::permuted(order, position) : position;
+      out.push_back({indices->empty() ? sample : (*indices)[sample], i < positions.valid, false});
+    }
+    return out;
+  }
+};
+
+struct ResidentBatches final : DeviceLoader::Source {
+  const std::uint32_t rank;
+  const EpochPlan plan;
+  std::deque<DeviceBatch> queue;   ///< begins at `position`
+  std::optional<ResidentSet> set;  ///< ends before the engine
+  /// Of a shard stream the attachment stays, idle: so ranks that disagree are told so. Others have nobody
+  /// wait for them: theirs ends here.
+  std::optional<Stream> place;
+
+  ResidentBatches(const Stream& stream, std::shared_ptr<Device> to, const DeviceLoaderOptions& given)
+      : Source(stream, std::move(to), given),
+        rank(stream.options().rank),
+        plan(info.samples, info.batch_size, world_size, info.last) {}
+  ~ResidentBatches() override {
+    if (fork.forked()) return;
+    queue.clear();
+    device->synchronise();  // launches read the set
+  }
+
+  Result<void> upload(std::chrono::milliseconds timeout) {
+    if (set->complete()) return {};
+    auto told = Clock::now();
+    return set->upload(timeout, interrupt, [&](std::uint64_t samples) {
+      if (options.uploading) return options.uploading(samples, info.samples);
+      if (Clock::now() - told < kQuiet) return;
+      told = Clock::now();
+      fmt::print(stderr, "headrace: stream '{}': {} of {} samples are on {}, of {:.1f} MB\n", info.name,
+                 samples, info.samples, engine.device_name(), static_cast<double>(set->bytes()) / 1e6);
+    });
+  }
+
+  /// Makes the batch at `at`, behind those that are queued.
+  Result<void> launch(const Cursor& at) {
+    auto block = take_block();
+    if (!block) return fail(block.error());
+    if (pool)
+      if (auto held = BlockPool::hold_copies(*block); !held) return held;
+    const BatchRows rows = plan.rows(at.origin, at.batch, rank);
+    RowJob job = set->job();
+    job.epoch = at.epoch;
+    job.order = draws::epoch_order(job.samples, job.seed, job.epoch);
+    job.out = reinterpret_cast<std::uint8_t*>(block->data);
+    job.first = rows.first;
+    job.rows = static_cast<std::int32_t>(rows.rows);
+    if (auto launched = device->launch(job); !launched) return launched;
+    auto made = engine.queued(block->owner);
+    if (!made) return fail(made.error());
+    auto state = std::make_unique<DeviceBatch::State>();
+    state->device = device;
+    state->layout = layout;
+    state->block = std::move(*block);
+    state->pooled = pool != nullptr;
+    state->counts.assign(layout->fields.size(), rows.rows);
+    state->epoch = at.epoch;
+    state->batch = at.batch;
+    state->make_rows = Rows{job.order, job.shuffled, rows, set->indices()};
+    state->copied = *made;
+    queue.emplace_back(std::move(state));
+    return {};
+  }
+
+  /// The first one uploads the set: it takes as long as that takes, and `timeout` bounds the wait for each of
+  /// its batches.
+  Result<std::optional<DeviceBatch>> next(std::chrono::milliseconds timeout) override {
+    const auto asked = Clock::now();
+    auto uploaded = upload(timeout);
+    if (!uploaded) waited += Clock::now() - asked;
+    if (!uploaded) return fail(uploaded.error());
+    if (position.batch >= length()) {
+      go_to({position.epoch + 1, 0, 0});
+      return std::nullopt;
+    }
+    // One more than is ahead: that which is asked for.
+    while (queue.size() <= options.prefetch && position.batch + queue.size() < length()) {
+      auto launched = launch({position.epoch, position.origin, position.batch + queue.size()});
+      if (launched) continue;
+      if (queue.empty()) return fail(launched.error());
+      break;  // less ahead than was asked for
+    }
+    std::optional<DeviceBatch> batch(std::move(queue.front()));
+    queue.pop_front();
+    ++position.batch;
+    begun = true;
+    waited += Clock::now() - asked;
+    return batch;
+  }
+
+  void go_to(const Cursor& cursor) {
+    queue.clear();
+    position = cursor;
+    begun = false;
+  }
+
+  [[nodiscard]] std::uint64_t length() const override { return plan.length(position.origin); }
+  Result<void> set_epoch(std::uint64_t epoch) override {
+    if (begun || position.epoch != epoch) go_to({epoch, 0, 0});
+    return {};
+  }
+  [[nodiscard]] Cursor cursor() const override {
+    return position.batch >= length() ? Cursor{position.epoch + 1, 0, 0} : position;
+  }
+  Result<void> load_state(const State& state) override {
+    auto cursor = client::resume_cursor(state, info, world_size);
+    if (!cursor) return fail(cursor.error());
+    if (cursor->batch >= plan.length(cursor->origin)) *cursor = {cursor->epoch + 1, 0, 0};
+    if (*cursor == position)
+      begun = false;
+    else
+      go_to(*cursor);
+    return {};
+  }
+  [[nodiscard]] std::uint32_t ready() const override {
+    const std::uint64_t left = length() - std::min(length(), position.batch);
+    return set->complete() ? static_cast<std::uint32_t>(std::min<std::uint64_t>(left, UINT32_MAX)) : 0;
+  }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceLoader::Source>> make_resident_batches(Stream stream,
+                                                                    std::shared_ptr<Device> device,
+                                                                    const DeviceLoaderOptions& options) {
+  const StreamInfo& info = stream.info();
+  const auto refuse = [&](const std::string& why) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("stream '{}': {}", info.name, why));
+  };
+  if (stream.options().resume_from_server)
+    return refuse(
+        "its set is resident on the device (`residence: gpu`), and the server hears nothing of the batches "
+        "made there: resume by a saved state (Python: state_dict()) instead of the server's memory");
+  if (info.samples == 0 || info.batch_size == 0) return refuse("it has no samples or no rows");
+  if (stream.cursor().origin > info.samples)
+    return fail(ErrorCode::kBadMessage, fmt::format("stream '{}': the server begins at sample {} of {}",
+                                                    info.name, stream.cursor().origin, info.samples));
+  auto batches = std::make_unique<ResidentBatches>(stream, std::move(device), options);
+  const std::size_t ahead = std::size_t{options.prefetch} + 2;
+  auto set = ResidentSet::allocate(stream, *batches->layout, batches->engine, *batches->device,
+                                   ahead * batches->layout->bytes);
+  if (!set) return fail(set.error());
+  batches->set.emplace(std::move(*set));
+  if (info.delivery == Delivery::kShard) batches->place.emplace(std::move(stream));
+  return batches;
+}
+
+}  // namespace headrace::gpu

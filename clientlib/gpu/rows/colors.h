@@ -1,0 +1,67 @@
+// The pixel steps of a row, on a few pixels at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "clientlib/gpu/rows/job.h"
+#include "clientlib/pixels/colours.h"
+
+namespace headrace::gpu {
+
+/// A row's steps in shared memory, safe to run.
+struct PixelSteps {
+  PixelStep steps[kMaxPixelSteps];
+  std::uint8_t means[kMaxPixelSteps];  ///< of each contrast: what it blends with
+  std::int32_t count;
+};
+
+/// The mean gray of `pixels` pixels, rounded, halves up: as PIL's int(mean + 0.5).
+HEADRACE_HD inline std::uint8_t mean_gray(std::uint64_t sum, std::uint64_t pixels) {
+  return static_cast<std::uint8_t>((2 * sum + pixels) / (2 * pixels));
+}
+
+/// How many of `steps` come before contrast number `contrast`; -1: there is no such contrast.
+HEADRACE_HD inline std::int32_t steps_before(const PixelSteps& steps, std::int32_t contrast) {
+  for (std::int32_t i = 0; i < steps.count; ++i)
+    if (steps.steps[i].kind == PixelStep::Kind::kContrast && contrast-- == 0) return i;
+  return -1;
+}
+
+/// mean: what a contrast blends with. Unknown kinds change nothing.
+HEADRACE_HD inline pixels::Rgb changed(const PixelStep& step, pixels::Rgb p, std::uint8_t mean) {
+  std::uint8_t with = 0;
+  switch (step.kind) {
+    case PixelStep::Kind::kBrightness:
+      break;
+    case PixelStep::Kind::kContrast:
+      with = mean;
+      break;
+    case PixelStep::Kind::kSaturation:
+      with = pixels::gray_of(p.r, p.g, p.b);
+      break;
+    case PixelStep::Kind::kHue:
+      return pixels::shift_hue(p, step.shift);
+    case PixelStep::Kind::kGray:
+      with = pixels::gray_of(p.r, p.g, p.b);
+      return {with, with, with};
+    case PixelStep::Kind::kLuma:
+      with = pixels::luma_of(p.r, p.g, p.b);
+      return {with, with, with};
+    default:
+      return p;
+  }
+  return {pixels::blend(with, p.r, step.factor), pixels::blend(with, p.g, step.factor),
+          pixels::blend(with, p.b, step.factor)};
+}
+
+/// The first `count` steps.
+template <int kCount>
+HEADRACE_HD void change_pixels(const PixelSteps& steps, std::int32_t count, pixels::Rgb (&pixels)[kCount]) {
+  HEADRACE_ROLLED
+  for (std::int32_t i = 0; i < count; ++i) {
+    HEADRACE_UNROLL
+    for (int p = 0; p < kCount; ++p) pixels[p] = changed(steps.steps[i], pixels[p], steps.means[i]);
+  }
+}
+
+}  // namespace headrace::gpu

@@ -1,0 +1,45 @@
+// Makes the image fields of batches whose pictures came from the server (`device: gpu`): pictures and their
+// steps are copied to memory of their own, then the kernel writes the batch's fields.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "clientlib/gpu/batch_layout.h"
+#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/rows/job.h"
+
+namespace headrace::gpu {
+
+class RowFinisher {
+ public:
+  /// For the fields of StreamInfo::on_device. kEnvironment: the device has no kernels; kBadMessage: fields
+  /// that cannot be; kNotEnoughMemory.
+  static Result<RowFinisher> open(const StreamInfo& info, std::shared_ptr<Device> device);
+  RowFinisher(RowFinisher&&) noexcept = default;
+  RowFinisher& operator=(RowFinisher&&) = delete;
+  ~RowFinisher();  ///< waits for what was queued
+
+  /// Adds the copies of a batch's pictures. The batch before it was launched: the copies are queued behind
+  /// that.
+  void add_transfers(const BatchView& batch, std::vector<Transfer>& out);
+  /// Queues, behind the copies, the work that writes the fields of a batch of `rows` rows at `base`.
+  Result<void> launch(std::byte* base, std::uint32_t rows, const BatchLayout& layout);
+
+ private:
+  struct Field {
+    std::size_t at;  ///< in the stream's fields
+    std::string name;
+    RowJob job;
+  };
+
+  explicit RowFinisher(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+  std::shared_ptr<Device> device_;  ///< null: moved from
+  std::vector<Field> fields_;
+};
+
+}  // namespace headrace::gpu

@@ -1,0 +1,204 @@
+// The kernel: what one block of threads does for one row of a batch, or a part of it. Kernel (cuda/) and host
+// twin (host/) both run this text; they differ in Block alone.
+//
+//   position ---permutation---> sample (resident)        pictures ---> 4 pixels ---pixel steps---> values
+//   ---> batch draws, made here or by the server ---> tables of source rows and columns
+//
+// Block: each(f) calls f(thread) for all threads, and none goes on before all are done; shared() is the
+// block's memory, aligned to 16; add(to, value) adds to device memory that other blocks add to, too.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "clientlib/gpu/rows/colors.h"
+#include "clientlib/gpu/rows/moves.h"
+#include "clientlib/gpu/rows/pixels.h"
+
+namespace headrace::gpu {
+
+/// At the begin of a block's shared memory; two tables of int32 follow: for each output column, then for each
+/// output row, the bytes from the picture's begin to its source, or negative as Traced::at.
+struct RowHead {
+  std::uint64_t sample;
+  DrawnMove drawn[kMaxMoves];
+  PixelSteps colors;
+  Erased erased;
+  std::uint32_t values[3 * 256];
+};
+
+HEADRACE_HD inline std::int32_t row_shared_bytes(const RowJob& job) {
+  return static_cast<std::int32_t>(sizeof(RowHead)) + 4 * (job.out_width + job.out_height);
+}
+
+HEADRACE_HD inline std::uint8_t* picture_of(const RowJob& job, std::uint64_t sample) {
+  return job.pictures + sample * job.picture_step;
+}
+
+template <class Word>
+HEADRACE_HD void move_words(const std::uint8_t* from, std::uint8_t* to, std::uint32_t bytes,
+                            std::uint32_t first, std::uint32_t step) {
+  const auto words = static_cast<std::uint32_t>(bytes / sizeof(Word));
+  for (std::uint32_t i = first; i < words; i += step)
+    reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[i];
+}
+
+HEADRACE_HD inline void move_field(const MovedField& field, std::uint64_t sample, std::uint8_t* to,
+                                   std::uint32_t first, std::uint32_t step) {
+  const std::uint8_t* const from = field.from + sample * field.row_bytes;
+  if (field.unit == 16) return move_words<Vector16>(from, to, field.row_bytes, first, step);
+  if (field.unit == 8) return move_words<std::uint64_t>(from, to, field.row_bytes, first, step);
+  if (field.unit == 4) return move_words<std::uint32_t>(from, to, field.row_bytes, first, step);
+  if (field.unit == 2) return move_words<std::uint16_t>(from, to, field.row_bytes, first, step);
+  move_words<std::uint8_t>(from, to, field.row_bytes, first, step);
+}
+
+/// Reads a row's steps, whatever they are, by one thread: counts and rectangles are cut to what there is.
+HEADRACE_HD inline void read_steps(const RowJob& job, const RowSteps& from, RowHead& head) {
+  head.colors.count =
+      from.step_count < kMaxPixelSteps ? static_cast<std::int32_t>(from.step_count) : kMaxPixelSteps;
+  const auto pixels = static_cast<std::uint64_t>(job.height) * static_cast<std::uint64_t>(job.width);
+  for (std::int32_t i = 0; i < head.colors.count; ++i) {
+    PixelStep& step = head.colors.steps[i] = from.steps[i];
+    if (!(step.factor > -1e9F && step.factor < 1e9F)) step.factor = 0;  // NaN included
+    head.colors.means[i] = mean_gray(from.steps[i].gray_sum, pixels);
+  }
+  head.erased = {from.erased_top, from.erased_left, from.erased_top + from.erased_height,
+                 from.erased_left + from.erased_width};
+}
+
+/// What the row is made of. The parts are the work of different warps.
+HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHead& head, std::int32_t row) {
+  constexpr std::int32_t kFirstValueThread = 64;
+  std::uint64_t position = job.first + static_cast<std::uint64_t>(row);
+  if (job.samples != 0 && position >= job.samples) position %= job.samples;  // wrapped duplicates
+  const bool resident = job.samples != 0;
+  const RowSteps* steps = nullptr;
+  if (job.steps_offset != 0)
+    steps = reinterpret_cast<const RowSteps*>(picture_of(job, static_cast<std::uint64_t>(row)) +
+                                              job.steps_offset);
+  if (thread < job.move_count) {
+    head.drawn[thread] = steps == nullptr ? draw_move(job.moves[thread], job.seed, job.epoch, position)
+                                          : DrawnMove{0, 0, steps->turns[thread]};
+  } else if (thread == kFirstValueThread - 32) {
+    head.colors.count = 0;
+    head.erased = {0, 0, 0, 0};
+    if (steps != nullptr) read_steps(job, *steps, head);
+  } else if (thread == kFirstValueThread - 1) {
+    head.sample = resident && job.shuffled ? draws::permuted(job.order, position)
+                  : resident               ? position
+                                           : static_cast<std::uint64_t>(row);
+  } else if (thread >= kFirstValueThread && job.element_bytes > 1) {
+    for (std::int32_t i = thread - kFirstValueThread; i < job.out_channels * 256;
+         i += kRowThreads - kFirstValueThread)
+      head.values[i] = pixels::value_bits(static_cast<std::uint8_t>(i & 255), job.how[i >> 8], job.type);
+  }
+}
+
+HEADRACE_HD inline void make_tables(std::int32_t thread, const RowJob& job, const RowHead& head,
+                                    std::int32_t* across) {
+  for (std::int32_t i = thread; i < job.out_width + job.out_height; i += kRowThreads) {
+    const bool column = i < job.out_width;
+    const Traced from = trace(job, head.drawn, {column ? i : i - job.out_width, column});
+    across[i] = from.at < 0 ? from.at : from.at * (from.column ? job.channels : job.width * job.channels);
+  }
+}
+
+/// Block `number` of the launch.
+HEADRACE_EXEC_CHECK_OFF
+template <int kChannels, int kBytes, bool kColors, class Block>
+HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) {
+  const std::int32_t row = number / job.parts, part = number - row * job.parts;
+  auto& head = *reinterpret_cast<RowHead*>(block.shared());
+  auto* const across = reinterpret_cast<std::int32_t*>(block.shared() + sizeof(RowHead));
+  block.each([&](std::int32_t thread) { begin_row(thread, job, head, row); });
+  if (job.pictures != nullptr) {
+    block.each([&](std::int32_t thread) { make_tables(thread, job, head, across); });
+  }
+  block.each([&](std::int32_t thread) {
+    const std::int32_t first = part * kRowThreads + thread, step = job.parts * kRowThreads;
+    for (std::int32_t f = 0; f < job.field_count; ++f) {
+      const MovedField& field = job.fields[f];
+      move_field(field, head.sample, job.out + field.to + static_cast<std::uint64_t>(row) * field.row_bytes,
+                 static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(step));
+    }
+    if (job.pictures == nullptr) return;
+    const PixelTables tables{across, across + job.out_width, picture_of(job, head.sample)};
+    const RowValues values{head.values, head.erased};
+    const std::int32_t pixels = job.out_height * job.out_width;
+    std::uint8_t* const to = job.out + job.image_to +
+                             static_cast<std::uint64_t>(row) * static_cast<std::uint64_t>(pixels) *
+                                 static_cast<std::uint64_t>(job.out_channels) * kBytes;
+    const auto make = [&](auto count, std::int32_t pixel) {
+      constexpr int kCount = decltype(count)::value;
+      pixels::Rgb made[kCount];
+      fetch<kChannels>(job, tables, pixel, made);
+      if (kColors) change_pixels(head.colors, head.colors.count, made);
+      store<kBytes>(job, values, made, pixel, to);
+    };
+    // Together, where each channel's elements are aligned and no run of pixels is cut.
+    if (pixels % kRun == 0 && (reinterpret_cast<std::uintptr_t>(to) & (kRun * kBytes - 1)) == 0) {
+      for (std::int32_t run = first; run < pixels / kRun; run += step)
+        make(std::integral_constant<int, kRun>(), run * kRun);
+    } else {
+      for (std::int32_t pixel = first; pixel < pixels; pixel += step)
+        make(std::integral_constant<int, 1>(), pixel);
+    }
+  });
+}
+
+/// Before run_rows, for contrast 0, 1, ...: sums the grays of what a row's contrast of that number is applied
+/// to into its step. Moves change no sum: there is no crop where steps come with rows.
+HEADRACE_EXEC_CHECK_OFF
+template <int kChannels, class Block>
+HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contrast, std::int32_t number) {
+  const std::int32_t row = number / job.parts, part = number - row * job.parts;
+  auto& head = *reinterpret_cast<RowHead*>(block.shared());
+  block.each([&](std::int32_t thread) { begin_row(thread, job, head, row); });
+  const std::int32_t before = steps_before(head.colors, contrast);
+  if (before < 0) return;
+  std::uint8_t* const picture = picture_of(job, static_cast<std::uint64_t>(row));
+  auto* const grays = head.values;  // a sum for each thread
+  block.each([&](std::int32_t thread) {
+    std::uint32_t sum = 0;
+    const std::int32_t pixels = job.height * job.width, step = job.parts * kRowThreads * kRun;
+    for (std::int32_t pixel = (part * kRowThreads + thread) * kRun; pixel < pixels; pixel += step) {
+      const std::int32_t end = pixels - pixel < kRun ? pixels - pixel : kRun;
+      pixels::Rgb made[kRun];
+      HEADRACE_UNROLL
+      for (int i = 0; i < kRun; ++i)
+        made[i] =
+            pixel_at<kChannels>(picture + static_cast<std::int64_t>(i < end ? pixel + i : pixel) * kChannels);
+      change_pixels(head.colors, before, made);
+      HEADRACE_UNROLL
+      for (int i = 0; i < kRun; ++i)
+        if (i < end) sum += pixels::gray_of(made[i].r, made[i].g, made[i].b);
+    }
+    grays[thread] = sum;
+  });
+  block.each([&](std::int32_t thread) {
+    if (thread != 0) return;
+    unsigned long long sum = 0;
+    for (std::int32_t i = 0; i < kRowThreads; ++i) sum += grays[i];
+    auto& steps = *reinterpret_cast<RowSteps*>(picture + job.steps_offset);
+    block.add(reinterpret_cast<unsigned long long*>(&steps.steps[before].gray_sum), sum);
+  });
+}
+
+/// Calls run(channels, bytes, colors), each a std::integral_constant: what run_rows is compiled for.
+template <class F>
+auto with_variant(const RowJob& job, F&& run) {
+  const auto with_bytes = [&](auto channels, auto colors) {
+    if (job.element_bytes == 4) return run(channels, std::integral_constant<int, 4>(), colors);
+    if (job.element_bytes == 2) return run(channels, std::integral_constant<int, 2>(), colors);
+    return run(channels, std::integral_constant<int, 1>(), colors);
+  };
+  const auto with_colors = [&](auto channels) {
+    return job.steps_offset != 0 ? with_bytes(channels, std::true_type())
+                                 : with_bytes(channels, std::false_type());
+  };
+  if (job.channels == 3) return with_colors(std::integral_constant<int, 3>());
+  return with_colors(std::integral_constant<int, 1>());
+}
+
+}  // namespace headrace::gpu

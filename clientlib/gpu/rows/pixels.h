@@ -1,0 +1,157 @@
+// From a picture to a row, a run of neighbouring pixels at a time: reading, values, and writing.
+#pragma once
+
+#include <cstdint>
+
+#include "clientlib/gpu/rows/job.h"
+#include "clientlib/pixels/colours.h"
+
+namespace headrace::gpu {
+
+/// Pixels that a thread makes together: a warp's stores of one channel are then neighbours in memory.
+inline constexpr int kRun = 4;
+
+struct alignas(16) Vector16 {
+  std::uint32_t words[4];
+};
+
+/// Where pixels come from: bytes from the picture's begin, by output column and row; see RowHead.
+struct PixelTables {
+  const std::int32_t* across;
+  const std::int32_t* down;
+  const std::uint8_t* picture;
+};
+
+/// A rectangle of the row: [top, bottom) x [left, right).
+struct Erased {
+  std::int32_t top, left, bottom, right;
+};
+
+struct RowValues {
+  const std::uint32_t* table;  ///< 256 for each channel; unused where elements are bytes
+  Erased erased;
+};
+
+template <int kChannels>
+HEADRACE_HD pixels::Rgb pixel_at(const std::uint8_t* at) {
+  if (kChannels == 1) return {at[0], at[0], at[0]};
+  return {at[0], at[1], at[2]};
+}
+
+/// A run whose sources are neighbours, in rising or falling order, on a word's border: read by words. False:
+/// it is none.
+template <int kChannels>
+HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int32_t row,
+                             pixels::Rgb (&out)[kRun]) {
+  const std::int32_t first = tables.across[x], last = tables.across[x + kRun - 1];
+  constexpr std::int32_t kDistance = (kRun - 1) * kChannels;
+  const bool rising = last - first == kDistance, falling = first - last == kDistance;
+  if (row < 0 || first < 0 || last < 0 || !(rising || falling)) return false;
+  const std::uint8_t* const at = tables.picture + (rising ? first : last) + row;
+  if ((reinterpret_cast<std::uintptr_t>(at) & 3U) != 0) return false;
+  std::uint32_t words[kChannels];
+  HEADRACE_UNROLL
+  for (int i = 0; i < kChannels; ++i) words[i] = reinterpret_cast<const std::uint32_t*>(at)[i];
+  const auto byte = [&](int i) { return static_cast<std::uint8_t>(words[i / 4] >> (i % 4 * 8)); };
+  HEADRACE_UNROLL
+  for (int i = 0; i < kRun; ++i) {
+    const pixels::Rgb up{byte(i * kChannels), byte(i * kChannels + (kChannels - 1) / 2),
+                         byte(i * kChannels + kChannels - 1)};
+    const int j = kRun - 1 - i;
+    const pixels::Rgb down{byte(j * kChannels), byte(j * kChannels + (kChannels - 1) / 2),
+                           byte(j * kChannels + kChannels - 1)};
+    out[i] = rising ? up : down;
+  }
+  return true;
+}
+
+/// The row's pixels from number `pixel` on, before pixel steps.
+template <int kChannels, int kCount>
+HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, std::int32_t pixel,
+                       pixels::Rgb (&out)[kCount]) {
+  std::int32_t y = pixel / job.out_width, x = pixel - y * job.out_width;
+  if constexpr (kCount == kRun)
+    if (x + kRun <= job.out_width && fetch_words<kChannels>(tables, x, tables.down[y], out)) return;
+  HEADRACE_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    const std::int32_t column = tables.across[x], row = tables.down[y];
+    // The move that comes last says what is there: of two, the lower number.
+    const std::int32_t outside = column < row ? column : row;
+    if (outside < 0) {
+      const std::uint8_t* const fill = job.moves[-1 - outside].fill;
+      out[i] = {fill[0], fill[1], fill[2]};
+    } else {
+      out[i] = pixel_at<kChannels>(tables.picture + column + row);
+    }
+    if (++x == job.out_width) {
+      x = 0;
+      ++y;
+    }
+  }
+}
+
+template <int kBytes>
+HEADRACE_HD void store_element(std::uint8_t* to, std::uint32_t value) {
+  if (kBytes == 4) *reinterpret_cast<std::uint32_t*>(to) = value;
+  if (kBytes == 2) *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(value);
+  if (kBytes == 1) *to = static_cast<std::uint8_t>(value);
+}
+
+/// Elements that are neighbours; a run of them is aligned, and one word or vector.
+template <int kBytes, int kCount>
+HEADRACE_HD void store_elements(std::uint8_t* to, const std::uint32_t* values) {
+  if (kCount != kRun) {
+    for (int i = 0; i < kCount; ++i) store_element<kBytes>(to + i * kBytes, values[i]);
+  } else if (kBytes == 4) {
+    *reinterpret_cast<Vector16*>(to) = {{values[0], values[1], values[2], values[3]}};
+  } else if (kBytes == 2) {
+    *reinterpret_cast<std::uint64_t*>(to) =
+        static_cast<std::uint64_t>(values[2] | values[3] << 16) << 32 | (values[0] | values[1] << 16);
+  } else {
+    *reinterpret_cast<std::uint32_t*>(to) = values[0] | values[1] << 8 | values[2] << 16 | values[3] << 24;
+  }
+}
+
+/// `to`: the row's first byte.
+template <int kBytes, int kCount>
+HEADRACE_HD void store(const RowJob& job, const RowValues& values, const pixels::Rgb (&made)[kCount],
+                       std::int32_t pixel, std::uint8_t* to) {
+  bool erased[kCount];
+  HEADRACE_UNROLL
+  for (int i = 0; i < kCount; ++i) erased[i] = false;
+  if (values.erased.right > values.erased.left) {
+    const Erased& gone = values.erased;
+    HEADRACE_UNROLL
+    for (int i = 0; i < kCount; ++i) {
+      const std::int32_t y = (pixel + i) / job.out_width, x = pixel + i - y * job.out_width;
+      erased[i] = y >= gone.top && y < gone.bottom && x >= gone.left && x < gone.right;
+    }
+  }
+  const auto element = [&](int channel, int i) -> std::uint32_t {
+    if (erased[i]) return job.erased[channel];
+    const std::uint8_t byte = channel == 0 ? made[i].r : channel == 1 ? made[i].g : made[i].b;
+    return kBytes == 1 ? byte : values.table[channel * 256 + byte];
+  };
+  if (job.interleaved) {
+    std::uint32_t all[3 * kCount];
+    HEADRACE_UNROLL
+    for (int i = 0; i < kCount; ++i)
+      for (int c = 0; c < 3; ++c) all[3 * i + c] = element(c, i);
+    HEADRACE_UNROLL
+    for (int part = 0; part < 3; ++part)
+      store_elements<kBytes, kCount>(to + (static_cast<std::int64_t>(pixel) * 3 + part * kCount) * kBytes,
+                                     all + part * kCount);
+    return;
+  }
+  const std::int64_t plane = static_cast<std::int64_t>(job.out_height) * job.out_width;
+  HEADRACE_UNROLL
+  for (int c = 0; c < 3; ++c) {
+    if (c >= job.out_channels) break;
+    std::uint32_t all[kCount];
+    HEADRACE_UNROLL
+    for (int i = 0; i < kCount; ++i) all[i] = element(c, i);
+    store_elements<kBytes, kCount>(to + (c * plane + pixel) * kBytes, all);
+  }
+}
+
+}  // namespace headrace::gpu

@@ -1,0 +1,140 @@
+#include "clientlib/gpu/rows/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "clientlib/gpu/rows/pixels.h"
+#include "clientlib/pixels/value_table.h"
+
+namespace headrace::gpu {
+namespace {
+
+using pixels::PixelLayout;
+
+bool is_side(std::int64_t side) {
+  return side >= 1 && side <= kMaxDeviceSide;
+}
+
+std::string wrong_crop(const Move& move) {
+  constexpr std::int32_t kFarthest = 1 << 20;  // of padding and places: sums cannot overflow
+  const auto far = [](std::int32_t value) { return value < -kFarthest || value > kFarthest; };
+  if (far(move.top) || far(move.left) || move.rows < 1 || move.columns < 1 || far(move.rows) ||
+      far(move.columns))
+    return fmt::format("a crop at {}, {} of {} x {} places", move.left, move.top, move.columns, move.rows);
+  return {};
+}
+
+/// The moves, followed from size to size.
+std::string take_moves(const DeviceImage& image, Drawn drawn, RowJob& job) {
+  if (image.moves.size() > std::size_t{kMaxMoves})
+    return fmt::format("{} moves: at most {}", image.moves.size(), kMaxMoves);
+  std::int32_t height = image.height, width = image.width;
+  for (const Move& move : image.moves) {
+    if (!is_side(move.height) || !is_side(move.width))
+      return fmt::format("a move to {} x {} pixels: each side must be between 1 and {}", move.width,
+                         move.height, kMaxDeviceSide);
+    const bool same = move.height == height && move.width == width;
+    switch (move.kind) {
+      case Move::Kind::kCrop:
+        if (drawn == Drawn::kByServer) return "a crop, which the server makes";
+        if (auto wrong = wrong_crop(move); !wrong.empty()) return wrong;
+        break;
+      case Move::Kind::kTurn:
+        if (!same || height != width)
+          return fmt::format("a turn of {} x {} pixels into {} x {}", width, height, move.width, move.height);
+        break;
+      case Move::Kind::kHorizontalFlip:
+      case Move::Kind::kVerticalFlip:
+        if (!same)
+          return fmt::format("a flip of {} x {} pixels into {} x {}", width, height, move.width, move.height);
+        if (!(move.p >= 0 && move.p <= 1)) return fmt::format("a flip with p {}", move.p);
+        break;
+      default:
+        return "a move that this library does not know: it is older than the server";
+    }
+    job.moves[job.move_count++] = move;
+    height = move.height;
+    width = move.width;
+  }
+  job.out_height = height;
+  job.out_width = width;
+  return {};
+}
+
+std::string take_values(const DeviceImage& image, const FieldSpec& spec, RowJob& job) {
+  const bool is_float =
+      spec.dtype == DType::kFloat16 || spec.dtype == DType::kBFloat16 || spec.dtype == DType::kFloat32;
+  if (!is_float && spec.dtype != DType::kUInt8)
+    return fmt::format("batches of {}: uint8, float16, bfloat16 or float32 can be", name_of(spec.dtype));
+  const auto channels = static_cast<std::size_t>(job.out_channels);
+  const auto fits = [&](const std::vector<double>& values) {
+    return values.empty() || values.size() == channels;
+  };
+  if (image.mean.size() != image.std.size() || !fits(image.mean) || (!image.mean.empty() && !is_float))
+    return fmt::format("{} means and {} stds for {} channels of {}", image.mean.size(), image.std.size(),
+                       channels, name_of(spec.dtype));
+  if (!fits(image.erased) && image.erased.size() != 1)
+    return fmt::format("{} values of random_erasing for {} channels", image.erased.size(), channels);
+  const auto finite = [](double value) { return std::isfinite(static_cast<float>(value)); };
+  const auto positive = [&](double value) { return finite(value) && static_cast<float>(value) > 0.0F; };
+  if (!std::ranges::all_of(image.std, positive) || !std::ranges::all_of(image.mean, finite) ||
+      !std::ranges::all_of(image.erased, finite))
+    return "a mean or std that is no number, or a std that is not above 0";
+  job.element_bytes = static_cast<std::int32_t>(size_of(spec.dtype));
+  job.type = pixels::value_type(spec.dtype);
+  for (std::size_t c = 0; c < channels; ++c) {
+    if (!image.mean.empty())
+      job.how[c] = {true, static_cast<float>(image.mean[c]), static_cast<float>(image.std[c])};
+    if (image.erased.empty()) continue;
+    const auto value = static_cast<float>(image.erased[c % image.erased.size()]);
+    job.erased[c] = is_float ? pixels::bits_of(value, job.type)
+                             : static_cast<std::uint32_t>(std::clamp(value, 0.0F, 255.0F));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string plan_rows(const DeviceImage& image, const FieldSpec& spec, Drawn drawn, RowJob& job) {
+  if (spec.kind != FieldKind::kDense || spec.shape.size() != 3)
+    return fmt::format("field '{}', which is no image", spec.name);
+  if (image.channels != 1 && image.channels != 3)
+    return fmt::format("pictures of {} channels: 1 or 3 can be", image.channels);
+  if (!is_side(image.height) || !is_side(image.width))
+    return fmt::format("pictures of {} x {} pixels: each side must be between 1 and {}", image.width,
+                       image.height, kMaxDeviceSide);
+  if (drawn == Drawn::kOnDevice && (image.contrasts > 0 || !image.erased.empty()))
+    return "colors or random_erasing, which are not drawn on the device";
+  if (image.contrasts > std::uint32_t{kMaxPixelSteps})
+    return fmt::format("{} contrasts: at most {}", image.contrasts, kMaxPixelSteps);
+  job.height = image.height;
+  job.width = image.width;
+  job.channels = image.channels;
+  job.contrasts = static_cast<std::int32_t>(image.contrasts);
+  job.picture_step = drawn == Drawn::kByServer ? image.row_bytes() : image.picture_bytes();
+  job.steps_offset = drawn == Drawn::kByServer ? image.steps_offset() : 0;
+  if (auto wrong = take_moves(image, drawn, job); !wrong.empty()) return wrong;
+  const bool planar = image.layout == PixelLayout::kNchw;
+  const std::int64_t channels = spec.shape[planar ? 0 : 2];
+  const std::int64_t height = spec.shape[planar ? 1 : 0], width = spec.shape[planar ? 2 : 1];
+  if (height != job.out_height || width != job.out_width || (channels != 1 && channels != image.channels))
+    return fmt::format("rows that the moves make {} x {} pixels of, and field '{}' says otherwise",
+                       job.out_width, job.out_height, spec.name);
+  job.out_channels = static_cast<std::int32_t>(channels);
+  job.interleaved = !planar && channels == 3;
+  return take_values(image, spec, job);
+}
+
+std::int32_t row_parts(const RowJob& job) {
+  constexpr std::int64_t kPixels = std::int64_t{kRowThreads} * kRun * 4;  // a few runs of each thread
+  constexpr std::int64_t kBytes = std::int64_t{kRowThreads} * 16 * 2;
+  std::int64_t parts = (std::int64_t{job.out_height} * job.out_width + kPixels - 1) / kPixels;
+  for (std::int32_t f = 0; f < job.field_count; ++f)
+    parts = std::max(parts, (std::int64_t{job.fields[f].row_bytes} + kBytes - 1) / kBytes);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(parts, 1, 64));
+}
+
+}  // namespace headrace::gpu

@@ -1,0 +1,110 @@
+// How an image field of a batch is made on a device (`device: gpu`, `residence: gpu`): of pictures that lie
+// there, by the transforms at the end of a chain that move whole pixels or change each pixel alone.
+//
+//   picture (uint8, interleaved) -> moves -> pixel steps -> values, dtype and layout -> erasing
+//
+// C++17, for CUDA's compiler.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace headrace {
+
+namespace pixels {
+
+enum class PaddingMode : std::uint8_t { kConstant, kEdge, kReflect, kSymmetric };
+enum class PixelLayout : std::uint8_t { kNchw, kNhwc };
+
+}  // namespace pixels
+
+inline constexpr std::int32_t kMaxMoves = 8;
+inline constexpr std::int32_t kMaxPixelSteps = 8;
+inline constexpr std::int32_t kMaxDeviceSide = 4096;  ///< of pictures and of what a move makes
+
+/// A transform that moves pixels.
+struct Move {
+  enum class Kind : std::uint8_t { kCrop, kHorizontalFlip, kVerticalFlip, kTurn };
+  Kind kind = Kind::kCrop;
+  std::uint32_t stage = 0;             ///< its place in the chain: the key of its draws
+  std::int32_t height = 0, width = 0;  ///< of what it makes
+  std::int32_t top = 0, left = 0;      ///< kCrop: of its first place; negative where the picture is padded
+  std::int32_t rows = 1, columns = 1;  ///< kCrop: places down and across, of which one is drawn
+  pixels::PaddingMode padding = pixels::PaddingMode::kConstant;
+  std::uint8_t fill[3] = {0, 0, 0};  ///< kConstant
+  double p = 1;                      ///< of a flip
+
+  friend bool operator==(const Move& a, const Move& b) {
+    return a.kind == b.kind && a.stage == b.stage && a.height == b.height && a.width == b.width &&
+           a.top == b.top && a.left == b.left && a.rows == b.rows && a.columns == b.columns &&
+           a.padding == b.padding && a.fill[0] == b.fill[0] && a.fill[1] == b.fill[1] &&
+           a.fill[2] == b.fill[2] && a.p == b.p;
+  }
+};
+
+/// A change of each pixel alone. The numbers of the kinds are part of RowSteps.
+struct PixelStep {
+  enum class Kind : std::uint8_t {
+    kBrightness,  ///< PIL's ImageEnhance by `factor`, as are the next two
+    kContrast,    ///< blends with the mean gray of the picture
+    kSaturation,
+    kHue,   ///< `shift` is added to H, modulo 256
+    kGray,  ///< PIL's "L" in all channels
+    kLuma,  ///< BT.601's Y of 16 to 235 in all channels
+  };
+  Kind kind = Kind::kBrightness;
+  std::uint8_t shift = 0;
+  std::uint16_t reserved = 0;
+  float factor = 1;
+  std::uint64_t gray_sum = 0;  ///< kContrast: 0; the device sums the picture's grays here
+};
+
+/// What the server has drawn for one row of a batch. It lies in the ring behind the row's picture, at the
+/// next multiple of 16 bytes. The kernel is safe with any bytes here.
+struct alignas(16) RowSteps {
+  std::uint8_t turns[kMaxMoves] =
+      {};  ///< of each move: quarter turns, counter-clockwise; of a flip: 1 if it is made
+  std::uint16_t erased_top = 0, erased_left = 0, erased_height = 0,
+                erased_width = 0;  ///< of the row; width 0: nothing
+  std::uint32_t step_count = 0;
+  std::uint32_t reserved = 0;
+  PixelStep steps[kMaxPixelSteps];
+};
+
+static_assert(std::is_trivially_copyable_v<RowSteps> && std::is_standard_layout_v<RowSteps>);
+static_assert(sizeof(PixelStep) == 16 && offsetof(PixelStep, factor) == 4 &&
+              offsetof(PixelStep, gray_sum) == 8);
+static_assert(sizeof(RowSteps) == 160 && offsetof(RowSteps, erased_top) == 8 &&
+              offsetof(RowSteps, step_count) == 16 && offsetof(RowSteps, steps) == 24);
+
+/// How rows of one field are made.
+struct DeviceImage {
+  std::uint32_t field = 0;                                  ///< its place in StreamInfo::fields
+  std::int32_t height = 0, width = 0, channels = 0;         ///< of the pictures; channels: 3, or 1: gray
+  std::vector<Move> moves;                                  ///< at most kMaxMoves
+  std::uint32_t contrasts = 0;                              ///< the most PixelStep::kContrast of a row
+  pixels::PixelLayout layout = pixels::PixelLayout::kNchw;  ///< of rows
+  std::vector<double> mean, std;  ///< Normalize's, one per channel of the rows; both empty: x / 255
+  std::vector<double> erased;  ///< what random_erasing writes, one value or one per channel; empty: nothing
+
+  /// Bytes of a picture and its RowSteps in the ring.
+  [[nodiscard]] std::uint64_t row_bytes() const { return steps_offset() + sizeof(RowSteps); }
+  [[nodiscard]] std::uint64_t steps_offset() const {
+    constexpr std::uint64_t kAlignment = alignof(RowSteps);
+    return (picture_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  [[nodiscard]] std::uint64_t picture_bytes() const {
+    return static_cast<std::uint64_t>(height) * static_cast<std::uint64_t>(width) *
+           static_cast<std::uint64_t>(channels);
+  }
+
+  friend bool operator==(const DeviceImage& a, const DeviceImage& b) {
+    return a.field == b.field && a.height == b.height && a.width == b.width && a.channels == b.channels &&
+           a.moves == b.moves && a.contrasts == b.contrasts && a.layout == b.layout && a.mean == b.mean &&
+           a.std == b.std && a.erased == b.erased;
+  }
+};
+
+}  // namespace headrace

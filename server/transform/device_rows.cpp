@@ -1,0 +1,155 @@
+#include "server/transform/device_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <variant>
+
+namespace headrace::server::transform {
+namespace {
+
+tl::unexpected<Error> invalid(std::string what) {
+  return fail(ErrorCode::kConfigInvalid, "transforms: " + std::move(what));
+}
+
+/// What a transform asks of the device; nullopt: the server has to do it.
+struct Share {
+  std::int32_t moves = 0, steps = 0, contrasts = 0;
+};
+
+struct ShareOf {
+  std::optional<Share> operator()(const RandomHorizontalFlip&) const { return Share{.moves = 1}; }
+  std::optional<Share> operator()(const RandomVerticalFlip&) const { return Share{.moves = 1}; }
+  std::optional<Share> operator()(const RandomRotate90&) const { return Share{.moves = 1}; }
+  std::optional<Share> operator()(const ColorJitter& t) const {
+    const auto one = [](const auto& bounds) { return bounds ? 1 : 0; };
+    return Share{.steps = one(t.brightness) + one(t.contrast) + one(t.saturation) + one(t.hue),
+                 .contrasts = one(t.contrast)};
+  }
+  std::optional<Share> operator()(const RandomGrayscale&) const { return Share{.steps = 1}; }
+  std::optional<Share> operator()(const ToY&) const { return Share{.steps = 1}; }
+  std::optional<Share> operator()(const Normalize&) const { return Share{}; }
+  std::optional<Share> operator()(const RandomErasing&) const { return Share{}; }
+  std::optional<Share> operator()(const NotHere&) const { return Share{}; }
+  template <class Other>
+  std::optional<Share> operator()(const Other&) const {
+    return std::nullopt;
+  }
+};
+
+/// The first transform of the device, and how many contrasts it has to make for a row.
+struct Split {
+  std::size_t first = 0;
+  std::int32_t contrasts = 0;
+};
+
+Split split_of(const std::vector<Transform>& chain) {
+  Split split{chain.size(), 0};
+  Share sum;
+  while (split.first > 0) {
+    const auto share = std::visit(ShareOf(), chain[split.first - 1]);
+    if (!share || sum.moves + share->moves > kMaxMoves || sum.steps + share->steps > kMaxPixelSteps) break;
+    sum.moves += share->moves;
+    sum.steps += share->steps;
+    split.contrasts += share->contrasts;
+    --split.first;
+  }
+  return split;
+}
+
+Move move_of(Move::Kind kind, std::size_t stage, Size size) {
+  return {
+      .kind = kind, .stage = static_cast<std::uint32_t>(stage), .height = size.height, .width = size.width};
+}
+
+/// Fills in what the transforms from `first` on say, besides their draws.
+std::string describe(const PlanConfig& config, std::size_t first, Size size, DeviceImage& image) {
+  bool erases = false;
+  for (std::size_t i = first; i < config.transforms.size(); ++i) {
+    const Transform& transform = config.transforms[i];
+    if (std::holds_alternative<RandomHorizontalFlip>(transform))
+      image.moves.push_back(move_of(Move::Kind::kHorizontalFlip, i, size));
+    if (std::holds_alternative<RandomVerticalFlip>(transform))
+      image.moves.push_back(move_of(Move::Kind::kVerticalFlip, i, size));
+    if (std::holds_alternative<RandomRotate90>(transform))
+      image.moves.push_back(move_of(Move::Kind::kTurn, i, size));
+    if (const auto* normalize = std::get_if<Normalize>(&transform)) {
+      image.mean = normalize->mean;
+      image.std = normalize->std;
+    }
+    const auto* erasing = std::get_if<RandomErasing>(&transform);
+    if (erasing == nullptr) continue;
+    if (erasing->random)
+      return "random_erasing: the device writes constant values, not `value: random`: set `device: cpu`";
+    if (std::exchange(erases, true))
+      return "random_erasing: the device erases once: set `device: cpu` for several";
+    image.erased = erasing->value;
+  }
+  return {};
+}
+
+PixelStep pixel_step(const PixelOp& op) {
+  const auto factor = static_cast<float>(op.factor);
+  switch (op.kind) {
+    case PixelOp::Kind::kBrightness:
+      return {.kind = PixelStep::Kind::kBrightness, .factor = factor};
+    case PixelOp::Kind::kContrast:
+      return {.kind = PixelStep::Kind::kContrast, .factor = factor};
+    case PixelOp::Kind::kSaturation:
+      return {.kind = PixelStep::Kind::kSaturation, .factor = factor};
+    case PixelOp::Kind::kHue:
+      return {.kind = PixelStep::Kind::kHue, .shift = hue_shift(op.factor)};
+    default:
+      return {.kind = PixelStep::Kind::kGray};
+  }
+}
+
+}  // namespace
+
+Result<DeviceRows> DeviceRows::split(const PlanConfig& config, const Plan& whole) {
+  const Size size = whole.output_size();
+  if (std::max(size.height, size.width) > kMaxDeviceSide)
+    return invalid(
+        fmt::format("rows of {} x {} pixels (width x height): on the device each side may have {}: set "
+                    "`device: cpu`",
+                    size.width, size.height, kMaxDeviceSide));
+  const Split split = split_of(config.transforms);
+  DeviceImage image{.height = size.height, .width = size.width, .channels = config.channels};
+  image.contrasts = static_cast<std::uint32_t>(split.contrasts);
+  image.layout = config.output.layout;
+  if (auto wrong = describe(config, split.first, size, image); !wrong.empty())
+    return invalid(std::move(wrong));
+  PlanConfig server = config;
+  server.transforms.resize(split.first);
+  server.output = {DType::kUInt8, PixelLayout::kNhwc};
+  auto pictures = Plan::compile(server);
+  if (!pictures) return fail(pictures.error());
+  return DeviceRows(config, split.first, std::move(*pictures), std::move(image));
+}
+
+RowSteps DeviceRows::draw(DrawKey key, std::vector<Step>& steps) const {
+  RowSteps row;
+  // Nothing that is left draws by the picture's content, and sizes are known: this cannot be refused.
+  (void)steps_after(config_, first_, {image_.width, image_.height}, key, steps);
+  std::size_t move = 0;
+  const auto add = [&](const PixelStep& step) {
+    if (row.step_count < std::uint32_t{kMaxPixelSteps}) row.steps[row.step_count++] = step;
+  };
+  for (const Step& step : steps) {
+    const Transform& transform = config_.transforms[step.transform];
+    if (move < image_.moves.size() && image_.moves[move].stage == step.transform)
+      row.turns[move++] = static_cast<std::uint8_t>(step.kind == Step::Kind::kNone   ? 0
+                                                    : step.kind == Step::Kind::kTurn ? step.turns
+                                                                                     : 1);
+    for (const PixelOp& op : step.ops) add(pixel_step(op));
+    if (std::holds_alternative<ToY>(transform)) add({.kind = PixelStep::Kind::kLuma});
+    if (step.kind != Step::Kind::kErase) continue;
+    row.erased_top = static_cast<std::uint16_t>(step.crop.top);
+    row.erased_left = static_cast<std::uint16_t>(step.crop.left);
+    row.erased_height = static_cast<std::uint16_t>(step.crop.height);
+    row.erased_width = static_cast<std::uint16_t>(step.crop.width);
+  }
+  return row;
+}
+
+}  // namespace headrace::server::transform

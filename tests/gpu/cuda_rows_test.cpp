@@ -1,0 +1,159 @@
+// On a machine with a GPU: the kernel against its host twin, and a loader's batches against the ordinary
+// stream's. Under compute-sanitizer: HEADRACE_ROUNDS=20.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/host/host_rows.h"
+#include "tests/gpu/device_memory.h"
+#include "tests/resident_chains.h"
+#include "tests/unit/resident_loader.h"
+
+namespace headrace::gpu {
+namespace {
+
+using server::transform::testing::ChainBatch;
+using server::transform::testing::ChainMaker;
+using server::transform::testing::ResidentMaker;
+using server::transform::testing::ResidentSample;
+
+int rounds(int usual) {
+  const char* const asked = std::getenv("HEADRACE_ROUNDS");
+  return asked == nullptr ? usual : std::atoi(asked);
+}
+
+std::unique_ptr<Device> first_gpu() {
+  auto device = or_throw(open_device("cuda:0"));
+  or_throw(device->prepare_rows());
+  return device;
+}
+
+/// What the job writes to `bytes` bytes of device memory, which its `out` is set to.
+std::vector<std::byte> made_by_gpu(Device& device, RowJob job, std::size_t bytes) {
+  const DeviceMemory out(bytes);
+  EXPECT_EQ(cudaMemset(out.data(), 0xA5, bytes), cudaSuccess);
+  job.out = reinterpret_cast<std::uint8_t*>(out.data());
+  const auto done = device.launch(job);
+  EXPECT_TRUE(done.has_value()) << done.error().message;
+  device.synchronise();
+  std::vector<std::byte> made(bytes);
+  EXPECT_EQ(cudaMemcpy(made.data(), out.data(), bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+  return made;
+}
+
+std::vector<std::byte> made_by_twin(RowJob job, std::size_t bytes) {
+  std::vector<std::byte> made(bytes, std::byte{0xA5});
+  job.out = reinterpret_cast<std::uint8_t*>(made.data());
+  run_on_host(job);
+  return made;
+}
+
+std::ptrdiff_t first_difference(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  if (a == b) return -1;
+  return std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin();
+}
+
+TEST(CudaRows, OfRandomChainsAreTheTwins) {
+  const auto device = first_gpu();
+  ChainMaker maker(11);
+  for (int round = 0; round < rounds(500); ++round) {
+    const auto batch = make_batch(maker.chain(), maker, 5, 400, 300);
+    if (!batch) continue;
+    const DeviceMemory pictures(batch->pictures.size());
+    ASSERT_EQ(
+        cudaMemcpy(pictures.data(), batch->pictures.data(), batch->pictures.size(), cudaMemcpyHostToDevice),
+        cudaSuccess);
+    RowJob job = batch->job;
+    const auto twins = made_by_twin(job, batch->expected.size());
+    job.pictures = reinterpret_cast<std::uint8_t*>(pictures.data());
+    ASSERT_EQ(first_difference(made_by_gpu(*device, job, twins.size()), twins), -1)
+        << "round " << round << ": " << job.out_width << " x " << job.out_height << ", moves "
+        << job.move_count << ", contrasts " << job.contrasts << ", elements of " << job.element_bytes;
+  }
+}
+
+TEST(CudaRows, OfResidentSetsAreTheTwins) {
+  const auto device = first_gpu();
+  ResidentMaker maker(31);
+  for (int round = 0; round < rounds(500); ++round) {
+    const ResidentSample set = maker.set();
+    const auto layout = or_throw(BatchLayout::plan(set.info.fields, set.info.batch_size));
+    SetPlan plan = or_throw(plan_set(set.info, layout));
+    std::vector<std::byte> here = set.upload(plan);
+    const DeviceMemory there(here.size());
+    ASSERT_EQ(cudaMemcpy(there.data(), here.data(), here.size(), cudaMemcpyHostToDevice), cudaSuccess);
+    plan.job.epoch = maker.random()();
+    plan.job.order = draws::epoch_order(plan.job.samples, plan.job.seed, plan.job.epoch);
+    plan.job.rows = maker.between(1, static_cast<std::int32_t>(set.info.batch_size));
+    plan.job.first = maker.random()() % (2 * plan.job.samples);
+    plan.job.parts = maker.coin() ? row_parts(plan.job) : maker.between(1, 4);
+    plan.place(here.data());
+    const auto twins = made_by_twin(plan.job, layout.bytes);
+    plan.place(there.data());
+    ASSERT_EQ(first_difference(made_by_gpu(*device, plan.job, layout.bytes), twins), -1)
+        << "round " << round << ": moves " << plan.job.move_count << ", " << plan.job.out_width << " x "
+        << plan.job.out_height << " of " << plan.job.width << " x " << plan.job.height;
+  }
+}
+
+TEST(CudaRows, NeitherReportNorTakeAnErrorThatTheTrainerLeftBehind) {
+  const auto device = first_gpu();
+  ChainMaker maker(1);
+  auto batch = make_batch({.transforms = {server::transform::CenterCrop{{8, 8}}}}, maker, 2, 60, 50);
+  ASSERT_TRUE(batch.has_value()) << batch.error().to_string();
+  const DeviceMemory pictures(batch->pictures.size()), out(batch->expected.size());
+  batch->job.pictures = reinterpret_cast<std::uint8_t*>(pictures.data());
+  batch->job.out = reinterpret_cast<std::uint8_t*>(out.data());
+  void* none = nullptr;
+  ASSERT_NE(cudaMalloc(&none, SIZE_MAX / 2), cudaSuccess);
+  const auto done = device->launch(batch->job);
+  EXPECT_TRUE(done.has_value()) << done.error().message;
+  device->synchronise();
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
+}
+
+TEST_F(ResidentLoaderTest, GivesTheServersBatchesOnAGpu) {
+  serve();
+  Stream stream = open();
+  DeviceLoaderOptions options;
+  options.engine.device = "cuda:0";
+  const auto loader = or_throw(DeviceLoader::open(open({.commits = Commits::kByCaller}), options));
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    const auto sent = rest_of(stream);
+    for (const Seen& wanted : sent) {
+      const DeviceBatch batch = next(*loader);
+      ASSERT_TRUE(batch.wait().has_value());
+      std::vector<std::byte> bytes;
+      for (std::size_t f = 0; f < batch.fields().size(); ++f) {
+        const DeviceFieldView field = batch.field(f);
+        bytes.resize(bytes.size() + field.bytes());
+        ASSERT_EQ(cudaMemcpy(bytes.data() + bytes.size() - field.bytes(), field.data, field.bytes(),
+                             cudaMemcpyDeviceToHost),
+                  cudaSuccess);
+      }
+      ASSERT_EQ(bytes, wanted.bytes) << "epoch " << epoch << ", batch " << wanted.batch;
+      ASSERT_EQ(batch.rows().front().sample_index, wanted.samples.front());
+    }
+    EXPECT_FALSE(loader->next(20s).value());
+  }
+}
+
+TEST_F(ResidentLoaderTest, RefusesASetThatTheGpuHasNoRoomFor) {
+  std::size_t room = 0, all = 0;
+  ASSERT_EQ(cudaMemGetInfo(&room, &all), cudaSuccess);
+  const DeviceMemory taken(room > (std::size_t{300} << 20) ? room - (std::size_t{256} << 20) : 0);
+  server_.emplace(directory_, 3000, std::size_t{1} << 18, "batch_size: 8, residence: gpu");  // 786 MB
+  DeviceLoaderOptions options;
+  options.engine.device = "cuda:0";
+  const auto refused = DeviceLoader::open(open({.commits = Commits::kByCaller}), options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kNotEnoughMemory);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+}  // namespace
+}  // namespace headrace::gpu

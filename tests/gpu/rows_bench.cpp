@@ -1,0 +1,152 @@
+// The kernel alone, with the queue kept busy, and its share of the memory's bandwidth: rows_bench [--rounds
+// N] Prints JSON lines. A round is 20 launches between two events; a copy of as many bytes on the device,
+// which reads and writes each of them, is 100%.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <vector>
+
+#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/resident/plan.h"
+#include "clientlib/gpu/rows/plan.h"
+
+namespace headrace::gpu {
+namespace {
+
+constexpr int kLaunches = 20;
+
+void check(cudaError_t error) {
+  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+}
+
+struct Memory {
+  explicit Memory(std::size_t size) { check(cudaMalloc(&data, size)), check(cudaMemset(data, 0x5A, size)); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { (void)cudaFree(data); }
+  void* data = nullptr;
+};
+
+/// Milliseconds of one of `kLaunches` in a row, the best round.
+template <class Queue>
+double best_of(int rounds, cudaStream_t stream, Queue queue) {
+  cudaEvent_t begin = nullptr, end = nullptr;
+  check(cudaEventCreate(&begin));
+  check(cudaEventCreate(&end));
+  double best = 1e9;
+  for (int round = 0; round < rounds; ++round) {
+    queue();  // the stream is busy when the clock starts
+    check(cudaEventRecord(begin, stream));
+    for (int i = 0; i < kLaunches; ++i) queue();
+    check(cudaEventRecord(end, stream));
+    check(cudaEventSynchronize(end));
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, begin, end));
+    best = std::min(best, static_cast<double>(ms) / kLaunches);
+  }
+  (void)cudaEventDestroy(begin);
+  (void)cudaEventDestroy(end);
+  return best;
+}
+
+void report(Device& device, const char* what, const RowJob& job, double bytes, int rounds) {
+  auto* const stream = reinterpret_cast<cudaStream_t>(device.copy_stream());
+  const double ms = best_of(rounds, stream, [&] { or_throw(device.launch(job)); });
+  const auto half = static_cast<std::size_t>(bytes / 2);
+  const Memory from(half), to(half);
+  const double copy = best_of(rounds, stream, [&] {
+    check(cudaMemcpyAsync(to.data, from.data, half, cudaMemcpyDeviceToDevice, stream));
+  });
+  std::printf("%s\n", nlohmann::json{{"kernel", what},
+                                     {"rows", job.rows},
+                                     {"us", 1e3 * ms},
+                                     {"gb_per_s", bytes / ms / 1e6},
+                                     {"copy_us", 1e3 * copy},
+                                     {"share_of_copy", copy / ms}}
+                          .dump()
+                          .c_str());
+}
+
+/// 256 rows of 224 x 224 as they come from the server.
+void imagenet(Device& device, const char* what, DType dtype, bool jitter, int rounds) {
+  constexpr std::uint32_t kRows = 256;
+  DeviceImage image{.height = 224, .width = 224, .channels = 3, .contrasts = jitter ? 1U : 0U};
+  image.moves = {{.kind = Move::Kind::kHorizontalFlip, .height = 224, .width = 224}};
+  if (dtype != DType::kUInt8) image.mean = {0.485, 0.456, 0.406}, image.std = {0.229, 0.224, 0.225};
+  const FieldSpec field{"image", dtype, FieldKind::kDense, {3, 224, 224}};
+  RowJob job;
+  if (const auto wrong = plan_rows(image, field, Drawn::kByServer, job); !wrong.empty())
+    throw std::runtime_error(wrong);
+  std::vector<std::byte> pictures(kRows * image.row_bytes());
+  for (std::size_t i = 0; i < pictures.size(); ++i)
+    pictures[i] = static_cast<std::byte>(i * 2'654'435'761U >> 16);
+  for (std::uint32_t row = 0; row < kRows; ++row) {
+    RowSteps steps;
+    steps.turns[0] = static_cast<std::uint8_t>(row % 2);
+    using Kind = PixelStep::Kind;
+    if (jitter)
+      for (const Kind kind : {Kind::kBrightness, Kind::kContrast, Kind::kSaturation, Kind::kHue})
+        steps.steps[steps.step_count++] = {.kind = kind, .shift = 20, .factor = 1.2F};
+    std::memcpy(pictures.data() + row * image.row_bytes() + image.steps_offset(), &steps, sizeof steps);
+  }
+  const Memory there(pictures.size()), out(kRows * row_bytes(field));
+  check(cudaMemcpy(there.data, pictures.data(), pictures.size(), cudaMemcpyHostToDevice));
+  job.pictures = static_cast<std::uint8_t*>(there.data);
+  job.out = static_cast<std::uint8_t*>(out.data);
+  job.rows = kRows;
+  job.parts = row_parts(job);
+  report(device, what, job, static_cast<double>(pictures.size() + kRows * row_bytes(field)), rounds);
+}
+
+void resident(Device& device, const char* what, std::uint64_t samples, std::uint32_t rows, std::int32_t side,
+              std::int32_t channels, DType dtype, bool augmented, int rounds) {
+  StreamInfo info{.name = what, .samples = samples, .batch_size = rows};
+  info.fields = {{"image", dtype, FieldKind::kDense, {channels, side, side}},
+                 {"label", DType::kInt64, FieldKind::kDense, {}}};
+  DeviceImage image{.height = side, .width = side, .channels = channels};
+  image.mean.assign(static_cast<std::size_t>(channels), 0.5);
+  image.std.assign(static_cast<std::size_t>(channels), 0.25);
+  if (augmented)
+    image.moves = {
+        {.height = side, .width = side, .top = -4, .left = -4, .rows = 9, .columns = 9},
+        {.kind = Move::Kind::kHorizontalFlip, .stage = 1, .height = side, .width = side, .p = 0.5}};
+  info.residence = Residence{.upload = "u", .seed = 1, .image = image};
+  const auto layout = or_throw(BatchLayout::plan(info.fields, info.batch_size));
+  SetPlan plan = or_throw(plan_set(info, layout));
+  const Memory set(plan.bytes), out(layout.bytes);
+  plan.place(static_cast<std::byte*>(set.data));
+  plan.job.out = static_cast<std::uint8_t*>(out.data);
+  plan.job.rows = static_cast<std::int32_t>(rows);
+  plan.job.order = draws::epoch_order(samples, 1, 0);
+  const double bytes = rows * static_cast<double>(row_bytes(info.fields[0]) + image.picture_bytes());
+  report(device, what, plan.job, bytes, rounds);
+}
+
+int run(int rounds) try {
+  const auto device = or_throw(open_device("cuda:0"));
+  or_throw(device->prepare_rows());
+  imagenet(*device, "224 x 224, flip, uint8", DType::kUInt8, false, rounds);
+  imagenet(*device, "224 x 224, flip, normalize, float16", DType::kFloat16, false, rounds);
+  imagenet(*device, "224 x 224, flip, normalize, float32", DType::kFloat32, false, rounds);
+  imagenet(*device, "224 x 224, flip, color jitter, normalize, float16", DType::kFloat16, true, rounds);
+  imagenet(*device, "224 x 224, flip, color jitter, normalize, float32", DType::kFloat32, true, rounds);
+  resident(*device, "resident MNIST, float32", 60'000, 300, 28, 1, DType::kFloat32, false, rounds);
+  resident(*device, "resident CIFAR-10, crop, flip, float16", 50'000, 500, 32, 3, DType::kFloat16, true,
+           rounds);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "rows_bench: %s\n", error.what());
+  return 1;
+}
+
+}  // namespace
+}  // namespace headrace::gpu
+
+int main(int argc, char** argv) {
+  return headrace::gpu::run(
+      argc == 3 && std::strcmp(argv[1], "--rounds") == 0 ? std::max(1, std::atoi(argv[2])) : 20);
+}

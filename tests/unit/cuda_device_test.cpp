@@ -1,0 +1,88 @@
+// The CUDA device over a runtime that is made up: on which device it calls what, what it does with events,
+// and what it says of drivers. Nothing here needs a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/rows/job.h"
+#include "tests/unit/fake_cuda.h"
+
+namespace headrace::gpu {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr StreamHandle kDefaultStream = 0;  // the current device's, whichever that is
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    reset_fake_cuda();
+    device_ = or_throw(open_cuda_device(1, 0));
+  }
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(CudaDeviceTest, CallsOnItsOwnDeviceAndLeavesTheThreadsAsItWas) {
+  const Mark copied = or_throw(device_->record());
+  or_throw(device_->hold_stream(kDefaultStream, copied));
+  const Mark read = or_throw(device_->record_on(kDefaultStream));
+  or_throw(device_->hold_copies(read));
+  or_throw(device_->wait(copied));
+  or_throw(device_->launch(RowJob()));
+  or_throw(device_->prepare_rows());
+  device_->synchronise();
+  device_.reset();
+  for (const char* call :
+       {"cudaStreamWaitEvent", "cudaEventRecord", "cudaEventCreate", "cudaEventQuery", "launch_rows",
+        "prepare_row_kernels", "cudaStreamSynchronize", "cudaEventDestroy", "cudaStreamDestroy"})
+    EXPECT_EQ(fake_cuda().device_of(call), 1) << call;
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(CudaDeviceTest, MakesNoContextOnAnotherDevice) {
+  or_throw(device_->wait(or_throw(device_->record())));
+  std::byte* const memory = or_throw(device_->allocate(100));
+  or_throw(device_->copy(memory, memory, 100));
+  device_->free(memory);
+  device_.reset();
+  EXPECT_THAT(fake_cuda().contexts, ElementsAre(1));
+}
+
+TEST_F(CudaDeviceTest, UsesItsEventsAgain) {
+  for (int i = 0; i < 100; ++i) {
+    const Mark copied = or_throw(device_->record());
+    or_throw(device_->hold_stream(7, copied));
+    or_throw(device_->wait(copied));
+    device_->drop(or_throw(device_->record_on(7)));
+  }
+  EXPECT_LE(fake_cuda().events, 2);
+  EXPECT_EQ(fake_cuda().count("cudaEventDestroy"), 0);
+  device_.reset();
+  EXPECT_EQ(fake_cuda().count("cudaEventDestroy"), fake_cuda().events);
+}
+
+TEST_F(CudaDeviceTest, AsksForAMomentBeforeItSleeps) {
+  fake_cuda().not_ready = 5;
+  or_throw(device_->wait(or_throw(device_->record())));
+  EXPECT_EQ(fake_cuda().count("cudaEventQuery"), 6);
+  EXPECT_EQ(fake_cuda().count("cudaEventSynchronize"), 0);
+  fake_cuda().not_ready = 1'000'000'000;
+  or_throw(device_->wait(or_throw(device_->record())));
+  EXPECT_EQ(fake_cuda().count("cudaEventSynchronize"), 1);
+}
+
+TEST(CudaDevice, NamesTheDriverThatItNeeds) {
+  reset_fake_cuda();
+  fake_cuda().old_driver = true;
+  fake_cuda().driver_version = 11040;
+  const auto refused = open_cuda_device(0, 0);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kEnvironment);
+  EXPECT_THAT(refused.error().message, HasSubstr("which needs driver 5"));
+  EXPECT_THAT(refused.error().message, HasSubstr("the installed one is for CUDA 11.4"));
+}
+
+}  // namespace
+}  // namespace headrace::gpu

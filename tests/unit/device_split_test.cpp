@@ -1,0 +1,96 @@
+// What of a chain the server does, and what is left to the device.
+#include "server/transform/device_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace headrace::server::transform {
+namespace {
+
+using ::testing::HasSubstr;
+
+const RandomResizedCrop kCrop{.size = {32, 32}};
+const Normalize kNormalize{{0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}};
+const ColorJitter kJitter{
+    .brightness = Bounds{0.5, 1.5}, .contrast = Bounds{0.5, 1.5}, .hue = Bounds{-0.1, 0.1}};
+
+Result<DeviceRows> split(std::vector<Transform> chain, DType dtype = DType::kFloat32) {
+  const PlanConfig config{.transforms = std::move(chain), .output = {dtype, PixelLayout::kNchw}};
+  const auto whole = Plan::compile(config);
+  if (!whole) return fail(whole.error());
+  return DeviceRows::split(config, *whole);
+}
+
+TEST(DeviceRowsSplit, LeavesFlipsTurnsColorsAndValuesToTheDevice) {
+  const auto rows = or_throw(split({kCrop, RandomHorizontalFlip{}, kJitter, RandomRotate90{}, kNormalize}));
+  const DeviceImage& image = rows.image();
+  EXPECT_EQ(image.height, 32);
+  EXPECT_EQ(image.width, 32);
+  EXPECT_EQ(image.channels, 3);
+  ASSERT_EQ(image.moves.size(), 2U);
+  EXPECT_EQ(image.moves[0].kind, Move::Kind::kHorizontalFlip);
+  EXPECT_EQ(image.moves[0].stage, 1U);
+  EXPECT_EQ(image.moves[1].kind, Move::Kind::kTurn);
+  EXPECT_EQ(image.contrasts, 1U);
+  EXPECT_EQ(image.mean, kNormalize.mean);
+  EXPECT_EQ(rows.pictures().row_bytes(), 32U * 32 * 3);
+  EXPECT_EQ(rows.pictures().image_field().dtype, DType::kUInt8);
+  EXPECT_EQ(rows.pictures().image_field().shape, (std::vector<std::int64_t>{32, 32, 3}));
+}
+
+TEST(DeviceRowsSplit, LetsTheServerDoWhatComesBeforeATransformThatItHasToDo) {
+  const auto rows = or_throw(split({kCrop, RandomHorizontalFlip{}, GaussianBlur{3, 3}, RandomGrayscale{}}));
+  EXPECT_TRUE(rows.image().moves.empty());
+  EXPECT_EQ(rows.image().contrasts, 0U);
+  const auto last = or_throw(split({kJitter, kCrop}));
+  EXPECT_EQ(last.image().contrasts, 0U);
+}
+
+TEST(DeviceRowsSplit, LetsTheServerDoMoreThanARowHasRoomFor) {
+  std::vector<Transform> chain{kCrop};
+  for (int i = 0; i < 4; ++i) chain.emplace_back(kJitter);  // three steps each
+  const auto rows = or_throw(split(chain));
+  EXPECT_EQ(rows.image().contrasts, 2U);
+  chain = {kCrop};
+  for (int i = 0; i < 10; ++i) chain.emplace_back(RandomVerticalFlip{});
+  EXPECT_EQ(or_throw(split(chain)).image().moves.size(), std::size_t{kMaxMoves});
+}
+
+TEST(DeviceRowsSplit, ErasesConstantValues) {
+  const auto rows = or_throw(split({kCrop, kNormalize, RandomErasing{.p = 1, .value = {0.5}}}));
+  EXPECT_EQ(rows.image().erased, std::vector<double>{0.5});
+  std::vector<Step> memory;
+  const RowSteps steps = rows.draw({1, 2, 3}, memory);
+  EXPECT_GT(steps.erased_width, 0);
+  EXPECT_LE(steps.erased_left + steps.erased_width, 32);
+}
+
+TEST(DeviceRowsSplit, DrawsForARowAlone) {
+  const auto rows = or_throw(split({kCrop, RandomHorizontalFlip{}, kJitter, kNormalize}));
+  std::vector<Step> memory;
+  int flipped = 0;
+  for (std::uint64_t position = 0; position < 100; ++position) {
+    const RowSteps steps = rows.draw({1, 2, position}, memory);
+    flipped += steps.turns[0];
+    ASSERT_EQ(steps.step_count, 3U);
+    ASSERT_EQ(steps.erased_width, 0);
+    const RowSteps again = rows.draw({1, 2, position}, memory);
+    ASSERT_EQ(std::memcmp(&steps, &again, sizeof steps), 0);
+  }
+  EXPECT_GT(flipped, 30);
+  EXPECT_LT(flipped, 70);
+}
+
+TEST(DeviceRowsSplit, RefusesWhatTheDeviceDoesNot) {
+  const auto refusal = [](std::vector<Transform> chain) {
+    const auto rows = split(std::move(chain));
+    EXPECT_FALSE(rows.has_value());
+    return rows ? std::string() : rows.error().message;
+  };
+  EXPECT_THAT(refusal({kCrop, RandomErasing{.random = true}}), HasSubstr("`value: random`"));
+  EXPECT_THAT(refusal({kCrop, RandomErasing{}, RandomErasing{}}), HasSubstr("erases once"));
+  EXPECT_THAT(refusal({RandomResizedCrop{.size = {8, 5000}}}), HasSubstr("each side may have 4096"));
+}
+
+}  // namespace
+}  // namespace headrace::server::transform
