@@ -3,7 +3,6 @@
 #include "server/transform/kernels.h"
 
 namespace headrace::server::transform::scalar {
-using pixels::kHalfWeight;
 
 void resample_rows(const HorizontalJob& job) {
   const auto& columns = *job.columns;

@@ -22,7 +22,9 @@ std::vector<std::byte> made_by_twin(const ChainBatch& batch, std::size_t shift) 
   job.image_to = begin;
   gpu::run_on_host(job);
   for (std::size_t i = 0; i < memory.size(); ++i)
-    if (i < begin || i >= begin + batch.expected.size()) EXPECT_EQ(memory[i], std::byte{0xA5}) << "at " << i;
+    if (i < begin || i >= begin + batch.expected.size()) {
+      EXPECT_EQ(memory[i], std::byte{0xA5}) << "at " << i;
+    }
   return {memory.begin() + static_cast<std::ptrdiff_t>(begin),
           memory.end() - static_cast<std::ptrdiff_t>(kGuard)};
 }
