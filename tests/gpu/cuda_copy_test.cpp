@@ -41,8 +41,9 @@ class Ring {
       std::memcpy(writer + i, &word, sizeof word);
     }
     ::munmap(writer, kBatch * kSlots);
-    if (sealed == Sealed::kAgainstWriting)
+    if (sealed == Sealed::kAgainstWriting) {
       EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE), 0);
+    }
     memory_ = {static_cast<std::byte*>(::mmap(nullptr, kBatch * kSlots, protection, MAP_SHARED, fd, 0)),
                kBatch * kSlots};
     ::close(fd);

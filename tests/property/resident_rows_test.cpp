@@ -71,9 +71,9 @@ void expect_same(ResidentMaker& maker, const ResidentSample& set) {
     gpu::run_on_host(job);
     const auto rows = static_cast<std::uint64_t>(job.rows);
     ASSERT_EQ(difference(made(set, layout, begin, rows), served(set, job.epoch, job.first, rows)), "")
-        << "epoch " << job.epoch << ", first " << job.first << ", rows " << rows << ", moves " << job.move_count
-        << ", " << job.out_width << " x " << job.out_height << " of " << job.width << " x " << job.height
-        << " x " << job.channels << ", made " << job.element_bytes;
+        << "epoch " << job.epoch << ", first " << job.first << ", rows " << rows << ", moves "
+        << job.move_count << ", " << job.out_width << " x " << job.out_height << " of " << job.width << " x "
+        << job.height << " x " << job.channels << ", made " << job.element_bytes;
     for (const std::byte* at = out.data(); at < out.data() + out.size(); ++at)
       if (at < begin || at >= begin + layout.bytes) {
         ASSERT_EQ(*at, std::byte{0xA5}) << at - begin;

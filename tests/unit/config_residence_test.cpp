@@ -44,7 +44,7 @@ TEST(ConfigResidence, RefusesWhatTheDeviceDoesNotDo) {
     const char *body, *says;
   };
   for (const auto& [body, says] : {
-           Wrong{"    residence: cpu\n", "x.yaml:5:16: streams.t.residence: \"cpu\" is not one of gpu"},
+           Wrong{"    residence: cpu\n", "x.yaml:5:16: streams.t.residence: \"cpu\" is not gpu"},
            Wrong{"    residence: gpu\n    sampler: balanced\n",
                  "x.yaml:6:5: streams.t.sampler: with `residence` the device makes the order"},
            Wrong{"    residence: gpu\n    device: gpu\n",

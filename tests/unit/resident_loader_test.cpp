@@ -1,8 +1,7 @@
 // Batches that are made on the device out of a resident set are the server's own, byte for byte, wherever a
 // loop begins, seeks or resumes; a real server, and the host twin.
 #include "tests/unit/resident_loader.h"
-
-#include "clientlib/gpu/resident/loader.h"
+#include "clientlib/gpu/batch_source.h"
 
 namespace headrace::gpu {
 namespace {
@@ -31,19 +30,6 @@ TEST_F(ResidentLoaderTest, GivesTheServersRowsOfASetWithoutPictures) {
     const auto loader = load();
     for (int epoch = 0; epoch < 2; ++epoch) ASSERT_EQ(rest_of(*loader), rest_of(stream));
   }
-}
-
-TEST_F(ResidentLoaderTest, KeepsHalvesAsTheyAreGiven) {
-  server_.reset();
-  const auto set = folder_.path() / "cifar";
-  write_cifar(set, kPictures);
-  server_.emplace(directory_, "sources: { c: { type: cifar, path: " + set.string() +
-                                  " } }\nstreams: { train: { source: c, batch_size: 8, residence: { gpu: { "
-                                  "dtype: float16 } }, transforms: " +
-                                  chain_ + ", output: { dtype: float16, layout: NHWC } } }\n");
-  Stream stream = open();
-  const auto loader = load();
-  ASSERT_EQ(rest_of(*loader), rest_of(stream));
 }
 
 TEST_F(ResidentLoaderTest, TellsRowsOfAPartByTheirIndexInTheWhole) {
@@ -221,7 +207,7 @@ TEST_F(ResidentLoaderTest, RefusesASetThatDoesNotFitWithItsSizes) {
   script.room = 100'000;
   DeviceLoaderOptions options;
   options.engine.device = "host";
-  const auto refused = ResidentLoader::open(open(), std::make_shared<ScriptedDevice>(script), options);
+  const auto refused = make_resident_batches(open(), std::make_shared<ScriptedDevice>(script), options);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kNotEnoughMemory);
   EXPECT_NE(refused.error().message.find("stream 'train': its set of 53 samples takes 0.2 MB on scripted"),
