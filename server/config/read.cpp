@@ -88,7 +88,9 @@ StreamConfig read_stream(const json& value, const std::filesystem::path& folder,
   out.max_bad = value.value("max_bad", out.max_bad);
   const json ring = part(value, "ring");
   out.ring.prefetch = ring.value("prefetch", out.ring.prefetch);
-  out.ring.max_leases = ring.value("max_leases", out.ring.max_leases);
+  // A device's client holds a batch until its copy has ended: with fewer, copies wait for one another.
+  constexpr std::uint32_t kForDevices = 5;
+  out.ring.max_leases = ring.value("max_leases", out.plan.on_device ? kForDevices : out.ring.max_leases);
   out.ring.max_clients = ring.value("max_clients", out.ring.max_clients);
   // Allowed users can only read, unless the configuration says otherwise.
   out.ring.data_access =

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What `device: gpu` takes off the server: the same stream finished by the server and left to the device, in turn, over several rounds.
 
-  placement.py FOLDER [--build build/release] [--rounds 3] [--seconds 4]
+  placement.py FOLDER [--headrace PROGRAM] [--old PROGRAM] [--rounds 3] [--seconds 4]
 
-FOLDER: class folders of JPEGs, kept in memory after the first round. No GPU is needed: what the device does is not measured here. CPU time: user
-+ system of all threads of the server; bytes: what goes through the ring, and so to the device.
+FOLDER: class folders of JPEGs, kept in memory after the first round. --old: another build, whose `device: gpu` is measured as well. No GPU is
+needed: what the device does is not measured here. CPU time: user + system of all threads of the server; bytes: what goes through the ring, and so
+to the device.
 """
 
 import argparse
@@ -26,14 +27,14 @@ JITTER: list[Any] = [
 ]
 CHAINS = {
     "crop, flip": CROP,
-    "crop, flip, colours": CROP + JITTER,
+    "crop, flip, colors": CROP + JITTER,
     "resize 256, center crop": [{"resize": {"size": 256}}, {"center_crop": {"size": 224}}],
 }
 
 
-def measure(build: Path, config: Path, seconds: float) -> tuple[float, float]:
+def measure(program: str, config: Path, seconds: float) -> tuple[float, float]:
     """(CPU us, KB through the ring) of a sample."""
-    command = [build / "server/verbs/headrace", "bench", config, "--stream", "train", "--clients", "0"]
+    command = [program, "bench", config, "--stream", "train", "--clients", "0"]
     out = subprocess.run([*command, "--seconds", str(seconds), "--json"], capture_output=True, text=True, check=True).stdout
     run = json.loads(out)["runs"][0]
     return run["cpu_us_per_sample"], run["published_bytes_per_second"] / run["samples_per_second"] / 1e3
@@ -42,16 +43,20 @@ def measure(build: Path, config: Path, seconds: float) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--build", type=Path, default=ROOT / "build/release")
+    parser.add_argument("--headrace", default=str(ROOT / "build/release/server/verbs/headrace"))
+    parser.add_argument("--old")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4)
     arguments = parser.parse_args()
-    print(f"{'chain':26}{'dtype':9}{'cpu us':>8}{'gpu us':>8}{'ratio':>7}{'cpu KB':>8}{'gpu KB':>8}   (medians)")
+    ways = {"cpu": (arguments.headrace, "cpu"), "gpu": (arguments.headrace, "gpu")}
+    if arguments.old:
+        ways["old gpu"] = (arguments.old, "gpu")
+    print(f"{'chain':26}{'dtype':9}" + "".join(f"{way + ' us':>12}" for way in ways) + "".join(f"{way + ' KB':>12}" for way in ways) + "   (medians)")
     for name, chain in CHAINS.items():
         for dtype in ("float32", "uint8"):
-            found: dict[str, list[tuple[float, float]]] = {"cpu": [], "gpu": []}
+            found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
             for _ in range(arguments.rounds):
-                for device, runs in found.items():
+                for way, (program, device) in ways.items():
                     plan = {
                         "source": "photos",
                         "batch_size": 64,
@@ -64,9 +69,9 @@ def main() -> None:
                     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
                         yaml.safe_dump({"sources": {"photos": source}, "streams": {"train": plan}}, file)
                         file.flush()
-                        runs.append(measure(arguments.build, Path(file.name), arguments.seconds))
-            us, kb = ({device: statistics.median(run[i] for run in runs) for device, runs in found.items()} for i in (0, 1))
-            print(f"{name:26}{dtype:9}{us['cpu']:8.0f}{us['gpu']:8.0f}{us['cpu'] / us['gpu']:7.2f}{kb['cpu']:8.0f}{kb['gpu']:8.0f}", flush=True)
+                        found[way].append(measure(program, Path(file.name), arguments.seconds))
+            medians = [statistics.median(run[i] for run in found[way]) for i in (0, 1) for way in ways]
+            print(f"{name:26}{dtype:9}" + "".join(f"{median:12.0f}" for median in medians), flush=True)
 
 
 if __name__ == "__main__":
