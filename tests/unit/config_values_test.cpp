@@ -26,6 +26,15 @@ constexpr const char* kLeast =
     "sources: {f: {type: image_folder, path: /data}}\n"
     "streams: {t: {source: f, transforms: [center_crop: {size: 8}]}}\n";
 
+TEST(ConfigValues, GiveDeviceClientsEnoughLeasesForCopiesToOverlap) {
+  const std::string device = "    device: gpu\n";
+  const std::string yaml =
+      "sources: {f: {type: image_folder, path: /data}}\n"
+      "streams:\n  t:\n    source: f\n    transforms: [center_crop: {size: 8}]\n";
+  EXPECT_EQ(sound(yaml + device).streams.at("t").ring.max_leases, 5U);
+  EXPECT_EQ(sound(yaml + device + "    ring: {max_leases: 2}\n").streams.at("t").ring.max_leases, 2U);
+}
+
 TEST(ConfigValues, LeaveOutWhatHasADefault) {
   const auto config = sound(kLeast, {"XDG_RUNTIME_DIR=/run/user/7"});
   EXPECT_EQ(config.server.directory, "/run/user/7/headrace");
