@@ -143,11 +143,11 @@ class Planner {
     }
     FieldSpec spec = compiled->image_field();
     spec.name = name;
-    std::optional<transform::DeviceRows> on_device;
+    std::shared_ptr<const transform::DeviceRows> on_device;
     if (plan_.on_device && !field.mask) {
       auto split = transform::DeviceRows::split(chain, *compiled);
       if (!split) return fail(split.error());
-      on_device = std::move(*split);
+      on_device = std::make_shared<const transform::DeviceRows>(std::move(*split));
     }
     out_.push_back({std::move(spec), index, std::move(*compiled), field.scale, randomly_cropped(chain),
                     std::move(on_device)});

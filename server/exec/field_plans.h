@@ -1,6 +1,7 @@
 // Which fields batches have, and how each is made of the source's.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +24,10 @@ struct FieldPlan {
   /// their scales.
   bool aligned = false;
   /// Of a field that is finished on the device: what the server does of `plan`, and the rest.
-  std::optional<transform::DeviceRows> on_device = {};
+  std::shared_ptr<const transform::DeviceRows> on_device = {};
+
+  /// What is made of an image for the ring. REQUIRES: `plan`.
+  [[nodiscard]] const transform::Plan& ring_plan() const { return on_device ? on_device->pictures() : *plan; }
 };
 
 /// The source's fields in its order, each followed by what is derived of it. `rows`: of a batch, for ragged

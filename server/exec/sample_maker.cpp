@@ -56,7 +56,7 @@ SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::vect
   }
   cuts_ = decodes_ && std::all_of(plans_.begin(), plans_.end(), [&](const FieldPlan& field) {
             if (!field.plan) return field.spec.kind == FieldKind::kDense;
-            const transform::Plan& plan = field.on_device ? field.on_device->pictures() : *field.plan;
+            const transform::Plan& plan = field.ring_plan();
             return options_.decoded ? plan.may_cut_prepared() : plan.may_cut_bare();
           });
 }
@@ -231,7 +231,7 @@ decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const ca
                                                      Input input, const transform::DrawKey& key,
                                                      RowScratch& scratch, const FieldTarget& out,
                                                      metrics::StreamCounters& counters) const {
-  const transform::Plan& plan = out.for_device ? plans_[field].on_device->pictures() : *plans_[field].plan;
+  const transform::Plan& plan = out.for_device ? plans_[field].ring_plan() : *plans_[field].plan;
   const bool prepared = input == Input::kPrepared;
   const transform::Prepared kept{image.bytes, image.pixels, {image.base.height, image.base.width}};
   transform::RenderReport report =

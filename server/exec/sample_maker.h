@@ -99,7 +99,7 @@ class SampleMaker {
   /// The same in the ring, where rows that the device finishes are pictures with their steps.
   [[nodiscard]] std::size_t ring_row_size(std::size_t field) const { return ring_row_sizes_[field]; }
   [[nodiscard]] bool for_device(std::size_t field) const {
-    return field < plans_.size() && plans_[field].on_device;
+    return field < plans_.size() && plans_[field].on_device != nullptr;
   }
   /// Of the fields that are finished on the device, by their places.
   [[nodiscard]] std::vector<DeviceImage> on_device() const;

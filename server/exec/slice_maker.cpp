@@ -29,8 +29,7 @@ bool SampleMaker::cut_row(ItemOf item_of, const transform::DrawKey& key, std::si
       std::memcpy(to, item.bytes.data(), item.bytes.size());
       continue;
     }
-    const bool for_device = plans_[f].on_device.has_value();
-    const transform::Plan& plan = for_device ? plans_[f].on_device->pictures() : *plans_[f].plan;
+    const transform::Plan& plan = plans_[f].ring_plan();
     if (options_.decoded) {
       size = {item.base.height, item.base.width};
       if (!plan.cut(transform::Prepared{item.bytes, item.pixels, size}, key, scratch.pixels, to))
@@ -38,7 +37,8 @@ bool SampleMaker::cut_row(ItemOf item_of, const transform::DrawKey& key, std::si
     } else if (!plan.cut({item.bytes, item.pixels}, key, scratch.pixels, to, size)) {
       return false;
     }
-    if (for_device) add_steps(f, key, to, scratch);
+    if (plans_[f].on_device) [[unlikely]]
+      add_steps(f, key, to, scratch);
     if (!plans_[f].aligned) continue;
     if (first == nullptr) first_size = size;
     first = &first_size;

@@ -23,37 +23,37 @@ class Builder {
     if (mirrored_) crop.left = seen.width - crop.left - crop.width;
     if (flipped_) crop.top = seen.height - crop.top - crop.height;
     if (transposed_) crop = {crop.top, crop.left, crop.height, crop.width};
-    const ImageSize size{stage_.window.width, stage_.window.height};
+    const ImageSize size{stage().window.width, stage().window.height};
     const bool inside = crop.left >= 0 && crop.top >= 0 && crop.left + crop.width <= size.width &&
                         crop.top + crop.height <= size.height;
-    if (!inside && (stage_.resized || stage_.crop != Rect{0, 0, stage_.input.width, stage_.input.height}))
+    if (!inside && (stage().resized || stage().crop != Rect{0, 0, stage().input.width, stage().input.height}))
       finish();
-    Rect& rect = stage_.resized ? stage_.window : stage_.crop;
+    Rect& rect = stage().resized ? stage().window : stage().crop;
     rect = {rect.left + crop.left, rect.top + crop.top, crop.width, crop.height};
     if (!inside) {
-      stage_.padded = true;
-      stage_.mode = mode;
-      stage_.fill = fill;
+      stage().padded = true;
+      stage().mode = mode;
+      stage().fill = fill;
     }
-    if (!stage_.resized) whole_crop();
+    if (!stage().resized) whole_crop();
   }
 
   void resize(ImageSize size, Interpolation interpolation) {
     const ImageSize seen = current();
     if (size == seen) return;  // torchvision returns the image as it is
     after_colours();
-    if (stage_.resized || stage_.padded || mirrored_ || flipped_ || transposed_) {
+    if (stage().resized || stage().padded || mirrored_ || flipped_ || transposed_) {
       orient();
       finish();
     }
-    stage_.resized = true;
-    stage_.size = size;
-    stage_.interpolation = interpolation;
-    stage_.window = {0, 0, size.width, size.height};
+    stage().resized = true;
+    stage().size = size;
+    stage().interpolation = interpolation;
+    stage().window = {0, 0, size.width, size.height};
   }
 
   void colour(const std::vector<PixelOp>& ops) {
-    stage_.ops.insert(stage_.ops.end(), ops.begin(), ops.end());
+    stage().ops.insert(stage().ops.end(), ops.begin(), ops.end());
   }
   void mirror() {
     before_turning();
@@ -71,50 +71,47 @@ class Builder {
     flip();
   }
 
-  void end() {
-    orient();
-    finish();
-  }
+  void end() { orient(); }
 
  private:
   void start(ImageSize size) {
-    stage_ = Stage{};
-    stage_.input = size;
-    stage_.crop = {0, 0, size.width, size.height};
+    stages_.emplace_back();
+    stage().input = size;
+    stage().crop = {0, 0, size.width, size.height};
     whole_crop();
   }
   [[nodiscard]] ImageSize current() const {
-    const Rect& window = stage_.window;
+    const Rect& window = stage().window;
     return transposed_ ? ImageSize{window.height, window.width} : ImageSize{window.width, window.height};
   }
   void whole_crop() {
-    stage_.size = {stage_.crop.width, stage_.crop.height};
-    stage_.window = {0, 0, stage_.crop.width, stage_.crop.height};
+    stage().size = {stage().crop.width, stage().crop.height};
+    stage().window = {0, 0, stage().crop.width, stage().crop.height};
   }
   /// The stage flips before it transposes, the orientation says it the other way round.
   void orient() {
-    stage_.mirrored = transposed_ ? flipped_ : mirrored_;
-    stage_.flipped = transposed_ ? mirrored_ : flipped_;
-    stage_.transposed = transposed_;
+    stage().mirrored = transposed_ ? flipped_ : mirrored_;
+    stage().flipped = transposed_ ? mirrored_ : flipped_;
+    stage().transposed = transposed_;
     mirrored_ = flipped_ = transposed_ = false;
   }
   /// Flips and turns may be made before colours change, but not before the picture moves.
   void before_turning() {
-    if (std::any_of(stage_.ops.begin(), stage_.ops.end(), moves_pixels)) after_colours();
+    if (std::any_of(stage().ops.begin(), stage().ops.end(), moves_pixels)) after_colours();
   }
   void after_colours() {
-    if (stage_.ops.empty()) return;
+    if (stage().ops.empty()) return;
     orient();
     finish();
   }
-  void finish() {
-    stages_.push_back(stage_);
-    start(ImageSize{stage_.output()});
-  }
+  void finish() { start(stage().output()); }
 
-  Stage stage_;
+  /// Built in place: a copy would read single bytes together that were just written apart, which stalls.
+  [[nodiscard]] Stage& stage() { return stages_.back(); }
+  [[nodiscard]] const Stage& stage() const { return stages_.back(); }
+
   std::vector<Stage>& stages_;
-  // The current image against stage_'s window: transposed first, then these.
+  // The current image against the stage's window: transposed first, then these.
   bool mirrored_ = false, flipped_ = false, transposed_ = false;
 };
 
