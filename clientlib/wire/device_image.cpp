@@ -1,5 +1,5 @@
-// How a server tells of images that are made on a device. Whoever computes with the numbers checks what they mean
-// (clientlib/gpu/rows/plan.h).
+// How a server tells of images that are made on a device. Whoever computes with the numbers checks what they
+// mean (clientlib/gpu/rows/plan.h).
 #include <limits>
 
 #include "clientlib/wire/object_reader.h"
@@ -77,9 +77,15 @@ Result<void> move_from_json(const json& in, Move& step) {
 json to_json(const DeviceImage& value) {
   json moves = json::array();
   for (const Move& move : value.moves) moves.push_back(to_json(move));
-  return {{"field", value.field},   {"height", value.height},       {"width", value.width},
-          {"channels", value.channels}, {"moves", std::move(moves)}, {"contrasts", value.contrasts},
-          {"layout", word_of(value.layout)}, {"mean", value.mean},   {"std", value.std},
+  return {{"field", value.field},
+          {"height", value.height},
+          {"width", value.width},
+          {"channels", value.channels},
+          {"moves", std::move(moves)},
+          {"contrasts", value.contrasts},
+          {"layout", word_of(value.layout)},
+          {"mean", value.mean},
+          {"std", value.std},
           {"erased", value.erased}};
 }
 
@@ -87,17 +93,17 @@ Result<void> from_json(const json& in, DeviceImage& value) {
   value = {};
   constexpr auto kSide = static_cast<std::uint64_t>(kMaxDeviceSide);
   return ObjectReader(in, "image")
-                  .integer("field", value.field)
-                  .integer("height", value.height, kSide)
-                  .integer("width", value.width, kSide)
-                  .integer("channels", value.channels, kMaxChannels)
-                  .list("moves", value.moves, kMaxMoves, move_from_json)
-                  .integer("contrasts", value.contrasts, std::uint64_t{kMaxPixelSteps})
-                  .choice("layout", value.layout, layout_from_word)
-                  .list("mean", value.mean, kMaxChannels, number)
-                  .list("std", value.std, kMaxChannels, number)
-                  .list("erased", value.erased, kMaxChannels, number)
-                  .done();
+      .integer("field", value.field)
+      .integer("height", value.height, kSide)
+      .integer("width", value.width, kSide)
+      .integer("channels", value.channels, kMaxChannels)
+      .list("moves", value.moves, kMaxMoves, move_from_json)
+      .integer("contrasts", value.contrasts, std::uint64_t{kMaxPixelSteps})
+      .choice("layout", value.layout, layout_from_word)
+      .list("mean", value.mean, kMaxChannels, number)
+      .list("std", value.std, kMaxChannels, number)
+      .list("erased", value.erased, kMaxChannels, number)
+      .done();
 }
 
 json to_json(const Residence& value) {

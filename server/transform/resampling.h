@@ -37,8 +37,7 @@ struct Filter {
   bool cubic = false;
   double scale = 1, support = 1, step = 1;
 
-  Filter(std::int32_t in_samples, std::int32_t out_samples, bool is_cubic)
-      : in(in_samples), cubic(is_cubic) {
+  Filter(std::int32_t in_samples, std::int32_t out_samples, bool is_cubic) : in(in_samples), cubic(is_cubic) {
     scale = static_cast<double>(in) / out_samples;
     const double filter_scale = scale > 1.0 ? scale : 1.0;
     support = (cubic ? 2.0 : 1.0) * filter_scale;
@@ -77,7 +76,7 @@ inline std::int32_t fixed_point(double value, double sum) {
 /// -1: Pillow leaves black.
 template <class Each>
 inline void each_nearest(std::int32_t in, std::int32_t out, std::int32_t from, std::int32_t end,
-                                     Each&& each) {
+                         Each&& each) {
   const double scale = static_cast<double>(in) / out;
   double at = scale * 0.5;
   for (std::int32_t i = 0; i < end; ++i, at += scale) {

@@ -68,7 +68,8 @@ class Fetcher {
  private:
   void run();
   [[nodiscard]] bool wanted() const;  // another batch; with mutex_
-  /// The next batch, copied to `block`. Leaves `block` if nothing was put into it; nullopt: the loop wants the stream.
+  /// The next batch, copied to `block`. Leaves `block` if nothing was put into it; nullopt: the loop wants
+  /// the stream.
   std::optional<Fetched> fetch(std::optional<DeviceBlock>& block);
   Result<std::optional<BatchView>> next();
   /// Starts the copy of a batch.
