@@ -135,8 +135,11 @@ class TorchBlocks:
         return 0 if self._stream is None else int(self._stream.cuda_stream)
 
     def __call__(self, size: int) -> tuple[Any, int]:
-        with self._torch.cuda.stream(self._stream):  # of None: as it is
+        if self._stream is None:
             block = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
+        else:
+            with self._torch.cuda.stream(self._stream):
+                block = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
         return block, block.data_ptr()
 
     def hand_over(self, raw: RawDeviceBatch) -> Any:
