@@ -1,6 +1,8 @@
-// The kernel alone, with the queue kept busy, and its share of the memory's bandwidth: rows_bench [--rounds
-// N] Prints JSON lines. A round is 20 launches between two events; a copy of as many bytes on the device,
-// which reads and writes each of them, is 100%.
+// The kernel alone, with the queue kept busy, and its share of the memory's bandwidth:
+//   rows_bench [--rounds N] [--launches N]
+// Prints one line of JSON per figure, after "[figure] ". A round is 20 launches between two events (1 under a
+// profiler: --rounds 1 --launches 1); a copy of as many bytes on the device, which reads and writes each of
+// them, is 100%.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -17,7 +19,7 @@
 namespace headrace::gpu {
 namespace {
 
-constexpr int kLaunches = 20;
+int launches = 20;
 
 void check(cudaError_t error) {
   if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
@@ -31,7 +33,7 @@ struct Memory {
   void* data = nullptr;
 };
 
-/// Milliseconds of one of `kLaunches` in a row, the best round.
+/// Milliseconds of one of `launches` in a row, the best round.
 template <class Queue>
 double best_of(int rounds, cudaStream_t stream, Queue queue) {
   cudaEvent_t begin = nullptr, end = nullptr;
@@ -41,12 +43,12 @@ double best_of(int rounds, cudaStream_t stream, Queue queue) {
   for (int round = 0; round < rounds; ++round) {
     queue();  // the stream is busy when the clock starts
     check(cudaEventRecord(begin, stream));
-    for (int i = 0; i < kLaunches; ++i) queue();
+    for (int i = 0; i < launches; ++i) queue();
     check(cudaEventRecord(end, stream));
     check(cudaEventSynchronize(end));
     float ms = 0;
     check(cudaEventElapsedTime(&ms, begin, end));
-    best = std::min(best, static_cast<double>(ms) / kLaunches);
+    best = std::min(best, static_cast<double>(ms) / launches);
   }
   (void)cudaEventDestroy(begin);
   (void)cudaEventDestroy(end);
@@ -61,14 +63,15 @@ void report(Device& device, const char* what, const RowJob& job, double bytes, i
   const double copy = best_of(rounds, stream, [&] {
     check(cudaMemcpyAsync(to.data, from.data, half, cudaMemcpyDeviceToDevice, stream));
   });
-  std::printf("%s\n", nlohmann::json{{"kernel", what},
-                                     {"rows", job.rows},
-                                     {"us", 1e3 * ms},
-                                     {"gb_per_s", bytes / ms / 1e6},
-                                     {"copy_us", 1e3 * copy},
-                                     {"share_of_copy", copy / ms}}
-                          .dump()
-                          .c_str());
+  std::printf("[figure] %s\n", nlohmann::json{{"figure", "kernel"},
+                                              {"of", what},
+                                              {"rows", job.rows},
+                                              {"us", 1e3 * ms},
+                                              {"gb_per_s", bytes / ms / 1e6},
+                                              {"copy_us", 1e3 * copy},
+                                              {"share_of_copy", copy / ms}}
+                                   .dump()
+                                   .c_str());
 }
 
 /// 256 rows of 224 x 224 as they come from the server.
@@ -147,6 +150,11 @@ int run(int rounds) try {
 }  // namespace headrace::gpu
 
 int main(int argc, char** argv) {
-  return headrace::gpu::run(
-      argc == 3 && std::strcmp(argv[1], "--rounds") == 0 ? std::max(1, std::atoi(argv[2])) : 20);
+  int rounds = 20;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--launches") == 0)
+      headrace::gpu::launches = std::max(1, std::atoi(argv[i + 1]));
+  }
+  return headrace::gpu::run(rounds);
 }

@@ -1,0 +1,133 @@
+// On a machine with a GPU: what the device says of itself, and what registering a memfd costs and gives with
+// nothing of Headrace in between, for 4 KB and 2 MB pages. Prints one line of JSON per figure.
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+constexpr std::size_t kBytes = std::size_t{256} << 20, kCopy = std::size_t{32} << 20;
+constexpr int kCopies = 64;
+
+void check(cudaError_t error, const char* doing) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "device_probe: %s: %s\n", doing, cudaGetErrorString(error));
+  std::exit(1);
+}
+
+void figure(const nlohmann::json& line) {
+  std::printf("[figure] %s\n", line.dump().c_str());
+}
+
+double milliseconds_since(std::chrono::steady_clock::time_point begun) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
+}
+
+void describe() {
+  cudaDeviceProp device{};
+  check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+  std::size_t free = 0, total = 0;
+  int driver = 0, runtime = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  nlohmann::json line{{"figure", "device"},
+                      {"name", device.name},
+                      {"compute", device.major * 10 + device.minor},
+                      {"multiprocessors", device.multiProcessorCount},
+                      {"memory_mb", total >> 20},
+                      {"free_mb", free >> 20},
+                      {"driver_cuda", driver},
+                      {"runtime_cuda", runtime}};
+  const std::pair<const char*, cudaDeviceAttr> attributes[] = {
+      {"HostRegisterSupported", cudaDevAttrHostRegisterSupported},
+      {"HostRegisterReadOnlySupported", cudaDevAttrHostRegisterReadOnlySupported},
+      {"CanUseHostPointerForRegisteredMem", cudaDevAttrCanUseHostPointerForRegisteredMem},
+      {"PageableMemoryAccess", cudaDevAttrPageableMemoryAccess},
+      {"AsyncEngineCount", cudaDevAttrAsyncEngineCount},
+      {"MemoryBusWidth", cudaDevAttrGlobalMemoryBusWidth},
+      {"MemoryClockKhz", cudaDevAttrMemoryClockRate},
+  };
+  for (const auto& [name, attribute] : attributes) {
+    int value = -1;
+    if (cudaDeviceGetAttribute(&value, attribute, 0) != cudaSuccess) (void)cudaGetLastError();
+    line[name] = value;
+  }
+  figure(line);
+}
+
+/// GB/s of copies out of `from`, all queued at once.
+double rate(const std::byte* from) {
+  void* to = nullptr;
+  cudaStream_t stream = nullptr;
+  check(cudaMalloc(&to, kCopy), "cudaMalloc");
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  double best = 1e9;
+  for (int turn = 0; turn < 4; ++turn) {  // the first one warms
+    const auto begun = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < kCopies; ++i)
+      check(cudaMemcpyAsync(to, from + i * kCopy % kBytes, kCopy, cudaMemcpyHostToDevice, stream),
+            "cudaMemcpyAsync");
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    best = std::min(best, milliseconds_since(begun));
+  }
+  check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  check(cudaFree(to), "cudaFree");
+  return static_cast<double>(kCopies * kCopy) / best / 1e6;
+}
+
+/// `flags`: of memfd_create; `huge`: ask for transparent huge pages.
+void memfd(const char* pages, unsigned flags, bool huge, unsigned registered, const char* how) {
+  const int fd = ::memfd_create("ring", MFD_CLOEXEC | flags);
+  void* memory = MAP_FAILED;
+  if (fd >= 0 && ::ftruncate(fd, kBytes) == 0)
+    memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (fd >= 0) ::close(fd);
+  if (memory == MAP_FAILED) {
+    std::printf("[not run] a memfd with pages of %s: %s\n", pages, std::strerror(errno));
+    return;
+  }
+  if (huge) (void)::madvise(memory, kBytes, MADV_HUGEPAGE);
+  std::memset(memory, 0x5A, kBytes);
+  const auto begun = std::chrono::steady_clock::now();
+  const cudaError_t error = cudaHostRegister(memory, kBytes, registered);
+  const double registering = milliseconds_since(begun);
+  if (error == cudaSuccess) {
+    const double gb_per_s = rate(static_cast<std::byte*>(memory));
+    figure({{"figure", "registered memfd"},
+            {"pages", pages},
+            {"register", how},
+            {"mb", kBytes >> 20},
+            {"register_ms", registering},
+            {"gb_per_s", gb_per_s}});
+    check(cudaHostUnregister(memory), "cudaHostUnregister");
+  } else {
+    (void)cudaGetLastError();
+    std::printf("[not run] registering %s, pages of %s: %s\n", how, pages, cudaGetErrorString(error));
+  }
+  ::munmap(memory, kBytes);
+}
+
+}  // namespace
+
+int main() {
+  describe();
+  void* pinned = nullptr;
+  check(cudaMallocHost(&pinned, kBytes), "cudaMallocHost");
+  std::memset(pinned, 0x5A, kBytes);
+  figure({{"figure", "bare pinned copy"}, {"gb_per_s", rate(static_cast<std::byte*>(pinned))}});
+  check(cudaFreeHost(pinned), "cudaFreeHost");
+  constexpr unsigned k2Mb = 21U << 26;  // MFD_HUGE_2MB, whose header clashes with libc's
+  memfd("4 KB", 0, false, cudaHostRegisterDefault, "for writing");
+  memfd("4 KB", 0, false, cudaHostRegisterReadOnly, "read-only");
+  memfd("2 MB, transparent if the kernel allows", 0, true, cudaHostRegisterDefault, "for writing");
+  // Last: a container's limit of pool pages shows only at the first touch, as SIGBUS.
+  memfd("2 MB, of the pool", MFD_HUGETLB | k2Mb, false, cudaHostRegisterDefault, "for writing");
+}
