@@ -1,0 +1,121 @@
+"""The report of `kit run`: report.json, report.md and logs.tgz, with the plots and traces that fit beside them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+MOST_FILES, MOST_BYTES = 8, 16_000_000  # of --out
+Figure = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`value` of each figure that `of` is true of, in `unit`, is at least (or at most) `bound`; the worst one counts."""
+
+    what: str
+    stage: str
+    of: Callable[[Figure], bool]
+    value: str
+    bound: float
+    at_least: bool = True
+    unit: str = ""
+
+    def measured(self, figures: Iterable[Figure]) -> tuple[str, str]:
+        """The worst figure, and whether it meets the goal."""
+        found = [figure[self.value] for figure in figures if self.of(figure)]
+        if not found:
+            return "not run yet", ""
+        worst = min(found) if self.at_least else max(found)
+        met = worst >= self.bound if self.at_least else worst <= self.bound
+        return f"{worst:.3g}{self.unit}", "met" if met else "missed"
+
+
+def of(figure: str, **parts: str) -> Callable[[Figure], bool]:
+    """Figures of that name whose texts begin with these."""
+    return lambda found: found["figure"] == figure and all(str(found.get(name, "")).startswith(part) for name, part in parts.items())
+
+
+def copies(least_kb: float, most_kb: float) -> Callable[[Figure], bool]:
+    return lambda found: found["figure"] == "host to device" and least_kb <= found["batch_kb"] < most_kb
+
+
+GOALS = (
+    Goal("host to device, from 16 MB: of the bare pinned copy", "copy", copies(16 << 10, 1e9), "share_of_pinned", 0.95),
+    Goal("host to device, 4 MB: of the bare pinned copy", "copy", copies(4 << 10, 16 << 10), "share_of_pinned", 0.85),
+    Goal("small batches: time over that of a pageable copy", "copy", copies(0, 4 << 10), "over_pageable", 1.0, at_least=False),
+    Goal("copies hidden behind the trainer's kernels", "copy", of("copies beside the trainer's kernels"), "share", 0.95),
+    Goal("kernel, normalize and cast: of the memory's bandwidth", "kernels", of("kernel", of="224 x 224, flip, normalize"), "share_of_copy", 0.75),
+    Goal("kernel, full color jitter: of the memory's bandwidth", "kernels", of("kernel", of="224 x 224, flip, color jitter"), "share_of_copy", 0.5),
+    Goal("torchvision v2, a draw per picture: time over the kernel's", "torch", of("transforms", other="torchvision, per picture"), "ratio", 3.0),
+    Goal("resident CIFAR-10 epoch", "torch", of("resident epoch", of="CIFAR-10"), "epoch_ms", 25.0, at_least=False, unit=" ms"),
+    Goal("resident MNIST epoch: time over that of X[randperm]", "torch", of("resident epoch", of="MNIST"), "share", 1.0, at_least=False),
+)
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    shown = [[f"{row[c]:.4g}" if isinstance(row.get(c), float) else str(row.get(c, "")) for c in columns] for row in rows]
+    return ["| " + " | ".join(text.replace("|", "/") for text in line) + " |" for line in [columns, ["---"] * len(columns), *shown]]
+
+
+def markdown(found: dict[str, Any]) -> str:
+    kit, machine, stages = found["kit"], found["machine"], found["stages"]
+    figures = [figure for stage in stages.values() for figure in stage["figures"]]
+    lines = [f"# {machine['name']}", "", f"{found['date']}. Kit {kit['kit']}, commit {kit['commit']}, CUDA {kit['cuda']}.", ""]
+    lines += [*table([{"": name, "value": value} for name, value in machine.items()]), "", "## Stages", ""]
+    steps = [
+        {"stage": name, "step": step["step"], "status": step["status"], "s": step["seconds"], "why": step["why"]}
+        for name, stage in stages.items()
+        for step in stage["steps"]
+    ]
+    steps += [{"stage": name, "step": "", "status": "not run yet", "s": "", "why": ""} for name in found["missing"]]
+    lines += [*table(steps), "", "## Goals", "", *table(found["goals"]), ""]
+    if not_run := [f"- {name}: {line}" for name, stage in stages.items() for line in stage["not_run"]]:
+        lines += ["## Not run", "", *not_run, ""]
+    if found["left_out"]:
+        lines += ["## Files left out", "", *(f"- {line}" for line in found["left_out"]), ""]
+    for name in dict.fromkeys(figure["figure"] for figure in figures):
+        rows = [{key: value for key, value in figure.items() if key != "figure"} for figure in figures if figure["figure"] == name]
+        lines += [f"## {name}", "", *table(rows), ""]
+    return "\n".join(lines)
+
+
+def write(out: Path, kit: dict[str, Any], machine: dict[str, Any], every: list[str], stages: dict[str, Any], state: Path) -> None:
+    """From the state alone, so that stages of earlier calls are in it."""
+    out.mkdir(parents=True, exist_ok=True)
+    figures = [figure for stage in stages.values() for figure in stage["figures"]]
+    left_out, room = [], MOST_FILES - 3
+    for file in sorted((state / "files").iterdir(), key=lambda path: path.stat().st_size):
+        if room == 0 or file.stat().st_size > MOST_BYTES:
+            left_out.append(f"{file.name}, {file.stat().st_size / 1e6:.1f} MB: over {MOST_FILES} files or {MOST_BYTES / 1e6:.0f} MB")
+            continue
+        room -= 1
+        shutil.copy(file, out / file.name)
+    goals = []
+    for goal in GOALS:
+        measured, met = goal.measured(figures)
+        asked = f"{'at least' if goal.at_least else 'at most'} {goal.bound:g}{goal.unit}"
+        goals.append({"goal": goal.what, "asked": asked, "stage": goal.stage, "measured": measured, "met": met})
+    found = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "kit": kit,
+        "machine": machine,
+        "stages": {name: stages[name] for name in every if name in stages},
+        "missing": [name for name in every if name not in stages],
+        "goals": goals,
+        "left_out": left_out,
+    }
+    with tarfile.open(out / "logs.new", "w:gz") as archive:
+        for log in sorted((state / "logs").iterdir()):
+            archive.add(log, f"logs/{log.name}")
+    (out / "logs.new").replace(out / "logs.tgz")
+    for name, text in (("report.json", json.dumps(found, indent=1) + "\n"), ("report.md", markdown(found))):
+        (out / f"{name}.new").write_text(text)
+        (out / f"{name}.new").replace(out / name)

@@ -1,0 +1,81 @@
+"""The stages of `kit run`: which programs each runs, and what they need. tests/gpu/README.md says what they find."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SANITIZED = "-*Bandwidth*:*Epoch*:*NoRoom*:*NoSuch*"  # a filter of gtest: not what fills the GPU's memory
+# Cheap sections: each kernel is launched a few times for them.
+NCU = ("ncu", "--section", "SpeedOfLight", "--section", "MemoryWorkloadAnalysis", "--section", "Occupancy", "--section", "LaunchStats")
+
+
+@dataclass(frozen=True)
+class Step:
+    """
+    gpu      without a GPU it is not run, and the stage says `no GPU`
+    tool     a program of the machine; without it the step is not run
+    modules  of Python, which the machine or the kit brings; without them the step fails
+    """
+
+    name: str
+    command: tuple[str, ...]
+    gpu: bool = True
+    tool: str = ""
+    modules: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def stages(kit: Path, files: Path, data: Path | None = None, brief: bool = False) -> dict[str, list[Step]]:
+    """`files`: the folder of plots and traces. `data`: as bindings/examples/README.md has it. `brief`: to rehearse, figures mean nothing."""
+
+    def program(name: str, *arguments: str) -> tuple[str, ...]:
+        return (str(kit / "bin" / name), *arguments)
+
+    def script(name: str, *arguments: str) -> tuple[str, ...]:
+        return (sys.executable, str(kit / "tests" / name), *arguments)
+
+    def test(name: str, gpu: bool = True) -> Step:
+        return Step(name, program(name), gpu)
+
+    def torch(name: str, *arguments: str, of: str = "", also: tuple[str, ...] = ()) -> Step:
+        return Step(f"{name} {of}".strip(), script(f"gpu/{name}.py", *arguments), modules=("torch", "numpy", *also))
+
+    def sanitized(tool: str) -> Step:
+        options = ("--tool", tool, "--error-exitcode", "9", "--report-api-errors", "no")
+        command = ("compute-sanitizer", *options, *program("cuda_rows_test", f"--gtest_filter={SANITIZED}"))
+        return Step(tool, command, tool="compute-sanitizer", environment={"HEADRACE_ROUNDS": "20"})
+
+    given = ("--data", str(data)) if data else ()
+    scaling: tuple[str, ...] = ("--headrace", str(kit / "bin" / "headrace"), "--out", str(files), "--rounds", "1")
+    scaling += ("--seconds", "0.2", "--cores", "1", "--workloads", "w1-f32") if brief else ("--seconds", "1")
+    return {
+        "probe": [
+            Step("driver", ("nvidia-smi", "-q"), tool="nvidia-smi"),
+            Step("topology", ("nvidia-smi", "topo", "-m"), tool="nvidia-smi"),
+            Step("device_probe", program("device_probe")),
+        ],
+        "exact": [
+            *(test(name) for name in ("cuda_copy_test", "cuda_rows_test", "cuda_loader_test")),
+            *(test(name, gpu=False) for name in ("device_rows_test", "resident_rows_test")),
+        ],
+        "copy": [Step("copy_bench", program("copy_bench")), torch("overlap", "cuda:0", "--out", str(files))],
+        "kernels": [
+            Step("rows_bench", program("rows_bench")),
+            Step("ncu", (*NCU, *program("rows_bench", "--rounds", "1", "--launches", "1")), tool="ncu"),
+        ],
+        "torch": [
+            torch("check_torch"),
+            torch("residence_bench"),
+            torch("compare_transforms", str(kit / "bin" / "rows_bench"), also=("torchvision",)),
+        ],
+        "train": [
+            Step("device_trainer", script("gpu/run_trainer.py", str(kit / "bin" / "device_trainer")), modules=("numpy",)),
+            torch("train_epochs", "mnist", *given, of="mnist", also=("torchvision", "yaml")),
+            torch("train_epochs", "cifar", *given, of="cifar", also=("torchvision", "yaml")),
+        ],
+        "share": [torch("share_trainers", str(trainers), of=str(trainers), also=("PIL",)) for trainers in (2, 4)],
+        "sanitize": [sanitized("memcheck"), sanitized("racecheck")],
+        "scaling": [Step("scaling", script("bench/scaling.py", *scaling), gpu=False, modules=("numpy", "PIL"))],
+    }
