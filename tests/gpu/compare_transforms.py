@@ -1,188 +1,100 @@
-"""The transform kernel beside torchvision.transforms.v2 and Kornia on the same GPU, in turn in one run, microseconds for a batch.
+"""The kernel beside torchvision.transforms.v2 and Kornia on the same GPU, in turns in one run, microseconds for 256 pictures of 224 x 224.
 
-  compare_transforms.py TRANSFORM_BENCH [DEVICE] [--rows 256] [--turns 7]
+  compare_transforms.py ROWS_BENCH [DEVICE] [--rows 256] [--turns 7]
 
-Crop out of pictures of about 350 x 300, resize to 224, flip, normalize, and the same with colour jitter and grayscale; pictures lie on the
-GPU as bytes. What each does is drawn per picture, but for the rows "one draw", which stand for orientation: v2 draws once a call.
+The pointwise chain: flip, color jitter, normalize to float16. Pictures are uint8 tensors on the GPU.
 
-  torchvision, a loop  its functional calls picture by picture with the very draws of the kernel's, values and layout for the whole batch;
-                       drawing is not counted. Its rows are compared with the kernel's
-  torchvision, one draw, kornia  the whole chain on one tensor of 300 x 350 for all, as they take no pictures of several sizes; Kornia
-                       draws per picture, crops by slices (its default) or by a warp without antialiasing
+  torchvision, per picture  v2's functional calls picture by picture, with draws for each; drawing is not counted
+  torchvision, one draw     v2's transforms on the whole batch, which draw once a call
+  Kornia                    its augmentations on the whole batch, with draws for each picture
 
-DEVICE "host": all of it on the CPU, to try the program; such figures mean nothing and are not printed as such.
+DEVICE "host": a few pictures on the CPU and no kernel, to try the program. Its times are no figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-AIM = 3.0
-LOOP, ONE_DRAW = "torchvision, a loop", "torchvision, one draw"
-CASES = [f"{chain}-{dtype}" for chain in ("crop", "colours") for dtype in ("float16", "float32")]
-ALIKE = {"crop": 1.0, "colours": 3.0}  # mean difference in levels of 255: both round to bytes after each step, not alike
+JITTER = (0.4, 0.4, 0.4, 0.1)
+KERNEL = "224 x 224, flip, color jitter, normalize, float16"  # of rows_bench
 Work = Callable[[], torch.Tensor]
 
 
-class Kernel:
-    """TRANSFORM_BENCH, which stays there from turn to turn."""
-
-    def __init__(self, program: str, device: str, rows: int, folder: Path) -> None:
-        self._folder = folder
-        self._process = subprocess.Popen([program, device, str(rows), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.plan: dict[str, Any] = self._answer()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            sys.exit(f"compare_transforms: {self._process.args!r} ended with status {self._process.wait()}")
-        return json.loads(line)
-
-    def microseconds(self, case: str, rounds: int) -> list[float]:
-        assert self._process.stdin
-        self._process.stdin.write(f"{case} {rounds}\n")
-        self._process.stdin.flush()
-        found: list[float] = self._answer()
-        return found
-
-    def made(self, case: str) -> torch.Tensor:
-        dtype = np.float16 if case.endswith("float16") else np.float32
-        side = self.plan["side"]
-        return torch.from_numpy(np.fromfile(self._folder / case, dtype).reshape(-1, 3, side, side))
-
-    def pictures(self) -> list[torch.Tensor]:
-        pixels = np.fromfile(self._folder / "pixels", np.uint8)
-        shapes = [(row["offset"], *row["size"]) for row in self.plan["rows"]]
-        return [torch.from_numpy(pixels[at : at + 3 * h * w].reshape(h, w, 3).transpose(2, 0, 1).copy()) for at, h, w in shapes]
-
-    def close(self) -> None:
-        self._process.communicate()
+def kernel_us(program: str) -> float:
+    done = subprocess.run([program, "--rounds", "5"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"compare_transforms: {program} ended with status {done.returncode}: {done.stderr}")
+    figures = [json.loads(line.removeprefix("[figure] ")) for line in done.stdout.splitlines() if line.startswith("[figure] ")]
+    found: list[float] = [figure["us"] for figure in figures if figure["of"] == KERNEL]
+    if not found:
+        sys.exit(f"compare_transforms: {program} has no figure of {KERNEL!r}")
+    return found[0]
 
 
-def in_a_loop(plan: dict[str, Any], pictures: list[torch.Tensor], case: str) -> Work:
+def per_picture(batch: torch.Tensor) -> Work:
     from torchvision.transforms.v2 import functional as v2
 
-    side, dtype, coloured = plan["side"], getattr(torch, case.split("-")[1]), case.startswith("colours")
-    # The numbers of PixelStepKind.
-    colours: list[Callable[[torch.Tensor, int, float], torch.Tensor]] = [
-        lambda image, _, factor: v2.adjust_brightness(image, factor),
-        lambda image, _, factor: v2.adjust_contrast(image, factor),
-        lambda image, _, factor: v2.adjust_saturation(image, factor),
-        lambda image, shift, _: v2.adjust_hue(image, shift / 255),
-        lambda image, *_: v2.rgb_to_grayscale(image, num_output_channels=3),
+    draw = random.Random(0)
+    colors: list[tuple[Callable[..., torch.Tensor], Callable[[], float]]] = [
+        (v2.adjust_brightness, lambda: draw.uniform(0.6, 1.4)),
+        (v2.adjust_contrast, lambda: draw.uniform(0.6, 1.4)),
+        (v2.adjust_saturation, lambda: draw.uniform(0.6, 1.4)),
+        (v2.adjust_hue, lambda: draw.uniform(-0.1, 0.1)),
     ]
+    draws = [(draw.random() < 0.5, [(adjust, factor()) for adjust, factor in draw.sample(colors, 4)]) for _ in batch]
 
     def work() -> torch.Tensor:
         made = []
-        for picture, row in zip(pictures, plan["rows"], strict=True):
-            image = v2.resized_crop(picture, *row["crop"], size=[side, side], antialias=True)
-            if row["mirrored"]:
+        for image, (flip, steps) in zip(batch, draws, strict=True):
+            if flip:
                 image = v2.horizontal_flip(image)
-            for kind, shift, factor in row["ops"] if coloured else ():
-                image = colours[kind](image, shift, factor)
+            for adjust, factor in steps:
+                image = adjust(image, factor)
             made.append(image)
-        return v2.normalize(v2.to_dtype(torch.stack(made), dtype, scale=True), MEAN, STD, inplace=True)
+        return v2.normalize(v2.to_dtype(torch.stack(made), torch.float16, scale=True), MEAN, STD, inplace=True)
 
     return work
 
 
-def with_one_draw(plan: dict[str, Any], batch: torch.Tensor, case: str) -> Work:
+def one_draw(batch: torch.Tensor) -> Work:
     from torchvision.transforms import v2
 
-    chain: list[Any] = [v2.RandomResizedCrop(plan["side"], antialias=True), v2.RandomHorizontalFlip()]
-    if case.startswith("colours"):
-        chain += [v2.ColorJitter(0.4, 0.4, 0.4, 0.1), v2.RandomGrayscale(0.2)]
-    whole = v2.Compose([*chain, v2.ToDtype(getattr(torch, case.split("-")[1]), scale=True), v2.Normalize(MEAN, STD, inplace=True)])
+    whole = v2.Compose([v2.RandomHorizontalFlip(), v2.ColorJitter(*JITTER), v2.ToDtype(torch.float16, scale=True), v2.Normalize(MEAN, STD, inplace=True)])
     return lambda: whole(batch)
 
 
-def by_kornia(plan: dict[str, Any], batch: torch.Tensor, case: str, cropping: str) -> Work:
+def by_kornia(batch: torch.Tensor) -> Work:
     import kornia.augmentation as k
 
-    dtype = getattr(torch, case.split("-")[1])
-    chain: list[Any] = [k.RandomResizedCrop((plan["side"], plan["side"]), cropping_mode=cropping), k.RandomHorizontalFlip()]
-    if case.startswith("colours"):
-        chain += [k.ColorJitter(0.4, 0.4, 0.4, 0.1), k.RandomGrayscale(p=0.2)]
-    whole = k.AugmentationSequential(*chain, k.Normalize(MEAN, STD))
+    whole = k.AugmentationSequential(k.RandomHorizontalFlip(), k.ColorJitter(*JITTER, p=1.0), k.Normalize(torch.tensor(MEAN), torch.tensor(STD))).to(batch.device)
 
     def work() -> torch.Tensor:
-        made: torch.Tensor = whole(batch.to(dtype).div_(255))
-        return made.to(dtype)
+        made: torch.Tensor = whole(batch.half().div_(255))
+        return made.half()
 
     return work
 
 
-def microseconds(work: Work, device: str, rounds: int) -> list[float]:
-    found = []
-    for _ in range(rounds):
-        if device == "host":
-            begun = time.perf_counter()
-            work()
-            found.append(1e6 * (time.perf_counter() - begun))
-            continue
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        found.append(1e3 * begin.elapsed_time(end))
-    return found
-
-
-def same(case: str, ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """Levels of 255 by which they differ, on average."""
-    std = torch.tensor(STD).reshape(3, 1, 1)
-    levels = ((ours.float() - theirs.cpu().float()) * std * 255).abs().mean().item()
-    if not levels < ALIKE[case.split("-")[0]]:
-        sys.exit(f"compare_transforms: {case}: torchvision's rows differ by {levels:.2f} levels of 255 on average: not the same work")
-    return levels
-
-
-def compare(kernel: Kernel, pictures: list[torch.Tensor], batch: torch.Tensor, case: str, device: str, turns: int) -> None:
-    makers: dict[str, Callable[[], Work]] = {
-        LOOP: lambda: in_a_loop(kernel.plan, pictures, case),
-        ONE_DRAW: lambda: with_one_draw(kernel.plan, batch, case),
-        "kornia, slices": lambda: by_kornia(kernel.plan, batch, case, "slice"),
-        "kornia, a warp": lambda: by_kornia(kernel.plan, batch, case, "resample"),
-    }
-    kernel.microseconds(case, 5)
-    others: dict[str, Work] = {}
-    levels = None
-    for name, maker in makers.items():
-        try:
-            work = maker()
-            made = work()  # and warm
-        except (ImportError, RuntimeError, NotImplementedError) as error:
-            print(f"[not run] {case}, {name}: {str(error).splitlines()[0]}", flush=True)
-            continue
-        others[name] = work
-        if name == LOOP:
-            levels = same(case, kernel.made(case), made)
-    ours: list[float] = []
-    theirs: dict[str, list[float]] = {name: [] for name in others}
-    for _ in range(turns):
-        ours += kernel.microseconds(case, 20 if device != "host" else 1)
-        for name, work in others.items():
-            theirs[name] += microseconds(work, device, 3 if device != "host" else 1)
-    for name, found in theirs.items():
-        us, other = statistics.median(ours), statistics.median(found)
-        figure = {"figure": "transforms", "case": case, "rows": len(pictures), "other": name, "headrace_us": us, "other_us": other}
-        figure |= {"ratio": other / us, "aim": "" if name == ONE_DRAW else AIM, "differ_by_levels": levels if name == LOOP else ""}
-        print(("[figure] " if device != "host" else "tried   ") + json.dumps(figure), flush=True)
+def microseconds(work: Work, on_gpu: bool) -> float:
+    """Until the device has made them, the Python calls included: a trainer waits for both."""
+    if on_gpu:
+        torch.cuda.synchronize()
+    begun = time.perf_counter()
+    work()
+    if on_gpu:
+        torch.cuda.synchronize()
+    return 1e6 * (time.perf_counter() - begun)
 
 
 def main() -> None:
@@ -192,14 +104,33 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--turns", type=int, default=7)
     arguments = parser.parse_args()
-    device, at = arguments.device, arguments.device.replace("host", "cpu")
-    with tempfile.TemporaryDirectory() as folder:
-        kernel = Kernel(arguments.program, device, arguments.rows, Path(folder))
-        pictures = [picture.to(at) for picture in kernel.pictures()]
-        batch = torch.randint(0, 256, (arguments.rows, 3, 300, 350), dtype=torch.uint8, device=at)
-        for case in CASES:
-            compare(kernel, pictures, batch, case, device, arguments.turns)
-        kernel.close()
+    on_gpu = arguments.device != "host"
+    batch = torch.randint(0, 256, (arguments.rows, 3, 224, 224), dtype=torch.uint8, device=arguments.device if on_gpu else "cpu")
+    makers = {"torchvision, per picture": per_picture, "torchvision, one draw": one_draw, "Kornia": by_kornia}
+    others: dict[str, Work] = {}
+    for name, maker in makers.items():
+        try:
+            work = maker(batch)
+            made = work()  # and warm
+        except (ImportError, RuntimeError, NotImplementedError) as error:
+            print(f"[not run] {name}: {str(error).splitlines()[0]}", flush=True)
+            continue
+        if made.shape != batch.shape or made.dtype != torch.float16:
+            sys.exit(f"compare_transforms: {name}: expected float16 {tuple(batch.shape)}, found {made.dtype} {tuple(made.shape)}")
+        others[name] = work
+    ours: list[float] = []
+    theirs: dict[str, list[float]] = {name: [] for name in others}
+    for _ in range(arguments.turns):
+        if on_gpu:
+            ours.append(kernel_us(arguments.program))
+        for name, work in others.items():
+            theirs[name].append(microseconds(work, on_gpu))
+    for name, found in theirs.items():
+        figure: dict[str, Any] = {"figure": "transforms", "other": name, "rows": arguments.rows, "other_us": statistics.median(found)}
+        if ours:
+            us = statistics.median(ours)
+            figure |= {"kernel_us": us, "ratio": figure["other_us"] / us}
+        print(("[figure] " if on_gpu else "tried   ") + json.dumps(figure), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Downloads the Debian packages that tests/gpu/run.sh --debs OUT unpacks: libraries and headers of docker/packages-build.txt, with what
+# Downloads the Debian packages that tests/gpu/from_debs.sh OUT unpacks: libraries and headers of docker/packages-build.txt, with what
 # they load. On a machine with apt, for one without a registry.    tests/gpu/gather_debs.sh OUT
 #
 # Left out: the compiler and the programs that build (that machine's own), what the shell and dpkg of any Debian or Ubuntu load, headers
@@ -51,4 +51,4 @@ done
 apt-get download -q "${!taken[@]}"
 bytes=$(cat ./*.deb | wc -c)
 printf '%d packages, %d.%d MB in %s\n' "${#taken[@]}" $((bytes / 1000000)) $((bytes / 100000 % 10)) "$1"
-((bytes <= most)) || { echo "gather_debs: these are over $((most / 1000000)) MB: leave out what run.sh does not need" >&2; exit 1; }
+((bytes <= most)) || { echo "gather_debs: these are over $((most / 1000000)) MB: leave out what the build does not need" >&2; exit 1; }

@@ -80,9 +80,18 @@ class State:
 
 
 class Runner:
-    def __init__(self, state: State, limit: float, gpu: bool) -> None:
+    def __init__(self, state: State, limit: float, gpu: bool, libraries: str) -> None:
         self._state, self._limit, self._gpu = state, limit, gpu
         self._path = os.pathsep.join(map(str, python_path()))
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": self._path,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HEADRACE_BINARY": str(KIT / "bin" / "headrace"),
+        }
+        if "LD_LIBRARY_PATH" in libraries:
+            self._environment["LD_LIBRARY_PATH"] = os.pathsep.join([str(KIT / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
         self._running: subprocess.Popen[bytes] | None = None
         for name in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, self._interrupted)
@@ -114,11 +123,10 @@ class Runner:
         return None
 
     def _run(self, step: Step, log: Path, seconds: float) -> tuple[str, str]:
-        own = {"PYTHONPATH": self._path, "HEADRACE_BINARY": str(KIT / "bin" / "headrace"), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         with log.open("wb") as file:
             try:
                 self._running = subprocess.Popen(
-                    step.command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, **own, **step.environment}
+                    step.command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env={**self._environment, **step.environment}
                 )
             except OSError as error:
                 return FAILED, f"cannot start {step.command[0]}: {error.strerror}"
@@ -180,7 +188,7 @@ def main(arguments: list[str]) -> int:
     about = json.loads((KIT / "kit.json").read_text())
     state = State(state_folder, about["kit"])
     gpu, here = gpu_is_there(), machine()
-    runner = Runner(state, given.limit, gpu)
+    runner = Runner(state, given.limit, gpu, about["libraries"])
     print(f"kit {about['kit']}, commit {about['commit'][:12]}, {here['name'] if gpu else NO_GPU}, {here['cores']} cores", flush=True)
     for name in asked:
         if name in state.stages and state.stages[name]["status"] in ENDED and not given.again:

@@ -1,83 +1,196 @@
-"""tests/gpu/run.sh and what it runs, as far as that goes without a GPU."""
+"""tests/gpu/kit rehearsed without a GPU: the archive, its stages, a run that is interrupted, one that hangs; and what its stages run, on the
+host twin."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import ROOT
+from running import ROOT, wait_until
 from test_trainers import cpp_trainer
 
 GPU = ROOT / "tests" / "gpu"
+BUILD = ROOT / "build" / "release"
+NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+NEED_A_GPU = ("probe", "exact", "copy", "kernels", "torch", "train", "share", "sanitize")
 
 
-def test_without_a_gpu_it_fails_and_its_report_says_at_what(tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'no devices were found' >&2\nexit 6\n")
-    (tools / "nvidia-smi").chmod(0o755)
-    out = tmp_path / "results"
-    path = f"{tools}:{os.environ['PATH']}"
-    done = subprocess.run([GPU / "run.sh", "--out", out], capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": path})
-    assert done.returncode == 1
-    assert "FAILED (6)" in done.stdout
-    assert "no devices were found" in done.stderr
-    (written,) = out.glob("*.json")
-    found = json.loads(written.read_text())
-    assert found["steps"] == {"gpu": "FAILED (status 6)"}
-    assert "| gpu | FAILED (status 6) |" in written.with_suffix(".md").read_text()
-
-
-def test_figures_of_all_steps_are_in_the_report(tmp_path: Path) -> None:
-    for name, status in (("cuda", "0"), ("copies", "1"), ("racecheck", "not run")):
-        (tmp_path / f"{name}.rc").write_text(status + "\n")
-        (tmp_path / f"{name}.log").write_text(f'noise\n[not run] {name} of Kornia: there is none\n[figure] {{"figure": "rate", "of": "{name}", "gb_per_s": 51.25}}\n')
-    subprocess.run([sys.executable, GPU / "report.py", tmp_path / "out", tmp_path], check=True)
-    (text,) = (tmp_path / "out").glob("*.md")
-    lines = text.read_text().splitlines()
-    assert {"| cuda | passed |", "| copies | FAILED (status 1) |", "| racecheck | not run |"} < set(lines)
-    assert {"| cuda | 51.25 |", "| copies | 51.25 |"} < set(lines)
-    assert {"- cuda: cuda of Kornia: there is none", "- racecheck: all of it: noise"} < set(lines)
-
-
-def test_of_steps_that_are_chosen_no_other_runs_and_the_report_keeps_those_before(tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: made up'\n")
-    (tools / "nvidia-smi").chmod(0o755)
-    tree = tmp_path / "tree"
-    for part in ("run.sh", "report.py"):
-        (tree / "tests" / "gpu").mkdir(parents=True, exist_ok=True)
-        (tree / "tests" / "gpu" / part).write_bytes((GPU / part).read_bytes())
-    logs = tree / "build" / "gpu" / "logs"
-    logs.mkdir(parents=True)
-    (logs / "cuda.rc").write_text("0\n")
-    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", tree / "tests/gpu/run.sh", "--steps", "gpu", "--out", tmp_path / "out"], capture_output=True, text=True, timeout=60, env=environment)
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpacked, of the release build and the package that is installed."""
+    if not (BUILD / "tests" / "device_probe").exists():
+        pytest.skip("there is no CUDA toolkit that the kit could be built with")
+    folder = tmp_path_factory.mktemp("kit")
+    command = [sys.executable, GPU / "kit", "build", "--from", BUILD, "--out", folder / "kit.tgz"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
-    (written,) = (tmp_path / "out").glob("*.json")
-    assert json.loads(written.read_text())["steps"] == {"cuda": "passed", "gpu": "passed"}
+    with tarfile.open(folder / "kit.tgz") as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    return folder / "unpacked"
 
 
-def test_a_step_that_there_is_not_is_told(tmp_path: Path) -> None:
-    done = subprocess.run([GPU / "run.sh", "--steps", "cuda,benches", "--out", tmp_path], capture_output=True, text=True, timeout=60)
+def command(kit: Path, folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, str(kit / "kit"), "run", *arguments, "--state", str(folder / "state"), "--out", str(folder / "out")]
+
+
+def run(kit: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(kit, folder, *arguments), capture_output=True, text=True, timeout=110, env=NO_GPU)
+
+
+def report(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "out" / "report.json").read_text())
+    return found
+
+
+@pytest.fixture
+def copy_of_kit(kit: Path, tmp_path: Path) -> Path:
+    """With programs that a test may replace: the rest are links."""
+    copied = tmp_path / "kit"
+    for name in ("bin", "tests/bench"):
+        (copied / name).mkdir(parents=True)
+    for name in ("kit", "kit.json"):
+        (copied / name).write_bytes((kit / name).read_bytes())
+    (copied / "tests" / "gpu").mkdir()
+    for file in (kit / "tests" / "gpu").glob("*.py"):
+        (copied / "tests" / "gpu" / file.name).write_bytes(file.read_bytes())
+    for name in ("device_rows_test", "resident_rows_test"):
+        program(copied / "bin" / name, "exit 0")
+    (copied / "tests" / "bench" / "scaling.py").write_text("""print('[figure] {"figure": "scaling", "cores": 1}')\n""")
+    return copied
+
+
+def program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_without_a_gpu_every_stage_that_needs_one_says_so_and_the_report_is_written(kit: Path, tmp_path: Path) -> None:
+    done = run(kit, tmp_path, "all", "--brief")
+    assert done.returncode == 1, done.stdout + done.stderr
+    stages = report(tmp_path)["stages"]
+    assert {name: stage["status"] for name, stage in stages.items()} == {**dict.fromkeys(NEED_A_GPU, "no GPU"), "scaling": "passed"}, done.stdout
+    steps = {step["step"]: step["status"] for step in stages["exact"]["steps"]}
+    assert steps["cuda_rows_test"] == "no GPU"
+    assert steps["device_rows_test"] == steps["resident_rows_test"] == "passed"
+    assert [figure["workload"] for figure in stages["scaling"]["figures"]] == ["w1-f32"]
+    assert all(goal["measured"] == "not run yet" for goal in report(tmp_path)["goals"])
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "| exact | cuda_rows_test | no GPU |" in text
+    assert len(list((tmp_path / "out").iterdir())) <= 8
+    with tarfile.open(tmp_path / "out" / "logs.tgz") as logs:
+        assert "logs/exact.device_rows_test.log" in logs.getnames()
+
+
+def test_nothing_in_the_kit_loads_a_library_from_this_machine_that_the_kit_could_bring(kit: Path) -> None:
+    own = ("linux-vdso", "ld-linux", "libc.", "libm.", "libpthread.", "libdl.", "librt.", "libresolv.", "libstdc++.", "libgcc_s.")
+    for file in [*(kit / "bin").iterdir(), *(kit / "python" / "headrace").glob("*.so")]:
+        found = subprocess.run(["ldd", file], capture_output=True, text=True, check=True).stdout
+        for line in found.splitlines():
+            name, _, place = (part.strip() for part in line.partition("=>"))
+            if place and not name.startswith(own):
+                assert "/lib/" in place and Path(place.split(" (")[0]).resolve().is_relative_to(kit.resolve()), f"{file.name}: {line}"
+
+
+def test_an_interrupted_run_goes_on_behind_the_last_stage_that_ended(copy_of_kit: Path, tmp_path: Path) -> None:
+    program(copy_of_kit / "bin" / "device_rows_test", f"touch {tmp_path}/begun; sleep 60 & wait")
+    running = subprocess.Popen(command(copy_of_kit, tmp_path, "scaling", "exact"), stdout=subprocess.PIPE, text=True, env=NO_GPU)
+    wait_until((tmp_path / "begun").exists, "the second stage")
+    running.send_signal(signal.SIGTERM)
+    assert running.communicate(timeout=20)[0].count("scaling: passed") == 1
+    assert running.returncode == 128 + signal.SIGTERM
+    assert list(report(tmp_path)["stages"]) == ["scaling"]
+    program(copy_of_kit / "bin" / "device_rows_test", "exit 0")
+    done = run(copy_of_kit, tmp_path, "scaling", "exact")
+    assert "scaling: ended before: passed" in done.stdout
+    assert "exact: no GPU" in done.stdout
+    assert {name: stage["status"] for name, stage in report(tmp_path)["stages"].items()} == {"exact": "no GPU", "scaling": "passed"}
+    assert report(tmp_path)["stages"]["scaling"]["figures"] == [{"step": "scaling", "figure": "scaling", "cores": 1}]
+
+
+def test_the_state_of_another_kit_is_not_taken_for_this_ones(copy_of_kit: Path, tmp_path: Path) -> None:
+    assert run(copy_of_kit, tmp_path, "scaling").returncode == 0
+    about = json.loads((copy_of_kit / "kit.json").read_text())
+    (copy_of_kit / "kit.json").write_text(json.dumps({**about, "kit": "another"}))
+    assert "ended before" not in run(copy_of_kit, tmp_path, "scaling").stdout
+
+
+def test_a_stage_that_hangs_is_ended_with_all_its_processes(copy_of_kit: Path, tmp_path: Path) -> None:
+    program(copy_of_kit / "bin" / "device_rows_test", f"sleep 60 & echo $! > {tmp_path}/child; wait")
+    begun = time.monotonic()
+    done = run(copy_of_kit, tmp_path, "exact", "--limit", "2")
+    assert done.returncode == 1
+    assert time.monotonic() - begun < 30
+    assert "exact: timed out" in done.stdout
+    steps = {step["step"]: (step["status"], step["why"]) for step in report(tmp_path)["stages"]["exact"]["steps"]}
+    assert steps["device_rows_test"][0] == "timed out"
+    assert steps["resident_rows_test"] == ("timed out", "no time left in the stage")
+    child = int((tmp_path / "child").read_text())
+    status = Path(f"/proc/{child}/status")
+    wait_until(lambda: not status.exists() or "State:\tZ" in status.read_text(), "the end of the step's child")
+
+
+def test_a_failed_step_is_named_with_the_end_of_what_it_said(copy_of_kit: Path, tmp_path: Path) -> None:
+    program(copy_of_kit / "bin" / "device_rows_test", "echo row 3 differs; exit 5")
+    done = run(copy_of_kit, tmp_path, "exact")
+    assert done.returncode == 1
+    assert "device_rows_test         failed, exit status 5" in done.stdout
+    assert "row 3 differs" in done.stdout
+    assert report(tmp_path)["stages"]["exact"]["status"] == "failed"
+
+
+def test_an_unknown_stage_is_refused(copy_of_kit: Path, tmp_path: Path) -> None:
+    done = run(copy_of_kit, tmp_path, "exact", "benches")
     assert done.returncode == 2
-    assert "--steps benches: there are gpu configure" in done.stderr
+    assert "unknown stage 'benches', expected all or one of probe, exact" in done.stderr
+
+
+@pytest.mark.skipif(not os.environ.get("HEADRACE_STRESS"), reason="compiles everything and fetches packages: HEADRACE_STRESS=1")
+@pytest.mark.timeout(3000)
+def test_a_whole_kit_is_built_and_small_enough(tmp_path: Path) -> None:
+    done = subprocess.run([GPU / "kit", "build", "--out", tmp_path / "kit.tgz"], capture_output=True, text=True, timeout=2900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with tarfile.open(tmp_path / "kit.tgz") as archive:
+        names = archive.getnames()
+    assert any(name.startswith("python/headrace/_headrace.cpython-312") for name in names)
+    assert {"kit", "kit.json", "bin/cuda_rows_test", "extra/kornia", "extra/kornia_rs"} < set(names)
 
 
 def module(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, GPU / f"{name}.py")
-    assert spec
-    assert spec.loader
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
+    sys.path.insert(0, str(GPU))
+    try:
+        spec = importlib.util.spec_from_file_location(name, GPU / f"{name}.py")
+        assert spec
+        assert spec.loader
+        loaded = importlib.util.module_from_spec(spec)
+        sys.modules[name] = loaded  # dataclasses look their module up
+        spec.loader.exec_module(loaded)
+    finally:
+        sys.path.remove(str(GPU))
     return loaded
+
+
+def test_goals_are_met_or_missed_by_their_worst_figure() -> None:
+    found = module("kit_report")
+    figures = [
+        {"figure": "host to device", "batch_kb": 4096.0, "share_of_pinned": 0.9, "over_pageable": 0.2},
+        {"figure": "host to device", "batch_kb": 16384.0, "share_of_pinned": 0.97, "over_pageable": 0.2},
+        {"figure": "host to device", "batch_kb": 38912.0, "share_of_pinned": 0.94, "over_pageable": 0.2},
+        {"figure": "resident epoch", "of": "CIFAR-10, 50000 by 500, crop, flip, float16", "epoch_ms": 24.0, "share": 0.1},
+    ]
+    measured = {goal.what: goal.measured(figures) for goal in found.GOALS}
+    assert measured["host to device, 4 MB: of the bare pinned copy"] == ("0.9", "met")
+    assert measured["host to device, from 16 MB: of the bare pinned copy"] == ("0.94", "missed")
+    assert measured["resident CIFAR-10 epoch"] == ("24 ms", "met")
+    assert measured["small batches: time over that of a pageable copy"] == ("not run yet", "")
 
 
 def span(category: str, name: str, stream: int, begin: float, end: float, size: int = 0) -> dict[str, Any]:
@@ -104,36 +217,33 @@ def test_copies_beside_kernels_are_told_from_a_trace() -> None:
     assert overlap(events[1:2])["share"] == 0
 
 
-@pytest.mark.parametrize("program", ["check_torch.py", "residence_bench.py", "run_trainer.py", "overlap.py"])
-def test_its_python_programs_find_nothing_wrong_on_the_twin(program: str, tmp_path: Path) -> None:
-    arguments: dict[str, list[Any]] = {
-        "check_torch.py": ["host"],
-        "residence_bench.py": ["host"],
-        "run_trainer.py": [cpp_trainer("device_trainer"), "host"],
-        "overlap.py": ["host", "--out", tmp_path],
-    }
-    done = subprocess.run([sys.executable, GPU / program, *arguments[program]], capture_output=True, text=True, timeout=100)
+@pytest.mark.parametrize(
+    ("program", "arguments", "wanted"),
+    [
+        ("check_torch.py", ["host"], "ok      bytes_gpu"),
+        ("residence_bench.py", ["host"], '"figure": "resident epoch"'),
+        ("run_trainer.py", ["DEVICE_TRAINER", "host"], '"figure": "C++ trainer"'),
+        ("overlap.py", ["host", "--out", "OUT"], "[not run] the share of left"),
+        ("share_trainers.py", ["2", "host", "--epochs", "2"], '"served_per_decoded"'),
+        ("train_epochs.py", ["mnist", "host", "--epochs", "1", "--workers", "0"], '"loader": "DataLoader"'),
+    ],
+)
+def test_its_python_programs_find_nothing_wrong_on_the_twin(program: str, arguments: list[str], wanted: str, tmp_path: Path) -> None:
+    if "DEVICE_TRAINER" in arguments:
+        arguments = [cpp_trainer("device_trainer"), *arguments[1:]]
+    arguments = [str(tmp_path / "out") if argument == "OUT" else argument for argument in arguments]
+    done = subprocess.run([sys.executable, GPU / program, *arguments], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
-    wanted = {
-        "check_torch.py": "ok      bytes_gpu",
-        "residence_bench.py": '"figure": "resident epoch"',
-        "run_trainer.py": '"figure": "C++ trainer"',
-        "overlap.py": "[not run] the share of left",
-    }
-    assert wanted[program] in done.stdout
+    assert wanted in done.stdout
     if program == "overlap.py":
-        assert {path.name for path in tmp_path.iterdir()} == {"overlap-finished.json.gz", "overlap-left.json.gz"}
+        assert {path.name for path in (tmp_path / "out").iterdir()} == {"overlap-finished.json.gz", "overlap-left.json.gz"}
 
 
-def test_torchvisions_rows_are_those_that_the_kernel_is_compared_for(tmp_path: Path) -> None:
-    program = ROOT / "build" / "release" / "tests" / "transform_bench"
-    if not program.exists():
-        pytest.skip("there is no CUDA toolkit that transform_bench could be built with")
+def test_torchvision_runs_the_chain_that_the_kernel_is_compared_for() -> None:
     pytest.importorskip("torchvision")
-    command = [sys.executable, GPU / "compare_transforms.py", program, "host", "--rows", "3", "--turns", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    command = [sys.executable, GPU / "compare_transforms.py", "no-program", "host", "--rows", "2", "--turns", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line.removeprefix("tried   ")) for line in done.stdout.splitlines() if line.startswith("tried ")]
-    compared = {row["case"] for row in rows if row["other"] == "torchvision, a loop"}
-    assert compared == {"crop-float16", "crop-float32", "colours-float16", "colours-float32"}
-    assert "[figure]" not in done.stdout, "what the twin takes is no figure"
+    assert {"torchvision, per picture", "torchvision, one draw"} <= {row["other"] for row in rows}
+    assert "[figure]" not in done.stdout, "times on the CPU are no figures"
