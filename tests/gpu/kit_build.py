@@ -31,6 +31,8 @@ PROGRAMS = {
 }
 # What the scripts import beside torch and numpy, by the module's name. Kornia takes kornia_rs along; torchvision is the one of torch 2.11.
 PACKAGES = {"kornia": "kornia", "kornia_rs": "kornia_rs", "torchvision": "torchvision==0.26.*", "PIL": "pillow", "yaml": "pyyaml", "packaging": "packaging"}
+# What of them nothing here imports, and would make the archive too large: torchvision.io's libraries, Pillow's AVIF.
+UNUSED = ("torchvision/image.so", *(f"torchvision.libs/lib{name}*" for name in ("nvjpeg", "webp", "sharpyuv", "jpeg", "png")), "PIL/_avif*", "pillow.libs/libavif*")
 SCRIPTS = ("tests/gpu/*.py", "tests/bench/*.py", "tests/bench/peers/**/*.py", "tests/bench/training/*.py", "bindings/examples/*.py", "bindings/examples/*.yaml")
 # The machine's own: glibc, the compiler's libraries, the driver.
 OWN = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv|anl|nsl|mvec|stdc\+\+|gcc_s|cuda))\.so")
@@ -86,14 +88,19 @@ def install_packages(python: Path, tree: Path, offline: bool) -> None:
     wheels = WORK / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)
     pip: list[str | Path] = [python, "-m", "pip"]
+    building = ["wheel", "--quiet", "--no-build-isolation", "--no-deps"]
+    # The module alone: the server is in bin/ already.
+    for setting in (f"build-dir={WORK / 'wheel'}", "build.targets=_headrace", "cmake.define.HEADRACE_SERVER=OFF"):
+        building += ["--config-settings", setting]
     # Named as CMake names it, the compiler gives ccache's entries of the release build.
-    building = ("wheel", "--quiet", "--no-build-isolation", "--no-deps", "--config-settings", f"build-dir={WORK / 'wheel'}")
     run(*pip, *building, "--wheel-dir", wheels, ".", CXX=os.environ.get("CXX", "/usr/bin/c++"))
     into = ("install", "--quiet", "--no-deps", "--no-compile", "--only-binary", ":all:", "--target")
     run(*pip, *into, tree / "python", *wheels.glob("headrace-*.whl"))
-    shutil.rmtree(tree / "python" / "bin")  # the command, which is in bin/
     for module, requirement in () if offline else PACKAGES.items():
         run(*pip, *into, tree / "extra" / module, requirement)
+        for pattern in UNUSED:
+            for file in (tree / "extra" / module).glob(pattern):
+                file.unlink()
 
 
 def installed_package(tree: Path) -> None:
@@ -131,6 +138,14 @@ def patchelf() -> str | None:
     return None
 
 
+def without_tables(library: Path) -> None:
+    """ICU's tables, a third of the archive. libxml2 loads them, for libarchive's reader of xar files, which Headrace never calls."""
+    symbol = f"icudt{library.name.rpartition('.')[2]}_dat"
+    source = f"const char {symbol}[64] = {{0}};"
+    command: list[str | Path] = ["cc", "-shared", "-x", "c", "-", f"-Wl,-soname,{library.name}", "-o", library]
+    subprocess.run(command, input=source, text=True, check=True)
+
+
 def collect(tree: Path, build: Path) -> None:
     """Programs and modules, stripped, with the libraries of all of them in lib/, found from wherever the archive is unpacked."""
     (tree / "bin").mkdir()
@@ -144,6 +159,8 @@ def collect(tree: Path, build: Path) -> None:
         for name, library in libraries_of(program).items():
             if not (tree / "lib" / name).exists():
                 shutil.copy(library, tree / "lib" / name)
+                if name.startswith("libicudata."):
+                    without_tables(tree / "lib" / name)
     for program in [*ours, *(tree / "lib").iterdir()]:
         program.chmod(0o755)
         upwards = os.path.relpath(tree / "lib", program.parent)

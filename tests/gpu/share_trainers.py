@@ -48,6 +48,8 @@ def train(address: str, device: str, epochs: int) -> None:
     model = torch.nn.Conv2d(3, 8, 7, stride=4).to(at, torch.float32 if device == "host" else torch.float16)
     with headrace.Loader(address, stream="train", device=device) as loader, torch.no_grad():
 
+        rows, before, begun = 0, 0, time.perf_counter()
+
         def decoded() -> int:
             return int(headrace.stats(address)["streams"]["train"]["samples"])
 
