@@ -33,8 +33,8 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, GPU / "kit", "build", "--from", BUILD, "--out", folder / "kit.tgz"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
-    with tarfile.open(folder / "kit.tgz") as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+    (folder / "unpacked").mkdir()
+    subprocess.run(["tar", "xzf", folder / "kit.tgz", "-C", folder / "unpacked"], check=True)
     return folder / "unpacked"
 
 
