@@ -187,11 +187,13 @@ def describe(tree: Path) -> dict[str, Any]:
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     release = re.search(r"release ([0-9.]+)", said(nvcc, "--version"))
     changed = "+changes" if said("git", "status", "--porcelain", "--untracked-files=no") else ""
+    module = next((tree / "python" / "headrace").glob("_headrace.*.so"))
     about = {
         "kit": contents.hexdigest()[:16],
         "commit": (said("git", "rev-parse", "HEAD") or "unknown") + changed,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cuda": release[1] if release else "unknown",
+        "module": module.name.removeprefix("_headrace"),
         "libraries": "found by RPATH" if patchelf() else "named by LD_LIBRARY_PATH",
     }
     (tree / "kit.json").write_text(json.dumps(about, indent=1) + "\n")

@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 from types import FrameType
@@ -85,6 +86,7 @@ class Runner:
         self._path = os.pathsep.join(map(str, python_path()))
         self._environment = {
             **os.environ,
+            "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin"]),
             "PYTHONPATH": self._path,
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -114,7 +116,7 @@ class Runner:
         """Why it cannot run: a status and a reason."""
         if step.gpu and not self._gpu:
             return NO_GPU, "this machine has no GPU"
-        if step.tool and not shutil.which(step.tool):
+        if step.tool and not shutil.which(step.tool, path=self._environment["PATH"]):
             return NOT_RUN, f"this machine has no {step.tool}"
         known = [Path(folder) for folder in self._path.split(os.pathsep)]
         for module in step.modules:
@@ -136,6 +138,8 @@ class Runner:
                 return TIMED_OUT, f"ended after {seconds:.0f} s"
             finally:
                 self._end()
+        if status and step.excuse and step.excuse in log.read_text(errors="replace"):
+            return NOT_RUN, f"this machine does not allow it: {step.excuse}"
         return (PASSED, "") if status == 0 else (FAILED, f"exit status {status}")
 
     def stage(self, name: str, steps: list[Step]) -> dict[str, Any]:
@@ -186,6 +190,8 @@ def main(arguments: list[str]) -> int:
     if not (KIT / "kit.json").exists():
         parser.error(f"{KIT} is no unpacked kit: it has no kit.json (`kit build` makes the archive)")
     about = json.loads((KIT / "kit.json").read_text())
+    if about["module"] != sysconfig.get_config_var("EXT_SUFFIX"):
+        parser.error(f"the kit's Python module ends with {about['module']}, this Python's with {sysconfig.get_config_var('EXT_SUFFIX')}: run it by another Python")
     state = State(state_folder, about["kit"])
     gpu, here = gpu_is_there(), machine()
     runner = Runner(state, given.limit, gpu, about["libraries"])

@@ -1,7 +1,7 @@
 """Whole trainings of bindings/examples with four loaders in turn: Headrace, Headrace with `residence: gpu`, torch's DataLoader, and a set
 that the script holds on the device itself. Seconds per epoch and accuracy of each.
 
-  train_epochs.py mnist|cifar [DEVICE] [--data DIR] [--epochs 4] [--workers 8]
+  train_epochs.py mnist|cifar [DEVICE] [--data DIR] [--epochs 3] [--workers 8]
 
 DIR is what bindings/examples/README.md calls data/. Without it, classes are made up: their accuracy says only that all four learn. DEVICE
 "host": small sets on the CPU.
@@ -128,12 +128,20 @@ def configs(folder: Path, name: str) -> dict[str, Path]:
     return written
 
 
+def report(arguments: argparse.Namespace, loader: str, line: dict[str, Any]) -> None:
+    """At once: what was trained before a stage's time ends is kept."""
+    figure = {"figure": "training", "set": arguments.set, "data": "given" if arguments.data else "made up", "loader": loader}
+    figure |= {"s_per_epoch": line["seconds_per_epoch"], "wait_share": line["wait_share"], "accuracy": line["last"]["accuracy"]}
+    figure |= {"epochs": arguments.epochs, "batch": line["batch_size"]}
+    print(("[figure] " if arguments.device != "host" else "tried   ") + json.dumps(figure), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("set", choices=list(PROGRAMS))
     parser.add_argument("device", nargs="?", default="cuda")
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=8)
     arguments = parser.parse_args()
     name, on_gpu = arguments.set, arguments.device != "host"
@@ -146,17 +154,13 @@ def main() -> None:
         else:
             make_up(data, name, *((60_000 if name == "mnist" else 50_000, 10_000) if on_gpu else (1000, 500)))
         options = ["--epochs", str(arguments.epochs), "--batch-size", str(batch), "--device", arguments.device if on_gpu else "cpu"]
-        options += ["--width", "64" if on_gpu else "4"] if name == "cifar" else []
+        options += ["--width", "32" if on_gpu else "4"] if name == "cifar" else []
         program = str(EXAMPLES / PROGRAMS[name])
-        rows = {"the script's own": held_on_device(data, name, options)}
+        report(arguments, "the script's own", held_on_device(data, name, options))
         for loader, config in configs(folder, name).items():
             if on_gpu or loader == "Headrace":
-                rows[loader] = of_program([f"{program}.py", "--config", str(config), *options])
-        rows["DataLoader"] = of_program([f"{program}_dataloader.py", "--data", str(data), "--workers", str(arguments.workers), *options])
-    for loader, line in rows.items():
-        figure = {"figure": "training", "set": name, "data": "given" if arguments.data else "made up", "loader": loader, "s_per_epoch": line["seconds_per_epoch"]}
-        figure |= {"wait_share": line["wait_share"], "accuracy": line["last"]["accuracy"], "epochs": arguments.epochs, "batch": batch}
-        print(("[figure] " if on_gpu else "tried   ") + json.dumps(figure), flush=True)
+                report(arguments, loader, of_program([f"{program}.py", "--config", str(config), *options]))
+        report(arguments, "DataLoader", of_program([f"{program}_dataloader.py", "--data", str(data), "--workers", str(arguments.workers), *options]))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from test_trainers import cpp_trainer
 
 GPU = ROOT / "tests" / "gpu"
 BUILD = ROOT / "build" / "release"
+STRESS = bool(os.environ.get("HEADRACE_STRESS"))
 NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 NEED_A_GPU = ("probe", "exact", "copy", "kernels", "torch", "train", "share", "sanitize")
 
@@ -153,7 +154,7 @@ def test_an_unknown_stage_is_refused(copy_of_kit: Path, tmp_path: Path) -> None:
     assert "unknown stage 'benches', expected all or one of probe, exact" in done.stderr
 
 
-@pytest.mark.skipif(not os.environ.get("HEADRACE_STRESS"), reason="compiles everything and fetches packages: HEADRACE_STRESS=1")
+@pytest.mark.skipif(not STRESS, reason="compiles everything and fetches packages: HEADRACE_STRESS=1")
 @pytest.mark.timeout(3000)
 def test_a_whole_kit_is_built_and_small_enough(tmp_path: Path) -> None:
     done = subprocess.run([GPU / "kit", "build", "--out", tmp_path / "kit.tgz"], capture_output=True, text=True, timeout=2900)
@@ -225,7 +226,9 @@ def test_copies_beside_kernels_are_told_from_a_trace() -> None:
         ("run_trainer.py", ["DEVICE_TRAINER", "host"], '"figure": "C++ trainer"'),
         ("overlap.py", ["host", "--out", "OUT"], "[not run] the share of left"),
         ("share_trainers.py", ["2", "host", "--epochs", "2"], '"served_per_decoded"'),
-        ("train_epochs.py", ["mnist", "host", "--epochs", "1", "--workers", "0"], '"loader": "DataLoader"'),
+        pytest.param(
+            "train_epochs.py", ["mnist", "host", "--epochs", "1", "--workers", "0"], '"loader": "DataLoader"', marks=pytest.mark.skipif(not STRESS, reason="HEADRACE_STRESS=1")
+        ),
     ],
 )
 def test_its_python_programs_find_nothing_wrong_on_the_twin(program: str, arguments: list[str], wanted: str, tmp_path: Path) -> None:
