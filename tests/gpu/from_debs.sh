@@ -3,9 +3,10 @@
 # cmake, ninja, a compiler, the CUDA toolkit, and Python with torch, nanobind and scikit-build-core are that machine's own.
 #   tests/gpu/from_debs.sh DEBS [--out FILE]
 set -euo pipefail
-cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
 [ $# -ge 1 ] || { sed -n '2,4p' "${BASH_SOURCE[0]}" >&2; exit 2; }
-debs=$1 prefix=$PWD/build/kit/prefix; shift
+debs=$(readlink -f "$1"); shift
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../.."
+prefix=$PWD/build/kit/prefix
 mkdir -p "$prefix"
 for deb in "$debs"/*.deb; do dpkg -x "$deb" "$prefix"; done
 # Packages are made for /: /lib goes where the rest is, links point into the prefix, and .pc files name nothing for static linking.
