@@ -19,7 +19,7 @@ struct BatchLayout {
   std::uint32_t rows = 0;  ///< that there is room for
   std::size_t bytes = 0;   ///< a multiple of kAlignment
 
-  static constexpr std::size_t kAlignment = 256;  ///< of the batches in a block, as CUDA's own allocations
+  static constexpr std::size_t kAlignment = 256;  ///< of a batch, as CUDA's own allocations
 
   /// kInvalidArgument: fields that no ring has.
   static Result<BatchLayout> plan(const StreamInfo& info);

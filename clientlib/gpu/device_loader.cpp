@@ -1,9 +1,11 @@
 #include "headrace/device_loader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "clientlib/base/contract.h"
 #include "clientlib/gpu/batch_source.h"
+#include "clientlib/gpu/rows/finisher.h"
 
 namespace headrace::gpu {
 namespace {
@@ -32,7 +34,8 @@ DeviceLoader::Source::Source(const Stream& stream, std::shared_ptr<Device> to,
 Result<DeviceBlock> DeviceLoader::Source::take_block() {
   constexpr std::uintptr_t kAlignment = 16;  // the kernels'
   auto block = options.allocate ? options.allocate(layout->bytes) : pool->take(layout->bytes);
-  if (block && reinterpret_cast<std::uintptr_t>(block->data) % kAlignment != 0)
+  const bool made_here = info.residence || !info.on_device.empty();
+  if (block && made_here && reinterpret_cast<std::uintptr_t>(block->data) % kAlignment != 0)
     return fail(ErrorCode::kInvalidArgument,
                 "DeviceLoaderOptions::allocate gave memory that is not aligned to 16 bytes");
   return block;
@@ -42,6 +45,8 @@ Result<std::unique_ptr<DeviceLoader>> DeviceLoader::open(Stream stream, const De
   auto device = open_device(options.engine.device, options.engine.copy_stream);
   if (!device) return fail(device.error());
   const StreamInfo& info = stream.info();
+  if (auto layout = BatchLayout::plan(info); !layout) return fail(layout.error());
+  if (auto sound = check_rows(info); !sound) return fail(sound.error());
   const bool resident = options.resident && info.residence;
   if (resident || !info.on_device.empty())
     if (auto ready = (*device)->prepare_rows(); !ready) return fail(ready.error());
@@ -60,7 +65,8 @@ DeviceLoader::~DeviceLoader() {
 
 Result<std::optional<DeviceBatch>> DeviceLoader::next(std::chrono::milliseconds timeout) {
   if (auto own = source_->fork.check("loader"); !own) return fail(own.error());
-  return source_->next(timeout);
+  constexpr std::chrono::hours kForever{24 * 365};  // milliseconds::max() is a wish that callers have
+  return source_->next(std::min<std::chrono::milliseconds>(timeout, kForever));
 }
 Result<void> DeviceLoader::set_epoch(std::uint64_t epoch) {
   if (auto own = source_->fork.check("loader"); !own) return own;

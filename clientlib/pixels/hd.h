@@ -5,14 +5,11 @@
 #define HEADRACE_HD __host__ __device__
 #define HEADRACE_UNROLL _Pragma("unroll")
 #define HEADRACE_ROLLED _Pragma("unroll 1")
-// What is called from several places and is long: inlined, it would push loops out of the instruction cache.
-#define HEADRACE_NOINLINE __noinline__
 // Before a template that calls what is its argument's, and perhaps on the device alone.
 #define HEADRACE_EXEC_CHECK_OFF _Pragma("nv_exec_check_disable")
 #else
 #define HEADRACE_HD
 #define HEADRACE_UNROLL
 #define HEADRACE_ROLLED
-#define HEADRACE_NOINLINE
 #define HEADRACE_EXEC_CHECK_OFF
 #endif

@@ -64,13 +64,14 @@ TEST_F(CudaDeviceTest, UsesItsEventsAgain) {
 }
 
 TEST_F(CudaDeviceTest, AsksForAMomentBeforeItSleeps) {
-  fake_cuda().not_ready = 5;
   or_throw(device_->wait(or_throw(device_->record())));
-  EXPECT_EQ(fake_cuda().count("cudaEventQuery"), 6);
-  EXPECT_EQ(fake_cuda().count("cudaEventSynchronize"), 0);
+  EXPECT_EQ(fake_cuda().count("cudaEventQuery"), 1);
+  EXPECT_EQ(fake_cuda().count("cudaEventSynchronize"), 0) << "it had ended";
   fake_cuda().not_ready = 1'000'000'000;
   or_throw(device_->wait(or_throw(device_->record())));
+  EXPECT_GE(fake_cuda().count("cudaEventQuery"), 3) << "a moment is longer than one query";
   EXPECT_EQ(fake_cuda().count("cudaEventSynchronize"), 1);
+  EXPECT_EQ(fake_cuda().last_error, 0) << "queries that were too early left none behind";
 }
 
 TEST(CudaDevice, NamesTheDriverThatItNeeds) {
@@ -82,6 +83,15 @@ TEST(CudaDevice, NamesTheDriverThatItNeeds) {
   EXPECT_EQ(refused.error().code, ErrorCode::kEnvironment);
   EXPECT_THAT(refused.error().message, HasSubstr("which needs driver 5"));
   EXPECT_THAT(refused.error().message, HasSubstr("the installed one is for CUDA 11.4"));
+}
+
+TEST(CudaDevice, SaysWhatToDoWithoutADriver) {
+  reset_fake_cuda();
+  fake_cuda().old_driver = true;  // what CUDA says then
+  fake_cuda().driver_version = 0;
+  const auto refused = open_cuda_device(0, 0);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message, HasSubstr("cannot be used (does nvidia-smi see it?"));
 }
 
 }  // namespace

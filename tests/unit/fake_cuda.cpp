@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "clientlib/gpu/cuda/row_kernels.h"
 
@@ -58,6 +59,7 @@ void reset_fake_cuda() {
   fake.calls.clear();
   fake.contexts.clear();
   fake.events = 0;
+  fake.last_error = 0;
   stack.assign(1, 0);
 }
 
@@ -110,7 +112,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) {
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() {
-  return cudaSuccess;
+  return static_cast<cudaError_t>(std::exchange(fake_cuda().last_error, 0));
 }
 const char* cudaGetErrorString(cudaError_t) {
   return "made up";
@@ -144,7 +146,10 @@ cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
 cudaError_t cudaEventQuery(cudaEvent_t) {
   note("cudaEventQuery");
   const std::lock_guard lock(fake_cuda().mutex);
-  return fake_cuda().not_ready > 0 && fake_cuda().not_ready-- > 0 ? cudaErrorNotReady : cudaSuccess;
+  if (fake_cuda().not_ready == 0) return cudaSuccess;
+  --fake_cuda().not_ready;
+  fake_cuda().last_error = cudaErrorNotReady;
+  return cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) {
   return note("cudaEventSynchronize");

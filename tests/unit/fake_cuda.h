@@ -23,6 +23,7 @@ struct FakeCuda {
   std::vector<Call> calls;
   std::set<int> contexts;  ///< devices that have one
   int events = 0;          ///< that were created
+  int last_error = 0;      ///< what cudaGetLastError() would give
 
   [[nodiscard]] int count(const std::string& name) {
     const std::lock_guard lock(mutex);

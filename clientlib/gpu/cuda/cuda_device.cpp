@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -120,6 +121,7 @@ class CudaDevice final : public Device {
     while (error == cudaErrorNotReady && std::chrono::steady_clock::now() < give_up)
       error = cudaEventQuery(event);
     if (error == cudaErrorNotReady) error = cudaEventSynchronize(event);
+    (void)cudaGetLastError();  // a query that was too early counts as one
     end(mark);
     if (error != cudaSuccess) return fail(taken(error, "copy to the device"));
     return {};
@@ -220,29 +222,29 @@ class CudaDevice final : public Device {
   Mark last_mark_ = 0;
 };
 
-/// A CUDA runtime works with every driver of its major version (minor version compatibility), and with newer
+/// Names the driver that is needed. Nothing if there is none at all, which CUDA calls insufficient, too. A
+/// CUDA runtime works with every driver of its major version (minor version compatibility), and with newer
 /// ones.
-Error old_driver(int ordinal) {
-  (void)cudaGetLastError();
+std::optional<Error> driver_that_is_too_old(int ordinal) {
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess) (void)cudaGetLastError();
+  if (version == 0) return std::nullopt;
   constexpr int kMajor = CUDART_VERSION / 1000;
-  const std::string found =
-      version == 0 ? "no driver is installed"
-                   : fmt::format("the installed one is for CUDA {}.{}", version / 1000, version % 1000 / 10);
-  return {
+  return Error{
       ErrorCode::kEnvironment,
       fmt::format(
           "device \"cuda:{}\" cannot be used: this Headrace was built with CUDA {}, which needs driver {} or "
-          "newer, and {}: install a newer driver, or build with an older CUDA toolkit",
-          ordinal, kMajor, kMajor >= 13 ? 580 : 525, found)};
+          "newer; the installed one is for CUDA {}.{}: install a newer driver, or build with an older "
+          "CUDA toolkit",
+          ordinal, kMajor, kMajor >= 13 ? 580 : 525, version / 1000, version % 1000 / 10)};
 }
 
 Result<std::unique_ptr<Device>> open_here(int ordinal, StreamHandle copy_stream) {
   int count = 0;
-  if (const auto error = cudaGetDeviceCount(&count); error == cudaErrorInsufficientDriver)
-    return fail(old_driver(ordinal));
-  else if (error != cudaSuccess)
+  const auto error_of_count = cudaGetDeviceCount(&count);
+  if (const auto old = driver_that_is_too_old(ordinal); error_of_count == cudaErrorInsufficientDriver && old)
+    return fail(*old);
+  if (const auto error = error_of_count; error != cudaSuccess)
     return fail(taken(error,
                       fmt::format("device \"cuda:{}\" cannot be used (does nvidia-smi see it? Without a GPU: "
                                   "no device, for batches in host memory, or \"host\", its twin there)",

@@ -40,10 +40,11 @@ const void* kernel_of(const RowJob& job) {
 }
 
 /// Its own result: the last error may be the trainer's.
-cudaError_t queue(const void* kernel, const RowJob& job, void** arguments, cudaStream_t stream) {
+cudaError_t queue(const void* kernel, const RowJob& job, std::int32_t shared, void** arguments,
+                  cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(job.rows) * static_cast<unsigned>(job.parts));
-  return cudaLaunchKernel(kernel, grid, dim3(kRowThreads), arguments,
-                          static_cast<std::size_t>(row_shared_bytes(job)), stream);
+  return cudaLaunchKernel(kernel, grid, dim3(kRowThreads), arguments, static_cast<std::size_t>(shared),
+                          stream);
 }
 
 }  // namespace
@@ -59,10 +60,11 @@ cudaError_t launch_rows(const RowJob& job, cudaStream_t stream) {
                                              : reinterpret_cast<const void*>(sum_rows<1>);
   for (std::int32_t contrast = 0; contrast < job.contrasts; ++contrast) {
     void* arguments[] = {given, &contrast};
-    if (const auto error = queue(sums, job, arguments, stream); error != cudaSuccess) return error;
+    if (const auto error = queue(sums, job, sum_shared_bytes(), arguments, stream); error != cudaSuccess)
+      return error;
   }
   void* arguments[] = {given};
-  return queue(kernel_of(job), job, arguments, stream);
+  return queue(kernel_of(job), job, row_shared_bytes(job), arguments, stream);
 }
 
 }  // namespace headrace::gpu

@@ -105,7 +105,7 @@ struct FetchedBatches final : DeviceLoader::Source {
     for (;;) {
       if (auto supplied = supply(); !supplied) return fail(supplied.error());
       fetcher.resume();
-      auto fetched = fetcher.take(deadline_of(asked, timeout), interrupt);
+      auto fetched = fetcher.take(asked + timeout, interrupt);
       const auto spent = Fetcher::Clock::now() - asked;
       if (!fetched) {
         count(spent);
@@ -130,13 +130,6 @@ struct FetchedBatches final : DeviceLoader::Source {
       count(spent);
       return std::move(*fetched->batch);
     }
-  }
-
-  /// std::chrono::milliseconds::max() is a wish that callers have.
-  static Fetcher::Clock::time_point deadline_of(Fetcher::Clock::time_point asked,
-                                                std::chrono::milliseconds timeout) {
-    constexpr std::chrono::hours kForever{24 * 365};
-    return asked + std::min<std::chrono::milliseconds>(timeout, kForever);
   }
 
   void count(std::chrono::nanoseconds spent) {

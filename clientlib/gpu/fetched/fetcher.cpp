@@ -200,7 +200,7 @@ Result<void> Fetcher::ship(BatchView batch, DeviceBatch::State& state) {
   state.batch = batch.batch();
   state.rows = batch.all_rows();
   if (!finisher_ && !stream_.info().on_device.empty()) {
-    auto finisher = RowFinisher::open(stream_.info(), blocks_.device);
+    auto finisher = RowFinisher::open(stream_.info(), blocks_.layout->rows, blocks_.device);
     if (!finisher) return fail(finisher.error());
     finisher_.emplace(std::move(*finisher));
   }

@@ -6,20 +6,37 @@
 
 namespace headrace::gpu {
 
-Result<RowFinisher> RowFinisher::open(const StreamInfo& info, std::shared_ptr<Device> device) {
+namespace {
+
+Result<RowJob> plan_field(const StreamInfo& info, const DeviceImage& image) {
+  RowJob job;
+  const auto wrong = plan_rows(image, info.fields.at(image.field), Drawn::kByServer, job);
+  if (!wrong.empty())
+    return fail(ErrorCode::kBadMessage,
+                fmt::format("stream '{}' cannot be finished on the device: {}", info.name, wrong));
+  return job;
+}
+
+}  // namespace
+
+Result<void> check_rows(const StreamInfo& info) {
+  for (const DeviceImage& image : info.on_device)
+    if (auto planned = plan_field(info, image); !planned) return fail(planned.error());
+  return {};
+}
+
+Result<RowFinisher> RowFinisher::open(const StreamInfo& info, std::uint32_t rows,
+                                      std::shared_ptr<Device> device) {
   if (auto ready = device->prepare_rows(); !ready) return fail(ready.error());
   RowFinisher finisher(std::move(device));
   for (const DeviceImage& image : info.on_device) {
-    const FieldSpec& spec = info.fields.at(image.field);
-    Field field{image.field, spec.name, {}};
-    if (const auto wrong = plan_rows(image, spec, Drawn::kByServer, field.job); !wrong.empty())
-      return fail(ErrorCode::kBadMessage,
-                  fmt::format("stream '{}' cannot be finished on the device: {}", info.name, wrong));
-    auto memory = finisher.device_->allocate(info.batch_size * field.job.picture_step);
+    auto job = plan_field(info, image);
+    if (!job) return fail(job.error());
+    auto memory = finisher.device_->allocate(rows * job->picture_step);
     if (!memory) return fail(memory.error());
-    field.job.pictures = reinterpret_cast<std::uint8_t*>(*memory);
-    field.job.parts = row_parts(field.job);
-    finisher.fields_.push_back(std::move(field));
+    job->pictures = reinterpret_cast<std::uint8_t*>(*memory);
+    job->parts = row_parts(*job);
+    finisher.fields_.push_back({image.field, info.fields.at(image.field).name, *job});
   }
   return finisher;
 }

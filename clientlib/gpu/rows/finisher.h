@@ -14,11 +14,14 @@
 
 namespace headrace::gpu {
 
+/// kBadMessage: fields of StreamInfo::on_device that cannot be.
+Result<void> check_rows(const StreamInfo& info);
+
 class RowFinisher {
  public:
-  /// For the fields of StreamInfo::on_device. kEnvironment: the device has no kernels; kBadMessage: fields
-  /// that cannot be; kNotEnoughMemory.
-  static Result<RowFinisher> open(const StreamInfo& info, std::shared_ptr<Device> device);
+  /// For the fields of StreamInfo::on_device, in batches of up to `rows` rows. check_rows()'s errors;
+  /// kEnvironment: the device has no kernels; kNotEnoughMemory.
+  static Result<RowFinisher> open(const StreamInfo& info, std::uint32_t rows, std::shared_ptr<Device> device);
   RowFinisher(RowFinisher&&) noexcept = default;
   RowFinisher& operator=(RowFinisher&&) = delete;
   ~RowFinisher();  ///< waits for what was queued

@@ -31,6 +31,11 @@ HEADRACE_HD inline std::int32_t row_shared_bytes(const RowJob& job) {
   return static_cast<std::int32_t>(sizeof(RowHead)) + 4 * (job.out_width + job.out_height);
 }
 
+/// Of sum_grays(), which makes no tables.
+HEADRACE_HD inline std::int32_t sum_shared_bytes() {
+  return static_cast<std::int32_t>(sizeof(RowHead));
+}
+
 HEADRACE_HD inline std::uint8_t* picture_of(const RowJob& job, std::uint64_t sample) {
   return job.pictures + sample * job.picture_step;
 }
@@ -61,7 +66,7 @@ HEADRACE_HD inline void read_steps(const RowJob& job, const RowSteps& from, RowH
   for (std::int32_t i = 0; i < head.colors.count; ++i) {
     PixelStep& step = head.colors.steps[i] = from.steps[i];
     if (!(step.factor > -1e9F && step.factor < 1e9F)) step.factor = 0;  // NaN included
-    head.colors.means[i] = mean_gray(from.steps[i].gray_sum, pixels);
+    if (step.kind == PixelStep::Kind::kContrast) head.colors.means[i] = mean_gray(step.gray_sum, pixels);
   }
   head.erased = {from.erased_top, from.erased_left, from.erased_top + from.erased_height,
                  from.erased_left + from.erased_width};
@@ -154,10 +159,13 @@ template <int kChannels, class Block>
 HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contrast, std::int32_t number) {
   const std::int32_t row = number / job.parts, part = number - row * job.parts;
   auto& head = *reinterpret_cast<RowHead*>(block.shared());
-  block.each([&](std::int32_t thread) { begin_row(thread, job, head, row); });
+  std::uint8_t* const picture = picture_of(job, static_cast<std::uint64_t>(row));
+  auto& steps = *reinterpret_cast<RowSteps*>(picture + job.steps_offset);
+  block.each([&](std::int32_t thread) {
+    if (thread == 0) read_steps(job, steps, head);
+  });
   const std::int32_t before = steps_before(head.colors, contrast);
   if (before < 0) return;
-  std::uint8_t* const picture = picture_of(job, static_cast<std::uint64_t>(row));
   auto* const grays = head.values;  // a sum for each thread
   block.each([&](std::int32_t thread) {
     std::uint32_t sum = 0;
@@ -165,10 +173,13 @@ HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contras
     for (std::int32_t pixel = (part * kRowThreads + thread) * kRun; pixel < pixels; pixel += step) {
       const std::int32_t end = pixels - pixel < kRun ? pixels - pixel : kRun;
       pixels::Rgb made[kRun];
-      HEADRACE_UNROLL
-      for (int i = 0; i < kRun; ++i)
-        made[i] =
-            pixel_at<kChannels>(picture + static_cast<std::int64_t>(i < end ? pixel + i : pixel) * kChannels);
+      const std::uint8_t* const at = picture + static_cast<std::int64_t>(pixel) * kChannels;
+      if (end == kRun) {
+        read_words<kChannels>(at, made);  // pictures begin on multiples of 16 bytes
+      } else {
+        HEADRACE_UNROLL
+        for (int i = 0; i < kRun; ++i) made[i] = pixel_at<kChannels>(i < end ? at + i * kChannels : at);
+      }
       change_pixels(head.colors, before, made);
       HEADRACE_UNROLL
       for (int i = 0; i < kRun; ++i)
@@ -180,7 +191,6 @@ HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contras
     if (thread != 0) return;
     unsigned long long sum = 0;
     for (std::int32_t i = 0; i < kRowThreads; ++i) sum += grays[i];
-    auto& steps = *reinterpret_cast<RowSteps*>(picture + job.steps_offset);
     block.add(reinterpret_cast<unsigned long long*>(&steps.steps[before].gray_sum), sum);
   });
 }

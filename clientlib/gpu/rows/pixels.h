@@ -38,30 +38,39 @@ HEADRACE_HD pixels::Rgb pixel_at(const std::uint8_t* at) {
   return {at[0], at[1], at[2]};
 }
 
+/// A whole run of a picture, which begins on a word's border.
+template <int kChannels>
+HEADRACE_HD void read_words(const std::uint8_t* at, pixels::Rgb (&out)[kRun]) {
+  std::uint32_t words[kChannels];
+  HEADRACE_UNROLL
+  for (int i = 0; i < kChannels; ++i) words[i] = reinterpret_cast<const std::uint32_t*>(at)[i];
+  const auto byte = [&](int i) { return static_cast<std::uint8_t>(words[i / 4] >> (i % 4 * 8)); };
+  HEADRACE_UNROLL
+  for (int i = 0; i < kRun; ++i)
+    out[i] = {byte(i * kChannels), byte(i * kChannels + (kChannels - 1) / 2),
+              byte(i * kChannels + kChannels - 1)};
+}
+
 /// A run whose sources are neighbours, in rising or falling order, on a word's border: read by words. False:
 /// it is none.
 template <int kChannels>
 HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int32_t row,
                              pixels::Rgb (&out)[kRun]) {
   const std::int32_t first = tables.across[x], last = tables.across[x + kRun - 1];
-  constexpr std::int32_t kDistance = (kRun - 1) * kChannels;
-  const bool rising = last - first == kDistance, falling = first - last == kDistance;
+  bool rising = true, falling = true;
+  HEADRACE_UNROLL
+  for (int i = 1; i < kRun; ++i) {
+    const std::int32_t step = tables.across[x + i] - tables.across[x + i - 1];
+    rising = rising && step == kChannels;
+    falling = falling && step == -kChannels;
+  }
   if (row < 0 || first < 0 || last < 0 || !(rising || falling)) return false;
   const std::uint8_t* const at = tables.picture + (rising ? first : last) + row;
   if ((reinterpret_cast<std::uintptr_t>(at) & 3U) != 0) return false;
-  std::uint32_t words[kChannels];
+  pixels::Rgb read[kRun];
+  read_words<kChannels>(at, read);
   HEADRACE_UNROLL
-  for (int i = 0; i < kChannels; ++i) words[i] = reinterpret_cast<const std::uint32_t*>(at)[i];
-  const auto byte = [&](int i) { return static_cast<std::uint8_t>(words[i / 4] >> (i % 4 * 8)); };
-  HEADRACE_UNROLL
-  for (int i = 0; i < kRun; ++i) {
-    const pixels::Rgb up{byte(i * kChannels), byte(i * kChannels + (kChannels - 1) / 2),
-                         byte(i * kChannels + kChannels - 1)};
-    const int j = kRun - 1 - i;
-    const pixels::Rgb down{byte(j * kChannels), byte(j * kChannels + (kChannels - 1) / 2),
-                           byte(j * kChannels + kChannels - 1)};
-    out[i] = rising ? up : down;
-  }
+  for (int i = 0; i < kRun; ++i) out[i] = rising ? read[i] : read[kRun - 1 - i];
   return true;
 }
 

@@ -71,6 +71,7 @@ struct alignas(16) RowSteps {
   std::uint32_t step_count = 0;
   std::uint32_t reserved = 0;
   PixelStep steps[kMaxPixelSteps];
+  std::uint64_t reserved_end = 0;  ///< no byte of the ring is left unwritten
 };
 
 static_assert(std::is_trivially_copyable_v<RowSteps> && std::is_standard_layout_v<RowSteps>);

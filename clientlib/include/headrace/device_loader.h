@@ -34,7 +34,9 @@ struct DeviceLoaderOptions {
   EngineOptions engine = {};
   /// Batches that are on the device, or on their way, before next() asks: 1 or more.
   std::uint32_t prefetch = 2;
-  /// Where batches go; next() asks for it, in its caller's thread. What it gives is first written on
+  /// Where batches go; next() asks for it, in its caller's thread. Aligned to 16 bytes where rows are made on
+  /// the device
+  /// (`device: gpu`, `residence: gpu`). What it gives is first written on
   /// DeviceLoader::copy_stream(). Default: memory of the loader's own, used again behind what the streams of
   /// DeviceBatch::wait_on() have queued by the batch's end.
   std::function<Result<DeviceBlock>(std::size_t bytes)> allocate = {};
