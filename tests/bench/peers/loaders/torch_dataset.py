@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSamp
 from torchvision.transforms import InterpolationMode, v2
 
 from peers import prepare
-from peers.loaders import _cv2, _stores
 from peers.loaders._orders import scale_and_shift
 from peers.workloads import COLOUR_SIDE, LONG_EPOCH, PADDING, Job
 
@@ -64,9 +63,13 @@ def dataset(job: Job) -> Dataset[Any]:
         pictures = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).squeeze()
         return Samples(lambda index: Image.fromarray(pictures[index]), transform(job, False), labels)
     if family == "pairs":
+        from peers.loaders import _stores  # lmdb and lz4 are for pairs alone
+
         return _stores.pairs(job, kind)
     files, classes = prepare.image_files(Path(job.data))
     if kind == "cv2":
+        from peers.loaders import _cv2
+
         return Samples(lambda index: _cv2.read(files[index]), _cv2.Transform(job), classes)
     if kind == "tensors":
         from torchvision.io import ImageReadMode, decode_image
