@@ -92,6 +92,11 @@ double rate(CopyEngine& engine, const Ring& ring, std::size_t rounds) {
   return static_cast<double>(rounds * kBatch) / seconds.count() / 1e9;
 }
 
+void figure(const char* ring, double gb_per_s) {
+  std::printf("[figure] {\"figure\": \"copy engine\", \"ring\": \"%s\", \"gb_per_s\": %.2f}\n", ring,
+              gb_per_s);
+}
+
 TEST(CudaCopy, CopiesAPinnedRingExactlyAndDirectly) {
   const Ring ring(PROT_READ | PROT_WRITE);
   auto engine = CopyEngine::open({.device = "cuda:0", .pin_chunk = 3 * kBatch / 2 / 4096 * 4096}).value();
@@ -99,7 +104,7 @@ TEST(CudaCopy, CopiesAPinnedRingExactlyAndDirectly) {
   EXPECT_EQ(engine->stats().pinned_bytes, ring.memory().size());
   expect_copies_are_exact(*engine, ring);
   EXPECT_EQ(engine->stats().staged_copies, 0U);
-  std::printf("[figure] %s direct: %.1f GB/s\n", engine->device_name().c_str(), rate(*engine, ring, 200));
+  figure("pinned", rate(*engine, ring, 200));
 }
 
 TEST(CudaCopy, PinsARingThatIsMappedForReadingAlone) {
@@ -121,9 +126,7 @@ TEST(CudaCopy, CopiesASealedRingExactlyPinnedWhereTheDeviceCanAndElseStaged) {
   expect_copies_are_exact(*engine, ring);
   const bool staged = engine->stats().staged_copies > 0;
   EXPECT_EQ(staged, supported == 0);
-  std::printf("[figure] %s sealed ring, HostRegisterReadOnlySupported %d, %s: %.1f GB/s\n",
-              engine->device_name().c_str(), supported, staged ? "staged" : "pinned",
-              rate(*engine, ring, 200));
+  figure(staged ? "sealed, staged" : "sealed, pinned as read-only", rate(*engine, ring, 200));
 }
 
 TEST(CudaCopy, StagesExactlyWhenNothingIsPinned) {
@@ -131,7 +134,7 @@ TEST(CudaCopy, StagesExactlyWhenNothingIsPinned) {
   auto engine = CopyEngine::open({.device = "cuda:0"}).value();
   expect_copies_are_exact(*engine, ring);
   EXPECT_EQ(engine->stats().staged_copies, kSlots);
-  std::printf("[figure] %s staged: %.1f GB/s\n", engine->device_name().c_str(), rate(*engine, ring, 50));
+  figure("staged", rate(*engine, ring, 50));
 }
 
 TEST(CudaCopy, LeavesNoStickyErrorAfterARefusedPin) {

@@ -1,8 +1,8 @@
 // The kernel alone, with the queue kept busy, and its share of the memory's bandwidth:
 //   rows_bench [--rounds N] [--launches N]
 // Prints one line of JSON per figure, after "[figure] ". A round is 20 launches between two events (1 under a
-// profiler: --rounds 1 --launches 1); a copy of as many bytes on the device, which reads and writes each of
-// them, is 100%.
+// profiler: --rounds 1 --launches 1). `share_of_copy`: a copy of as many bytes on the device, which reads and
+// writes each of them, is 1. `share_of_peak`: what the memory's clock and bus give is 1.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -55,6 +55,14 @@ double best_of(int rounds, cudaStream_t stream, Queue queue) {
   return best;
 }
 
+/// Bytes per second: two transfers a clock.
+double peak() {
+  int khz = 0, bits = 0;
+  check(cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, 0));
+  check(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, 0));
+  return 2e3 * khz * bits / 8;
+}
+
 void report(Device& device, const char* what, const RowJob& job, double bytes, int rounds) {
   auto* const stream = reinterpret_cast<cudaStream_t>(device.copy_stream());
   const double ms = best_of(rounds, stream, [&] { or_throw(device.launch(job)); });
@@ -69,7 +77,8 @@ void report(Device& device, const char* what, const RowJob& job, double bytes, i
                                               {"us", 1e3 * ms},
                                               {"gb_per_s", bytes / ms / 1e6},
                                               {"copy_us", 1e3 * copy},
-                                              {"share_of_copy", copy / ms}}
+                                              {"share_of_copy", copy / ms},
+                                              {"share_of_peak", 1e3 * bytes / ms / peak()}}
                                    .dump()
                                    .c_str());
 }
