@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SANITIZED = "-*NoRoom*"  # a filter of gtest: not what fills the GPU's memory
+SANITIZED = "--gtest_filter=-*NoRoom*"  # not what fills the GPU's memory
 # Cheap sections: each kernel is launched a few times for them.
 NCU = ("ncu", "--section", "SpeedOfLight", "--section", "MemoryWorkloadAnalysis", "--section", "Occupancy", "--section", "LaunchStats")
 
@@ -44,14 +44,16 @@ def stages(kit: Path, files: Path, data: Path | None = None, brief: bool = False
     def torch(name: str, *arguments: str, of: str = "", also: tuple[str, ...] = ()) -> Step:
         return Step(f"{name} {of}".strip(), script(f"gpu/{name}.py", *arguments), modules=("torch", "numpy", *also))
 
-    def sanitized(tool: str) -> Step:
-        options = ("--tool", tool, "--error-exitcode", "9", "--report-api-errors", "no")
-        command = ("compute-sanitizer", *options, *program("cuda_rows_test", f"--gtest_filter={SANITIZED}"))
-        return Step(tool, command, tool="compute-sanitizer", environment={"HEADRACE_ROUNDS": "20"})
+    def sanitized(tool: str, test: str, *options: str) -> Step:
+        command = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--report-api-errors", "no", *program(test, *options))
+        return Step(f"{tool} {test}", command, tool="compute-sanitizer", environment={"HEADRACE_ROUNDS": "20"})
+
+    def peers(name: str) -> Step:
+        return Step(f"beside_peers {name}", script("gpu/beside_peers.py", name, "--seconds", "0.5"), gpu=False, modules=("torch", "torchvision", "PIL"))
 
     given = ("--data", str(data)) if data else ()
     scaling: tuple[str, ...] = ("--headrace", str(kit / "bin" / "headrace"), "--out", str(files), "--rounds", "1")
-    scaling += ("--seconds", "0.2", "--cores", "1", "--workloads", "w1-f32") if brief else ("--seconds", "1")
+    scaling += ("--seconds", "0.2", "--cores", "1", "--workloads", "w1-f32") if brief else ("--seconds", "0.5")
     return {
         "probe": [
             Step("driver", ("nvidia-smi", "-q"), tool="nvidia-smi"),
@@ -78,6 +80,12 @@ def stages(kit: Path, files: Path, data: Path | None = None, brief: bool = False
             torch("train_epochs", "cifar", *given, of="cifar", also=("torchvision", "yaml")),
         ],
         "share": [torch("share_trainers", str(trainers), of=str(trainers), also=("PIL",)) for trainers in (2, 4)],
-        "sanitize": [sanitized("memcheck"), sanitized("racecheck")],
+        "sanitize": [
+            sanitized("memcheck", "cuda_rows_test", SANITIZED),
+            sanitized("racecheck", "cuda_rows_test", SANITIZED),
+            *(sanitized("memcheck", name) for name in ("cuda_loader_test", "cuda_copy_test")),
+        ],
+        "peers": [peers(name) for name in (("w1",) if brief else ("w1", "w2", "w4"))],
+        "peers-files": [peers(name) for name in (("w1",) if brief else ("w3", "w5"))],
         "scaling": [Step("scaling", script("bench/scaling.py", *scaling), gpu=False, modules=("numpy", "PIL"))],
     }
