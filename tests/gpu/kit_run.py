@@ -83,7 +83,8 @@ class State:
 class Runner:
     def __init__(self, state: State, limit: float, gpu: bool, libraries: str) -> None:
         self._state, self._limit, self._gpu = state, limit, gpu
-        self._path = os.pathsep.join(map(str, python_path()))
+        given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))  # perhaps where this machine keeps torch
+        self._path = os.pathsep.join([*map(str, python_path()), *given])
         self._environment = {
             **os.environ,
             "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin"]),
