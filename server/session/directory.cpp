@@ -25,10 +25,10 @@ tl::unexpected<Error> no_directory(const std::filesystem::path& path, const std:
 
 /// `error` names the path and what is wrong with it.
 tl::unexpected<Error> refuse(const Error& error) {
-  return fail(error.code,
-              fmt::format("server directory {}; give it to user {} alone (chown {}, chmod go-w), or set "
-                          "server.directory to a new folder",
-                          error.message, ::geteuid(), ::geteuid()));
+  return fail(error.code, fmt::format("server directory {}; it must be a folder, not a link, that user {} "
+                                      "alone can write to (chown {}, chmod go-w); "
+                                      "or set server.directory to a new folder",
+                                      error.message, ::geteuid(), ::geteuid()));
 }
 
 /// Adds mode 0011 so that allowed users can reach the sockets; socket modes and admission.h decide who may

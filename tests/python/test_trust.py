@@ -148,7 +148,7 @@ def start_in(directory: Path, **server: Any) -> subprocess.CompletedProcess[str]
 def test_a_server_refuses_another_users_directory(common: Common) -> None:
     ended = start_in(common.folder("run", NOBODY, 0o755))
     assert ended.returncode == 3
-    assert f"server directory {common.path}/run belongs to user {NOBODY} (mode 0755), expected user 0; give it to user 0 alone" in ended.stderr
+    assert f"server directory {common.path}/run belongs to user {NOBODY} (mode 0755), expected user 0; it must be a folder, not a link, that user 0 alone can write to" in ended.stderr
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
