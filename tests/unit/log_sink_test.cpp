@@ -135,47 +135,60 @@ TEST(LogSink, CutsWhatAPipeWouldSplit) {
   EXPECT_TRUE(lines[0].ends_with("x ..."));
 }
 
-/// The child runs as a user who does not own the terminal, as a service does that sudo starts.
+/// Another user's terminal, as a service has that sudo starts. Nobody reads it.
+struct Terminal {
+  Terminal() {
+    int master = -1, slave = -1;
+    EXPECT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+    reader = ring::UniqueFd(master);
+    writer = ring::UniqueFd(slave);
+  }
+  /// The wait status of a child that runs `work` as a user who does not own it, and exits with its result.
+  template <class Work>
+  [[nodiscard]] int status_of(Work work) const {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      constexpr uid_t kNobody = 65534;
+      if (::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(2);
+      ::alarm(20);
+      ::_exit(work(writer.get()));
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return status;
+  }
+
+  ring::UniqueFd reader, writer;
+};
+
+bool is_blocking(int fd) {
+  return (::fcntl(fd, F_GETFL) & O_NONBLOCK) == 0;
+}
+
 TEST(LogSink, DoesNotBlockOnAnotherUsersUnreadTerminal) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
-  int master = -1, terminal = -1;
-  ASSERT_EQ(::openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);
-  const ring::UniqueFd ends[] = {ring::UniqueFd(master), ring::UniqueFd(terminal)};
-  const pid_t child = ::fork();
-  if (child == 0) {
-    constexpr uid_t kNobody = 65534;
-    if (::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(2);
-    ::alarm(20);
+  const Terminal terminal;
+  const int status = terminal.status_of([](int fd) {
     {
-      auto logger = logger_to(terminal);
+      auto logger = logger_to(fd);
       for (int i = 0; i < 3000; ++i) logger.info("{}", std::string(100, 'x'));
     }
-    const bool as_before = (::fcntl(terminal, F_GETFL) & O_NONBLOCK) == 0;
-    ::_exit(dropped_lines() > 100 && as_before ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
+    return dropped_lines() > 100 && is_blocking(fd) ? 0 : 1;
+  });
   EXPECT_EQ(status, 0);
 }
 
 TEST(LogSink, RestoresAnotherUsersTerminalBeforeAnEndWithoutDestructors) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
-  int master = -1, terminal = -1;
-  ASSERT_EQ(::openpty(&master, &terminal, nullptr, nullptr, nullptr), 0);
-  const ring::UniqueFd ends[] = {ring::UniqueFd(master), ring::UniqueFd(terminal)};
-  const pid_t child = ::fork();
-  if (child == 0) {
-    constexpr uid_t kNobody = 65534;
-    if (::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(2);
-    Sink sink(terminal);
-    if ((::fcntl(terminal, F_GETFL) & O_NONBLOCK) == 0) ::_exit(3);
+  const Terminal terminal;
+  const int status = terminal.status_of([](int fd) {
+    Sink sink(fd);
+    if (is_blocking(fd)) return 3;
     sink.restore_terminal();
-    ::_exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ::_exit(0);  // without the destructor
+  });
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(::fcntl(terminal, F_GETFL) & O_NONBLOCK, 0) << "the shell that shares it reads end of file";
+  EXPECT_TRUE(is_blocking(terminal.writer.get())) << "the shell that shares it reads end of file";
 }
 
 }  // namespace
