@@ -35,32 +35,32 @@ Result<void> number(const json& entry, double& out) {
   return {};
 }
 
-json to_json(const Move& step) {
-  return {{"kind", word_of(step.kind)},
-          {"stage", step.stage},
-          {"height", step.height},
-          {"width", step.width},
-          {"top", step.top},
-          {"left", step.left},
-          {"rows", step.rows},
-          {"columns", step.columns},
-          {"padding", word_of(step.padding)},
-          {"fill", json::array({step.fill[0], step.fill[1], step.fill[2]})},
-          {"p", step.p}};
+json to_json(const Move& move) {
+  return {{"kind", word_of(move.kind)},
+          {"stage", move.stage},
+          {"height", move.height},
+          {"width", move.width},
+          {"top", move.top},
+          {"left", move.left},
+          {"rows", move.rows},
+          {"columns", move.columns},
+          {"padding", word_of(move.padding)},
+          {"fill", json::array({move.fill[0], move.fill[1], move.fill[2]})},
+          {"p", move.p}};
 }
 
-Result<void> move_from_json(const json& in, Move& step) {
+Result<void> move_from_json(const json& in, Move& move) {
   ObjectReader reader(in, "move");
-  reader.choice("kind", step.kind, move_from_word)
-      .integer("stage", step.stage)
-      .choice("padding", step.padding, padding_from_word);
-  read(reader, "height", step.height);
-  read(reader, "width", step.width);
-  read(reader, "top", step.top);
-  read(reader, "left", step.left);
-  read(reader, "rows", step.rows);
-  read(reader, "columns", step.columns);
-  read(reader, "p", step.p);
+  reader.choice("kind", move.kind, move_from_word)
+      .integer("stage", move.stage)
+      .choice("padding", move.padding, padding_from_word);
+  read(reader, "height", move.height);
+  read(reader, "width", move.width);
+  read(reader, "top", move.top);
+  read(reader, "left", move.left);
+  read(reader, "rows", move.rows);
+  read(reader, "columns", move.columns);
+  read(reader, "p", move.p);
   std::vector<std::uint8_t> fill;
   reader.list("fill", fill, kMaxChannels, [](const json& entry, std::uint8_t& value) -> Result<void> {
     if (!entry.is_number_unsigned() || entry.get<std::uint64_t>() > 255)
@@ -68,7 +68,7 @@ Result<void> move_from_json(const json& in, Move& step) {
     value = entry.get<std::uint8_t>();
     return {};
   });
-  std::copy(fill.begin(), fill.end(), step.fill);
+  std::copy(fill.begin(), fill.end(), move.fill);
   return reader.done();
 }
 

@@ -241,15 +241,15 @@ std::optional<Error> driver_that_is_too_old(int ordinal) {
 
 Result<std::unique_ptr<Device>> open_here(int ordinal, StreamHandle copy_stream) {
   int count = 0;
-  const auto error_of_count = cudaGetDeviceCount(&count);
-  if (const auto old = driver_that_is_too_old(ordinal); error_of_count == cudaErrorInsufficientDriver && old)
-    return fail(*old);
-  if (const auto error = error_of_count; error != cudaSuccess)
+  if (const auto error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    if (error == cudaErrorInsufficientDriver)
+      if (const auto old = driver_that_is_too_old(ordinal)) return fail(*old);
     return fail(taken(error,
                       fmt::format("device \"cuda:{}\" cannot be used (does nvidia-smi see it? Without a GPU: "
                                   "no device, for batches in host memory, or \"host\", its twin there)",
                                   ordinal),
                       ErrorCode::kEnvironment));
+  }
   if (ordinal >= count)
     return fail(
         ErrorCode::kEnvironment,

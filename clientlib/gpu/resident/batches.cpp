@@ -18,10 +18,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Who looks at a loop that stands still should read why.
+/// Between two lines on stderr: a loop that stands still during an upload says why.
 constexpr std::chrono::seconds kQuiet{3};
 
-/// What the server would say of a batch's rows.
+/// Computes what the server would say of a batch's rows.
 struct Rows {
   draws::Feistel order;
   bool shuffled;
@@ -45,8 +45,8 @@ struct ResidentBatches final : DeviceLoader::Source {
   const EpochPlan plan;
   std::deque<DeviceBatch> queue;   ///< begins at `position`
   std::optional<ResidentSet> set;  ///< ends before the engine
-  /// Of a shard stream the attachment stays, idle: so ranks that disagree are told so. Others have nobody
-  /// wait for them: theirs ends here.
+  /// The attachment of a shard stream stays, idle, so that the server can name ranks that disagree. Other
+  /// streams detach once the loader is open.
   std::optional<Stream> place;
 
   ResidentBatches(const Stream& stream, std::shared_ptr<Device> to, const DeviceLoaderOptions& given)
