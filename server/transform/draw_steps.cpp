@@ -25,8 +25,8 @@ constexpr std::int64_t kLargestResize = std::int64_t{1} << 28;
 struct Drawer {
   DrawKey key;
   std::size_t index = 0;
-  ImageSize size;
-  Step step;
+  ImageSize& size;
+  Step& step;
 
   Draws draws() const { return Draws(key.seed, key.epoch, key.position, static_cast<std::uint32_t>(index)); }
 
@@ -285,21 +285,22 @@ struct Describe {
 Decoded<void> draw_range(const PlanConfig& config, std::size_t from, std::size_t to, ImageSize size,
                          DrawKey key, std::vector<Step>& steps) {
   const std::int32_t scale = config.scale;
-  Drawer drawer{key, from, {size.width / scale, size.height / scale}, {}};
-  for (; drawer.index < to; ++drawer.index) {
-    drawer.step = Step{};
-    drawer.step.transform = drawer.index;
-    if (auto done = std::visit(drawer, config.transforms[drawer.index]); !done) {
+  size = {size.width / scale, size.height / scale};
+  for (std::size_t i = from; i < to; ++i) {
+    // Drawn in place: to copy a step is to read at once what was just written apart, which stalls.
+    Step& step = steps.emplace_back();
+    step.transform = i;
+    Drawer drawer{key, i, size, step};
+    if (auto done = std::visit(drawer, config.transforms[i]); !done) {
       if (scale > 1)
         done.error().detail += fmt::format("; these are its sizes divided by its scale, {}", scale);
       return done;
     }
-    if (std::max(drawer.size.width, drawer.size.height) > kLargestResize / scale)
+    if (std::max(size.width, size.height) > kLargestResize / scale)
       return bad(BadReason::kTooLarge,
-                 fmt::format("{} x {} pixels at scale {}", drawer.size.width, drawer.size.height, scale));
-    if (config.mask) keep_geometry(drawer.step);
-    multiply(drawer.step, scale);
-    steps.push_back(std::move(drawer.step));
+                 fmt::format("{} x {} pixels at scale {}", size.width, size.height, scale));
+    if (config.mask) keep_geometry(step);
+    if (scale > 1) multiply(step, scale);
   }
   return {};
 }
