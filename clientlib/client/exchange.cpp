@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <thread>
 #include <zmq.hpp>
 
@@ -61,7 +62,7 @@ SocketProblem who_listens(const std::string& path, const Address& server) {
     case EAGAIN:
       return {};
     case ENOENT:
-      return {fmt::format("{} is not there: no server was started in this directory", path)};
+      return {fmt::format("{} is not there: no server runs in this directory", path)};
     case ECONNREFUSED:
       return {fmt::format("{} is there, but nobody listens: the server that made it has died", path)};
     case EACCES:
@@ -92,10 +93,13 @@ struct SocketFile {
   friend bool operator==(const SocketFile&, const SocketFile&) = default;
 };
 
-tl::unexpected<Error> unreachable(const std::string& step, const Deadline& deadline) {
+constexpr std::string_view kStartIt = "start it with `headrace serve CONFIG`";
+constexpr std::string_view kWakeIt = "if it is stopped (state T in `ps`), continue it; else restart it";
+
+tl::unexpected<Error> unreachable(const std::string& step, std::string_view advice,
+                                  const Deadline& deadline) {
   return fail(ErrorCode::kServerUnreachable,
-              fmt::format("no server within {:.1f} s: {}; start it with `headrace serve CONFIG`",
-                          deadline.seconds_spent(), step));
+              fmt::format("no server within {:.1f} s: {}; {}", deadline.seconds_spent(), step, advice));
 }
 
 tl::unexpected<Error> interrupted(const std::string& op) {
@@ -141,9 +145,9 @@ Result<Answer> converse(zmq::socket_t& socket, const Address& server, const wire
       if (!deadline.over()) continue;
       const SocketProblem problem = who_listens(path, server);
       if (problem.code == ErrorCode::kPermissionDenied) return fail(problem.code, problem.what);
-      std::string why = problem.what;
-      if (why.empty()) why = fmt::format("a server listens on {}, but did not answer '{}'", path, request.op);
-      return unreachable(why, deadline);
+      if (!problem.none()) return unreachable(problem.what, kStartIt, deadline);
+      return unreachable(fmt::format("a server listens on {}, but did not answer '{}'", path, request.op),
+                         kWakeIt, deadline);
     }
     if (auto trusted = check_sender(text, path, server); !trusted) return fail(trusted.error());
     Answer answer;
@@ -197,7 +201,8 @@ Result<wire::HelloReply> say_hello(const Address& server, const Deadline& deadli
     if (problem.none()) answer = exchange(server, "hello", body, deadline, interrupt);
     if (problem.none() && (answer || answer.error().code != ErrorCode::kServerLost)) break;
     if (interrupt && interrupt()) return interrupted("hello");
-    if (deadline.over()) return unreachable(problem.none() ? answer.error().message : problem.what, deadline);
+    if (deadline.over())
+      return unreachable(problem.none() ? answer.error().message : problem.what, kStartIt, deadline);
     std::this_thread::sleep_for(std::min(milliseconds(20), deadline.left()));
   }
   if (!answer) return fail(answer.error());

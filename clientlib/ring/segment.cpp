@@ -55,8 +55,8 @@ Result<Segment> Segment::create(const std::string& name, std::size_t bytes, Clie
   if (bytes > headroom.bytes)
     return fail(
         ErrorCode::kNotEnoughMemory,
-        fmt::format("shared memory '{}' needs {:.1f} MiB, but {:.1f} MiB are left ({}): take fewer slots, a "
-                    "smaller batch, or raise that limit",
+        fmt::format("shared memory '{}' needs {:.1f} MiB, but {:.1f} MiB are left ({}); raise that limit, or "
+                    "need less",
                     name, static_cast<double>(bytes) / kMiB, static_cast<double>(headroom.bytes) / kMiB,
                     headroom.limited_by));
   Segment segment;

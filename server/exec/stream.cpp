@@ -58,7 +58,11 @@ Result<std::unique_ptr<Stream>> Stream::create(StreamSetup setup) {
                                         .data_access = made.data_access});
   if (!ring) {
     Error error = ring.error();
-    error.message = fmt::format("stream `{}`: {}", made.info.name, error.message);
+    error.message = fmt::format(
+        "stream `{}`: {}{}", made.info.name, error.message,
+        error.code == ErrorCode::kNotEnoughMemory
+            ? ": lower batch_size, ring.prefetch, ring.max_clients or ring.max_leases of the stream"
+            : "");
     return fail(std::move(error));
   }
   stream->ring_ = std::move(*ring);

@@ -65,17 +65,40 @@ bool take(int lock) {
 
 }  // namespace
 
-Result<Directory> Directory::claim(const std::filesystem::path& path, Reach reach) {
+namespace {
+
+/// Absolute, without a separator at the end: the parent of "run/" is "run", which create_directories() would
+/// make with the umask's mode.
+Result<std::filesystem::path> with_room_for_sockets(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
-  // The parent of "run/" is "run", which create_directories() would make with the umask's mode.
   if (!absolute.has_filename()) absolute = absolute.parent_path();
   const std::size_t longest = (absolute / wire::kControlSocket).native().size();
-  if (longest >= sizeof(sockaddr_un::sun_path))
-    return fail(ErrorCode::kEnvironment,
-                fmt::format("server directory {}: a socket path in it would be {} bytes long, the "
-                            "system allows {}; use a shorter one",
-                            absolute.string(), longest, sizeof(sockaddr_un::sun_path) - 1));
+  if (longest < sizeof(sockaddr_un::sun_path)) return absolute;
+  return fail(
+      ErrorCode::kEnvironment,
+      fmt::format("server directory {}: a socket path in it would be {} bytes long, the system allows "
+                  "{}; use a shorter one",
+                  absolute.string(), longest, sizeof(sockaddr_un::sun_path) - 1));
+}
+
+}  // namespace
+
+Result<void> Directory::check(const std::filesystem::path& path) {
+  const auto absolute = with_room_for_sockets(path);
+  if (!absolute) return fail(absolute.error());
+  struct stat status {};
+  if (::lstat(absolute->c_str(), &status) != 0) return {};  // claim() makes it
+  const auto folder = open_trusted_directory(absolute->string());
+  if (!folder) return refuse(folder.error());
+  return {};
+}
+
+Result<Directory> Directory::claim(const std::filesystem::path& path, Reach reach) {
+  const auto found = with_room_for_sockets(path);
+  if (!found) return fail(found.error());
+  const std::filesystem::path& absolute = *found;
+  std::error_code error;
   std::filesystem::create_directories(absolute.parent_path(), error);
   if (::mkdir(absolute.c_str(), 0700) != 0 && errno != EEXIST)
     return no_directory(absolute, std::strerror(errno));

@@ -24,6 +24,8 @@ class Directory {
   /// kPermissionDenied: it is a symbolic link, another user's, or writable by group or others; kEnvironment
   /// if it cannot be made or a socket path in it would be too long (sun_path: 108 bytes).
   static Result<Directory> claim(const std::filesystem::path& path, Reach reach);
+  /// Those of claim()'s errors that show without making or locking anything.
+  static Result<void> check(const std::filesystem::path& path);
   Directory(Directory&&) noexcept = default;
   Directory& operator=(Directory&&) = delete;
   ~Directory();  ///< removes the sockets

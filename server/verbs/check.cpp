@@ -8,6 +8,7 @@
 #include "server/placement/placement.h"
 #include "server/remote/url.h"
 #include "server/session/assemble.h"
+#include "server/session/directory.h"
 #include "server/source/detect.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/verbs.h"
@@ -169,12 +170,14 @@ int check(const ConfigArguments& arguments) {
   if (total > headroom.bytes)
     return report({ErrorCode::kNotEnoughMemory,
                    fmt::format("the rings need {}, {} are available ({}): lower batch_size, "
-                               "ring.prefetch or ring.max_clients",
+                               "ring.prefetch, ring.max_clients or ring.max_leases",
                                megabytes(total), megabytes(headroom.bytes), headroom.limited_by)});
   if (auto fits = session::check_memory(*assembly, total); !fits) return report(fits.error());
   if (2 * total + beside > headroom.bytes)
     fmt::print("warning: a restart beside living clients needs {}, more than there is\n",
                megabytes(2 * total + beside));
+  if (auto usable = session::Directory::check(config->server.directory); !usable)
+    return report(usable.error());
   if (config->server.numa == config::Numa::kAuto)
     if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
       fmt::print("numa, where the kernel allows it: {}\n", placement::to_string(placement));

@@ -3,8 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -119,5 +121,9 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     return verbs::report({headrace::ErrorCode::kInternal, error.what()});
   }
+  // Buffered until here: a disk that is full shows only now.
+  if (std::fflush(stdout) != 0 && exit_code == 0)
+    return verbs::report({headrace::ErrorCode::kEnvironment,
+                          fmt::format("standard output cannot be written: {}", std::strerror(errno))});
   return exit_code;
 }

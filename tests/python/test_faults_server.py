@@ -184,6 +184,18 @@ def test_health_of_a_server_that_is_not_there_says_where_it_looked(tmp_path: Pat
     assert "SERVER_UNREACHABLE" in answer.stderr and "nowhere" in answer.stderr
 
 
+def test_a_server_that_is_stopped_is_not_told_to_be_started(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    server = start_server(basic_config)
+    server.popen.send_signal(signal.SIGSTOP)
+    try:
+        answer = run("ls", "--address", str(server.address), "--timeout", "0.3")
+    finally:
+        server.popen.send_signal(signal.SIGCONT)
+    assert answer.returncode == 3
+    assert "SERVER_UNREACHABLE" in answer.stderr and "if it is stopped (state T in `ps`), continue it" in answer.stderr
+    assert "headrace serve" not in answer.stderr
+
+
 def test_an_address_that_waiting_does_not_mend_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(headrace.errors.ServerUnreachable, match=r"Not a directory: the address is a server's directory"):
@@ -312,3 +324,12 @@ def test_check_counts_samples_and_compares_the_ring_with_the_memory(basic_config
     assert "warning" not in answer.stdout
     larger = run("check", str(path), "--set", "streams.train.batch_size=100")
     assert "an epoch is one batch that is not full; each slot has room for 100 samples" in larger.stdout
+
+
+def test_output_that_cannot_be_written_is_an_error(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "good.yaml"
+    path.write_text(yaml.safe_dump(basic_config))
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([headrace_binary(), "check", path], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert ended.returncode == 3
+    assert "ENVIRONMENT: standard output cannot be written: No space left on device" in ended.stderr

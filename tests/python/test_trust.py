@@ -138,10 +138,10 @@ def test_a_socket_of_another_user_in_a_directory_of_ones_own_is_refused(serve: S
 # --- servers: what directory
 
 
-def start_in(directory: Path, **server: Any) -> subprocess.CompletedProcess[str]:
+def start_in(directory: Path, verb: str = "serve", **server: Any) -> subprocess.CompletedProcess[str]:
     file = directory.parent / "headrace.yaml"
     file.write_text(yaml.safe_dump(config(directory=str(directory), **server)))
-    return subprocess.run([headrace_binary(), "serve", str(file)], capture_output=True, text=True, timeout=20)
+    return subprocess.run([headrace_binary(), verb, str(file)], capture_output=True, text=True, timeout=20)
 
 
 @needs_root
@@ -151,9 +151,10 @@ def test_a_server_refuses_another_users_directory(common: Common) -> None:
     assert f"server directory {common.path}/run belongs to user {NOBODY} (mode 0755), expected user 0; it must be a folder, not a link, that user 0 alone can write to" in ended.stderr
 
 
+@pytest.mark.parametrize("verb", ["serve", "check"])
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
-def test_a_server_refuses_a_directory_that_others_can_write_to(common: Common, mode: int) -> None:
-    ended = start_in(common.folder("run", mode=mode))
+def test_a_server_refuses_a_directory_that_others_can_write_to(common: Common, mode: int, verb: str) -> None:
+    ended = start_in(common.folder("run", mode=mode), verb)
     assert ended.returncode == 3
     assert f"{common.path}/run has mode {mode:04o}" in ended.stderr
     assert "set server.directory to a new folder" in ended.stderr
