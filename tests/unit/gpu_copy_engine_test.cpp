@@ -132,6 +132,28 @@ TEST(CopyEngine, StagesWhenPinningIsRefusedAndSaysSoOnce) {
   EXPECT_THAT(warnings, testing::ElementsAre(testing::HasSubstr("no more memory may be locked")));
 }
 
+TEST(CopyEngine, StagesNeighboursInOneCopyAndLeavesOutWhatLiesFarBetween) {
+  const Mapping source(kPage);
+  Script script;
+  auto engine = engine_over(script);
+  const auto buffer = engine->allocate(32 * kPage).value();
+  const std::byte* from = source.span().data();
+  // As the fields of a batch of which the device finishes the second.
+  const std::vector<Transfer> fields{{from, buffer.data() + 30 * kPage, 50},
+                                     {from + 700, buffer.data(), 100},
+                                     {from + 900, buffer.data() + 128, 200}};
+  std::atomic<bool> ended = false;
+  const auto copy =
+      engine->copy_into({buffer.data(), 32 * kPage, nullptr}, fields, fake_lease(ended)).value();
+  EXPECT_TRUE(ended);
+  ASSERT_TRUE(copy.wait().has_value());
+  for (const Transfer& field : fields)
+    EXPECT_EQ(std::memcmp(field.destination, field.source, field.bytes), 0);
+  ASSERT_EQ(script.copies.size(), 2U);
+  EXPECT_EQ(script.copies[0].second, 328U);
+  EXPECT_EQ(script.copies[1].second, 50U);
+}
+
 TEST(CopyEngine, UnpinsTheRingOfAServerThatWasRestartedAndLetsItGo) {
   Script script;
   auto engine = engine_over(script);

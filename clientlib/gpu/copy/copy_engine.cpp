@@ -26,10 +26,10 @@ void warn_on_stderr(std::string_view text) {
 /// Bytes between two transfers that cost less to copy along than another copy costs to start.
 constexpr std::size_t kGap = std::size_t{16} << 10;
 
-std::size_t total_bytes(std::span<const Transfer> transfers) {
-  std::size_t bytes = 0;
-  for (const Transfer& transfer : transfers) bytes += transfer.bytes;
-  return bytes;
+std::vector<Transfer> by_destination(std::span<const Transfer> transfers) {
+  std::vector<Transfer> sorted(transfers.begin(), transfers.end());
+  std::ranges::sort(sorted, {}, &Transfer::destination);
+  return sorted;
 }
 
 struct Counters {
@@ -87,10 +87,8 @@ struct CopyEngine::Impl {
 
   /// Transfers that lie in one order and at one distance on both sides, as a slot's fields do, become one.
   std::vector<Transfer> joined(std::span<const Transfer> transfers) const {
-    std::vector<Transfer> sorted(transfers.begin(), transfers.end());
-    std::ranges::sort(sorted, {}, &Transfer::destination);
     std::vector<Transfer> out;
-    for (const Transfer& next : sorted) {
+    for (const Transfer& next : by_destination(transfers)) {
       if (next.bytes == 0) continue;
       if (!out.empty() && mapping_of(next) == mapping_of(out.back())) {
         Transfer& last = out.back();
@@ -152,36 +150,32 @@ struct CopyEngine::Impl {
     return fail(queued.error());
   }
 
-  /// The lease ends when the bytes are in the staging buffer: at once, on return.
-  Result<Completion> staged(std::span<const Transfer> transfers) {
-    auto memory = take_staging(std::max<std::size_t>(total_bytes(transfers), 1));
-    if (!memory) return fail(memory.error());
-    std::byte* at = *memory;
-    Result<void> queued;
-    for (const Transfer& transfer : transfers) {
-      std::memcpy(at, transfer.source, transfer.bytes);
-      if (queued) queued = device->copy(transfer.destination, at, transfer.bytes);
-      at += transfer.bytes;
+  /// Whatever keeps the sources alive may go on return: the bytes are in the staging buffer. Small gaps are
+  /// kept there: what is one copy out of the ring is one copy out of the buffer.
+  Result<Completion> staged(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
+    std::vector<Transfer> sorted = by_destination(transfers);
+    std::vector<std::size_t> offsets;
+    std::size_t bytes = 0;
+    const std::byte* end = nullptr;
+    for (const Transfer& transfer : sorted) {
+      if (end != nullptr)
+        if (const auto gap = static_cast<std::size_t>(transfer.destination - end); gap <= kGap) bytes += gap;
+      offsets.push_back(bytes);
+      bytes += transfer.bytes;
+      end = transfer.destination + transfer.bytes;
     }
-    return leave_staging(queued, nullptr);
-  }
-
-  /// The same in one copy: the staging buffer is the image of the block.
-  Result<Completion> staged_block(const DeviceBlock& block, std::span<const Transfer> transfers) {
-    auto memory = take_staging(std::max<std::size_t>(block.bytes, 1));
+    auto memory = take_staging(std::max<std::size_t>(bytes, 1));
     if (!memory) return fail(memory.error());
-    for (const Transfer& transfer : transfers)
-      std::memcpy(*memory + (transfer.destination - block.data), transfer.source, transfer.bytes);
+    for (std::size_t i = 0; i < sorted.size(); ++i)
+      sorted[i].source =
+          static_cast<const std::byte*>(std::memcpy(*memory + offsets[i], sorted[i].source, sorted[i].bytes));
     Result<void> queued;
-    if (block.bytes > 0) queued = device->copy(block.data, staging[next_staging].memory, block.bytes);
-    return leave_staging(queued, block.owner);
-  }
-
-  /// The staging buffer is free for others when what was queued from it has been copied.
-  Result<Completion> leave_staging(const Result<void>& queued, std::shared_ptr<const void> keep) {
+    for (const Transfer& transfer : joined(sorted))
+      if (queued) queued = device->copy(transfer.destination, transfer.source, transfer.bytes);
     auto mark = record();
     if (!mark) return fail(mark.error());
     Completion completion = completions.add(*mark, std::move(keep));
+    // The buffer is free for others when what was queued from it has been copied.
     staging[next_staging].in_use = completion;
     next_staging = (next_staging + 1) % staging.size();
     if (!queued) return fail(queued.error());
@@ -246,7 +240,7 @@ Result<DeviceBuffer> CopyEngine::allocate(std::size_t bytes) {
 Result<Completion> CopyEngine::copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
   if (impl_->pinned(transfers)) return impl_->direct(transfers, std::move(keep));
   ++impl_->counters.staged;
-  return impl_->staged(transfers);
+  return impl_->staged(transfers, nullptr);
 }
 
 Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<const Transfer> transfers,
@@ -261,7 +255,7 @@ Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<con
     return impl_->direct(impl_->joined(transfers), std::make_shared<Both>(block.owner, std::move(keep)));
   }
   ++impl_->counters.staged;
-  return impl_->staged_block(block, transfers);
+  return impl_->staged(transfers, block.owner);
 }
 
 Result<Completion> CopyEngine::queued(std::shared_ptr<const void> keep) {

@@ -31,7 +31,10 @@ def machine() -> dict[str, Any]:
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         models = [text.split(":")[1].strip() for text in file if text.startswith("model name")]
     git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:  # no git: in the GPU kit, whose report names its own commit
+        commit = ""
     return {
         "cpu": models[0] if models else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),

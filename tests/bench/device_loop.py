@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""What a batch on a device costs the loop's thread: CPU microseconds per batch, of small batches that are ready before they are asked for.
+
+  device_loop.py [--device host] [--rows 2] [--batches 20000] [--epochs 5]
+
+`loop` is all that the thread does; `python` is what Headrace's Python code does of it: allocating the batch's memory and making tensors of it.
+The fastest epoch counts. "host" is the GPU's twin: without torch's calls for CUDA's streams.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import headrace
+import numpy as np
+import yaml
+from headrace import _device
+
+
+def configured(folder: Path, rows: int, batches: int) -> Path:
+    np.save(folder / "x.npy", np.random.default_rng(0).integers(0, 256, (rows * batches, 8, 8), dtype=np.uint8))
+    np.save(folder / "y.npy", np.arange(rows * batches) % 10)
+    stream = {"source": "digits", "batch_size": rows, "output": {"dtype": "float32"}}
+    config = {
+        "server": {"metrics": "off", "directory": str(folder / "run")},
+        "sources": {"digits": {"type": "npy", "fields": {"image": str(folder / "x.npy"), "label": str(folder / "y.npy")}}},
+        "streams": {"ring": stream, "resident": {**stream, "residence": "gpu"}},
+    }
+    (folder / "headrace.yaml").write_text(yaml.safe_dump(config))
+    return folder / "headrace.yaml"
+
+
+def timed(owner: type, name: str, spent: list[float]) -> Callable[[], None]:
+    """Adds to spent[0] what each call takes; returns what undoes it."""
+    call = getattr(owner, name)
+
+    def wrapped(*given: Any) -> Any:
+        began = time.perf_counter()
+        made = call(*given)
+        spent[0] += time.perf_counter() - began
+        return made
+
+    setattr(owner, name, wrapped)
+    return lambda: setattr(owner, name, call)
+
+
+def measured(loader: headrace.Loader, epochs: int, spent: list[float]) -> tuple[float, float]:
+    """(CPU of the thread, what was added to spent[0]) per batch, in microseconds."""
+    found = []
+    for _ in range(epochs):
+        count, spent[0], began = 0, 0.0, time.thread_time()
+        for _ in loader:
+            count += 1
+        found.append(((time.thread_time() - began) / count * 1e6, spent[0] / count * 1e6))
+    return min(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="host")
+    parser.add_argument("--rows", type=int, default=2)
+    parser.add_argument("--batches", type=int, default=20_000)
+    parser.add_argument("--epochs", type=int, default=5)
+    options = parser.parse_args()
+    print(f"{'stream':10}{'output':8}{'loop':>8}{'python':>8}  us per batch", flush=True)
+    with tempfile.TemporaryDirectory() as folder, headrace.serve(configured(Path(folder), options.rows, options.batches)) as server:
+        for stream in ("ring", "resident"):
+            for output in ("torch", "dlpack"):
+                with headrace.Loader(server.address, stream=stream, device=options.device, output=output, prefetch=8) as loader:
+                    spent = [0.0]
+                    loop, _ = measured(loader, options.epochs, spent)
+                    maker = _device.TorchAssembler if output == "torch" else _device.ArrayAssembler
+                    undo = [timed(maker, "__call__", spent), timed(_device.TorchBlocks, "__call__", spent)]
+                    _, python = measured(loader, options.epochs, spent)
+                    for put_back in undo:
+                        put_back()
+                    print(f"{stream:10}{output:8}{loop:8.1f}{python:8.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
