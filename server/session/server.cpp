@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "clientlib/base/stop_signals.h"
 #include "clientlib/ring/futex.h"
 #include "server/log/barrier.h"
 #include "server/placement/apply.h"
@@ -22,19 +23,11 @@ namespace {
 
 constexpr int kTickMs = 250;
 
-/// Whether SIGTERM or SIGINT waits for run(), which blocks both.
-bool told_to_stop() {
-  sigset_t waiting;
-  sigemptyset(&waiting);
-  ::sigpending(&waiting);
-  return sigismember(&waiting, SIGTERM) == 1 || sigismember(&waiting, SIGINT) == 1;
-}
-
 /// As assemble(); what a network takes to answer does not hold up who wants to stop the server meanwhile.
 Result<Assembly> assemble_until_told(const config::Config& config, std::stop_source& reads) {
   const std::jthread watch([&reads](const std::stop_token& done) {
     while (!done.stop_requested()) {
-      if (told_to_stop()) reads.request_stop();
+      if (stop_is_pending()) reads.request_stop();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   });
@@ -161,11 +154,8 @@ void Server::ask_to_stop() {
 }
 
 void Server::run(int parent_fd) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  const ring::UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  const sigset_t stop = stop_signals();
+  const ring::UniqueFd signals(::signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK));
   serve_until([this] { return stop_.load(); }, signals.get(), parent_fd);
 
   tell_why();

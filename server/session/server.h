@@ -27,8 +27,8 @@ class Server {
   static Result<std::unique_ptr<Server>> start(const config::Config& config);
   ~Server();
 
-  /// Serves until SIGTERM or SIGINT (which the caller must have blocked in all threads), a `drain` request,
-  /// or the end of `parent_fd`. Then drains: no new grants, waits for leases at most drain_timeout.
+  /// Serves until one of stop_signals() (which the caller must have blocked in all threads), a `drain`
+  /// request, or the end of `parent_fd`. Then drains: no new grants, waits for leases at most drain_timeout.
   void run(int parent_fd = -1);
   /// From any thread: makes run() drain and return.
   void ask_to_stop();

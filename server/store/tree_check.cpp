@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "clientlib/base/stop_signals.h"
 #include "clientlib/ring/unique_fd.h"
 #include "server/store/lmdb_env.h"
 
@@ -47,7 +48,8 @@ Outcome walk(const std::filesystem::path& folder) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
-  for (const int signal : {SIGBUS, SIGSEGV, SIGABRT, SIGFPE, SIGTERM, SIGINT}) ::signal(signal, SIG_DFL);
+  for (const int signal : {SIGBUS, SIGSEGV, SIGABRT, SIGFPE, SIGTERM, SIGINT, SIGHUP})
+    ::signal(signal, SIG_DFL);
   // Discard LMDB's message about a failed assertion.
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   ::dup2(nowhere, STDERR_FILENO);
@@ -63,13 +65,10 @@ struct Ended {
   bool stopped = false;  ///< killed, because this process is told to stop
 };
 
-/// nullopt: SIGCHLD is ignored, so the kernel keeps no status. A server blocks SIGTERM and SIGINT: one that
-/// is pending tells it to stop.
+/// nullopt: SIGCHLD is ignored, so the kernel keeps no status. A server blocks stop_signals():
+/// one that is pending tells it to stop.
 std::optional<Ended> wait_for(pid_t child) {
-  sigset_t stop;
-  sigemptyset(&stop);
-  sigaddset(&stop, SIGTERM);
-  sigaddset(&stop, SIGINT);
+  const sigset_t stop = stop_signals();
   const ring::UniqueFd end(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const ring::UniqueFd told(::signalfd(-1, &stop, SFD_CLOEXEC));
   pollfd events[] = {{end.get(), POLLIN, 0}, {told.get(), POLLIN, 0}};

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "clientlib/base/nearest.h"
+#include "clientlib/base/stop_signals.h"
 #include "headrace/version.h"
 #include "server/source/file_kind.h"
 #include "server/verbs/verbs.h"
@@ -38,11 +39,8 @@ void log_to(std::shared_ptr<spdlog::sinks::sink> sink) {
 }
 
 void leave_signals_to_the_server() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  const sigset_t stop = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 }
 

@@ -122,7 +122,8 @@ int serve(const ServeArguments& arguments) {
 
 void add_serve(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<ServeArguments>();
-  CLI::App* verb = app.add_subcommand("serve", "Serve the streams of a configuration until SIGTERM");
+  CLI::App* verb =
+      app.add_subcommand("serve", "Serve the streams of a configuration until SIGTERM, SIGINT or SIGHUP");
   arguments->config.add_to(*verb);
   verb->add_option("--parent-fd", arguments->parent_fd, "Stop when this descriptor reads end of file");
   verb->add_option("--ready-fd", arguments->ready_fd,

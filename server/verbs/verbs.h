@@ -35,7 +35,7 @@ std::string count_of_classes(std::size_t classes);
 /// Makes `sink` the log of this process.
 void log_to(std::shared_ptr<spdlog::sinks::sink> sink);
 
-/// SIGTERM and SIGINT are the session thread's alone, which takes them from a signalfd; SIGPIPE is ignored.
+/// stop_signals() are the session thread's alone, which takes them from a signalfd; SIGPIPE is ignored.
 /// To be called before there is any thread.
 void leave_signals_to_the_server();
 

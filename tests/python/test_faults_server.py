@@ -108,6 +108,25 @@ def test_sigterm_with_an_attached_client_drains_and_exits_0_within_5_seconds(
         assert time.monotonic() - begin < 5, "3 s of drain_timeout and a little"
 
 
+def test_a_terminal_that_closes_drains_the_server_too(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+    server = start_server(basic_config)
+    server.popen.send_signal(signal.SIGHUP)
+    assert server.popen.wait(10) == 0
+    assert "draining: no further batches" in server.output()
+
+
+def test_a_server_under_nohup_serves_on(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which the server inherits
+    try:
+        server = Server(basic_config, tmp_path).wait_ready()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    server.popen.send_signal(signal.SIGHUP)
+    with headrace.Loader(server.address, stream="train") as loader:
+        assert sum(1 for _ in loader) > 0
+    assert server.stop() == 0
+
+
 def test_sigterm_does_not_wait_for_a_loop_that_goes_on(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
     # Batches so large that the one in the loop's hands is a view on the ring.
     basic_config["server"]["drain_timeout"] = "60s"

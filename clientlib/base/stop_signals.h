@@ -1,0 +1,31 @@
+// The signals that ask a process to stop.
+#pragma once
+
+#include <csignal>
+
+namespace headrace {
+
+/// SIGTERM and SIGINT; SIGHUP, too, unless this process ignores it, as under nohup(1): a blocked signal is
+/// kept even where it is ignored.
+inline sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  struct sigaction hangup {};
+  if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  return set;
+}
+
+/// Whether one of them, which this process blocks, waits to be taken.
+inline bool stop_is_pending() {
+  const sigset_t stop = stop_signals();
+  sigset_t waiting;
+  sigemptyset(&waiting);
+  ::sigpending(&waiting);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP})
+    if (sigismember(&waiting, signal) == 1 && sigismember(&stop, signal) == 1) return true;
+  return false;
+}
+
+}  // namespace headrace
