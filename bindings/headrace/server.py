@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from . import _binary
 from ._forks import let_go_in_children
+from ._log import LogTail
 from .errors import Error, InvalidArgument, from_code
 
 _EXIT_CODES = {2: "CONFIG_INVALID", 3: "ENVIRONMENT"}
@@ -35,9 +35,9 @@ class Server:
     ) -> None:
         self.address = ""
         self.metrics_url: str | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._log = LogTail()
         parent_read, self._parent = os.pipe()
-        let_go_in_children(self, Server._let_go)  # the pipe would keep the server alive after this process's death
+        let_go_in_children(self, Server._let_go_in_child)  # the pipe would keep the server alive after this process's death
         ready_read, ready_write = os.pipe()
         command = [_binary.path(), "serve", str(config), "--parent-fd", str(parent_read), "--ready-fd", str(ready_write)]
         for path, value in overrides.items():
@@ -46,8 +46,8 @@ class Server:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
+                stdout=self._log.write,
+                stderr=self._log.write,
                 pass_fds=(parent_read, ready_write),
                 start_new_session=True,
                 env=None if env is None else {**os.environ, **env},
@@ -59,6 +59,7 @@ class Server:
         finally:
             os.close(parent_read)
             os.close(ready_write)
+            self._log.handed_over()
         try:
             with os.fdopen(ready_read, "rb", buffering=0) as ready:
                 self._wait_ready(ready.fileno(), wait)
@@ -85,6 +86,7 @@ class Server:
 
     def _failure(self) -> Error:
         status = self._process.wait()
+        self._log.wait(1)
         code = _EXIT_CODES.get(status, "INTERNAL")
         said = self.log().strip()
         # The binary's last word is "headrace: CODE: message".
@@ -102,10 +104,8 @@ class Server:
         return self._process.poll()
 
     def log(self) -> str:
-        """What the server has printed so far."""
-        if self._log.closed:
-            return self._last_words
-        return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
+        """What the server has printed so far: the last megabyte of it."""
+        return self._log.text()
 
     def stop(self, grace: float = 10.0) -> int:
         """SIGTERM, which lets it hand out what clients hold; SIGKILL after `grace` seconds. Its exit status."""
@@ -117,6 +117,7 @@ class Server:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
+        self._log.wait(1)
         self._let_go()
         return self._process.returncode
 
@@ -124,9 +125,10 @@ class Server:
         if self._parent >= 0:
             os.close(self._parent)
             self._parent = -1
-        if not self._log.closed:
-            self._last_words = self.log()
-            self._log.close()
+
+    def _let_go_in_child(self) -> None:
+        self._let_go()
+        self._log.let_go()
 
     def __enter__(self) -> Server:
         return self

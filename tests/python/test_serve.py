@@ -11,6 +11,7 @@ import headrace
 import pytest
 import yaml
 from children import Child
+from headrace._log import MOST_BYTES, LogTail
 from headrace.errors import ConfigInvalid, DirectoryInUse, InvalidArgument, ServerUnreachable
 from running import http_get, wait_until
 
@@ -50,6 +51,16 @@ def test_it_serves_until_the_blocks_end(config: Path, tmp_path: Path) -> None:
     assert "stopped" in server.log()
     with pytest.raises(ServerUnreachable):
         headrace.streams(server.address, timeout=0.1)
+
+
+def test_the_end_of_a_long_log_is_kept() -> None:
+    tail = LogTail()
+    with os.fdopen(tail.write, "w") as out:
+        for i in range(300_000):
+            out.write(f"line {i}\n")
+    tail.wait(30)
+    assert MOST_BYTES <= len(tail.text()) < MOST_BYTES + (1 << 16)
+    assert tail.text().endswith("line 299999\n")
 
 
 def test_a_directory_may_have_spaces(config: Path, tmp_path: Path) -> None:
