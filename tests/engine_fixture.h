@@ -17,7 +17,7 @@
 #include "clientlib/ring/futex.h"
 #include "clientlib/ring/ring_reader.h"
 #include "server/exec/engine.h"
-#include "server/source/synthetic.h"
+#include "server/source/formats/synthetic.h"
 
 namespace headrace::testing {
 

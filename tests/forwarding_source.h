@@ -1,7 +1,7 @@
 // A source that reads through another one: tests override what is to go wrong.
 #pragma once
 
-#include "server/source/forwarding.h"
+#include "server/source/combine/forwarding.h"
 
 namespace headrace::testing {
 

@@ -7,7 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/src/batch.h"
-#include "clientlib/gpu/device_name.h"
+#include "clientlib/gpu/device/device_name.h"
 
 namespace headrace::python {
 namespace {

@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
-#include "clientlib/gpu/batch_layout.h"
 #include "clientlib/gpu/copy/completion.h"
+#include "clientlib/gpu/device/batch_layout.h"
 #include "headrace/device_loader.h"
 
 namespace headrace::gpu {

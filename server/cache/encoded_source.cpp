@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "server/cache/sample_cache.h"
-#include "server/source/forwarding.h"
+#include "server/source/combine/forwarding.h"
 
 namespace headrace::server::cache {
 namespace {

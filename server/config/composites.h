@@ -9,13 +9,13 @@
 #include <variant>
 #include <vector>
 
-#include "server/source/relabel.h"
-#include "server/source/zip.h"
+#include "server/source/combine/relabel.h"
+#include "server/source/combine/zip.h"
 
 namespace headrace::server::config {
 
 // A split names disjoint parts of a source. Each map is part -> what belongs to it; see
-// server/source/split.h.
+// server/source/combine/split.h.
 struct SplitFractions {
   std::map<std::string, double> parts;  ///< each in (0, 1], sum <= 1
 };

@@ -15,7 +15,7 @@ struct WeightsByClass {
   std::map<std::string, double> weights;  ///< of each sample of the class; >= 0, one above 0
 };
 struct WeightsByFile {
-  std::filesystem::path path;  ///< absolute; see server/source/sample_weights.h
+  std::filesystem::path path;  ///< absolute; see server/source/combine/sample_weights.h
 };
 struct WeightsByField {
   std::string field;
@@ -37,7 +37,7 @@ struct PkSampler {
   std::optional<std::uint64_t> samples;      ///< rounded down to whole groups of P*K, at least one
 };
 struct ListSampler {
-  std::filesystem::path path;  ///< absolute; see server/source/sample_list.h
+  std::filesystem::path path;  ///< absolute; see server/source/combine/sample_list.h
   bool shuffle = false;
 };
 using SamplerConfig = std::variant<WeightedSampler, BalancedSampler, PkSampler, ListSampler>;

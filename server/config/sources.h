@@ -13,9 +13,9 @@
 
 #include "server/config/composites.h"
 #include "server/remote/s3.h"
-#include "server/source/feed.h"
-#include "server/source/manifest.h"
-#include "server/source/paired_folders.h"
+#include "server/source/formats/feed.h"
+#include "server/source/formats/manifest.h"
+#include "server/source/formats/paired_folders.h"
 
 namespace headrace::server::config {
 

@@ -21,7 +21,7 @@
 #include "server/exec/sample_maker.h"
 #include "server/publish/groups.h"
 #include "server/publish/ledger.h"
-#include "server/source/feed.h"
+#include "server/source/formats/feed.h"
 
 namespace headrace::server::exec {
 

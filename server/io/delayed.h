@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "server/source/forwarding.h"
+#include "server/source/combine/forwarding.h"
 
 namespace headrace::server::io {
 

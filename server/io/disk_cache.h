@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "server/io/cache_folder.h"
-#include "server/source/forwarding.h"
+#include "server/source/combine/forwarding.h"
 
 namespace headrace::server::io {
 

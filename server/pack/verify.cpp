@@ -32,7 +32,7 @@ class Checker {
       return wrong(
           fmt::format("its label is {}, and {} in the table", record->head().label, store_.label(index)));
     for (std::size_t f = 0; f < store_.meta().fields.size(); ++f) {
-      source::Item& item = sample_.item(f);
+      sample::Item& item = sample_.item(f);
       if (!record->unpack(f, item)) return wrong("its compressed bytes make no sense");
       if (decode_ && record->head().unreadable == 0 && record->field(f).undecodable == 0)
         if (std::string bad = undecodable(store_.meta().fields[f], item); !bad.empty()) return wrong(bad);
@@ -45,7 +45,7 @@ class Checker {
   }
 
  private:
-  std::string undecodable(const source::SourceField& field, const source::Item& item) {
+  std::string undecodable(const sample::SourceField& field, const sample::Item& item) {
     if (!field.is_image()) return {};
     const auto say = [](const decode::Bad& bad) {
       return fmt::format("{} ({})", decode::name_of(bad.reason), bad.detail);
@@ -64,7 +64,7 @@ class Checker {
 
   const store::Store& store_;
   const bool decode_;
-  source::Sample sample_;
+  sample::Sample sample_;
   decode::Decoder decoder_;
 };
 

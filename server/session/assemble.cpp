@@ -15,7 +15,7 @@
 #include "server/session/open_sampler.h"
 #include "server/session/open_source.h"
 #include "server/session/residence.h"
-#include "server/source/feed.h"
+#include "server/source/formats/feed.h"
 
 namespace headrace::server::session {
 namespace {

@@ -26,7 +26,7 @@
 #include "clientlib/ring/unique_fd.h"
 #include "headrace/error.h"
 #include "server/exec/engine.h"
-#include "server/source/feed.h"
+#include "server/source/formats/feed.h"
 
 namespace headrace::server::session {
 

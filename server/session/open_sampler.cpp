@@ -10,10 +10,10 @@
 #include "clientlib/ring/segment.h"
 #include "server/sampler/by_class.h"
 #include "server/sampler/weighted.h"
-#include "server/source/feed.h"
+#include "server/source/combine/sample_list.h"
+#include "server/source/combine/sample_weights.h"
+#include "server/source/formats/feed.h"
 #include "server/source/labels.h"
-#include "server/source/sample_list.h"
-#include "server/source/sample_weights.h"
 
 namespace headrace::server::session {
 namespace {

@@ -13,7 +13,7 @@
 #include "server/io/read_pool.h"
 #include "server/remote/remote.h"
 #include "server/session/caches.h"
-#include "server/source/split.h"
+#include "server/source/combine/split.h"
 
 namespace headrace::server::session {
 

@@ -10,8 +10,8 @@ namespace headrace::server::store {
 namespace {
 
 using nlohmann::json;
-using source::Content;
-using source::SourceField;
+using sample::Content;
+using sample::SourceField;
 
 constexpr std::array<std::string_view, 4> kContents = {"encoded_image", "pixels", "values", "ragged"};
 constexpr std::size_t kMostDims = 6;

@@ -4,14 +4,14 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "headrace/error.h"
-#include "server/source/source.h"
+#include "server/sample/sample.h"
 
 namespace headrace::server::store {
 
-nlohmann::json to_json(const source::SourceField& field);
+nlohmann::json to_json(const sample::SourceField& field);
 
 /// `name` and `content` must be there; what else is not has the default of SourceField. kDatasetInvalid:
 /// unknown names, values that make no sense; the message is for somebody who knows where it stands.
-Result<source::SourceField> field_from_json(const nlohmann::json& value);
+Result<sample::SourceField> field_from_json(const nlohmann::json& value);
 
 }  // namespace headrace::server::store

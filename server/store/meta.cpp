@@ -13,7 +13,7 @@ namespace headrace::server::store {
 namespace {
 
 using nlohmann::json;
-using source::SourceField;
+using sample::SourceField;
 
 std::string hex(std::uint64_t value) {
   return fmt::format("{:016x}", value);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "headrace/error.h"
-#include "server/source/source.h"
+#include "server/sample/sample.h"
 #include "server/store/compression.h"
 
 namespace headrace::server::store {
@@ -28,7 +28,7 @@ inline constexpr std::string_view kWholesKey = "wholes";  ///< Source::whole_ind
 std::string lengths_key(std::size_t field);
 
 /// Of a ragged field: bytes of one value.
-std::uint64_t value_bytes(const source::SourceField& field);
+std::uint64_t value_bytes(const sample::SourceField& field);
 
 using IndexKey = std::array<std::uint8_t, 8>;
 IndexKey index_key(std::uint64_t index);
@@ -66,7 +66,7 @@ struct Meta {
 
   bool complete = false;
   std::uint64_t count = 0;  ///< of samples, once it is complete; 0: streamed, and not known yet
-  std::vector<source::SourceField> fields;
+  std::vector<sample::SourceField> fields;
   bool labelled = true;
   std::vector<std::string> classes;
   std::uint64_t source_fingerprint = 0;

@@ -133,7 +133,7 @@ bool RecordView::sound() const {
   return XXH3_64bits(value_.data(), covered) == checksum;
 }
 
-bool RecordView::unpack(std::size_t index, source::Item& item) const {
+bool RecordView::unpack(std::size_t index, sample::Item& item) const {
   const FieldHead head = field(index);
   const auto bytes = stored(index);
   item.pixels = {head.width, head.height, head.channels, head.planar != 0};

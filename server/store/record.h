@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "server/source/source.h"
+#include "server/sample/sample.h"
 #include "server/store/compression.h"
 
 namespace headrace::server::store {
@@ -87,7 +87,7 @@ class RecordView {
   [[nodiscard]] bool sound() const;
   /// The field's bytes: a span into the record, or unpacked into the item's storage. False: its compressed
   /// bytes are damaged.
-  bool unpack(std::size_t index, source::Item& item) const;
+  bool unpack(std::size_t index, sample::Item& item) const;
 
  private:
   RecordView(std::span<const std::uint8_t> value, const RecordHead& head) : value_(value), head_(head) {}

@@ -129,7 +129,7 @@ Result<void> Store::read_tables(const Txn& txn) {
   }
   lengths_.resize(meta_.fields.size());
   for (std::size_t f = 0; f < meta_.fields.size(); ++f) {
-    if (meta_.fields[f].content != source::Content::kRagged) continue;
+    if (meta_.fields[f].content != sample::Content::kRagged) continue;
     const auto whole = table(lengths_key(f), lengths_[f]);
     if (!whole) return fail(whole.error());
     if (!*whole) return refuse(lengths_key(f));

@@ -13,7 +13,7 @@
 #include <functional>
 
 #include "clientlib/base/trusted_path.h"
-#include "server/source/labels.h"
+#include "server/sample/labels.h"
 #include "server/store/record.h"
 #include "server/store/store.h"
 
@@ -77,8 +77,8 @@ Result<Writer> Writer::open(const fs::path& folder, const Meta& meta, const Writ
   writer.meta_.complete = false;
   if (meta.streamed) writer.meta_.sizes.assign(meta.fields.size(), {});
   writer.options_ = options;
-  for (const source::SourceField& field : meta.fields)
-    if (field.content == source::Content::kRagged) writer.lengths_.emplace_back();
+  for (const sample::SourceField& field : meta.fields)
+    if (field.content == sample::Content::kRagged) writer.lengths_.emplace_back();
   if (writer.env_.entries() > 0) {
     if (auto resumed = writer.resume(); !resumed) return fail(resumed.error());
   } else if (auto begun = writer.transact([&](Txn& txn) {
@@ -131,15 +131,15 @@ Result<void> Writer::recount() {
       return false;
     }
     const std::int64_t label = record->head().label;
-    if (meta_.labelled && (label < 0 || label >= source::label_limit(meta_.classes))) {
+    if (meta_.labelled && (label < 0 || label >= sample::label_limit(meta_.classes))) {
       wrong = "its label is out of range";
       return false;
     }
     if (meta_.streamed) labels_.push_back(static_cast<std::uint64_t>(label));
     std::size_t ragged = 0;
     for (std::size_t f = 0; f < meta_.fields.size(); ++f) {
-      const source::SourceField& field = meta_.fields[f];
-      if (field.content != source::Content::kRagged) continue;
+      const sample::SourceField& field = meta_.fields[f];
+      if (field.content != sample::Content::kRagged) continue;
       lengths_[ragged++].push_back(record->field(f).bytes / value_bytes(field));
     }
     return true;
@@ -282,7 +282,7 @@ Result<void> Writer::finish(const Tables& given) {
       code = txn.put(store::bytes_of(kWholesKey), bytes_of(tables.wholes));
     std::size_t ragged = 0;
     for (std::size_t f = 0; f < whole.fields.size(); ++f)
-      if (code == MDB_SUCCESS && whole.fields[f].content == source::Content::kRagged)
+      if (code == MDB_SUCCESS && whole.fields[f].content == sample::Content::kRagged)
         code = txn.put(store::bytes_of(lengths_key(f)), bytes_of(lengths_[ragged++]));
     if (code == MDB_SUCCESS) code = txn.remove(store::bytes_of(kPackingKey));
     return code == MDB_SUCCESS ? txn.put(store::bytes_of(kMetaKey), store::bytes_of(whole.to_json())) : code;

@@ -9,7 +9,7 @@
 #include "server/remote/url.h"
 #include "server/session/assemble.h"
 #include "server/session/directory.h"
-#include "server/source/detect.h"
+#include "server/source/detect/detect.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/verbs.h"
 

@@ -7,7 +7,7 @@
 #include "server/config/cpus.h"
 #include "server/remote/url.h"
 #include "server/session/open_source.h"
-#include "server/source/detect.h"
+#include "server/source/detect/detect.h"
 
 namespace headrace::server::verbs {
 

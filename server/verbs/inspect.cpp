@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "server/pack/survey.h"
-#include "server/source/lmdb.h"
+#include "server/source/formats/lmdb.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/progress.h"
 

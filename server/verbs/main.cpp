@@ -15,7 +15,7 @@
 #include "clientlib/base/nearest.h"
 #include "clientlib/base/stop_signals.h"
 #include "headrace/version.h"
-#include "server/source/file_kind.h"
+#include "server/source/files/file_kind.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {

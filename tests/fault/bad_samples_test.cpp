@@ -8,7 +8,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "server/source/image_folder.h"
+#include "server/source/formats/image_folder.h"
 #include "tests/engine_fixture.h"
 #include "tests/forwarding_source.h"
 #include "tests/pixels/make_jpeg.h"

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 #include "clientlib/gpu/host/host_rows.h"
 #include "tests/gpu/device_memory.h"
 #include "tests/resident_chains.h"

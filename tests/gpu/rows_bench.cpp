@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 #include "clientlib/gpu/resident/plan.h"
 #include "clientlib/gpu/rows/plan.h"
 

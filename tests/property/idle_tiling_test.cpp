@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "server/cache/encoded_source.h"
-#include "server/source/image_folder.h"
+#include "server/source/formats/image_folder.h"
 #include "tests/engine_fixture.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/temp_folder.h"

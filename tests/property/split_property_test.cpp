@@ -3,8 +3,8 @@
 #include <cmath>
 #include <random>
 
-#include "server/source/split.h"
-#include "server/source/synthetic.h"
+#include "server/source/combine/split.h"
+#include "server/source/formats/synthetic.h"
 
 namespace headrace::server::source {
 namespace {

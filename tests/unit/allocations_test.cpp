@@ -10,9 +10,9 @@
 
 #include "server/cache/encoded_source.h"
 #include "server/pack/png_file.h"
-#include "server/source/image_folder.h"
-#include "server/source/paired_folders.h"
-#include "server/source/pixel_table.h"
+#include "server/source/formats/image_folder.h"
+#include "server/source/formats/paired_folders.h"
+#include "server/source/formats/pixel_table.h"
 #include "tests/engine_fixture.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/temp_folder.h"

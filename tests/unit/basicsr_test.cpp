@@ -1,12 +1,12 @@
 // Pairs in databases as BasicSR makes them: read where they lie, and refused by name.
-#include "server/source/basicsr_lmdb.h"
+#include "server/source/formats/basicsr_lmdb.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/pack/png_file.h"
-#include "server/source/lmdb.h"
-#include "server/source/paired_folders.h"
+#include "server/source/formats/lmdb.h"
+#include "server/source/formats/paired_folders.h"
 #include "tests/temp_folder.h"
 
 namespace headrace::server::source {

@@ -2,11 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/source/concat.h"
-#include "server/source/relabel.h"
-#include "server/source/repeat.h"
-#include "server/source/split.h"
-#include "server/source/zip.h"
+#include "server/source/combine/concat.h"
+#include "server/source/combine/relabel.h"
+#include "server/source/combine/repeat.h"
+#include "server/source/combine/split.h"
+#include "server/source/combine/zip.h"
 #include "tests/numbers_source.h"
 #include "tests/temp_folder.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 #include "clientlib/gpu/rows/job.h"
 #include "tests/unit/fake_cuda.h"
 

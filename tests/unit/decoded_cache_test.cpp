@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "server/pack/png_file.h"
-#include "server/source/image_folder.h"
-#include "server/source/manifest.h"
-#include "server/source/paired_folders.h"
+#include "server/source/formats/image_folder.h"
+#include "server/source/formats/manifest.h"
+#include "server/source/formats/paired_folders.h"
 #include "tests/engine_fixture.h"
 #include "tests/forwarding_source.h"
 #include "tests/pixels/make_jpeg.h"

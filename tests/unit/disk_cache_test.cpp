@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "server/source/synthetic.h"
+#include "server/source/formats/synthetic.h"
 #include "tests/forwarding_source.h"
 #include "tests/temp_folder.h"
 

@@ -5,9 +5,9 @@
 
 #include <atomic>
 
-#include "server/source/image_folder.h"
-#include "server/source/paired_folders.h"
-#include "server/source/split.h"
+#include "server/source/combine/split.h"
+#include "server/source/formats/image_folder.h"
+#include "server/source/formats/paired_folders.h"
 #include "tests/forwarding_source.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/temp_folder.h"

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "server/sampler/sampler.h"
-#include "server/source/feed.h"
+#include "server/source/formats/feed.h"
 
 namespace headrace::server::source {
 namespace {

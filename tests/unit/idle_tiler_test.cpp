@@ -9,8 +9,8 @@
 
 #include "server/cache/encoded_source.h"
 #include "server/decode/jpeg_tiles.h"
-#include "server/source/image_folder.h"
-#include "server/source/paired_folders.h"
+#include "server/source/formats/image_folder.h"
+#include "server/source/formats/paired_folders.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/temp_folder.h"
 

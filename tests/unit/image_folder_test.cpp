@@ -1,4 +1,4 @@
-#include "server/source/image_folder.h"
+#include "server/source/formats/image_folder.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "server/source/synthetic.h"
+#include "server/source/formats/synthetic.h"
 #include "tests/temp_folder.h"
 
 namespace headrace::server::source {

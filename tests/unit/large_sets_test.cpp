@@ -12,9 +12,9 @@
 #include <fstream>
 
 #include "clientlib/ring/unique_fd.h"
-#include "server/source/image_folder.h"
-#include "server/source/listed_files.h"
-#include "server/source/manifest.h"
+#include "server/source/files/listed_files.h"
+#include "server/source/formats/image_folder.h"
+#include "server/source/formats/manifest.h"
 #include "server/source/size_sample.h"
 #include "tests/temp_folder.h"
 

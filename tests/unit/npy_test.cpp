@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/source/npy.h"
+#include "server/source/formats/npy.h"
 #include "tests/opened_source.h"
 #include "tests/temp_folder.h"
 

@@ -15,7 +15,7 @@
 #include "clientlib/ring/segment.h"
 #include "server/cache/arena.h"
 #include "server/placement/topology.h"
-#include "server/source/pixel_table.h"
+#include "server/source/formats/pixel_table.h"
 #include "tests/engine_fixture.h"
 #include "tests/forwarding_source.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "server/source/cifar.h"
-#include "server/source/idx.h"
+#include "server/source/formats/cifar.h"
+#include "server/source/formats/idx.h"
 #include "tests/opened_source.h"
 #include "tests/temp_folder.h"
 

@@ -11,8 +11,8 @@
 #include <fstream>
 
 #include "server/io/disk_cache.h"
-#include "server/source/index_cache.h"
-#include "server/source/webdataset.h"
+#include "server/source/shards/index_cache.h"
+#include "server/source/shards/webdataset.h"
 #include "server/store/writer.h"
 #include "tests/opened_source.h"
 #include "tests/temp_folder.h"

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/source/synthetic.h"
+#include "server/source/formats/synthetic.h"
 #include "tests/forwarding_source.h"
 
 namespace headrace::testing {

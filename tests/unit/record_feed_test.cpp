@@ -12,7 +12,7 @@
 
 #include "clientlib/ring/unique_fd.h"
 #include "server/pack/packer.h"
-#include "server/source/lmdb.h"
+#include "server/source/formats/lmdb.h"
 #include "tests/temp_folder.h"
 
 namespace headrace::server::pack {

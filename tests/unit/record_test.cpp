@@ -50,7 +50,7 @@ TEST_P(EveryCompression, WhatWasPutInComesOut) {
   EXPECT_EQ(view->head().unreadable, 0);
   EXPECT_EQ(view->name(), "cat/1.jpg");
   EXPECT_EQ(view->field(2).undecodable, 1);
-  source::Item item;
+  sample::Item item;
   ASSERT_TRUE(view->unpack(0, item));
   EXPECT_THAT(item.bytes, ElementsAreArray(content.file));
   EXPECT_EQ(item.pixels.width, 0);
@@ -70,7 +70,7 @@ TEST_P(EveryCompression, WhatDoesNotShrinkIsReadWhereItLies) {
   const auto view = RecordView::of(bytes, 41, 3);
   EXPECT_EQ(view->field(0).compression, 0);
   EXPECT_EQ(view->field(1).compression, static_cast<std::uint8_t>(GetParam()));
-  source::Item item;
+  sample::Item item;
   ASSERT_TRUE(view->unpack(0, item));
   EXPECT_GE(item.bytes.data(), bytes.data());
   EXPECT_LT(item.bytes.data(), bytes.data() + bytes.size());
@@ -94,7 +94,7 @@ TEST_P(EveryCompression, EveryChangedByteIsFoundAndReadsWithinBounds) {
       bytes[at] ^= static_cast<std::uint8_t>(change);
       if (const auto view = RecordView::of(bytes, 41, 3)) {
         EXPECT_FALSE(view->sound()) << at;
-        source::Item item;
+        sample::Item item;
         for (std::size_t f = 0; f < 3; ++f)
           if (view->field(f).bytes < 1'000'000 && view->unpack(f, item))
             std::accumulate(item.bytes.begin(), item.bytes.end(), 0U);

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "server/source/block_reader.h"
-#include "server/source/idx.h"
-#include "server/source/manifest.h"
-#include "server/source/url_folder.h"
-#include "server/source/webdataset.h"
+#include "server/source/formats/idx.h"
+#include "server/source/formats/manifest.h"
+#include "server/source/remote/url_folder.h"
+#include "server/source/shards/block_reader.h"
+#include "server/source/shards/webdataset.h"
 #include "tests/temp_folder.h"
 #include "tests/unit/tar_shards.h"
 #include "tests/web_server.h"

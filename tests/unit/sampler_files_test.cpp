@@ -6,11 +6,11 @@
 #include <cstring>
 #include <map>
 
-#include "server/source/image_folder.h"
-#include "server/source/sample_list.h"
-#include "server/source/sample_weights.h"
-#include "server/source/split.h"
-#include "server/source/synthetic.h"
+#include "server/source/combine/sample_list.h"
+#include "server/source/combine/sample_weights.h"
+#include "server/source/combine/split.h"
+#include "server/source/formats/image_folder.h"
+#include "server/source/formats/synthetic.h"
 #include "tests/forwarding_source.h"
 #include "tests/temp_folder.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 
 namespace headrace::gpu {
 

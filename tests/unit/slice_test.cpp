@@ -6,11 +6,11 @@
 #include <random>
 
 #include "server/pack/png_file.h"
-#include "server/source/npy.h"
-#include "server/source/paired_folders.h"
-#include "server/source/pixel_table.h"
-#include "server/source/repeat.h"
-#include "server/source/split.h"
+#include "server/source/combine/repeat.h"
+#include "server/source/combine/split.h"
+#include "server/source/formats/npy.h"
+#include "server/source/formats/paired_folders.h"
+#include "server/source/formats/pixel_table.h"
 #include "tests/engine_fixture.h"
 #include "tests/forwarding_source.h"
 #include "tests/temp_folder.h"

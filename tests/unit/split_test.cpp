@@ -1,4 +1,4 @@
-#include "server/source/split.h"
+#include "server/source/combine/split.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 
 #include <fstream>
 
-#include "server/source/image_folder.h"
-#include "server/source/synthetic.h"
+#include "server/source/formats/image_folder.h"
+#include "server/source/formats/synthetic.h"
 #include "tests/temp_folder.h"
 
 namespace headrace::server::source {

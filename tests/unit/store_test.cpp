@@ -13,8 +13,8 @@
 #include <random>
 #include <set>
 
-#include "server/source/detect.h"
-#include "server/source/lmdb.h"
+#include "server/source/detect/detect.h"
+#include "server/source/formats/lmdb.h"
 #include "server/store/writer.h"
 #include "tests/temp_folder.h"
 

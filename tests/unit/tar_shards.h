@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/source/archive.h"
+#include "server/source/files/archive.h"
 
 namespace headrace {
 

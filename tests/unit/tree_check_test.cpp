@@ -147,7 +147,7 @@ TEST_F(TreeCheck, EndsWhenTheServerIsToldToStop) {
 TEST_F(TreeCheck, OfADatabaseThatIsBeingPackedFindsNoDamage) {
   Meta meta;
   meta.count = 1'000'000;
-  meta.fields = {source::SourceField{}};
+  meta.fields = {sample::SourceField{}};
   const auto pack = [&](const WriterOptions& options, const std::function<bool(std::uint64_t)>& more) {
     auto writer = Writer::open(out_, meta, options).value();
     while (more(writer.next())) ASSERT_TRUE(writer.append(std::vector<std::uint8_t>(10), {.raw_bytes = 10}));
@@ -174,7 +174,7 @@ TEST_F(TreeCheck, WhatLmdbAssertsIsAnErrorWhereThereIsNoCheck) {
 TEST_F(TreeCheck, AFileTruncatedWhileItIsOpenedIsAnErrorAndNoCrash) {
   Meta meta;
   meta.count = 300;
-  meta.fields = {source::SourceField{}};
+  meta.fields = {sample::SourceField{}};
   {
     auto writer = Writer::open(out_, meta).value();
     for (int i = 0; i < 300; ++i)

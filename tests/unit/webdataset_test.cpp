@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "server/source/detect.h"
-#include "server/source/open_files.h"
-#include "server/source/shard_list.h"
-#include "server/source/webdataset.h"
+#include "server/source/detect/detect.h"
+#include "server/source/files/open_files.h"
+#include "server/source/shards/shard_list.h"
+#include "server/source/shards/webdataset.h"
 #include "tests/opened_source.h"
 #include "tests/temp_folder.h"
 #include "tests/unit/tar_shards.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "clientlib/client/fork_guard.h"
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 #include "headrace/device_loader.h"
 
 namespace headrace::gpu {

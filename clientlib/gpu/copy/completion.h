@@ -12,7 +12,7 @@
 #include <optional>
 #include <thread>
 
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 #include "headrace/gpu.h"
 
 namespace headrace::gpu {

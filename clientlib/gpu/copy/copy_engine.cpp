@@ -12,8 +12,8 @@
 #include "clientlib/base/contract.h"
 #include "clientlib/gpu/copy/completion.h"
 #include "clientlib/gpu/copy/pinned_mapping.h"
-#include "clientlib/gpu/device.h"
-#include "clientlib/gpu/device_name.h"
+#include "clientlib/gpu/device/device.h"
+#include "clientlib/gpu/device/device_name.h"
 #include "headrace/gpu.h"
 
 namespace headrace::gpu {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 
 namespace headrace::gpu {
 

@@ -11,7 +11,7 @@
 #include "clientlib/client/fork_guard.h"
 #include "clientlib/gpu/cuda/on_device.h"
 #include "clientlib/gpu/cuda/row_kernels.h"
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 
 namespace headrace::gpu {
 namespace {

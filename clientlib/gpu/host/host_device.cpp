@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "clientlib/client/fork_guard.h"
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 #include "clientlib/gpu/host/host_rows.h"
 #include "clientlib/gpu/rows/job.h"
 #include "clientlib/ring/segment.h"

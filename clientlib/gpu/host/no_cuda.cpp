@@ -1,4 +1,4 @@
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 
 namespace headrace::gpu {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "clientlib/gpu/batch_layout.h"
+#include "clientlib/gpu/device/batch_layout.h"
 #include "clientlib/gpu/rows/job.h"
 #include "headrace/stream_info.h"
 

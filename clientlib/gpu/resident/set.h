@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/device.h"
 #include "clientlib/gpu/resident/plan.h"
 #include "headrace/client.h"
 #include "headrace/gpu.h"

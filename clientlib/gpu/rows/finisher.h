@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "clientlib/gpu/batch_layout.h"
-#include "clientlib/gpu/device.h"
+#include "clientlib/gpu/device/batch_layout.h"
+#include "clientlib/gpu/device/device.h"
 #include "clientlib/gpu/rows/job.h"
 
 namespace headrace::gpu {

@@ -28,7 +28,7 @@
 
 namespace headrace::gpu {
 
-class Device;  // clientlib/gpu/device.h: the seam between CUDA and its host twin
+class Device;  // clientlib/gpu/device/device.h: the seam between CUDA and its host twin
 
 /// How a copy ends. Copyable; all copies speak of the same one.
 class Completion {

@@ -1,0 +1,65 @@
+// A sample as it is read: one item per field, not yet decoded. Sources make them; packed databases and caches
+// hold them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/field.h"
+#include "server/decode/decoder.h"
+
+namespace headrace::server::sample {
+
+/// What the bytes of a field's items are.
+enum class Content : std::uint8_t {
+  kEncodedImage,  ///< a JPEG or PNG file
+  kPixels,        ///< 8-bit pixels, as Item::pixels says
+  kValues,        ///< dtype and shape, as they go into the batch
+  kRagged         ///< any number of values of dtype and shape: boxes, tokens, text
+};
+
+struct SourceField {
+  std::string name = "image";
+  Content content = Content::kEncodedImage;
+  std::int32_t channels = 3;           ///< of images: 1 if all of them are gray
+  std::int32_t height = 0, width = 0;  ///< of images; 0: they differ
+  /// Of images: their sides are so many times those of the sample's images of scale 1 (super-resolution
+  /// pairs). Geometry that fields share is in pixels of scale 1.
+  std::int32_t scale = 1;
+  /// Of images: each pixel is a class, the palette's index or the gray value as stored. One channel; never
+  /// interpolated.
+  bool mask = false;
+  DType dtype = DType::kUInt8;      ///< kValues, kRagged
+  std::vector<std::int64_t> shape;  ///< kValues: of one sample; kRagged: of one of its values
+
+  [[nodiscard]] bool is_image() const {
+    return content == Content::kEncodedImage || content == Content::kPixels;
+  }
+};
+
+/// One field of one sample.
+struct Item {
+  std::span<const std::uint8_t> bytes;  ///< in `storage`, or in memory that lives as long as the source
+  decode::PixelShape pixels;            ///< kPixels
+  std::vector<std::uint8_t> storage;    ///< reused: no allocation in the steady state
+
+  void own(std::size_t size) {
+    storage.resize(size);
+    bytes = storage;
+  }
+  [[nodiscard]] decode::ImageData image() const { return {bytes, pixels}; }
+};
+
+/// Its reader's, and reused for sample after sample.
+struct Sample {
+  std::vector<Item> items;
+
+  Item& item(std::size_t field) {
+    if (items.size() <= field) items.resize(field + 1);
+    return items[field];
+  }
+};
+
+}  // namespace headrace::server::sample

@@ -1,0 +1,99 @@
+#include "server/source/combine/relabel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "clientlib/base/nearest.h"
+#include "server/source/fingerprint.h"
+#include "server/source/labels.h"
+#include "server/source/problems.h"
+
+namespace headrace::server::source {
+namespace {
+
+class Relabelled final : public Source {
+ public:
+  /// `labels`: the source's -> the new one.
+  Relabelled(std::shared_ptr<const Source> of, std::vector<std::int64_t> labels,
+             std::vector<std::string> classes)
+      : of_(std::move(of)), labels_(std::move(labels)), classes_(std::move(classes)) {
+    Fingerprint fingerprint;
+    fingerprint.add("relabel").add(of_->fingerprint());
+    for (const std::int64_t label : labels_) fingerprint.add(static_cast<std::uint64_t>(label));
+    for (const std::string& name : classes_) fingerprint.add(name);
+    fingerprint_ = fingerprint.value();
+  }
+
+  [[nodiscard]] std::uint64_t size() const override { return of_->size(); }
+  [[nodiscard]] const std::vector<SourceField>& fields() const override { return of_->fields(); }
+  Result<void> read(std::uint64_t index, Sample& out) const override { return of_->read(index, out); }
+  bool lend(Lent& lent) const override { return of_->lend(lent); }
+  [[nodiscard]] const Source& whole() const override { return of_->whole(); }
+  [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
+    return of_->index_in_whole(index);
+  }
+  [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override {
+    return of_->whole_index(index);
+  }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
+    return labels_.at(static_cast<std::size_t>(of_->label(index)));
+  }
+  [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
+    return of_->most_values(field, rows);
+  }
+  [[nodiscard]] std::string name(std::uint64_t index) const override { return of_->name(index); }
+  [[nodiscard]] const std::vector<std::string>& class_names() const override { return classes_; }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::optional<Error> fault() const override { return of_->fault(); }
+
+ private:
+  const std::shared_ptr<const Source> of_;
+  const std::vector<std::int64_t> labels_;
+  const std::vector<std::string> classes_;
+  std::uint64_t fingerprint_ = 0;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Source>> relabel(const std::shared_ptr<const Source>& of,
+                                              const RelabelOptions& options) {
+  if (!of->labelled())
+    return fail(ErrorCode::kConfigInvalid, "relabel: the source's samples have no classes");
+  if (auto sound = check_labels(*of); !sound) return fail(sound.error());
+  const auto& own = of->class_names();
+  Problems problems;
+  for (const auto& [from, to] : options.remap)
+    if (std::find(own.begin(), own.end(), from) == own.end())
+      problems.add(fmt::format("relabel: remap names {}", unknown_class(from, own)));
+  std::vector<std::string> classes;
+  std::unordered_map<std::string, std::int64_t> places;
+  const auto place = [&](const std::string& name) {
+    const auto [found, fresh] = places.emplace(name, std::ssize(classes));
+    if (fresh) classes.push_back(name);
+    return std::pair(found->second, fresh);
+  };
+  for (const std::string& name : options.classes)
+    if (!place(name).second) problems.add(fmt::format("relabel: `classes` has \"{}\" twice", name));
+  std::vector<std::int64_t> labels;
+  for (const std::string& name : own) {
+    const auto mapped = options.remap.find(name);
+    const std::string& now = mapped == options.remap.end() ? name : mapped->second;
+    if (!options.classes.empty() && !places.contains(now)) {
+      const auto near = nearest(now, options.classes);
+      problems.add(
+          fmt::format("relabel: class \"{}\"{} is none of `classes`: list it, remap it, or leave its "
+                      "samples out by a subset{}",
+                      name, now == name ? "" : fmt::format(", remapped to \"{}\",", now),
+                      near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
+      continue;
+    }
+    labels.push_back(place(now).first);
+  }
+  if (!problems.none()) return fail(problems.error(ErrorCode::kConfigInvalid));
+  return std::make_shared<Relabelled>(of, std::move(labels), std::move(classes));
+}
+
+}  // namespace headrace::server::source

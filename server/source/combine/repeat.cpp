@@ -1,0 +1,56 @@
+#include "server/source/combine/repeat.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "server/source/combine/member.h"
+#include "server/source/fingerprint.h"
+
+namespace headrace::server::source {
+namespace {
+
+class Repeat final : public Source {
+ public:
+  Repeat(std::shared_ptr<const Source> of, std::uint64_t times)
+      : of_(std::move(of)),
+        times_(times),
+        once_(of_->size()),
+        fingerprint_(Fingerprint().add("repeat").add(times).add(of_->fingerprint()).value()) {}
+
+  [[nodiscard]] std::uint64_t size() const override { return times_ * once_; }
+  [[nodiscard]] const std::vector<SourceField>& fields() const override { return of_->fields(); }
+  Result<void> read(std::uint64_t index, Sample& out) const override { return of_->read(index % once_, out); }
+  bool lend(Lent& lent) const override {
+    for (std::uint64_t& index : lent.indices) index %= once_;
+    return of_->lend(lent);
+  }
+  [[nodiscard]] bool labelled() const override { return of_->labelled(); }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return of_->label(index % once_); }
+  /// Each of the longest samples can be there `times` times.
+  [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
+    return times_ * of_->most_values(field, (rows + times_ - 1) / times_);
+  }
+  [[nodiscard]] std::string name(std::uint64_t index) const override {
+    return fmt::format("{}#{}", of_->name(index % once_), index / once_);
+  }
+  [[nodiscard]] const std::vector<std::string>& class_names() const override { return of_->class_names(); }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::optional<Error> fault() const override { return of_->fault(); }
+
+ private:
+  const std::shared_ptr<const Source> of_;
+  const std::uint64_t times_, once_, fingerprint_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Source>> repeat(const std::shared_ptr<const Source>& of, std::uint64_t times) {
+  if (times == 0 || times > kMostComposed / of->size())
+    return fail(ErrorCode::kConfigInvalid, fmt::format("repeat: {} samples {} times; from 1 to {} in all are "
+                                                       "possible",
+                                                       of->size(), times, kMostComposed));
+  return std::make_shared<Repeat>(of, times);
+}
+
+}  // namespace headrace::server::source

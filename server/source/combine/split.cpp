@@ -1,0 +1,154 @@
+#include "server/source/combine/split.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "server/sampler/order.h"
+#include "server/source/combine/path_list.h"
+#include "server/source/combine/sample_list.h"
+#include "server/source/labels.h"
+
+namespace headrace::server::source {
+namespace {
+
+using Indices = std::map<std::string, std::vector<std::uint64_t>>;
+
+std::string called(const std::string& part) {
+  return part.empty() ? "subset: it" : fmt::format("split: part \"{}\"", part);
+}
+
+Result<Indices> choose(const Source& whole, const SplitFractions& how) {
+  double sum = 0;
+  for (const auto& [part, fraction] : how.parts) {
+    if (!(fraction > 0 && fraction <= 1))
+      return fail(
+          ErrorCode::kConfigInvalid,
+          fmt::format("{} is a fraction of {}; it must be above 0 and at most 1", called(part), fraction));
+    sum += fraction;
+  }
+  constexpr double kRounding = 1e-9;
+  if (sum > 1 + kRounding)
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("split: the fractions add up to {}, more than 1", sum));
+  const std::uint64_t n = whole.size();
+  const sampler::Permutation order(n, how.seed, 0);
+  Indices out;
+  double until = 0;
+  std::uint64_t begin = 0;
+  for (const auto& [part, fraction] : how.parts) {
+    until += fraction;
+    const double edge =
+        std::abs(until - 1) < kRounding ? static_cast<double>(n) : std::round(until * static_cast<double>(n));
+    const auto end = std::min(n, static_cast<std::uint64_t>(edge));
+    auto& indices = out[part];
+    for (; begin < end; ++begin) indices.push_back(order(begin));
+    std::sort(indices.begin(), indices.end());
+  }
+  return out;
+}
+
+Result<Indices> choose(const Source& whole, const SplitClasses& how) {
+  if (!whole.labelled())
+    return fail(ErrorCode::kConfigInvalid, "chosen by classes, but the source's samples have none");
+  const auto& names = whole.class_names();
+  std::vector<const std::string*> part_of(names.size());
+  for (const auto& [part, classes] : how.parts) {
+    for (const auto& name : classes) {
+      const auto found = std::find(names.begin(), names.end(), name);
+      if (found == names.end())
+        return fail(ErrorCode::kConfigInvalid,
+                    fmt::format("{} names {}", called(part), unknown_class(name, names)));
+      auto& owner = part_of[static_cast<std::size_t>(found - names.begin())];
+      if (owner != nullptr)
+        return fail(ErrorCode::kConfigInvalid,
+                    *owner == part
+                        ? fmt::format("{} names class \"{}\" twice", called(part), name)
+                        : fmt::format("split: class \"{}\" is in two parts, \"{}\" and \"{}\"; parts must be "
+                                      "disjoint",
+                                      name, *owner, part));
+      owner = &part;
+    }
+  }
+  Indices out;
+  for (const auto& [part, classes] : how.parts) out[part];
+  for (std::uint64_t i = 0; i < whole.size(); ++i) {
+    const auto* owner = part_of.at(static_cast<std::size_t>(whole.label(i)));
+    if (owner != nullptr) out[*owner].push_back(i);
+  }
+  return out;
+}
+
+Result<Indices> choose(const Source& whole, const SplitLists& how) {
+  return read_path_lists(whole, how.parts);
+}
+
+}  // namespace
+
+Part::Part(std::shared_ptr<const Source> whole, std::vector<std::uint64_t> indices)
+    : whole_(std::move(whole)), indices_(std::move(indices)) {
+  fingerprint_ =
+      XXH3_64bits_withSeed(indices_.data(), indices_.size() * sizeof(std::uint64_t), whole_->fingerprint());
+}
+
+Result<void> Part::read(std::uint64_t index, Sample& out) const {
+  return whole_->read(indices_.at(index), out);
+}
+bool Part::lend(Lent& lent) const {
+  for (std::uint64_t& index : lent.indices) index = indices_.at(index);
+  return whole_->lend(lent);
+}
+std::int64_t Part::label(std::uint64_t index) const {
+  return whole_->label(indices_.at(index));
+}
+std::string Part::name(std::uint64_t index) const {
+  return whole_->name(indices_.at(index));
+}
+
+Result<Parts> split(const std::shared_ptr<const Source>& whole, const Split& how) {
+  auto chosen = std::visit([&](const auto& way) { return choose(*whole, way); }, how);
+  if (!chosen) return fail(std::move(chosen.error()));
+  Parts out;
+  for (auto& [part, indices] : *chosen) {
+    if (indices.empty())
+      return fail(ErrorCode::kDatasetInvalid,
+                  fmt::format("{} is without samples (the source has {}); give it a larger share",
+                              called(part), whole->size()));
+    out[part] = std::make_shared<Part>(whole, std::move(indices));
+  }
+  return out;
+}
+
+Result<std::shared_ptr<const Source>> subset(const std::shared_ptr<const Source>& whole, const Split& how) {
+  auto parts = split(whole, how);
+  if (!parts) return fail(std::move(parts.error()));
+  return parts->at("");
+}
+
+Result<std::shared_ptr<const Source>> first_samples(const std::shared_ptr<const Source>& whole,
+                                                    std::uint64_t count) {
+  if (count == 0 || count > whole->size())
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("subset: the first {} samples, but there are {}", count, whole->size()));
+  std::vector<std::uint64_t> indices(count);
+  std::iota(indices.begin(), indices.end(), std::uint64_t{0});
+  return std::make_shared<Part>(whole, std::move(indices));
+}
+
+Result<std::shared_ptr<const Source>> listed_samples(const std::shared_ptr<const Source>& whole,
+                                                     const std::filesystem::path& file) {
+  auto indices = read_sample_list(*whole, file);
+  if (!indices) return fail(std::move(indices.error()));
+  std::sort(indices->begin(), indices->end());
+  const auto twice = std::adjacent_find(indices->begin(), indices->end());
+  if (twice != indices->end())
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("{}: lists sample {} twice; a subset has each once (`repeat` has more)",
+                            file.string(), whole->whole_index(*twice)));
+  return std::make_shared<Part>(whole, std::move(*indices));
+}
+
+}  // namespace headrace::server::source

@@ -1,0 +1,157 @@
+#include "server/source/combine/zip.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "clientlib/base/nearest.h"
+#include "server/source/fingerprint.h"
+
+namespace headrace::server::source {
+namespace {
+
+using SourcePtr = std::shared_ptr<const Source>;
+
+class Zip final : public Source {
+ public:
+  /// `classes`: whose the classes are; none: there are none.
+  Zip(std::vector<SourcePtr> members, std::vector<SourceField> fields, SourcePtr classes)
+      : members_(std::move(members)), fields_(std::move(fields)), classes_(std::move(classes)) {
+    Fingerprint fingerprint;
+    fingerprint.add("zip");
+    for (const SourcePtr& member : members_)
+      fingerprint.add(member->fingerprint()).add(std::uint64_t{member == classes_});
+    for (const SourceField& field : fields_) fingerprint.add(field.name);
+    fingerprint_ = fingerprint.value();
+  }
+
+  [[nodiscard]] std::uint64_t size() const override { return members_.front()->size(); }
+  [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
+  Result<void> read(std::uint64_t index, Sample& out) const override;
+  [[nodiscard]] bool labelled() const override { return classes_ != nullptr; }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
+    return classes_ ? classes_->label(index) : 0;
+  }
+  [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
+    for (const SourcePtr& member : members_) {
+      if (field < member->fields().size()) return member->most_values(field, rows);
+      field -= member->fields().size();
+    }
+    return rows;
+  }
+  [[nodiscard]] std::string name(std::uint64_t index) const override { return members_.front()->name(index); }
+  [[nodiscard]] const std::vector<std::string>& class_names() const override {
+    return classes_ ? classes_->class_names() : none_;
+  }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::optional<Error> fault() const override {
+    for (const SourcePtr& member : members_)
+      if (auto lost = member->fault()) return lost;
+    return std::nullopt;
+  }
+
+ private:
+  const std::vector<SourcePtr> members_;
+  const std::vector<SourceField> fields_;
+  const SourcePtr classes_;
+  const std::vector<std::string> none_;
+  std::uint64_t fingerprint_ = 0;
+};
+
+/// Every member writes the first items, which then move behind the others: after the last one, all are where
+/// they belong.
+Result<void> Zip::read(std::uint64_t index, Sample& out) const {
+  out.item(fields_.size() - 1);
+  for (const SourcePtr& member : members_) {
+    if (auto read = member->read(index, out); !read) return read;
+    const auto begin = out.items.begin();
+    std::rotate(begin, begin + static_cast<std::ptrdiff_t>(member->fields().size()),
+                begin + static_cast<std::ptrdiff_t>(fields_.size()));
+  }
+  return {};
+}
+
+Error refused(const std::string& what) {
+  return {ErrorCode::kConfigInvalid, "zip: " + what};
+}
+
+std::string instead(const std::string& name, const std::vector<std::string>& names) {
+  const auto near = nearest(name, names);
+  return fmt::format("{}{}", fmt::join(names, ", "),
+                     near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
+}
+
+std::vector<std::string> names_of(const std::vector<SourceField>& fields) {
+  std::vector<std::string> names;
+  names.reserve(fields.size());
+  for (const SourceField& field : fields) names.push_back(field.name);
+  return names;
+}
+
+/// The fields of `member` under their new names.
+Result<std::vector<SourceField>> renamed(const Member& member, const ZipOptions& options) {
+  std::vector<SourceField> fields = member.source->fields();
+  const auto rename = options.rename.find(member.name);
+  if (rename == options.rename.end()) return fields;
+  const auto names = names_of(fields);
+  for (const auto& [from, to] : rename->second) {
+    const auto found = std::find(names.begin(), names.end(), from);
+    if (found == names.end())
+      return fail(refused(fmt::format("rename: `{}` has no field `{}`; fields: {}", member.name, from,
+                                      instead(from, names))));
+    fields[static_cast<std::size_t>(found - names.begin())].name = to;
+  }
+  return fields;
+}
+
+/// Whose classes are the samples': none if no member has any.
+Result<SourcePtr> find_classes(const std::vector<Member>& members, const ZipOptions& options) {
+  std::vector<std::string> names;
+  SourcePtr classes;
+  for (const Member& member : members) {
+    if (!member.source->labelled()) continue;
+    names.push_back(member.name);
+    if (options.label.empty() || options.label == member.name) classes = member.source;
+  }
+  if (!options.label.empty() && !classes)
+    return fail(refused(fmt::format("label: `{}` is no member with classes; such members: {}", options.label,
+                                    names.empty() ? "none" : instead(options.label, names))));
+  if (options.label.empty() && names.size() > 1)
+    return fail(refused(fmt::format("{} have classes each: say by `label` whose are the samples'",
+                                    fmt::join(names, " and "))));
+  return classes;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Source>> zip(const std::vector<Member>& members, const ZipOptions& options) {
+  const Member& first = members.front();
+  std::vector<SourcePtr> sources;
+  std::vector<SourceField> fields;
+  std::map<std::string, std::string> owner;
+  for (const Member& member : members) {
+    if (member.source->size() != first.source->size())
+      return fail(
+          refused(fmt::format("`{}` has {} samples and `{}` {}: sample i of the one belongs to sample "
+                              "i of the other, so they must have as many",
+                              first.name, first.source->size(), member.name, member.source->size())));
+    auto own = renamed(member, options);
+    if (!own) return fail(own.error());
+    for (SourceField& field : *own) {
+      const auto [before, fresh] = owner.emplace(field.name, member.name);
+      if (!fresh)
+        return fail(refused(
+            fmt::format("`{}` and `{}` both have a field `{}`: call one of them otherwise, "
+                        "as by rename: {{{}: {{{}: {}_2}}}}",
+                        before->second, member.name, field.name, member.name, field.name, field.name)));
+      fields.push_back(std::move(field));
+    }
+    sources.push_back(member.source);
+  }
+  auto classes = find_classes(members, options);
+  if (!classes) return fail(classes.error());
+  return std::make_shared<Zip>(std::move(sources), std::move(fields), std::move(*classes));
+}
+
+}  // namespace headrace::server::source

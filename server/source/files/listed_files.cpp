@@ -1,0 +1,121 @@
+#include "server/source/files/listed_files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "server/source/files/at_once.h"
+#include "server/source/files/folder_entries.h"
+
+namespace headrace::server::source {
+namespace {
+
+/// A folder of which fewer files are wanted is not listed.
+constexpr std::uint64_t kWorthListing = 16;
+/// Nor one that holds so many times more than is wanted: to ask for each is quicker then.
+constexpr std::uint64_t kMostListed = 4;
+/// Where there are fewer than that on average, not all folders are counted: their names take more room than
+/// all else.
+constexpr std::uint64_t kFilesPerFolder = 4;
+constexpr std::uint64_t kBlock = 4096;
+
+/// Never 0.
+std::uint64_t hash(std::string_view name) {
+  return XXH3_64bits(name.data(), name.size()) | std::uint64_t{1} << 63;
+}
+
+/// A set of hashes: they are spread already, so each is looked for at its own place and those behind it. That
+/// two names share one is as likely as a damaged bit in memory, and all that it can do is to leave a missing
+/// file to be named when it is read.
+class NameSet {
+ public:
+  NameSet() = default;
+  explicit NameSet(const std::vector<std::uint64_t>& hashes)
+      : places_(hashes.empty() ? 0 : std::bit_ceil(2 * hashes.size())) {
+    for (const std::uint64_t hash : hashes) places_[place_of(hash)] = hash;
+  }
+  [[nodiscard]] bool contains(std::uint64_t hash) const {
+    return !places_.empty() && places_[place_of(hash)] == hash;
+  }
+
+ private:
+  /// Where it is, or would be: half of the places are empty, which 0 says.
+  [[nodiscard]] std::size_t place_of(std::uint64_t hash) const {
+    std::size_t place = hash & (places_.size() - 1);
+    while (places_[place] != 0 && places_[place] != hash) place = (place + 1) & (places_.size() - 1);
+    return place;
+  }
+
+  std::vector<std::uint64_t> places_;
+};
+
+struct Folder {
+  std::uint64_t wanted = 0;
+  NameSet names;  ///< of its regular files
+};
+using Folders = std::unordered_map<std::string_view, Folder>;
+
+/// With its slash; empty: the root itself.
+std::string_view folder_of(std::string_view path) {
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+Folders count_by_folder(std::uint64_t count, const PathOf& path) {
+  Folders folders;
+  auto last = folders.end();  // neighbours mostly share their folder
+  for (std::uint64_t row = 0; row < count; ++row) {
+    const std::string_view name = folder_of(path(row));
+    if (last == folders.end() || last->first != name)
+      last =
+          folders.size() < count / kFilesPerFolder + 1 ? folders.try_emplace(name).first : folders.find(name);
+    if (last != folders.end()) ++last->second.wanted;
+  }
+  return folders;
+}
+
+void list(int root_fd, std::string_view name, Folder& folder) {
+  const std::string place = name.empty() ? "." : std::string(name);
+  // Of a folder that may be listed but not entered, no file can be opened.
+  if (::faccessat(root_fd, place.c_str(), X_OK, AT_EACCESS) != 0) return;
+  const std::uint64_t most = folder.wanted * kMostListed;
+  std::uint64_t seen = 0;
+  std::vector<std::uint64_t> names;
+  const int error = each_entry(root_fd, place, [&](int, const dirent& entry) {
+    if (entry.d_type == DT_REG) names.push_back(hash(entry.d_name));
+    return ++seen <= most;
+  });
+  if (error == 0 && seen <= most) folder.names = NameSet(names);
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> not_listed(int root_fd, std::uint64_t count, const PathOf& path) {
+  Folders folders = count_by_folder(count, path);
+  std::vector<Folders::value_type*> worth;
+  for (auto& folder : folders)
+    if (folder.second.wanted >= kWorthListing) worth.push_back(&folder);
+  for_each_at_once(worth.size(), [&](std::size_t i) { list(root_fd, worth[i]->first, worth[i]->second); });
+
+  std::vector<std::vector<std::uint64_t>> left((count + kBlock - 1) / kBlock);
+  for_each_at_once(left.size(), [&](std::size_t block) {
+    auto last = folders.cend();
+    const std::uint64_t end = std::min(count, (block + 1) * kBlock);
+    for (std::uint64_t row = block * kBlock; row < end; ++row) {
+      const std::string_view text = path(row), folder = folder_of(text);
+      if (last == folders.cend() || last->first != folder) last = std::as_const(folders).find(folder);
+      if (last == folders.cend() || !last->second.names.contains(hash(text.substr(folder.size()))))
+        left[block].push_back(row);
+    }
+  });
+  std::vector<std::uint64_t> out;
+  for (const auto& block : left) out.insert(out.end(), block.begin(), block.end());
+  return out;
+}
+
+}  // namespace headrace::server::source

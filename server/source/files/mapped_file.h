@@ -1,0 +1,32 @@
+// A file's bytes as memory, read only.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "headrace/error.h"
+#include "server/mapped/watched_map.h"
+#include "server/source/files/whole_file.h"
+
+namespace headrace::server::source {
+
+/// Bytes, and what keeps them.
+struct MappedBytes {
+  std::span<const std::uint8_t> view;
+  std::shared_ptr<const void> owner;
+  std::shared_ptr<const mapped::WatchedMap> map = {};  ///< null: not mapped
+
+  /// See WatchedMap.
+  [[nodiscard]] std::optional<Error> fault() const { return map ? map->fault() : std::nullopt; }
+};
+
+/// Maps all of it. Where a file is truncated while it is mapped, its lost part reads as zeros: check
+/// fault().
+/// kDatasetInvalid: missing, no regular file, empty, unreadable. What lies behind a URL is fetched into
+/// memory: see fetch_whole().
+Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr& remote = {});
+
+}  // namespace headrace::server::source

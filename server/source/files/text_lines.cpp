@@ -1,0 +1,31 @@
+#include "server/source/files/text_lines.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+namespace headrace::server::source {
+
+std::string each_line(const std::filesystem::path& file,
+                      const std::function<void(std::uint64_t, std::string_view)>& each) {
+  std::error_code status;
+  // A pipe or a device might never end.
+  if (std::filesystem::exists(file, status) && !std::filesystem::is_regular_file(file, status))
+    return "is no file";
+  errno = 0;
+  std::ifstream stream(file);
+  if (!stream) return std::strerror(errno);
+  return each_line(stream, each);
+}
+
+std::string each_line(std::istream& stream,
+                      const std::function<void(std::uint64_t, std::string_view)>& each) {
+  std::string text;
+  for (std::uint64_t line = 1; std::getline(stream, text); ++line) {
+    if (!text.empty() && text.back() == '\r') text.pop_back();
+    if (!text.empty()) each(line, text);
+  }
+  return stream.bad() ? std::strerror(errno) : "";
+}
+
+}  // namespace headrace::server::source

@@ -1,0 +1,80 @@
+// Images in a database as BasicSR makes them: an LMDB of PNG or JPEG files by their names without extension,
+// and beside its data.mdb a meta_info.txt, which lists them: "0001_s001.png (480,480,3) 1" says name, height,
+// width, channels and how it was compressed.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/decode/decoder.h"
+#include "server/source/columns/image_column.h"
+#include "server/store/lmdb_env.h"
+
+namespace headrace::server::source {
+
+class BasicSrColumn final : public ImageColumn {
+ public:
+  struct Listed {
+    std::string path;        ///< the name with its extension
+    decode::ImageSize size;  ///< as the list says
+  };
+
+  /// Whether a database lies there: one that open() may still refuse.
+  static bool is_one(const std::filesystem::path& folder);
+  /// kDatasetInvalid: no LMDB, cut, or of other programs (what to do about it), no list, wrong lines and
+  /// names that are not in the database (each with file:line, the first ten).
+  static Result<std::unique_ptr<BasicSrColumn>> open(SourceField field, const std::filesystem::path& folder);
+
+  /// In the list's order. Empty after finish().
+  [[nodiscard]] const std::vector<Listed>& listed() const { return listed_; }
+  /// What the database holds and the list does not name.
+  [[nodiscard]] std::uint64_t unlisted() const {
+    return entries_.size() - std::min(entries_.size(), listed_.size());
+  }
+  /// After it: 24 bytes per row and its path in memory. kDatasetInvalid: the file was truncated since open().
+  Result<void> finish() override;
+
+  [[nodiscard]] const std::string& root() const override { return root_; }
+  /// `path`: one of listed(), before finish().
+  void add(std::string_view path) override;
+  void set_scale(std::int32_t scale) override { field_.scale = scale; }
+
+  [[nodiscard]] SourceField field() const override { return field_; }
+  [[nodiscard]] std::uint64_t size() const override { return rows_.size(); }
+  /// The bytes lie in the mapped file: nothing is copied.
+  Result<void> read(std::uint64_t row, Item& out) const override;
+  [[nodiscard]] std::string name(std::uint64_t row) const override;
+  /// As of the same files in a folder.
+  void add_to(Fingerprint& fingerprint) const override;
+  [[nodiscard]] std::optional<Error> fault() const override { return env_.fault(); }
+
+ private:
+  struct Entry {
+    std::string_view key;
+    store::Bytes value;
+  };
+  struct Row {
+    std::uint64_t path = 0;  ///< in pool_
+    store::Bytes value;
+  };
+
+  BasicSrColumn(SourceField field, std::string root, store::Env env)
+      : field_(std::move(field)), root_(std::move(root)), env_(std::move(env)) {}
+  Result<void> walk();
+  Result<void> read_list();
+  [[nodiscard]] const Entry* find(std::string_view path) const;
+
+  SourceField field_;
+  const std::string root_;
+  const store::Env env_;
+  std::vector<Entry> entries_;  ///< all that the database holds, by key
+  std::vector<Listed> listed_;
+  std::string pool_;  ///< paths of rows, each ended by a zero byte
+  std::vector<Row> rows_;
+};
+
+}  // namespace headrace::server::source

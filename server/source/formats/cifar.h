@@ -1,0 +1,26 @@
+// CIFAR-10 and CIFAR-100, binary version: https://www.cs.toronto.edu/~kriz/cifar.html.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "server/source/files/whole_file.h"
+#include "server/source/source.h"
+
+namespace headrace::server::source {
+
+enum class CifarSet : std::uint8_t { kTrain, kTest };
+enum class CifarLabels : std::uint8_t { kFine, kCoarse };
+
+struct CifarOptions {
+  std::filesystem::path path;  ///< the unpacked folder: cifar-10-batches-bin or cifar-100-binary
+  CifarSet set = CifarSet::kTrain;
+  CifarLabels labels = CifarLabels::kFine;  ///< of CIFAR-100
+  RemotePtr remote = {};                    ///< for a path that is a URL
+};
+
+/// Which of the two it is, its files tell. Samples in the files' order, class names from their text files (or
+/// numbers, if those are not there). kDatasetInvalid: files missing, cut, or with labels that there are not.
+Result<std::shared_ptr<const Source>> open_cifar(const CifarOptions& options);
+
+}  // namespace headrace::server::source

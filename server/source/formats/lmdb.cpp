@@ -1,0 +1,61 @@
+#include "server/source/formats/lmdb.h"
+
+#include <fmt/format.h>
+
+#include "server/store/store.h"
+
+namespace headrace::server::source {
+namespace {
+
+class Lmdb final : public Source {
+ public:
+  Lmdb(std::shared_ptr<const store::Store> store, bool verify) : store_(std::move(store)), verify_(verify) {}
+
+  [[nodiscard]] std::uint64_t size() const override { return store_->size(); }
+  [[nodiscard]] const std::vector<SourceField>& fields() const override { return store_->meta().fields; }
+  Result<void> read(std::uint64_t index, Sample& out) const override;
+  [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override {
+    return store_->whole_index(index);
+  }
+  [[nodiscard]] bool labelled() const override { return store_->meta().labelled; }
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return store_->label(index); }
+  [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
+    return store_->most_values(field, rows);
+  }
+  [[nodiscard]] std::string name(std::uint64_t index) const override {
+    const auto record = store_->record(index, store::Store::Extent::kHeads);
+    return record ? std::string(record->name()) : fmt::format("sample {}", index);
+  }
+  [[nodiscard]] const std::vector<std::string>& class_names() const override {
+    return store_->meta().classes;
+  }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return store_->meta().fingerprint(); }
+  [[nodiscard]] std::optional<Error> fault() const override { return store_->fault(); }
+
+ private:
+  const std::shared_ptr<const store::Store> store_;
+  const bool verify_;
+};
+
+Result<void> Lmdb::read(std::uint64_t index, Sample& out) const {
+  const auto record = store_->record(index);
+  if (!record) return fail(record.error());
+  if (verify_ && !record->sound()) return fail(store_->damaged(index, "its checksum is another one"));
+  if (record->head().unreadable != 0)
+    return fail(ErrorCode::kBadSample,
+                fmt::format("{}: was a bad sample when it was packed, and is empty here", record->name()));
+  for (std::size_t f = 0; f < fields().size(); ++f)
+    if (!record->unpack(f, out.item(f)))
+      return fail(store_->damaged(index, "its compressed bytes make no sense"));
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Source>> open_lmdb(const LmdbOptions& options) {
+  auto store = store::Store::open(options.path, store::Store::Reading::kRandom);
+  if (!store) return fail(store.error());
+  return std::make_shared<Lmdb>(std::move(*store), options.verify);
+}
+
+}  // namespace headrace::server::source

@@ -1,0 +1,35 @@
+// WebDataset shards: tar files in which the members of a sample follow one another.
+// https://github.com/webdataset/webdataset
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/remote/remote.h"
+#include "server/source/files/file_reader.h"
+#include "server/source/shards/shard_index.h"
+#include "server/source/source.h"
+
+namespace headrace::server::source {
+
+struct WebDatasetOptions {
+  std::vector<std::string> paths;  ///< see list_shards() and, of URLs, find_remote_shards()
+  ShardRule rule{{"jpg", "jpeg", "png"}, "cls", {}};
+  bool cache = true;  ///< keep the index in a file: see IndexCache
+  ReadPolicy read;
+  std::shared_ptr<const remote::Remote> remote = {};  ///< for paths that are URLs
+};
+
+/// Walks the headers of all shards, several at a time, unless a cached index is of these very files (by name,
+/// size, time of change or ETag). Samples come in the order of the shards and in each as they lie; each is
+/// one read at the place of its image. Up to a quarter of RLIMIT_NOFILE shards stay open. Memory: 24 bytes
+/// and its key per sample. The fingerprint is xxh3 over each shard's name and its samples' keys, sizes and
+/// labels in that order.
+///
+/// kDatasetInvalid, by shard and sample (the first ten): list_shards()'s and TarReader's errors; no sample; a
+/// sample without its image or label, or with a key that came before; a label that is no integer or has no
+/// class. kTransientIo: the system's read errors.
+Result<std::shared_ptr<const Source>> open_webdataset(const WebDatasetOptions& options);
+
+}  // namespace headrace::server::source
