@@ -20,12 +20,11 @@ inline sigset_t stop_signals() {
 /// Whether one of them, which this process blocks, waits to be taken.
 inline bool stop_is_pending() {
   const sigset_t stop = stop_signals();
-  sigset_t waiting;
+  sigset_t waiting, both;
   sigemptyset(&waiting);
   ::sigpending(&waiting);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP})
-    if (sigismember(&waiting, signal) == 1 && sigismember(&stop, signal) == 1) return true;
-  return false;
+  sigandset(&both, &waiting, &stop);
+  return sigisemptyset(&both) == 0;
 }
 
 }  // namespace headrace

@@ -12,7 +12,7 @@
 
 namespace headrace::server::sample {
 
-/// What the bytes of a field's items are.
+/// How an item's bytes are read.
 enum class Content : std::uint8_t {
   kEncodedImage,  ///< a JPEG or PNG file
   kPixels,        ///< 8-bit pixels, as Item::pixels says
@@ -25,11 +25,11 @@ struct SourceField {
   Content content = Content::kEncodedImage;
   std::int32_t channels = 3;           ///< of images: 1 if all of them are gray
   std::int32_t height = 0, width = 0;  ///< of images; 0: they differ
-  /// Of images: their sides are so many times those of the sample's images of scale 1 (super-resolution
-  /// pairs). Geometry that fields share is in pixels of scale 1.
+  /// Images only: their sides are `scale` times as long as those of the sample's images with scale 1
+  /// (super-resolution pairs). Geometry that fields share is in pixels of scale 1.
   std::int32_t scale = 1;
-  /// Of images: each pixel is a class, the palette's index or the gray value as stored. One channel; never
-  /// interpolated.
+  /// Images only: each pixel is a class, namely the palette's index or the gray value as stored. Masks have
+  /// one channel and are never interpolated.
   bool mask = false;
   DType dtype = DType::kUInt8;      ///< kValues, kRagged
   std::vector<std::int64_t> shape;  ///< kValues: of one sample; kRagged: of one of its values

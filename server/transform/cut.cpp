@@ -34,8 +34,8 @@ bool is_contiguous(const Stage& stage) {
 
 /// A strip of rows of bytes is made and then stored: it should lie in the nearest cache meanwhile.
 constexpr std::size_t kStripBytes = 16 * 1024;
-/// Of wider elements: what a strip stores past the caches drains while the next one is made. W2 of
-/// tests/bench takes 3% more CPU with whole pictures.
+/// Rows of a strip of wider elements. Stores that bypass the caches drain while the next strip is made: with
+/// one strip per picture, W2 of tests/bench takes 3% more CPU.
 constexpr std::size_t kRowsOfStrip = 8;
 /// Of columns, whatever their length: one vector of the widest instruction set. No strip is narrower unless
 /// the picture is.

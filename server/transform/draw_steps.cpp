@@ -24,11 +24,12 @@ constexpr std::int64_t kLargestResize = std::int64_t{1} << 28;
 // One overload per transform: fills the step and changes `size` to what leaves the transform.
 struct Drawer {
   DrawKey key;
-  std::size_t index = 0;
   ImageSize& size;
   Step& step;
 
-  Draws draws() const { return Draws(key.seed, key.epoch, key.position, static_cast<std::uint32_t>(index)); }
+  Draws draws() const {
+    return Draws(key.seed, key.epoch, key.position, static_cast<std::uint32_t>(step.transform));
+  }
 
   Decoded<void> resize_to(std::int64_t height, std::int64_t width, Interpolation interpolation) {
     if (height < 1 || width < 1) {
@@ -287,10 +288,10 @@ Decoded<void> draw_range(const PlanConfig& config, std::size_t from, std::size_t
   const std::int32_t scale = config.scale;
   size = {size.width / scale, size.height / scale};
   for (std::size_t i = from; i < to; ++i) {
-    // Drawn in place: to copy a step is to read at once what was just written apart, which stalls.
+    // Drawn in place: a copy of a step whose members were just written one by one stalls.
     Step& step = steps.emplace_back();
     step.transform = i;
-    Drawer drawer{key, i, size, step};
+    Drawer drawer{key, size, step};
     if (auto done = std::visit(drawer, config.transforms[i]); !done) {
       if (scale > 1)
         done.error().detail += fmt::format("; these are its sizes divided by its scale, {}", scale);

@@ -86,9 +86,10 @@ struct CopyEngine::Impl {
   }
 
   /// Transfers that lie in one order and at one distance on both sides, as a slot's fields do, become one.
-  std::vector<Transfer> joined(std::span<const Transfer> transfers) const {
+  /// `sorted`: by_destination().
+  std::vector<Transfer> joined(std::span<const Transfer> sorted) const {
     std::vector<Transfer> out;
-    for (const Transfer& next : by_destination(transfers)) {
+    for (const Transfer& next : sorted) {
       if (next.bytes == 0) continue;
       if (!out.empty() && mapping_of(next) == mapping_of(out.back())) {
         Transfer& last = out.back();
@@ -252,7 +253,8 @@ Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<con
   if (impl_->pinned(transfers)) {
     // The second one goes first: the lease, before a block whose owner may have to wait for Python.
     using Both = std::pair<std::shared_ptr<void>, std::shared_ptr<const void>>;
-    return impl_->direct(impl_->joined(transfers), std::make_shared<Both>(block.owner, std::move(keep)));
+    return impl_->direct(impl_->joined(by_destination(transfers)),
+                         std::make_shared<Both>(block.owner, std::move(keep)));
   }
   ++impl_->counters.staged;
   return impl_->staged(transfers, block.owner);

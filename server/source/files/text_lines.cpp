@@ -6,15 +6,20 @@
 
 namespace headrace::server::source {
 
-std::string each_line(const std::filesystem::path& file,
-                      const std::function<void(std::uint64_t, std::string_view)>& each) {
+std::string open_text(const std::filesystem::path& file, std::ifstream& stream) {
   std::error_code status;
   // A pipe or a device might never end.
   if (std::filesystem::exists(file, status) && !std::filesystem::is_regular_file(file, status))
     return "is no file";
   errno = 0;
-  std::ifstream stream(file);
-  if (!stream) return std::strerror(errno);
+  stream.open(file);
+  return stream ? "" : std::strerror(errno);
+}
+
+std::string each_line(const std::filesystem::path& file,
+                      const std::function<void(std::uint64_t, std::string_view)>& each) {
+  std::ifstream stream;
+  if (auto why = open_text(file, stream); !why.empty()) return why;
   return each_line(stream, each);
 }
 

@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <istream>
 #include <string>
 #include <string_view>
 
 namespace headrace::server::source {
+
+/// Opens a file for reading. Returns why it cannot be read; empty: it can.
+std::string open_text(const std::filesystem::path& file, std::ifstream& stream);
 
 /// Gives `each` the number (from 1) and the text of every line that is not empty, without its end, be that
 /// \n or \r\n. Returns why the file cannot be read; empty: it was.

@@ -174,12 +174,8 @@ std::string each_path(std::istream& stream, Picker& picker) {
 }  // namespace
 
 std::string each_row(const std::filesystem::path& file, const WantColumns& want, const EachRow& each) {
-  std::error_code status;
-  if (std::filesystem::exists(file, status) && !std::filesystem::is_regular_file(file, status))
-    return "is no file";
-  errno = 0;
-  std::ifstream stream(file);
-  if (!stream) return std::strerror(errno);
+  std::ifstream stream;
+  if (auto why = open_text(file, stream); !why.empty()) return why;
   return each_row(stream, file, want, each);
 }
 
