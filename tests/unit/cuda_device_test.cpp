@@ -50,6 +50,48 @@ TEST_F(CudaDeviceTest, MakesNoContextOnAnotherDevice) {
   EXPECT_THAT(fake_cuda().contexts, ElementsAre(1));
 }
 
+TEST_F(CudaDeviceTest, CallsNothingWhenItsDeviceCannotBeMadeCurrent) {
+  const Mark copied = or_throw(device_->record());
+  fake_cuda().calls.clear();
+  fake_cuda().lost = true;
+  std::byte memory{};
+  EXPECT_FALSE(device_->pin({&memory, 1}));
+  EXPECT_FALSE(device_->allocate(1));
+  EXPECT_FALSE(device_->room());
+  EXPECT_FALSE(device_->allocate_staging(1));
+  EXPECT_FALSE(device_->copy(&memory, &memory, 1));
+  EXPECT_FALSE(device_->record());
+  EXPECT_FALSE(device_->record_on(kDefaultStream));
+  EXPECT_FALSE(device_->hold_stream(kDefaultStream, copied));
+  EXPECT_FALSE(device_->wait(copied));
+  EXPECT_FALSE(device_->prepare_rows());
+  const auto refused = device_->launch(RowJob());
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("device \"cuda:1\" cannot be made current"));
+  device_->unpin({&memory, 1});
+  device_->free(&memory);
+  device_->free_staging(&memory);
+  device_->synchronise();
+  device_.reset();
+  for (const auto& call : fake_cuda().calls) ADD_FAILURE() << call.name << " on device " << call.device;
+  EXPECT_EQ(fake_cuda().last_error, 0);
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(CudaDeviceTest, LeavesTheTrainersErrorWhereItEnds) {
+  constexpr int kOfTheTrainer = 700;
+  fake_cuda().last_error = kOfTheTrainer;
+  device_.reset();
+  EXPECT_EQ(fake_cuda().last_error, kOfTheTrainer);
+}
+
+TEST_F(CudaDeviceTest, LeavesNoErrorOfItsOwnWhereItEnds) {
+  fake_cuda().fails = "cudaStreamSynchronize";
+  device_.reset();
+  EXPECT_EQ(fake_cuda().count("cudaStreamDestroy"), 1);
+  EXPECT_EQ(fake_cuda().last_error, 0);
+}
+
 TEST_F(CudaDeviceTest, UsesItsEventsAgain) {
   for (int i = 0; i < 100; ++i) {
     const Mark copied = or_throw(device_->record());

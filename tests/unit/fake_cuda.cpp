@@ -18,7 +18,9 @@ cudaError_t note(const char* name) {
   FakeCuda& fake = fake_cuda();
   const std::lock_guard lock(fake.mutex);
   fake.calls.push_back({name, stack.back()});
-  return cudaSuccess;
+  if (fake.fails != name) return cudaSuccess;
+  fake.last_error = cudaErrorUnknown;
+  return cudaErrorUnknown;
 }
 
 template <class T>
@@ -33,6 +35,7 @@ CUresult retain(CUcontext* context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 CUresult push(CUcontext context) {
+  if (fake_cuda().lost) return CUDA_ERROR_UNKNOWN;
   stack.push_back(static_cast<int>(reinterpret_cast<std::size_t>(context) - 16));
   return CUDA_SUCCESS;
 }
@@ -55,6 +58,8 @@ void reset_fake_cuda() {
   fake.devices = 2;
   fake.driver_version = 13000;
   fake.old_driver = false;
+  fake.lost = false;
+  fake.fails.clear();
   fake.not_ready = 0;
   fake.calls.clear();
   fake.contexts.clear();
@@ -88,6 +93,10 @@ cudaError_t cudaGetDevice(int* device) {
 // Since CUDA 12 it makes the device's context.
 cudaError_t cudaSetDevice(int device) {
   const std::lock_guard lock(fake_cuda().mutex);
+  if (fake_cuda().lost) {
+    fake_cuda().last_error = cudaErrorUnknown;
+    return cudaErrorUnknown;
+  }
   fake_cuda().contexts.insert(device);
   headrace::gpu::stack.back() = device;
   return cudaSuccess;

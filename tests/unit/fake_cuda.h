@@ -19,6 +19,8 @@ struct FakeCuda {
   int devices = 2;
   int driver_version = 13000;
   bool old_driver = false;
+  bool lost = false;  ///< no device can be made current any more
+  std::string fails;  ///< the call that fails, by its name in `calls`
   int not_ready = 0;  ///< cudaEventQuery()s that are answered so
   std::vector<Call> calls;
   std::set<int> contexts;  ///< devices that have one

@@ -31,11 +31,11 @@ class CudaDevice final : public Device {
   ~CudaDevice() override {
     if (fork_.forked()) return;  // the parent's
     const OnDevice here(ordinal_);
-    (void)cudaStreamSynchronize(stream_);
-    for (const auto& [mark, event] : marks_) (void)cudaEventDestroy(event);
-    for (cudaEvent_t event : spare_) (void)cudaEventDestroy(event);
-    if (own_stream_) (void)cudaStreamDestroy(stream_);
-    (void)cudaGetLastError();
+    if (here.error() != cudaSuccess) return;  // the context is lost, and with it the stream and its events
+    forget(cudaStreamSynchronize(stream_));
+    for (const auto& [mark, event] : marks_) forget(cudaEventDestroy(event));
+    for (cudaEvent_t event : spare_) forget(cudaEventDestroy(event));
+    if (own_stream_) forget(cudaStreamDestroy(stream_));
   }
 
   /// The device stays this thread's. Going back to another one would make a context there (since CUDA 12),
@@ -52,6 +52,7 @@ class CudaDevice final : public Device {
 
   Result<void> pin(std::span<std::byte> memory) override {
     const OnDevice here(ordinal_);
+    if (auto entered = entry(here); !entered) return entered;
     cudaError_t error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault);
     if (error != cudaSuccess && registers_read_only_) {  // a mapping of a server in read-only mode
       (void)cudaGetLastError();
@@ -62,11 +63,14 @@ class CudaDevice final : public Device {
   }
   void unpin(std::span<std::byte> memory) override {
     const OnDevice here(ordinal_);
-    if (const auto error = cudaHostUnregister(memory.data()); error != cudaSuccess) (void)cudaGetLastError();
+    // A call would make a context on whichever device is the thread's; the lost one has no registrations.
+    if (here.error() != cudaSuccess) return;
+    forget(cudaHostUnregister(memory.data()));
   }
 
   Result<std::byte*> allocate(std::size_t bytes) override {
     const OnDevice here(ordinal_);
+    if (auto entered = entry(here); !entered) return fail(entered.error());
     void* memory = nullptr;
     if (const auto error = cudaMalloc(&memory, bytes); error != cudaSuccess)
       return fail(taken(error, fmt::format("cudaMalloc of {} bytes", bytes), ErrorCode::kNotEnoughMemory));
@@ -74,6 +78,7 @@ class CudaDevice final : public Device {
   }
   Result<std::size_t> room() override {
     const OnDevice here(ordinal_);
+    if (auto entered = entry(here); !entered) return fail(entered.error());
     std::size_t room = 0, all = 0;
     if (const auto error = cudaMemGetInfo(&room, &all); error != cudaSuccess)
       return fail(taken(error, "cudaMemGetInfo"));
@@ -81,11 +86,13 @@ class CudaDevice final : public Device {
   }
   void free(std::byte* memory) override {
     const OnDevice here(ordinal_);
-    if (cudaFree(memory) != cudaSuccess) (void)cudaGetLastError();
+    if (here.error() != cudaSuccess) return;  // memory ends with its context, as in unpin()
+    forget(cudaFree(memory));
   }
 
   Result<std::byte*> allocate_staging(std::size_t bytes) override {
     const OnDevice here(ordinal_);
+    if (auto entered = entry(here); !entered) return fail(entered.error());
     void* memory = nullptr;
     if (const auto error = cudaMallocHost(&memory, bytes); error != cudaSuccess)
       return fail(
@@ -94,11 +101,13 @@ class CudaDevice final : public Device {
   }
   void free_staging(std::byte* memory) override {
     const OnDevice here(ordinal_);
-    if (cudaFreeHost(memory) != cudaSuccess) (void)cudaGetLastError();
+    if (here.error() != cudaSuccess) return;  // as in free()
+    forget(cudaFreeHost(memory));
   }
 
   Result<void> copy(std::byte* destination, const std::byte* source, std::size_t bytes) override {
     const OnDevice here(ordinal_);
+    if (auto entered = entry(here); !entered) return entered;
     const auto error = cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, stream_);
     if (error != cudaSuccess) return fail(taken(error, "cudaMemcpyAsync"));
     return {};
@@ -116,6 +125,10 @@ class CudaDevice final : public Device {
       event = found->second;  // stays in the table: hold_stream() may still ask for it
     }
     const OnDevice here(ordinal_);
+    if (auto entered = entry(here); !entered) {
+      end(mark);
+      return entered;
+    }
     const auto give_up = std::chrono::steady_clock::now() + kSpin;
     auto error = cudaEventQuery(event);
     while (error == cudaErrorNotReady && std::chrono::steady_clock::now() < give_up)
@@ -141,7 +154,8 @@ class CudaDevice final : public Device {
   void synchronise() override {
     const OnDevice here(ordinal_);
     // An error means that the context is lost, and with it whatever was under way.
-    if (cudaStreamSynchronize(stream_) != cudaSuccess) (void)cudaGetLastError();
+    if (here.error() != cudaSuccess) return;
+    forget(cudaStreamSynchronize(stream_));
   }
   Result<void> prepare_rows() override {
     const OnDevice here(ordinal_);
@@ -156,17 +170,27 @@ class CudaDevice final : public Device {
   }
   Result<void> launch(const RowJob& job) override {
     const OnDevice here(ordinal_);
-    auto error = here.error();
-    if (error == cudaSuccess) error = launch_rows(job, stream_);
-    if (error != cudaSuccess) return fail(taken(error, fmt::format("launch of {} rows", job.rows)));
+    if (auto entered = entry(here); !entered) return entered;
+    if (const auto error = launch_rows(job, stream_); error != cudaSuccess)
+      return fail(taken(error, fmt::format("launch of {} rows", job.rows)));
     return {};
   }
 
  private:
+  /// Without the device no call may follow: it would go to whichever device is the thread's.
+  [[nodiscard]] Result<void> entry(const OnDevice& here) const {
+    if (here.error() == cudaSuccess) return {};
+    return fail(taken(here.error(), fmt::format("device \"cuda:{}\" cannot be made current", ordinal_)));
+  }
+  /// Of a call whose failure has no consequence. Without one the last error may be the trainer's, and stays.
+  static void forget(cudaError_t error) {
+    if (error != cudaSuccess) (void)cudaGetLastError();
+  }
   static cudaStream_t stream_of(StreamHandle handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
   Result<Mark> record_in(cudaStream_t stream) {
     const OnDevice here(ordinal_);
+    if (auto entered = entry(here); !entered) return fail(entered.error());
     cudaEvent_t event = take_spare();
     // BlockingSync: the completion thread sleeps instead of spinning on a core that decodes.
     auto error = event != nullptr
@@ -194,6 +218,7 @@ class CudaDevice final : public Device {
   Result<void> hold(cudaStream_t stream, Mark mark) {
     // The legacy default stream (0) is the current device's, whichever that is.
     const OnDevice here(ordinal_);
+    if (auto entered = entry(here); !entered) return entered;
     const std::lock_guard lock(mutex_);  // the event must not be used again before the call
     const auto found = marks_.find(mark);
     if (found == marks_.end()) return {};

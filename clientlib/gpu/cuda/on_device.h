@@ -29,13 +29,14 @@ class OnDevice {
     pushed_ = push_context(ordinal);
     if (pushed_) return;
     error_ = cudaSetDevice(ordinal);
+    if (error_ != cudaSuccess) (void)cudaGetLastError();
     changed_ = true;
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   ~OnDevice() {
     if (pushed_) pop_context();
-    if (changed_ && before_ >= 0) (void)cudaSetDevice(before_);
+    if (changed_ && before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) (void)cudaGetLastError();
     if (cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) (void)cudaGetLastError();
   }
   [[nodiscard]] cudaError_t error() const { return error_; }
