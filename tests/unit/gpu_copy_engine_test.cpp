@@ -174,6 +174,20 @@ TEST(CopyEngine, UnpinsTheRingOfAServerThatWasRestartedAndLetsItGo) {
   EXPECT_EQ(engine->stats().pinned_bytes, 2 * kPage);
 }
 
+TEST(CopyEngine, UnpinsWhatNobodyElseOwnsWhenItIsAsked) {
+  Script script;
+  auto engine = engine_over(script);
+  auto mine = std::make_shared<Mapping>(kPage), gone = std::make_shared<Mapping>(2 * kPage);
+  engine->register_mapping(mine->span(), mine);
+  engine->register_mapping(gone->span(), gone);
+  engine->release_orphans();
+  EXPECT_EQ(engine->stats().pinned_bytes, 3 * kPage);
+  gone.reset();
+  engine->release_orphans();
+  EXPECT_EQ(engine->stats().pinned_bytes, kPage);
+  EXPECT_EQ(script.unpinned, 1U);
+}
+
 TEST(CopyEngine, LeavesTheRingReadOnlyForThisProcessAndPinsItAgain) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto mapping = std::make_shared<Mapping>(kPage);

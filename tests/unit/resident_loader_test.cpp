@@ -201,6 +201,22 @@ TEST_F(ResidentLoaderTest, TakesItsMemoryFromWhoeverGivesIt) {
   EXPECT_NE(refused.error().message.find("not aligned"), std::string::npos);
 }
 
+TEST_F(ResidentLoaderTest, UnpinsTheRingWhenItsSetIsThere) {
+  for (const char* more : {"batch_size: 8", "batch_size: 8, delivery: shard"}) {
+    serve(more);
+    std::unique_ptr<DeviceLoader> loader;
+    std::uint64_t pinned = 0;
+    DeviceLoaderOptions options;
+    options.uploading = [&](std::uint64_t, std::uint64_t) {
+      pinned = std::max(pinned, loader->stats().pinned_bytes);
+    };
+    loader = load({}, options);
+    (void)next(*loader);
+    EXPECT_GT(pinned, 0U) << more;
+    EXPECT_EQ(loader->stats().pinned_bytes, 0U) << more;
+  }
+}
+
 TEST_F(ResidentLoaderTest, RefusesASetThatDoesNotFitWithItsSizes) {
   serve();
   Script script;

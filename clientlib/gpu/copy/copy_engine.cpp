@@ -183,6 +183,13 @@ struct CopyEngine::Impl {
     return completion;
   }
 
+  void count_pinned() {
+    std::uint64_t pinned = 0;
+    for (const PinnedMapping& known : mappings)
+      if (known.pinned()) pinned += known.size();
+    counters.pinned_bytes = pinned;
+  }
+
   void shut_down() {
     completions.drain();
     mappings.clear();
@@ -217,19 +224,21 @@ void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<
   Impl& impl = *impl_;
   for (const PinnedMapping& known : impl.mappings)
     if (known.is(mapping, owner)) return;
-  impl.completions.drain();
-  impl.mappings.remove_if([](const PinnedMapping& known) { return known.orphaned(); });
+  release_orphans();
   const PinnedMapping& added =
       impl.mappings.emplace_back(*impl.device, mapping, impl.options.pin_chunk, std::move(owner));
-  std::uint64_t pinned = 0;
-  for (const PinnedMapping& known : impl.mappings)
-    if (known.pinned()) pinned += known.size();
-  impl.counters.pinned_bytes = pinned;
+  impl.count_pinned();
   if (!added.pinned() && !std::exchange(impl.refusal_reported, true))
     impl.options.warn(fmt::format(
         "the ring ({} bytes) could not be pinned for {}: {}. Batches take one more copy, through a pinned "
         "buffer (counted as staged); raise the memlock limit if that is what is short",
         mapping.size(), impl.device->name(), added.refusal()));
+}
+
+void CopyEngine::release_orphans() {
+  impl_->completions.drain();
+  impl_->mappings.remove_if([](const PinnedMapping& known) { return known.orphaned(); });
+  impl_->count_pinned();
 }
 
 Result<DeviceBuffer> CopyEngine::allocate(std::size_t bytes) {

@@ -207,6 +207,7 @@ Result<void> ResidentSet::finish(std::chrono::milliseconds timeout, const std::f
   if (plain) seen_ = {};
   indices_ = std::make_shared<const std::vector<std::uint64_t>>(std::move(seen_));
   from_.reset();
+  engine_->release_orphans();  // the upload's ring: nothing is registered after it, which would unpin it
   complete_ = true;
   return {};
 }

@@ -110,6 +110,8 @@ class CopyEngine {
   /// what nobody but the engine owns any more (the ring of a server that was restarted) is unpinned by the
   /// next registration, after its copies.
   void register_mapping(std::span<std::byte> mapping, std::shared_ptr<const void> owner);
+  /// Unpins now what nobody but the engine owns any more; waits for the copies under way.
+  void release_orphans();
 
   Result<DeviceBuffer> allocate(std::size_t bytes);
 
