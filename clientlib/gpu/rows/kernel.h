@@ -72,9 +72,11 @@ HEADRACE_HD inline void read_steps(const RowJob& job, const RowSteps& from, RowH
                  from.erased_left + from.erased_width};
 }
 
-/// What the row is made of. The parts are the work of different warps.
+/// What the row is made of. The parts are the work of different warps: of each warp's first thread, or of all
+/// from kFirstValueThread on.
 HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHead& head, std::int32_t row) {
-  constexpr std::int32_t kFirstValueThread = 64;
+  constexpr std::int32_t kStepsThread = 32, kSampleThread = 64, kFirstValueThread = 96;
+  static_assert(kMaxMoves <= kStepsThread && kFirstValueThread < kRowThreads);
   std::uint64_t position = job.first + static_cast<std::uint64_t>(row);
   if (job.samples != 0 && position >= job.samples) position %= job.samples;  // wrapped duplicates
   const bool resident = job.samples != 0;
@@ -85,11 +87,11 @@ HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHea
   if (thread < job.move_count) {
     head.drawn[thread] = steps == nullptr ? draw_move(job.moves[thread], job.seed, job.epoch, position)
                                           : DrawnMove{0, 0, steps->turns[thread]};
-  } else if (thread == kFirstValueThread - 32) {
+  } else if (thread == kStepsThread) {
     head.colors.count = 0;
     head.erased = {0, 0, 0, 0};
     if (steps != nullptr) read_steps(job, *steps, head);
-  } else if (thread == kFirstValueThread - 1) {
+  } else if (thread == kSampleThread) {
     head.sample = resident && job.shuffled ? draws::permuted(job.order, position)
                   : resident               ? position
                                            : static_cast<std::uint64_t>(row);

@@ -1,7 +1,8 @@
 // A stream's batches in device memory, copied ahead of the loop.
 //
-//   auto stream = or_throw(client.open({.stream = "train", .commits = Commits::kByCaller, .for_device =
-//   true})); auto loader = or_throw(DeviceLoader::open(std::move(stream), {.engine = {.device = "cuda:0"}}));
+//   auto stream = or_throw(client.open(
+//       {.stream = "train", .commits = Commits::kByCaller, .for_device = true}));
+//   auto loader = or_throw(DeviceLoader::open(std::move(stream), {.engine = {.device = "cuda:0"}}));
 //   while (auto batch = or_throw(loader->next())) {
 //     or_throw(batch->wait_on(reinterpret_cast<StreamHandle>(my_stream)));
 //     step<<<..., my_stream>>>(batch->field("image").value().data, ...);
@@ -35,8 +36,7 @@ struct DeviceLoaderOptions {
   /// Batches that are on the device, or on their way, before next() asks: 1 or more.
   std::uint32_t prefetch = 2;
   /// Where batches go; next() asks for it, in its caller's thread. Aligned to 16 bytes where rows are made on
-  /// the device
-  /// (`device: gpu`, `residence: gpu`). What it gives is first written on
+  /// the device (`device: gpu`, `residence: gpu`). What it gives is first written on
   /// DeviceLoader::copy_stream(). Default: memory of the loader's own, used again behind what the streams of
   /// DeviceBatch::wait_on() have queued by the batch's end.
   std::function<Result<DeviceBlock>(std::size_t bytes)> allocate = {};
