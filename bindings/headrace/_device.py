@@ -131,6 +131,9 @@ class TorchBlocks:
         self._stream: Any = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
         # Made once: to make it costs as much as to enter it.
         self._on_stream: AbstractContextManager[Any] = nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        # Around it. On a thread whose device is another one, torch leaves a stream by setting that device, which makes a context there:
+        # on the first GPU for each rank. It leaves a device without.
+        self._on_device: AbstractContextManager[Any] = nullcontext() if self._stream is None else torch.cuda.device(self._device)
 
     @property
     def copy_stream(self) -> int:
@@ -138,7 +141,7 @@ class TorchBlocks:
         return 0 if self._stream is None else int(self._stream.cuda_stream)
 
     def __call__(self, size: int) -> tuple[Any, int]:
-        with self._on_stream:
+        with self._on_device, self._on_stream:
             block = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
         return block, block.data_ptr()
 

@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import headrace
@@ -227,6 +228,52 @@ def test_the_server_hears_what_the_loop_waits_for_and_not_what_is_fetched_ahead(
         next(iter(loader))
         (client,) = headrace.stats(address)["streams"]["train"]["clients"]
         assert client["wait_seconds"] <= loader.waited + 0.001
+
+
+class FakeDevices:
+    """torch's calls below its contexts: which device is the thread's, and which have a CUDA context."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.current, self.contexts = 0, set[int]()
+        self.streams: dict[int, Any] = {device: self.stream(device) for device in range(2)}
+        changed = {"is_available": lambda: True, "current_device": lambda: self.current, "Stream": lambda device: self.stream(device.index, 7)}
+        changed |= {"current_stream": lambda device=None: self.streams[self.current if device is None else device.index]}
+        changed |= {"set_stream": self.set_stream, "_exchange_device": self.exchange, "_maybe_exchange_device": self.maybe_exchange}
+        for name, call in changed.items():
+            monkeypatch.setattr(torch.cuda, name, call)
+
+    @staticmethod
+    def stream(device: int, handle: int = 0) -> Any:
+        return SimpleNamespace(device=torch.device("cuda", device), cuda_stream=handle)
+
+    def exchange(self, device: int) -> int:
+        before, self.current = self.current, device
+        self.contexts.add(device)
+        return before
+
+    def maybe_exchange(self, device: int) -> int:
+        before, self.current = self.current, device  # a device without a context becomes the thread's by and by
+        return before
+
+    def set_stream(self, stream: Any) -> None:
+        if stream.device.index != self.current:
+            self.exchange(stream.device.index)
+        self.streams[stream.device.index] = stream
+
+    def empty(self, size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        assert (self.current, self.streams[1].cuda_stream) == (1, 7), "on the stream of the copies"
+        self.contexts.add(device.index)
+        return torch.empty(size, dtype=dtype)
+
+
+def test_blocks_on_another_device_than_the_threads_make_no_context_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeDevices(monkeypatch)
+    blocks = _device.TorchBlocks("cuda:1")
+    blocks._torch = SimpleNamespace(empty=fake.empty, uint8=torch.uint8)
+    for _ in range(3):
+        assert blocks(100)[0].numel() == 100
+        assert (fake.current, fake.contexts) == (0, {1})
+        assert [stream.cuda_stream for stream in fake.streams.values()] == [0, 0]
 
 
 def test_loaders_end_in_any_order_while_they_fetch(start_server: Any, quiet_config: dict[str, Any]) -> None:
