@@ -121,11 +121,10 @@ class Clock:
             self._samples += len(next(iter(batch.values())) if isinstance(batch, dict) else batch[0])
             yield batch
             asked = time.perf_counter()
+        self._waited += time.perf_counter() - asked
         if self._given.device != "cpu":
             torch.cuda.synchronize(self._given.device)  # what is still under way belongs to this epoch
-        ended = time.perf_counter()
-        self._waited += ended - asked
-        self._seconds = ended - begun
+        self._seconds = time.perf_counter() - begun
 
     def end(self, **results: float) -> None:
         line = {"seconds": self._seconds, "waited": self._waited, "samples": self._samples, **results}

@@ -11,8 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import headrace
@@ -223,6 +225,19 @@ def test_a_readme_shows_the_whole_difference(name: str) -> None:
     assert f"```diff\n{shown}```" in (EXAMPLES / "README.md").read_text()
     if name == "mnist_mlp":
         assert f"```diff\n{shown}```" in (ROOT / "bindings/README.md").read_text()
+
+
+def test_the_clock_counts_what_is_under_way_on_the_device_to_the_epoch_and_not_to_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import job
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: time.sleep(0.2))
+    clock = job.Clock(SimpleNamespace(device="cuda:0"))
+    assert len(list(clock.batches([(torch.zeros(3), torch.zeros(3))] * 2))) == 2
+    clock.end()
+    (epoch,) = clock._epochs
+    assert epoch["samples"] == 6
+    assert epoch["seconds"] > 0.2 > epoch["waited"] + 0.1
 
 
 # --- the long ones
