@@ -47,9 +47,9 @@ struct DeviceLoader::Source {
   CopyEngine engine;
 };
 
-/// Batches of `stream` through its ring.
-std::unique_ptr<DeviceLoader::Source> fetch_batches(Stream stream, std::shared_ptr<Device> device,
-                                                    const DeviceLoaderOptions& options);
+/// Batches of `stream` through its ring. Errors are plan_fields()'s.
+Result<std::unique_ptr<DeviceLoader::Source>> fetch_batches(Stream stream, std::shared_ptr<Device> device,
+                                                            const DeviceLoaderOptions& options);
 /// Batches of a set that is uploaded once. Errors are DeviceLoader::open()'s.
 Result<std::unique_ptr<DeviceLoader::Source>> make_resident_batches(Stream stream,
                                                                     std::shared_ptr<Device> device,

@@ -5,7 +5,6 @@
 
 #include "clientlib/base/contract.h"
 #include "clientlib/gpu/batch_source.h"
-#include "clientlib/gpu/rows/finisher.h"
 
 namespace headrace::gpu {
 namespace {
@@ -46,18 +45,21 @@ Result<std::unique_ptr<DeviceLoader>> DeviceLoader::open(Stream stream, const De
   if (!device) return fail(device.error());
   const StreamInfo& info = stream.info();
   if (auto layout = BatchLayout::plan(info); !layout) return fail(layout.error());
-  if (auto sound = check_rows(info); !sound) return fail(sound.error());
   const bool resident = options.resident && info.residence;
   if (resident || !info.on_device.empty())
     if (auto ready = (*device)->prepare_rows(); !ready) return fail(ready.error());
-  if (!resident) return std::make_unique<DeviceLoader>(std::move(stream), std::move(*device), options);
-  auto source = make_resident_batches(std::move(stream), std::move(*device), options);
+  auto source = resident ? make_resident_batches(std::move(stream), std::move(*device), options)
+                         : fetch_batches(std::move(stream), std::move(*device), options);
   if (!source) return fail(source.error());
   return std::unique_ptr<DeviceLoader>(new DeviceLoader(std::move(*source)));
 }
 
-DeviceLoader::DeviceLoader(Stream stream, std::shared_ptr<Device> device, const DeviceLoaderOptions& options)
-    : source_(fetch_batches(std::move(stream), std::move(device), options)) {}
+DeviceLoader::DeviceLoader(Stream stream, std::shared_ptr<Device> device,
+                           const DeviceLoaderOptions& options) {
+  auto source = fetch_batches(std::move(stream), std::move(device), options);
+  require(source.has_value(), "a stream has fields that cannot be finished on the device");
+  source_ = std::move(*source);
+}
 DeviceLoader::DeviceLoader(std::unique_ptr<Source> source) : source_(std::move(source)) {}
 DeviceLoader::~DeviceLoader() {
   if (source_->fork.forked()) (void)source_.release();  // its threads are the parent's

@@ -17,10 +17,11 @@ struct FetchedBatches final : DeviceLoader::Source {
   std::chrono::nanoseconds waited_uncommitted{0};
   Fetcher fetcher;  ///< last: ends before what it uses
 
-  FetchedBatches(Stream from, std::shared_ptr<Device> to, const DeviceLoaderOptions& given)
+  FetchedBatches(Stream from, std::shared_ptr<Device> to, const DeviceLoaderOptions& given,
+                 std::vector<FinishedField> finished)
       : Source(from, std::move(to), given),
         stream(std::move(from)),
-        fetcher(stream, engine, {device, layout, given.prefetch, pool != nullptr}) {
+        fetcher(stream, engine, {device, layout, given.prefetch, pool != nullptr, std::move(finished)}) {
     follow_stream();
     stream.set_interrupt(
         [this] { return fetcher.fetches_here() ? fetcher.wanted_elsewhere() : interrupt && interrupt(); });
@@ -173,9 +174,12 @@ struct FetchedBatches final : DeviceLoader::Source {
 
 }  // namespace
 
-std::unique_ptr<DeviceLoader::Source> fetch_batches(Stream stream, std::shared_ptr<Device> device,
-                                                    const DeviceLoaderOptions& options) {
-  return std::make_unique<FetchedBatches>(std::move(stream), std::move(device), options);
+Result<std::unique_ptr<DeviceLoader::Source>> fetch_batches(Stream stream, std::shared_ptr<Device> device,
+                                                            const DeviceLoaderOptions& options) {
+  auto finished = plan_fields(stream.info());
+  if (!finished) return fail(finished.error());
+  return std::make_unique<FetchedBatches>(std::move(stream), std::move(device), options,
+                                          std::move(*finished));
 }
 
 }  // namespace headrace::gpu

@@ -199,8 +199,8 @@ Result<void> Fetcher::ship(BatchView batch, DeviceBatch::State& state) {
   state.epoch = batch.epoch();
   state.batch = batch.batch();
   state.rows = batch.all_rows();
-  if (!finisher_ && !stream_.info().on_device.empty()) {
-    auto finisher = RowFinisher::open(stream_.info(), blocks_.layout->rows, blocks_.device);
+  if (!finisher_ && !blocks_.finished.empty()) {
+    auto finisher = RowFinisher::open(blocks_.finished, blocks_.layout->rows, blocks_.device);
     if (!finisher) return fail(finisher.error());
     finisher_.emplace(std::move(*finisher));
   }

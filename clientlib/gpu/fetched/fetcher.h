@@ -34,6 +34,7 @@ struct Blocks {
   std::shared_ptr<const BatchLayout> layout;
   std::uint32_t prefetch;  ///< batches that are fetched ahead
   bool pooled;             ///< blocks are BlockPool's
+  std::vector<FinishedField> finished;
 };
 
 class Fetcher {

@@ -14,14 +14,21 @@
 
 namespace headrace::gpu {
 
-/// kBadMessage: fields of StreamInfo::on_device that cannot be.
-Result<void> check_rows(const StreamInfo& info);
+struct FinishedField {
+  std::size_t at;  ///< in the stream's fields
+  std::string name;
+  RowJob job;  ///< without pointers
+};
+
+/// Those of StreamInfo::on_device. kBadMessage: they cannot be.
+Result<std::vector<FinishedField>> plan_fields(const StreamInfo& info);
 
 class RowFinisher {
  public:
-  /// For the fields of StreamInfo::on_device, in batches of up to `rows` rows. check_rows()'s errors;
-  /// kEnvironment: the device has no kernels; kNotEnoughMemory.
-  static Result<RowFinisher> open(const StreamInfo& info, std::uint32_t rows, std::shared_ptr<Device> device);
+  /// REQUIRES: `fields` are plan_fields()'s, and prepare_rows() of the device has succeeded.
+  /// For batches of up to `rows` rows. kNotEnoughMemory.
+  static Result<RowFinisher> open(std::vector<FinishedField> fields, std::uint32_t rows,
+                                  std::shared_ptr<Device> device);
   RowFinisher(RowFinisher&&) noexcept = default;
   RowFinisher& operator=(RowFinisher&&) = delete;
   ~RowFinisher();  ///< waits for what was queued
@@ -33,16 +40,10 @@ class RowFinisher {
   Result<void> launch(std::byte* base, std::uint32_t rows, const BatchLayout& layout);
 
  private:
-  struct Field {
-    std::size_t at;  ///< in the stream's fields
-    std::string name;
-    RowJob job;
-  };
-
   explicit RowFinisher(std::shared_ptr<Device> device) : device_(std::move(device)) {}
 
   std::shared_ptr<Device> device_;  ///< null: moved from
-  std::vector<Field> fields_;
+  std::vector<FinishedField> fields_;
 };
 
 }  // namespace headrace::gpu
