@@ -194,6 +194,33 @@ def test_goals_are_met_or_missed_by_their_worst_figure() -> None:
     assert measured["small batches: time over that of a pageable copy"] == ("not run yet", "")
 
 
+# Pages of the pool that are not there when they are touched, as under a container's limit.
+NO_POOL = r"""
+#define _GNU_SOURCE
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int pool = -1;
+int memfd_create(const char* name, unsigned flags) {
+  int fd = syscall(SYS_memfd_create, name, flags & 3);
+  if (flags & MFD_HUGETLB) pool = fd;
+  return fd;
+}
+int ftruncate(int fd, off_t size) { return fd == pool ? 0 : syscall(SYS_ftruncate, fd, size); }
+"""
+
+
+def test_the_probe_outlives_a_pool_without_pages_and_writes_as_it_goes(kit: Path, tmp_path: Path) -> None:
+    (tmp_path / "shim.c").write_text(NO_POOL)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "shim.so", tmp_path / "shim.c"], check=True)
+    with (tmp_path / "log").open("w") as log:  # as the kit runs it
+        done = subprocess.run([kit / "bin" / "device_probe"], stdout=log, stderr=log, timeout=60, env={**NO_GPU, "LD_PRELOAD": str(tmp_path / "shim.so")})
+    assert done.returncode == 1
+    first, *_, last = (tmp_path / "log").read_text().splitlines()
+    assert first == "[not run] a memfd with pages of 2 MB, of the pool: ended by signal 7 (Bus error)"
+    assert last.startswith("device_probe: "), "what was said before is not lost in a buffer"
+
+
 def span(category: str, name: str, stream: int, begin: float, end: float, size: int = 0) -> dict[str, Any]:
     return {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": end - begin, "args": {"device": 0, "stream": stream, "bytes": size}}
 
