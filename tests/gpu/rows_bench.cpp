@@ -1,15 +1,20 @@
 // The kernel alone, with the queue kept busy, and its share of the memory's bandwidth:
 //   rows_bench [--rounds N] [--launches N]
 // Prints one line of JSON per figure, after "[figure] ". A round is 20 launches between two events (1 under a
-// profiler: --rounds 1 --launches 1). `share_of_copy`: a copy of as many bytes on the device, which reads and
-// writes each of them, is 1. `share_of_peak`: what the memory's clock and bus give is 1.
+// profiler: --rounds 1 --launches 1), which begin when all are queued. Each launch reads other pictures than
+// the ones before it, which the L2 cache may have. `share_of_copy`: a copy of as many bytes on the device,
+// which reads and writes each of them, is 1. `share_of_peak`: what the memory's clock and bus give is 1.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <future>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "clientlib/gpu/device/device.h"
@@ -19,7 +24,10 @@
 namespace headrace::gpu {
 namespace {
 
+constexpr int kMostLaunches = 200;  // a queue with more is full: a launch would wait for the ones before it
 int launches = 20;
+/// Read in turn, so that none of it is in the L2 cache when its turn comes again.
+constexpr std::size_t kReadInTurn = std::size_t{256} << 20;
 
 void check(cudaError_t error) {
   if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
@@ -33,6 +41,32 @@ struct Memory {
   void* data = nullptr;
 };
 
+/// Holds a stream, so that what is queued meanwhile runs without gaps.
+class Gate {
+ public:
+  explicit Gate(cudaStream_t stream) : stream_(stream) {
+    check(cudaLaunchHostFunc(
+        stream, [](void* gate) { static_cast<Gate*>(gate)->wait(); }, this));
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  ~Gate() {
+    open();
+    (void)cudaStreamSynchronize(stream_);  // wait() has ended
+  }
+  void open() {
+    if (!std::exchange(is_open_, true)) open_.set_value();
+  }
+
+ private:
+  // For a while: where calls wait for their launch (CUDA_LAUNCH_BLOCKING, profilers), nobody would open it.
+  void wait() { (void)opened_.wait_for(std::chrono::seconds(2)); }
+  cudaStream_t stream_;
+  bool is_open_ = false;
+  std::promise<void> open_;
+  std::future<void> opened_ = open_.get_future();
+};
+
 /// Milliseconds of one of `launches` in a row, the best round.
 template <class Queue>
 double best_of(int rounds, cudaStream_t stream, Queue queue) {
@@ -40,11 +74,16 @@ double best_of(int rounds, cudaStream_t stream, Queue queue) {
   check(cudaEventCreate(&begin));
   check(cudaEventCreate(&end));
   double best = 1e9;
+  queue();  // loads the kernel, which could wait for a stream that is held
+  check(cudaStreamSynchronize(stream));
   for (int round = 0; round < rounds; ++round) {
+    std::optional<Gate> gate;
+    if (launches > 1) gate.emplace(stream);
     queue();  // the stream is busy when the clock starts
     check(cudaEventRecord(begin, stream));
     for (int i = 0; i < launches; ++i) queue();
     check(cudaEventRecord(end, stream));
+    if (gate) gate->open();
     check(cudaEventSynchronize(end));
     float ms = 0;
     check(cudaEventElapsedTime(&ms, begin, end));
@@ -63,13 +102,21 @@ double peak() {
   return 2e3 * khz * bits / 8;
 }
 
-void report(Device& device, const char* what, const RowJob& job, double bytes, int rounds) {
+/// `advance`: the job of the next launch.
+template <class Advance>
+void report(Device& device, const char* what, RowJob job, double bytes, int rounds, Advance advance) {
   auto* const stream = reinterpret_cast<cudaStream_t>(device.copy_stream());
-  const double ms = best_of(rounds, stream, [&] { or_throw(device.launch(job)); });
+  const double ms = best_of(rounds, stream, [&] {
+    or_throw(device.launch(job));
+    advance(job);
+  });
   const auto half = static_cast<std::size_t>(bytes / 2);
-  const Memory from(half), to(half);
+  const std::size_t step = (half + 255) / 256 * 256, sources = kReadInTurn / step + 1;
+  const Memory from(sources * step), to(half);
+  std::size_t copies = 0;
   const double copy = best_of(rounds, stream, [&] {
-    check(cudaMemcpyAsync(to.data, from.data, half, cudaMemcpyDeviceToDevice, stream));
+    const auto* const source = static_cast<const std::byte*>(from.data) + copies++ % sources * step;
+    check(cudaMemcpyAsync(to.data, source, half, cudaMemcpyDeviceToDevice, stream));
   });
   std::printf("[figure] %s\n", nlohmann::json{{"figure", "kernel"},
                                               {"of", what},
@@ -105,13 +152,19 @@ void imagenet(Device& device, const char* what, DType dtype, bool jitter, int ro
         steps.steps[steps.step_count++] = {.kind = kind, .shift = 20, .factor = 1.2F};
     std::memcpy(pictures.data() + row * image.row_bytes() + image.steps_offset(), &steps, sizeof steps);
   }
-  const Memory there(pictures.size()), out(kRows * row_bytes(field));
-  check(cudaMemcpy(there.data, pictures.data(), pictures.size(), cudaMemcpyHostToDevice));
-  job.pictures = static_cast<std::uint8_t*>(there.data);
+  const std::size_t sets = kReadInTurn / pictures.size() + 1;
+  const Memory there(sets * pictures.size()), out(kRows * row_bytes(field));
+  auto* const first = static_cast<std::uint8_t*>(there.data);
+  for (std::size_t set = 0; set < sets; ++set)
+    check(
+        cudaMemcpy(first + set * pictures.size(), pictures.data(), pictures.size(), cudaMemcpyHostToDevice));
+  job.pictures = first;
   job.out = static_cast<std::uint8_t*>(out.data);
   job.rows = kRows;
   job.parts = row_parts(job);
-  report(device, what, job, static_cast<double>(pictures.size() + kRows * row_bytes(field)), rounds);
+  std::size_t set = 0;
+  report(device, what, job, static_cast<double>(pictures.size() + kRows * row_bytes(field)), rounds,
+         [&](RowJob& next) { next.pictures = first + ++set % sets * pictures.size(); });
 }
 
 void resident(Device& device, const char* what, std::uint64_t samples, std::uint32_t rows, std::int32_t side,
@@ -135,7 +188,8 @@ void resident(Device& device, const char* what, std::uint64_t samples, std::uint
   plan.job.rows = static_cast<std::int32_t>(rows);
   plan.job.order = draws::epoch_order(samples, 1, 0);
   const double bytes = rows * static_cast<double>(row_bytes(info.fields[0]) + image.picture_bytes());
-  report(device, what, plan.job, bytes, rounds);
+  report(device, what, plan.job, bytes, rounds,
+         [&](RowJob& next) { next.first = (next.first + rows) % samples; });
 }
 
 int run(int rounds) try {
@@ -159,11 +213,13 @@ int run(int rounds) try {
 }  // namespace headrace::gpu
 
 int main(int argc, char** argv) {
+  // A file otherwise gets figures when the program ends, and none if it is killed.
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   int rounds = 20;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--rounds") == 0) rounds = std::max(1, std::atoi(argv[i + 1]));
     if (std::strcmp(argv[i], "--launches") == 0)
-      headrace::gpu::launches = std::max(1, std::atoi(argv[i + 1]));
+      headrace::gpu::launches = std::clamp(std::atoi(argv[i + 1]), 1, headrace::gpu::kMostLaunches);
   }
   return headrace::gpu::run(rounds);
 }
