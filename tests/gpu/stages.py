@@ -74,11 +74,11 @@ def stages(kit: Path, files: Path, data: Path | None = None, brief: bool = False
             torch("residence_bench"),
             torch("compare_transforms", str(kit / "bin" / "rows_bench"), also=("torchvision",)),
         ],
-        "train": [
+        "train-mnist": [
             Step("device_trainer", script("gpu/run_trainer.py", str(kit / "bin" / "device_trainer")), modules=("numpy",)),
             torch("train_epochs", "mnist", *given, of="mnist", also=("torchvision", "yaml")),
-            torch("train_epochs", "cifar", *given, of="cifar", also=("torchvision", "yaml")),
         ],
+        "train-cifar": [torch("train_epochs", "cifar", *given, of="cifar", also=("torchvision", "yaml"))],
         "share": [torch("share_trainers", str(trainers), of=str(trainers), also=("PIL",)) for trainers in (2, 4)],
         "sanitize": [
             sanitized("memcheck", "cuda_rows_test", SANITIZED),

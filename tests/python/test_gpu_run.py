@@ -22,7 +22,7 @@ GPU = ROOT / "tests" / "gpu"
 BUILD = ROOT / "build" / "release"
 STRESS = bool(os.environ.get("HEADRACE_STRESS"))
 NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-NEED_A_GPU = ("probe", "exact", "copy", "kernels", "torch", "train", "share", "sanitize")
+NEED_A_GPU = ("probe", "exact", "copy", "kernels", "torch", "train-mnist", "train-cifar", "share", "sanitize")
 
 
 @pytest.fixture(scope="module")
