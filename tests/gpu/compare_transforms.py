@@ -8,6 +8,9 @@ The pointwise chain: flip, color jitter, normalize to float16. Pictures are uint
   torchvision, one draw     v2's transforms on the whole batch, which draw once a call
   Kornia                    its augmentations on the whole batch, with draws for each picture
 
+device_us   the device's work alone, as the kernel's time is: of a call's kernels by torch's profiler
+wall_us     until the device has made them, the Python calls included: a trainer that has nothing else to do waits for both
+
 DEVICE "host": a few pictures on the CPU and no kernel, to try the program. Its times are no figures.
 """
 
@@ -19,11 +22,14 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 JITTER = (0.4, 0.4, 0.4, 0.1)
@@ -86,8 +92,24 @@ def by_kornia(batch: torch.Tensor) -> Work:
     return work
 
 
+def device_us(events: Iterable[dict[str, Any]]) -> float:
+    """For which a trace's events keep the device busy. Those of one stream: none is beside another."""
+    busy = ("kernel", "gpu_memcpy", "gpu_memset")
+    return sum(float(event["dur"]) for event in events if event.get("ph") == "X" and event.get("cat") in busy)
+
+
+def profiled(work: Work, on_gpu: bool) -> float:
+    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
+        work()
+        if on_gpu:
+            torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        return device_us(json.loads(trace.read_text())["traceEvents"])
+
+
 def microseconds(work: Work, on_gpu: bool) -> float:
-    """Until the device has made them, the Python calls included: a trainer waits for both."""
     if on_gpu:
         torch.cuda.synchronize()
     begun = time.perf_counter()
@@ -119,17 +141,24 @@ def main() -> None:
             sys.exit(f"compare_transforms: {name}: expected float16 {tuple(batch.shape)}, found {made.dtype} {tuple(made.shape)}")
         others[name] = work
     ours: list[float] = []
-    theirs: dict[str, list[float]] = {name: [] for name in others}
+    walls: dict[str, list[float]] = {name: [] for name in others}
+    devices: dict[str, list[float]] = {name: [] for name in others}
     for _ in range(arguments.turns):
         if on_gpu:
             ours.append(kernel_us(arguments.program))
         for name, work in others.items():
-            theirs[name].append(microseconds(work, on_gpu))
-    for name, found in theirs.items():
-        figure: dict[str, Any] = {"figure": "transforms", "other": name, "rows": arguments.rows, "other_us": statistics.median(found)}
+            walls[name].append(microseconds(work, on_gpu))  # not under the profiler, which slows calls
+            devices[name].append(profiled(work, on_gpu))
+    for name in others:
+        wall, device = statistics.median(walls[name]), statistics.median(devices[name])
+        figure: dict[str, Any] = {"figure": "transforms", "other": name, "rows": arguments.rows, "wall_us": wall}
         if ours:
             us = statistics.median(ours)
-            figure |= {"kernel_us": us, "ratio": figure["other_us"] / us}
+            figure |= {"kernel_us": us, "wall_ratio": wall / us}
+            if device:
+                figure |= {"device_us": device, "device_ratio": device / us}
+            else:
+                print(f"[not run] device time of {name}: torch's profiler saw no kernel", flush=True)
         print(("[figure] " if on_gpu else "tried   ") + json.dumps(figure), flush=True)
 
 

@@ -186,12 +186,17 @@ def test_goals_are_met_or_missed_by_their_worst_figure() -> None:
         {"figure": "host to device", "batch_kb": 16384.0, "share_of_pinned": 0.97, "over_pageable": 0.2},
         {"figure": "host to device", "batch_kb": 38912.0, "share_of_pinned": 0.94, "over_pageable": 0.2},
         {"figure": "resident epoch", "of": "CIFAR-10, 50000 by 500, crop, flip, float16", "epoch_ms": 24.0, "share": 0.1},
+        {"figure": "transforms", "other": "torchvision, per picture", "wall_ratio": 90.0, "device_ratio": 2.0},
+        {"figure": "transforms", "other": "torchvision, one draw", "wall_ratio": 9.0, "device_ratio": 4.0},
+        {"figure": "transforms", "other": "Kornia", "wall_ratio": 9.0},  # its device time is not known
     ]
     measured = {goal.what: goal.measured(figures) for goal in found.GOALS}
     assert measured["host to device, 4 MB: of the bare pinned copy"] == ("0.9", "met")
     assert measured["host to device, from 16 MB: of the bare pinned copy"] == ("0.94", "missed")
     assert measured["resident CIFAR-10 epoch"] == ("24 ms", "met")
     assert measured["small batches: time over that of a pageable copy"] == ("not run yet", "")
+    assert measured["torchvision v2, whole batch, one draw: device time over the kernel's"] == ("4", "met")
+    assert measured["Kornia, a draw per picture: device time over the kernel's"] == ("not run yet", "")
 
 
 # Pages of the pool that are not there when they are touched, as under a container's limit.
@@ -245,6 +250,18 @@ def test_copies_beside_kernels_are_told_from_a_trace() -> None:
     assert overlap(events[1:2])["share"] == 0
 
 
+def test_what_the_device_did_for_a_call_is_told_from_a_trace() -> None:
+    events = [
+        {"ph": "M", "name": "process_name", "args": {"name": "python"}},
+        span("kernel", "mul", 7, 100, 130),
+        span("kernel", "add", 7, 190, 200),  # the gap is the host's
+        span("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 7, 200, 205, 12),
+        span("cuda_runtime", "cudaLaunchKernel", 0, 0, 90),
+        span("cpu_op", "aten::mul", 0, 0, 95),
+    ]
+    assert module("compare_transforms").device_us(events) == 45
+
+
 @pytest.mark.parametrize(
     ("program", "arguments", "wanted"),
     [
@@ -276,4 +293,5 @@ def test_torchvision_runs_the_chain_that_the_kernel_is_compared_for() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line.removeprefix("tried   ")) for line in done.stdout.splitlines() if line.startswith("tried ")]
     assert {"torchvision, per picture", "torchvision, one draw"} <= {row["other"] for row in rows}
+    assert all(row["wall_us"] > 0 for row in rows)
     assert "[figure]" not in done.stdout, "times on the CPU are no figures"
