@@ -1,14 +1,18 @@
 // On a machine with a GPU: a DeviceLoader's own memory is used again behind its readers, and not before.
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
 
-#include "tests/unit/device_loader.h"
+#include "tests/unit/finished_loader.h"
 
 namespace headrace::gpu {
 namespace {
@@ -39,24 +43,25 @@ struct FreePinned {
   void operator()(std::byte* memory) const { (void)cudaFreeHost(memory); }
 };
 
-TEST_F(DeviceLoaderTest, BatchesThatAreDroppedEarlyAreReadWholeOnAStreamThatLags) {
-  std::vector<Seen> expected;
-  Stream stream = open();
-  for (int epoch = 0; epoch < 3; ++epoch)
-    while (const auto batch = stream.next(20s).value()) expected.push_back(seen(*batch));
+constexpr int kEpochs = 3;
+
+/// Reads batches of `stream` on a consumer's stream that lags, and drops them before it comes to them.
+void expect_read_whole(Stream stream, const std::vector<Seen>& expected) {
   void* pinned = nullptr;
-  constexpr std::size_t kMost = 8 * (kRow + 64);
-  ASSERT_EQ(cudaMallocHost(&pinned, expected.size() * kMost), cudaSuccess);
+  std::size_t most = 0;
+  for (const Seen& batch : expected) most = std::max(most, batch.bytes.size());
+  ASSERT_EQ(cudaMallocHost(&pinned, expected.size() * most), cudaSuccess);
   const std::unique_ptr<std::byte, FreePinned> results(static_cast<std::byte*>(pinned));
   LaggingStream consumer;
   {
-    auto loader = DeviceLoader::open(open_ahead(), {.engine = {.device = "cuda:0"}}).value();
+    auto loader = DeviceLoader::open(std::move(stream), {.engine = {.device = "cuda:0"}}).value();
     std::size_t at = 0;
-    for (int epoch = 0; epoch < 3; ++epoch) {
+    for (int epoch = 0; epoch < kEpochs; ++epoch) {
       while (auto batch = loader->next(20s).value()) {
         ASSERT_TRUE(batch->wait_on(consumer.handle()).has_value());
         consumer.lag();
-        std::byte* to = results.get() + at++ * kMost;
+        ASSERT_LT(at, expected.size());
+        std::byte* to = results.get() + at++ * most;
         for (std::size_t f = 0; f < batch->fields().size(); ++f) {
           const DeviceFieldView field = batch->field(f);
           consumer.read(field.data, to, field.bytes());
@@ -69,8 +74,56 @@ TEST_F(DeviceLoaderTest, BatchesThatAreDroppedEarlyAreReadWholeOnAStreamThatLags
   }
   consumer.finish();
   for (std::size_t b = 0; b < expected.size(); ++b)
-    ASSERT_EQ(std::memcmp(results.get() + b * kMost, expected[b].bytes.data(), expected[b].bytes.size()), 0)
+    ASSERT_EQ(std::memcmp(results.get() + b * most, expected[b].bytes.data(), expected[b].bytes.size()), 0)
         << "batch " << b;
+}
+
+TEST_F(DeviceLoaderTest, BatchesThatAreDroppedEarlyAreReadWholeOnAStreamThatLags) {
+  expect_read_whole(open_ahead(), epochs_of(open(), kEpochs));
+}
+
+// The finisher's memory for pictures is one for all batches, behind whose kernels the next copies wait.
+TEST_F(FinishedLoaderTest, BatchesThatTheKernelFinishesAreReadWholeOnAStreamThatLags) {
+  expect_read_whole(open("left"), epochs_of(open("finished"), kEpochs));
+}
+
+/// Whether a GPU has a primary context in this process, which the runtime has no call for.
+bool has_context(int gpu) {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+  auto* const state = driver == nullptr ? nullptr : ::dlsym(driver, "cuDevicePrimaryCtxGetState");
+  unsigned flags = 0;
+  int active = 1;
+  if (state != nullptr) (void)reinterpret_cast<int (*)(int, unsigned*, int*)>(state)(gpu, &flags, &active);
+  return active != 0;
+}
+
+/// An exit code.
+int loads_on_the_second_gpu_alone() {
+  const TempFolder folder;
+  const std::string directory = folder.path().string();
+  const RunningServer server(directory, kSamples, kRow, "batch_size: 8");
+  bool read = true;
+  {
+    auto stream = Client::connect({.address = directory})
+                      .value()
+                      .open({.stream = "train", .commits = Commits::kByCaller})
+                      .value();
+    const auto loader = DeviceLoader::open(std::move(stream), {.engine = {.device = "cuda:1"}}).value();
+    while (const auto batch = loader->next(20s).value()) read = read && batch->wait().has_value();
+  }
+  int current = -1;
+  read = read && cudaGetDevice(&current) == cudaSuccess;
+  std::fprintf(stderr, "read %d, device %d, contexts: %d and %d\n", read, current, has_context(0),
+               has_context(1));
+  return read && current == 0 && !has_context(0) && has_context(1) ? 0 : 1;
+}
+
+TEST(CudaLoader, OnTheSecondGpuMakesNoContextOnTheFirst) {
+  int gpus = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&gpus), cudaSuccess);
+  if (gpus < 2) GTEST_SKIP() << "there is no second GPU";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a new process: this one may have a context by now
+  EXPECT_EXIT(std::exit(loads_on_the_second_gpu_alone()), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "tests/unit/device_loader.h"
+#include "tests/unit/finished_loader.h"
 
 namespace headrace::gpu {
 namespace {
@@ -38,6 +38,29 @@ TEST_F(DeviceLoaderTest, UsesMemoryAgainOnlyBehindTheStreamsThatReadIt) {
   loader.reset();  // its threads, which the script listens to
   EXPECT_THAT(script.held_copies, testing::ElementsAre(2)) << "the mark of the second";
   EXPECT_THAT(script.dropped, testing::ElementsAre(1));
+}
+
+TEST_F(FinishedLoaderTest, UsesMemoryAgainForBatchesThatTheDeviceFinishes) {
+  constexpr int kEpochs = 3;
+  const std::vector<Seen> expected = epochs_of(open("finished"), kEpochs);
+  const auto loader = DeviceLoader::open(open("left"), {.engine = {.device = "host"}}).value();
+  std::set<const std::byte*> blocks;
+  std::size_t at = 0;
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    while (auto batch = loader->next(20s).value()) {
+      ASSERT_TRUE(batch->wait_on(7).has_value());  // the twin's host waits
+      blocks.insert(batch->block().data);
+      std::vector<std::byte> bytes;
+      for (std::size_t f = 0; f < batch->fields().size(); ++f) {
+        const DeviceFieldView field = batch->field(f);
+        bytes.insert(bytes.end(), field.data, field.data + field.bytes());
+      }
+      ASSERT_EQ(bytes, expected.at(at).bytes) << "batch " << at;
+      ++at;
+    }
+  }
+  EXPECT_EQ(at, expected.size());
+  EXPECT_LT(blocks.size(), 6U);
 }
 
 TEST_F(DeviceLoaderTest, WritesWhereItsCallerSays) {
