@@ -5,6 +5,7 @@ the device (`device: gpu`) against the server's own, and what a trainer waits fo
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -123,6 +124,37 @@ def under_pressure(address: str, moved: str) -> None:
         expect(True, f"{moved}: batches that were dropped early were read whole")
 
 
+# A process of its own: this one has a context on the first GPU. Exit code 3: torch alone makes one.
+ON_THE_SECOND = """
+import ctypes, sys
+import headrace, torch
+def has_context(gpu):
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    if ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxGetState(gpu, ctypes.byref(flags), ctypes.byref(active)):
+        sys.exit("cuDevicePrimaryCtxGetState failed")
+    return bool(active.value)
+torch.empty(1, device="cuda:1")
+if has_context(0):
+    sys.exit(3)
+with headrace.Loader(sys.argv[1], stream=sys.argv[2], device="cuda:1") as loader:
+    sums = [image.double().sum() for image, _ in loader]
+    sums[-1].item()
+sys.exit(has_context(0))
+"""
+
+
+def on_the_second_gpu(address: str, stream: str) -> None:
+    """Hundreds of megabytes on the first GPU for each rank, if it were otherwise."""
+    if torch.cuda.device_count() < 2:
+        print(f"[not run] {stream} on the second GPU: there is none", flush=True)
+        return
+    done = subprocess.run([sys.executable, "-c", ON_THE_SECOND, address, stream], capture_output=True, text=True, check=False)
+    if done.returncode == 3:
+        print(f"[not run] {stream} on the second GPU: torch itself makes a context on the first", flush=True)
+        return
+    expect(done.returncode == 0, f"{stream}: on the second GPU it makes no context on the first{': ' * bool(done.stderr)}{done.stderr}")
+
+
 def other_frameworks(address: str) -> None:
     host, device = pair(address, "large", output="dlpack")
     with host, device:
@@ -170,6 +202,8 @@ def main() -> None:
             for stream in ("large", "large_gpu", "large_resident"):
                 under_pressure(server.address, stream)
             if DEVICE != "host":
+                for stream in ("large_gpu", "large_resident"):
+                    on_the_second_gpu(server.address, stream)
                 for stream in ("large", "large_gpu"):
                     wait_share(server.address, stream)
 
