@@ -16,8 +16,8 @@ import headrace
 import numpy as np
 import torch
 
-ROWS, SIDE = 4096, 64
 DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
+ROWS, SIDE = 4096 if DEVICE != "host" else 1536, 64
 
 
 NORMALIZE = {"normalize": {"mean": [0.5] * 3, "std": [0.25] * 3}}
