@@ -1,5 +1,4 @@
-// Random chains and pictures for rows that are finished on a device, and the rows that the server makes of
-// them.
+// Random chains and images for rows that a device computes, and the rows that the server computes from them.
 #pragma once
 
 #include <algorithm>

@@ -6,7 +6,7 @@ if(TARGET headrace_gpu)
     headrace_test(unit/device_memory_test.cpp headrace::gpu headrace::session headrace::config)
     headrace_test(unit/resident_loader_test.cpp headrace::gpu headrace::session headrace::config)
   endif()
-  if(TARGET CUDA::cudart_static)  # label gpu: run only by name (./run test gpu), on a machine with a GPU
+  if(TARGET CUDA::cudart_static)  # label gpu: these run only with ./run test gpu, on a machine with a GPU
     headrace_test(gpu/cuda_copy_test.cpp headrace::gpu CUDA::cudart_static)
     if(TARGET headrace_session)
       headrace_test(gpu/cuda_loader_test.cpp headrace::gpu headrace::session headrace::config CUDA::cudart_static)
@@ -24,7 +24,7 @@ if(TARGET headrace_gpu AND TARGET headrace_transform)
   headrace_test(property/device_rows_test.cpp headrace::gpu headrace::transform)
   headrace_test(property/resident_rows_test.cpp headrace::gpu headrace::transform)
 endif()
-if(TARGET CUDA::cudart_static)  # its headers; the runtime itself is made up
+if(TARGET CUDA::cudart_static)  # only for its headers; the test links a fake runtime
   headrace_test(unit/cuda_device_test.cpp headrace::client fmt::fmt)
   target_sources(cuda_device_test PRIVATE unit/fake_cuda.cpp "${headrace_SOURCE_DIR}/clientlib/gpu/cuda/cuda_device.cpp"
                                           "${headrace_SOURCE_DIR}/clientlib/gpu/cuda/context.cpp")

@@ -1,4 +1,4 @@
-// Random sets that can be resident on a device, with chains for them.
+// Random datasets that can be kept in GPU memory, with chains for them.
 #pragma once
 
 #include <utility>

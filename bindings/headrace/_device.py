@@ -1,7 +1,7 @@
 """Batches in device memory: as torch's own tensors, or through DLPack for other frameworks.
 
-device     which one: `device_of` tells what a caller means
-"host"     the twin of a GPU: the same copies and pools in host memory, where all of this is tested without a GPU
+device     the device's name; `device_of` parses what a caller passes
+"host"     the CPU backend: the same threads, pools and copies in host memory, for tests without a GPU
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OUTPUTS = ("numpy", "torch", "jax", "cupy", "dlpack")
 
 
 def device_of(device: Any) -> str | None:
-    """ "cuda:N", "host", or None for tensors in host memory. Also of an int, a torch.device or Accelerate's and Lightning's."""
+    """Returns "cuda:N", "host", or None for tensors in host memory. Accepts a name, a number, and the devices of torch, Accelerate and Lightning."""
     if device is None:
         return None
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
@@ -36,7 +36,7 @@ def device_of(device: Any) -> str | None:
     if name == "host" or (name.startswith("cuda:") and name[5:].isdigit()):
         return name
     raise InvalidArgument(
-        f"device={device!r}: use 'cuda:N' or 'cuda' (the current one); 'cpu' or None for tensors in host memory; 'host' for the twin of a GPU there"
+        f"device={device!r}: use 'cuda:N' or 'cuda' (the current one); 'cpu' or None for tensors in host memory; 'host' for the CPU backend, to test without a GPU"
     )
 
 
@@ -49,7 +49,7 @@ def _current_device() -> int:
 
 
 def output_of(output: str | None, device: Any) -> str:
-    """What is meant; refuses what cannot be."""
+    """The output to use: `output`, or the default for `device`. Raises InvalidArgument if the two do not fit together."""
     name = device_of(device)
     chosen = output or ("numpy" if device is None else "torch")
     if chosen not in OUTPUTS:
@@ -61,14 +61,14 @@ def output_of(output: str | None, device: Any) -> str:
     if chosen == "numpy" and on_gpu:
         raise InvalidArgument(f"output='numpy' with device={device!r}: numpy has no device memory; use 'torch', 'jax', 'cupy' or 'dlpack'")
     if chosen == "cupy" and not on_gpu:
-        raise InvalidArgument(f"output='cupy' with device={device!r}: CuPy has no host arrays; give device='cuda:N'")
+        raise InvalidArgument(f"output='cupy' with device={device!r}: CuPy has no arrays in host memory; use device='cuda:N'")
     if chosen == "jax" and on_gpu:
         _check_jax(device)
     if chosen == "torch" and on_gpu:
         import torch
 
         if not torch.cuda.is_available():
-            raise InvalidArgument(f"device={device!r}: this torch sees no CUDA device (torch.cuda.is_available() is False); use device='cpu' for tensors in host memory")
+            raise InvalidArgument(f"device={device!r}: torch sees no CUDA device (torch.cuda.is_available() is False); use device='cpu' for tensors in host memory")
     return chosen
 
 
@@ -78,11 +78,11 @@ def _check_jax(device: Any) -> None:
     try:
         jax.devices("cuda")
     except RuntimeError as error:
-        raise InvalidArgument(f"device={device!r}: this jax has no CUDA device ({error}); use device=None") from None
+        raise InvalidArgument(f"device={device!r}: jax sees no CUDA device ({error}); use device=None for arrays in host memory") from None
 
 
 def importer(output: str) -> Callable[[Any], Any]:
-    """What makes a framework's array of an object with __dlpack__."""
+    """The function that converts an object with __dlpack__ to the framework's array."""
     if output == "numpy":
         return np.from_dlpack
     if output == "dlpack":
@@ -93,9 +93,10 @@ def importer(output: str) -> Callable[[Any], Any]:
 
 
 class DeviceArray:
-    """A field's values in device memory, for `from_dlpack` of any framework (https://dmlc.github.io/dlpack): asked for the array,
-    it makes the consumer's stream wait for the copy; the host does not wait. The memory is used again when nobody holds the batch,
-    behind what that stream, which must live as long, has queued by then."""
+    """A field's values in device memory, for the `from_dlpack` of any framework (https://dmlc.github.io/dlpack).
+
+    `from_dlpack` makes the consumer's stream wait for the batch's copy; the host does not wait. That stream must live as long as the
+    batch. When the last reference to the batch is gone, its memory is reused after the work that the stream has queued by then."""
 
     def __init__(self, raw: RawDeviceBatch, inner: Any, shape: tuple[int, ...]) -> None:
         self._raw = raw
@@ -107,8 +108,8 @@ class DeviceArray:
         return place
 
     def __dlpack__(self, *, stream: int | None = None, **how: Any) -> Any:
-        """`stream`: CUDA's numbers of the array API: None and 1 the legacy default stream, -1: none is to wait, the host does. Not 2,
-        the stream per thread: nobody knows which thread lets go of the memory."""
+        """`stream`: as in the array API for CUDA. None or 1 is the legacy default stream. With -1 no stream waits, but the host does.
+        2, the per-thread default stream, is refused: another thread, where it means another stream, may free the memory."""
         if stream == -1:
             self._raw.wait()
         else:
@@ -120,8 +121,8 @@ class DeviceArray:
 
 
 class TorchBlocks:
-    """Device memory from torch's caching allocator. It is first written on the stream of the loader's copies, so that is whose it is, and
-    that stream is torch's: the allocator asks about it for longer than the loader lives."""
+    """Device memory from torch's caching allocator. It is allocated on the stream of the loader's copies, which write it first. That
+    stream is created by torch, because the allocator queries it even after the loader is gone."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -129,15 +130,15 @@ class TorchBlocks:
         self._torch = torch
         self._device = torch.device("cpu" if device == "host" else device)
         self._stream: Any = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        # Made once: to make it costs as much as to enter it.
+        # Created once: creating the context costs as much as entering it.
         self._on_stream: AbstractContextManager[Any] = nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
-        # Around it. On a thread whose device is another one, torch leaves a stream by setting that device, which makes a context there:
-        # on the first GPU for each rank. It leaves a device without.
+        # Entered before the stream. When torch leaves a stream, it sets the device that was current before, which creates a CUDA context on
+        # that device: on the first GPU for each rank. When it leaves a device, it creates no context.
         self._on_device: AbstractContextManager[Any] = nullcontext() if self._stream is None else torch.cuda.device(self._device)
 
     @property
     def copy_stream(self) -> int:
-        """For the loader; 0: the twin has none."""
+        """The loader's stream for copies; 0 on the CPU backend, which has no streams."""
         return 0 if self._stream is None else int(self._stream.cuda_stream)
 
     def __call__(self, size: int) -> tuple[Any, int]:
@@ -146,8 +147,8 @@ class TorchBlocks:
         return block, block.data_ptr()
 
     def hand_over(self, raw: RawDeviceBatch) -> Any:
-        """The block, for the current stream: what is queued there from now on begins after the copy, and the block is not used
-        again before it has ended."""
+        """Returns the batch's block for use on the current stream. Work that is queued there from now on begins after the copy, and the
+        allocator does not reuse the block before that work has finished."""
         block = raw.block(True)
         if self._stream is None:
             raw.wait()
@@ -161,8 +162,8 @@ class TorchBlocks:
         return getattr(self._torch, name)
 
     def typed(self, storage: Any, offset: int, dtype: Any, shape: tuple[int, ...]) -> Any:
-        """No view: those count their changes together, and a label that is changed must not spoil the image for autograd. And a loop
-        over small batches feels each call into torch."""
+        """A tensor over part of the storage. It is not a view: views share a version counter, so changing the label in place would
+        invalidate the image for autograd. It takes few calls into torch, which matter in a loop over small batches."""
         array: Any = self._torch.empty(0, dtype=dtype, device=self._device)
         return array.set_(storage, offset // dtype.itemsize, shape)
 
@@ -173,7 +174,7 @@ class TorchBlocks:
 class TorchAssembler(Assembler):
     def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks) -> None:
         super().__init__(fields, "torch", form, meta)
-        # Loops collect labels, and must not keep whole batches by it.
+        # Labels are cloned: a loop that collects labels must not keep whole batches alive.
         self._fields = [(blocks.dtype(field.dtype), not field.shape) for field in fields]
         self._blocks = blocks
         self._int64 = blocks.dtype("int64")
@@ -184,7 +185,7 @@ class TorchAssembler(Assembler):
         values: list[Any] = []
         for (dtype, is_label), (at, _, shape, offsets) in zip(self._fields, raw.places(), strict=True):
             array = typed(storage, at, dtype, shape)
-            if offsets is not None:  # rows() only for these: of a resident set it is work
+            if offsets is not None:  # only these need rows(), which is computed for a dataset in GPU memory
                 array = (array, typed(storage, offsets, self._int64, (raw.rows() + 1,)))
             elif is_label:
                 array = array.clone()
@@ -196,13 +197,13 @@ class TorchAssembler(Assembler):
 
 
 class ArrayAssembler(Assembler):
-    """For frameworks that take DLPack."""
+    """For frameworks that import arrays through DLPack."""
 
     def __init__(self, fields: tuple[FieldSpec, ...], output: str, form: str, meta: bool, device: str) -> None:
         super().__init__(fields, "numpy", form, meta)
         self._import = importer(output)
         self._device = device
-        # XLA computes on streams that it does not tell: so on a GPU it gets copies, and the batch stays until they are made.
+        # XLA does not expose the streams that it computes on. So on a GPU jax gets copies, and the batch is kept until they are ready.
         self._copies = output == "jax" and device != "host"
         self._copied: list[tuple[Any, Any]] = []
 

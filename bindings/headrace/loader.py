@@ -57,9 +57,10 @@ class Loader:
     group              the job that the ranks belong to
     client             name in metrics and messages; unique on its stream
     output             "numpy", "torch", "jax", "cupy", or "dlpack" for any other framework's from_dlpack. None: numpy; torch with a device
-    device             where batches go: "cuda:N", "cuda", a torch.device; "cpu" or None: they stay in host memory. On a GPU the current
-                       stream waits for a batch's copy, the host does not
-    prefetch           batches that are on the device, or on their way, before the loop asks
+    device             the device that batches are copied to: "cuda:N", "cuda" (the current one), a number or a torch.device. "cpu" or
+                       None: batches stay in host memory. "host": the CPU backend, to test without a GPU. The current CUDA stream waits
+                       for a batch's copy; the host does not
+    prefetch           batches that are copied to the device, or computed there, ahead of the loop; only with a device
     transform          called with each batch, in the loop's thread; the loop gets what it returns
     batch              "tuple" or "dict"
     zero_copy          numpy views that are read-only (labels excepted), instead of batches that the loop may change
@@ -117,7 +118,7 @@ class Loader:
             )
         device = device_of(device)
         if zero_copy and device is not None:
-            raise InvalidArgument(f"zero_copy=True with device={device!r}: batches on a device are copies there, which are the loop's own")
+            raise InvalidArgument(f"zero_copy=True with device={device!r}: batches in device memory are always copies, which the loop may change; leave zero_copy out")
         self._arguments: dict[str, Any] = {
             name: value for name, value in locals().items() if name not in ("self", "__class__")
         }
@@ -206,7 +207,7 @@ class Loader:
         return True
 
     def _holds_place(self) -> bool:
-        """On the server: of a broadcast set that is resident nothing is asked once the loader is there."""
+        """Whether the server keeps this loader's rank. It does not for a broadcast stream whose dataset is in GPU memory: its loader detaches."""
         resident = self._arguments["device"] is not None and self._stream is not None and self._info.residence is not None
         return self._stream is not None and not (resident and self._info.delivery == "broadcast")
 

@@ -32,8 +32,8 @@ class Fingerprint:
 @dataclass(frozen=True)
 class StreamInfo:
     """`live`: batches come from another process (`headrace.share`), each once: no going back, no resuming.
-    `on_device`: fields that are finished on the loader's device (`device: gpu` in the configuration).
-    `residence`: "gpu" if a loader with a device uploads the set there once and makes batches on it."""
+    `on_device`: fields that the loader's device computes (`device: gpu` in the configuration).
+    `residence`: "gpu" if a loader with a device uploads the dataset to it once and computes batches there."""
 
     name: str
     delivery: str

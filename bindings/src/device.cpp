@@ -14,7 +14,7 @@ namespace {
 
 Result<gpu::DeviceBlock> allocate_by(const nb::object& allocate, std::size_t bytes) {
   const nb::gil_scoped_acquire gil;
-  let_go();  // before more is asked for
+  let_go();  // frees memory first, which the allocator can then reuse
   try {
     const auto [owner, address] = nb::cast<std::pair<nb::object, std::uintptr_t>>(allocate(bytes));
     return gpu::DeviceBlock{reinterpret_cast<std::byte*>(address), bytes, shared_with_threads(owner)};
@@ -22,17 +22,17 @@ Result<gpu::DeviceBlock> allocate_by(const nb::object& allocate, std::size_t byt
     const bool stops = !error.matches(PyExc_Exception);  // control-C
     const std::string what = error.what();
     if (stops) error.restore();
-    return fail(ErrorCode::kNotEnoughMemory,
-                "no device memory for " + std::to_string(bytes) + " bytes: " + what);
+    return fail(ErrorCode::kNotEnoughMemory, "the framework cannot allocate " + std::to_string(bytes) +
+                                                 " bytes of device memory for a batch: " + what);
   }
 }
 
-/// What the framework gave; None: the loader's own memory.
+/// The framework's owner of the batch's memory. None: the loader allocated it.
 nb::object block_of(const PyDeviceBatch& my, bool by_framework) {
   return by_framework ? *std::static_pointer_cast<nb::object>(my.batch->block().owner) : nb::none();
 }
 
-/// (offset in the block, bytes, shape, offset of a ragged field's offsets or None), of each field.
+/// For each field: (offset in the block, bytes, shape, offset of a ragged field's offsets or None).
 nb::list places(const PyDeviceBatch& my) {
   nb::list list;
   const std::byte* begin = my.batch->block().data;
@@ -51,7 +51,8 @@ std::pair<int, int> place_of(const std::string& device) {
   return ordinal ? std::pair(nb::device::cuda::value, *ordinal) : std::pair(nb::device::cpu::value, 0);
 }
 
-/// Of a field's values, or of a ragged one's offsets. Whoever takes it has waited for the copy.
+/// An array over a field's values, or over a ragged field's offsets. The caller must have waited for the
+/// copy.
 nb::object array(const PyDeviceBatch& my, std::size_t at, bool offsets, const std::string& device) {
   const gpu::DeviceFieldView field = my.batch->field(at);
   auto* owner = new std::shared_ptr<gpu::DeviceBatch>(my.batch);

@@ -1,4 +1,4 @@
-// A stream whose batches lie in device memory: a framework's, by its own allocator, or the loader's.
+// A stream whose batches are in device memory, which a framework's allocator or the loader provides.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,19 @@
 namespace headrace::python {
 
 struct PyDeviceBatch {
-  std::shared_ptr<gpu::DeviceBatch> batch;  ///< arrays over it share it
+  std::shared_ptr<gpu::DeviceBatch> batch;  ///< shared with arrays over its memory
 };
 
 using PyDeviceStream = PyLoop<gpu::DeviceLoader, PyDeviceBatch>;
 
-/// What threads that are not Python's have to say: kept until one of Python's asks.
+/// Warnings from the library's own threads, kept until a Python thread reports them.
 ///
 /// Thread safety: any thread.
 class Warnings {
  public:
   explicit Warnings(nb::object callback) : callback_(shared(std::move(callback))) {}
   void put(std::string_view text);
-  /// With the GIL. May set an exception: a warning that was made an error.
+  /// Reports the warnings; call with the GIL. Sets an exception if Python turns warnings into errors.
   void tell();
 
  private:
@@ -34,7 +34,7 @@ class Warnings {
   const std::shared_ptr<nb::object> callback_;
 };
 
-/// `allocate(bytes)` gives (owner, address); None: the loader's own memory.
+/// `allocate(bytes)` returns (owner, address). If `allocate` is None, the loader allocates memory itself.
 std::unique_ptr<PyDeviceStream> load_on_device(Stream stream, const std::string& device,
                                                std::uint32_t prefetch, nb::object allocate,
                                                std::uintptr_t copy_stream,

@@ -122,10 +122,9 @@ Result<Stream> Client::open(const OpenOptions& options) {
   if (!info->on_device.empty() && !options.for_device)
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("stream '{}' leaves `{}` to the trainer's device (device: gpu in its "
-                    "configuration), so its batches can only go to one: give the loader a device (Python: "
-                    "device=\"cuda:0\"; \"host\" does the same without a GPU; C++: "
-                    "headrace::gpu::DeviceLoader), or set device: cpu",
+        fmt::format("stream '{}' has `device: gpu` in its configuration, so field `{}` can only be computed "
+                    "by a loader with a device: give the loader one (Python: device=\"cuda:0\", or \"host\" "
+                    "without a GPU; C++: headrace::gpu::DeviceLoader), or set `device: cpu`",
                     info->name, info->fields[info->on_device.front().field].name));
 
   auto stream = std::make_unique<Stream::Impl>();

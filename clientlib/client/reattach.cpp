@@ -103,8 +103,9 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
     if (opened && opened->reply.stream.on_device != info.on_device)
       return fail(
           ErrorCode::kFingerprintMismatch,
-          fmt::format("stream '{}': the server that came back leaves other work to the device (`device`, "
-                      "in its configuration): open the stream anew, with the same state",
+          fmt::format("stream '{}': the restarted server divides the transforms between itself and the "
+                      "device differently (`device` in its configuration): open the stream again with the "
+                      "same state",
                       info.name));
     if (opened) {
       adopt(std::move(*opened));

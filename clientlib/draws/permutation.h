@@ -1,6 +1,6 @@
 // A keyed permutation of [0, n): Feistel network with cycle walking (Black & Rogaway 2002, "Ciphers with
 // arbitrary finite domains"). O(1) memory, one index at a time, the same on every machine: the order of an
-// epoch, for the server, the kernel and its host twin. C++17 for CUDA's compiler.
+// epoch. The server, the GPU kernel and the CPU backend compile the same code. C++17 for CUDA's compiler.
 #pragma once
 
 #include <cstdint>

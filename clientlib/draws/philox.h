@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
 // 3"). Keyed by what a draw belongs to, so that it depends on nothing else: not on threads, order or
-// restarts. The same text for the server, the kernel and its host twin; C++17 for CUDA's compiler.
+// restarts. The server, the GPU kernel and the CPU backend compile the same code. C++17 for CUDA's compiler.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// SoftmaxModel where its batches are: in device memory, trained on a stream of the trainer's own.
+// SoftmaxModel in device memory, trained on the trainer's own CUDA stream.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,16 @@
 class DeviceModel {
  public:
   virtual ~DeviceModel() = default;
-  /// Where step() queues its work.
+  /// The stream on which step() queues its work.
   [[nodiscard]] virtual headrace::gpu::StreamHandle stream() const = 0;
-  /// Queues one step over the valid rows of a batch that stream() has been made to wait for. Returns at once.
+  /// Queues one step over the valid rows of a batch, and returns at once. stream() must already wait for the
+  /// batch.
   virtual void step(const headrace::gpu::DeviceBatch& batch) = 0;
   /// The mean loss of the steps since the last call; waits for them.
   virtual double mean_loss() = 0;
 };
 
-/// On "host", which DeviceLoader calls so: in host memory, at once.
+/// For the device "host", DeviceLoader's CPU backend: computes in host memory, and step() returns when done.
 std::unique_ptr<DeviceModel> host_model(std::size_t classes, float rate);
-/// Null: built without CUDA's compiler.
+/// Null: built without CUDA.
 std::unique_ptr<DeviceModel> cuda_model(int ordinal, std::size_t classes, float rate);

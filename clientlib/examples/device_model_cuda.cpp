@@ -1,4 +1,4 @@
-// The host queues and waits for nothing but the loss.
+// The host only queues work; it waits only for the loss.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ static_assert(kSoftmaxInputs == SoftmaxModel::kFeatures + 1);
 
 void check(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "device_trainer: %s: %s\n", doing, cudaGetErrorString(error));
+  std::fprintf(stderr, "device_trainer: %s failed: %s\n", doing, cudaGetErrorString(error));
   std::exit(1);
 }
 
@@ -30,7 +30,7 @@ class Array {
   ~Array() { (void)cudaFree(data_); }
   T* of(std::size_t count) {
     if (count <= count_) return data_;
-    check(cudaFree(data_), "cudaFree");  // waits for who reads it
+    check(cudaFree(data_), "cudaFree");  // waits for kernels that read it
     void* memory = nullptr;
     check(cudaMalloc(&memory, count * sizeof(T)), "cudaMalloc");
     data_ = static_cast<T*>(memory);
@@ -82,7 +82,7 @@ class CudaModel final : public DeviceModel {
                            .errors = errors_.of(all * static_cast<std::size_t>(classes_)),
                            .weights = weights_.of(0),
                            .loss = loss_.of(0)};
-    check(queue_softmax_step(step, stream_), "a step");
+    check(queue_softmax_step(step, stream_), "queueing a step");
     ++steps_;
   }
 

@@ -1,5 +1,5 @@
-// A trainer in C++ whose batches are on a GPU before it asks: the loop of trainer.cpp, with a stream of its
-// own. Says what it does as JSON lines.
+// A trainer in C++ whose batches are copied to a GPU ahead of its loop: like trainer.cpp, but it computes on
+// its own CUDA stream. Prints its progress as JSON lines.
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <chrono>
@@ -40,12 +40,14 @@ int train(const Arguments& arguments) {
   auto stream = or_throw(
       client.open({.stream = arguments.stream, .commits = headrace::Commits::kByCaller, .for_device = true}));
   const std::size_t classes = stream.info().classes.size();
-  // Opened before the model: it says why there is no such device.
+  // Open the loader before the model: its error says why the device is not available.
   auto loader = or_throw(headrace::gpu::DeviceLoader::open(
       std::move(stream), {.engine = {.device = arguments.device}, .prefetch = arguments.prefetch}));
   const auto model = model_on(arguments.device, classes, arguments.rate);
   if (model == nullptr)
-    throw std::runtime_error("device_trainer was built without CUDA's compiler: --device host");
+    throw std::runtime_error(
+        "this device_trainer was built without CUDA (CMake found no CUDA toolkit with nvcc, or HEADRACE_CUDA "
+        "is OFF): use --device host");
 
   const auto begun = std::chrono::steady_clock::now();
   std::uint64_t images = 0;
@@ -56,7 +58,7 @@ int train(const Arguments& arguments) {
       model->step(*batch);
       images += batch->rows().size();
       ++batches;
-    }  // the batch's memory is used again behind the step that was queued
+    }  // the batch's memory is reused after the queued step
     say({{"event", "epoch"}, {"epoch", epoch}, {"batches", batches}, {"loss", model->mean_loss()}});
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begun;
@@ -77,10 +79,11 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("A small trainer over a Headrace stream of float32 images, on a GPU");
   app.add_option("--address", arguments.address, "The server's directory");
-  app.add_option("--stream", arguments.stream);
-  app.add_option("--device", arguments.device, "cuda:N, or host: the same without a GPU");
-  app.add_option("--prefetch", arguments.prefetch, "Batches ahead")->check(CLI::PositiveNumber);
-  app.add_option("--epochs", arguments.epochs)->check(CLI::PositiveNumber);
+  app.add_option("--stream", arguments.stream, "The stream to train on");
+  app.add_option("--device", arguments.device, "cuda:N, or host for the CPU backend, which needs no GPU");
+  app.add_option("--prefetch", arguments.prefetch, "Batches that are copied ahead of the loop")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--epochs", arguments.epochs, "Epochs to train")->check(CLI::PositiveNumber);
   app.add_option("--rate", arguments.rate, "Learning rate");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -1,5 +1,5 @@
-// Where a DeviceLoader's batches come from: the ring (fetched/), or a set that lives on the device
-// (resident/). Calls are DeviceLoader's, which has checked that this process is not a fork.
+// The source of a DeviceLoader's batches: the ring (fetched/), or a dataset in GPU memory (resident/). Only
+// DeviceLoader calls it, and it first checks that this process is not a fork.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -28,14 +28,14 @@ struct DeviceLoader::Source {
   virtual Result<void> load_state(const State& state) = 0;
   [[nodiscard]] virtual std::uint32_t ready() const = 0;
 
-  /// Memory for a batch: the caller's, or the pool's.
+  /// Memory for a batch, from DeviceLoaderOptions::allocate or from the pool.
   Result<DeviceBlock> take_block();
 
   // Immutable.
   const client::ForkGuard fork;
   const DeviceLoaderOptions options;
   const std::shared_ptr<Device> device;
-  const std::shared_ptr<BlockPool> pool;  ///< null: options.allocate
+  const std::shared_ptr<BlockPool> pool;  ///< null: memory comes from options.allocate
   const StreamInfo info;
   const std::uint32_t world_size;
   const std::shared_ptr<const BatchLayout> layout;
@@ -47,10 +47,10 @@ struct DeviceLoader::Source {
   CopyEngine engine;
 };
 
-/// Batches of `stream` through its ring. Errors are plan_fields()'s.
+/// Batches that are fetched from the ring of `stream`. Errors: those of plan_fields().
 Result<std::unique_ptr<DeviceLoader::Source>> fetch_batches(Stream stream, std::shared_ptr<Device> device,
                                                             const DeviceLoaderOptions& options);
-/// Batches of a set that is uploaded once. Errors are DeviceLoader::open()'s.
+/// Batches that are computed from a dataset, which is uploaded once. Errors: see DeviceLoader::open().
 Result<std::unique_ptr<DeviceLoader::Source>> make_resident_batches(Stream stream,
                                                                     std::shared_ptr<Device> device,
                                                                     const DeviceLoaderOptions& options);

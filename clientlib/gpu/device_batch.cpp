@@ -44,7 +44,7 @@ const std::vector<FieldSpec>& DeviceBatch::fields() const {
 }
 
 DeviceFieldView DeviceBatch::field(std::size_t at) const {
-  require(at < fields().size(), "a DeviceBatch was asked for a field that it does not have");
+  require(at < fields().size(), "DeviceBatch::field: the index is not below fields().size()");
   const FieldSpec& spec = fields()[at];
   const BatchLayout::Field& place = state_->layout->fields[at];
   DeviceFieldView view{&spec, state_->block.data + place.values, {state_->counts[at]}, nullptr};
@@ -60,15 +60,15 @@ Result<DeviceFieldView> DeviceBatch::field(std::string_view name) const {
     names.push_back(fields()[f].name);
   }
   return fail(ErrorCode::kInvalidArgument,
-              fmt::format("a batch has no field '{}'; it has: {}", name, fmt::join(names, ", ")));
+              fmt::format("the batch has no field '{}': expected one of {}", name, fmt::join(names, ", ")));
 }
 
 Result<void> DeviceBatch::wait_on(StreamHandle stream) {
   if (state_->pooled && stream == kPerThread)
     return fail(
         ErrorCode::kInvalidArgument,
-        "the stream per thread is another one in each thread, and the last to drop a batch may be any: "
-        "wait on a stream of your own");
+        "cannot wait on cudaStreamPerThread: the batch may be freed by another thread, where this handle "
+        "means a different stream; pass a stream that you created");
   if (state_->pooled) state_->streams.insert(stream);
   return state_->device->hold_stream(stream, state_->copied->state().mark);
 }

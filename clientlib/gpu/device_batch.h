@@ -1,4 +1,4 @@
-// What a DeviceBatch holds.
+// The state of a DeviceBatch.
 #pragma once
 
 #include <functional>
@@ -22,13 +22,13 @@ struct DeviceBatch::State {
   std::shared_ptr<Device> device;
   std::shared_ptr<const BatchLayout> layout;
   DeviceBlock block;
-  bool pooled = false;               ///< `block` is BlockPool's
-  std::vector<std::int64_t> counts;  ///< of each field: rows, or values if ragged
+  bool pooled = false;               ///< `block` comes from a BlockPool
+  std::vector<std::int64_t> counts;  ///< for each field: its rows, or its values if it is ragged
   std::uint64_t epoch = 0, batch = 0;
   std::vector<RowInfo> rows;
-  std::function<std::vector<RowInfo>()> make_rows;  ///< what `rows` is, if it is asked for; null: it is there
+  std::function<std::vector<RowInfo>()> make_rows;  ///< computes `rows` on first use; null: `rows` is set
   std::optional<Completion> copied;
-  // Of a pooled block: who reads it.
+  // The readers of a pooled block.
   std::set<StreamHandle> streams;
   mutable bool by_host = false;
 };

@@ -1,5 +1,7 @@
 #include "headrace/device_loader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +13,7 @@ namespace {
 
 std::shared_ptr<const BatchLayout> layout_of(const StreamInfo& info) {
   auto layout = BatchLayout::plan(info);
-  require(layout.has_value(), "a stream has fields that no ring has");
+  require(layout.has_value(), "DeviceLoader: the stream's fields cannot be laid out as a slot");
   return std::make_shared<const BatchLayout>(std::move(*layout));
 }
 
@@ -27,16 +29,18 @@ DeviceLoader::Source::Source(const Stream& stream, std::shared_ptr<Device> to,
       layout(layout_of(info)),
       position(stream.cursor()),
       engine(device, given.engine) {
-  require(given.prefetch > 0, "DeviceLoaderOptions::prefetch is 0");
+  require(given.prefetch > 0, "DeviceLoaderOptions::prefetch is 0: expected 1 or more");
 }
 
 Result<DeviceBlock> DeviceLoader::Source::take_block() {
-  constexpr std::uintptr_t kAlignment = 16;  // the kernels'
+  constexpr std::uintptr_t kAlignment = 16;  // which the kernels need
   auto block = options.allocate ? options.allocate(layout->bytes) : pool->take(layout->bytes);
   const bool made_here = info.residence || !info.on_device.empty();
   if (block && made_here && reinterpret_cast<std::uintptr_t>(block->data) % kAlignment != 0)
     return fail(ErrorCode::kInvalidArgument,
-                "DeviceLoaderOptions::allocate gave memory that is not aligned to 16 bytes");
+                fmt::format("stream '{}': DeviceLoaderOptions::allocate returned memory that is not aligned "
+                            "to {} bytes: its rows are computed on the device, which needs that",
+                            info.name, kAlignment));
   return block;
 }
 
@@ -57,17 +61,17 @@ Result<std::unique_ptr<DeviceLoader>> DeviceLoader::open(Stream stream, const De
 DeviceLoader::DeviceLoader(Stream stream, std::shared_ptr<Device> device,
                            const DeviceLoaderOptions& options) {
   auto source = fetch_batches(std::move(stream), std::move(device), options);
-  require(source.has_value(), "a stream has fields that cannot be finished on the device");
+  require(source.has_value(), "DeviceLoader: the stream has fields that the device cannot compute");
   source_ = std::move(*source);
 }
 DeviceLoader::DeviceLoader(std::unique_ptr<Source> source) : source_(std::move(source)) {}
 DeviceLoader::~DeviceLoader() {
-  if (source_->fork.forked()) (void)source_.release();  // its threads are the parent's
+  if (source_->fork.forked()) (void)source_.release();  // its threads run in the parent only
 }
 
 Result<std::optional<DeviceBatch>> DeviceLoader::next(std::chrono::milliseconds timeout) {
   if (auto own = source_->fork.check("loader"); !own) return fail(own.error());
-  constexpr std::chrono::hours kForever{24 * 365};  // milliseconds::max() is a wish that callers have
+  constexpr std::chrono::hours kForever{24 * 365};  // callers pass milliseconds::max(), which would overflow
   return source_->next(std::min<std::chrono::milliseconds>(timeout, kForever));
 }
 Result<void> DeviceLoader::set_epoch(std::uint64_t epoch) {

@@ -1,5 +1,5 @@
-// What a byte becomes: the value that a float row holds. One text for the server, the kernel and its host
-// twin; C++17.
+// Converts a byte to the value that a float row holds. The server, the GPU kernel and the CPU backend compile
+// the same code. C++17 for CUDA's compiler.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace headrace::pixels {
 
 enum class ValueType : std::uint8_t { kFloat32, kFloat16, kBFloat16 };
 
-/// What a value is in memory: float32, or (half types, rounded to the nearest, ties to even) the low 16 bits.
+/// The bits of a value in memory. Half types are in the low 16 bits, rounded to the nearest, ties to even.
 HEADRACE_HD inline std::uint32_t bits_of(float value, ValueType type) {
   if (type == ValueType::kFloat16) return half_of(value);
   if (type == ValueType::kBFloat16) return bfloat_of(value);

@@ -1,5 +1,5 @@
-// How a server tells of images that are made on a device. Whoever computes with the numbers checks what they
-// mean (clientlib/gpu/rows/plan.h).
+// The server's description of images that a device computes, as JSON. Only the types are checked here; the
+// values are checked before they are used (clientlib/gpu/rows/plan.h).
 #include <limits>
 
 #include "clientlib/wire/object_reader.h"
@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxChannels = 3;
 
-/// Whole numbers that may be negative, of 32 bits.
+/// Reads a signed 32-bit integer.
 void read(ObjectReader& reader, std::string_view name, std::int32_t& out) {
   std::int64_t value = 0;
   reader.signed_integer(name, value);
@@ -30,7 +30,9 @@ void read(ObjectReader& reader, std::string_view name, double& out) {
 }
 
 Result<void> number(const json& entry, double& out) {
-  if (!entry.is_number()) return fail(ErrorCode::kBadMessage, "image: not a number");
+  if (!entry.is_number())
+    return fail(ErrorCode::kBadMessage,
+                "image: member 'mean', 'std' or 'erased' holds something else than numbers");
   out = entry.get<double>();
   return {};
 }

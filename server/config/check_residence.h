@@ -1,4 +1,4 @@
-// What a schema cannot say of a stream whose set is to live on a GPU.
+// Checks of a stream with `residence: gpu` that a schema cannot express.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace headrace::server::config {
 
-/// `at`: of the stream, which conforms to the schema. Sizes are asked for when its source is open.
+/// `at`: the stream, which conforms to the schema. Image sizes are checked later, when the source is open.
 void check_residence(const Document& document, const Pointer& at, const StreamConfig& stream,
                      std::vector<Problem>& problems);
 

@@ -82,7 +82,7 @@ struct StreamConfig {
   LastBatch last = LastBatch::kShort;
   Delivery delivery = Delivery::kBroadcast;
   transform::StreamPlan plan;  ///< meaningless for a synthetic source
-  bool resident = false;       ///< `residence: gpu`: each client with a device uploads the set once
+  bool resident = false;       ///< `residence: gpu`: each loader with a device uploads the dataset once
   OnError on_error = OnError::kReplace;
   double max_bad = 0.1;  ///< fraction of the part's distinct samples found bad at which the stream fails
   RingConfig ring;

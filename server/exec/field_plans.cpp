@@ -184,8 +184,8 @@ Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const S
   if (plan.on_device && plan.mix)
     return fail(
         ErrorCode::kConfigInvalid,
-        "mix: it mixes finished rows, which are made on the device here: set `device: cpu`, or mix in the "
-        "trainer");
+        "mix: the server can only mix finished rows, but with `device: gpu` the device computes them: set "
+        "`device: cpu`, or mix in the trainer");
   const auto multiple = multiple_of(source, plan);
   if (!multiple) return fail(multiple.error());
   return Planner(source, plan, *multiple, rows, repeats).all();

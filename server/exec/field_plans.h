@@ -23,10 +23,10 @@ struct FieldPlan {
   /// Takes part in a random crop together with other images: all of them must be of one size, but for
   /// their scales.
   bool aligned = false;
-  /// Of a field that is finished on the device: what the server does of `plan`, and the rest.
+  /// For a field that the device computes: the server's part of `plan`, and the device's part.
   std::shared_ptr<const transform::DeviceRows> on_device = {};
 
-  /// What is made of an image for the ring. REQUIRES: `plan`.
+  /// The plan of the image in the ring. REQUIRES: `plan`.
   [[nodiscard]] const transform::Plan& ring_plan() const { return on_device ? on_device->pictures() : *plan; }
 };
 

@@ -44,7 +44,7 @@ struct SampleOptions {
 struct FieldTarget {
   std::byte* dense = nullptr;
   std::vector<std::uint8_t>* ragged = nullptr;  ///< gets the row's values
-  bool for_device = false;                      ///< gets a picture and its RowSteps, not the finished row
+  bool for_device = false;                      ///< gets a source image and its RowSteps, not the row
 };
 
 /// In the order of SampleMaker::fields().
@@ -68,7 +68,7 @@ struct RowScratch {
   source::Sample sample;
   transform::Scratch pixels;
   std::vector<FieldTarget> targets;
-  std::vector<transform::Step> drawn;               ///< of what is left to the device
+  std::vector<transform::Step> drawn;               ///< draws for the device
   std::vector<PlacedRow> placed;                    ///< of a slice whose rows are to be mixed
   std::vector<cache::Piece> inputs;                 ///< of each field
   std::vector<std::vector<std::uint8_t>> prepared;  ///< pixels that are to be kept
@@ -96,12 +96,12 @@ class SampleMaker {
   [[nodiscard]] const std::vector<FieldSpec>& fields() const { return fields_; }
   /// Bytes of one row of a dense field, of one value of a ragged one.
   [[nodiscard]] std::size_t row_size(std::size_t field) const { return row_sizes_[field]; }
-  /// The same in the ring, where rows that the device finishes are pictures with their steps.
+  /// The same in the ring, which holds source images and RowSteps for rows that the device computes.
   [[nodiscard]] std::size_t ring_row_size(std::size_t field) const { return ring_row_sizes_[field]; }
   [[nodiscard]] bool for_device(std::size_t field) const {
     return field < plans_.size() && plans_[field].on_device != nullptr;
   }
-  /// Of the fields that are finished on the device, by their places.
+  /// The fields that the device computes, in the order of fields().
   [[nodiscard]] std::vector<DeviceImage> on_device() const;
   /// Positions of an epoch.
   [[nodiscard]] std::uint64_t size() const { return options_.sampler->size(); }
@@ -183,7 +183,7 @@ class SampleMaker {
                                                         Input input, const transform::DrawKey& key,
                                                         RowScratch& scratch, const FieldTarget& out,
                                                         metrics::StreamCounters& counters) const;
-  /// Draws what the device does to the row's picture, and writes it behind that.
+  /// Makes the device's draws for a row, and writes them after the row's source image.
   void add_steps(std::size_t field, const transform::DrawKey& key, std::byte* row, RowScratch& scratch) const;
   Result<void> copy_values(std::size_t field, std::span<const std::uint8_t> bytes, std::uint64_t sample,
                            const FieldTarget& out) const;

@@ -85,7 +85,7 @@ const std::string& place_of(const Error& error, const config::StreamConfig& conf
   return config.places.stream;
 }
 
-/// Into `out`: one stream, or with `residence` that and the one that the set is uploaded from.
+/// Adds a stream to `out` and, with `residence: gpu`, its upload stream.
 Result<void> assemble_stream(const std::string& name, const config::StreamConfig& config,
                              const SourcePtr& source, Caches& caches, const Reads& reads, Assembly& out) {
   const auto wrong = [&name](const std::string& place, const Error& error) {
@@ -110,7 +110,8 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   if (config.plan.on_device && std::none_of(fields->begin(), fields->end(),
                                             [](const exec::FieldPlan& field) { return field.on_device; }))
     return wrong(here,
-                 {ErrorCode::kConfigInvalid, "no image is there for the device; leave `device: gpu` out"});
+                 {ErrorCode::kConfigInvalid,
+                  "the stream has no image field that the device could compute; leave `device: gpu` out"});
   const auto decoded = caches.decoded(config.source, *source, *fields);
   if (!decoded) return wrong(here, decoded.error());
   std::shared_ptr<const exec::RowMixer> mixer;
@@ -174,8 +175,8 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
     return fail(
         ErrorCode::kConfigInvalid,
         fmt::format(
-            "streams: expected at most {}, found {}: {} configured, and {} upload streams (one for each "
-            "`residence: gpu`); divide them among several servers",
+            "streams: expected at most {}, found {}: {} configured, and {} upload streams (the server adds "
+            "one for each stream with `residence: gpu`); divide the streams among several servers",
             exec::Engine::kMaxStreams, config.streams.size() + uploads, config.streams.size(), uploads));
   Caches caches(config);
   Sources sources(config.sources, &caches, std::move(stop));

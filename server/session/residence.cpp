@@ -10,7 +10,7 @@
 namespace headrace::server::session {
 namespace {
 
-/// Of a batch of the upload: few enough for a small ring, enough that batches cost nothing.
+/// The size of an upload batch: small enough for a small ring, large enough that the cost per batch is small.
 constexpr std::size_t kUploadBytes = std::size_t{512} << 10;
 constexpr std::size_t kUploadRows = 65'536;
 
@@ -18,22 +18,22 @@ tl::unexpected<Error> invalid(std::string what) {
   return fail(ErrorCode::kConfigInvalid, "residence: " + std::move(what));
 }
 
-/// The one image; null: there is none.
+/// The image field. Null: there is none.
 Result<const exec::FieldPlan*> image_of(const source::Source& source,
                                         const std::vector<exec::FieldPlan>& fields) {
   const exec::FieldPlan* image = nullptr;
   for (const exec::FieldPlan& field : fields) {
     if (field.spec.kind == FieldKind::kRagged)
       return invalid(fmt::format(
-          "field `{}` is ragged, and rows on the device have one size: name the others in `fields`, or "
-          "leave `residence` out",
+          "field `{}` is ragged, but fields in GPU memory need rows of one size: name the other fields in "
+          "`fields`, or leave `residence` out",
           field.spec.name));
     if (!field.plan) continue;
     const source::SourceField& own = source.fields()[field.source_field];
     if (own.mask || own.scale != 1 || image != nullptr)
       return invalid(
-          fmt::format("field `{}`: a set with one image a sample can be resident, not pairs or masks: name "
-                      "the others in `fields`, or leave `residence` out",
+          fmt::format("field `{}`: a dataset in GPU memory has one image a sample, not pairs or masks: name "
+                      "the other fields in `fields`, or leave `residence` out",
                       field.spec.name));
     image = &field;
   }
@@ -49,7 +49,7 @@ config::StreamConfig upload_config(const config::StreamConfig& config, std::size
   out.seed = 0;
   out.last = LastBatch::kShort;
   out.delivery = config::Delivery::kBroadcast;
-  // Another sample in its place would be there in every epoch.
+  // A replacement would stay in GPU memory and be used in every epoch.
   out.on_error = config::OnError::kFail;
   const std::size_t fit = kUploadBytes / std::max<std::size_t>(row_bytes, 1);
   out.batch_size = static_cast<std::uint32_t>(

@@ -1,5 +1,5 @@
-// What a stream with `residence: gpu` is for a client with a device: the description that it makes batches
-// by, and the stream that it uploads the set from, once.
+// The two parts of a stream with `residence: gpu`: the description by which a client's device computes
+// batches, and the upload stream, from which the client uploads the dataset once.
 #pragma once
 
 #include <string>
@@ -15,12 +15,12 @@ namespace headrace::server::session {
 
 struct ResidentStream {
   Residence residence;
-  std::string name;             ///< of the upload stream; no stream of a configuration is called so
-  config::StreamConfig config;  ///< of the upload stream: the set in its own order, as it is to be resident
+  std::string name;             ///< of the upload stream; a configured stream cannot have such a name
+  config::StreamConfig config;  ///< of the upload stream, which delivers the dataset in its own order
 };
 
-/// Of a stream `name` whose fields are `fields`, of `source`. kConfigInvalid: several images, masks, ragged
-/// fields, images of more than one size, and what transform::resident_chain() refuses.
+/// For the stream `name` with these fields of `source`. Error: kConfigInvalid for several images, masks,
+/// ragged fields, images of more than one size, and the errors of transform::resident_chain().
 Result<ResidentStream> resident_stream(const std::string& name, const config::StreamConfig& config,
                                        const source::Source& source,
                                        const std::vector<exec::FieldPlan>& fields);

@@ -12,7 +12,7 @@ tl::unexpected<Error> invalid(std::string what) {
   return fail(ErrorCode::kConfigInvalid, "transforms: " + std::move(what));
 }
 
-/// What a transform asks of the device; nullopt: the server has to do it.
+/// The steps that a transform needs on the device. nullopt: only the server can apply it.
 struct Share {
   std::int32_t moves = 0, steps = 0, contrasts = 0;
 };
@@ -37,7 +37,7 @@ struct ShareOf {
   }
 };
 
-/// The first transform of the device, and how many contrasts it has to make for a row.
+/// The device's first transform, and the largest number of contrast changes in a row.
 struct Split {
   std::size_t first = 0;
   std::int32_t contrasts = 0;
@@ -62,7 +62,8 @@ Move move_of(Move::Kind kind, std::size_t stage, Size size) {
       .kind = kind, .stage = static_cast<std::uint32_t>(stage), .height = size.height, .width = size.width};
 }
 
-/// Fills in what the transforms from `first` on say, besides their draws.
+/// Describes the transforms from `first` on in `image`. Returns what the device cannot do, or an empty
+/// string.
 std::string describe(const PlanConfig& config, std::size_t first, Size size, DeviceImage& image) {
   bool erases = false;
   for (std::size_t i = first; i < config.transforms.size(); ++i) {
@@ -80,9 +81,10 @@ std::string describe(const PlanConfig& config, std::size_t first, Size size, Dev
     const auto* erasing = std::get_if<RandomErasing>(&transform);
     if (erasing == nullptr) continue;
     if (erasing->random)
-      return "random_erasing: the device writes constant values, not `value: random`: set `device: cpu`";
+      return "random_erasing: the device writes constant values, not `value: random`: give a constant value, "
+             "or set `device: cpu`";
     if (std::exchange(erases, true))
-      return "random_erasing: the device erases once: set `device: cpu` for several";
+      return "random_erasing: the device can erase only once: leave one out, or set `device: cpu`";
     image.erased = erasing->value;
   }
   return {};
@@ -110,8 +112,8 @@ Result<DeviceRows> DeviceRows::split(const PlanConfig& config, const Plan& whole
   const Size size = whole.output_size();
   if (std::max(size.height, size.width) > kMaxDeviceSide)
     return invalid(
-        fmt::format("rows of {} x {} pixels (width x height): on the device each side may have {}: set "
-                    "`device: cpu`",
+        fmt::format("the output has {} x {} pixels (width x height): expected at most {} pixels a side with "
+                    "`device: gpu`; make it smaller, or set `device: cpu`",
                     size.width, size.height, kMaxDeviceSide));
   const Split split = split_of(config.transforms);
   DeviceImage image{.height = size.height, .width = size.width, .channels = config.channels};
@@ -129,7 +131,7 @@ Result<DeviceRows> DeviceRows::split(const PlanConfig& config, const Plan& whole
 
 RowSteps DeviceRows::draw(DrawKey key, std::vector<Step>& steps) const {
   RowSteps row;
-  // Nothing that is left draws by the picture's content, and sizes are known: this cannot be refused.
+  // Cannot fail: these draws do not depend on the image's content, and the sizes are known.
   (void)steps_after(config_, first_, {image_.width, image_.height}, key, steps);
   std::size_t move = 0;
   const auto add = [&](const PixelStep& step) {

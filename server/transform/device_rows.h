@@ -1,7 +1,7 @@
-// Splits a chain between the server and a device (`device: gpu`). The server decodes, crops and resizes, and
-// ends with uint8 pictures of the output's size; the transforms at the chain's end that only flip and turn,
-// change single pixels, normalize or erase are drawn by the server and made on the device
-// (headrace/device_image.h). The rows are those of the whole chain, bit for bit.
+// Splits a chain between the server and a device (`device: gpu`). The server decodes, crops and resizes, up
+// to uint8 images of the output's size. The last transforms, which only flip, rotate by 90 degrees, change
+// single pixels, normalize or erase, run on the device, with draws made by the server
+// (headrace/device_image.h). The rows are the same as the whole chain's, bit for bit.
 #pragma once
 
 #include "headrace/device_image.h"
@@ -12,15 +12,15 @@ namespace headrace::server::transform {
 
 class DeviceRows {
  public:
-  /// kConfigInvalid: random values of random_erasing, several of it, and rows with a side above
-  /// kMaxDeviceSide.
+  /// Error: kConfigInvalid for random_erasing with random values or more than once, and for rows with a side
+  /// above kMaxDeviceSide.
   static Result<DeviceRows> split(const PlanConfig& config, const Plan& whole);
 
-  /// What the server does: interleaved bytes.
+  /// The server's part, which gives interleaved uint8 images.
   [[nodiscard]] const Plan& pictures() const { return pictures_; }
-  /// What the device does; the field's number is not known here.
+  /// The device's part; the field's index is not known here.
   [[nodiscard]] const DeviceImage& image() const { return image_; }
-  /// Draws the device's part for one row. `steps`: memory that is used again.
+  /// Makes the draws of the device's part for one row. `steps`: a buffer to reuse.
   [[nodiscard]] RowSteps draw(DrawKey key, std::vector<Step>& steps) const;
 
  private:
@@ -28,7 +28,7 @@ class DeviceRows {
       : config_(std::move(config)), first_(first), pictures_(std::move(pictures)), image_(std::move(image)) {}
 
   PlanConfig config_;  ///< the whole chain
-  std::size_t first_;  ///< transform of the device
+  std::size_t first_;  ///< index of the device's first transform
   Plan pictures_;
   DeviceImage image_;
 };

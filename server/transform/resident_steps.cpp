@@ -11,18 +11,18 @@
 namespace headrace::server::transform {
 namespace {
 
-/// One overload per transform behind the first that draws: what stands against it.
+/// Says why a transform, from the first random one on, cannot run on the device; empty: it can.
 struct Obstacle {
   std::int32_t channels;
 
   std::string operator()(const Resize&) const {
-    return "a resize after a random transform: put it before them";
+    return "with `residence: gpu` the device cannot resize: put the resize before all random transforms";
   }
   std::string operator()(const CenterCrop&) const { return {}; }
   std::string operator()(const RandomCrop& t) const {
     const bool pads = t.pad_if_needed || std::max({t.left, t.top, t.right, t.bottom}) > 0;
     if (pads && t.mode == PaddingMode::kConstant && channels == 1 && !is_gray(t.fill))
-      return "a coloured fill of gray pictures: give it one number";
+      return "`fill` has several colors, but the images are gray: give it one number";
     return {};
   }
   std::string operator()(const RandomHorizontalFlip&) const { return {}; }
@@ -32,12 +32,13 @@ struct Obstacle {
   std::string operator()(const NotHere&) const { return {}; }
   template <class Other>
   std::string operator()(const Other&) const {
-    return "a resident set is only cropped, flipped, turned and normalized on the device: use `device: gpu` "
-           "for this, or leave `residence` out";
+    return "with `residence: gpu` the device only crops, flips, rotates by 90 degrees and normalizes: use "
+           "`device: gpu` for this transform, or leave `residence` out";
   }
 };
 
-/// Follows the sizes through the moves.
+/// Describes a transform as a Move, and follows the image's size through it. Returns false for other
+/// transforms.
 struct Follow {
   Size size;
   Move step;
@@ -49,7 +50,7 @@ struct Follow {
     size = to;
   }
   bool operator()(const CenterCrop& t) {
-    // As draw_steps(): half of what is too much is cut, half of what is missing is padded.
+    // As in draw_steps(): cuts half of the excess, or pads by half of what is missing, on each side.
     const auto first = [](std::int32_t have, std::int32_t want) {
       return want > have ? -((want - have) / 2)
                          : static_cast<std::int32_t>(round_half_even((have - want) / 2.0));
@@ -93,8 +94,8 @@ bool fits(Size size) {
 }
 
 std::string too_large(Size size) {
-  return fmt::format("pictures of {} x {} pixels (width x height): each side may have {}", size.width,
-                     size.height, kMaxDeviceSide);
+  return fmt::format("images of {} x {} pixels (width x height): expected at most {} pixels a side",
+                     size.width, size.height, kMaxDeviceSide);
 }
 
 }  // namespace
@@ -107,15 +108,17 @@ std::optional<ResidentObstacle> resident_obstacle(const PlanConfig& config) {
       return ResidentObstacle{i, std::move(why)};
     if (std::holds_alternative<Normalize>(transform) || std::holds_alternative<NotHere>(transform)) continue;
     if (++steps > std::size_t{kMaxMoves})
-      return ResidentObstacle{i,
-                              fmt::format("more than {} transforms from the first random one on", kMaxMoves)};
+      return ResidentObstacle{
+          i, fmt::format("expected at most {} crops, flips and rotations from the first random transform on",
+                         kMaxMoves)};
   }
   return std::nullopt;
 }
 
 Result<ResidentChain> resident_chain(const PlanConfig& config) {
   if (const auto obstacle = resident_obstacle(config)) return invalid(obstacle->why);
-  if (config.mask || config.derived) return invalid("masks and derived images cannot be resident");
+  if (config.mask || config.derived)
+    return invalid("masks and derived images cannot be kept in GPU memory: leave them or `residence` out");
   ResidentChain out{.upload = config};
   DeviceImage& image = out.image;
   const std::size_t prefix = prefix_length(config);
@@ -129,9 +132,8 @@ Result<ResidentChain> resident_chain(const PlanConfig& config) {
   const auto plan = Plan::compile(out.upload);
   if (!plan)
     return invalid(
-        "pictures may differ in size (a folder's are not looked at) where the first random transform begins: "
-        "put a resize to [height, width] "
-        "or a center_crop before it, so that all that is uploaded has one size");
+        "images may differ in size before the first random transform (a folder's images are not read to find "
+        "out): put a resize to [height, width] or a center_crop before it, so that all have one size");
   Follow follow{plan->output_size(), {}};
   if (!fits(follow.size)) return invalid(too_large(follow.size));
   image.height = follow.size.height;

@@ -1,5 +1,5 @@
-// What of a chain is done once, before its set is uploaded to a device, and what is drawn and done there for
-// each batch: headrace/residence.h.
+// Divides a chain for `residence: gpu` (headrace/residence.h): the transforms that the server applies once,
+// before the upload, and those that the device draws and applies for each batch.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,23 @@
 
 namespace headrace::server::transform {
 
-/// Of a chain: which of its transforms cannot be done on the device out of a resident set, and why.
+/// The first transform of a chain that the device cannot apply to a dataset in GPU memory, and the reason.
 struct ResidentObstacle {
   std::size_t transform = 0;
   std::string why;
 };
 
-/// Nothing: after resizes and centre crops there are only crops with padding, flips, turns and normalize.
-/// Sizes, which the source may have to say, are resident_chain()'s.
+/// Nothing: from the first random transform on, the chain has only crops, flips, 90-degree rotations and
+/// normalize. Image sizes, which may need the source, are checked by resident_chain().
 std::optional<ResidentObstacle> resident_obstacle(const PlanConfig& config);
 
 struct ResidentChain {
-  PlanConfig upload;  ///< makes what is to be resident of an image
-  DeviceImage image;  ///< the rest; the field's number is not known here
+  PlanConfig upload;  ///< the transforms before the upload
+  DeviceImage image;  ///< the transforms on the device; the field's index is not known here
 };
 
-/// kConfigInvalid: what resident_obstacle() says;
-/// pictures that differ in size when the first transform draws; sizes beyond the kernel's.
+/// Error: kConfigInvalid for a resident_obstacle(), for images that differ in size before the first random
+/// transform, and for images larger than kMaxDeviceSide.
 Result<ResidentChain> resident_chain(const PlanConfig& config);
 
 }  // namespace headrace::server::transform

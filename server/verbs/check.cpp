@@ -26,7 +26,7 @@ std::string shape(const FieldSpec& field) {
   return fmt::format("{} {} [{}]", field.name, name_of(field.dtype), text);
 }
 
-/// What a stream's set takes where it is resident; `from`: what it is uploaded from.
+/// The size of a stream's dataset in GPU memory. `from`: its upload stream.
 std::string resident_size(const StreamInfo& from) {
   std::uint64_t row = 0;
   for (const FieldSpec& field : from.fields) row += row_bytes(field);
@@ -141,11 +141,11 @@ int check(const ConfigArguments& arguments) {
                count_of_classes(info.classes.size()), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
     for (const DeviceImage& image : info.on_device)
-      fmt::print("  {}: finished on the loader's device (device: gpu), from {} KB a row\n",
+      fmt::print("  {}: computed on the loader's device (device: gpu), from {} KB a row in the ring\n",
                  info.fields[image.field].name, (image.row_bytes() + 500) / 1000);
     for (const exec::StreamSetup& other : assembly->streams)
       if (info.residence && other.info.name == info.residence->upload)
-        fmt::print("  residence: {} on each GPU that asks for it, uploaded from stream {}\n",
+        fmt::print("  residence: {} of GPU memory for each loader with a device, uploaded from stream {}\n",
                    resident_size(other.info), other.info.name);
     if (!info.live && info.batch_size > info.samples)
       fmt::print("  warning: an epoch is one batch that is not full; each slot has room for {} samples\n",

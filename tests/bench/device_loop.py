@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a batch on a device costs the loop's thread: CPU microseconds per batch, of small batches that are ready before they are asked for.
+"""Measures the cost of a batch on a device for the loop's thread: CPU microseconds per batch, for small batches that are ready in advance.
 
   device_loop.py [--device host] [--rows 2] [--batches 20000] [--epochs 5]
 
-`loop` is all that the thread does; `python` is what Headrace's Python code does of it: allocating the batch's memory and making tensors of it.
-The fastest epoch counts. "host" is the GPU's twin: without torch's calls for CUDA's streams.
+`loop` is the CPU time of the whole thread; `python` is the part of Headrace's Python code, which allocates the batch's memory and creates its
+tensors. The fastest epoch counts. "host" is the CPU backend, without torch's calls for CUDA streams.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def configured(folder: Path, rows: int, batches: int) -> Path:
 
 
 def timed(owner: type, name: str, spent: list[float]) -> Callable[[], None]:
-    """Adds to spent[0] what each call takes; returns what undoes it."""
+    """Wraps a method so that the time of each call is added to spent[0]. Returns a function that restores the method."""
     call = getattr(owner, name)
 
     def wrapped(*given: Any) -> Any:
@@ -50,7 +50,7 @@ def timed(owner: type, name: str, spent: list[float]) -> Callable[[], None]:
 
 
 def measured(loader: headrace.Loader, epochs: int, spent: list[float]) -> tuple[float, float]:
-    """(CPU of the thread, what was added to spent[0]) per batch, in microseconds."""
+    """(CPU time of the thread, time added to spent[0]) per batch, in microseconds."""
     found = []
     for _ in range(epochs):
         count, spent[0], began = 0, 0.0, time.thread_time()
@@ -62,10 +62,10 @@ def measured(loader: headrace.Loader, epochs: int, spent: list[float]) -> tuple[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="host")
-    parser.add_argument("--rows", type=int, default=2)
-    parser.add_argument("--batches", type=int, default=20_000)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--device", default="host", help='"cuda:N", or "host" for the CPU backend (default: host)')
+    parser.add_argument("--rows", type=int, default=2, help="rows of a batch (default: 2)")
+    parser.add_argument("--batches", type=int, default=20_000, help="batches of an epoch (default: 20000)")
+    parser.add_argument("--epochs", type=int, default=5, help="epochs to measure; the fastest counts (default: 5)")
     options = parser.parse_args()
     print(f"{'stream':10}{'output':8}{'loop':>8}{'python':>8}  us per batch", flush=True)
     with tempfile.TemporaryDirectory() as folder, headrace.serve(configured(Path(folder), options.rows, options.batches)) as server:

@@ -1,4 +1,7 @@
-"""One workload of tests/bench/peers on made-up data, beside those loaders that are installed: beside_peers.py w1|w2|w3|w4|w5 [--seconds 1]"""
+"""Runs one workload of tests/bench/peers on synthetic data, with Headrace and the other loaders that are installed.
+
+  beside_peers.py w1|w2|w3|w4|w5 [--seconds 1]
+"""
 
 from __future__ import annotations
 
@@ -26,22 +29,22 @@ def installed() -> list[str]:
     def there(module: str) -> bool:
         try:
             return find_spec(module) is not None
-        except ModuleNotFoundError:  # of the package around it
+        except ModuleNotFoundError:  # the parent package is missing
             return False
 
     found = ["headrace"]
     for module in INSTALLED:
         if not there(module):
-            print(f"[not run] {', '.join(LOADERS[module])}: no {module}", flush=True)
+            print(f"[not run] {', '.join(LOADERS[module])}: the Python package {module} is not installed", flush=True)
         else:
             found += LOADERS[module]
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=WORKLOADS)
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=WORKLOADS, help="the workload: tests/bench/peers/README.md describes them")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per loader and round (default: 1)")
     given = parser.parse_args()
     import made_up
     from peers.workloads import WORKLOADS as KNOWN
@@ -49,8 +52,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary) / "scratch"
         workload = KNOWN[WORKLOADS[given.name]]
-        data = made_up.MAKERS[workload.data](scratch)  # as peers prepares it, so peers leaves it as it is
-        if workload.data == "cifar":  # and as arrays, for loops without a loader
+        data = made_up.MAKERS[workload.data](scratch)  # in the form that peers would prepare, so that it need not
+        if workload.data == "cifar":  # also as arrays, for loops without a loader
             rows = np.concatenate([np.fromfile(file, np.uint8) for file in sorted(data.glob("data_batch_*.bin"))]).reshape(-1, 3073)
             np.save(data / "images.npy", rows[:, 1:].reshape(-1, 3, 32, 32))
             np.save(data / "labels.npy", rows[:, 0].astype(np.int64))

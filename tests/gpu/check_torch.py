@@ -1,9 +1,16 @@
-"""On a machine with a GPU: a Loader with device="cuda:0" against one in host memory, byte for byte, streams that leave their transforms to
-the device (`device: gpu`) against the server's own, and what a trainer waits for. Needs torch, no pytest; Pillow makes the pictures. Prints a line of JSON after "[figure] " per figure; ends with 1 on the first thing that is wrong.
-`check_torch.py host`: what of it can be without a GPU, on the twin."""
+"""Checks batches in GPU memory against batches in host memory.
+
+  check_torch.py [DEVICE]
+
+It compares a Loader with a device with one in host memory, byte for byte: for batches that are copied, for transforms on the device
+(`device: gpu`) and for datasets in GPU memory (`residence: gpu`). It also measures how long a trainer waits for batches. It needs torch, and
+Pillow for streams of JPEGs; it does not need pytest. It prints a line of JSON after "[figure] " per figure, and exits with status 1 at the
+first error.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -16,10 +23,18 @@ import headrace
 import numpy as np
 import torch
 
-DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
-ROWS, SIDE = 4096 if DEVICE != "host" else 1536, 64
+SIDE = 64
 
 
+def device_to_check() -> str:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("device", nargs="?", default="cuda:0", help='"cuda:N", or "host" for the checks that the CPU backend can run without a GPU (default: cuda:0)')
+    device: str = parser.parse_args().device
+    return device
+
+
+DEVICE = device_to_check()
+ROWS = 4096 if DEVICE != "host" else 1536  # the CPU backend computes rows slowly
 NORMALIZE = {"normalize": {"mean": [0.5] * 3, "std": [0.25] * 3}}
 COLOURS: list[Any] = [
     {"random_resized_crop": {"size": 96}},
@@ -30,7 +45,7 @@ COLOURS: list[Any] = [
 
 
 def pictures(folder: Path) -> bool:
-    """JPEGs of many sizes in two classes; False: there is nothing to make them with."""
+    """Writes JPEGs of many sizes in two classes. False: Pillow is not installed."""
     try:
         from PIL import Image
     except ImportError:
@@ -46,7 +61,7 @@ def pictures(folder: Path) -> bool:
 
 
 def config(folder: Path) -> tuple[Path, list[str]]:
-    """The configuration, and its streams that are there a second time with `device: gpu`, as NAME_gpu."""
+    """The configuration file, and the names of the streams that also exist with `device: gpu`, as NAME_gpu."""
     random = np.random.default_rng(0)
     np.save(folder / "images.npy", random.integers(0, 256, (ROWS, SIDE, SIDE, 3), dtype=np.uint8))
     np.save(folder / "labels.npy", random.integers(0, 10, ROWS))
@@ -66,11 +81,11 @@ def config(folder: Path) -> tuple[Path, list[str]]:
         streams["bytes"] = {**plan, "transforms": COLOURS, "output": {"dtype": "uint8", "layout": "NHWC"}}
         left += ["colours", "bytes"]
     else:
-        print("[not run] streams of pictures: there is no Pillow to make them", flush=True)
+        print("[not run] streams of JPEGs: Pillow, which writes the JPEGs, is not installed", flush=True)
     for stream in streams.values():
         stream["seed"] = 7
     streams |= {f"{name}_gpu": streams[name] | {"device": "gpu"} for name in left}
-    # Sets that live there.
+    # Datasets in GPU memory.
     streams["half_float"] = {"source": "set", "seed": 7, "batch_size": 256, "transforms": normalized, "output": {"dtype": "float16"}}
     streams |= {f"{name}_resident": streams[name] | {"residence": "gpu"} for name in ("large", "small")}
     streams["half_float_resident"] = streams["half_float"] | {"residence": "gpu"}
@@ -82,12 +97,12 @@ def config(folder: Path) -> tuple[Path, list[str]]:
 
 def expect(holds: bool, what: str) -> None:
     if not holds:
-        sys.exit(f"check_torch: {what}")
+        sys.exit(f"check_torch: expected this to hold: {what}")
     print(f"ok      {what}", flush=True)
 
 
 def pair(address: str, stream: str, moved: str = "", **device: Any) -> tuple[headrace.Loader, headrace.Loader]:
-    """The same batches in host memory and on the device; of a stream of its own, if `moved` names it."""
+    """A loader of `stream` in host memory, and one of `moved` (default: the same stream) on the device."""
     return headrace.Loader(address, stream=stream, output="torch"), headrace.Loader(address, stream=moved or stream, device=DEVICE, **device)
 
 
@@ -99,32 +114,36 @@ def same_bytes(address: str, stream: str, moved: str = "") -> None:
                 for values, got in zip(here, there, strict=True):
                     at = got.device.type == DEVICE.replace("host", "cpu").split(":")[0]
                     if not at or got.dtype != values.dtype or not torch.equal(got.cpu(), values):
-                        expect(False, f"{moved or stream}: epoch {epoch}, batch {here.number} differs")
-    made = "made on the device are those of the server" if moved else "on the device are those of the host"
-    expect(True, f"{moved or stream}: two epochs {made}")
+                        expected, found = f"{values.dtype} on {DEVICE}", f"{got.dtype} on {got.device}"
+                        sys.exit(
+                            f"check_torch: {moved or stream}: epoch {epoch}, batch {here.number}: expected the values of the batch in host "
+                            f"memory, {expected}; found others, {found}"
+                        )
+    made = "computed on the device equal the server's" if moved else "copied to the device equal those in host memory"
+    expect(True, f"{moved or stream}: batches of two epochs {made}")
 
 
 def under_pressure(address: str, moved: str) -> None:
-    """Batches are dropped while kernels still read them: their memory must not be used again before."""
+    """Drops batches while kernels still read them: their memory must not be reused before the kernels end."""
     side = torch.cuda.Stream() if DEVICE != "host" else None
     with headrace.Loader(address, stream="large", output="torch") as host:
-        sums = [[image.double().sum().item() for image, _ in host] for _ in range(3)]  # in another order each epoch
+        sums = [[image.double().sum().item() for image, _ in host] for _ in range(3)]  # each epoch has another order
     with torch.cuda.stream(side), headrace.Loader(address, stream=moved, device=DEVICE, prefetch=3) as loader:
         for epoch, expected in enumerate(sums):
             results = []
             for image, _ in loader:
                 if side:
-                    torch.cuda._sleep(20_000_000)  # the stream lags: the host is batches ahead of it
+                    torch.cuda._sleep(20_000_000)  # makes the stream lag, so that the host is several batches ahead
                 results.append(image.double().sum())
                 del image
             if side:
                 side.synchronize()
             if len(results) != len(expected) or not np.allclose([r.item() for r in results], expected, rtol=1e-9):
-                expect(False, f"{moved}: epoch {epoch}: batches that were dropped early differ")
-        expect(True, f"{moved}: batches that were dropped early were read whole")
+                expect(False, f"{moved}: epoch {epoch}: batches dropped early equal those in host memory")
+        expect(True, f"{moved}: batches dropped early were not overwritten before they were read")
 
 
-# A process of its own: this one has a context on the first GPU. Exit code 3: torch alone makes one.
+# Runs in a new process, because this one already has a CUDA context on the first GPU. Exit status 3: torch alone creates one there.
 ON_THE_SECOND = """
 import ctypes, sys
 import headrace, torch
@@ -144,33 +163,33 @@ sys.exit(has_context(0))
 
 
 def on_the_second_gpu(address: str, stream: str) -> None:
-    """Hundreds of megabytes on the first GPU for each rank, if it were otherwise."""
+    """Checks that a loader on the second GPU creates no CUDA context on the first: it would take hundreds of megabytes for each rank."""
     if torch.cuda.device_count() < 2:
-        print(f"[not run] {stream} on the second GPU: there is none", flush=True)
+        print(f"[not run] {stream} on the second GPU: this machine has only one", flush=True)
         return
     done = subprocess.run([sys.executable, "-c", ON_THE_SECOND, address, stream], capture_output=True, text=True, check=False)
     if done.returncode == 3:
-        print(f"[not run] {stream} on the second GPU: torch itself makes a context on the first", flush=True)
+        print(f"[not run] {stream} on the second GPU: torch itself creates a CUDA context on the first", flush=True)
         return
-    expect(done.returncode == 0, f"{stream}: on the second GPU it makes no context on the first{': ' * bool(done.stderr)}{done.stderr}")
+    expect(done.returncode == 0, f"{stream}: a loader on the second GPU creates no CUDA context on the first{': ' * bool(done.stderr)}{done.stderr}")
 
 
 def other_frameworks(address: str) -> None:
     host, device = pair(address, "large", output="dlpack")
     with host, device:
-        for (image, _), (array, _) in zip(host, device, strict=True):
+        for number, ((image, _), (array, _)) in enumerate(zip(host, device, strict=True)):
             if not torch.equal(torch.from_dlpack(array).cpu(), image):
-                expect(False, "a batch through DLPack differs")
-    expect(True, "batches through DLPack are those of the host")
+                sys.exit(f"check_torch: large: batch {number} through DLPack differs from the batch in host memory")
+    expect(True, "large: batches through DLPack equal those in host memory")
 
 
 def wait_share(address: str, stream: str) -> None:
-    """Of a trainer that takes longer than the server."""
+    """Measures the fraction of an epoch that a trainer waits for batches, when it is slower than the server."""
     layers = [torch.nn.Conv2d(3, 128, 3), torch.nn.ReLU(), torch.nn.Conv2d(128, 128, 3), torch.nn.Flatten(), torch.nn.Linear(128 * (SIDE - 4) ** 2, 10)]
     model = torch.nn.Sequential(*layers).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with headrace.Loader(address, stream=stream, device=DEVICE) as loader:
-        for _ in range(4):  # the last one counts
+        for _ in range(4):  # the last epoch counts
             begun, waited = time.perf_counter(), loader.waited
             for image, label in loader:
                 optimizer.zero_grad()
@@ -181,7 +200,7 @@ def wait_share(address: str, stream: str) -> None:
             seconds = time.perf_counter() - begun
             share = (loader.waited - waited) / seconds
         copies = loader._stream.copies()
-        expect(copies["direct"] > 0 and copies["staged"] == 0, f"{stream}: batches were read from the pinned ring: {copies}")
+        expect(copies["direct"] > 0 and copies["staged"] == 0, f"{stream}: all batches were read from the pinned ring, none was staged: {copies}")
     print("[figure] " + json.dumps({"figure": "trainer wait share", "stream": stream, "epoch_s": seconds, "share": share, "aim": 0.01}), flush=True)
 
 
@@ -193,7 +212,7 @@ def main() -> None:
             for stream in ("large", "half", "small"):
                 same_bytes(server.address, stream)
             on_device = {stream.name: stream.on_device for stream in headrace.streams(server.address)}
-            expect(all(on_device[f"{stream}_gpu"] == ("image",) for stream in left), f"images of {', '.join(left)} are left to the device")
+            expect(all(on_device[f"{stream}_gpu"] == ("image",) for stream in left), f"the device computes the images of {', '.join(f'{stream}_gpu' for stream in left)}")
             for stream in left:
                 same_bytes(server.address, stream, f"{stream}_gpu")
             for stream in ("large", "small", "half_float"):

@@ -1,17 +1,17 @@
-"""The kernel beside torchvision.transforms.v2 and Kornia on the same GPU, in turns in one run, microseconds for 256 pictures of 224 x 224.
+"""Compares Headrace's kernel with torchvision.transforms.v2 and Kornia on the same GPU: microseconds for 256 images of 224 x 224 pixels.
 
-  compare_transforms.py ROWS_BENCH [DEVICE] [--rows 256] [--turns 7]
+  compare_transforms.py ROWS_BENCH [DEVICE] [--turns 7]
 
-The pointwise chain: flip, color jitter, normalize to float16. Pictures are uint8 tensors on the GPU.
+The libraries run alternately in one run. The transforms are a flip, color jitter and normalize, to float16. Images are uint8 tensors on the GPU.
 
-  torchvision, per picture  v2's functional calls picture by picture, with draws for each; drawing is not counted
-  torchvision, one draw     v2's transforms on the whole batch, which draw once a call
-  Kornia                    its augmentations on the whole batch, with draws for each picture
+  torchvision, per image  v2's functional calls image by image, with random draws for each; the time for drawing is not counted
+  torchvision, one draw   v2's transforms on the whole batch, which draw once per call
+  Kornia                  Kornia's augmentations on the whole batch, with random draws for each image
 
-device_us   the device's work alone, as the kernel's time is: of a call's kernels by torch's profiler
-wall_us     until the device has made them, the Python calls included: a trainer that has nothing else to do waits for both
+A figure has two times of a library:
 
-DEVICE "host": a few pictures on the CPU and no kernel, to try the program. Its times are no figures.
+  device_us  the time of its kernels and copies on the GPU, from torch's profiler; the time of Headrace's kernel is also GPU time alone
+  wall_us    the time until the GPU has finished, including the Python calls; a trainer with no other work waits that long
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from torch.profiler import ProfilerActivity, profile
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 JITTER = (0.4, 0.4, 0.4, 0.1)
-KERNEL = "224 x 224, flip, color jitter, normalize, float16"  # of rows_bench
+ROWS, FEW_ROWS = 256, 2  # as many as rows_bench computes; on the CPU, where times mean nothing
+KERNEL = "224 x 224, flip, color jitter, normalize, float16"  # a figure of rows_bench
 Work = Callable[[], torch.Tensor]
 
 
@@ -44,11 +45,11 @@ def kernel_us(program: str) -> float:
     figures = [json.loads(line.removeprefix("[figure] ")) for line in done.stdout.splitlines() if line.startswith("[figure] ")]
     found: list[float] = [figure["us"] for figure in figures if figure["of"] == KERNEL]
     if not found:
-        sys.exit(f"compare_transforms: {program} has no figure of {KERNEL!r}")
+        sys.exit(f"compare_transforms: {program} printed no figure of {KERNEL!r}: expected a rows_bench of the same version")
     return found[0]
 
 
-def per_picture(batch: torch.Tensor) -> Work:
+def per_image(batch: torch.Tensor) -> Work:
     from torchvision.transforms.v2 import functional as v2
 
     draw = random.Random(0)
@@ -93,7 +94,7 @@ def by_kornia(batch: torch.Tensor) -> Work:
 
 
 def device_us(events: Iterable[dict[str, Any]]) -> float:
-    """For which a trace's events keep the device busy. Those of one stream: none is beside another."""
+    """The time that a trace's kernels and copies take on the device. They are on one stream, so none overlaps with another."""
     busy = ("kernel", "gpu_memcpy", "gpu_memset")
     return sum(float(event["dur"]) for event in events if event.get("ph") == "X" and event.get("cat") in busy)
 
@@ -110,6 +111,7 @@ def profiled(work: Work, on_gpu: bool) -> float:
 
 
 def microseconds(work: Work, on_gpu: bool) -> float:
+    """The time until the device has finished, including the Python calls."""
     if on_gpu:
         torch.cuda.synchronize()
     begun = time.perf_counter()
@@ -121,19 +123,21 @@ def microseconds(work: Work, on_gpu: bool) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program")
-    parser.add_argument("device", nargs="?", default="cuda:0")
-    parser.add_argument("--rows", type=int, default=256)
-    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("program", metavar="ROWS_BENCH", help="the built rows_bench, which measures Headrace's kernel")
+    parser.add_argument(
+        "device", nargs="?", default="cuda:0", help='"cuda:N", or "host" to try the program on the CPU, with a few images and without the kernel (default: cuda:0)'
+    )
+    parser.add_argument("--turns", type=int, default=7, help="how often each library is measured; the median counts (default: 7)")
     arguments = parser.parse_args()
     on_gpu = arguments.device != "host"
-    batch = torch.randint(0, 256, (arguments.rows, 3, 224, 224), dtype=torch.uint8, device=arguments.device if on_gpu else "cpu")
-    makers = {"torchvision, per picture": per_picture, "torchvision, one draw": one_draw, "Kornia": by_kornia}
+    rows = ROWS if on_gpu else FEW_ROWS
+    batch = torch.randint(0, 256, (rows, 3, 224, 224), dtype=torch.uint8, device=arguments.device if on_gpu else "cpu")
+    makers = {"torchvision, per image": per_image, "torchvision, one draw": one_draw, "Kornia": by_kornia}
     others: dict[str, Work] = {}
     for name, maker in makers.items():
         try:
             work = maker(batch)
-            made = work()  # and warm
+            made = work()  # also warms up
         except (ImportError, RuntimeError, NotImplementedError) as error:
             print(f"[not run] {name}: {str(error).splitlines()[0]}", flush=True)
             continue
@@ -147,11 +151,11 @@ def main() -> None:
         if on_gpu:
             ours.append(kernel_us(arguments.program))
         for name, work in others.items():
-            walls[name].append(microseconds(work, on_gpu))  # not under the profiler, which slows calls
+            walls[name].append(microseconds(work, on_gpu))  # without the profiler, which slows calls
             devices[name].append(profiled(work, on_gpu))
     for name in others:
         wall, device = statistics.median(walls[name]), statistics.median(devices[name])
-        figure: dict[str, Any] = {"figure": "transforms", "other": name, "rows": arguments.rows, "wall_us": wall}
+        figure: dict[str, Any] = {"figure": "transforms", "other": name, "rows": rows, "wall_us": wall}
         if ours:
             us = statistics.median(ours)
             figure |= {"kernel_us": us, "wall_ratio": wall / us}

@@ -1,7 +1,5 @@
-// On a machine with a GPU: what a batch's way to the device costs, beside the bare calls, in turns.
-//
-// GB/s of CopyEngine out of a pinned ring, and of a cudaMemcpyAsync loop from cudaMallocHost's memory and
-// from pageable memory.
+// Measures copies of batches to a GPU: time and GB/s of CopyEngine from a pinned ring, beside plain
+// cudaMemcpyAsync calls from pinned (cudaMallocHost) and pageable memory. They run alternately.
 //
 // Prints one line of JSON per figure, after "[figure] ".
 #include <cuda_runtime_api.h>
@@ -32,11 +30,11 @@ constexpr int kTurns = 7;
 
 void check(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "copy_bench: %s: %s\n", doing, cudaGetErrorString(error));
+  std::fprintf(stderr, "copy_bench: %s failed: %s\n", doing, cudaGetErrorString(error));
   std::exit(1);
 }
 
-/// As a ring's data segment: a shared mapping of a memfd, written once.
+/// Memory like a ring's data segment: a shared mapping of a memfd, written once.
 std::span<std::byte> ring_of(std::size_t bytes) {
   const int fd = ::memfd_create("ring", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) std::abort();
@@ -62,7 +60,7 @@ void figure(const nlohmann::json& line) {
   std::printf("[figure] %s\n", line.dump().c_str());
 }
 
-/// Copies of the ring's slots in turn, two under way.
+/// Copies the ring's slots one after the other, two at a time.
 class Copies {
  public:
   Copies(std::size_t batch, std::size_t pieces)
@@ -72,7 +70,7 @@ class Copies {
     check(cudaMallocHost(&pinned_, batch * 2), "cudaMallocHost");
     std::memset(pinned_, 0x5A, batch * 2);
     pageable_.resize(batch * 2, std::byte{0x5A});
-    // Without BlockingSync: of a small batch that would measure how a thread is woken.
+    // Without BlockingSync, whose time to wake the thread would dominate for small batches.
     for (auto& event : events_)
       check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
     for (int i = 0; i < 2; ++i) {
@@ -92,7 +90,7 @@ class Copies {
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
 
-  /// The limit: nothing but the call.
+  /// The upper limit: only cudaMemcpyAsync.
   void bare_pinned(int rounds) {
     for (int i = 0; i < rounds; ++i) {
       if (i >= 2) check(cudaEventSynchronize(events_[i % 2]), "cudaEventSynchronize");
@@ -101,7 +99,7 @@ class Copies {
     }
     check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
-  /// As torch's `.to()` of a plain tensor: each copy is waited for.
+  /// Waits for each copy, as `.to()` of a plain tensor in torch does.
   void bare_pageable(int rounds) {
     for (int i = 0; i < rounds; ++i) {
       start(pageable_.data(), i);
@@ -148,7 +146,7 @@ class Copies {
 };
 
 void measure(std::size_t bytes) {
-  constexpr std::size_t kEach = std::size_t{1} << 30;  // of a turn, at most
+  constexpr std::size_t kEach = std::size_t{1} << 30;  // bytes per measurement, at most
   const int rounds = static_cast<int>(std::clamp<std::size_t>(kEach / bytes, 20, 2000));
   Copies copies(bytes, 2);
   copies.bare_pinned(4);
@@ -173,7 +171,7 @@ void measure(std::size_t bytes) {
 }  // namespace
 
 int main() {
-  // A file otherwise gets figures when the program ends, and none if it is killed.
+  // Write each line at once: a program that is killed loses the lines in its buffer.
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   constexpr std::size_t kKb = 1024, kMb = 1024 * kKb;
   for (const std::size_t bytes : {24 * kKb, 150 * kKb, 4 * kMb, 16 * kMb, 38 * kMb, 128 * kMb})

@@ -1,5 +1,5 @@
-// On a machine with a GPU: the copy engine's CUDA device over a memfd, as the ring is one: sealed, as in the
-// server's read-only mode, and not.
+// Needs a GPU. Tests the copy engine with CUDA over a memfd, as the ring is one: unsealed, and sealed as in
+// the server's read-only mode.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kBatch = std::size_t{64} * 3 * 224 * 224 * sizeof(float);  // 38.5 MB
 constexpr std::size_t kSlots = 8;
 
-/// Says that the memory is somebody's.
+/// An owner for the memory of a mapping.
 std::shared_ptr<const void> held() {
   static const auto kOwner = std::make_shared<int>();
   return kOwner;
@@ -74,7 +74,7 @@ void expect_copies_are_exact(CopyEngine& engine, const Ring& ring) {
   }
 }
 
-/// GB/s of `rounds` batches, two under way.
+/// GB/s of `rounds` batches, two at a time.
 double rate(CopyEngine& engine, const Ring& ring, std::size_t rounds) {
   std::vector<DeviceBuffer> buffers;
   for (int i = 0; i < 2; ++i) buffers.push_back(engine.allocate(kBatch).value());
@@ -115,8 +115,7 @@ TEST(CudaCopy, PinsARingThatIsMappedForReadingAlone) {
   EXPECT_EQ(engine->stats().staged_copies, 0U);
 }
 
-/// Nothing can be mapped for writing, not even for a moment: such memory is pinned as read-only, or copies
-/// are staged.
+/// Sealed memory can never be mapped for writing: it is pinned as read-only, or copies are staged.
 TEST(CudaCopy, CopiesASealedRingExactlyPinnedWhereTheDeviceCanAndElseStaged) {
   int supported = 0;
   ASSERT_EQ(cudaDeviceGetAttribute(&supported, cudaDevAttrHostRegisterReadOnlySupported, 0), cudaSuccess);
@@ -139,7 +138,7 @@ TEST(CudaCopy, StagesExactlyWhenNothingIsPinned) {
 
 TEST(CudaCopy, LeavesNoStickyErrorAfterARefusedPin) {
   auto engine = CopyEngine::open({.device = "cuda:0", .warn = [](std::string_view) {}}).value();
-  // Nothing is mapped there: registering it must fail.
+  // No memory is mapped there: registering it must fail.
   engine->register_mapping({reinterpret_cast<std::byte*>(std::uintptr_t{4096} * 1000), 1 << 20}, held());
   EXPECT_EQ(engine->stats().pinned_bytes, 0U);
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);

@@ -1,4 +1,4 @@
-// On a machine with a GPU: a DeviceLoader's own memory is used again behind its readers, and not before.
+// Needs a GPU. A DeviceLoader's own memory is reused after its readers have finished, and not before.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace headrace::gpu {
 namespace {
 
-/// A consumer's stream that lags: the host is batches ahead of what runs on it.
+/// A consumer's stream that lags, so that the host is several batches ahead of it.
 class LaggingStream {
  public:
   LaggingStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
@@ -45,7 +45,7 @@ struct FreePinned {
 
 constexpr int kEpochs = 3;
 
-/// Reads batches of `stream` on a consumer's stream that lags, and drops them before it comes to them.
+/// Reads batches of `stream` on a CUDA stream that lags, and drops each batch before that stream has read it.
 void expect_read_whole(Stream stream, const std::vector<Seen>& expected) {
   void* pinned = nullptr;
   std::size_t most = 0;
@@ -82,12 +82,13 @@ TEST_F(DeviceLoaderTest, BatchesThatAreDroppedEarlyAreReadWholeOnAStreamThatLags
   expect_read_whole(open_ahead(), epochs_of(open(), kEpochs));
 }
 
-// The finisher's memory for pictures is one for all batches, behind whose kernels the next copies wait.
-TEST_F(FinishedLoaderTest, BatchesThatTheKernelFinishesAreReadWholeOnAStreamThatLags) {
-  expect_read_whole(open("left"), epochs_of(open("finished"), kEpochs));
+// All batches share the RowFinisher's memory for source images: a batch's images must not be overwritten
+// before its kernel has read them.
+TEST_F(FinishedLoaderTest, BatchesThatTheKernelComputesAreReadWholeOnAStreamThatLags) {
+  expect_read_whole(open("by_device"), epochs_of(open("by_server"), kEpochs));
 }
 
-/// Whether a GPU has a primary context in this process, which the runtime has no call for.
+/// Whether a GPU has a primary context in this process. The CUDA runtime has no function for this.
 bool has_context(int gpu) {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
   auto* const state = driver == nullptr ? nullptr : ::dlsym(driver, "cuDevicePrimaryCtxGetState");
@@ -97,7 +98,7 @@ bool has_context(int gpu) {
   return active != 0;
 }
 
-/// An exit code.
+/// Loads on cuda:1, and returns an exit status: 0 if cuda:0 has no context afterwards.
 int loads_on_the_second_gpu_alone() {
   const TempFolder folder;
   const std::string directory = folder.path().string();
@@ -113,16 +114,16 @@ int loads_on_the_second_gpu_alone() {
   }
   int current = -1;
   read = read && cudaGetDevice(&current) == cudaSuccess;
-  std::fprintf(stderr, "read %d, device %d, contexts: %d and %d\n", read, current, has_context(0),
-               has_context(1));
+  std::fprintf(stderr, "all batches read: %d; current device: %d; contexts on cuda:0 and cuda:1: %d, %d\n",
+               read, current, has_context(0), has_context(1));
   return read && current == 0 && !has_context(0) && has_context(1) ? 0 : 1;
 }
 
 TEST(CudaLoader, OnTheSecondGpuMakesNoContextOnTheFirst) {
   int gpus = 0;
   ASSERT_EQ(cudaGetDeviceCount(&gpus), cudaSuccess);
-  if (gpus < 2) GTEST_SKIP() << "there is no second GPU";
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a new process: this one may have a context by now
+  if (gpus < 2) GTEST_SKIP() << "this machine has only one GPU";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a new process: this one may already have a context
   EXPECT_EXIT(std::exit(loads_on_the_second_gpu_alone()), testing::ExitedWithCode(0), "");
 }
 

@@ -1,5 +1,5 @@
-// On a machine with a GPU: the kernel against its host twin, and a loader's batches against the ordinary
-// stream's. Under compute-sanitizer: HEADRACE_ROUNDS=20.
+// Needs a GPU. Compares the kernel with the CPU backend, and a loader's batches with those of the same stream
+// without a device. Under compute-sanitizer set HEADRACE_ROUNDS=20.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ std::unique_ptr<Device> first_gpu() {
   return device;
 }
 
-/// What the job writes to `bytes` bytes of device memory, which its `out` is set to.
+/// Runs the job on the GPU and returns the `bytes` bytes that it writes.
 std::vector<std::byte> made_by_gpu(Device& device, RowJob job, std::size_t bytes) {
   const DeviceMemory out(bytes);
   EXPECT_EQ(cudaMemset(out.data(), 0xA5, bytes), cudaSuccess);
@@ -45,7 +45,7 @@ std::vector<std::byte> made_by_gpu(Device& device, RowJob job, std::size_t bytes
   return made;
 }
 
-std::vector<std::byte> made_by_twin(RowJob job, std::size_t bytes) {
+std::vector<std::byte> made_by_cpu(RowJob job, std::size_t bytes) {
   std::vector<std::byte> made(bytes, std::byte{0xA5});
   job.out = reinterpret_cast<std::uint8_t*>(made.data());
   run_on_host(job);
@@ -57,7 +57,7 @@ std::ptrdiff_t first_difference(const std::vector<std::byte>& a, const std::vect
   return std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin();
 }
 
-TEST(CudaRows, OfRandomChainsAreTheTwins) {
+TEST(CudaRows, OfRandomChainsAreTheCpuBackends) {
   const auto device = first_gpu();
   ChainMaker maker(11);
   for (int round = 0; round < rounds(500); ++round) {
@@ -68,15 +68,15 @@ TEST(CudaRows, OfRandomChainsAreTheTwins) {
         cudaMemcpy(pictures.data(), batch->pictures.data(), batch->pictures.size(), cudaMemcpyHostToDevice),
         cudaSuccess);
     RowJob job = batch->job;
-    const auto twins = made_by_twin(job, batch->expected.size());
+    const auto expected = made_by_cpu(job, batch->expected.size());
     job.pictures = reinterpret_cast<std::uint8_t*>(pictures.data());
-    ASSERT_EQ(first_difference(made_by_gpu(*device, job, twins.size()), twins), -1)
-        << "round " << round << ": " << job.out_width << " x " << job.out_height << ", moves "
-        << job.move_count << ", contrasts " << job.contrasts << ", elements of " << job.element_bytes;
+    ASSERT_EQ(first_difference(made_by_gpu(*device, job, expected.size()), expected), -1)
+        << "round " << round << ": " << job.out_width << " x " << job.out_height << ", geometric transforms "
+        << job.move_count << ", contrast changes " << job.contrasts << ", elements of " << job.element_bytes;
   }
 }
 
-TEST(CudaRows, OfResidentSetsAreTheTwins) {
+TEST(CudaRows, OfDatasetsInGpuMemoryAreTheCpuBackends) {
   const auto device = first_gpu();
   ResidentMaker maker(31);
   for (int round = 0; round < rounds(500); ++round) {
@@ -92,11 +92,11 @@ TEST(CudaRows, OfResidentSetsAreTheTwins) {
     plan.job.first = maker.random()() % (2 * plan.job.samples);
     plan.job.parts = maker.coin() ? row_parts(plan.job) : maker.between(1, 4);
     plan.place(here.data());
-    const auto twins = made_by_twin(plan.job, layout.bytes);
+    const auto expected = made_by_cpu(plan.job, layout.bytes);
     plan.place(there.data());
-    ASSERT_EQ(first_difference(made_by_gpu(*device, plan.job, layout.bytes), twins), -1)
-        << "round " << round << ": moves " << plan.job.move_count << ", " << plan.job.out_width << " x "
-        << plan.job.out_height << " of " << plan.job.width << " x " << plan.job.height;
+    ASSERT_EQ(first_difference(made_by_gpu(*device, plan.job, layout.bytes), expected), -1)
+        << "round " << round << ": geometric transforms " << plan.job.move_count << ", " << plan.job.out_width
+        << " x " << plan.job.out_height << " of " << plan.job.width << " x " << plan.job.height;
   }
 }
 

@@ -1,4 +1,4 @@
-// Memory of the first GPU, for tests there.
+// Memory of the first GPU, for tests that need a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>

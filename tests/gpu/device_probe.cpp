@@ -1,5 +1,5 @@
-// On a machine with a GPU: what the device says of itself, and what registering a memfd costs and gives with
-// nothing of Headrace in between, for 4 KB and 2 MB pages. Prints one line of JSON per figure.
+// Prints the attributes of a GPU. Measures, without Headrace, the time to register a memfd and the speed of
+// copies from it, for 4 KB and 2 MB pages. Prints one line of JSON per figure, after "[figure] ".
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ constexpr int kCopies = 64;
 
 void check(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "device_probe: %s: %s\n", doing, cudaGetErrorString(error));
+  std::fprintf(stderr, "device_probe: %s failed: %s\n", doing, cudaGetErrorString(error));
   std::exit(1);
 }
 
@@ -64,14 +64,14 @@ void describe() {
   figure(line);
 }
 
-/// GB/s of copies out of `from`, all queued at once.
+/// GB/s of copies from `from`, all queued at once.
 double rate(const std::byte* from) {
   void* to = nullptr;
   cudaStream_t stream = nullptr;
   check(cudaMalloc(&to, kCopy), "cudaMalloc");
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   double best = 1e9;
-  for (int turn = 0; turn < 4; ++turn) {  // the first one warms
+  for (int turn = 0; turn < 4; ++turn) {  // the first one warms up
     const auto begun = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < kCopies; ++i)
       check(cudaMemcpyAsync(to, from + i * kCopy % kBytes, kCopy, cudaMemcpyHostToDevice, stream),
@@ -84,7 +84,7 @@ double rate(const std::byte* from) {
   return static_cast<double>(kCopies * kCopy) / best / 1e6;
 }
 
-/// `flags`: of memfd_create; `huge`: ask for transparent huge pages.
+/// Measures a memfd. `flags`: for memfd_create; `huge`: request transparent huge pages.
 void memfd(const char* pages, unsigned flags, bool huge, unsigned registered, const char* how) {
   const int fd = ::memfd_create("ring", MFD_CLOEXEC | flags);
   void* memory = MAP_FAILED;
@@ -92,7 +92,7 @@ void memfd(const char* pages, unsigned flags, bool huge, unsigned registered, co
     memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (fd >= 0) ::close(fd);
   if (memory == MAP_FAILED) {
-    std::printf("[not run] a memfd with pages of %s: %s\n", pages, std::strerror(errno));
+    std::printf("[not run] cannot map a memfd with pages of %s: %s\n", pages, std::strerror(errno));
     return;
   }
   if (huge) (void)::madvise(memory, kBytes, MADV_HUGEPAGE);
@@ -111,13 +111,15 @@ void memfd(const char* pages, unsigned flags, bool huge, unsigned registered, co
     check(cudaHostUnregister(memory), "cudaHostUnregister");
   } else {
     (void)cudaGetLastError();
-    std::printf("[not run] registering %s, pages of %s: %s\n", how, pages, cudaGetErrorString(error));
+    std::printf("[not run] cannot register a memfd %s, with pages of %s: %s\n", how, pages,
+                cudaGetErrorString(error));
   }
   ::munmap(memory, kBytes);
 }
 
-/// A container's limit of pool pages shows only at the first touch, as SIGBUS: so in a child, which is made
-/// before there is a CUDA context. Gives the program's exit code.
+/// Measures a memfd with pages of the huge page pool, in a child process: if a container limits pool pages,
+/// the first access ends the process by SIGBUS. Call before the first CUDA call, because a CUDA context does
+/// not survive fork(). Returns the program's exit status.
 int pool_memfd() {
   constexpr unsigned k2Mb = 21U << 26;  // MFD_HUGE_2MB, whose header clashes with libc's
   const pid_t child = ::fork();
@@ -127,10 +129,14 @@ int pool_memfd() {
   }
   int status = 0;
   if (child < 0 || ::waitpid(child, &status, 0) != child) {
-    std::printf("[not run] a memfd with pages of 2 MB, of the pool: %s\n", std::strerror(errno));
+    std::printf(
+        "[not run] cannot test a memfd with pages of 2 MB, of the pool: cannot run a child process: %s\n",
+        std::strerror(errno));
   } else if (WIFSIGNALED(status)) {
-    std::printf("[not run] a memfd with pages of 2 MB, of the pool: ended by signal %d (%s)\n",
-                WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+    std::printf(
+        "[not run] cannot use a memfd with pages of 2 MB, of the pool: the test was ended by signal %d "
+        "(%s)\n",
+        WTERMSIG(status), ::strsignal(WTERMSIG(status)));
   } else {
     return WEXITSTATUS(status);
   }
@@ -140,9 +146,9 @@ int pool_memfd() {
 }  // namespace
 
 int main() {
-  // A file otherwise gets figures when the program ends, and none if it is killed.
+  // Write each line at once: a program that is killed loses the lines in its buffer.
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
-  const int of_the_pool = pool_memfd();
+  const int pool = pool_memfd();
   describe();
   void* pinned = nullptr;
   check(cudaMallocHost(&pinned, kBytes), "cudaMallocHost");
@@ -152,5 +158,5 @@ int main() {
   memfd("4 KB", 0, false, cudaHostRegisterDefault, "for writing");
   memfd("4 KB", 0, false, cudaHostRegisterReadOnly, "read-only");
   memfd("2 MB, transparent if the kernel allows", 0, true, cudaHostRegisterDefault, "for writing");
-  return of_the_pool;
+  return pool;
 }

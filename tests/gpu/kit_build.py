@@ -1,4 +1,4 @@
-"""`kit build`: compiles with CMake's release preset, builds the wheel for CPython 3.12, and packs both with the libraries they load."""
+"""Builds the kit: compiles with CMake's release preset, builds the wheel for CPython 3.12, and packs both with the libraries that they load."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "kit"
 MOST_BYTES = 50_000_000
 PYTHON = "3.12"
-# CMake's target, and its file below the build folder. headrace_cli's is named headrace.
+# CMake targets, with their files below the build folder. The file of headrace_cli is named headrace.
 PROGRAMS = {
     **{name: f"tests/{name}" for name in ("cuda_copy_test", "cuda_rows_test", "cuda_loader_test", "device_rows_test", "resident_rows_test")},
     **{name: f"tests/{name}" for name in ("copy_bench", "device_probe", "rows_bench")},
     "device_trainer": "bin/device_trainer",
     "headrace_cli": "server/verbs/headrace",
 }
-# What the scripts import beside torch and numpy, by the module's name. Kornia takes kornia_rs along; torchvision is the one of torch 2.11.
+# The packages that the scripts import besides torch and numpy, by module name. Kornia needs kornia_rs; torchvision 0.26 belongs to torch 2.11.
 PACKAGES = {"kornia": "kornia", "kornia_rs": "kornia_rs", "torchvision": "torchvision==0.26.*", "PIL": "pillow", "yaml": "pyyaml", "packaging": "packaging"}
-# What of them nothing here imports, and would make the archive too large: torchvision.io's libraries, Pillow's AVIF.
+# Files of these packages that nothing here uses and that would make the archive too large: torchvision.io's libraries, Pillow's AVIF.
 UNUSED = ("torchvision/image.so", *(f"torchvision.libs/lib{name}*" for name in ("nvjpeg", "webp", "sharpyuv", "jpeg", "png")), "PIL/_avif*", "pillow.libs/libavif*")
 SCRIPTS = ("tests/gpu/*.py", "tests/bench/*.py", "tests/bench/peers/**/*.py", "tests/bench/training/*.py", "bindings/examples/*.py", "bindings/examples/*.yaml")
-# The machine's own: glibc, the compiler's libraries, the driver.
+# Libraries that the GPU machine provides: glibc, the compiler's libraries, the driver.
 OWN = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv|anl|nsl|mvec|stdc\+\+|gcc_s|cuda))\.so")
 
 
 class Failed(Exception):
-    """What is wrong, for a person to read."""
+    """An error with a message for the user."""
 
 
 def said(*command: str | Path, folder: Path = ROOT) -> str:
-    """What a command prints; empty: it is not there, or fails."""
+    """The output of a command. Empty if the command does not exist or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -57,7 +57,7 @@ def run(*command: str | Path, **environment: str) -> None:
 
 
 def compiled(jobs: int, offline: bool) -> Path:
-    # Offline, the compiler is the GPU machine's: its warnings are not what these sources were made to pass.
+    # Offline, the compiler is the GPU machine's, and may give warnings that these sources were not tested for.
     run("cmake", "--preset", "release", f"-DHEADRACE_WERROR={'OFF' if offline else 'ON'}")
     run("cmake", "--build", "--preset", "release", "--parallel", str(jobs), "--target", *PROGRAMS)
     return ROOT / "build" / "release"
@@ -68,11 +68,11 @@ def python312() -> str:
     for candidate in (os.environ.get("HEADRACE_PYTHON312"), shutil.which(f"python{PYTHON}"), *pyenv):
         if candidate and said(candidate, "-c", "import sys; print(sys.version_info[:2])") == "(3, 12)":
             return str(candidate)
-    raise Failed(f"no Python {PYTHON}: put python{PYTHON} on PATH, or name it by HEADRACE_PYTHON312")
+    raise Failed(f"found no Python {PYTHON}: put python{PYTHON} on PATH, or set HEADRACE_PYTHON312 to its path")
 
 
 def build_python(offline: bool) -> Path:
-    """A virtual environment that builds the wheel and fetches others; offline this Python itself."""
+    """The Python of a virtual environment that builds the wheel and fetches others; offline, this Python itself."""
     if offline:
         return Path(sys.executable)
     python = WORK / "venv" / "bin" / "python"
@@ -84,15 +84,15 @@ def build_python(offline: bool) -> Path:
 
 
 def install_packages(python: Path, tree: Path, offline: bool) -> None:
-    """headrace in python/, every other package in a folder of its own: one that the GPU machine has is left out there."""
+    """Installs headrace in python/, and each other package in its own folder, so that `kit run` uses only those that the GPU machine lacks."""
     wheels = WORK / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)
     pip: list[str | Path] = [python, "-m", "pip"]
     building = ["wheel", "--quiet", "--no-build-isolation", "--no-deps"]
-    # The module alone: the server is in bin/ already.
+    # Only the module: the server is already in bin/.
     for setting in (f"build-dir={WORK / 'wheel'}", "build.targets=_headrace", "cmake.define.HEADRACE_SERVER=OFF"):
         building += ["--config-settings", setting]
-    # Named as CMake names it, the compiler gives ccache's entries of the release build.
+    # The same compiler path as CMake's, so that ccache finds the entries of the release build.
     run(*pip, *building, "--wheel-dir", wheels, ".", CXX=os.environ.get("CXX", "/usr/bin/c++"))
     into = ("install", "--quiet", "--no-deps", "--no-compile", "--only-binary", ":all:", "--target")
     run(*pip, *into, tree / "python", *wheels.glob("headrace-*.whl"))
@@ -104,10 +104,10 @@ def install_packages(python: Path, tree: Path, offline: bool) -> None:
 
 
 def installed_package(tree: Path) -> None:
-    """The one that this Python imports: for a rehearsal, not for another Python."""
+    """Copies the package headrace that this Python imports: to try the kit here. The kit then works with this Python version only."""
     found = importlib.util.find_spec("headrace")
     if not found or not found.submodule_search_locations:
-        raise Failed(f"{sys.executable} has no package headrace: run `./run build`, then .venv/bin/python tests/gpu/kit build --from")
+        raise Failed(f"{sys.executable} has no package headrace: run `./run build`, then `.venv/bin/python tests/gpu/kit build --from build/release`")
     shutil.copytree(found.submodule_search_locations[0], tree / "python" / "headrace", ignore=shutil.ignore_patterns("__pycache__"))
 
 
@@ -125,7 +125,7 @@ def libraries_of(program: Path) -> dict[str, Path]:
         if not place or OWN.match(name):
             continue
         if place.startswith("not found"):
-            raise Failed(f"{program.name} needs {name}, which is not on this machine")
+            raise Failed(f"{program.name} needs the library {name}, which is not installed on this machine")
         found[name] = Path(place.split(" (")[0]).resolve()
     return found
 
@@ -139,7 +139,7 @@ def patchelf() -> str | None:
 
 
 def without_tables(library: Path) -> None:
-    """ICU's tables, a third of the archive. libxml2 loads them, for libarchive's reader of xar files, which Headrace never calls."""
+    """Replaces ICU's data tables, a third of the archive, by an empty library. Only libarchive's xar reader needs them, through libxml2; Headrace never uses it."""
     symbol = f"icudt{library.name.rpartition('.')[2]}_dat"
     source = f"const char {symbol}[64] = {{0}};"
     command: list[str | Path] = ["cc", "-shared", "-x", "c", "-", f"-Wl,-soname,{library.name}", "-o", library]
@@ -147,12 +147,12 @@ def without_tables(library: Path) -> None:
 
 
 def collect(tree: Path, build: Path) -> None:
-    """Programs and modules, stripped, with the libraries of all of them in lib/, found from wherever the archive is unpacked."""
+    """Copies the programs and their libraries (to lib/), strips them, and makes them find lib/ wherever the archive is unpacked."""
     (tree / "bin").mkdir()
     (tree / "lib").mkdir()
     for target, file in PROGRAMS.items():
         if not (build / file).exists():
-            raise Failed(f"{build / file} is not there: build the target {target}")
+            raise Failed(f"{build / file} does not exist: build the CMake target {target}")
         shutil.copy(build / file, tree / "bin")
     ours = [*(tree / "bin").iterdir(), *(tree / "python" / "headrace").glob("*.so")]
     for program in ours:
@@ -180,7 +180,7 @@ def copy_scripts(tree: Path) -> None:
 
 
 def describe(tree: Path) -> dict[str, Any]:
-    """kit.json. The id is of every file's path and content, so that a state of another kit is not taken for this one's."""
+    """Writes kit.json. The id is a hash of every file's path and content, so that `kit run` does not use the state of another kit."""
     contents = hashlib.sha256()
     for file in sorted(path for path in tree.rglob("*") if path.is_file()):
         contents.update(f"{file.relative_to(tree)}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
@@ -202,10 +202,14 @@ def describe(tree: Path) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="kit build", description=__doc__)
-    parser.add_argument("--out", type=Path, default=WORK / "kit.tgz")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--from", dest="build", type=Path, help="a finished build: pack it with the package headrace that this Python has, to rehearse")
-    parser.add_argument("--offline", action="store_true", help="on a machine without a package registry: build the wheel for this Python, which has nanobind and scikit-build-core, and bring no other package")
+    parser.add_argument("--out", type=Path, default=WORK / "kit.tgz", help="the archive to write (default: build/kit/kit.tgz)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parallel compiler processes (default: one per CPU)")
+    parser.add_argument("--from", dest="build", type=Path, help="pack this finished build and the package headrace of this Python, to try the kit here")
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="do not use a package registry: build the wheel for this Python, which must have nanobind and scikit-build-core, and pack no other package",
+    )
     given = parser.parse_args(arguments)
     WORK.mkdir(parents=True, exist_ok=True)
     try:
@@ -230,6 +234,6 @@ def main(arguments: list[str]) -> int:
     size = given.out.stat().st_size
     print(f"{given.out}: {size / 1e6:.1f} MB, kit {about['kit']}, commit {about['commit'][:12]}, CUDA {about['cuda']}")
     if size > MOST_BYTES:
-        print(f"kit build: the archive has {size / 1e6:.1f} MB, expected at most {MOST_BYTES / 1e6:.0f} MB", file=sys.stderr)
+        print(f"kit build: the archive has {size / 1e6:.1f} MB: expected at most {MOST_BYTES / 1e6:.0f} MB", file=sys.stderr)
         return 1
     return 0

@@ -1,7 +1,8 @@
-"""`kit run STAGE... --state DIR --out DIR`: runs stages of the unpacked kit, each in a process group that ends with the stage's time.
+"""Runs stages of the unpacked kit: `kit run STAGE... --state DIR --out DIR`.
 
-A stage's result is saved in --state when the stage ends, and report.json, report.md and logs.tgz are written to --out: a run that was
-interrupted goes on behind the last stage that ended. Exit code 1: a stage failed, ran out of time, or needs a GPU that is not there.
+Each step of a stage runs in its own process group, which is killed when the stage's time (--limit) is over. When a stage ends, its result is
+saved in --state, and report.json, report.md and logs.tgz are written to --out. An interrupted run therefore continues after the last stage that
+ended. The exit status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not have.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from stages import Step, stages
 
 KIT = Path(__file__).resolve().parents[2]
 PASSED, FAILED, TIMED_OUT, NO_GPU, NOT_RUN = "passed", "failed", "timed out", "no GPU", "not run"
-ENDED = (PASSED, FAILED, TIMED_OUT, NOT_RUN)  # without a GPU a stage has not ended: it is run where there is one
+ENDED = (PASSED, FAILED, TIMED_OUT, NOT_RUN)  # not NO_GPU: such a stage runs again, in case the state moves to a machine with a GPU
 QUERY = ("name", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.gen.current", "pcie.link.width.max", "pcie.link.width.current")
-# libcuda's own word: nvidia-smi is not everywhere where a GPU is.
+# Asks libcuda, because a machine with a GPU may lack nvidia-smi.
 COUNT_GPUS = """
 import ctypes
 cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
@@ -47,18 +48,18 @@ def machine() -> dict[str, Any]:
         asked = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader"], capture_output=True, text=True, check=True)
         found |= dict(zip(QUERY, asked.stdout.splitlines()[0].split(", "), strict=True))
     except (OSError, subprocess.CalledProcessError, IndexError, ValueError):
-        found["name"] = "no nvidia-smi"
+        found["name"] = "unknown GPU (nvidia-smi failed)" if shutil.which("nvidia-smi") else "unknown GPU (nvidia-smi is not installed)"
     return found
 
 
 def python_path() -> list[Path]:
-    """headrace, and of the kit's other packages those that this Python lacks."""
+    """The folders of headrace, and of the kit's other packages that this Python lacks."""
     extra = sorted((KIT / "extra").iterdir()) if (KIT / "extra").is_dir() else []
     return [KIT / "python", *(folder for folder in extra if not importlib.util.find_spec(folder.name))]
 
 
 class State:
-    """What has ended, in DIR/state.json, with logs/ and files/ beside it. Results of another kit are removed."""
+    """The stages that have ended, in DIR/state.json, with logs/ and files/ beside it. Results of another kit are removed."""
 
     def __init__(self, folder: Path, kit: str) -> None:
         self.folder, self._file = folder, folder / "state.json"
@@ -83,7 +84,7 @@ class State:
 class Runner:
     def __init__(self, state: State, limit: float, gpu: bool, libraries: str) -> None:
         self._state, self._limit, self._gpu = state, limit, gpu
-        given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))  # perhaps where this machine keeps torch
+        given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))  # torch may be there
         self._path = os.pathsep.join([*map(str, python_path()), *given])
         self._environment = {
             **os.environ,
@@ -104,7 +105,7 @@ class Runner:
         sys.exit(128 + number)
 
     def _end(self) -> None:
-        """Of the running step the whole process group."""
+        """Kills the process group of the running step."""
         if self._running:
             try:
                 os.killpg(self._running.pid, signal.SIGKILL)
@@ -114,15 +115,15 @@ class Runner:
             self._running = None
 
     def _missing(self, step: Step) -> tuple[str, str] | None:
-        """Why it cannot run: a status and a reason."""
+        """A status and a reason if the step cannot run here."""
         if step.gpu and not self._gpu:
-            return NO_GPU, "this machine has no GPU"
+            return NO_GPU, "no GPU found: libcuda.so.1 is missing or reports none"
         if step.tool and not shutil.which(step.tool, path=self._environment["PATH"]):
-            return NOT_RUN, f"this machine has no {step.tool}"
+            return NOT_RUN, f"{step.tool} is not installed on this machine"
         known = [Path(folder) for folder in self._path.split(os.pathsep)]
         for module in step.modules:
             if not any((folder / module).exists() for folder in known) and not importlib.util.find_spec(module):
-                return FAILED, f"neither this machine nor the kit has the Python package {module}"
+                return FAILED, f"the Python package {module} is neither installed on this machine nor in the kit"
         return None
 
     def _run(self, step: Step, log: Path, seconds: float) -> tuple[str, str]:
@@ -136,11 +137,11 @@ class Runner:
             try:
                 status = self._running.wait(seconds)
             except subprocess.TimeoutExpired:
-                return TIMED_OUT, f"ended after {seconds:.0f} s"
+                return TIMED_OUT, f"killed after {seconds:.0f} s (--limit)"
             finally:
                 self._end()
         if status and step.excuse and step.excuse in log.read_text(errors="replace"):
-            return NOT_RUN, f"this machine does not allow it: {step.excuse}"
+            return NOT_RUN, f"this machine does not permit it (the log has {step.excuse})"
         return (PASSED, "") if status == 0 else (FAILED, f"exit status {status}")
 
     def stage(self, name: str, steps: list[Step]) -> dict[str, Any]:
@@ -150,7 +151,7 @@ class Runner:
             log = self._state.folder / "logs" / f"{name}.{step.name.replace(' ', '-')}.log"
             log.unlink(missing_ok=True)
             at, left = time.monotonic(), begun + self._limit - time.monotonic()
-            status, why = self._missing(step) or ((TIMED_OUT, "no time left in the stage") if left < 1 else self._run(step, log, left))
+            status, why = self._missing(step) or ((TIMED_OUT, "not started: the stage used up its --limit") if left < 1 else self._run(step, log, left))
             results.append({"step": step.name, "status": status, "why": why, "seconds": round(time.monotonic() - at, 1)})
             text = log.read_text(errors="replace") if log.exists() else ""
             figures += [{"step": step.name, **figure} for figure in figures_of(text)]
@@ -169,19 +170,19 @@ def figures_of(text: str) -> list[dict[str, Any]]:
         try:
             found.append(json.loads(line))
         except ValueError:
-            found.append({"figure": "said", "text": line})
+            found.append({"figure": "figures that are not JSON", "text": line})
     return found
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="kit run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", nargs="+", help=f"all, or of {', '.join(stages(KIT, KIT))}")
-    parser.add_argument("--state", type=Path, required=True, help="a folder that is kept between calls")
-    parser.add_argument("--out", type=Path, required=True, help="the folder of the report")
-    parser.add_argument("--data", type=Path, help="MNIST and CIFAR-10, as bindings/examples/README.md has them; else they are made up")
-    parser.add_argument("--limit", type=float, default=120, help="seconds of a stage, at most")
-    parser.add_argument("--again", action="store_true", help="run stages that have ended, too")
-    parser.add_argument("--brief", action="store_true", help="rehearse: the least of each stage, whose figures mean nothing")
+    parser.add_argument("stage", nargs="+", help=f"all, or one or more of {', '.join(stages(KIT, KIT))}")
+    parser.add_argument("--state", type=Path, required=True, help="a folder for results and logs; give the same one to later calls")
+    parser.add_argument("--out", type=Path, required=True, help="a folder for the report")
+    parser.add_argument("--data", type=Path, help="a folder with MNIST and CIFAR-10, as bindings/examples/README.md describes it (default: synthetic data)")
+    parser.add_argument("--limit", type=float, default=120, help="the most seconds that a stage may take (default: 120)")
+    parser.add_argument("--again", action="store_true", help="also run stages that ended in an earlier call")
+    parser.add_argument("--brief", action="store_true", help="do as little as possible in each stage, to try the kit; the figures mean nothing")
     given = parser.parse_args(arguments)
     state_folder = given.state.resolve()
     every = stages(KIT, state_folder / "files", given.data.resolve() if given.data else None, given.brief)
@@ -189,17 +190,20 @@ def main(arguments: list[str]) -> int:
     if unknown := [name for name in asked if name not in every]:
         parser.error(f"unknown stage {unknown[0]!r}, expected all or one of {', '.join(every)}")
     if not (KIT / "kit.json").exists():
-        parser.error(f"{KIT} is no unpacked kit: it has no kit.json (`kit build` makes the archive)")
+        parser.error(f"{KIT} is not an unpacked kit: expected a kit.json there; unpack the archive that `kit build` writes, and run the `kit` in it")
     about = json.loads((KIT / "kit.json").read_text())
     if about["module"] != sysconfig.get_config_var("EXT_SUFFIX"):
-        parser.error(f"the kit's Python module ends with {about['module']}, this Python's with {sysconfig.get_config_var('EXT_SUFFIX')}: run it by another Python")
+        parser.error(
+            f"the kit needs a Python whose modules end with {about['module']}, found one whose modules end with {sysconfig.get_config_var('EXT_SUFFIX')}: run the kit with "
+            "another Python, usually CPython 3.12"
+        )
     state = State(state_folder, about["kit"])
     gpu, here = gpu_is_there(), machine()
     runner = Runner(state, given.limit, gpu, about["libraries"])
     print(f"kit {about['kit']}, commit {about['commit'][:12]}, {here['name'] if gpu else NO_GPU}, {here['cores']} cores", flush=True)
     for name in asked:
         if name in state.stages and state.stages[name]["status"] in ENDED and not given.again:
-            print(f"{name}: ended before: {state.stages[name]['status']}", flush=True)
+            print(f"{name}: skipped, already {state.stages[name]['status']} in an earlier call (--again repeats it)", flush=True)
         else:
             print(f"{name}:", flush=True)
             result = runner.stage(name, every[name])

@@ -1,10 +1,10 @@
-"""Whether copies to the device run while the trainer computes: a training loop under torch's profiler.
+"""Measures whether copies to the device run while the trainer computes: it profiles a training loop with torch's profiler.
 
   overlap.py [DEVICE] [--out FOLDER]
 
-The share of the copies' time during which kernels of the trainer ran, and the trace as FOLDER/overlap-STREAM.json.gz (chrome://tracing,
-ui.perfetto.dev). Two streams: `finished`: of finished batches, `left`: one whose batches a kernel finishes. DEVICE "host": the same loop
-on the twin, whose copies are in no trace.
+It reports the share of the copies' time during which a kernel of the trainer ran, and writes the trace to FOLDER/overlap-STREAM.json.gz (for
+chrome://tracing or ui.perfetto.dev). There are two streams: the server computes the batches of `finished`; a kernel on the device completes
+those of `left` (`device: gpu`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Span = tuple[float, float]
 
 
 def united(spans: Iterable[Span]) -> list[Span]:
-    """In order, those that touch made one."""
+    """Sorts spans and joins those that touch."""
     made: list[Span] = []
     for begin, end in sorted(spans):
         if made and begin <= made[-1][1]:
@@ -35,7 +35,7 @@ def united(spans: Iterable[Span]) -> list[Span]:
 
 
 def in_both(left: list[Span], right: list[Span]) -> float:
-    """The time that is in spans of both, each of them united()."""
+    """The time that is in spans of both lists, each from united()."""
     total, i, j = 0.0, 0, 0
     while i < len(left) and j < len(right):
         total += max(0.0, min(left[i][1], right[j][1]) - max(left[i][0], right[j][0]))
@@ -47,8 +47,8 @@ def in_both(left: list[Span], right: list[Span]) -> float:
 
 
 def overlap(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Of a trace's events, in microseconds. The loader's copies are those of the stream that takes most bytes to the device, which is the
-    loader's own; kernels on it (the loader's, too) are not the trainer's. `share` is None where nothing was copied."""
+    """The overlap of copies and kernels in a trace's events, in microseconds. The stream that copies most bytes to the device is taken as the
+    loader's. Kernels on that stream are the loader's, all others the trainer's. `share` is None if nothing was copied."""
     copies: list[tuple[Any, Span]] = []
     kernels: list[tuple[Any, Span]] = []
     taken: Counter[Any] = Counter()
@@ -94,7 +94,7 @@ def config(folder: Path, batch: int) -> Path:
 
 
 def train(address: str, stream: str, device: str, steps: int, trace: Path) -> None:
-    """Steps of a small network, the last ones under the profiler."""
+    """Trains a small network; the profiler records the second half of the steps."""
     import headrace
     import torch
     from torch import nn
@@ -106,7 +106,7 @@ def train(address: str, stream: str, device: str, steps: int, trace: Path) -> No
     profiler = profile(activities=[ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device != "host" else []))
     step = 0
     with headrace.Loader(address, stream=stream, device=device) as loader:
-        while step < steps:  # epochs are shorter
+        while step < steps:  # takes several epochs
             for image, label in loader:
                 if step == steps // 2:
                     profiler.start()
@@ -116,7 +116,7 @@ def train(address: str, stream: str, device: str, steps: int, trace: Path) -> No
                 optimizer.step()
                 step += 1
                 if step % 8 == 0:
-                    loss.item()  # as trainers look at their loss now and then
+                    loss.item()  # trainers read their loss now and then
                 if step == steps:
                     break
         if device != "host":
@@ -127,8 +127,8 @@ def train(address: str, stream: str, device: str, steps: int, trace: Path) -> No
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("device", nargs="?", default="cuda:0")
-    parser.add_argument("--out", type=Path, default=Path("tests/gpu/results"))
+    parser.add_argument("device", nargs="?", default="cuda:0", help='"cuda:N", or "host" to try the loop on the CPU backend, whose copies no trace shows (default: cuda:0)')
+    parser.add_argument("--out", type=Path, default=Path("tests/gpu/results"), help="the folder for traces (default: tests/gpu/results)")
     arguments = parser.parse_args()
     import headrace
 
@@ -142,9 +142,9 @@ def main() -> None:
             kept = arguments.out / f"overlap-{stream}.json.gz"
             kept.write_bytes(gzip.compress(trace.read_bytes(), mtime=0))
             if device == "host":
-                print(f"[not run] the share of {stream}: copies of the twin are in no trace")
+                print(f"[not run] the share of {stream}: no trace shows the copies of the CPU backend")
             elif not found["share"]:
-                sys.exit(f"overlap: {stream}: no copy ran beside a kernel of the trainer: {found}; see {kept}")
+                sys.exit(f"overlap: {stream}: expected copies to run beside kernels of the trainer, found none that did: {found}; see the trace {kept}")
             else:
                 print("[figure] " + json.dumps({"figure": "copies beside the trainer's kernels", "stream": stream, **found, "trace": kept.name}), flush=True)
 

@@ -1,9 +1,14 @@
-"""On a machine with a GPU: epochs of sets that live there (`residence: gpu`) beside what a few lines of torch do with tensors on the
-device: MNIST by `X[randperm]`, CIFAR-10 with crops and flips as speed-run scripts make them, a whole epoch at once. First that all
-samples come, once each. Prints a line of JSON after "[figure] " per figure. `residence_bench.py host`: small sets, on the twin."""
+"""Measures epochs of datasets in GPU memory (`residence: gpu`), beside a few lines of torch that use tensors on the GPU.
+
+  residence_bench.py [DEVICE]
+
+The torch code indexes MNIST by `X[randperm]`. For CIFAR-10 it crops and flips a whole epoch at once, as scripts for training records do.
+First, the program checks that an epoch has every sample once. It prints a line of JSON after "[figure] " per figure. The data is synthetic.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -16,7 +21,15 @@ import headrace
 import numpy as np
 import torch
 
-DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cuda:0"
+
+def device_to_measure() -> str:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("device", nargs="?", default="cuda:0", help='"cuda:N", or "host" to try the program on the CPU backend with small datasets (default: cuda:0)')
+    device: str = parser.parse_args().device
+    return device
+
+
+DEVICE = device_to_measure()
 TORCH = torch.device("cpu" if DEVICE == "host" else DEVICE)
 SCALE = 100 if DEVICE == "host" else 1
 MNIST, CIFAR = 60_000 // SCALE, 50_000 // SCALE
@@ -56,7 +69,7 @@ def synchronize() -> None:
 
 
 def epoch_ms(epoch: Callable[[], Batches]) -> tuple[float, float]:
-    """Until the device has made all batches, and of that until the loop has been handed them: the best of some epochs."""
+    """Milliseconds until the device has computed all batches, and until the loop has received them: the best of EPOCHS epochs."""
     best = (1e9, 1e9)
     for _ in range(EPOCHS):
         synchronize()
@@ -77,7 +90,7 @@ def indexed(images: torch.Tensor, labels: torch.Tensor, batch: int) -> Iterator[
 
 
 def augmented(padded: torch.Tensor, side: int, reach: int) -> torch.Tensor:
-    """Each picture cropped at a place of its own, half of them flipped: all at once, a pass for each row and column."""
+    """Crops each image at its own random offset and flips half of them: all images at once, a pass for each vertical and horizontal offset."""
     places = torch.randint(0, 2 * reach + 1, (2, len(padded)), device=TORCH)
     rows = torch.empty(len(padded), 3, side, side + 2 * reach, dtype=padded.dtype, device=TORCH)
     out = torch.empty(len(padded), 3, side, side, dtype=padded.dtype, device=TORCH)
@@ -98,12 +111,13 @@ def compare(address: str, stream: str, what: str, beside: str, by_torch: Callabl
         first_ms = 1e3 * (time.perf_counter() - begun)
         samples = loader.info.samples
         if len(set(seen)) != len(seen) or len(seen) != samples // loader.info.batch_size * loader.info.batch_size:
-            sys.exit(f"residence_bench: {stream}: {len(set(seen))} different of {len(seen)} samples, in a set of {samples}")
+            expected = samples // loader.info.batch_size * loader.info.batch_size
+            sys.exit(f"residence_bench: {stream}: expected {expected} different samples in an epoch, found {len(seen)}, of which {len(set(seen))} differ")
     with headrace.Loader(address, stream=stream, device=DEVICE, output="torch") as loader:
         own, handed = epoch_ms(lambda: loader)
     theirs, _ = epoch_ms(by_torch)
-    figure = {"figure": "resident epoch", "of": what, "epoch_ms": own, "of that handing over": handed, "first_ms": first_ms}
-    print("[figure] " + json.dumps(figure | {"beside": beside, "beside_ms": theirs, "share": own / theirs}), flush=True)
+    figure = {"figure": "epoch of a dataset in GPU memory", "of": what, "epoch_ms": own, "received_ms": handed, "first_epoch_ms": first_ms}
+    print("[figure] " + json.dumps(figure | {"torch": beside, "torch_ms": theirs, "over_torch": own / theirs}), flush=True)
 
 
 def on_device(folder: Path, name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -120,11 +134,11 @@ def main() -> None:
         (folder / "config.yaml").write_text(json.dumps(written))
         with headrace.serve(folder / "config.yaml") as server:
             digits, labels = on_device(folder, "mnist", torch.float32)
-            compare(server.address, "mnist", f"MNIST, {MNIST} by 300, float32", "X[randperm]", lambda: indexed(digits, labels, 300))
+            compare(server.address, "mnist", f"MNIST, {MNIST} images, batches of 300, float32", "X[randperm]", lambda: indexed(digits, labels, 300))
             images, classes = on_device(folder, "cifar", torch.float16)
             padded = torch.nn.functional.pad(images, (4,) * 4, "reflect")
-            what = f"CIFAR-10, {CIFAR} by 500, crop, flip, float16"
-            compare(server.address, "cifar", what, "all augmented, X[randperm]", lambda: indexed(augmented(padded, 32, 4), classes, 500))
+            what = f"CIFAR-10, {CIFAR} images, batches of 500, crop, flip, float16"
+            compare(server.address, "cifar", what, "all images augmented at once, X[randperm]", lambda: indexed(augmented(padded, 32, 4), classes, 500))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-// The kernel alone, with the queue kept busy, and its share of the memory's bandwidth:
+// Measures the kernel alone, on a busy stream, and its fraction of the GPU's memory bandwidth:
 //   rows_bench [--rounds N] [--launches N]
-// Prints one line of JSON per figure, after "[figure] ". A round is 20 launches between two events (1 under a
-// profiler: --rounds 1 --launches 1), which begin when all are queued. Each launch reads other pictures than
-// the ones before it, which the L2 cache may have. `share_of_copy`: a copy of as many bytes on the device,
-// which reads and writes each of them, is 1. `share_of_peak`: what the memory's clock and bus give is 1.
+// Prints one line of JSON per figure, after "[figure] ". A round is 20 launches between two events, all
+// queued before the first one starts (under a profiler use --rounds 1 --launches 1). Each launch reads other
+// images than the launches before it, whose images the L2 cache may hold. `share_of_copy` is the bandwidth
+// relative to a device-to-device copy that reads and writes as many bytes. `share_of_peak` is relative to the
+// memory's clock rate and bus width.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -24,9 +25,9 @@
 namespace headrace::gpu {
 namespace {
 
-constexpr int kMostLaunches = 200;  // a queue with more is full: a launch would wait for the ones before it
+constexpr int kMostLaunches = 200;  // more would fill the stream's queue, and a launch would block
 int launches = 20;
-/// Read in turn, so that none of it is in the L2 cache when its turn comes again.
+/// Bytes that launches read before they read the same ones again: more than the L2 cache holds.
 constexpr std::size_t kReadInTurn = std::size_t{256} << 20;
 
 void check(cudaError_t error) {
@@ -41,7 +42,7 @@ struct Memory {
   void* data = nullptr;
 };
 
-/// Holds a stream, so that what is queued meanwhile runs without gaps.
+/// Blocks a stream until open(), so that the work queued behind it runs without gaps.
 class Gate {
  public:
   explicit Gate(cudaStream_t stream) : stream_(stream) {
@@ -52,14 +53,14 @@ class Gate {
   Gate& operator=(const Gate&) = delete;
   ~Gate() {
     open();
-    (void)cudaStreamSynchronize(stream_);  // wait() has ended
+    (void)cudaStreamSynchronize(stream_);  // wait() must return before the members end
   }
   void open() {
     if (!std::exchange(is_open_, true)) open_.set_value();
   }
 
  private:
-  // For a while: where calls wait for their launch (CUDA_LAUNCH_BLOCKING, profilers), nobody would open it.
+  // Limits the wait: with CUDA_LAUNCH_BLOCKING or a profiler, the next launch blocks before open() is called.
   void wait() { (void)opened_.wait_for(std::chrono::seconds(2)); }
   cudaStream_t stream_;
   bool is_open_ = false;
@@ -67,19 +68,19 @@ class Gate {
   std::future<void> opened_ = open_.get_future();
 };
 
-/// Milliseconds of one of `launches` in a row, the best round.
+/// Milliseconds per launch, from `launches` launches in a row; the best round.
 template <class Queue>
 double best_of(int rounds, cudaStream_t stream, Queue queue) {
   cudaEvent_t begin = nullptr, end = nullptr;
   check(cudaEventCreate(&begin));
   check(cudaEventCreate(&end));
   double best = 1e9;
-  queue();  // loads the kernel, which could wait for a stream that is held
+  queue();  // loads the kernel now, because loading it could wait for a blocked stream
   check(cudaStreamSynchronize(stream));
   for (int round = 0; round < rounds; ++round) {
     std::optional<Gate> gate;
     if (launches > 1) gate.emplace(stream);
-    queue();  // the stream is busy when the clock starts
+    queue();  // keeps the stream busy when the clock starts
     check(cudaEventRecord(begin, stream));
     for (int i = 0; i < launches; ++i) queue();
     check(cudaEventRecord(end, stream));
@@ -94,7 +95,7 @@ double best_of(int rounds, cudaStream_t stream, Queue queue) {
   return best;
 }
 
-/// Bytes per second: two transfers a clock.
+/// The peak bandwidth in bytes per second: two transfers per clock.
 double peak() {
   int khz = 0, bits = 0;
   check(cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, 0));
@@ -102,7 +103,7 @@ double peak() {
   return 2e3 * khz * bits / 8;
 }
 
-/// `advance`: the job of the next launch.
+/// `advance` changes a launch's job into that of the next launch.
 template <class Advance>
 void report(Device& device, const char* what, RowJob job, double bytes, int rounds, Advance advance) {
   auto* const stream = reinterpret_cast<cudaStream_t>(device.copy_stream());
@@ -130,7 +131,7 @@ void report(Device& device, const char* what, RowJob job, double bytes, int roun
                                    .c_str());
 }
 
-/// 256 rows of 224 x 224 as they come from the server.
+/// 256 rows of 224 x 224 pixels, in the format in which they come from the server.
 void imagenet(Device& device, const char* what, DType dtype, bool jitter, int rounds) {
   constexpr std::uint32_t kRows = 256;
   DeviceImage image{.height = 224, .width = 224, .channels = 3, .contrasts = jitter ? 1U : 0U};
@@ -200,8 +201,8 @@ int run(int rounds) try {
   imagenet(*device, "224 x 224, flip, normalize, float32", DType::kFloat32, false, rounds);
   imagenet(*device, "224 x 224, flip, color jitter, normalize, float16", DType::kFloat16, true, rounds);
   imagenet(*device, "224 x 224, flip, color jitter, normalize, float32", DType::kFloat32, true, rounds);
-  resident(*device, "resident MNIST, float32", 60'000, 300, 28, 1, DType::kFloat32, false, rounds);
-  resident(*device, "resident CIFAR-10, crop, flip, float16", 50'000, 500, 32, 3, DType::kFloat16, true,
+  resident(*device, "MNIST in GPU memory, float32", 60'000, 300, 28, 1, DType::kFloat32, false, rounds);
+  resident(*device, "CIFAR-10 in GPU memory, crop, flip, float16", 50'000, 500, 32, 3, DType::kFloat16, true,
            rounds);
   return 0;
 } catch (const std::exception& error) {
@@ -213,7 +214,7 @@ int run(int rounds) try {
 }  // namespace headrace::gpu
 
 int main(int argc, char** argv) {
-  // A file otherwise gets figures when the program ends, and none if it is killed.
+  // Write each line at once: a program that is killed loses the lines in its buffer.
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   int rounds = 20;
   for (int i = 1; i + 1 < argc; i += 2) {

@@ -1,7 +1,11 @@
-"""The C++ trainer on a device, over a small set that is made: its loss falls, and the host waits little. run_trainer.py PROGRAM [DEVICE]"""
+"""Runs the C++ trainer on a device, over a small synthetic dataset. Checks that its loss falls, and reports how long it waited for batches.
+
+  run_trainer.py PROGRAM [DEVICE]
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -13,7 +17,11 @@ import numpy as np
 
 
 def main() -> None:
-    program, device = sys.argv[1], (sys.argv[2:] or ["cuda:0"])[0]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", help="the built device_trainer")
+    parser.add_argument("device", nargs="?", default="cuda:0", help='"cuda:N", or "host" for the CPU backend (default: cuda:0)')
+    given = parser.parse_args()
+    program, device = given.program, given.device
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         labels = np.arange(2048) % 4
@@ -33,11 +41,11 @@ def main() -> None:
         with headrace.serve(here / "config.yaml") as server:
             done = subprocess.run([program, "--address", server.address, "--device", device, "--epochs", "5"], capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"run_trainer: {program} ended with {done.returncode}: {done.stderr}")
+        sys.exit(f"run_trainer: {program} ended with status {done.returncode}: {done.stderr}")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     losses = [line["loss"] for line in lines if line["event"] == "epoch"]
     if not losses[-1] < 0.9 * losses[0]:
-        sys.exit(f"run_trainer: the loss does not fall: {losses}")
+        sys.exit(f"run_trainer: expected the loss to fall by 10% or more, found the losses {losses} (one per epoch)")
     end = lines[-1]
     figure = {"figure": "C++ trainer", "images": end["images"], "seconds": end["seconds"], "waited_s": end["waited"], "losses": [round(x, 4) for x in losses]}
     print("[figure] " + json.dumps(figure | end["copies"]))

@@ -1,9 +1,9 @@
-"""Trainers that share one GPU and one stream of JPEGs: how many rows they get of each that the server decodes, and how fast.
+"""Runs several trainers that share one GPU and one stream of JPEGs. Measures the rows served per row decoded, and the samples per second.
 
   share_trainers.py TRAINERS [DEVICE] [--epochs 20] [--jpegs DIR]
 
-A trainer copies each batch to the GPU and computes a convolution there. The server decodes a row once for all of them: the aim of rows served
-per row decoded is the number of trainers. DIR has a folder per class; without it, pictures are made up.
+A trainer copies each batch to the GPU and computes a convolution there. The server should decode a row once for all trainers, so the goal for
+rows served per row decoded is the number of trainers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def config(folder: Path, pictures: Path, trainers: int) -> Path:
 
 
 def train(address: str, device: str, epochs: int) -> None:
-    """One trainer: its rows and seconds as JSON."""
+    """Runs one trainer, and prints its rows and seconds as JSON."""
     import torch
 
     at = "cpu" if device == "host" else device
@@ -54,7 +54,7 @@ def train(address: str, device: str, epochs: int) -> None:
             return int(headrace.stats(address)["streams"]["train"]["samples"])
 
         for epoch in range(epochs):
-            if epoch == min(1, epochs - 1):  # the first epoch has the start-up in it, and fills the ring
+            if epoch == min(1, epochs - 1):  # the first epoch includes the start-up and fills the ring: not counted
                 rows, before, begun = 0, decoded(), time.perf_counter()
             for image, _ in loader:
                 model(image.float() if device == "host" else image).sum().item()
@@ -64,11 +64,11 @@ def train(address: str, device: str, epochs: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trainers", type=int)
-    parser.add_argument("device", nargs="?", default="cuda:0")
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--jpegs", type=Path)
-    parser.add_argument("--address", help="be one of the trainers")
+    parser.add_argument("trainers", type=int, help="the number of trainers")
+    parser.add_argument("device", nargs="?", default="cuda:0", help='"cuda:N", or "host" to try the program on the CPU backend (default: cuda:0)')
+    parser.add_argument("--epochs", type=int, default=20, help="epochs of each trainer; the first one is not counted (default: 20)")
+    parser.add_argument("--jpegs", type=Path, help="a folder of JPEGs with a sub-folder per class (default: synthetic images)")
+    parser.add_argument("--address", help="run as one of the trainers of the server at this address; used internally")
     given = parser.parse_args()
     if given.address:
         return train(given.address, given.device, given.epochs)
@@ -82,7 +82,7 @@ def main() -> None:
             running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(given.trainers)]
             said = [process.communicate()[0] for process in running]
     if any(process.returncode for process in running):
-        sys.exit(f"share_trainers: a trainer ended with {[process.returncode for process in running]}")
+        sys.exit(f"share_trainers: expected all trainers to end with status 0, found {[process.returncode for process in running]}")
     lines: list[dict[str, Any]] = [json.loads(text) for text in said]
     served, decoded = sum(line["rows"] for line in lines), max(line["decoded"] for line in lines)
     figure: dict[str, Any] = {"figure": "shared stream", "trainers": given.trainers, "rows_served": served, "rows_decoded": decoded, "served_per_decoded": served / decoded}

@@ -1,4 +1,4 @@
-"""The stages of `kit run`: which programs each runs, and what they need. tests/gpu/README.md says what they find."""
+"""The stages of `kit run`: the programs that each runs, and what the programs need. tests/gpu/README.md says what they find out."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SANITIZED = "--gtest_filter=-*NoRoom*"  # not what fills the GPU's memory
-# Cheap sections: each kernel is launched a few times for them.
+SANITIZED = "--gtest_filter=-*NoRoom*"  # without the tests that fill the GPU's memory
+# Cheap sections: ncu repeats each kernel only a few times for them.
 NCU = ("ncu", "--section", "SpeedOfLight", "--section", "MemoryWorkloadAnalysis", "--section", "Occupancy", "--section", "LaunchStats")
 
 
 @dataclass(frozen=True)
 class Step:
-    """
-    gpu      without a GPU it is not run, and the stage says `no GPU`
-    tool     a program of the machine; without it the step is not run
-    excuse   in the log of a step that failed, it says that the machine does not allow it: the step is not run
-    modules  of Python, which the machine or the kit brings; without them the step fails
+    """A command of a stage.
+
+    gpu      the step needs a GPU; without one it does not run, and the stage's status is `no GPU`
+    tool     a program that must be installed on the machine; without it the step counts as `not run`
+    excuse   a text in the log of a failed step that means that the machine does not permit it; then the step counts as `not run`
+    modules  Python packages that the machine or the kit provides; without them the step fails
     """
 
     name: str
@@ -30,7 +31,7 @@ class Step:
 
 
 def stages(kit: Path, files: Path, data: Path | None = None, brief: bool = False) -> dict[str, list[Step]]:
-    """`files`: the folder of plots and traces. `data`: as bindings/examples/README.md has it. `brief`: to rehearse, figures mean nothing."""
+    """All stages. `files`: the folder for plots and traces. `data`: see bindings/examples/README.md. `brief`: do little; figures mean nothing."""
 
     def program(name: str, *arguments: str) -> tuple[str, ...]:
         return (str(kit / "bin" / name), *arguments)

@@ -1,10 +1,9 @@
-"""Whole trainings of bindings/examples with four loaders in turn: Headrace, Headrace with `residence: gpu`, torch's DataLoader, and a set
-that the script holds on the device itself. Seconds per epoch and accuracy of each.
+"""Runs whole trainings of bindings/examples with four loaders, one after the other, and reports seconds per epoch and accuracy of each.
 
   train_epochs.py mnist|cifar [DEVICE] [--data DIR] [--epochs 3] [--workers 8]
 
-DIR is what bindings/examples/README.md calls data/. Without it, classes are made up: their accuracy says only that all four learn. DEVICE
-"host": small sets on the CPU.
+The loaders are Headrace, Headrace with its dataset in GPU memory (`residence: gpu`), torch's DataLoader, and tensors that the script itself
+keeps in GPU memory. Without --data the data is synthetic: then the accuracy shows only that all four learn.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ CIFAR_TRAIN, CIFAR_TEST = [f"data_batch_{part}.bin" for part in range(1, 6)], ["
 
 
 def make_up(data: Path, name: str, train: int, test: int) -> None:
-    """Noise around a picture per class, in the set's own files."""
+    """Writes synthetic data in the dataset's own file format: each image is its class's image with noise."""
     from training import files
 
     random = np.random.default_rng(0)
@@ -65,7 +64,7 @@ def read(data: Path, name: str, part: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class OnDevice:
-    """The set as a normalized tensor on the device: X[randperm], with a crop and a flip per picture for CIFAR-10's training."""
+    """The dataset as a normalized tensor on the device. Batches are X[randperm]; CIFAR-10's training set has a crop and a flip per image."""
 
     def __init__(self, data: Path, name: str, part: str, batch_size: int, device: str) -> None:
         images, labels = read(data, name, part)
@@ -104,7 +103,7 @@ def of_program(command: list[str]) -> dict[str, Any]:
 
 
 def held_on_device(data: Path, name: str, options: list[str]) -> dict[str, Any]:
-    """The example's own model and loop, with OnDevice in place of its loaders."""
+    """Runs the example's own model and loop, with OnDevice instead of its loaders."""
     example: Any = importlib.import_module(PROGRAMS[name])
     sys.argv = [PROGRAMS[name], *options]
     program = EXAMPLES / f"{PROGRAMS[name]}.py"
@@ -117,11 +116,11 @@ def held_on_device(data: Path, name: str, options: list[str]) -> dict[str, Any]:
 
 
 def configs(folder: Path, name: str) -> dict[str, Path]:
-    """The example's, and the same with a resident training set."""
+    """The example's configuration, and the same with the training set in GPU memory."""
     written = {}
-    for loader, more in (("Headrace", {}), ("Headrace, resident", {"residence": "gpu"})):
+    for loader, more in (("Headrace", {}), ("Headrace, dataset in GPU memory", {"residence": "gpu"})):
         config = yaml.safe_load((EXAMPLES / f"{PROGRAMS[name]}.yaml").read_text())
-        config["server"] = {"metrics": "off"}  # which YAML's older version reads as false
+        config["server"] = {"metrics": "off"}  # safe_load() reads the file's `off` as false (YAML 1.1)
         config["streams"]["train"] |= more
         written[loader] = folder / f"{len(written)}.yaml"
         written[loader].write_text(json.dumps(config))
@@ -129,8 +128,8 @@ def configs(folder: Path, name: str) -> dict[str, Path]:
 
 
 def report(arguments: argparse.Namespace, loader: str, line: dict[str, Any]) -> None:
-    """At once: what was trained before a stage's time ends is kept."""
-    figure = {"figure": "training", "set": arguments.set, "data": "given" if arguments.data else "made up", "loader": loader}
+    """Prints a figure at once, so that it is kept if the stage runs out of time later."""
+    figure = {"figure": "training", "set": arguments.set, "data": "real" if arguments.data else "synthetic", "loader": loader}
     figure |= {"s_per_epoch": line["seconds_per_epoch"], "wait_share": line["wait_share"], "accuracy": line["last"]["accuracy"]}
     figure |= {"epochs": arguments.epochs, "batch": line["batch_size"]}
     print(("[figure] " if arguments.device != "host" else "tried   ") + json.dumps(figure), flush=True)
@@ -138,11 +137,11 @@ def report(arguments: argparse.Namespace, loader: str, line: dict[str, Any]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("set", choices=list(PROGRAMS))
-    parser.add_argument("device", nargs="?", default="cuda")
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("set", choices=list(PROGRAMS), help="the dataset")
+    parser.add_argument("device", nargs="?", default="cuda", help='"cuda", "cuda:N", or "host" to try the program on the CPU with small datasets (default: cuda)')
+    parser.add_argument("--data", type=Path, help="the folder that bindings/examples/README.md calls data/ (default: synthetic data)")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs of each training (default: 3)")
+    parser.add_argument("--workers", type=int, default=8, help="worker processes of torch's DataLoader (default: 8)")
     arguments = parser.parse_args()
     name, on_gpu = arguments.set, arguments.device != "host"
     batch = {"mnist": 300, "cifar": 500}[name]
@@ -150,13 +149,13 @@ def main() -> None:
         folder = Path(temporary)
         data = folder / "data"
         if arguments.data:
-            data.symlink_to(arguments.data.resolve())  # the configurations say data/
+            data.symlink_to(arguments.data.resolve())  # the configurations name data/
         else:
             make_up(data, name, *((60_000 if name == "mnist" else 50_000, 10_000) if on_gpu else (1000, 500)))
         options = ["--epochs", str(arguments.epochs), "--batch-size", str(batch), "--device", arguments.device if on_gpu else "cpu"]
         options += ["--width", "32" if on_gpu else "4"] if name == "cifar" else []
         program = str(EXAMPLES / PROGRAMS[name])
-        report(arguments, "the script's own", held_on_device(data, name, options))
+        report(arguments, "tensors in GPU memory", held_on_device(data, name, options))
         for loader, config in configs(folder, name).items():
             if on_gpu or loader == "Headrace":
                 report(arguments, loader, of_program([f"{program}.py", "--config", str(config), *options]))

@@ -1,4 +1,4 @@
-// The gpu library from the installed package, on its host twin.
+// The gpu library from the installed package, on its CPU backend.
 #include <headrace/device_loader.h>
 #include <headrace/gpu.h>
 

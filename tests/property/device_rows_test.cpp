@@ -1,6 +1,5 @@
-// The kernel's text, run by the host twin, against the server's own path: thousands of chains and pictures,
-// and steps that anybody may have written. Meant for AddressSanitizer, too: pictures and rows are allocations
-// of their own.
+// The kernel's code, run by the CPU backend, against the server's own path: thousands of chains and images,
+// and RowSteps with random bytes. Also for AddressSanitizer: source images and rows are separate allocations.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,7 +13,7 @@ namespace {
 constexpr std::size_t kGuard = 64;
 
 /// Rows with bytes before and behind them, which stay as they are. `shift`: for every alignment.
-std::vector<std::byte> made_by_twin(const ChainBatch& batch, std::size_t shift) {
+std::vector<std::byte> made_by_cpu(const ChainBatch& batch, std::size_t shift) {
   gpu::RowJob job = batch.job;
   const std::size_t begin = kGuard + shift * static_cast<std::size_t>(job.element_bytes);
   std::vector<std::byte> memory(begin + batch.expected.size() + kGuard, std::byte{0xA5});
@@ -49,7 +48,7 @@ TEST(DeviceRows, AreTheServersForRandomChains) {
     if (!batch && batch.error().code == ErrorCode::kBadSample) continue;  // too small for what is cut of it
     ASSERT_TRUE(batch.has_value()) << batch.error().to_string();
     const gpu::RowJob& job = batch->job;
-    ASSERT_EQ(difference(*batch, made_by_twin(*batch, maker.random()() % 16)), "")
+    ASSERT_EQ(difference(*batch, made_by_cpu(*batch, maker.random()() % 16)), "")
         << "round " << round << ": " << job.out_width << " x " << job.out_height << ", moves "
         << job.move_count << ", contrasts " << job.contrasts << ", channels " << job.channels << " to "
         << job.out_channels << ", elements of " << job.element_bytes;
@@ -75,7 +74,7 @@ TEST(DeviceRows, AreTheServersForImageNetsChain) {
       config.transforms.emplace_back(Normalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}});
     const auto batch = make_batch(config, maker, 20, 600, 500);
     ASSERT_TRUE(batch.has_value()) << batch.error().to_string();
-    ASSERT_EQ(difference(*batch, made_by_twin(*batch, 0)), "");
+    ASSERT_EQ(difference(*batch, made_by_cpu(*batch, 0)), "");
   }
 }
 
@@ -95,7 +94,7 @@ TEST(DeviceRows, NeverReachBeyondTheirBuffersWhateverTheStepsAre) {
         for (int i = 0; i < 4; ++i) steps[maker.random()() % sizeof(RowSteps)] = std::byte{0xFF};
       }
     }
-    (void)made_by_twin(*batch, maker.random()() % 16);
+    (void)made_by_cpu(*batch, maker.random()() % 16);
     ASSERT_FALSE(HasFailure()) << "round " << round;
     ++hostile;
   }

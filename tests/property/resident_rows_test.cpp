@@ -1,5 +1,5 @@
-// The kernel over resident sets, run by the host twin, against the server's own path: random chains, sets and
-// batches, every byte.
+// The kernel over datasets in GPU memory, run by the CPU backend, against the server's own path: random
+// chains, datasets and batches, every byte.
 #include <gtest/gtest.h>
 
 #include <cstring>

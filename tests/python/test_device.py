@@ -1,4 +1,4 @@
-"""Loaders with a device, on the twin of a GPU: what batches are made of, whose memory they are, what is refused."""
+"""Loaders with a device, on the CPU backend: the arrays of batches, the ownership of their memory, and refused arguments."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_what_cannot_be_is_refused_with_what_can(start_server: Any, quiet_config
     refused: list[tuple[dict[str, Any], str]] = [
         ({"device": "tpu"}, "device='tpu': use 'cuda:N'"),
         ({"device": "cuda:x"}, "device='cuda:x': use 'cuda:N'"),
-        ({"device": "cpu:1"}, "device='cpu:1': .*'cpu' or None for tensors in host memory; 'host' for the twin"),
+        ({"device": "cpu:1"}, "device='cpu:1': .*'cpu' or None for tensors in host memory; 'host' for the CPU backend"),
         ({"device": -1}, "device=-1: use"),
         ({"device": "cuda:0", "output": "numpy"}, "numpy has no device memory"),
         ({"device": "host", "zero_copy": True, "output": "numpy"}, "zero_copy=True with device='host'"),
@@ -207,7 +207,7 @@ def test_what_cannot_be_is_refused_with_what_can(start_server: Any, quiet_config
     ]
     if not torch.cuda.is_available():
         refused += [({"device": name}, "torch sees no CUDA device") for name in ("cuda", "cuda:0", 0)]
-        refused += [({"device": "cuda:0", "output": "dlpack"}, 'device "cuda:0" (cannot be used .does nvidia-smi see it|is not there: this process sees 0)')]
+        refused += [({"device": "cuda:0", "output": "dlpack"}, 'device "cuda:0" (cannot be used .does nvidia-smi show it|does not exist: this process sees 0)')]
     for wrong, told in refused:
         with pytest.raises((InvalidArgument, headrace.Error), match=told):
             headrace.Loader(address, stream="train", **wrong)
@@ -231,7 +231,7 @@ def test_the_server_hears_what_the_loop_waits_for_and_not_what_is_fetched_ahead(
 
 
 class FakeDevices:
-    """torch's calls below its contexts: which device is the thread's, and which have a CUDA context."""
+    """Replaces the torch.cuda functions that torch's context managers call. It records the current device, and the devices with a CUDA context."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.current, self.contexts = 0, set[int]()
@@ -252,7 +252,7 @@ class FakeDevices:
         return before
 
     def maybe_exchange(self, device: int) -> int:
-        before, self.current = self.current, device  # a device without a context becomes the thread's by and by
+        before, self.current = self.current, device  # creates no context on a device that has none
         return before
 
     def set_stream(self, stream: Any) -> None:
@@ -261,12 +261,12 @@ class FakeDevices:
         self.streams[stream.device.index] = stream
 
     def empty(self, size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        assert (self.current, self.streams[1].cuda_stream) == (1, 7), "on the stream of the copies"
+        assert (self.current, self.streams[1].cuda_stream) == (1, 7), "blocks must be allocated on the stream of the copies"
         self.contexts.add(device.index)
         return torch.empty(size, dtype=dtype)
 
 
-def test_blocks_on_another_device_than_the_threads_make_no_context_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_create_no_context_on_the_threads_current_device(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeDevices(monkeypatch)
     blocks = _device.TorchBlocks("cuda:1")
     blocks._torch = SimpleNamespace(empty=fake.empty, uint8=torch.uint8)

@@ -1,5 +1,5 @@
-"""The contract of iteration, of resuming and of waiting, on the twin of a GPU: every test of those files again, with batches that
-are copied ahead of the loop."""
+"""The contract of iteration, of resuming and of waiting, on the CPU backend: every test of those files again, with batches that are
+copied ahead of the loop."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ del test_a_seek_that_is_interrupted_under_live_views_asks_for_their_release  # n
 
 
 @pytest.fixture(autouse=True)
-def on_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_the_cpu_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headrace, "Loader", functools.partial(headrace.Loader, device="host", output="numpy"))

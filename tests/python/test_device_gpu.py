@@ -1,5 +1,5 @@
-"""`device: gpu` in the configuration: the loader's device, here the twin of one, makes the end of the chain. The batches are
-those of the same stream with `device: cpu`, bit for bit, whatever is drawn and however large pictures are."""
+"""`device: gpu` in the configuration: the loader's device, here the CPU backend, applies the end of the chain. The batches are the same
+as those of the stream with `device: cpu`, bit for bit, for all draws and image sizes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_torchs_tensors_and_small_prefetch_are_the_same(photographs: Path, start
             assert image.equal(expected) and label.equal(right)
 
 
-def test_of_decoded_pictures_in_the_cache_it_is_the_same(photographs: Path, start_server: Any) -> None:
+def test_with_decoded_images_in_the_cache_it_is_the_same(photographs: Path, start_server: Any) -> None:
     source = {"type": "image_folder", "path": str(photographs), "cache": {"decoded": "16MB"}}
     stream = {"transforms": [{"resize": {"size": 48}}, *IMAGENET], "output": {"dtype": "float32"}}
     check_same(start_server(both(source, stream)))
@@ -117,7 +117,7 @@ def test_arrays_of_one_size_are_the_same(tmp_path: Path, start_server: Any) -> N
 
 
 def test_fields_that_are_no_images_come_as_they_are(photographs: Path, start_server: Any) -> None:
-    """A derived image is finished on the device, too; the original's size is another."""
+    """The device also computes a derived image, whose size differs from the original's."""
     stream = {
         "transforms": [{"random_crop": {"size": 16, "pad_if_needed": True}}, "random_horizontal_flip", "random_rotate90"],
         "derive": {"small": {"from": "image", "factor": 2}},
@@ -147,7 +147,7 @@ def test_one_resumes_what_the_other_began(photographs: Path, start_server: Any) 
 def test_a_loader_without_a_device_is_told_what_to_do(photographs: Path, start_server: Any) -> None:
     config = both({"type": "image_folder", "path": str(photographs)}, {"transforms": IMAGENET, "output": {"dtype": "float32"}})
     address = start_server(config).address
-    with pytest.raises(InvalidArgument, match=r"'gpu' leaves `image` to the trainer's device .*device=\"cuda:0\".*device: cpu"):
+    with pytest.raises(InvalidArgument, match=r"'gpu' has `device: gpu` .*field `image` can only be computed by a loader with a device.*device=\"cuda:0\".*`device: cpu`"):
         headrace.Loader(address, stream="gpu")
     assert {stream.name: stream.on_device for stream in headrace.streams(address)} == {"cpu": (), "gpu": ("image",)}
     left, finished = (headrace.sample(address, stream, epoch=1, index=5).fields["image"] for stream in ("gpu", "cpu"))
@@ -158,7 +158,7 @@ def test_a_loader_without_a_device_is_told_what_to_do(photographs: Path, start_s
     ("stream", "why"),
     [
         ({"transforms": [*IMAGENET, {"random_erasing": {"p": 1, "value": "random"}}]}, "the device writes constant values"),
-        ({"transforms": IMAGENET, "mix": {"mixup": {"alpha": 0.2}, "num_classes": 4}}, "mixes finished rows"),
+        ({"transforms": IMAGENET, "mix": {"mixup": {"alpha": 0.2}, "num_classes": 4}}, "can only mix finished rows"),
     ],
 )
 def test_what_the_device_cannot_do_is_refused(photographs: Path, start_server: Any, stream: dict[str, Any], why: str) -> None:

@@ -1,5 +1,5 @@
-"""tests/gpu/kit rehearsed without a GPU: the archive, its stages, a run that is interrupted, one that hangs; and what its stages run, on the
-host twin."""
+"""tests/gpu/kit without a GPU: the archive, its stages, a run that is interrupted, one that hangs. The programs that its stages run, on the
+CPU backend."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NEED_A_GPU = ("probe", "exact", "copy", "kernels", "torch", "train-mnist", "trai
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpacked, of the release build and the package that is installed."""
+    """An unpacked kit of the release build and the installed package."""
     if not (BUILD / "tests" / "device_probe").exists():
-        pytest.skip("there is no CUDA toolkit that the kit could be built with")
+        pytest.skip("the release build has no device_probe: the CUDA toolkit, which the kit needs, was not found")
     folder = tmp_path_factory.mktemp("kit")
     command = [sys.executable, GPU / "kit", "build", "--from", BUILD, "--out", folder / "kit.tgz"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
@@ -54,7 +54,7 @@ def report(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def copy_of_kit(kit: Path, tmp_path: Path) -> Path:
-    """With programs that a test may replace: the rest are links."""
+    """A copy of the kit whose programs a test may replace."""
     copied = tmp_path / "kit"
     for name in ("bin", "tests/bench"):
         (copied / name).mkdir(parents=True)
@@ -111,7 +111,7 @@ def test_an_interrupted_run_goes_on_behind_the_last_stage_that_ended(copy_of_kit
     assert list(report(tmp_path)["stages"]) == ["scaling"]
     program(copy_of_kit / "bin" / "device_rows_test", "exit 0")
     done = run(copy_of_kit, tmp_path, "scaling", "exact")
-    assert "scaling: ended before: passed" in done.stdout
+    assert "scaling: skipped, already passed in an earlier call (--again repeats it)" in done.stdout
     assert "exact: no GPU" in done.stdout
     assert {name: stage["status"] for name, stage in report(tmp_path)["stages"].items()} == {"exact": "no GPU", "scaling": "passed"}
     assert report(tmp_path)["stages"]["scaling"]["figures"] == [{"step": "scaling", "figure": "scaling", "cores": 1}]
@@ -121,7 +121,7 @@ def test_the_state_of_another_kit_is_not_taken_for_this_ones(copy_of_kit: Path, 
     assert run(copy_of_kit, tmp_path, "scaling").returncode == 0
     about = json.loads((copy_of_kit / "kit.json").read_text())
     (copy_of_kit / "kit.json").write_text(json.dumps({**about, "kit": "another"}))
-    assert "ended before" not in run(copy_of_kit, tmp_path, "scaling").stdout
+    assert "skipped" not in run(copy_of_kit, tmp_path, "scaling").stdout
 
 
 def test_a_stage_that_hangs_is_ended_with_all_its_processes(copy_of_kit: Path, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_a_stage_that_hangs_is_ended_with_all_its_processes(copy_of_kit: Path, t
     assert time.monotonic() - begun < 30
     assert "exact: timed out" in done.stdout
     steps = {step["step"]: (step["status"], step["why"]) for step in report(tmp_path)["stages"]["exact"]["steps"]}
-    assert steps["device_rows_test"][0] == "timed out"
-    assert steps["resident_rows_test"] == ("timed out", "no time left in the stage")
+    assert steps["device_rows_test"] == ("timed out", "killed after 2 s (--limit)")
+    assert steps["resident_rows_test"] == ("timed out", "not started: the stage used up its --limit")
     child = int((tmp_path / "child").read_text())
     status = Path(f"/proc/{child}/status")
     wait_until(lambda: not status.exists() or "State:\tZ" in status.read_text(), "the end of the step's child")
@@ -185,21 +185,22 @@ def test_goals_are_met_or_missed_by_their_worst_figure() -> None:
         {"figure": "host to device", "batch_kb": 4096.0, "share_of_pinned": 0.9, "over_pageable": 0.2},
         {"figure": "host to device", "batch_kb": 16384.0, "share_of_pinned": 0.97, "over_pageable": 0.2},
         {"figure": "host to device", "batch_kb": 38912.0, "share_of_pinned": 0.94, "over_pageable": 0.2},
-        {"figure": "resident epoch", "of": "CIFAR-10, 50000 by 500, crop, flip, float16", "epoch_ms": 24.0, "share": 0.1},
-        {"figure": "transforms", "other": "torchvision, per picture", "wall_ratio": 90.0, "device_ratio": 2.0},
+        {"figure": "epoch of a dataset in GPU memory", "of": "CIFAR-10, 50000 images, batches of 500, crop, flip, float16", "epoch_ms": 24.0, "over_torch": 0.1},
+        {"figure": "transforms", "other": "torchvision, per image", "wall_ratio": 90.0, "device_ratio": 2.0},
         {"figure": "transforms", "other": "torchvision, one draw", "wall_ratio": 9.0, "device_ratio": 4.0},
-        {"figure": "transforms", "other": "Kornia", "wall_ratio": 9.0},  # its device time is not known
+        {"figure": "transforms", "other": "Kornia", "wall_ratio": 9.0},  # without a device time
     ]
     measured = {goal.what: goal.measured(figures) for goal in found.GOALS}
-    assert measured["host to device, 4 MB: of the bare pinned copy"] == ("0.9", "met")
-    assert measured["host to device, from 16 MB: of the bare pinned copy"] == ("0.94", "missed")
-    assert measured["resident CIFAR-10 epoch"] == ("24 ms", "met")
-    assert measured["small batches: time over that of a pageable copy"] == ("not run yet", "")
-    assert measured["torchvision v2, whole batch, one draw: device time over the kernel's"] == ("4", "met")
-    assert measured["Kornia, a draw per picture: device time over the kernel's"] == ("not run yet", "")
+    assert measured["host to device, batches of 4 MB: speed as a fraction of cudaMemcpyAsync from pinned memory"] == ("0.9", "met")
+    assert measured["host to device, batches of 16 MB and more: speed as a fraction of cudaMemcpyAsync from pinned memory"] == ("0.94", "missed")
+    assert measured["CIFAR-10 in GPU memory (50,000 images, crop, flip, normalize, float16): time of an epoch"] == ("24 ms", "met")
+    pageable = "host to device, batches below 4 MB: time relative to cudaMemcpyAsync from pageable memory, which is how torch copies a plain tensor"
+    assert measured[pageable] == ("not run yet", "")
+    assert measured["torchvision v2 on the whole batch, with one random draw: device time relative to Headrace's kernel"] == ("4", "met")
+    assert measured["Kornia with random draws per image: device time relative to Headrace's kernel"] == ("not run yet", "")
 
 
-# Pages of the pool that are not there when they are touched, as under a container's limit.
+# Simulates a container that limits pool pages: the memfd is created, but its pages do not exist when they are accessed.
 NO_POOL = r"""
 #define _GNU_SOURCE
 #include <sys/mman.h>
@@ -215,15 +216,15 @@ int ftruncate(int fd, off_t size) { return fd == pool ? 0 : syscall(SYS_ftruncat
 """
 
 
-def test_the_probe_outlives_a_pool_without_pages_and_writes_as_it_goes(kit: Path, tmp_path: Path) -> None:
+def test_the_probe_survives_a_pool_without_pages_and_writes_each_line_at_once(kit: Path, tmp_path: Path) -> None:
     (tmp_path / "shim.c").write_text(NO_POOL)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "shim.so", tmp_path / "shim.c"], check=True)
-    with (tmp_path / "log").open("w") as log:  # as the kit runs it
+    with (tmp_path / "log").open("w") as log:  # a file, as in `kit run`
         done = subprocess.run([kit / "bin" / "device_probe"], stdout=log, stderr=log, timeout=60, env={**NO_GPU, "LD_PRELOAD": str(tmp_path / "shim.so")})
     assert done.returncode == 1
     first, *_, last = (tmp_path / "log").read_text().splitlines()
-    assert first == "[not run] a memfd with pages of 2 MB, of the pool: ended by signal 7 (Bus error)"
-    assert last.startswith("device_probe: "), "what was said before is not lost in a buffer"
+    assert first == "[not run] cannot use a memfd with pages of 2 MB, of the pool: the test was ended by signal 7 (Bus error)"
+    assert last.startswith("device_probe: "), "lines printed before the error must not stay in a buffer"
 
 
 def span(category: str, name: str, stream: int, begin: float, end: float, size: int = 0) -> dict[str, Any]:
@@ -250,11 +251,11 @@ def test_copies_beside_kernels_are_told_from_a_trace() -> None:
     assert overlap(events[1:2])["share"] == 0
 
 
-def test_what_the_device_did_for_a_call_is_told_from_a_trace() -> None:
+def test_a_trace_gives_the_device_time_of_a_call() -> None:
     events = [
         {"ph": "M", "name": "process_name", "args": {"name": "python"}},
         span("kernel", "mul", 7, 100, 130),
-        span("kernel", "add", 7, 190, 200),  # the gap is the host's
+        span("kernel", "add", 7, 190, 200),  # the gap before it is not device time
         span("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 7, 200, 205, 12),
         span("cuda_runtime", "cudaLaunchKernel", 0, 0, 90),
         span("cpu_op", "aten::mul", 0, 0, 95),
@@ -266,7 +267,7 @@ def test_what_the_device_did_for_a_call_is_told_from_a_trace() -> None:
     ("program", "arguments", "wanted"),
     [
         ("check_torch.py", ["host"], "ok      bytes_gpu"),
-        ("residence_bench.py", ["host"], '"figure": "resident epoch"'),
+        ("residence_bench.py", ["host"], '"figure": "epoch of a dataset in GPU memory"'),
         ("run_trainer.py", ["DEVICE_TRAINER", "host"], '"figure": "C++ trainer"'),
         ("overlap.py", ["host", "--out", "OUT"], "[not run] the share of left"),
         ("share_trainers.py", ["2", "host", "--epochs", "2"], '"served_per_decoded"'),
@@ -275,7 +276,7 @@ def test_what_the_device_did_for_a_call_is_told_from_a_trace() -> None:
         ),
     ],
 )
-def test_its_python_programs_find_nothing_wrong_on_the_twin(program: str, arguments: list[str], wanted: str, tmp_path: Path) -> None:
+def test_its_python_programs_find_nothing_wrong_on_the_cpu_backend(program: str, arguments: list[str], wanted: str, tmp_path: Path) -> None:
     if "DEVICE_TRAINER" in arguments:
         arguments = [cpp_trainer("device_trainer"), *arguments[1:]]
     arguments = [str(tmp_path / "out") if argument == "OUT" else argument for argument in arguments]
@@ -286,12 +287,19 @@ def test_its_python_programs_find_nothing_wrong_on_the_twin(program: str, argume
         assert {path.name for path in (tmp_path / "out").iterdir()} == {"overlap-finished.json.gz", "overlap-left.json.gz"}
 
 
+@pytest.mark.parametrize("program", ["check_torch.py", "residence_bench.py", "run_trainer.py", "compare_transforms.py"])
+def test_a_program_that_is_asked_for_help_runs_nothing(program: str) -> None:
+    done = subprocess.run([sys.executable, GPU / program, "--help"], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "(default: cuda:0)" in " ".join(done.stdout.split())
+
+
 def test_torchvision_runs_the_chain_that_the_kernel_is_compared_for() -> None:
     pytest.importorskip("torchvision")
-    command = [sys.executable, GPU / "compare_transforms.py", "no-program", "host", "--rows", "2", "--turns", "1"]
+    command = [sys.executable, GPU / "compare_transforms.py", "no-program", "host", "--turns", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line.removeprefix("tried   ")) for line in done.stdout.splitlines() if line.startswith("tried ")]
-    assert {"torchvision, per picture", "torchvision, one draw"} <= {row["other"] for row in rows}
+    assert {"torchvision, per image", "torchvision, one draw"} <= {row["other"] for row in rows}
     assert all(row["wall_us"] > 0 for row in rows)
     assert "[figure]" not in done.stdout, "times on the CPU are no figures"

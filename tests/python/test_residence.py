@@ -1,5 +1,5 @@
-"""`residence: gpu`: a set that is uploaded once and batched on the device, on the twin of a GPU. Everything is compared with the
-ordinary stream, byte for byte."""
+"""`residence: gpu`: a dataset that is uploaded once and batched on the device, here the CPU backend. Everything is compared with the
+same stream without a device, byte for byte."""
 
 from __future__ import annotations
 
@@ -189,16 +189,16 @@ def test_a_broadcast_stream_has_no_client_once_the_set_is_there(start_server: An
 
 def test_what_cannot_be_is_refused_by_name(start_server: Any, config: dict[str, Any]) -> None:
     server = start_server(config)
-    with pytest.raises(InvalidArgument, match=re.escape("resume by a saved state (Python: state_dict())")):
+    with pytest.raises(InvalidArgument, match=re.escape("resume from a saved state (Python: state_dict())")):
         loader(server, "ranks", resume="server", rank=0, world_size=1)
 
 
 @pytest.mark.parametrize(
     ("source", "stream", "why"),
     [
-        ("photos", {"transforms": [{"random_crop": {"size": 32, "pad_if_needed": True}}]}, "where the first random transform begins"),
+        ("photos", {"transforms": [{"random_crop": {"size": 32, "pad_if_needed": True}}]}, "images may differ in size before the first random transform"),
         ("photos", {"transforms": [{"random_resized_crop": {"size": 32}}]}, "use `device: gpu`"),
-        ("photos", {"transforms": [{"resize": {"size": [5000, 5000]}}]}, "each side may have 4096"),
+        ("photos", {"transforms": [{"resize": {"size": [5000, 5000]}}]}, "expected at most 4096 pixels a side"),
         ("pairs", {"transforms": [{"random_crop": {"size": 8}}]}, "not pairs or masks"),
         ("words", {"transforms": [{"resize": {"size": [8, 8]}}]}, "field `tokens` is ragged"),
     ],

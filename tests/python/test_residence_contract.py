@@ -1,5 +1,5 @@
-"""The contract of iteration and of resuming, of batches that are made on the device: every test of those files again, on the twin of a
-GPU, with a chain that can be done there."""
+"""The contract of iteration and of resuming, for a dataset in GPU memory: every test of those files again, on the CPU backend, with a chain
+that the device can apply."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def basic_config(image_folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def on_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_the_cpu_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headrace, "Loader", functools.partial(headrace.Loader, device="host", output="numpy"))

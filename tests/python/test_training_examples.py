@@ -227,7 +227,7 @@ def test_a_readme_shows_the_whole_difference(name: str) -> None:
         assert f"```diff\n{shown}```" in (ROOT / "bindings/README.md").read_text()
 
 
-def test_the_clock_counts_what_is_under_way_on_the_device_to_the_epoch_and_not_to_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_counts_work_on_the_device_as_time_of_the_epoch_and_not_as_waiting_for_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import job
 

@@ -46,19 +46,20 @@ TEST(ConfigResidence, RefusesWhatTheDeviceDoesNotDo) {
   for (const auto& [body, says] : {
            Wrong{"    residence: cpu\n", "x.yaml:5:16: streams.t.residence: \"cpu\" is not gpu"},
            Wrong{"    residence: gpu\n    sampler: balanced\n",
-                 "x.yaml:6:5: streams.t.sampler: with `residence` the device makes the order"},
+                 "x.yaml:6:5: streams.t.sampler: with `residence` the device computes the order"},
            Wrong{"    residence: gpu\n    device: gpu\n",
-                 "x.yaml:6:5: streams.t.device: with `residence` every batch is made on the device"},
-           Wrong{"    residence: gpu\n    mix: {cutmix: {}}\n", "x.yaml:6:5: streams.t.mix: rows of a"},
+                 "x.yaml:6:5: streams.t.device: with `residence` the device computes every batch"},
+           Wrong{"    residence: gpu\n    mix: {cutmix: {}}\n",
+                 "x.yaml:6:5: streams.t.mix: with `residence` the device computes rows and cannot mix"},
            Wrong{"    residence: gpu\n    derive: {lr: {from: image, factor: 2}}\n",
-                 "x.yaml:6:5: streams.t.derive: a resident set has one image"},
+                 "x.yaml:6:5: streams.t.derive: a dataset in GPU memory has one image"},
            Wrong{"    residence: gpu\n    transforms:\n      - random_horizontal_flip\n"
                  "      - color_jitter: {hue: 0.1}\n",
-                 "x.yaml:8:9: streams.t.transforms[1]: a resident set is only cropped, flipped, turned and "
-                 "normalized on the device: use `device: gpu`"},
+                 "x.yaml:8:9: streams.t.transforms[1]: with `residence: gpu` the device only crops, flips, "
+                 "rotates by 90 degrees and normalizes: use `device: gpu`"},
            Wrong{"    residence: gpu\n    transforms:\n      - random_horizontal_flip\n"
                  "      - resize: {size: [8, 8]}\n",
-                 "x.yaml:8:9: streams.t.transforms[1]: a resize after a random transform"},
+                 "x.yaml:8:9: streams.t.transforms[1]: with `residence: gpu` the device cannot resize"},
        }) {
     const auto outcome = examined(body);
     ASSERT_FALSE(outcome.config) << body;

@@ -78,14 +78,14 @@ TEST_F(CudaDeviceTest, CallsNothingWhenItsDeviceCannotBeMadeCurrent) {
   EXPECT_EQ(current_device(), 0);
 }
 
-TEST_F(CudaDeviceTest, LeavesTheTrainersErrorWhereItEnds) {
-  constexpr int kOfTheTrainer = 700;
-  fake_cuda().last_error = kOfTheTrainer;
+TEST_F(CudaDeviceTest, KeepsTheTrainersLastErrorWhenDestroyed) {
+  constexpr int kTrainersError = 700;
+  fake_cuda().last_error = kTrainersError;
   device_.reset();
-  EXPECT_EQ(fake_cuda().last_error, kOfTheTrainer);
+  EXPECT_EQ(fake_cuda().last_error, kTrainersError);
 }
 
-TEST_F(CudaDeviceTest, LeavesNoErrorOfItsOwnWhereItEnds) {
+TEST_F(CudaDeviceTest, ClearsItsOwnErrorsWhenDestroyed) {
   fake_cuda().fails = "cudaStreamSynchronize";
   device_.reset();
   EXPECT_EQ(fake_cuda().count("cudaStreamDestroy"), 1);
@@ -124,7 +124,7 @@ TEST(CudaDevice, NamesTheDriverThatItNeeds) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::kEnvironment);
   EXPECT_THAT(refused.error().message, HasSubstr("which needs driver 5"));
-  EXPECT_THAT(refused.error().message, HasSubstr("the installed one is for CUDA 11.4"));
+  EXPECT_THAT(refused.error().message, HasSubstr("the installed driver supports CUDA 11.4"));
 }
 
 TEST(CudaDevice, SaysWhatToDoWithoutADriver) {
@@ -133,7 +133,7 @@ TEST(CudaDevice, SaysWhatToDoWithoutADriver) {
   fake_cuda().driver_version = 0;
   const auto refused = open_cuda_device(0, 0);
   ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().message, HasSubstr("cannot be used (does nvidia-smi see it?"));
+  EXPECT_THAT(refused.error().message, HasSubstr("cannot be used (does nvidia-smi show it?"));
 }
 
 }  // namespace

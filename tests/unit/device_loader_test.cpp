@@ -1,4 +1,4 @@
-// Batches of a real server through a DeviceLoader on the host twin, and on devices that stall or fail.
+// Batches of a real server through a DeviceLoader on the CPU backend, and on devices that stall or fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

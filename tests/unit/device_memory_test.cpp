@@ -40,15 +40,15 @@ TEST_F(DeviceLoaderTest, UsesMemoryAgainOnlyBehindTheStreamsThatReadIt) {
   EXPECT_THAT(script.dropped, testing::ElementsAre(1));
 }
 
-TEST_F(FinishedLoaderTest, UsesMemoryAgainForBatchesThatTheDeviceFinishes) {
+TEST_F(FinishedLoaderTest, ReusesMemoryForBatchesThatTheDeviceComputes) {
   constexpr int kEpochs = 3;
-  const std::vector<Seen> expected = epochs_of(open("finished"), kEpochs);
-  const auto loader = DeviceLoader::open(open("left"), {.engine = {.device = "host"}}).value();
+  const std::vector<Seen> expected = epochs_of(open("by_server"), kEpochs);
+  const auto loader = DeviceLoader::open(open("by_device"), {.engine = {.device = "host"}}).value();
   std::set<const std::byte*> blocks;
   std::size_t at = 0;
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     while (auto batch = loader->next(20s).value()) {
-      ASSERT_TRUE(batch->wait_on(7).has_value());  // the twin's host waits
+      ASSERT_TRUE(batch->wait_on(7).has_value());  // on the CPU backend this call waits itself
       blocks.insert(batch->block().data);
       std::vector<std::byte> bytes;
       for (std::size_t f = 0; f < batch->fields().size(); ++f) {

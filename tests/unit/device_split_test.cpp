@@ -90,8 +90,9 @@ TEST(DeviceRowsSplit, RefusesWhatTheDeviceDoesNot) {
     return rows ? std::string() : rows.error().message;
   };
   EXPECT_THAT(refusal({kCrop, RandomErasing{.random = true}}), HasSubstr("`value: random`"));
-  EXPECT_THAT(refusal({kCrop, RandomErasing{}, RandomErasing{}}), HasSubstr("erases once"));
-  EXPECT_THAT(refusal({RandomResizedCrop{.size = {8, 5000}}}), HasSubstr("each side may have 4096"));
+  EXPECT_THAT(refusal({kCrop, RandomErasing{}, RandomErasing{}}), HasSubstr("can erase only once"));
+  EXPECT_THAT(refusal({RandomResizedCrop{.size = {8, 5000}}}),
+              HasSubstr("expected at most 4096 pixels a side"));
 }
 
 }  // namespace

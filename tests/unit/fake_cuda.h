@@ -1,5 +1,5 @@
-// A CUDA runtime and driver that are made up: devices without memory or speed, which note what is called
-// while which of them is current. Linked instead of the real ones.
+// A fake CUDA runtime and driver, linked instead of the real ones: devices without memory, which record each
+// call and the device that was current.
 #pragma once
 
 #include <map>
@@ -19,8 +19,8 @@ struct FakeCuda {
   int devices = 2;
   int driver_version = 13000;
   bool old_driver = false;
-  bool lost = false;  ///< no device can be made current any more
-  std::string fails;  ///< the call that fails, by its name in `calls`
+  bool lost = false;  ///< makes every call fail that would make a device current
+  std::string fails;  ///< the name, as in `calls`, of a call that fails
   int not_ready = 0;  ///< cudaEventQuery()s that are answered so
   std::vector<Call> calls;
   std::set<int> contexts;  ///< devices that have one

@@ -1,4 +1,5 @@
-// A real server with pictures that a device finishes, and the same ones finished by the server, for tests.
+// For tests: a real server with two equal streams of images. The device computes the rows of one stream, and
+// the server computes those of the other.
 #pragma once
 
 #include <string>
@@ -19,7 +20,7 @@ class FinishedLoaderTest : public testing::Test {
         "32, padding: 4}, random_horizontal_flip, color_jitter: {brightness: 0.4, contrast: 0.4}, normalize: "
         "{mean: [0.5, 0.4, 0.3], std: [0.2, 0.3, 0.2]}]";
     server_.emplace(directory_, "sources: { c: { type: cifar, path: " + set.string() +
-                                    " } }\nstreams: { finished: " + plan + " }, left: " + plan +
+                                    " } }\nstreams: { by_server: " + plan + " }, by_device: " + plan +
                                     ", device: gpu } }\n");
   }
   [[nodiscard]] Stream open(const std::string& stream) const {
@@ -34,7 +35,7 @@ class FinishedLoaderTest : public testing::Test {
   std::optional<RunningServer> server_;
 };
 
-/// What a stream gives in so many epochs.
+/// Reads all batches of `epochs` epochs.
 inline std::vector<Seen> epochs_of(Stream stream, int epochs) {
   std::vector<Seen> out;
   for (int epoch = 0; epoch < epochs; ++epoch)

@@ -1,4 +1,4 @@
-// The copy engine over the host twin, and over devices that refuse or stall. Leases are fakes: a shared_ptr
+// The copy engine over the CPU backend, and over devices that refuse or stall. Leases are fakes: a shared_ptr
 // that says when it ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -174,7 +174,7 @@ TEST(CopyEngine, UnpinsTheRingOfAServerThatWasRestartedAndLetsItGo) {
   EXPECT_EQ(engine->stats().pinned_bytes, 2 * kPage);
 }
 
-TEST(CopyEngine, UnpinsWhatNobodyElseOwnsWhenItIsAsked) {
+TEST(CopyEngine, ReleasesMemoryThatOnlyItOwns) {
   Script script;
   auto engine = engine_over(script);
   auto mine = std::make_shared<Mapping>(kPage), gone = std::make_shared<Mapping>(2 * kPage);

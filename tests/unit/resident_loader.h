@@ -1,4 +1,4 @@
-// A real server with a small set that can be resident, for tests.
+// A real server with a small dataset that can be kept in GPU memory, for tests.
 #pragma once
 
 #include <fstream>

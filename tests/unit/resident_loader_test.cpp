@@ -1,5 +1,5 @@
-// Batches that are made on the device out of a resident set are the server's own, byte for byte, wherever a
-// loop begins, seeks or resumes; a real server, and the host twin.
+// Batches from a dataset in GPU memory are the same as the server's, byte for byte, wherever a loop begins,
+// seeks or resumes; with a real server and the CPU backend.
 #include "tests/unit/resident_loader.h"
 #include "clientlib/gpu/batch_source.h"
 
@@ -201,7 +201,7 @@ TEST_F(ResidentLoaderTest, TakesItsMemoryFromWhoeverGivesIt) {
   EXPECT_NE(refused.error().message.find("not aligned"), std::string::npos);
 }
 
-TEST_F(ResidentLoaderTest, UnpinsTheRingWhenItsSetIsThere) {
+TEST_F(ResidentLoaderTest, UnpinsTheRingWhenTheUploadHasEnded) {
   for (const char* more : {"batch_size: 8", "batch_size: 8, delivery: shard"}) {
     serve(more);
     std::unique_ptr<DeviceLoader> loader;
@@ -226,8 +226,9 @@ TEST_F(ResidentLoaderTest, RefusesASetThatDoesNotFitWithItsSizes) {
   const auto refused = make_resident_batches(open(), std::make_shared<ScriptedDevice>(script), options);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kNotEnoughMemory);
-  EXPECT_NE(refused.error().message.find("stream 'train': its set of 53 samples takes 0.2 MB on scripted"),
-            std::string::npos)
+  EXPECT_NE(
+      refused.error().message.find("stream 'train': its dataset of 53 samples needs 0.2 MB on scripted"),
+      std::string::npos)
       << refused.error().message;
 }
 
@@ -236,7 +237,7 @@ TEST_F(ResidentLoaderTest, RefusesTheServersMemoryOfAGroup) {
   const auto refused = try_load({.resume_from_server = true});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(refused.error().message.find("resume by a saved state"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("resume from a saved state"), std::string::npos);
 }
 
 TEST_F(ResidentLoaderTest, CopiesBatchesWhereThatIsAskedFor) {
@@ -278,7 +279,9 @@ TEST_F(ResidentLoaderTest, RefusesASetThatIsMadeOtherwiseThanWhenItWasOpened) {
   const auto batch = loader->next(20s);
   ASSERT_FALSE(batch.has_value());
   EXPECT_EQ(batch.error().code, ErrorCode::kFingerprintMismatch);
-  EXPECT_NE(batch.error().message.find("before it is uploaded changed"), std::string::npos)
+  EXPECT_NE(
+      batch.error().message.find("the transforms before the upload changed after the loader was opened"),
+      std::string::npos)
       << batch.error().message;
 }
 

@@ -1,4 +1,5 @@
-// What a server says of rows that are made on the device is checked before anything is computed from it.
+// The server's description of rows that the device computes is checked before anything is computed from it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +11,9 @@
 
 namespace headrace::gpu {
 namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
 
 DeviceImage cifars_image() {
   return {.height = 32,
@@ -53,44 +57,47 @@ TEST(SetPlan, RefusesWhatWouldLeadOutOfTheSetOrABatch) {
   };
   constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
   const std::vector<Lie> lies{
-      {"field 7 is to be the picture", [](StreamInfo&, DeviceImage& r) { r.field = 7; }},
-      {"field 'label', which is no image", [](StreamInfo&, DeviceImage& r) { r.field = 1; }},
+      {"names field 7 as the image", [](StreamInfo&, DeviceImage& r) { r.field = 7; }},
+      {"field 'label': expected an image (dense, 3 dimensions), found a dense field",
+       [](StreamInfo&, DeviceImage& r) { r.field = 1; }},
       {"is ragged",
        [](StreamInfo& i, DeviceImage&) {
          i.fields[1].kind = FieldKind::kRagged;
          i.fields[1].ragged_capacity = 4;
        }},
       {"channels", [](StreamInfo&, DeviceImage& r) { r.channels = 2; }},
-      {"each side", [](StreamInfo&, DeviceImage& r) { r.height = 0; }},
-      {"each side", [](StreamInfo&, DeviceImage& r) { r.width = kMost; }},
-      {"each side", [](StreamInfo&, DeviceImage& r) { r.moves[0].height = -5; }},
+      {"pixels a side", [](StreamInfo&, DeviceImage& r) { r.height = 0; }},
+      {"pixels a side", [](StreamInfo&, DeviceImage& r) { r.width = kMost; }},
+      {"pixels a side", [](StreamInfo&, DeviceImage& r) { r.moves[0].height = -5; }},
       {"a flip of", [](StreamInfo&, DeviceImage& r) { r.moves[1].height = 31; }},
-      {"a flip with p", [](StreamInfo&, DeviceImage& r) { r.moves[1].p = std::nan(""); }},
-      {"a turn of",
+      {"a flip has p", [](StreamInfo&, DeviceImage& r) { r.moves[1].p = std::nan(""); }},
+      {"a 90-degree rotation of",
        [](StreamInfo&, DeviceImage& r) {
          r.moves[1] = {.kind = Move::Kind::kTurn, .height = 32, .width = 30};
        }},
-      {"a crop at", [](StreamInfo&, DeviceImage& r) { r.moves[0].top = -kMost; }},
-      {"a crop at", [](StreamInfo&, DeviceImage& r) { r.moves[0].rows = 0; }},
-      {"a crop at", [](StreamInfo&, DeviceImage& r) { r.moves[0].columns = kMost; }},
-      {"does not know", [](StreamInfo&, DeviceImage& r) { r.moves[0].kind = static_cast<Move::Kind>(9); }},
-      {"9 moves", [](StreamInfo&, DeviceImage& r) { r.moves.assign(9, r.moves[1]); }},
-      {"says otherwise",
+      {"a crop has", [](StreamInfo&, DeviceImage& r) { r.moves[0].top = -kMost; }},
+      {"a crop has", [](StreamInfo&, DeviceImage& r) { r.moves[0].rows = 0; }},
+      {"a crop has", [](StreamInfo&, DeviceImage& r) { r.moves[0].columns = kMost; }},
+      {"this client does not know",
+       [](StreamInfo&, DeviceImage& r) { r.moves[0].kind = static_cast<Move::Kind>(9); }},
+      {"9 crops, flips and rotations: expected at most 8",
+       [](StreamInfo&, DeviceImage& r) { r.moves.assign(9, r.moves[1]); }},
+      {"but the field has",
        [](StreamInfo&, DeviceImage& r) {
          r.moves.pop_back();
          r.moves[0].width = 31;
        }},
-      {"says otherwise", [](StreamInfo&, DeviceImage& r) { r.layout = pixels::PixelLayout::kNhwc; }},
-      {"batches of int8", [](StreamInfo& i, DeviceImage&) { i.fields[0].dtype = DType::kInt8; }},
+      {"but the field has", [](StreamInfo&, DeviceImage& r) { r.layout = pixels::PixelLayout::kNhwc; }},
+      {"dtype int8: expected uint8", [](StreamInfo& i, DeviceImage&) { i.fields[0].dtype = DType::kInt8; }},
       {"means", [](StreamInfo&, DeviceImage& r) { r.mean.pop_back(); }},
       {"means", [](StreamInfo& i, DeviceImage&) { i.fields[0].dtype = DType::kUInt8; }},
-      {"mean or std", [](StreamInfo&, DeviceImage& r) { r.std[1] = 0; }},
-      {"mean or std",
+      {"not finite", [](StreamInfo&, DeviceImage& r) { r.std[1] = 0; }},
+      {"not finite",
        [](StreamInfo&, DeviceImage& r) { r.mean[1] = std::numeric_limits<double>::infinity(); }},
-      {"colors", [](StreamInfo&, DeviceImage& r) { r.contrasts = 1; }},
+      {"color changes", [](StreamInfo&, DeviceImage& r) { r.contrasts = 1; }},
       {"random_erasing", [](StreamInfo&, DeviceImage& r) { r.erased = {0}; }},
       {"samples of", [](StreamInfo& i, DeviceImage&) { i.samples = std::uint64_t{1} << 60; }},
-      {"without samples", [](StreamInfo& i, DeviceImage&) { i.samples = 0; }},
+      {"it has 0 samples", [](StreamInfo& i, DeviceImage&) { i.samples = 0; }},
       {"more than 16 fields",
        [](StreamInfo& i, DeviceImage&) {
          for (int f = 0; f < 17; ++f)
@@ -124,14 +131,14 @@ TEST(RowPlan, RefusesWhatComesWithNoRow) {
     return plan_rows(image, field, Drawn::kByServer, job);
   };
   DeviceImage image = cifars_image();
-  EXPECT_EQ(wrong(image), "a crop, which the server makes");
+  EXPECT_THAT(wrong(image), StartsWith("field 'image': found a crop: expected none"));
   image.moves.erase(image.moves.begin());
   EXPECT_EQ(wrong(image), "");
   image.contrasts = 9;
-  EXPECT_EQ(wrong(image), "9 contrasts: at most 8");
+  EXPECT_EQ(wrong(image), "field 'image': 9 contrast changes in a row: expected at most 8");
   image.contrasts = 1;
   image.erased = {1, 2};
-  EXPECT_EQ(wrong(image), "2 values of random_erasing for 3 channels");
+  EXPECT_THAT(wrong(image), HasSubstr("random_erasing has 2 values for 3 channels"));
 }
 
 }  // namespace

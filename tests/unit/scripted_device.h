@@ -1,4 +1,4 @@
-// The host twin behind a script: a device that refuses, stalls or fails as a test says.
+// The CPU backend behind a script: a device that refuses, stalls or fails as a test demands.
 #pragma once
 
 #include <future>
@@ -13,13 +13,13 @@
 
 namespace headrace::gpu {
 
-/// What a device under test is told and answers.
+/// The behavior of a device under test, and a record of the calls to it.
 struct Script {
   int refuse_pin_after = 1'000'000;  // pins that succeed
   bool fail_copies = false;
   bool fail_marks = false;
-  std::optional<std::size_t> room;  // bytes that it says it has
-  std::shared_future<void> gate;    // copies end only after it
+  std::optional<std::size_t> room;  // free bytes that it reports
+  std::shared_future<void> gate;    // copies finish only after it
   std::vector<std::size_t> pinned;  // sizes, in order
   std::size_t unpinned = 0, synchronised = 0;
   std::vector<std::pair<const std::byte*, std::size_t>> copies;
@@ -27,7 +27,7 @@ struct Script {
   std::vector<Mark> held_copies, dropped;
 };
 
-/// The host twin behind a script.
+/// The CPU backend behind a script.
 class ScriptedDevice final : public Device {
  public:
   explicit ScriptedDevice(Script& script) : script_(script), host_(open_host_device()) {}
@@ -35,7 +35,7 @@ class ScriptedDevice final : public Device {
   Result<void> pin(std::span<std::byte> memory) override {
     if (static_cast<int>(script_.pinned.size()) >= script_.refuse_pin_after)
       return fail(ErrorCode::kEnvironment, "no more memory may be locked");
-    // As some GPUs: only what may be written to.
+    // Like some GPUs, pins only writable memory.
     for (std::size_t at = 0; at < memory.size(); at += 4096) {
       volatile std::byte& touched = memory[at];
       touched = static_cast<std::byte>(touched);
@@ -61,7 +61,7 @@ class ScriptedDevice final : public Device {
   [[nodiscard]] StreamHandle copy_stream() const override { return host_->copy_stream(); }
   Result<void> hold_stream(StreamHandle stream, Mark mark) override {
     script_.held_streams.push_back(stream);
-    if (script_.gate.valid()) return {};  // the consumer's stream waits, the host goes on
+    if (script_.gate.valid()) return {};  // the consumer's stream waits, the host does not
     return host_->hold_stream(stream, mark);
   }
   Result<Mark> record_on(StreamHandle stream) override {

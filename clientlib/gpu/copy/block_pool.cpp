@@ -33,7 +33,7 @@ Result<DeviceBlock> BlockPool::take(std::size_t bytes) {
   block->pool = shared_from_this();
   std::byte* data = block->data;
   const std::shared_ptr<Block> owner(block.release(), [](Block* returned) {
-    if (returned->pool->fork_.forked()) return;  // it is the parent's, with its pool and its device
+    if (returned->pool->fork_.forked()) return;  // the parent owns it, and its pool and device
     const std::unique_ptr<Block> end(returned);
     end->pool->give_back(*end);
   });
@@ -48,7 +48,7 @@ void BlockPool::give_back(Block& block) {
       return;
     }
   }
-  free(block.data, block.after);  // it may wait for the device: not under the mutex
+  free(block.data, block.after);  // without the mutex: it may wait for the device
 }
 
 void BlockPool::leave(const DeviceBlock& block, const std::set<StreamHandle>& streams, bool by_host) {
@@ -60,7 +60,7 @@ void BlockPool::leave(const DeviceBlock& block, const std::set<StreamHandle>& st
     if (const auto mark = mine.pool->device_->record_on(stream))
       mine.after.push_back(*mark);
     else
-      mine.spent = true;  // nobody can tell when it is unused; freeing waits for the device
+      mine.spent = true;  // without a mark, only freeing, which waits for the device, is safe
   }
 }
 
@@ -70,7 +70,7 @@ Result<void> BlockPool::hold_copies(const DeviceBlock& block) {
   Result<void> all;
   for (const Mark mark : std::exchange(mine.after, {}))
     if (auto held = mine.pool->device_->hold_copies(mark); !held) all = held;
-  mine.spent = mine.spent || !all;  // nobody can tell when it is unused
+  mine.spent = mine.spent || !all;  // a reader may still use it
   return all;
 }
 

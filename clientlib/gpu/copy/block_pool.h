@@ -1,6 +1,6 @@
-// Device memory that is used again: behind the marks of the streams that read it last.
+// A pool of device memory. A block is reused once the streams that read it have passed their marks.
 //
-// Thread safety: any thread. A block's end may be after its pool's owner is gone: blocks share the pool.
+// Thread safety: any thread. A block may outlive the pool's owner: blocks share ownership of the pool.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,21 @@ namespace headrace::gpu {
 
 class BlockPool : public std::enable_shared_from_this<BlockPool> {
  public:
-  /// `spare`: blocks that are kept for later; what comes back beyond them is freed.
+  /// `spare`: how many returned blocks are kept for reuse; further ones are freed.
   BlockPool(std::shared_ptr<Device> device, std::size_t spare) : device_(std::move(device)), spare_(spare) {}
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool();
 
-  /// Of one size per pool. kNotEnoughMemory.
+  /// All blocks of a pool have the same size. Error: kNotEnoughMemory.
   Result<DeviceBlock> take(std::size_t bytes);
 
-  /// A batch in a block of take() has ended. The block is used again behind what these streams have queued
-  /// by now. `by_host`: the host has waited for it, so anybody may read it: the block is not used again.
+  /// Call when a batch in a block from take() is destroyed. The block is reused after the work that these
+  /// streams have queued so far. `by_host`: the host waited for the batch, so host code may still read the
+  /// block: it is freed instead of reused.
   static void leave(const DeviceBlock& block, const std::set<StreamHandle>& streams, bool by_host);
-  /// Copies that are queued from now on find a block of take() unused. By the thread that copies.
+  /// Copies that are queued from now on begin after the last readers of a block from take(). Called by the
+  /// copying thread.
   static Result<void> hold_copies(const DeviceBlock& block);
 
  private:
@@ -39,7 +41,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
     std::size_t bytes = 0;
     std::mutex mutex;
     std::vector<Mark> after;  // guarded by mutex, as is the next
-    bool spent = false;       // not to be used again
+    bool spent = false;       // must not be reused
   };
   struct Free {
     std::byte* data;
@@ -53,7 +55,7 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   const std::shared_ptr<Device> device_;
   const std::size_t spare_;
   std::mutex mutex_;
-  std::vector<Free> free_;  // guarded by mutex_; the one that came back first is at the front
+  std::vector<Free> free_;  // guarded by mutex_; the block that was returned first is at the front
 };
 
 }  // namespace headrace::gpu

@@ -1,8 +1,8 @@
-// Ends leases when their copies have ended: one thread that waits for marks in the order in which they were
-// recorded.
+// One thread that waits for marks in the order in which they were recorded, and ends each lease when its copy
+// has finished.
 //
 // Thread safety: any thread.
-// Invariant: an entry's `keep` is dropped after its mark was waited for and before its Completion is done.
+// Invariant: an entry's `keep` is dropped after the wait for its mark and before its Completion is done.
 #pragma once
 
 #include <condition_variable>
@@ -28,9 +28,9 @@ struct Completion::State {
 class CompletionThread {
  public:
   explicit CompletionThread(Device& device);
-  ~CompletionThread();  ///< after all entries
+  ~CompletionThread();  ///< waits for all entries
 
-  /// `keep`: what the copy reads from and, unless others see to it, what it writes to.
+  /// `keep`: keeps the copy's source alive and, unless the caller does, its destination.
   Completion add(Mark mark, std::shared_ptr<const void> keep);
   void drain();  ///< blocks until no entry is left
 
@@ -45,7 +45,7 @@ class CompletionThread {
   Device& device_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Entry> entries_;  // guarded by mutex_; the front one is being waited for
+  std::deque<Entry> entries_;  // guarded by mutex_; the thread waits for the front one
   bool stopping_ = false;      // guarded by mutex_
   std::thread thread_;
 };

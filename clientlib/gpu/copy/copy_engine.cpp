@@ -23,7 +23,7 @@ void warn_on_stderr(std::string_view text) {
   fmt::print(stderr, "headrace: {}\n", text);
 }
 
-/// Bytes between two transfers that cost less to copy along than another copy costs to start.
+/// The largest gap between two transfers that is cheaper to copy than to skip by starting another copy.
 constexpr std::size_t kGap = std::size_t{16} << 10;
 
 std::vector<Transfer> by_destination(std::span<const Transfer> transfers) {
@@ -36,7 +36,7 @@ struct Counters {
   std::atomic<std::uint64_t> direct = 0, staged = 0, pinned_bytes = 0;
 };
 
-/// Two of them, taken in turn: one is filled while the other is copied.
+/// There are two, used in turn: one is filled while the other is copied.
 struct Staging {
   std::byte* memory = nullptr;
   std::size_t capacity = 0;
@@ -65,16 +65,16 @@ struct CopyEngine::Impl {
   std::shared_ptr<Device> device;
   EngineOptions options;
   Counters counters;
-  std::list<PinnedMapping> mappings;  // one per ring; also those whose pinning was refused
+  std::list<PinnedMapping> mappings;  // one per ring, including those whose pinning failed
   bool refusal_reported = false;
   std::array<Staging, 2> staging;
   std::size_t next_staging = 0;
-  CompletionThread completions;  // last: ends before what its entries use
+  CompletionThread completions;  // last: destroyed before the members that its entries use
 
   Impl(std::shared_ptr<Device> d, EngineOptions o)
       : device(std::move(d)), options(std::move(o)), completions(*device) {}
 
-  /// The pinned mapping that the transfer reads; null: none.
+  /// The pinned mapping that holds the transfer's source; null: none does.
   const PinnedMapping* mapping_of(const Transfer& transfer) const {
     for (const PinnedMapping& mapping : mappings)
       if (mapping.holds(transfer.source, transfer.bytes)) return &mapping;
@@ -85,7 +85,7 @@ struct CopyEngine::Impl {
     return std::ranges::all_of(transfers, [&](const Transfer& t) { return mapping_of(t) != nullptr; });
   }
 
-  /// Transfers that lie in one order and at one distance on both sides, as a slot's fields do, become one.
+  /// Joins transfers whose order and distance are the same in source and destination, as a slot's fields.
   /// `sorted`: by_destination().
   std::vector<Transfer> joined(std::span<const Transfer> sorted) const {
     std::vector<Transfer> out;
@@ -116,7 +116,7 @@ struct CopyEngine::Impl {
     return {};
   }
 
-  /// A mark after what was queued; without one nobody could tell when it ends: so it is waited for here.
+  /// A mark after the queued work. If it cannot be recorded, waits for that work here: nothing else could.
   Result<Mark> record() {
     auto mark = device->record();
     if (!mark) device->synchronise();
@@ -125,7 +125,7 @@ struct CopyEngine::Impl {
 
   Result<std::byte*> take_staging(std::size_t bytes) {
     Staging& buffer = staging[next_staging];
-    if (buffer.in_use) (void)buffer.in_use->wait();  // its own caller hears of an error
+    if (buffer.in_use) (void)buffer.in_use->wait();  // an error is reported to that copy's own caller
     buffer.in_use.reset();
     if (buffer.capacity < bytes) {
       if (buffer.memory != nullptr) device->free_staging(buffer.memory);
@@ -147,12 +147,12 @@ struct CopyEngine::Impl {
     ++counters.direct;
     Completion completion = completions.add(*mark, std::move(keep));
     if (queued) return completion;
-    (void)completion.wait();  // what was queued before the failure still reads the slot
+    (void)completion.wait();  // copies that were queued before the failure still read the slot
     return fail(queued.error());
   }
 
-  /// Whatever keeps the sources alive may go on return: the bytes are in the staging buffer. Small gaps are
-  /// kept there: what is one copy out of the ring is one copy out of the buffer.
+  /// The sources may be freed on return: their bytes are in the staging buffer. Small gaps are kept there, so
+  /// that transfers which would be one copy out of the ring are one copy out of the buffer.
   Result<Completion> staged(std::span<const Transfer> transfers, std::shared_ptr<const void> keep) {
     std::vector<Transfer> sorted = by_destination(transfers);
     std::vector<std::size_t> offsets;
@@ -176,7 +176,7 @@ struct CopyEngine::Impl {
     auto mark = record();
     if (!mark) return fail(mark.error());
     Completion completion = completions.add(*mark, std::move(keep));
-    // The buffer is free for others when what was queued from it has been copied.
+    // The buffer can be refilled when the copies that read it have finished.
     staging[next_staging].in_use = completion;
     next_staging = (next_staging + 1) % staging.size();
     if (!queued) return fail(queued.error());
@@ -230,8 +230,8 @@ void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<
   impl.count_pinned();
   if (!added.pinned() && !std::exchange(impl.refusal_reported, true))
     impl.options.warn(fmt::format(
-        "the ring ({} bytes) could not be pinned for {}: {}. Batches take one more copy, through a pinned "
-        "buffer (counted as staged); raise the memlock limit if that is what is short",
+        "cannot pin the ring ({} bytes) for {}: {}; each batch is copied once more, through a pinned buffer "
+        "(counted in headrace_client_staged_copies_total): if the memlock limit is too low, raise it",
         mapping.size(), impl.device->name(), added.refusal()));
 }
 
@@ -258,9 +258,9 @@ Result<Completion> CopyEngine::copy_into(const DeviceBlock& block, std::span<con
   for (const Transfer& transfer : transfers)
     require(transfer.destination >= block.data &&
                 transfer.destination + transfer.bytes <= block.data + block.bytes,
-            "a transfer into a block leads out of it");
+            "CopyEngine::copy_into: a transfer ends outside the block");
   if (impl_->pinned(transfers)) {
-    // The second one goes first: the lease, before a block whose owner may have to wait for Python.
+    // A pair's second member is destroyed first: the lease, before a block whose owner may wait for Python.
     using Both = std::pair<std::shared_ptr<void>, std::shared_ptr<const void>>;
     return impl_->direct(impl_->joined(by_destination(transfers)),
                          std::make_shared<Both>(block.owner, std::move(keep)));

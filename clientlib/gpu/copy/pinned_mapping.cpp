@@ -10,8 +10,8 @@ namespace headrace::gpu {
 PinnedMapping::PinnedMapping(Device& device, std::span<std::byte> mapping, std::size_t chunk,
                              std::shared_ptr<const void> owner)
     : device_(device), mapping_(mapping), chunk_(chunk), owner_(std::move(owner)) {
-  // Some GPUs cannot register what is read-only. (The server's read-only mode forbids this; then they
-  // refuse.)
+  // Some GPUs cannot register read-only memory. (In the server's read-only mode mprotect fails; then pinning
+  // fails on such GPUs.)
   (void)::mprotect(mapping_.data(), mapping_.size(), PROT_READ | PROT_WRITE);
   for (std::size_t at = 0; at < mapping_.size(); at += chunk_) {
     const auto part = mapping_.subspan(at, std::min(chunk_, mapping_.size() - at));
@@ -23,7 +23,7 @@ PinnedMapping::PinnedMapping(Device& device, std::span<std::byte> mapping, std::
     }
     chunks_.push_back(part);
   }
-  // As it was: a stray write of this process is a clear crash, and nobody else's wrong batch.
+  // Read-only again: a stray write in this process must crash it, not corrupt a batch that others read.
   (void)::mprotect(mapping_.data(), mapping_.size(), PROT_READ);
 }
 

@@ -1,4 +1,4 @@
-// What every copy of a leased batch has around it.
+// The steps that every copy of a leased batch needs: pinning its ring, and counting staged copies.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace headrace::gpu {
 
-/// Pins the ring that the lease is on, if it is on one, then copies by `copy`, which may end the lease; the
-/// server hears of it if that was staged.
+/// Pins the lease's ring, if it has one, then calls `copy`, which may end the lease. A staged copy is counted
+/// in the client's lease segment, where the server reads it.
 template <class F>
 Result<Completion> copy_leased(CopyEngine& engine, const BatchView::Lease& lease, F copy) {
-  std::shared_ptr<ring::RingReader> reader;  // null: the batch is a copy
+  std::shared_ptr<ring::RingReader> reader;  // null: the batch is a private copy, not in a ring
   if (lease.attachment) {
     reader = lease.attachment->reader;
     engine.register_mapping(reader->data(), reader);

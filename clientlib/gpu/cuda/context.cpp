@@ -9,7 +9,7 @@
 namespace headrace::gpu {
 namespace {
 
-/// A function of the driver, which is not linked: programs start without it. Null: it is not there.
+/// Looks up a driver function. The driver is not linked, so that programs start without it. Null: not found.
 template <class F>
 F* driver_call(const char* name) {
   void* call = nullptr;
@@ -42,7 +42,7 @@ struct Driver {
 };
 
 Driver& driver() {
-  static auto* const calls = new Driver;  // also for threads that outlive static objects
+  static auto* const calls = new Driver;  // never freed: threads may outlive static objects
   return *calls;
 }
 

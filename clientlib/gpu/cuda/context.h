@@ -1,12 +1,12 @@
-// The driver's stack of contexts, for which the runtime has no call.
+// The driver's stack of contexts, which the CUDA runtime has no functions for.
 #pragma once
 
 namespace headrace::gpu {
 
-/// Makes the device's primary context, which CUDA's runtime works in, this thread's for a while. False: the
-/// driver does not have these calls, and nothing happened.
+/// Makes the device's primary context, which the CUDA runtime uses, this thread's current one until
+/// pop_context(). False: the driver lacks these functions, and nothing changed.
 bool push_context(int ordinal);
-/// Back to what was before, be it none.
+/// Restores the context from before push_context(), or none.
 void pop_context();
 
 }  // namespace headrace::gpu

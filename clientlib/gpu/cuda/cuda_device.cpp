@@ -5,6 +5,7 @@
 #include <future>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -16,12 +17,12 @@
 namespace headrace::gpu {
 namespace {
 
-/// A copy of a small batch ends within this: waking from cudaEventSynchronize() would take longer.
+/// Time to poll before blocking: a small batch's copy ends sooner than cudaEventSynchronize() wakes.
 constexpr std::chrono::microseconds kSpin{50};
 
 class CudaDevice final : public Device {
  public:
-  /// own: the stream ends with this.
+  /// own: the destructor destroys the stream.
   CudaDevice(int ordinal, std::string name, bool registers_read_only, cudaStream_t stream, bool own)
       : ordinal_(ordinal),
         name_(std::move(name)),
@@ -29,18 +30,18 @@ class CudaDevice final : public Device {
         stream_(stream),
         own_stream_(own) {}
   ~CudaDevice() override {
-    if (fork_.forked()) return;  // the parent's
+    if (fork_.forked()) return;  // the parent owns all of this
     const OnDevice here(ordinal_);
-    if (here.error() != cudaSuccess) return;  // the context is lost, and with it the stream and its events
+    if (here.error() != cudaSuccess) return;  // the context is lost, and the stream and events with it
     forget(cudaStreamSynchronize(stream_));
     for (const auto& [mark, event] : marks_) forget(cudaEventDestroy(event));
     for (cudaEvent_t event : spare_) forget(cudaEventDestroy(event));
     if (own_stream_) forget(cudaStreamDestroy(stream_));
   }
 
-  /// The device stays this thread's. Going back to another one would make a context there (since CUDA 12),
-  /// hundreds of megabytes on the first GPU for each rank. And a capture of the trainer's is not ended by
-  /// what this thread calls.
+  /// Makes the device this thread's current one for good. Restoring another one would create a context there
+  /// (since CUDA 12): hundreds of megabytes on the first GPU for each rank. The relaxed mode keeps this
+  /// thread's calls from ending the trainer's stream capture.
   void enter_thread() override {
     (void)cudaSetDevice(ordinal_);
     auto mode = cudaStreamCaptureModeRelaxed;
@@ -54,16 +55,19 @@ class CudaDevice final : public Device {
     const OnDevice here(ordinal_);
     if (auto entered = entry(here); !entered) return entered;
     cudaError_t error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault);
-    if (error != cudaSuccess && registers_read_only_) {  // a mapping of a server in read-only mode
+    if (error != cudaSuccess && registers_read_only_) {  // the ring of a server in read-only mode
       (void)cudaGetLastError();
       error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterReadOnly);
     }
-    if (error != cudaSuccess) return fail(taken(error, "cudaHostRegister", ErrorCode::kEnvironment));
+    if (error != cudaSuccess)
+      return fail(failed(error, fmt::format("pin {} bytes of host memory (cudaHostRegister)", memory.size()),
+                         ErrorCode::kEnvironment));
     return {};
   }
   void unpin(std::span<std::byte> memory) override {
     const OnDevice here(ordinal_);
-    // A call would make a context on whichever device is the thread's; the lost one has no registrations.
+    // The context is lost, and its registrations with it. A call would use the thread's current device, and
+    // create a context there.
     if (here.error() != cudaSuccess) return;
     forget(cudaHostUnregister(memory.data()));
   }
@@ -73,7 +77,8 @@ class CudaDevice final : public Device {
     if (auto entered = entry(here); !entered) return fail(entered.error());
     void* memory = nullptr;
     if (const auto error = cudaMalloc(&memory, bytes); error != cudaSuccess)
-      return fail(taken(error, fmt::format("cudaMalloc of {} bytes", bytes), ErrorCode::kNotEnoughMemory));
+      return fail(failed(error, fmt::format("allocate {} bytes of GPU memory (cudaMalloc)", bytes),
+                         ErrorCode::kNotEnoughMemory));
     return static_cast<std::byte*>(memory);
   }
   Result<std::size_t> room() override {
@@ -81,12 +86,12 @@ class CudaDevice final : public Device {
     if (auto entered = entry(here); !entered) return fail(entered.error());
     std::size_t room = 0, all = 0;
     if (const auto error = cudaMemGetInfo(&room, &all); error != cudaSuccess)
-      return fail(taken(error, "cudaMemGetInfo"));
+      return fail(failed(error, "query its free memory (cudaMemGetInfo)"));
     return room;
   }
   void free(std::byte* memory) override {
     const OnDevice here(ordinal_);
-    if (here.error() != cudaSuccess) return;  // memory ends with its context, as in unpin()
+    if (here.error() != cudaSuccess) return;  // the memory is lost with the context; see unpin()
     forget(cudaFree(memory));
   }
 
@@ -95,13 +100,14 @@ class CudaDevice final : public Device {
     if (auto entered = entry(here); !entered) return fail(entered.error());
     void* memory = nullptr;
     if (const auto error = cudaMallocHost(&memory, bytes); error != cudaSuccess)
-      return fail(
-          taken(error, fmt::format("cudaMallocHost of {} bytes", bytes), ErrorCode::kNotEnoughMemory));
+      return fail(failed(error,
+                         fmt::format("allocate {} bytes of pinned host memory (cudaMallocHost)", bytes),
+                         ErrorCode::kNotEnoughMemory));
     return static_cast<std::byte*>(memory);
   }
   void free_staging(std::byte* memory) override {
     const OnDevice here(ordinal_);
-    if (here.error() != cudaSuccess) return;  // as in free()
+    if (here.error() != cudaSuccess) return;  // see free()
     forget(cudaFreeHost(memory));
   }
 
@@ -109,7 +115,8 @@ class CudaDevice final : public Device {
     const OnDevice here(ordinal_);
     if (auto entered = entry(here); !entered) return entered;
     const auto error = cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, stream_);
-    if (error != cudaSuccess) return fail(taken(error, "cudaMemcpyAsync"));
+    if (error != cudaSuccess)
+      return fail(failed(error, fmt::format("start a copy of {} bytes (cudaMemcpyAsync)", bytes)));
     return {};
   }
 
@@ -134,9 +141,9 @@ class CudaDevice final : public Device {
     while (error == cudaErrorNotReady && std::chrono::steady_clock::now() < give_up)
       error = cudaEventQuery(event);
     if (error == cudaErrorNotReady) error = cudaEventSynchronize(event);
-    (void)cudaGetLastError();  // a query that was too early counts as one
+    (void)cudaGetLastError();  // cudaErrorNotReady stays as the last error
     end(mark);
-    if (error != cudaSuccess) return fail(taken(error, "copy to the device"));
+    if (error != cudaSuccess) return fail(failed(error, "finish the queued copies and kernels"));
     return {};
   }
 
@@ -153,7 +160,7 @@ class CudaDevice final : public Device {
 
   void synchronise() override {
     const OnDevice here(ordinal_);
-    // An error means that the context is lost, and with it whatever was under way.
+    // An error means that the context is lost, and all queued work with it.
     if (here.error() != cudaSuccess) return;
     forget(cudaStreamSynchronize(stream_));
   }
@@ -162,46 +169,50 @@ class CudaDevice final : public Device {
     auto error = here.error();
     if (error == cudaSuccess) error = prepare_row_kernels();
     if (error != cudaSuccess)
-      return fail(taken(
-          error,
-          fmt::format("device \"cuda:{}\" cannot run the kernels (built for sm_80 and newer)", ordinal_),
-          ErrorCode::kEnvironment));
+      return fail(
+          failed(error, "run Headrace's kernels (built for sm_80 and newer)", ErrorCode::kEnvironment));
     return {};
   }
   Result<void> launch(const RowJob& job) override {
     const OnDevice here(ordinal_);
     if (auto entered = entry(here); !entered) return entered;
     if (const auto error = launch_rows(job, stream_); error != cudaSuccess)
-      return fail(taken(error, fmt::format("launch of {} rows", job.rows)));
+      return fail(failed(error, fmt::format("launch the kernel for {} rows", job.rows)));
     return {};
   }
 
  private:
-  /// Without the device no call may follow: it would go to whichever device is the thread's.
+  /// Fails if the device could not be made current: the next CUDA call would use another device.
   [[nodiscard]] Result<void> entry(const OnDevice& here) const {
     if (here.error() == cudaSuccess) return {};
-    return fail(taken(here.error(), fmt::format("device \"cuda:{}\" cannot be made current", ordinal_)));
+    return fail(failed(here.error(), "be made current for this thread (cudaSetDevice)"));
   }
-  /// Of a call whose failure has no consequence. Without one the last error may be the trainer's, and stays.
+  /// Ignores a call's error, and clears it as CUDA's last error. After a success the last error may be the
+  /// trainer's, so it is kept.
   static void forget(cudaError_t error) {
     if (error != cudaSuccess) (void)cudaGetLastError();
   }
   static cudaStream_t stream_of(StreamHandle handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
+  [[nodiscard]] Error failed(cudaError_t error, std::string_view doing,
+                             ErrorCode code = ErrorCode::kInternal) const {
+    return taken(error, fmt::format("device \"cuda:{}\" cannot {}", ordinal_, doing), code);
+  }
+
   Result<Mark> record_in(cudaStream_t stream) {
     const OnDevice here(ordinal_);
     if (auto entered = entry(here); !entered) return fail(entered.error());
     cudaEvent_t event = take_spare();
-    // BlockingSync: the completion thread sleeps instead of spinning on a core that decodes.
+    // BlockingSync: the completion thread sleeps instead of spinning on a core that could decode.
     auto error = event != nullptr
                      ? cudaSuccess
                      : cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming);
-    if (error != cudaSuccess) return fail(taken(error, "cudaEventCreate"));
+    if (error != cudaSuccess) return fail(failed(error, "create an event (cudaEventCreate)"));
     error = cudaEventRecord(event, stream);
     const std::lock_guard lock(mutex_);
     if (error != cudaSuccess) {
       spare_.push_back(event);
-      return fail(taken(error, "cudaEventRecord"));
+      return fail(failed(error, "record an event (cudaEventRecord)"));
     }
     marks_.emplace(++last_mark_, event);
     return last_mark_;
@@ -216,14 +227,14 @@ class CudaDevice final : public Device {
   }
 
   Result<void> hold(cudaStream_t stream, Mark mark) {
-    // The legacy default stream (0) is the current device's, whichever that is.
+    // The legacy default stream (0) belongs to the device that is current, so make that this one.
     const OnDevice here(ordinal_);
     if (auto entered = entry(here); !entered) return entered;
-    const std::lock_guard lock(mutex_);  // the event must not be used again before the call
+    const std::lock_guard lock(mutex_);  // the event must not be reused before the call
     const auto found = marks_.find(mark);
     if (found == marks_.end()) return {};
     if (const auto error = cudaStreamWaitEvent(stream, found->second, 0); error != cudaSuccess)
-      return fail(taken(error, "cudaStreamWaitEvent"));
+      return fail(failed(error, "make a stream wait for an event (cudaStreamWaitEvent)"));
     return {};
   }
 
@@ -247,9 +258,8 @@ class CudaDevice final : public Device {
   Mark last_mark_ = 0;
 };
 
-/// Names the driver that is needed. Nothing if there is none at all, which CUDA calls insufficient, too. A
-/// CUDA runtime works with every driver of its major version (minor version compatibility), and with newer
-/// ones.
+/// An error that names the required driver. Nothing if no driver is installed, which CUDA reports by the same
+/// code. A CUDA runtime works with every driver of its major version (minor version compatibility) and newer.
 std::optional<Error> driver_that_is_too_old(int ordinal) {
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess) (void)cudaGetLastError();
@@ -259,7 +269,7 @@ std::optional<Error> driver_that_is_too_old(int ordinal) {
       ErrorCode::kEnvironment,
       fmt::format(
           "device \"cuda:{}\" cannot be used: this Headrace was built with CUDA {}, which needs driver {} or "
-          "newer; the installed one is for CUDA {}.{}: install a newer driver, or build with an older "
+          "newer; the installed driver supports CUDA {}.{}: install a newer driver, or build with an older "
           "CUDA toolkit",
           ordinal, kMajor, kMajor >= 13 ? 580 : 525, version / 1000, version % 1000 / 10)};
 }
@@ -270,15 +280,18 @@ Result<std::unique_ptr<Device>> open_here(int ordinal, StreamHandle copy_stream)
     if (error == cudaErrorInsufficientDriver)
       if (const auto old = driver_that_is_too_old(ordinal)) return fail(*old);
     return fail(taken(error,
-                      fmt::format("device \"cuda:{}\" cannot be used (does nvidia-smi see it? Without a GPU: "
-                                  "no device, for batches in host memory, or \"host\", its twin there)",
+                      fmt::format("device \"cuda:{}\" cannot be used (does nvidia-smi show it? On a machine "
+                                  "without a GPU, leave the device out for batches in host memory, or give "
+                                  "\"host\", the CPU backend)",
                                   ordinal),
                       ErrorCode::kEnvironment));
   }
   if (ordinal >= count)
     return fail(
         ErrorCode::kEnvironment,
-        fmt::format("device \"cuda:{}\" is not there: this process sees {} CUDA device(s)", ordinal, count));
+        fmt::format("device \"cuda:{}\" does not exist: this process sees {} CUDA device(s), numbered from 0 "
+                    "(CUDA_VISIBLE_DEVICES may hide others)",
+                    ordinal, count));
   cudaDeviceProp properties{};
   auto error = cudaSetDevice(ordinal);
   if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, ordinal);
@@ -296,7 +309,7 @@ Result<std::unique_ptr<Device>> open_here(int ordinal, StreamHandle copy_stream)
 
 }  // namespace
 
-// In a thread of its own, whose device it may change.
+// In a new thread, so that the caller's current device stays as it is.
 Result<std::unique_ptr<Device>> open_cuda_device(int ordinal, StreamHandle copy_stream) {
   return std::async(std::launch::async, [=] { return open_here(ordinal, copy_stream); }).get();
 }

@@ -1,4 +1,4 @@
-// Calls to a CUDA device that leave no trace in the process around them.
+// CUDA calls that do not change the caller's CUDA state.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,15 +11,16 @@
 
 namespace headrace::gpu {
 
-/// Reads and clears: an error that stays behind would surface in the trainer's next, innocent call.
+/// Makes an Error, and clears CUDA's last error, which would otherwise be reported by the trainer's next
+/// call.
 inline Error taken(cudaError_t error, std::string_view doing, ErrorCode code = ErrorCode::kInternal) {
   (void)cudaGetLastError();
   return {code, fmt::format("{}: {} ({})", doing, cudaGetErrorString(error), cudaGetErrorName(error))};
 }
 
-/// Works on a device without leaving a trace: neither that device as the thread's, nor a context on another
-/// one, which going back to it by cudaSetDevice would make (since CUDA 12): hundreds of megabytes on the
-/// first GPU for each rank. Nor does what is called here end a capture of the trainer's.
+/// Makes a device current for a scope, and restores the thread's state afterwards. It does not restore by
+/// cudaSetDevice, which since CUDA 12 creates a context on the previous device: hundreds of megabytes on the
+/// first GPU for each rank. Calls in the scope do not end the trainer's stream capture.
 class OnDevice {
  public:
   explicit OnDevice(int ordinal) {
@@ -42,7 +43,7 @@ class OnDevice {
   [[nodiscard]] cudaError_t error() const { return error_; }
 
  private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the thread's own
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // after the exchange: the thread's own mode
   int before_ = -1;
   bool pushed_ = false, changed_ = false;
   cudaError_t error_ = cudaSuccess;

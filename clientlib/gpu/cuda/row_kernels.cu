@@ -39,7 +39,7 @@ const void* kernel_of(const RowJob& job) {
   });
 }
 
-/// Its own result: the last error may be the trainer's.
+/// Returns the launch's own error, not cudaGetLastError(), which may be the trainer's.
 cudaError_t queue(const void* kernel, const RowJob& job, std::int32_t shared, void** arguments,
                   cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(job.rows) * static_cast<unsigned>(job.parts));

@@ -1,4 +1,4 @@
-// What the CUDA compiler makes of rows/kernel.h, for the C++ compiler.
+// C++ functions that start the kernels of rows/kernel.h, which the CUDA compiler builds in row_kernels.cu.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,9 +7,9 @@
 
 namespace headrace::gpu {
 
-/// Whether the current device can run the kernels: as an error of CUDA's.
+/// Checks that the current device can run the kernels. Returns CUDA's error if it cannot.
 cudaError_t prepare_row_kernels();
-/// Queues the launches of a job.
+/// Queues a job's kernels on `stream`.
 cudaError_t launch_rows(const RowJob& job, cudaStream_t stream);
 
 }  // namespace headrace::gpu

@@ -35,7 +35,7 @@ Result<std::vector<std::int64_t>> BatchLayout::add_transfers(const BatchView& ba
     const std::int64_t most = ragged ? spec.ragged_capacity : std::int64_t{rows};
     if (view.shape[0] > most || batch.rows() > rows)
       return fail(ErrorCode::kInternal,
-                  fmt::format("field '{}' has {} values in {} rows, its place on the device {} in {}",
+                  fmt::format("field '{}': the batch has {} values in {} rows, expected at most {} in {}",
                               spec.name, view.shape[0], batch.rows(), most, rows));
     counts.push_back(view.shape[0]);
     if (fields[f].finished_here) continue;

@@ -17,7 +17,7 @@ Result<std::optional<int>> device_ordinal(std::string_view name) {
   if (!name.starts_with(kPrefix) || error != std::errc() || end != number.data() + number.size() ||
       ordinal < 0)
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("device '{}' is none that Headrace knows: give \"cuda:N\" or \"host\"", name));
+                fmt::format("unknown device '{}': expected \"cuda:N\", \"cuda\" or \"host\"", name));
   return ordinal;
 }
 

@@ -1,4 +1,4 @@
-// Names of devices, as users give them.
+// Parses the device names that users give.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace headrace::gpu {
 
-/// N of "cuda:N" (0 of "cuda"); nothing of "host"; kInvalidArgument of others.
+/// N for "cuda:N", 0 for "cuda", nothing for "host". Other names: kInvalidArgument.
 Result<std::optional<int>> device_ordinal(std::string_view name);
 
 }  // namespace headrace::gpu

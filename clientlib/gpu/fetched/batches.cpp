@@ -1,4 +1,5 @@
-// Batches through the ring. `position` is the next batch that next() will return; the stream is ahead of it.
+// Batches that are fetched through the ring. `position` is the batch that next() returns next; the stream is
+// ahead of it by the prefetched batches.
 #include <algorithm>
 #include <utility>
 
@@ -11,11 +12,11 @@ namespace {
 
 struct FetchedBatches final : DeviceLoader::Source {
   Stream stream;
-  std::uint64_t epoch_rest = 0, epoch_length = 0;  ///< batches: of the present epoch, and of whole ones
-  Cursor skip_to;       ///< of a live stream, which knows no seeking: what comes before is dropped
-  bool behind = false;  ///< the stream is not where the queue and `position` are: seek before fetching
+  std::uint64_t epoch_rest = 0, epoch_length = 0;  ///< batches of the current epoch, and of a whole one
+  Cursor skip_to;       ///< a live stream cannot seek: batches before this cursor are dropped
+  bool behind = false;  ///< the stream no longer matches the queue and `position`: seek before fetching
   std::chrono::nanoseconds waited_uncommitted{0};
-  Fetcher fetcher;  ///< last: ends before what it uses
+  Fetcher fetcher;  ///< last: destroyed before the members that it uses
 
   FetchedBatches(Stream from, std::shared_ptr<Device> to, const DeviceLoaderOptions& given,
                  std::vector<FinishedField> finished)
@@ -42,16 +43,16 @@ struct FetchedBatches final : DeviceLoader::Source {
   }
 
   Result<void> supply() {
-    while (fetcher.under_way() <= options.prefetch) {  // and the one that is asked for
+    while (fetcher.under_way() <= options.prefetch) {  // `prefetch` batches, and the requested one
       auto block = take_block();
-      if (!block && fetcher.under_way() > 0) return {};  // less ahead than was asked for
+      if (!block && fetcher.under_way() > 0) return {};  // prefetch fewer batches than configured
       if (!block) return fail(block.error());
       fetcher.supply(std::move(*block));
     }
     return {};
   }
 
-  /// Lets the stream follow the loop, which it has run ahead of.
+  /// Moves the stream by `change`, drops what was prefetched, and takes the loop's position from the stream.
   template <class F>
   Result<void> seek(F change) {
     fetcher.pause();
@@ -83,8 +84,8 @@ struct FetchedBatches final : DeviceLoader::Source {
       begin_epoch(epoch);
       return {};
     }
-    if (begun &&
-        epoch == position.epoch)  // the stream, which may have been sent back, need not know of `begun`
+    // By a state: the stream's own set_epoch() does nothing if that epoch has not begun for the stream.
+    if (begun && epoch == position.epoch)
       return seek([&](Stream& s) {
         State state = s.state();
         state.cursor = {epoch, 0, 0};
@@ -93,7 +94,7 @@ struct FetchedBatches final : DeviceLoader::Source {
     return seek([&](Stream& s) { return s.set_epoch(epoch); });
   }
 
-  /// In the stream's own words.
+  /// Returns the stream's own error.
   Result<void> stream_refuses(std::uint64_t epoch) {
     fetcher.pause();
     return stream.set_epoch(epoch);
@@ -142,7 +143,7 @@ struct FetchedBatches final : DeviceLoader::Source {
   [[nodiscard]] std::uint64_t epoch() const override { return std::max(position, skip_to).epoch; }
   Result<void> set_epoch(std::uint64_t epoch) override {
     if (position.batch >= epoch_rest && epoch == position.epoch + 1) {
-      // The epoch's end, which is due, is left out.
+      // The loop has had all batches of its epoch: skip the end of that epoch.
       if (fetcher.drop_until({epoch, 0, 0})) {
         begin_epoch(epoch);
         return {};

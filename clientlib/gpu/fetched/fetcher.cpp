@@ -13,11 +13,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Between two looks at signals.
+/// Time between two calls of the caller's `interrupt`.
 constexpr milliseconds kLook{50};
-/// By which a stream's time-out may come late.
+/// How late the stream may report its own timeout.
 constexpr std::chrono::seconds kSlack{5};
-/// While nobody waits.
+/// Timeout of Stream::next() while the loop does not wait.
 constexpr milliseconds kEver = std::chrono::hours(24);
 
 }  // namespace
@@ -73,15 +73,16 @@ std::optional<Fetched> Fetcher::take(Clock::time_point deadline, const std::func
     lock.unlock();
     const bool interrupted = interrupt && interrupt();
     lock.lock();
-    // The stream tells of its own time-out; what goes beyond it is a copy that does not end.
+    // The stream reports its own timeout. If nothing comes even later, a copy does not finish.
     const bool stuck = queue_.empty() && Clock::now() > deadline + kSlack;
     if (!interrupted && !stuck) continue;
     awaited_by_.reset();
     if (interrupted) return std::nullopt;
     return Fetched{.error =
                        Error{ErrorCode::kTimeout,
-                             fmt::format("device {}: the copies of batches do not end; what is queued on "
-                                         "the device's streams has not come to them for {:.0f} s",
+                             fmt::format("device {}: no batch copy finished within {:.0f} s: earlier work on "
+                                         "the device's streams may be blocking it; look for a kernel that "
+                                         "does not end, or raise the timeout (Python: batch_timeout)",
                                          blocks_.device->name(),
                                          std::chrono::duration<double>(Clock::now() - asked).count())}};
   }
@@ -103,7 +104,8 @@ bool Fetcher::running() const {
   return running_ || busy_;
 }
 
-// What is dropped goes without the mutex: a block's owner may be Python's, which others hold.
+// Destroys dropped batches without the mutex: a block's owner may need Python's GIL, which another thread
+// may hold.
 bool Fetcher::drop_until(const Cursor& target) {
   std::deque<Fetched> dropped;
   const std::lock_guard lock(mutex_);
@@ -153,7 +155,7 @@ void Fetcher::run() {
     if (block) supply_.push_front(std::move(*block));
     block.reset();
     if (fetched) {
-      if (fetched->error) running_ = false;  // until the loop has heard of it
+      if (fetched->error) running_ = false;  // until the loop has received the error
       queue_.push_back(std::move(*fetched));
     }
     changed_.notify_all();
@@ -162,7 +164,7 @@ void Fetcher::run() {
 
 Result<std::optional<BatchView>> Fetcher::next() {
   for (;;) {
-    // A view less than there are leases: the stream would make a copy, which would be copied again.
+    // Keep one lease free: without one the stream copies the batch, which would then be copied again.
     while (stream_.live_views() + 1 >= stream_.max_leases() && !flying_.empty()) {
       (void)flying_.front().wait();
       flying_.pop_front();
@@ -220,7 +222,7 @@ Result<Completion> Fetcher::copy(BatchView batch, DeviceBatch::State& state) {
   if (finisher_) finisher_->add_transfers(batch, pictures);
   std::shared_ptr<const BatchView::Lease> lease = batch.lease();
   batch.release();
-  const BatchView::Lease& leased = *lease;  // until it is handed on
+  const BatchView::Lease& leased = *lease;  // valid until the engine has taken `lease`
   return copy_leased(engine_, leased, [&] {
     if (!pictures.empty())
       if (auto first = engine_.copy(pictures, lease); !first) return first;

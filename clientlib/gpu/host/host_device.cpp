@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 4096;
 
-/// The copy stream: one thread.
+/// The copy stream: a thread that runs queued work in order.
 class CopyQueue {
  public:
   CopyQueue() : thread_([this] { run(); }) {}
@@ -70,18 +70,19 @@ class CopyQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;  // guarded by mutex_, as are the next three
-  std::uint64_t queued_ = 0;                 // copies and kernels ever queued
-  std::uint64_t done_ = 0;                   // and ever finished
+  std::uint64_t queued_ = 0;                 // copies and kernels queued so far
+  std::uint64_t done_ = 0;                   // copies and kernels finished so far
   bool stopping_ = false;
   std::thread thread_;
 };
 
-/// "Device" memory is host memory. A mark is the number of copies and kernels queued before it.
+/// The CPU backend. Its "device" memory is host memory. A mark is the number of copies and kernels queued
+/// before it.
 class HostDevice final : public Device {
  public:
   HostDevice() = default;
   ~HostDevice() override {
-    if (fork_.forked()) (void)queue_.release();  // its thread is the parent's
+    if (fork_.forked()) (void)queue_.release();  // its thread runs in the parent only
   }
 
   [[nodiscard]] std::string name() const override { return "host"; }
@@ -94,7 +95,7 @@ class HostDevice final : public Device {
     auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, whole));
     if (memory == nullptr && whole > 0)
       return fail(ErrorCode::kNotEnoughMemory,
-                  std::to_string(whole) + " bytes of host memory for a batch: none left");
+                  "device \"host\" cannot allocate " + std::to_string(whole) + " bytes of host memory");
     return memory;
   }
   Result<std::size_t> room() override { return ring::memory_headroom().bytes; }

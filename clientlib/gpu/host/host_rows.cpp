@@ -9,8 +9,8 @@
 namespace headrace::gpu {
 namespace {
 
-/// A block of threads, one after the other between two barriers; in turns the first and the last one begins,
-/// so that a race between two of them shows.
+/// Runs a block's threads one after the other between two barriers, alternately from the first and from the
+/// last one, so that a race between threads changes the result.
 class HostBlock {
  public:
   HostBlock(std::size_t bytes, bool forward)

@@ -1,6 +1,6 @@
-// Batches of a set that lives on the device: each is made there by one launch. Order, cursor, state and rows
-// are those of the stream as any client sees it; no byte of a batch comes from the host, and the server is
-// asked for nothing once the set is there.
+// Batches from a dataset in GPU memory: one kernel launch computes each. Order, cursor, state and rows are
+// the same as for any other client of the stream. No byte of a batch comes from the host, and after the
+// upload the loader sends the server no requests.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Between two lines on stderr: a loop that stands still during an upload says why.
+/// Time between two progress lines on stderr: the loop waits during an upload, and the user should see why.
 constexpr std::chrono::seconds kQuiet{3};
 
-/// Computes what the server would say of a batch's rows.
+/// Computes the RowInfo of a batch's rows, as the server would send it.
 struct Rows {
   draws::Feistel order;
   bool shuffled;
@@ -43,9 +43,9 @@ struct Rows {
 struct ResidentBatches final : DeviceLoader::Source {
   const std::uint32_t rank;
   const EpochPlan plan;
-  std::deque<DeviceBatch> queue;   ///< begins at `position`
-  std::optional<ResidentSet> set;  ///< ends before the engine
-  /// The attachment of a shard stream stays, idle, so that the server can name ranks that disagree. Other
+  std::deque<DeviceBatch> queue;   ///< the first batch is the one at `position`
+  std::optional<ResidentSet> set;  ///< destroyed before the engine
+  /// A shard stream stays attached, though idle, so that the server can report ranks that disagree. Other
   /// streams detach once the loader is open.
   std::optional<Stream> place;
 
@@ -66,12 +66,13 @@ struct ResidentBatches final : DeviceLoader::Source {
       if (options.uploading) return options.uploading(samples, info.samples);
       if (Clock::now() - told < kQuiet) return;
       told = Clock::now();
-      fmt::print(stderr, "headrace: stream '{}': {} of {} samples are on {}, of {:.1f} MB\n", info.name,
-                 samples, info.samples, engine.device_name(), static_cast<double>(set->bytes()) / 1e6);
+      fmt::print(stderr, "headrace: stream '{}': uploaded {} of {} samples to {} ({:.1f} MB in all)\n",
+                 info.name, samples, info.samples, engine.device_name(),
+                 static_cast<double>(set->bytes()) / 1e6);
     });
   }
 
-  /// Makes the batch at `at`, behind those that are queued.
+  /// Queues the kernel that computes the batch at `at`.
   Result<void> launch(const Cursor& at) {
     auto block = take_block();
     if (!block) return fail(block.error());
@@ -101,8 +102,8 @@ struct ResidentBatches final : DeviceLoader::Source {
     return {};
   }
 
-  /// The first one uploads the set: it takes as long as that takes, and `timeout` bounds the wait for each of
-  /// its batches.
+  /// The first call also uploads the dataset, however long that takes: `timeout` bounds only the wait for
+  /// each batch of the upload.
   Result<std::optional<DeviceBatch>> next(std::chrono::milliseconds timeout) override {
     const auto asked = Clock::now();
     auto uploaded = upload(timeout);
@@ -112,12 +113,12 @@ struct ResidentBatches final : DeviceLoader::Source {
       go_to({position.epoch + 1, 0, 0});
       return std::nullopt;
     }
-    // One more than is ahead: that which is asked for.
+    // `prefetch` batches, and the requested one.
     while (queue.size() <= options.prefetch && position.batch + queue.size() < length()) {
       auto launched = launch({position.epoch, position.origin, position.batch + queue.size()});
       if (launched) continue;
       if (queue.empty()) return fail(launched.error());
-      break;  // less ahead than was asked for
+      break;  // prefetch fewer batches than configured
     }
     std::optional<DeviceBatch> batch(std::move(queue.front()));
     queue.pop_front();
@@ -168,12 +169,16 @@ Result<std::unique_ptr<DeviceLoader::Source>> make_resident_batches(Stream strea
   };
   if (stream.options().resume_from_server)
     return refuse(
-        "its set is resident on the device (`residence: gpu`), and the server hears nothing of the batches "
-        "made there: resume by a saved state (Python: state_dict()) instead of the server's memory");
-  if (info.samples == 0 || info.batch_size == 0) return refuse("it has no samples or no rows");
+        "cannot resume from the server's memory: batches are computed on the device (`residence: gpu`), so "
+        "the server does not know which were consumed; resume from a saved state (Python: state_dict())");
+  if (info.samples == 0 || info.batch_size == 0)
+    return refuse(fmt::format("it has {} samples and batch size {}: expected 1 or more of each", info.samples,
+                              info.batch_size));
   if (stream.cursor().origin > info.samples)
-    return fail(ErrorCode::kBadMessage, fmt::format("stream '{}': the server begins at sample {} of {}",
-                                                    info.name, stream.cursor().origin, info.samples));
+    return fail(ErrorCode::kBadMessage,
+                fmt::format("stream '{}': the server starts the epoch at sample {}: expected at most {}, the "
+                            "number of samples",
+                            info.name, stream.cursor().origin, info.samples));
   auto batches = std::make_unique<ResidentBatches>(stream, std::move(device), options);
   const std::size_t ahead = std::size_t{options.prefetch} + 2;
   auto set = ResidentSet::allocate(stream, *batches->layout, batches->engine, *batches->device,

@@ -1,4 +1,4 @@
-// From what a server says of a stream with `residence: gpu` to what the kernel can trust.
+// Checks the server's description of a stream with `residence: gpu`, and turns it into a job for the kernel.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,22 @@
 namespace headrace::gpu {
 
 struct SetPlan {
-  /// Where a field's rows are in the set's memory: all of sample 0, 1, ...
+  /// A field of the dataset in GPU memory: its rows for sample 0, 1, ... are one after the other.
   struct Field {
-    FieldSpec spec;  ///< as it is resident, and as the upload stream has it
-    std::size_t offset = 0;
+    FieldSpec spec;          ///< in GPU memory and in the upload stream
+    std::size_t offset = 0;  ///< bytes from the start of the dataset
   };
-  RowJob job;                 ///< of the set, without pointers into it
-  std::vector<Field> fields;  ///< of the stream, in its order
-  std::size_t image = 0;      ///< the field that is the picture, if job.channels says that there is one
-  std::size_t bytes = 0;      ///< that the set takes on the device
+  RowJob job;                 ///< without the pointers, which place() sets
+  std::vector<Field> fields;  ///< in the stream's order
+  std::size_t image = 0;      ///< the image field's index; there is one if job.channels > 0
+  std::size_t bytes = 0;      ///< of the whole dataset in GPU memory
 
-  /// Sets the job's pointers, for a set that lies at `base`.
+  /// Sets the job's pointers for a dataset at `base`.
   void place(std::byte* base);
 };
 
-/// `layout`: of the stream's batches. kInvalidArgument names what cannot be; after it nothing that the kernel
-/// computes leads out of the set or a batch.
+/// `layout`: of the stream's batches. Error: kInvalidArgument. With a plan, the kernel cannot access memory
+/// outside the dataset and a batch.
 Result<SetPlan> plan_set(const StreamInfo& info, const BatchLayout& layout);
 
 }  // namespace headrace::gpu

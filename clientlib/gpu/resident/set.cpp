@@ -11,7 +11,7 @@
 namespace headrace::gpu {
 namespace {
 
-/// Between two tries to get a place in the upload's ring.
+/// Time between two attempts to attach to the upload stream.
 constexpr std::chrono::milliseconds kPause{50};
 
 double megabytes(std::size_t bytes) {
@@ -44,16 +44,17 @@ Result<ResidentSet> ResidentSet::allocate(const Stream& stream, const BatchLayou
   const auto too_large = [&](const std::string& why) {
     return fail(
         ErrorCode::kNotEnoughMemory,
-        fmt::format("stream '{}': its set of {} samples takes {:.1f} MB on {}, and batches {:.1f} MB, "
-                    "{}: make room there, leave fields or samples out, or leave `residence: gpu` out "
-                    "of the stream, so that batches come through the ring",
-                    stream.info().name, stream.info().samples, megabytes(plan->bytes), device.name(),
-                    megabytes(beside), why));
+        fmt::format(
+            "stream '{}': its dataset of {} samples needs {:.1f} MB on {}, and batches need {:.1f} MB: {}; "
+            "free memory there, use fewer fields or samples, or leave `residence: gpu` out of the stream, so "
+            "that batches come through the ring",
+            stream.info().name, stream.info().samples, megabytes(plan->bytes), device.name(),
+            megabytes(beside), why));
   };
   const auto room = device.room();
   if (!room) return fail(room.error());
   if (*room < plan->bytes || *room - plan->bytes < beside)
-    return too_large(fmt::format("and {:.1f} MB are free", megabytes(*room)));
+    return too_large(fmt::format("{:.1f} MB are free", megabytes(*room)));
   auto memory = engine.allocate(plan->bytes);
   if (!memory) return too_large(memory.error().message);
   return ResidentSet(stream, std::move(*plan), engine, std::move(*memory));
@@ -64,7 +65,7 @@ Result<void> ResidentSet::open(std::chrono::milliseconds timeout, const std::fun
   if (!client) return fail(client.error());
   const auto begun = std::chrono::steady_clock::now();
   auto stream = client->open(opening_);
-  // Others upload, or the server has not heard yet that an upload of ours was broken off: that passes.
+  // Retry these: other loaders are uploading, or the server has not yet noticed that our last upload ended.
   const auto passes = [](ErrorCode code) {
     return code == ErrorCode::kRingFull || code == ErrorCode::kClientNameTaken;
   };
@@ -73,53 +74,61 @@ Result<void> ResidentSet::open(std::chrono::milliseconds timeout, const std::fun
     std::this_thread::sleep_for(kPause);
     stream = client->open(opening_);
   }
-  if (!stream && passes(stream.error().code))
-    return fail(stream.error().code, fmt::format("stream '{}', whose set is to be uploaded: {}", info_.name,
-                                                 stream.error().message));
   if (!stream) return fail(in_terms_of_the_set(stream.error()));
   const StreamInfo& from = stream->info();
   if (from.fingerprint.dataset != info_.fingerprint.dataset)
     return fail(ErrorCode::kFingerprintMismatch,
-                fmt::format("stream '{}': the dataset changed while its set was to be uploaded (now {}, then "
-                            "{}): open the loader again",
-                            info_.name, from.fingerprint.dataset, info_.fingerprint.dataset));
+                fmt::format("stream '{}': the dataset changed after the loader was opened: expected "
+                            "fingerprint {}, found {}; open the loader again",
+                            info_.name, info_.fingerprint.dataset, from.fingerprint.dataset));
   if (from.fingerprint.plan != info_.residence->plan ||
       from.fingerprint.algorithm != info_.fingerprint.algorithm)
     return fail(
         ErrorCode::kFingerprintMismatch,
-        fmt::format("stream '{}': what is done to its set before it is uploaded changed since the loader "
-                    "was opened: open it again",
-                    info_.name));
+        fmt::format("stream '{}': the transforms before the upload changed after the loader was opened: "
+                    "expected plan {} of algorithm {}, found plan {} of algorithm {}; open the loader again",
+                    info_.name, info_.residence->plan, info_.fingerprint.algorithm, from.fingerprint.plan,
+                    from.fingerprint.algorithm));
   bool same = from.samples == info_.samples && from.fields.size() == plan_.fields.size();
   for (std::size_t f = 0; same && f < from.fields.size(); ++f) same = from.fields[f] == plan_.fields[f].spec;
   if (!same)
-    return fail(ErrorCode::kBadMessage,
-                fmt::format("stream '{}' gives other fields or samples than it says", from.name));
+    return fail(
+        ErrorCode::kBadMessage,
+        fmt::format("stream '{}': the server uploads other fields or another number of samples than it "
+                    "described (expected {} fields and {} samples, found {} and {}); use a server and a "
+                    "client of the same version",
+                    info_.name, plan_.fields.size(), info_.samples, from.fields.size(), from.samples));
   from_.emplace(std::move(*stream));
   return {};
 }
 
-// Nobody has written the name of the upload's stream, nor its rules.
+// The user configured `info_.name`; the server added the upload stream, its name and its rules.
 Error ResidentSet::in_terms_of_the_set(const Error& error) const {
+  std::string message = error.message;
+  for (std::size_t at = 0; (at = message.find(opening_.stream, at)) != std::string::npos;
+       at += info_.name.size())
+    message.replace(at, opening_.stream.size(), info_.name);
   switch (error.code) {
     case ErrorCode::kStreamFailed:
-      return {error.code,
-              fmt::format(
-                  "stream '{}': its set cannot be resident on the device, where no sample stands in for a "
-                  "bad one: mend it and restart the server, or leave `residence: gpu` out ({})",
-                  info_.name, error.message)};
+      return {
+          error.code,
+          fmt::format(
+              "stream '{}': cannot upload its dataset: {}; a bad sample cannot be replaced in GPU memory: "
+              "repair the dataset and restart the server, or leave `residence: gpu` out of the stream",
+              info_.name, message)};
     case ErrorCode::kNoSuchStream:
-      return {error.code,
-              fmt::format("stream '{}' is no longer `residence: gpu` in the server's configuration: open "
-                          "the loader again",
-                          info_.name)};
+      return {
+          error.code,
+          fmt::format("stream '{}' no longer has `residence: gpu` in the server's configuration: open the "
+                      "loader again",
+                      info_.name)};
     case ErrorCode::kFingerprintMismatch:
       return {error.code,
-              fmt::format("stream '{}': the server's configuration changed while its set was uploaded: "
-                          "open the loader again ({})",
-                          info_.name, error.message)};
+              fmt::format("stream '{}': the server's configuration changed during the upload of its dataset "
+                          "({}): open the loader again",
+                          info_.name, message)};
     default:
-      return error;
+      return {error.code, fmt::format("stream '{}': cannot upload its dataset: {}", info_.name, message)};
   }
 }
 
@@ -130,16 +139,17 @@ Result<void> ResidentSet::upload(std::chrono::milliseconds timeout, const std::f
     if (auto opened = open(timeout, interrupt); !opened) return opened;
   from_->set_interrupt(interrupt);
   while (uploaded_ < info_.samples) {
-    // A view less than there are leases: the stream would make a copy, which would be copied again.
+    // Keep one lease free: without one the stream copies the batch, which would then be copied again.
     while (from_->live_views() + 1 >= from_->max_leases() && !flying_.empty())
       if (auto ended = settle(timeout, interrupt); !ended) return ended;
     auto batch = from_->next(timeout);
     if (!batch) return fail(in_terms_of_the_set(batch.error()));
     if (!*batch)
-      return fail(ErrorCode::kInternal, fmt::format("stream '{}' ended after {} of {} samples",
-                                                    from_->info().name, uploaded_, info_.samples));
+      return fail(ErrorCode::kInternal,
+                  fmt::format("stream '{}': the upload of its dataset ended after {} of {} samples",
+                              info_.name, uploaded_, info_.samples));
     if (auto taken = take(std::move(**batch)); !taken) {
-      // The batch is gone from the stream: all of it again.
+      // The upload stream is past this batch: start the upload again.
       from_.reset();
       flying_.clear();
       seen_.clear();
@@ -158,13 +168,16 @@ Result<void> ResidentSet::settle(std::chrono::milliseconds timeout, const std::f
     if (auto ended = first.wait_for(kPause); !ended) return ended;
     if (first.done()) break;
     if (interrupt && interrupt())
-      return fail(ErrorCode::kTimeout, "interrupted while the set was copied to the device");
+      return fail(ErrorCode::kTimeout,
+                  fmt::format("stream '{}': interrupted during the upload of its dataset", info_.name));
     if (std::chrono::steady_clock::now() - begun > timeout)
       return fail(
           ErrorCode::kTimeout,
-          fmt::format("stream '{}': the copies of its set to {} do not end; what is queued on the device's "
-                      "streams has not come to them for {:.0f} s",
-                      info_.name, engine_->device_name(), std::chrono::duration<double>(timeout).count()));
+          fmt::format(
+              "stream '{}': no copy of its dataset to {} finished within {:.0f} s: earlier work on the "
+              "device's streams may be blocking it; look for a kernel that does not end, or raise the "
+              "timeout (Python: batch_timeout)",
+              info_.name, engine_->device_name(), std::chrono::duration<double>(timeout).count()));
   }
   if (auto ended = first.wait(); !ended) return ended;
   flying_.pop_front();
@@ -174,8 +187,10 @@ Result<void> ResidentSet::settle(std::chrono::milliseconds timeout, const std::f
 Result<void> ResidentSet::take(BatchView batch) {
   const std::uint32_t rows = batch.rows();
   if (rows > info_.samples - uploaded_ || batch.valid_rows() != rows)
-    return fail(ErrorCode::kBadMessage, fmt::format("stream '{}' gives more than the {} samples of its set",
-                                                    from_->info().name, info_.samples));
+    return fail(ErrorCode::kBadMessage,
+                fmt::format("stream '{}': the server uploads more than the {} samples of its dataset; use a "
+                            "server and a client of the same version",
+                            info_.name, info_.samples));
   std::vector<Transfer> transfers;
   for (const SetPlan::Field& field : plan_.fields) {
     const auto view = batch.field(field.spec.name);
@@ -183,14 +198,15 @@ Result<void> ResidentSet::take(BatchView batch) {
     const std::size_t row = row_bytes(field.spec);
     if (view->bytes() != row * rows)
       return fail(ErrorCode::kBadMessage,
-                  fmt::format("stream '{}': field '{}' has {} bytes in {} rows", from_->info().name,
-                              field.spec.name, view->bytes(), rows));
+                  fmt::format("stream '{}', field '{}': the server uploads {} bytes for {} rows: expected {} "
+                              "bytes a row; use a server and a client of the same version",
+                              info_.name, field.spec.name, view->bytes(), rows, row));
     transfers.push_back({view->data, memory_.data() + field.offset + uploaded_ * row, view->bytes()});
   }
   for (std::uint32_t i = 0; i < rows; ++i) seen_.push_back(batch.sample_index(i));
   std::shared_ptr<const BatchView::Lease> lease = batch.lease();
   batch.release();
-  const BatchView::Lease& leased = *lease;  // until it is handed on
+  const BatchView::Lease& leased = *lease;  // valid until the engine has taken `lease`
   auto copied = copy_leased(*engine_, leased, [&] { return engine_->copy(transfers, std::move(lease)); });
   if (!copied) return fail(copied.error());
   flying_.push_back(std::move(*copied));
@@ -207,7 +223,7 @@ Result<void> ResidentSet::finish(std::chrono::milliseconds timeout, const std::f
   if (plain) seen_ = {};
   indices_ = std::make_shared<const std::vector<std::uint64_t>>(std::move(seen_));
   from_.reset();
-  engine_->release_orphans();  // the upload's ring: nothing is registered after it, which would unpin it
+  engine_->release_orphans();  // unpins the ring of the upload: no later registration would do so
   complete_ = true;
   return {};
 }

@@ -1,4 +1,4 @@
-// The pixel steps of a row, on a few pixels at a time.
+// The color steps of a row (PixelStep), applied to a few pixels at a time.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace headrace::gpu {
 
-/// A row's steps in shared memory, safe to run.
+/// A row's color steps in shared memory, limited to safe values.
 struct PixelSteps {
   PixelStep steps[kMaxPixelSteps];
-  std::uint8_t means[kMaxPixelSteps];  ///< of each contrast: what it blends with
+  std::uint8_t means[kMaxPixelSteps];  ///< for each contrast change: the mean gray that it blends with
   std::int32_t count;
 };
 
-/// The mean gray of `pixels` pixels, rounded, halves up: as PIL's int(mean + 0.5).
+/// The mean gray of `pixels` pixels, rounded half up, as PIL's int(mean + 0.5).
 HEADRACE_HD inline std::uint8_t mean_gray(std::uint64_t sum, std::uint64_t pixels) {
   return static_cast<std::uint8_t>((2 * sum + pixels) / (2 * pixels));
 }
 
-/// How many of `steps` come before contrast number `contrast`; -1: there is no such contrast.
+/// The number of steps before contrast change number `contrast`. -1: there is no such contrast change.
 HEADRACE_HD inline std::int32_t steps_before(const PixelSteps& steps, std::int32_t contrast) {
   for (std::int32_t i = 0; i < steps.count; ++i)
     if (steps.steps[i].kind == PixelStep::Kind::kContrast && contrast-- == 0) return i;
   return -1;
 }
 
-/// mean: what a contrast blends with. Unknown kinds change nothing.
+/// `p` after one step. `mean`: the gray that a contrast change blends with. Unknown kinds change nothing.
 HEADRACE_HD inline pixels::Rgb changed(const PixelStep& step, pixels::Rgb p, std::uint8_t mean) {
   std::uint8_t with = 0;
   switch (step.kind) {
@@ -54,7 +54,7 @@ HEADRACE_HD inline pixels::Rgb changed(const PixelStep& step, pixels::Rgb p, std
           pixels::blend(with, p.b, step.factor)};
 }
 
-/// The first `count` steps.
+/// Applies the first `count` steps.
 template <int kCount>
 HEADRACE_HD void change_pixels(const PixelSteps& steps, std::int32_t count, pixels::Rgb (&pixels)[kCount]) {
   HEADRACE_ROLLED

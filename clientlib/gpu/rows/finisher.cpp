@@ -13,8 +13,11 @@ Result<std::vector<FinishedField>> plan_fields(const StreamInfo& info) {
     RowJob& job = fields.emplace_back(FinishedField{image.field, spec.name, {}}).job;
     const auto wrong = plan_rows(image, spec, Drawn::kByServer, job);
     if (!wrong.empty())
-      return fail(ErrorCode::kBadMessage,
-                  fmt::format("stream '{}' cannot be finished on the device: {}", info.name, wrong));
+      return fail(
+          ErrorCode::kBadMessage,
+          fmt::format("stream '{}': the device cannot compute rows as the server describes them (client and "
+                      "server may differ in version): {}",
+                      info.name, wrong));
     job.parts = row_parts(job);
   }
   return fields;

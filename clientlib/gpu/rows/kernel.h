@@ -1,11 +1,12 @@
-// The kernel: what one block of threads does for one row of a batch, or a part of it. Kernel (cuda/) and host
-// twin (host/) both run this text; they differ in Block alone.
+// The kernel. A block of threads computes one row of a batch, or a part of it. CUDA (cuda/) and the CPU
+// backend (host/) compile the same code and differ only in the type Block.
 //
-//   position ---permutation---> sample (resident)        pictures ---> 4 pixels ---pixel steps---> values
-//   ---> batch draws, made here or by the server ---> tables of source rows and columns
+//   position --permutation--> sample                  (dataset in GPU memory; else the sample is the row)
+//   draws, made here or by the server --> tables of source rows and columns
+//   source image --tables--> 4 pixels --color steps--> values --> row
 //
-// Block: each(f) calls f(thread) for all threads, and none goes on before all are done; shared() is the
-// block's memory, aligned to 16; add(to, value) adds to device memory that other blocks add to, too.
+// Block: each(f) calls f(thread) for all threads and returns when all have finished; shared() is the block's
+// memory, aligned to 16; add(to, value) adds atomically to device memory that all blocks share.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@
 
 namespace headrace::gpu {
 
-/// At the begin of a block's shared memory; two tables of int32 follow: for each output column, then for each
-/// output row, the bytes from the picture's begin to its source, or negative as Traced::at.
+/// The start of a block's shared memory. Two tables of int32 follow. For each output column, then for each
+/// output row, they give its source in bytes from the start of the source image, or Traced::at if negative.
 struct RowHead {
   std::uint64_t sample;
   DrawnMove drawn[kMaxMoves];
@@ -31,7 +32,7 @@ HEADRACE_HD inline std::int32_t row_shared_bytes(const RowJob& job) {
   return static_cast<std::int32_t>(sizeof(RowHead)) + 4 * (job.out_width + job.out_height);
 }
 
-/// Of sum_grays(), which makes no tables.
+/// For sum_grays(), which needs no tables.
 HEADRACE_HD inline std::int32_t sum_shared_bytes() {
   return static_cast<std::int32_t>(sizeof(RowHead));
 }
@@ -58,7 +59,7 @@ HEADRACE_HD inline void move_field(const MovedField& field, std::uint64_t sample
   move_words<std::uint8_t>(from, to, field.row_bytes, first, step);
 }
 
-/// Reads a row's steps, whatever they are, by one thread: counts and rectangles are cut to what there is.
+/// Reads a row's steps, which may hold any bytes, and limits them to safe values. Called by one thread.
 HEADRACE_HD inline void read_steps(const RowJob& job, const RowSteps& from, RowHead& head) {
   head.colors.count =
       from.step_count < kMaxPixelSteps ? static_cast<std::int32_t>(from.step_count) : kMaxPixelSteps;
@@ -72,8 +73,8 @@ HEADRACE_HD inline void read_steps(const RowJob& job, const RowSteps& from, RowH
                  from.erased_left + from.erased_width};
 }
 
-/// What the row is made of. The parts are the work of different warps: of each warp's first thread, or of all
-/// from kFirstValueThread on.
+/// Fills in `head`: the row's sample, draws, color steps and value table. Different warps do the parts: a
+/// warp's first thread, or, for the value table, all threads from kFirstValueThread on.
 HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHead& head, std::int32_t row) {
   constexpr std::int32_t kStepsThread = 32, kSampleThread = 64, kFirstValueThread = 96;
   static_assert(kMaxMoves <= kStepsThread && kFirstValueThread < kRowThreads);
@@ -111,7 +112,7 @@ HEADRACE_HD inline void make_tables(std::int32_t thread, const RowJob& job, cons
   }
 }
 
-/// Block `number` of the launch.
+/// Runs block number `number` of the launch.
 HEADRACE_EXEC_CHECK_OFF
 template <int kChannels, int kBytes, bool kColors, class Block>
 HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) {
@@ -143,7 +144,7 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
       if (kColors) change_pixels(head.colors, head.colors.count, made);
       store<kBytes>(job, values, made, pixel, to);
     };
-    // Together, where each channel's elements are aligned and no run of pixels is cut.
+    // By runs of pixels, if each channel's elements are aligned and the runs fill the row.
     if (pixels % kRun == 0 && (reinterpret_cast<std::uintptr_t>(to) & (kRun * kBytes - 1)) == 0) {
       for (std::int32_t run = first; run < pixels / kRun; run += step)
         make(std::integral_constant<int, kRun>(), run * kRun);
@@ -154,8 +155,9 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
   });
 }
 
-/// Before run_rows, for contrast 0, 1, ...: sums the grays of what a row's contrast of that number is applied
-/// to into its step. Moves change no sum: there is no crop where steps come with rows.
+/// Runs before run_rows(), once for contrast change 0, 1, ...: sums the grays of the image that the change is
+/// applied to, into the row's PixelStep::gray_sum. The sum is the same before and after the geometric
+/// transforms, because a row with RowSteps is not cropped.
 HEADRACE_EXEC_CHECK_OFF
 template <int kChannels, class Block>
 HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contrast, std::int32_t number) {
@@ -177,7 +179,7 @@ HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contras
       pixels::Rgb made[kRun];
       const std::uint8_t* const at = picture + static_cast<std::int64_t>(pixel) * kChannels;
       if (end == kRun) {
-        read_words<kChannels>(at, made);  // pictures begin on multiples of 16 bytes
+        read_words<kChannels>(at, made);  // source images are aligned to 16 bytes
       } else {
         HEADRACE_UNROLL
         for (int i = 0; i < kRun; ++i) made[i] = pixel_at<kChannels>(i < end ? at + i * kChannels : at);

@@ -1,5 +1,6 @@
-// Where a row's pixels come from: what was drawn for it, and each output row's and column's way back through
-// the moves. Moves treat rows and columns independently (a turn swaps them), so two short tables say it all.
+// The source of a row's pixels. Geometric transforms (Move) treat rows and columns independently, and a
+// 90-degree rotation swaps them. So each output row and column can be traced back to its source on its own,
+// and two short tables describe the whole image.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +10,10 @@
 
 namespace headrace::gpu {
 
-/// What was drawn for a move.
+/// The random draws of a geometric transform.
 struct DrawnMove {
-  std::int32_t top = 0, left = 0;  ///< of a crop: its place, padding included
-  std::int32_t turns = 0;          ///< quarter turns, counter-clockwise; of a flip: 1 if it is made
+  std::int32_t top = 0, left = 0;  ///< crop: its offset in the image; negative in the padding
+  std::int32_t turns = 0;          ///< rotation: times 90 degrees counter-clockwise; flip: 1 if it is applied
 };
 
 HEADRACE_HD inline DrawnMove draw_move(const Move& move, std::uint64_t seed, std::uint64_t epoch,
@@ -34,10 +35,10 @@ HEADRACE_HD inline DrawnMove draw_move(const Move& move, std::uint64_t seed, std
   return drawn;
 }
 
-/// An output row's or column's source. `at` < 0: there is only fill, that of move -1 - at.
+/// The source of an output row or column. `at` < 0: it has the fill color of crop number -1 - at.
 struct Traced {
   std::int32_t at = 0;
-  bool column = false;  ///< of the picture; else a row
+  bool column = false;  ///< the source is a column of the source image; else a row
 };
 
 HEADRACE_HD inline Traced trace(const RowJob& job, const DrawnMove* drawn, Traced line) {
@@ -62,7 +63,7 @@ HEADRACE_HD inline Traced trace(const RowJob& job, const DrawnMove* drawn, Trace
         if (!line.column && drawn[i].turns != 0) line.at = length - 1 - line.at;
         break;
       case Move::Kind::kTurn:
-        // numpy.rot90: out[i][j] = in[j][side - 1 - i]; pictures are square here.
+        // numpy.rot90: out[i][j] = in[j][side - 1 - i]; images are square here.
         for (std::int32_t turn = 0; turn < (drawn[i].turns & 3); ++turn) {
           if (!line.column) line.at = length - 1 - line.at;
           line.column = !line.column;

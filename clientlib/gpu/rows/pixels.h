@@ -1,4 +1,4 @@
-// From a picture to a row, a run of neighbouring pixels at a time: reading, values, and writing.
+// Reads pixels of a source image and writes them to a row, a run of neighbouring pixels at a time.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace headrace::gpu {
 
-/// Pixels that a thread makes together: a warp's stores of one channel are then neighbours in memory.
+/// Pixels that a thread computes together, so that a warp's stores of one channel are neighbours in memory.
 inline constexpr int kRun = 4;
 
 struct alignas(16) Vector16 {
   std::uint32_t words[4];
 };
 
-/// Where pixels come from: bytes from the picture's begin, by output column and row; see RowHead.
+/// The source of each output column and row, in bytes from the start of the source image; see RowHead.
 struct PixelTables {
   const std::int32_t* across;
   const std::int32_t* down;
@@ -38,7 +38,7 @@ HEADRACE_HD pixels::Rgb pixel_at(const std::uint8_t* at) {
   return {at[0], at[1], at[2]};
 }
 
-/// A whole run of a picture, which begins on a word's border.
+/// Reads a whole run of a source image that begins at a word boundary.
 template <int kChannels>
 HEADRACE_HD void read_words(const std::uint8_t* at, pixels::Rgb (&out)[kRun]) {
   std::uint32_t words[kChannels];
@@ -51,8 +51,8 @@ HEADRACE_HD void read_words(const std::uint8_t* at, pixels::Rgb (&out)[kRun]) {
               byte(i * kChannels + kChannels - 1)};
 }
 
-/// A run whose sources are neighbours, in rising or falling order, on a word's border: read by words. False:
-/// it is none.
+/// Reads a run by words. False: the run's sources are not neighbours in rising or falling order from a word
+/// boundary on.
 template <int kChannels>
 HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int32_t row,
                              pixels::Rgb (&out)[kRun]) {
@@ -74,7 +74,7 @@ HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int
   return true;
 }
 
-/// The row's pixels from number `pixel` on, before pixel steps.
+/// Reads the row's pixels from number `pixel` on, before the color steps.
 template <int kChannels, int kCount>
 HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, std::int32_t pixel,
                        pixels::Rgb (&out)[kCount]) {
@@ -84,7 +84,7 @@ HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, std::int32_
   HEADRACE_UNROLL
   for (int i = 0; i < kCount; ++i) {
     const std::int32_t column = tables.across[x], row = tables.down[y];
-    // The move that comes last says what is there: of two, the lower number.
+    // Of two crops that pad this pixel the later one decides: it has the lower number.
     const std::int32_t outside = column < row ? column : row;
     if (outside < 0) {
       const std::uint8_t* const fill = job.moves[-1 - outside].fill;
@@ -106,7 +106,7 @@ HEADRACE_HD void store_element(std::uint8_t* to, std::uint32_t value) {
   if (kBytes == 1) *to = static_cast<std::uint8_t>(value);
 }
 
-/// Elements that are neighbours; a run of them is aligned, and one word or vector.
+/// Stores neighbouring elements. A run of them is aligned and stored as one word or vector.
 template <int kBytes, int kCount>
 HEADRACE_HD void store_elements(std::uint8_t* to, const std::uint32_t* values) {
   if (kCount != kRun) {
@@ -121,7 +121,7 @@ HEADRACE_HD void store_elements(std::uint8_t* to, const std::uint32_t* values) {
   }
 }
 
-/// `to`: the row's first byte.
+/// Converts pixels to elements, applies erasing, and stores them. `to`: the row's first byte.
 template <int kBytes, int kCount>
 HEADRACE_HD void store(const RowJob& job, const RowValues& values, const pixels::Rgb (&made)[kCount],
                        std::int32_t pixel, std::uint8_t* to) {

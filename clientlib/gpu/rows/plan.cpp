@@ -19,41 +19,53 @@ bool is_side(std::int64_t side) {
 }
 
 std::string wrong_crop(const Move& move) {
-  constexpr std::int32_t kFarthest = 1 << 20;  // of padding and places: sums cannot overflow
+  constexpr std::int32_t kFarthest = 1 << 20;  // of offsets and their number, so that sums cannot overflow
   const auto far = [](std::int32_t value) { return value < -kFarthest || value > kFarthest; };
   if (far(move.top) || far(move.left) || move.rows < 1 || move.columns < 1 || far(move.rows) ||
       far(move.columns))
-    return fmt::format("a crop at {}, {} of {} x {} places", move.left, move.top, move.columns, move.rows);
+    return fmt::format(
+        "a crop has {} x {} offsets (across x down) from ({}, {}) (left, top) on: expected 1 to {} offsets "
+        "each way, at most {} pixels outside the image",
+        move.columns, move.rows, move.left, move.top, kFarthest, kFarthest);
   return {};
 }
 
-/// The moves, followed from size to size.
+/// Adds the geometric transforms, and follows the image's size through them.
 std::string take_moves(const DeviceImage& image, Drawn drawn, RowJob& job) {
   if (image.moves.size() > std::size_t{kMaxMoves})
-    return fmt::format("{} moves: at most {}", image.moves.size(), kMaxMoves);
+    return fmt::format("{} crops, flips and rotations: expected at most {}", image.moves.size(), kMaxMoves);
   std::int32_t height = image.height, width = image.width;
   for (const Move& move : image.moves) {
     if (!is_side(move.height) || !is_side(move.width))
-      return fmt::format("a move to {} x {} pixels: each side must be between 1 and {}", move.width,
-                         move.height, kMaxDeviceSide);
+      return fmt::format(
+          "a crop, flip or rotation gives {} x {} pixels (width x height): expected 1 to {} pixels a side",
+          move.width, move.height, kMaxDeviceSide);
     const bool same = move.height == height && move.width == width;
     switch (move.kind) {
       case Move::Kind::kCrop:
-        if (drawn == Drawn::kByServer) return "a crop, which the server makes";
+        if (drawn == Drawn::kByServer)
+          return "found a crop: expected none, because the server crops the images of a stream with `device: "
+                 "gpu`";
         if (auto wrong = wrong_crop(move); !wrong.empty()) return wrong;
         break;
       case Move::Kind::kTurn:
         if (!same || height != width)
-          return fmt::format("a turn of {} x {} pixels into {} x {}", width, height, move.width, move.height);
+          return fmt::format(
+              "a 90-degree rotation of {} x {} pixels (width x height) gives {} x {}: expected a square "
+              "image, and the same size",
+              width, height, move.width, move.height);
         break;
       case Move::Kind::kHorizontalFlip:
       case Move::Kind::kVerticalFlip:
         if (!same)
-          return fmt::format("a flip of {} x {} pixels into {} x {}", width, height, move.width, move.height);
-        if (!(move.p >= 0 && move.p <= 1)) return fmt::format("a flip with p {}", move.p);
+          return fmt::format(
+              "a flip of {} x {} pixels (width x height) gives {} x {}: expected the same size", width,
+              height, move.width, move.height);
+        if (!(move.p >= 0 && move.p <= 1)) return fmt::format("a flip has p {}: expected 0 to 1", move.p);
         break;
       default:
-        return "a move that this library does not know: it is older than the server";
+        return "the server uses a transform that this client does not know: upgrade the client to the "
+               "server's version";
     }
     job.moves[job.move_count++] = move;
     height = move.height;
@@ -68,21 +80,24 @@ std::string take_values(const DeviceImage& image, const FieldSpec& spec, RowJob&
   const bool is_float =
       spec.dtype == DType::kFloat16 || spec.dtype == DType::kBFloat16 || spec.dtype == DType::kFloat32;
   if (!is_float && spec.dtype != DType::kUInt8)
-    return fmt::format("batches of {}: uint8, float16, bfloat16 or float32 can be", name_of(spec.dtype));
+    return fmt::format("dtype {}: expected uint8, float16, bfloat16 or float32", name_of(spec.dtype));
   const auto channels = static_cast<std::size_t>(job.out_channels);
   const auto fits = [&](const std::vector<double>& values) {
     return values.empty() || values.size() == channels;
   };
   if (image.mean.size() != image.std.size() || !fits(image.mean) || (!image.mean.empty() && !is_float))
-    return fmt::format("{} means and {} stds for {} channels of {}", image.mean.size(), image.std.size(),
-                       channels, name_of(spec.dtype));
+    return fmt::format(
+        "normalize has {} means and {} stds for {} channels of {}: expected one of each per channel, or "
+        "none, and none for uint8",
+        image.mean.size(), image.std.size(), channels, name_of(spec.dtype));
   if (!fits(image.erased) && image.erased.size() != 1)
-    return fmt::format("{} values of random_erasing for {} channels", image.erased.size(), channels);
+    return fmt::format("random_erasing has {} values for {} channels: expected one, or one per channel",
+                       image.erased.size(), channels);
   const auto finite = [](double value) { return std::isfinite(static_cast<float>(value)); };
   const auto positive = [&](double value) { return finite(value) && static_cast<float>(value) > 0.0F; };
   if (!std::ranges::all_of(image.std, positive) || !std::ranges::all_of(image.mean, finite) ||
       !std::ranges::all_of(image.erased, finite))
-    return "a mean or std that is no number, or a std that is not above 0";
+    return "normalize or random_erasing has a value that is not finite, or a std that is not above 0";
   job.element_bytes = static_cast<std::int32_t>(size_of(spec.dtype));
   job.type = pixels::value_type(spec.dtype);
   for (std::size_t c = 0; c < channels; ++c) {
@@ -96,20 +111,20 @@ std::string take_values(const DeviceImage& image, const FieldSpec& spec, RowJob&
   return {};
 }
 
-}  // namespace
-
-std::string plan_rows(const DeviceImage& image, const FieldSpec& spec, Drawn drawn, RowJob& job) {
+std::string plan_image(const DeviceImage& image, const FieldSpec& spec, Drawn drawn, RowJob& job) {
   if (spec.kind != FieldKind::kDense || spec.shape.size() != 3)
-    return fmt::format("field '{}', which is no image", spec.name);
+    return fmt::format("expected an image (dense, 3 dimensions), found a {} field with {} dimensions",
+                       spec.kind == FieldKind::kDense ? "dense" : "ragged", spec.shape.size());
   if (image.channels != 1 && image.channels != 3)
-    return fmt::format("pictures of {} channels: 1 or 3 can be", image.channels);
+    return fmt::format("images have {} channels: expected 1 or 3", image.channels);
   if (!is_side(image.height) || !is_side(image.width))
-    return fmt::format("pictures of {} x {} pixels: each side must be between 1 and {}", image.width,
-                       image.height, kMaxDeviceSide);
+    return fmt::format("images have {} x {} pixels (width x height): expected 1 to {} pixels a side",
+                       image.width, image.height, kMaxDeviceSide);
   if (drawn == Drawn::kOnDevice && (image.contrasts > 0 || !image.erased.empty()))
-    return "colors or random_erasing, which are not drawn on the device";
+    return "found color changes or random_erasing: expected only crops, flips, rotations and normalize with "
+           "`residence: gpu`";
   if (image.contrasts > std::uint32_t{kMaxPixelSteps})
-    return fmt::format("{} contrasts: at most {}", image.contrasts, kMaxPixelSteps);
+    return fmt::format("{} contrast changes in a row: expected at most {}", image.contrasts, kMaxPixelSteps);
   job.height = image.height;
   job.width = image.width;
   job.channels = image.channels;
@@ -121,15 +136,24 @@ std::string plan_rows(const DeviceImage& image, const FieldSpec& spec, Drawn dra
   const std::int64_t channels = spec.shape[planar ? 0 : 2];
   const std::int64_t height = spec.shape[planar ? 1 : 0], width = spec.shape[planar ? 2 : 1];
   if (height != job.out_height || width != job.out_width || (channels != 1 && channels != image.channels))
-    return fmt::format("rows that the moves make {} x {} pixels of, and field '{}' says otherwise",
-                       job.out_width, job.out_height, spec.name);
+    return fmt::format(
+        "the transforms give {} x {} pixels (width x height) from images with {} channels, but the field has "
+        "{} x {} pixels and {} channels",
+        job.out_width, job.out_height, image.channels, width, height, channels);
   job.out_channels = static_cast<std::int32_t>(channels);
   job.interleaved = !planar && channels == 3;
   return take_values(image, spec, job);
 }
 
+}  // namespace
+
+std::string plan_rows(const DeviceImage& image, const FieldSpec& spec, Drawn drawn, RowJob& job) {
+  auto wrong = plan_image(image, spec, drawn, job);
+  return wrong.empty() ? wrong : fmt::format("field '{}': {}", spec.name, wrong);
+}
+
 std::int32_t row_parts(const RowJob& job) {
-  constexpr std::int64_t kPixels = std::int64_t{kRowThreads} * kRun * 4;  // a few runs of each thread
+  constexpr std::int64_t kPixels = std::int64_t{kRowThreads} * kRun * 4;  // a few runs for each thread
   constexpr std::int64_t kBytes = std::int64_t{kRowThreads} * 16 * 2;
   std::int64_t parts = (std::int64_t{job.out_height} * job.out_width + kPixels - 1) / kPixels;
   for (std::int32_t f = 0; f < job.field_count; ++f)

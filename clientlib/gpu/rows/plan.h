@@ -1,4 +1,5 @@
-// From what a server says of a field that is made on the device to a job that the kernel can trust.
+// Checks the server's description of a field that the device computes, and turns it into a job for the
+// kernel.
 #pragma once
 
 #include <string>
@@ -8,14 +9,15 @@
 
 namespace headrace::gpu {
 
-/// Who draws what is random: the server, for each row of a batch; or the device.
+/// The side that makes the random draws: the server, for each row of a batch, or the device.
 enum class Drawn : std::uint8_t { kByServer, kOnDevice };
 
-/// Fills in how rows of `image` become those of a field like `spec`. Gives what is wrong with it; empty:
-/// nothing, and then no bytes of pictures and steps can lead the kernel out of its memory.
+/// Fills in the part of `job` that computes rows of a field `spec` from source images. Returns what is wrong
+/// with the description, or an empty string. With a valid plan, no bytes in source images or RowSteps can
+/// make the kernel access other memory.
 std::string plan_rows(const DeviceImage& image, const FieldSpec& spec, Drawn drawn, RowJob& job);
 
-/// Blocks for each row of a launch.
+/// The number of blocks for each row of a launch.
 std::int32_t row_parts(const RowJob& job);
 
 }  // namespace headrace::gpu

@@ -90,8 +90,8 @@ struct OpenOptions {
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
   Batches batches = Batches::kShared;
   Commits commits = Commits::kByNext;
-  /// Batches go to a device, where pictures are finished that the server left to it (StreamInfo::on_device):
-  /// DeviceLoader. Without it such a stream is refused (kInvalidArgument).
+  /// The stream is for a DeviceLoader. Required for a stream with fields that the device computes
+  /// (StreamInfo::on_device), which is refused otherwise (kInvalidArgument).
   bool for_device = false;
   /// Longest busy wait before sleeping, per next(), whatever was before: costs up to that much CPU per batch,
   /// saves the wake's latency. 0: up to 10 us, and only where batches have lately come within that.

@@ -1,7 +1,8 @@
-// How an image field of a batch is made on a device (`device: gpu`, `residence: gpu`): of pictures that lie
-// there, by the transforms at the end of a chain that move whole pixels or change each pixel alone.
+// How a device computes an image field of a batch (`device: gpu`, `residence: gpu`). It applies the last
+// transforms of the chain: those that move whole pixels, and those that change each pixel on its own.
 //
-//   picture (uint8, interleaved) -> moves -> pixel steps -> values, dtype and layout -> erasing
+//   source image (uint8, interleaved) -> geometric transforms (Move) -> color steps (PixelStep)
+//     -> values, dtype and layout -> erasing
 //
 // C++17, for CUDA's compiler.
 #pragma once
@@ -22,19 +23,19 @@ enum class PixelLayout : std::uint8_t { kNchw, kNhwc };
 
 inline constexpr std::int32_t kMaxMoves = 8;
 inline constexpr std::int32_t kMaxPixelSteps = 8;
-inline constexpr std::int32_t kMaxDeviceSide = 4096;  ///< of pictures and of what a move makes
+inline constexpr std::int32_t kMaxDeviceSide = 4096;  ///< pixels a side, before and after each transform
 
-/// A transform that moves pixels.
+/// A geometric transform: a crop, a flip or a 90-degree rotation.
 struct Move {
   enum class Kind : std::uint8_t { kCrop, kHorizontalFlip, kVerticalFlip, kTurn };
   Kind kind = Kind::kCrop;
-  std::uint32_t stage = 0;             ///< its place in the chain: the key of its draws
-  std::int32_t height = 0, width = 0;  ///< of what it makes
-  std::int32_t top = 0, left = 0;      ///< kCrop: of its first place; negative where the picture is padded
-  std::int32_t rows = 1, columns = 1;  ///< kCrop: places down and across, of which one is drawn
+  std::uint32_t stage = 0;             ///< index in the chain; part of the key of its draws
+  std::int32_t height = 0, width = 0;  ///< of the result
+  std::int32_t top = 0, left = 0;      ///< kCrop: the smallest offset; negative in the padding
+  std::int32_t rows = 1, columns = 1;  ///< kCrop: the number of offsets down and across; one is drawn
   pixels::PaddingMode padding = pixels::PaddingMode::kConstant;
-  std::uint8_t fill[3] = {0, 0, 0};  ///< kConstant
-  double p = 1;                      ///< of a flip
+  std::uint8_t fill[3] = {0, 0, 0};  ///< for PaddingMode::kConstant
+  double p = 1;                      ///< flips: the probability
 
   friend bool operator==(const Move& a, const Move& b) {
     return a.kind == b.kind && a.stage == b.stage && a.height == b.height && a.width == b.width &&
@@ -44,34 +45,34 @@ struct Move {
   }
 };
 
-/// A change of each pixel alone. The numbers of the kinds are part of RowSteps.
+/// A color step: it changes each pixel on its own. The values of Kind are part of RowSteps' format.
 struct PixelStep {
   enum class Kind : std::uint8_t {
     kBrightness,  ///< PIL's ImageEnhance by `factor`, as are the next two
-    kContrast,    ///< blends with the mean gray of the picture
+    kContrast,    ///< blends with the mean gray of the image
     kSaturation,
-    kHue,   ///< `shift` is added to H, modulo 256
+    kHue,   ///< adds `shift` to H, modulo 256
     kGray,  ///< PIL's "L" in all channels
-    kLuma,  ///< BT.601's Y of 16 to 235 in all channels
+    kLuma,  ///< BT.601's Y (16 to 235) in all channels
   };
   Kind kind = Kind::kBrightness;
   std::uint8_t shift = 0;
   std::uint16_t reserved = 0;
   float factor = 1;
-  std::uint64_t gray_sum = 0;  ///< kContrast: 0; the device sums the picture's grays here
+  std::uint64_t gray_sum = 0;  ///< kContrast: the server writes 0, the device sums the image's grays here
 };
 
-/// What the server has drawn for one row of a batch. It lies in the ring behind the row's picture, at the
+/// The server's random draws for one row of a batch. In the ring they follow the row's source image, at the
 /// next multiple of 16 bytes. The kernel is safe with any bytes here.
 struct alignas(16) RowSteps {
-  std::uint8_t turns[kMaxMoves] =
-      {};  ///< of each move: quarter turns, counter-clockwise; of a flip: 1 if it is made
-  std::uint16_t erased_top = 0, erased_left = 0, erased_height = 0,
-                erased_width = 0;  ///< of the row; width 0: nothing
+  /// For each geometric transform: 90-degree rotations, counter-clockwise; for a flip 1 if it is applied.
+  std::uint8_t turns[kMaxMoves] = {};
+  /// The rectangle to erase in the row; width 0: none.
+  std::uint16_t erased_top = 0, erased_left = 0, erased_height = 0, erased_width = 0;
   std::uint32_t step_count = 0;
   std::uint32_t reserved = 0;
   PixelStep steps[kMaxPixelSteps];
-  std::uint64_t reserved_end = 0;  ///< no byte of the ring is left unwritten
+  std::uint64_t reserved_end = 0;  ///< so that every byte in the ring is written
 };
 
 static_assert(std::is_trivially_copyable_v<RowSteps> && std::is_standard_layout_v<RowSteps>);
@@ -80,17 +81,17 @@ static_assert(sizeof(PixelStep) == 16 && offsetof(PixelStep, factor) == 4 &&
 static_assert(sizeof(RowSteps) == 160 && offsetof(RowSteps, erased_top) == 8 &&
               offsetof(RowSteps, step_count) == 16 && offsetof(RowSteps, steps) == 24);
 
-/// How rows of one field are made.
+/// How the device computes the rows of one field.
 struct DeviceImage {
-  std::uint32_t field = 0;                                  ///< its place in StreamInfo::fields
-  std::int32_t height = 0, width = 0, channels = 0;         ///< of the pictures; channels: 3, or 1: gray
+  std::uint32_t field = 0;                                  ///< index in StreamInfo::fields
+  std::int32_t height = 0, width = 0, channels = 0;         ///< of source images; channels: 3, or 1 for gray
   std::vector<Move> moves;                                  ///< at most kMaxMoves
-  std::uint32_t contrasts = 0;                              ///< the most PixelStep::kContrast of a row
+  std::uint32_t contrasts = 0;                              ///< the most contrast changes that a row can have
   pixels::PixelLayout layout = pixels::PixelLayout::kNchw;  ///< of rows
-  std::vector<double> mean, std;  ///< Normalize's, one per channel of the rows; both empty: x / 255
-  std::vector<double> erased;  ///< what random_erasing writes, one value or one per channel; empty: nothing
+  std::vector<double> mean, std;  ///< normalize: one per channel of the rows; both empty: x / 255 only
+  std::vector<double> erased;     ///< random_erasing: one value, or one per channel; empty: no erasing
 
-  /// Bytes of a picture and its RowSteps in the ring.
+  /// Bytes of a source image and its RowSteps in the ring.
   [[nodiscard]] std::uint64_t row_bytes() const { return steps_offset() + sizeof(RowSteps); }
   [[nodiscard]] std::uint64_t steps_offset() const {
     constexpr std::uint64_t kAlignment = alignof(RowSteps);

@@ -1,4 +1,4 @@
-// A stream's batches in device memory, copied ahead of the loop.
+// A stream's batches in device memory, prefetched ahead of the loop.
 //
 //   auto stream = or_throw(client.open(
 //       {.stream = "train", .commits = Commits::kByCaller, .for_device = true}));
@@ -6,16 +6,16 @@
 //   while (auto batch = or_throw(loader->next())) {
 //     or_throw(batch->wait_on(reinterpret_cast<StreamHandle>(my_stream)));
 //     step<<<..., my_stream>>>(batch->field("image").value().data, ...);
-//   }                                        // its memory is used again behind what my_stream has queued
+//   }                          // its memory is reused after the work that my_stream has queued so far
 //
-// A thread of the loader takes batches from the ring and starts their copies, up to `prefetch` of them ahead
-// of next(); another ends each lease when its copy has ended: both also while the loop stalls. next() waits
-// for a batch whose copy has begun; the host never waits for a copy. Images that the server leaves to the
-// device (`device: gpu`) are finished behind their copy (device_image.h): `spec` and bytes of a field are
-// the same wherever they are made.
+// One thread of the loader takes batches from the ring and starts their copies, up to `prefetch` batches
+// ahead of next(). Another ends each lease when its copy has finished. Both run even while the loop stalls.
+// next() waits until a batch's copy has started; the host never waits for a copy to finish. With `device:
+// gpu` a kernel computes the images after their copy (device_image.h). A field's `spec` and bytes are the
+// same as if the server had computed it.
 //
-// Thread safety: DeviceLoader: one thread at a time. DeviceBatch: one thread at a time, any thread may
-// destroy it, also after its loader is gone. Fork: as Stream's.
+// Thread safety: DeviceLoader: one thread at a time. DeviceBatch: one thread at a time; any thread may
+// destroy it, even after its loader. Fork: same as Stream.
 #pragma once
 
 #include <chrono>
@@ -33,32 +33,32 @@ namespace headrace::gpu {
 
 struct DeviceLoaderOptions {
   EngineOptions engine = {};
-  /// Batches that are on the device, or on their way, before next() asks: 1 or more.
+  /// Batches that are copied to the device, or computed there, before next() is called for them: 1 or more.
   std::uint32_t prefetch = 2;
-  /// Where batches go; next() asks for it, in its caller's thread. Aligned to 16 bytes where rows are made on
-  /// the device (`device: gpu`, `residence: gpu`). What it gives is first written on
-  /// DeviceLoader::copy_stream(). Default: memory of the loader's own, used again behind what the streams of
-  /// DeviceBatch::wait_on() have queued by the batch's end.
+  /// Allocates memory for a batch; next() calls it in its caller's thread. With `device: gpu` and `residence:
+  /// gpu` the memory must be aligned to 16 bytes. It is first written on DeviceLoader::copy_stream().
+  /// Default: the loader's own memory. A batch's memory is reused after the work that the streams of
+  /// DeviceBatch::wait_on() have queued when the batch is destroyed.
   std::function<Result<DeviceBlock>(std::size_t bytes)> allocate = {};
-  /// Of a stream with `residence: gpu`: its set is uploaded by the first next(), and batches are made on the
-  /// device. false: they are copied there, as any stream's.
+  /// For a stream with `residence: gpu`: the first next() uploads its dataset, and batches are computed on
+  /// the device. false: batches are fetched through the ring and copied, as for any other stream.
   bool resident = true;
-  /// Called by next() while it uploads, with the samples that are there, of how many. Default: a line on
-  /// stderr every few seconds.
+  /// next() calls it during an upload, with the number of uploaded samples and of all samples. Default:
+  /// prints a line on stderr every few seconds.
   std::function<void(std::uint64_t samples, std::uint64_t of)> uploading = {};
 };
 
 /// One field of a batch on the device.
 struct DeviceFieldView {
   const FieldSpec* spec = nullptr;
-  std::byte* data = nullptr;        ///< dense, row-major; this batch's own, to write to as well
-  std::vector<std::int64_t> shape;  ///< as FieldView's
+  std::byte* data = nullptr;        ///< dense, row-major; the caller may write to it
+  std::vector<std::int64_t> shape;  ///< as in FieldView
   std::byte* offsets = nullptr;     ///< ragged: rows + 1 int64 values; dense: null
   [[nodiscard]] std::size_t bytes() const;
 };
 
-/// A batch in device memory. Move-only. Its slot in the ring is none of its business: that is free when the
-/// copy has ended.
+/// A batch in device memory. Move-only. It does not hold its slot in the ring: that is released when the copy
+/// has finished.
 class DeviceBatch {
  public:
   DeviceBatch(DeviceBatch&&) noexcept;
@@ -69,18 +69,19 @@ class DeviceBatch {
   [[nodiscard]] std::uint64_t batch() const;
   [[nodiscard]] const std::vector<RowInfo>& rows() const;  ///< on the host
   [[nodiscard]] const std::vector<FieldSpec>& fields() const;
-  [[nodiscard]] Result<DeviceFieldView> field(std::string_view name) const;  ///< kInvalidArgument: not there
-  [[nodiscard]] DeviceFieldView field(std::size_t at) const;                 ///< by its place in fields()
+  [[nodiscard]] Result<DeviceFieldView> field(
+      std::string_view name) const;                           ///< kInvalidArgument: no such field
+  [[nodiscard]] DeviceFieldView field(std::size_t at) const;  ///< by its index in fields()
 
-  /// What is queued on `stream` from now on begins after the copy; the host does not wait (the twin's does).
-  /// `stream` must live as long as this batch. kInvalidArgument: cudaStreamPerThread.
+  /// Work that is queued on `stream` from now on begins after the copy. The host does not wait, except on the
+  /// CPU backend. `stream` must live as long as this batch. Error: kInvalidArgument for cudaStreamPerThread.
   Result<void> wait_on(StreamHandle stream);
-  /// The host waits for the copy's end; kInternal with the device's words if it failed. The loader's memory
-  /// is not used again after that, but freed, which waits for the device: for tests and for looking, not for
-  /// loops.
+  /// The host waits until the copy has finished. Error: kInternal, with the device's message, if it failed.
+  /// The loader's memory is then freed instead of reused, and freeing waits for the device: for tests and
+  /// debugging, not for training loops.
   Result<void> wait() const;
 
-  /// The memory that the fields lie in.
+  /// The memory that holds the fields.
   [[nodiscard]] const DeviceBlock& block() const;
 
   struct State;
@@ -93,19 +94,19 @@ class DeviceBatch {
 class DeviceLoader {
  public:
   /// REQUIRES: `stream` was opened with Batches::kShared and Commits::kByCaller.
-  /// Errors are CopyEngine::open()'s; of a stream with `residence: gpu` also kNotEnoughMemory, if its set
-  /// does not fit, and kInvalidArgument for one that was opened with resume_from_server: the server hears
-  /// nothing of batches that are made on the device.
+  /// Errors: those of CopyEngine::open(). For a stream with `residence: gpu` also kNotEnoughMemory if its
+  /// dataset does not fit, and kInvalidArgument if the stream was opened with resume_from_server: the server
+  /// does not know which batches were consumed on the device.
   static Result<std::unique_ptr<DeviceLoader>> open(Stream stream, const DeviceLoaderOptions& options);
-  /// The same over a given device, always through the ring: for tests.
+  /// A loader for an open device, which always fetches batches through the ring: for tests.
   DeviceLoader(Stream stream, std::shared_ptr<Device> device, const DeviceLoaderOptions& options);
-  ~DeviceLoader();  ///< waits for the copies under way, ends the attachment
+  ~DeviceLoader();  ///< waits for running copies, then detaches
 
-  /// As Stream::next(). Batches that were taken ahead count as not returned: for commits, state() and
-  /// resume_from_server.
+  /// Same as Stream::next(). Prefetched batches do not count as returned: not for commits, nor for state(),
+  /// nor for resume_from_server.
   Result<std::optional<DeviceBatch>> next(std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
-  // As Stream's, of the loop's place.
+  // Same as in Stream, for the loop's position.
   [[nodiscard]] const StreamInfo& info() const;
   [[nodiscard]] std::uint64_t length() const;
   [[nodiscard]] std::uint64_t epoch() const;
@@ -116,8 +117,8 @@ class DeviceLoader {
   [[nodiscard]] State state() const;
   Result<void> load_state(const State& state);
   void set_interrupt(std::function<bool()> interrupt);
-  /// Batches that next() would give without waiting for the server: on the device or on their way there, and,
-  /// before the first next(), in the ring.
+  /// Batches that next() can return without waiting for the server: those prefetched to the device and,
+  /// before the first next(), those in the ring.
   [[nodiscard]] std::uint32_t ready() const;
   [[nodiscard]] std::chrono::nanoseconds waited() const;
 

@@ -1,5 +1,5 @@
-// A stream whose set lives on the device: its rows are made there, of pictures that were uploaded once. The
-// device draws what is random, by the same numbers as the server. Part of StreamInfo.
+// Part of StreamInfo: how a device computes the batches of a stream with `residence: gpu`, whose dataset is
+// in GPU memory. The dataset is uploaded once. The device makes the same random draws as the server.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 namespace headrace {
 
 struct Residence {
-  std::string upload;      ///< the stream that gives the set once, in its own order, as it is to be resident
-  std::string plan;        ///< that stream's Fingerprint::plan: what is done to the set before
-  std::uint64_t seed = 0;  ///< of order and draws
-  std::optional<DeviceImage> image;  ///< none: rows are only moved
+  std::string upload;      ///< the upload stream: it delivers the dataset once, in the dataset's own order
+  std::string plan;        ///< the upload stream's Fingerprint::plan: the transforms before the upload
+  std::uint64_t seed = 0;  ///< of the order and the draws
+  std::optional<DeviceImage> image;  ///< none: rows are copied unchanged
 };
 
 }  // namespace headrace

@@ -53,11 +53,11 @@ struct StreamInfo {
   /// Another process makes the batches while they are served, each once: a client begins where the others
   /// are, and neither goes back nor resumes.
   bool live = false;
-  /// Image fields that are finished on the device (`device: gpu`), by their places; such a stream is for a
-  /// DeviceLoader. In the ring lie pictures with their RowSteps; a batch on the device has the fields that
-  /// `fields` says.
+  /// Image fields that the device computes (`device: gpu`), in the order of `fields`; only a DeviceLoader can
+  /// open such a stream. The ring holds source images with their RowSteps. A batch on the device has the
+  /// fields in `fields`.
   std::vector<DeviceImage> on_device;
-  /// `residence: gpu`: a DeviceLoader uploads the set once, and makes each batch on the device.
+  /// `residence: gpu`: a DeviceLoader uploads the dataset once, and computes each batch on the device.
   std::optional<Residence> residence = {};
 };
 
