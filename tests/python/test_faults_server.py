@@ -109,7 +109,11 @@ def test_sigterm_with_an_attached_client_drains_and_exits_0_within_5_seconds(
 
 
 def test_a_terminal_that_closes_drains_the_server_too(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
-    server = start_server(basic_config)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the server inherits it; under nohup it would inherit SIG_IGN
+    try:
+        server = start_server(basic_config)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     server.popen.send_signal(signal.SIGHUP)
     assert server.popen.wait(10) == 0
     assert "draining: no further batches" in server.output()
