@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "clientlib/gpu/rows/plan.h"
 #include "server/transform/device_rows.h"
+#include "server/transform/op.h"
+#include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::transform::testing {
@@ -40,7 +43,26 @@ class ChainMaker {
   /// Mostly small, sometimes large.
   std::int32_t side(std::int32_t most) { return coin() ? between(1, std::min(most, 40)) : between(1, most); }
 
-  Interpolation interpolation() { return static_cast<Interpolation>(random_() % 3); }
+  const char* interpolation() {
+    constexpr const char* kWays[] = {"bilinear", "bicubic", "nearest"};
+    return kWays[random_() % 3];
+  }
+  const char* padding_mode() {
+    constexpr const char* kModes[] = {"constant", "edge", "reflect", "symmetric"};
+    return kModes[random_() % 4];
+  }
+  /// A color for images of that many channels.
+  nlohmann::json fill(std::int32_t channels) {
+    nlohmann::json color = nlohmann::json::array();
+    for (int i = 0; i < 3; ++i) color.push_back(static_cast<std::uint8_t>(random_()));
+    if (channels == 1) color[1] = color[2] = color[0];
+    return color;
+  }
+  static nlohmann::json both(Size size) { return {size.height, size.width}; }
+  static Transform normalize(std::int32_t channels) {
+    if (channels == 1) return make_op("normalize", {{"mean", {0.485}}, {"std", {0.229}}});
+    return make_op("normalize", {{"mean", {0.485, 0.456, 0.406}}, {"std", {0.229, 0.224, 0.225}}});
+  }
 
   /// Transforms of all kinds; the device gets what it can do at their end.
   PlanConfig chain() {
@@ -49,24 +71,22 @@ class ChainMaker {
     Size out{side(260), side(260)};
     const bool turns = between(0, 3) == 0;
     if (turns) out.width = out.height;
-    if (between(0, 5) == 0) config.transforms.emplace_back(TrivialAugmentWide{});
+    if (between(0, 5) == 0) config.transforms.emplace_back(make_op("trivial_augment_wide"));
     geometry(config, out);
-    if (between(0, 5) == 0) config.transforms.emplace_back(RandAugment{});
+    if (between(0, 5) == 0) config.transforms.emplace_back(make_op("rand_augment"));
     for (std::int32_t left = between(0, 5); left > 0; --left) pointwise(config, turns);
     const bool luma = between(0, 7) == 0;
-    if (luma) config.transforms.emplace_back(ToY{});
+    if (luma) config.transforms.emplace_back(make_op("to_y"));
     config.output.layout = coin() ? PixelLayout::kNchw : PixelLayout::kNhwc;
     constexpr DType kTypes[] = {DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32};
     config.output.dtype = kTypes[random_() % 4];
     if (config.output.dtype != DType::kUInt8 && coin()) {
-      Normalize normalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
-      if (config.channels == 1 || luma) normalize.mean.resize(1), normalize.std.resize(1);
-      config.transforms.emplace_back(normalize);
+      config.transforms.push_back(normalize(luma ? 1 : config.channels));
     }
     if (between(0, 3) == 0) {
-      RandomErasing erasing{.p = 0.7};
-      if (coin()) erasing.value.assign(config.channels == 1 || luma ? 1 : 3, 200);
-      config.transforms.emplace_back(erasing);
+      nlohmann::json erasing = {{"p", 0.7}};
+      if (coin()) erasing["value"] = std::vector<double>(config.channels == 1 || luma ? 1 : 3, 200);
+      config.transforms.push_back(make_op("random_erasing", erasing));
     }
     if (between(0, 5) == 0) config.passes = ResizePasses::kHorizontalFirst;
     return config;
@@ -77,56 +97,55 @@ class ChainMaker {
     auto& chain = config.transforms;
     switch (random_() % 4) {
       case 0: {
-        RandomCrop crop{.size = out, .pad_if_needed = true};
-        crop.mode = static_cast<PaddingMode>(random_() % 4);
-        if (coin())
-          crop.left = between(0, 9), crop.top = between(0, 70), crop.right = 3, crop.bottom = between(0, 9);
-        for (auto& value : crop.fill) value = static_cast<std::uint8_t>(random_());
-        if (config.channels == 1) crop.fill[1] = crop.fill[2] = crop.fill[0];
-        chain.emplace_back(crop);
+        nlohmann::json crop = {{"size", both(out)}, {"pad_if_needed", true}};
+        crop["padding_mode"] = padding_mode();
+        if (coin()) crop["padding"] = {between(0, 9), between(0, 70), 3, between(0, 9)};
+        crop["fill"] = fill(config.channels);
+        chain.push_back(make_op("random_crop", crop));
         return;
       }
       case 1:
-        chain.emplace_back(CenterCrop{out});
+        chain.emplace_back(make_op("center_crop", {{"size", both(out)}}));
         return;
       case 2:
-        chain.emplace_back(Resize{.size = out, .interpolation = interpolation()});
+        chain.emplace_back(make_op("resize", {{"size", both(out)}, {"interpolation", interpolation()}}));
         return;
       default:
-        chain.emplace_back(RandomResizedCrop{.size = out, .interpolation = interpolation()});
+        chain.emplace_back(
+            make_op("random_resized_crop", {{"size", both(out)}, {"interpolation", interpolation()}}));
     }
   }
   void pointwise(PlanConfig& config, bool turns) {
     auto& chain = config.transforms;
     switch (random_() % 6) {
       case 0:
-        chain.emplace_back(RandomHorizontalFlip{});
+        chain.emplace_back(make_op("random_horizontal_flip"));
         return;
       case 1:
-        chain.emplace_back(RandomVerticalFlip{});
+        chain.emplace_back(make_op("random_vertical_flip"));
         return;
       case 2:
-        if (turns) chain.emplace_back(RandomRotate90{});
+        if (turns) chain.emplace_back(make_op("random_rotate90"));
         return;
       case 3:
-        chain.emplace_back(RandomGrayscale{0.3});
+        chain.emplace_back(make_op("random_grayscale", {{"p", 0.3}}));
         return;
       case 4:
-        chain.emplace_back(NotHere{});
+        chain.emplace_back(skipped());
         return;
       default:
         chain.emplace_back(jitter());
     }
   }
-  ColorJitter jitter() {
-    ColorJitter jitter;
-    if (coin()) jitter.brightness = Bounds{0, 2};
-    if (coin()) jitter.contrast = Bounds{0, 3};
-    if (coin()) jitter.saturation = Bounds{0, 3};
-    if (coin()) jitter.hue = Bounds{-0.5, 0.5};
-    if (!jitter.brightness && !jitter.contrast && !jitter.saturation) jitter.hue = Bounds{-0.1, 0.3};
-    if (coin()) jitter.p = 0.5;  // rows of one batch with and without
-    return jitter;
+  Transform jitter() {
+    nlohmann::json jitter = nlohmann::json::object();
+    if (coin()) jitter["brightness"] = {0, 2};
+    if (coin()) jitter["contrast"] = {0, 3};
+    if (coin()) jitter["saturation"] = {0, 3};
+    if (coin()) jitter["hue"] = {-0.5, 0.5};
+    if (jitter.empty()) jitter["hue"] = {-0.1, 0.3};
+    if (coin()) jitter["p"] = 0.5;  // rows of one batch with and without
+    return make_op("color_jitter", jitter);
   }
 
   std::mt19937 random_;

@@ -1,11 +1,14 @@
 // Random datasets that can be kept in GPU memory, with chains for them.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "clientlib/gpu/resident/plan.h"
 #include "server/sampler/order.h"
+#include "server/transform/op.h"
+#include "server/transform/ops/ops.h"
 #include "server/transform/resident_steps.h"
 #include "tests/device_chains.h"
 
@@ -49,15 +52,14 @@ class ResidentMaker : public ChainMaker {
     config.input = {height, width};
     Size size{height, width};
     if (between(0, 3) == 0) config.transforms.emplace_back(resized(size));
-    if (between(0, 3) == 0) config.transforms.emplace_back(CenterCrop{size = one_size(size)});
+    if (between(0, 3) == 0)
+      config.transforms.emplace_back(make_op("center_crop", {{"size", both(size = one_size(size))}}));
     for (std::int32_t left = between(0, 4); left > 0; --left) add_step(config, size);
     config.output.layout = coin() ? PixelLayout::kNchw : PixelLayout::kNhwc;
     constexpr DType kTypes[] = {DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32};
     config.output.dtype = kTypes[random()() % 4];
     if (config.output.dtype != DType::kUInt8 && coin()) {
-      Normalize normalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
-      if (config.channels == 1) normalize.mean.resize(1), normalize.std.resize(1);
-      config.transforms.emplace_back(normalize);
+      config.transforms.push_back(normalize(config.channels));
     }
     auto chain = or_throw(resident_chain(config));
     out.before = std::move(chain.upload);
@@ -74,36 +76,34 @@ class ResidentMaker : public ChainMaker {
     if (from.height == from.width && coin()) to.width = to.height;
     return to;
   }
-  Resize resized(Size& size) {
+  Transform resized(Size& size) {
     size = one_size(size);
-    return {.size = size, .interpolation = interpolation()};
+    return make_op("resize", {{"size", both(size)}, {"interpolation", interpolation()}});
   }
   void add_step(PlanConfig& config, Size& size) {
     auto& chain = config.transforms;
     switch (between(0, size.height == size.width ? 5 : 4)) {
       case 0:
-        chain.emplace_back(RandomHorizontalFlip{between(0, 4) / 4.0});
+        chain.emplace_back(make_op("random_horizontal_flip", {{"p", between(0, 4) / 4.0}}));
         return;
       case 1:
-        chain.emplace_back(RandomVerticalFlip{between(0, 4) / 4.0});
+        chain.emplace_back(make_op("random_vertical_flip", {{"p", between(0, 4) / 4.0}}));
         return;
       case 2:
-        chain.emplace_back(CenterCrop{size = one_size(size)});
+        chain.emplace_back(make_op("center_crop", {{"size", both(size = one_size(size))}}));
         return;
       case 3:
-        chain.emplace_back(NotHere{});
+        chain.emplace_back(skipped());
         return;
       case 5:
-        chain.emplace_back(RandomRotate90{});
+        chain.emplace_back(make_op("random_rotate90"));
         return;
       default: {
-        RandomCrop crop{.size = one_size(size), .pad_if_needed = true};
-        crop.mode = static_cast<PaddingMode>(random()() % 4);
-        if (coin()) crop.left = between(0, 9), crop.top = between(0, 50), crop.right = 3;
-        for (auto& value : crop.fill) value = static_cast<std::uint8_t>(random()());
-        if (config.channels == 1) crop.fill[1] = crop.fill[2] = crop.fill[0];
-        size = crop.size;
-        chain.emplace_back(crop);
+        nlohmann::json crop = {{"size", both(size = one_size(size))}, {"pad_if_needed", true}};
+        crop["padding_mode"] = padding_mode();
+        if (coin()) crop["padding"] = {between(0, 9), between(0, 50), 3, 0};
+        crop["fill"] = fill(config.channels);
+        chain.push_back(make_op("random_crop", crop));
       }
     }
   }

@@ -16,16 +16,12 @@
 #include "server/config/check_storage.h"
 #include "server/config/network.h"
 #include "server/config/read.h"
+#include "server/transform/op.h"
 
 namespace headrace::server::config {
 namespace {
 
 using nlohmann::json;
-
-// Whether two transforms may be for one field; none named: for all.
-bool share_fields(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  return a.empty() || b.empty() || std::find_first_of(a.begin(), a.end(), b.begin(), b.end()) != a.end();
-}
 
 class Checker {
  public:
@@ -56,7 +52,6 @@ class Checker {
   void plan(const Pointer& at, const StreamConfig& stream, bool one_size);
   bool chain(const Pointer& at, transform::PlanConfig config, const std::string& field, bool one_size);
   void synthetic(const Pointer& at);
-  bool transforms(const Pointer& at, const StreamConfig& stream);
   void mix(const Pointer& at, const StreamConfig& stream);
   void sharing(const Pointer& at, const StreamConfig& stream);
   void duration(const Pointer& at);
@@ -191,48 +186,6 @@ void Checker::synthetic(const Pointer& at) {
       wrong(document_.at_key(at / key, "the source is synthetic and has no images; leave this out"));
 }
 
-// Rules over single transforms, each at its place. False if one is broken.
-bool Checker::transforms(const Pointer& at, const StreamConfig& stream) {
-  bool sound = true;
-  const auto complain = [&](Problem problem) {
-    wrong(std::move(problem));
-    sound = false;
-  };
-  const auto& all = stream.plan.chain.transforms;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Pointer item = at / "transforms" / std::to_string(i);
-    if (const auto* normalize = std::get_if<transform::Normalize>(&all[i])) {
-      for (const char* key : {"mean", "std"}) {
-        const Pointer list = item / "normalize" / key;
-        if (value(list).size() == 2)
-          complain(document_.at_value(
-              list, fmt::format("{} is not a list of 3 numbers (red, green, blue), or of 1 (gray)",
-                                value(list).dump())));
-      }
-      if (sound && normalize->mean.size() != normalize->std.size())
-        complain(document_.at_value(
-            item, fmt::format("normalize has {} means and {} stds: give one of each per channel",
-                              normalize->mean.size(), normalize->std.size())));
-      for (std::size_t j = i + 1; j < all.size() && sound; ++j)
-        if (!std::holds_alternative<transform::RandomErasing>(all[j]) &&
-            share_fields(stream.plan.only[i], stream.plan.only[j]))
-          complain(document_.at_value(item, "normalize must be the last transform, but for random_erasing"));
-      const Pointer dtype = at / "output" / "dtype";
-      if (stream.plan.chain.output.dtype == DType::kUInt8) {
-        constexpr const char* kMessage =
-            "normalize gives fractions, which uint8 cannot hold; set output.dtype to float32, float16 or "
-            "bfloat16";
-        complain(has(dtype) ? document_.at_value(dtype, kMessage) : document_.at_value(item, kMessage));
-      }
-    }
-    const Pointer padding = item / "random_crop" / "padding";
-    if (has(padding) && value(padding).is_array() && value(padding).size() == 3)
-      complain(
-          document_.at_value(padding, fmt::format("{} has 3 sides; give 1, 2 or 4", value(padding).dump())));
-  }
-  return sound;
-}
-
 void Checker::mix(const Pointer& at, const StreamConfig& stream) {
   const transform::MixConfig& mix = *stream.plan.mix;
   if (!mix.mixup_alpha && !mix.cutmix_alpha)
@@ -245,7 +198,6 @@ void Checker::mix(const Pointer& at, const StreamConfig& stream) {
 }
 
 void Checker::plan(const Pointer& at, const StreamConfig& stream, bool one_size) {
-  if (!transforms(at, stream)) return;
   // What the source's images are is not known before it is opened; then all is compiled again.
   std::vector<std::string> fields = stream.plan.named();
   if (fields.empty()) fields.emplace_back();
@@ -255,29 +207,20 @@ void Checker::plan(const Pointer& at, const StreamConfig& stream, bool one_size)
 
 bool Checker::chain(const Pointer& at, transform::PlanConfig config, const std::string& field,
                     bool one_size) {
-  for (const auto& transform : config.transforms)
-    if (const auto* normalize = std::get_if<transform::Normalize>(&transform))
-      config.channels = static_cast<std::int32_t>(normalize->mean.size());
+  transform::Values values;
+  for (const auto& transform : config.transforms) transform->add_to(values);
+  if (!values.mean.empty()) config.channels = values.mean.size() == 1 ? 1 : 3;
   if (one_size) config.input = {transform::kLargestSide, transform::kLargestSide};
-  const auto compiled = transform::Plan::compile(config);
+  std::optional<std::size_t> culprit;
+  const auto compiled = transform::Plan::compile(config, &culprit);
   if (compiled) return true;
-  // The shortest prefix with the same error ends with the transform that it is about; the empty one: it is
-  // about all.
-  auto prefix = config;
-  std::size_t culprit = 0;
-  for (; culprit < config.transforms.size(); ++culprit) {
-    prefix.transforms.assign(config.transforms.begin(),
-                             config.transforms.begin() + static_cast<std::ptrdiff_t>(culprit));
-    const auto shorter = transform::Plan::compile(prefix);
-    if (!shorter && shorter.error().message == compiled.error().message) break;
-  }
   auto message = compiled.error().message;
   if (constexpr std::string_view kLead = "transforms: "; message.starts_with(kLead))
     message.erase(0, kLead.size());
   if (!field.empty()) message = fmt::format("field {}: {}", field, message);
   const Pointer list = at / "transforms";
-  wrong(culprit == 0 ? document_.at_key(has(list) ? list : at, std::move(message))
-                     : document_.at_value(list / std::to_string(culprit - 1), std::move(message)));
+  wrong(culprit ? document_.at_value(list / std::to_string(*culprit), std::move(message))
+                : document_.at_key(has(list) ? list : at, std::move(message)));
   return false;
 }
 

@@ -150,8 +150,8 @@ nlohmann::json canonical(const StreamConfig& stream);
 /// clientlib/base/default_directory.h with the environment's XDG_RUNTIME_DIR.
 std::filesystem::path default_directory(const Environment& environment);
 
-/// The schema's text, as compiled in from configs/headrace.schema.json.
-std::string_view schema_text();
+/// The JSON Schema of configurations, as it stands in configs/headrace.schema.json.
+std::string schema_text();
 
 std::string_view name_of(Delivery delivery);
 std::string_view name_of(LogLevel level);

@@ -9,6 +9,8 @@
 #include <valijson/validator.hpp>
 
 #include "server/config/explain.h"
+#include "server/described/definitions.h"
+#include "server/transform/ops/ops.h"
 
 namespace headrace::server::config {
 namespace {
@@ -38,6 +40,18 @@ struct Compiled {
 };
 
 }  // namespace
+
+std::string schema_text() {
+  using described::Schema;
+  static constexpr const char* kRest =
+#include "schema_text.inc"
+      ;
+  Schema root = Schema::parse(kRest);
+  Schema& definitions = root["definitions"];
+  const Schema fields{{"fields", {{"$ref", "#/definitions/fields"}}}};
+  definitions["transform"] = transform::chain_item_schema(fields);
+  return described::with_definitions(root).dump(2) + "\n";
+}
 
 const json& schema() {
   static const json parsed = json::parse(schema_text());

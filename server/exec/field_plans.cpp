@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "server/transform/op.h"
+
 namespace headrace::server::exec {
 namespace {
 
@@ -58,8 +60,8 @@ Result<void> check_names(const source::Source& source, const StreamPlan& plan) {
 /// Whether a random crop, or a resize with one, is for `field`.
 bool randomly_cropped(const PlanConfig& chain) {
   return std::any_of(chain.transforms.begin(), chain.transforms.end(), [](const auto& transform) {
-    return std::holds_alternative<transform::RandomCrop>(transform) ||
-           std::holds_alternative<transform::RandomResizedCrop>(transform);
+    const auto traits = transform->traits();
+    return traits.crops && traits.draws;
   });
 }
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "server/pack/png_file.h"
 #include "server/store/record.h"
 #include "server/transform/geometry.h"
+#include "server/transform/ops/ops.h"
 
 namespace headrace::server::pack {
 
@@ -15,6 +17,11 @@ using source::SourceField;
 using store::Storing;
 
 namespace {
+
+transform::Transform resize_to(const store::ResizeTo& to) {
+  const auto both = nlohmann::json::array({to.height, to.width});
+  return transform::make_op("resize", {{"size", to.shorter > 0 ? nlohmann::json(to.shorter) : both}});
+}
 
 constexpr std::uint64_t kMaxPixels = transform::PlanConfig{}.max_pixels;
 
@@ -67,12 +74,12 @@ std::string Converter::change(std::size_t field, const decode::ImageData& image,
   transform::Size size = config.input;
   if (const store::ResizeTo& to = options_.resize; to.wanted()) {
     // A plan makes images of one size: this one's, which torchvision's rule gives.
-    config.transforms = {transform::Resize{.shorter = to.shorter, .size = {to.height, to.width}}};
+    config.transforms = {resize_to(to)};
     std::vector<transform::Step> steps;
     if (const auto drawn = transform::draw_steps(config, *opened, {}, steps); !drawn)
       return say(drawn.error().reason, drawn.error().detail);
     size = steps.at(0).size;
-    config.transforms = {transform::Resize{.size = size}};
+    config.transforms = {resize_to({.height = size.height, .width = size.width})};
   }
   const auto plan = transform::Plan::compile(config);
   if (!plan) return say(decode::BadReason::kTooLarge, plan.error().message);

@@ -6,11 +6,12 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "server/pack/in_order.h"
 #include "server/pack/png_file.h"
-#include "server/transform/plan.h"
+#include "server/transform/ops/ops.h"
 
 namespace headrace::server::pack {
 namespace {
@@ -129,9 +130,9 @@ Result<std::vector<std::uint8_t>> contact_sheet(const source::Source& source) {
   if (image == fields.end())
     return fail(ErrorCode::kInvalidArgument, "no field is an image: there is no sheet");
   const auto at = static_cast<std::size_t>(image - fields.begin());
-  const transform::PlanConfig config{
-      .transforms = {transform::Resize{.shorter = kCellSide}, transform::CenterCrop{{kCellSide, kCellSide}}},
-      .output = {DType::kUInt8, transform::PixelLayout::kNhwc}};
+  const transform::PlanConfig config{.transforms = {transform::make_op("resize", {{"size", kCellSide}}),
+                                                    transform::make_op("center_crop", {{"size", kCellSide}})},
+                                     .output = {DType::kUInt8, transform::PixelLayout::kNhwc}};
   const auto plan = transform::Plan::compile(config);
   if (!plan) return fail(plan.error());
 

@@ -4,6 +4,7 @@
 
 #include "server/decode/grow.h"
 #include "server/decode/raw.h"
+#include "server/transform/op.h"
 #include "server/transform/plan_impl.h"
 #include "server/transform/plane_kernels.h"
 
@@ -140,10 +141,7 @@ bool can_open(const ImageData& image, std::uint64_t max_pixels) {
 /// Whether transforms from `first` on do.
 bool resizes(const PlanConfig& config, std::size_t first) {
   return std::any_of(config.transforms.begin() + static_cast<std::ptrdiff_t>(first), config.transforms.end(),
-                     [](const Transform& transform) {
-                       return std::holds_alternative<Resize>(transform) ||
-                              std::holds_alternative<RandomResizedCrop>(transform);
-                     });
+                     [](const Transform& transform) { return transform->traits().resizes; });
 }
 
 }  // namespace

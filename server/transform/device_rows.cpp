@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <variant>
+
+#include "server/transform/op.h"
 
 namespace headrace::server::transform {
 namespace {
@@ -11,31 +12,6 @@ namespace {
 tl::unexpected<Error> invalid(std::string what) {
   return fail(ErrorCode::kConfigInvalid, "transforms: " + std::move(what));
 }
-
-/// The steps that a transform needs on the device. nullopt: only the server can apply it.
-struct Share {
-  std::int32_t moves = 0, steps = 0, contrasts = 0;
-};
-
-struct ShareOf {
-  std::optional<Share> operator()(const RandomHorizontalFlip&) const { return Share{.moves = 1}; }
-  std::optional<Share> operator()(const RandomVerticalFlip&) const { return Share{.moves = 1}; }
-  std::optional<Share> operator()(const RandomRotate90&) const { return Share{.moves = 1}; }
-  std::optional<Share> operator()(const ColorJitter& t) const {
-    const auto one = [](const auto& bounds) { return bounds ? 1 : 0; };
-    return Share{.steps = one(t.brightness) + one(t.contrast) + one(t.saturation) + one(t.hue),
-                 .contrasts = one(t.contrast)};
-  }
-  std::optional<Share> operator()(const RandomGrayscale&) const { return Share{.steps = 1}; }
-  std::optional<Share> operator()(const ToY&) const { return Share{.steps = 1}; }
-  std::optional<Share> operator()(const Normalize&) const { return Share{}; }
-  std::optional<Share> operator()(const RandomErasing&) const { return Share{}; }
-  std::optional<Share> operator()(const NotHere&) const { return Share{}; }
-  template <class Other>
-  std::optional<Share> operator()(const Other&) const {
-    return std::nullopt;
-  }
-};
 
 /// The device's first transform, and the largest number of contrast changes in a row.
 struct Split {
@@ -45,9 +21,9 @@ struct Split {
 
 Split split_of(const std::vector<Transform>& chain) {
   Split split{chain.size(), 0};
-  Share sum;
+  DeviceShare sum;
   while (split.first > 0) {
-    const auto share = std::visit(ShareOf(), chain[split.first - 1]);
+    const auto share = chain[split.first - 1]->device_share();
     if (!share || sum.moves + share->moves > kMaxMoves || sum.steps + share->steps > kMaxPixelSteps) break;
     sum.moves += share->moves;
     sum.steps += share->steps;
@@ -57,36 +33,27 @@ Split split_of(const std::vector<Transform>& chain) {
   return split;
 }
 
-Move move_of(Move::Kind kind, std::size_t stage, Size size) {
-  return {
-      .kind = kind, .stage = static_cast<std::uint32_t>(stage), .height = size.height, .width = size.width};
-}
-
 /// Describes the transforms from `first` on in `image`. Returns what the device cannot do, or an empty
 /// string.
 std::string describe(const PlanConfig& config, std::size_t first, Size size, DeviceImage& image) {
-  bool erases = false;
+  Values values;
   for (std::size_t i = first; i < config.transforms.size(); ++i) {
-    const Transform& transform = config.transforms[i];
-    if (std::holds_alternative<RandomHorizontalFlip>(transform))
-      image.moves.push_back(move_of(Move::Kind::kHorizontalFlip, i, size));
-    if (std::holds_alternative<RandomVerticalFlip>(transform))
-      image.moves.push_back(move_of(Move::Kind::kVerticalFlip, i, size));
-    if (std::holds_alternative<RandomRotate90>(transform))
-      image.moves.push_back(move_of(Move::Kind::kTurn, i, size));
-    if (const auto* normalize = std::get_if<Normalize>(&transform)) {
-      image.mean = normalize->mean;
-      image.std = normalize->std;
-    }
-    const auto* erasing = std::get_if<RandomErasing>(&transform);
-    if (erasing == nullptr) continue;
-    if (erasing->random)
-      return "random_erasing: the device writes constant values, not `value: random`: give a constant value, "
-             "or set `device: cpu`";
-    if (std::exchange(erases, true))
-      return "random_erasing: the device can erase only once: leave one out, or set `device: cpu`";
-    image.erased = erasing->value;
+    const Op& transform = *config.transforms[i];
+    transform.add_to(values);
+    auto move = transform.move(size);
+    if (!move) continue;
+    move->stage = static_cast<std::uint32_t>(i);
+    move->p = 1;  // the server draws
+    image.moves.push_back(*move);
   }
+  if (values.noise)
+    return "random_erasing: the device writes constant values, not `value: random`: give a constant value, "
+           "or set `device: cpu`";
+  if (values.erasings > 1)
+    return "random_erasing: the device can erase only once: leave one out, or set `device: cpu`";
+  image.mean = values.mean;
+  image.std = values.std;
+  image.erased = values.erased;
   return {};
 }
 
@@ -138,13 +105,13 @@ RowSteps DeviceRows::draw(DrawKey key, std::vector<Step>& steps) const {
     if (row.step_count < std::uint32_t{kMaxPixelSteps}) row.steps[row.step_count++] = step;
   };
   for (const Step& step : steps) {
-    const Transform& transform = config_.transforms[step.transform];
+    const Op& transform = *config_.transforms[step.transform];
     if (move < image_.moves.size() && image_.moves[move].stage == step.transform)
       row.turns[move++] = static_cast<std::uint8_t>(step.kind == Step::Kind::kNone   ? 0
                                                     : step.kind == Step::Kind::kTurn ? step.turns
                                                                                      : 1);
     for (const PixelOp& op : step.ops) add(pixel_step(op));
-    if (std::holds_alternative<ToY>(transform)) add({.kind = PixelStep::Kind::kLuma});
+    if (transform.traits().stage == Op::Stage::kLuma) add({.kind = PixelStep::Kind::kLuma});
     if (step.kind != Step::Kind::kErase) continue;
     row.erased_top = static_cast<std::uint16_t>(step.crop.top);
     row.erased_left = static_cast<std::uint16_t>(step.crop.left);

@@ -6,9 +6,19 @@
 #include <cstdint>
 #include <span>
 
-#include "server/transform/augmentations.h"
-
 namespace headrace::server::transform {
+
+/// Both ends can be drawn.
+struct Bounds {
+  double low = 1, high = 1;
+};
+
+/// How pixels between pixels are made where a picture is sheared, moved or turned, and what is beyond its
+/// edges.
+struct Warp {
+  bool bilinear = false;  ///< else nearest
+  std::array<std::uint8_t, 3> fill{};
+};
 
 /// One operation of a stage.
 struct PixelOp {

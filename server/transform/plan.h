@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "headrace/device_image.h"
@@ -17,7 +16,6 @@
 #include "headrace/field.h"
 #include "server/decode/bad.h"
 #include "server/decode/decoder.h"
-#include "server/transform/augmentations.h"
 
 namespace headrace::server::transform {
 
@@ -30,45 +28,9 @@ struct Size {
   std::int32_t height = 0, width = 0;
 };
 
-// One struct per transform; members are the arguments of torchvision.transforms.v2's class of that name.
-struct Resize {              // v2.Resize(size, interpolation, max_size, antialias=True)
-  std::int32_t shorter = 0;  // > 0: the shorter side becomes this; else `size`
-  Size size;
-  std::int32_t max_size = 0;  // 0: none
-  Interpolation interpolation = Interpolation::kBilinear;
-};
-struct CenterCrop {
-  Size size;
-};
-struct RandomResizedCrop {
-  Size size;
-  double scale_min = 0.08, scale_max = 1.0;
-  double ratio_min = 3.0 / 4.0, ratio_max = 4.0 / 3.0;
-  Interpolation interpolation = Interpolation::kBilinear;
-};
-struct RandomCrop {
-  Size size;
-  std::int32_t left = 0, top = 0, right = 0, bottom = 0;  // padding
-  bool pad_if_needed = false;
-  std::uint8_t fill[3] = {0, 0, 0};
-  PaddingMode mode = PaddingMode::kConstant;
-};
-struct RandomHorizontalFlip {
-  double p = 0.5;
-};
-struct RandomVerticalFlip {
-  double p = 0.5;
-};
-struct RandomRotate90 {};  // 0 to 3 quarter turns, as numpy.rot90; of square images
-struct ToY {};             // BT.601 luma of 16 to 235, as MATLAB's rgb2ycbcr; after all geometry
-struct Normalize {
-  std::vector<double> mean, std;
-};                  // an entry per channel each; only last
-struct NotHere {};  // holds the place of a transform of other fields: draws are keyed by the place
-
-using Transform = std::variant<Resize, CenterCrop, RandomResizedCrop, RandomCrop, RandomHorizontalFlip,
-                               RandomVerticalFlip, RandomRotate90, ColorJitter, RandomGrayscale, RandAugment,
-                               TrivialAugmentWide, GaussianBlur, ToY, Normalize, RandomErasing, NotHere>;
+class Op;
+/// One transform of a chain, never null: see op.h, and ops/ops.h for those that there are.
+using Transform = std::shared_ptr<const Op>;
 
 /// A smaller version of the image, made before the chain begins: what super-resolution trains on.
 struct Derivation {
@@ -160,7 +122,8 @@ struct Prepared {
 class Plan {
  public:
   /// kConfigInvalid: no fixed output size, normalize not last or with uint8 output, sizes out of range.
-  static Result<Plan> compile(const PlanConfig& config);
+  /// `culprit` becomes the transform that the error is about; none: it is about the whole chain.
+  static Result<Plan> compile(const PlanConfig& config, std::optional<std::size_t>* culprit = nullptr);
 
   [[nodiscard]] Size output_size() const;
   /// Spec of the image field: shape (3,H,W) or (H,W,3); gray and luma (1,H,W) or (H,W,1); a mask (H,W).

@@ -1,7 +1,10 @@
 // A chain in two parts: what is the same in every epoch, and the rest.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "server/decode/grow.h"
+#include "server/transform/op.h"
 #include "server/transform/plan_impl.h"
 
 namespace headrace::server::transform {
@@ -17,21 +20,6 @@ std::uint64_t pixels_of(ImageSize size) {
 int number_of(Interpolation interpolation) {
   return static_cast<int>(interpolation);
 }
-
-/// Arguments that change pixels, and no others: texts are compared.
-struct Text {
-  std::string operator()(const Resize& t) const {
-    return fmt::format(" resize({},{}x{},{},{})", t.shorter, t.size.height, t.size.width, t.max_size,
-                       number_of(t.interpolation));
-  }
-  std::string operator()(const CenterCrop& t) const {
-    return fmt::format(" center_crop({}x{})", t.size.height, t.size.width);
-  }
-  template <class Other>
-  std::string operator()(const Other&) const {
-    return {};  // NotHere
-  }
-};
 
 }  // namespace
 
@@ -96,15 +84,16 @@ std::string Plan::prefix() const {
   if (config.derived)
     text += fmt::format(" derived({},{},{})", config.derived->factor, config.derived->enlarge,
                         number_of(config.derived->interpolation));
-  for (std::size_t i = 0; i < impl_->prefix; ++i) text += std::visit(Text{}, config.transforms[i]);
+  for (std::size_t i = 0; i < impl_->prefix; ++i)
+    if (!is_skipped(config.transforms[i]))
+      text += fmt::format(" {}{}", config.transforms[i]->name(), config.transforms[i]->arguments().dump());
   return text;
 }
 
 bool Plan::has_prefix() const {
   const auto begin = impl_->config.transforms.begin();
   return impl_->config.derived ||
-         std::any_of(begin, begin + static_cast<std::ptrdiff_t>(impl_->prefix),
-                     [](const Transform& transform) { return !std::holds_alternative<NotHere>(transform); });
+         !std::all_of(begin, begin + static_cast<std::ptrdiff_t>(impl_->prefix), is_skipped);
 }
 
 std::optional<std::uint64_t> Plan::prepared_bytes() const {
@@ -113,12 +102,13 @@ std::optional<std::uint64_t> Plan::prepared_bytes() const {
   ImageSize size{config.input.width, config.input.height};
   const bool one_size = size.height > 0;
   if (!one_size) {
-    const auto fixed = [](const Transform& transform) {
-      const auto* resize = std::get_if<Resize>(&transform);
-      return std::holds_alternative<CenterCrop>(transform) || (resize != nullptr && resize->shorter <= 0);
-    };
-    const auto begin = config.transforms.begin();
-    if (std::none_of(begin, begin + static_cast<std::ptrdiff_t>(impl_->prefix), fixed)) return std::nullopt;
+    ChainState state{3, config.output.dtype, {}};
+    bool fixed = false;
+    for (std::size_t i = 0; i < impl_->prefix; ++i) {
+      (void)config.transforms[i]->check(state);
+      fixed = fixed || state.size.has_value();
+    }
+    if (!fixed) return std::nullopt;
     size = {config.multiple * config.scale * 64, config.multiple * config.scale * 64};
   }
   std::vector<Step> steps;

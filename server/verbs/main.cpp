@@ -102,6 +102,7 @@ int main(int argc, char** argv) {
   verbs::add_pack(app, exit_code);
   verbs::add_inspect(app, exit_code);
   verbs::add_verify(app, exit_code);
+  verbs::add_schema(app, exit_code);
   verbs::add_bench(app, exit_code);
   verbs::add_health(app, exit_code);
   verbs::add_ls(app, exit_code);

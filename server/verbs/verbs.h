@@ -19,6 +19,7 @@ void add_bench(CLI::App& app, int& exit_code);
 void add_pack(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
+void add_schema(CLI::App& app, int& exit_code);
 void add_health(CLI::App& app, int& exit_code);
 void add_ls(CLI::App& app, int& exit_code);
 void add_stats(CLI::App& app, int& exit_code);

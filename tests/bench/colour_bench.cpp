@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "server/transform/kernels.h"
+#include "server/transform/op.h"
+#include "server/transform/ops/ops.h"
 #include "server/transform/pixel_ops.h"
 #include "server/transform/plan.h"
 
@@ -28,22 +31,26 @@ struct Chain {
 };
 
 void measure(std::int32_t side, int rounds) {
-  const Bounds some{0.7, 1.3};
+  const nlohmann::json some = {0.7, 1.3};
   std::vector<Chain> chains{
       {"nothing", {}},
-      {"brightness", {ColorJitter{.brightness = some}}},
-      {"contrast", {ColorJitter{.contrast = some}}},
-      {"saturation", {ColorJitter{.saturation = some}}},
-      {"hue", {ColorJitter{.hue = Bounds{-0.1, 0.1}}}},
-      {"grayscale", {RandomGrayscale{1}}},
-      {"color_jitter(.3, .3, .3, .1)", {ColorJitter{some, some, some, Bounds{-0.1, 0.1}}}},
+      {"brightness", {make_op("color_jitter", {{"brightness", some}})}},
+      {"contrast", {make_op("color_jitter", {{"contrast", some}})}},
+      {"saturation", {make_op("color_jitter", {{"saturation", some}})}},
+      {"hue", {make_op("color_jitter", {{"hue", {-0.1, 0.1}}})}},
+      {"grayscale", {make_op("random_grayscale", {{"p", 1}})}},
+      {"color_jitter(.3, .3, .3, .1)",
+       {make_op("color_jitter",
+                {{"brightness", some}, {"contrast", some}, {"saturation", some}, {"hue", {-0.1, 0.1}}})}},
       {"color_jitter and random_grayscale(.2)",
-       {ColorJitter{some, some, some, Bounds{-0.1, 0.1}}, RandomGrayscale{0.2}}},
-      {"rand_augment", {RandAugment{}}},
-      {"trivial_augment_wide", {TrivialAugmentWide{}}},
-      {"gaussian_blur 9", {GaussianBlur{9, 9}}},
-      {"gaussian_blur 23", {GaussianBlur{23, 23}}},
-      {"random_erasing random", {RandomErasing{.p = 1, .random = true}}}};
+       {make_op("color_jitter",
+                {{"brightness", some}, {"contrast", some}, {"saturation", some}, {"hue", {-0.1, 0.1}}}),
+        make_op("random_grayscale", {{"p", 0.2}})}},
+      {"rand_augment", {make_op("rand_augment")}},
+      {"trivial_augment_wide", {make_op("trivial_augment_wide")}},
+      {"gaussian_blur 9", {make_op("gaussian_blur", {{"kernel_size", {9, 9}}})}},
+      {"gaussian_blur 23", {make_op("gaussian_blur", {{"kernel_size", {23, 23}}})}},
+      {"random_erasing random", {make_op("random_erasing", {{"p", 1}, {"value", "random"}})}}};
   std::mt19937 random(1);
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(side) * static_cast<std::size_t>(side) * 3);
   for (auto& byte : pixels) byte = static_cast<std::uint8_t>(random());
@@ -54,10 +61,11 @@ void measure(std::int32_t side, int rounds) {
     for (Chain& chain : chains) {
       PlanConfig config;
       config.output = {headrace::DType::kFloat32, PixelLayout::kNchw};
-      config.transforms = {RandomHorizontalFlip{}, RandomVerticalFlip{}};
+      config.transforms = {make_op("random_horizontal_flip"), make_op("random_vertical_flip")};
       config.transforms.insert(config.transforms.end(), chain.transforms.begin(), chain.transforms.end());
-      config.transforms.push_back(Normalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}});
-      if (std::holds_alternative<RandomErasing>(config.transforms[config.transforms.size() - 2]))
+      config.transforms.push_back(
+          make_op("normalize", {{"mean", {0.485, 0.456, 0.406}}, {"std", {0.229, 0.224, 0.225}}}));
+      if (config.transforms[config.transforms.size() - 2]->name() == "random_erasing")
         std::swap(config.transforms[config.transforms.size() - 1],
                   config.transforms[config.transforms.size() - 2]);
       config.input = {side, side};

@@ -1,4 +1,5 @@
 #include "tests/bench/rectangles.h"
+#include "server/transform/ops/ops.h"
 
 #include <fmt/format.h>
 
@@ -16,8 +17,10 @@ namespace transform = server::transform;
 
 transform::Plan training_plan() {
   transform::PlanConfig config;
-  config.transforms = {transform::RandomResizedCrop{.size = {224, 224}}, transform::RandomHorizontalFlip{},
-                       transform::Normalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}}};
+  config.transforms = {
+      transform::make_op("random_resized_crop", {{"size", {224, 224}}}),
+      transform::make_op("random_horizontal_flip"),
+      transform::make_op("normalize", {{"mean", {0.485, 0.456, 0.406}}, {"std", {0.229, 0.224, 0.225}}})};
   config.output.dtype = DType::kFloat32;
   return transform::Plan::compile(config).value();
 }

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "server/source/formats/image_folder.h"
+#include "server/transform/ops/ops.h"
 #include "tests/engine_fixture.h"
 #include "tests/forwarding_source.h"
 #include "tests/pixels/make_jpeg.h"
@@ -57,7 +59,7 @@ class BadSamples : public ::testing::Test {
   StreamSetup stream(const SampleOptions& options, std::shared_ptr<const Source> source = nullptr) {
     if (!source) source = server::source::open_image_folder(root_).value();
     server::transform::StreamPlan plan;
-    plan.chain.transforms = {server::transform::RandomResizedCrop{.size = {24, 24}}};
+    plan.chain.transforms = {server::transform::make_op("random_resized_crop", {{"size", {24, 24}}})};
     StreamSetup setup;
     setup.maker = make_samples(source, options, plan);
     setup.info = {.name = "s", .samples = source->size(), .batch_size = 8, .fields = setup.maker->fields()};

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "clientlib/gpu/device/device.h"
 #include "clientlib/gpu/host/host_rows.h"
+#include "server/transform/ops/ops.h"
 #include "tests/gpu/device_memory.h"
 #include "tests/resident_chains.h"
 #include "tests/unit/resident_loader.h"
@@ -103,7 +105,8 @@ TEST(CudaRows, OfDatasetsInGpuMemoryAreTheCpuBackends) {
 TEST(CudaRows, NeitherReportNorTakeAnErrorThatTheTrainerLeftBehind) {
   const auto device = first_gpu();
   ChainMaker maker(1);
-  auto batch = make_batch({.transforms = {server::transform::CenterCrop{{8, 8}}}}, maker, 2, 60, 50);
+  auto batch = make_batch({.transforms = {server::transform::make_op("center_crop", {{"size", {8, 8}}})}},
+                          maker, 2, 60, 50);
   ASSERT_TRUE(batch.has_value()) << batch.error().to_string();
   const DeviceMemory pictures(batch->pictures.size()), out(batch->expected.size());
   batch->job.pictures = reinterpret_cast<std::uint8_t*>(pictures.data());

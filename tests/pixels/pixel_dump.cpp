@@ -19,8 +19,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "server/config/augmentations.h"
 #include "server/decode/grow.h"
+#include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
 #include "tests/pixels/make_jpeg.h"
 
@@ -35,72 +35,10 @@ std::vector<std::uint8_t> read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-Size size_of_json(const json& value) {
-  return {value.at(0).get<int>(), value.at(1).get<int>()};
-}
-
-Interpolation interpolation_of(const json& object) {
-  const auto name = object.value("interpolation", "bilinear");
-  if (name == "bilinear") return Interpolation::kBilinear;
-  if (name == "bicubic") return Interpolation::kBicubic;
-  if (name == "nearest") return Interpolation::kNearest;
-  throw std::runtime_error("interpolation " + name);
-}
-
-PaddingMode mode_of(const std::string& name) {
-  if (name == "constant") return PaddingMode::kConstant;
-  if (name == "edge") return PaddingMode::kEdge;
-  if (name == "reflect") return PaddingMode::kReflect;
-  if (name == "symmetric") return PaddingMode::kSymmetric;
-  throw std::runtime_error("padding mode " + name);
-}
-
 Transform transform_of(const json& t) {
-  const auto op = t.at("op").get<std::string>();
-  if (op == "resize") {
-    Resize r;
-    if (t.at("size").is_number()) {
-      r.shorter = t.at("size").get<int>();
-    } else {
-      r.size = size_of_json(t.at("size"));
-    }
-    r.max_size = t.value("max_size", 0);
-    r.interpolation = interpolation_of(t);
-    return r;
-  }
-  if (op == "center_crop") return CenterCrop{size_of_json(t.at("size"))};
-  if (op == "random_resized_crop") {
-    RandomResizedCrop r{.size = size_of_json(t.at("size"))};
-    if (t.contains("scale"))
-      r.scale_min = t["scale"][0].get<double>(), r.scale_max = t["scale"][1].get<double>();
-    if (t.contains("ratio"))
-      r.ratio_min = t["ratio"][0].get<double>(), r.ratio_max = t["ratio"][1].get<double>();
-    r.interpolation = interpolation_of(t);
-    return r;
-  }
-  if (op == "random_crop") {
-    RandomCrop r{.size = size_of_json(t.at("size"))};
-    if (t.contains("padding")) {
-      const auto& p = t["padding"];
-      r.left = p[0].get<int>(), r.top = p[1].get<int>(), r.right = p[2].get<int>(),
-      r.bottom = p[3].get<int>();
-    }
-    r.pad_if_needed = t.value("pad_if_needed", false);
-    if (t.contains("fill")) {
-      for (std::size_t c = 0; c < 3; ++c) r.fill[c] = t["fill"][c].get<std::uint8_t>();
-    }
-    r.mode = mode_of(t.value("padding_mode", "constant"));
-    return r;
-  }
-  if (op == "random_horizontal_flip") return RandomHorizontalFlip{t.value("p", 0.5)};
-  if (op == "random_vertical_flip") return RandomVerticalFlip{t.value("p", 0.5)};
-  if (op == "normalize") {
-    return Normalize{t.at("mean").get<std::vector<double>>(), t.at("std").get<std::vector<double>>()};
-  }
   json arguments = t;
   arguments.erase("op");
-  if (auto augmentation = headrace::server::config::read_augmentation(op, arguments)) return *augmentation;
-  throw std::runtime_error("op " + op);
+  return make_op(t.at("op").get<std::string>(), arguments);
 }
 
 Plan plan_of(const json& config) {

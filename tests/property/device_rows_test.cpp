@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "clientlib/gpu/host/host_rows.h"
+#include "server/transform/ops/ops.h"
 #include "tests/device_chains.h"
 
 namespace headrace::server::transform::testing {
@@ -64,14 +66,16 @@ TEST(DeviceRows, AreTheServersForRandomChains) {
 TEST(DeviceRows, AreTheServersForImageNetsChain) {
   ChainMaker maker(5);
   for (const DType dtype : {DType::kUInt8, DType::kFloat16, DType::kFloat32}) {
-    PlanConfig config{.transforms = {RandomResizedCrop{.size = {224, 224}}, RandomHorizontalFlip{},
-                                     ColorJitter{.brightness = Bounds{0.6, 1.4},
-                                                 .contrast = Bounds{0.6, 1.4},
-                                                 .saturation = Bounds{0.6, 1.4},
-                                                 .hue = Bounds{-0.1, 0.1}}}};
+    PlanConfig config{.transforms = {make_op("random_resized_crop", {{"size", {224, 224}}}),
+                                     make_op("random_horizontal_flip"),
+                                     make_op("color_jitter", {{"brightness", {0.6, 1.4}},
+                                                              {"contrast", {0.6, 1.4}},
+                                                              {"saturation", {0.6, 1.4}},
+                                                              {"hue", {-0.1, 0.1}}})}};
     config.output.dtype = dtype;
     if (dtype != DType::kUInt8)
-      config.transforms.emplace_back(Normalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}});
+      config.transforms.emplace_back(
+          make_op("normalize", {{"mean", {0.485, 0.456, 0.406}}, {"std", {0.229, 0.224, 0.225}}}));
     const auto batch = make_batch(config, maker, 20, 600, 500);
     ASSERT_TRUE(batch.has_value()) << batch.error().to_string();
     ASSERT_EQ(difference(*batch, made_by_cpu(*batch, 0)), "");

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "server/cache/encoded_source.h"
 #include "server/source/formats/image_folder.h"
+#include "server/transform/ops/ops.h"
 #include "tests/engine_fixture.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/temp_folder.h"
@@ -44,7 +46,8 @@ class IdleEngine : public ::testing::Test {
                                        std::vector<std::shared_ptr<IdleTiler>> tilers = {},
                                        std::shared_ptr<server::io::ReadAhead> reads = nullptr) {
     StreamPlan plan;
-    plan.chain.transforms = {RandomResizedCrop{.size = {48, 48}}, RandomHorizontalFlip{}};
+    plan.chain.transforms = {make_op("random_resized_crop", {{"size", {48, 48}}}),
+                             make_op("random_horizontal_flip")};
     StreamSetup setup;
     setup.maker = make_samples(source, {.seed = 7, .read_ahead = std::move(reads)}, plan);
     setup.info = {.name = "s", .samples = kSamples, .batch_size = 8, .fields = setup.maker->fields()};

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <random>
 
@@ -13,6 +14,7 @@
 #include "server/source/formats/image_folder.h"
 #include "server/source/formats/paired_folders.h"
 #include "server/source/formats/pixel_table.h"
+#include "server/transform/ops/ops.h"
 #include "tests/engine_fixture.h"
 #include "tests/pixels/make_jpeg.h"
 #include "tests/temp_folder.h"
@@ -172,12 +174,14 @@ std::shared_ptr<const Source> pixels(std::int32_t side, std::int32_t channels, s
 /// of its decoding.
 constexpr std::pair<const char*, std::uint64_t> kMallocsOf[] = {{"jpeg", 0}, {"progressive", 4}, {"png", 5}};
 
-const Normalize kGray{{0.13}, {0.31}}, kColour{{0.5, 0.4, 0.3}, {0.2, 0.2, 0.2}};
+const Transform kGray = make_op("normalize", {{"mean", {0.13}}, {"std", {0.31}}}),
+                kColour = make_op("normalize", {{"mean", {0.5, 0.4, 0.3}}, {"std", {0.2, 0.2, 0.2}}});
 const Output kFloats{DType::kFloat32, PixelLayout::kNchw};
 
 TEST(Allocations, OfSmallPicturesInMemoryAreNone) {
   const std::vector<Transform> augmented = {
-      RandomCrop{.size = {32, 32}, .left = 4, .top = 4, .right = 4, .bottom = 4}, RandomHorizontalFlip{}};
+      make_op("random_crop", {{"size", {32, 32}}, {"padding", {4, 4, 4, 4}}}),
+      make_op("random_horizontal_flip")};
   std::vector<Transform> normalized = augmented;
   normalized.emplace_back(kColour);
   for (const auto& maker : {make_samples(pixels(28, 1, 2000), {}, plan_of({kGray}, kFloats)),
@@ -211,10 +215,11 @@ TEST_F(FromFiles, PairsInTheDecodedCacheTakeNone) {
                           .value();
   const auto cache = std::make_shared<server::cache::SampleCache>(
       server::cache::Arena::create("a", 64 << 20).value(), source->size());
-  Worker worker(make_samples(
-      source, {.decoded = cache},
-      plan_of({RandomCrop{.size = {48, 48}}, RandomHorizontalFlip{}, RandomVerticalFlip{}, RandomRotate90{}},
-              kFloats)));
+  Worker worker(
+      make_samples(source, {.decoded = cache},
+                   plan_of({make_op("random_crop", {{"size", {48, 48}}}), make_op("random_horizontal_flip"),
+                            make_op("random_vertical_flip"), make_op("random_rotate90")},
+                           kFloats)));
   for (std::uint64_t epoch = 0; epoch < 4; ++epoch) worker.epoch(epoch);
   const std::uint64_t alone = worker.alone();
   for (std::uint64_t epoch = 4; epoch < 30; ++epoch) EXPECT_EQ(worker.epoch(epoch), Counts{});
@@ -250,9 +255,11 @@ TEST_F(FromFiles, ImageCropsTakeNoneButForTheDecodersOwn) {
   }
   for (const auto& [kind, mallocs] : kMallocsOf)
     for (const auto& transforms :
-         {std::vector<Transform>{RandomResizedCrop{.size = {64, 64}}, RandomHorizontalFlip{}},
-          {RandomCrop{.size = {96, 96}}, RandomRotate90{}},
-          {RandomHorizontalFlip{}, Resize{.size = {70, 70}}, RandomCrop{.size = {64, 64}}}}) {
+         {std::vector<Transform>{make_op("random_resized_crop", {{"size", {64, 64}}}),
+                                 make_op("random_horizontal_flip")},
+          {make_op("random_crop", {{"size", {96, 96}}}), make_op("random_rotate90")},
+          {make_op("random_horizontal_flip"), make_op("resize", {{"size", {70, 70}}}),
+           make_op("random_crop", {{"size", {64, 64}}})}}) {
       const auto files = server::source::open_image_folder(folder_.path() / kind).value();
       const Counts counts = most_of_an_epoch(files, plan_of(transforms, kFloats));
       EXPECT_EQ(counts.news, 0U) << kind;

@@ -266,20 +266,20 @@ std::vector<Wrong> cases() {
       {"SizeOfThree", with_transforms("      - center_crop: {size: [1, 2, 3]}\n"),
        "x.yaml:6:29: streams.t.transforms[0].center_crop.size: [1,2,3] is not [height, width]"},
       {"SizeZero", with_transforms("      - center_crop: {size: [0, 3]}\n"),
-       "x.yaml:6:30: streams.t.transforms[0].center_crop.size[0]: 0 is not a whole number from 1 to 65535"},
+       "x.yaml:6:30: streams.t.transforms[0].center_crop.size[0]: 0 is not a whole number from 1 to 16384"},
       {"ScaleBackwards", with_transforms("      - random_resized_crop: {size: 8, scale: [1, 0.5]}\n"),
        "x.yaml:6:9: streams.t.transforms[0]: random_resized_crop: scale [1, 0.5] must rise within (0, 1]"},
       {"SecondTransformWrong", with_transforms("      " + kCrop + "\n      - random_crop: {size: 9}\n"),
        "x.yaml:7:9: streams.t.transforms[1]: random_crop: size [9, 9] is larger than the [8, 8] image with "
        "its padding: set `pad_if_needed: true`, or put a resize before it"},
       {"PaddingOfThree", with_transforms("      - random_crop: {size: 9, padding: [1, 2, 3]}\n"),
-       "x.yaml:6:41: streams.t.transforms[0].random_crop.padding: [1,2,3] has 3 sides; give 1, 2 or 4"},
+       "x.yaml:6:41: streams.t.transforms[0].random_crop.padding: [1,2,3] is not [left and right, top and "
+       "bottom] or [left, top, right, bottom]"},
       {"MeanOfTwo",
        with_transforms(
            "      " + kCrop +
            "\n      - normalize: {mean: [0.5, 0.5], std: [1, 1, 1]}\n    output: {dtype: float32}\n"),
-       "x.yaml:7:27: streams.t.transforms[1].normalize.mean: [0.5,0.5] is not a list of 3 numbers (red, "
-       "green, blue), or of 1 (gray)"},
+       "x.yaml:7:9: streams.t.transforms[1]: normalize has 2 means and 3 stds: give one of each per channel"},
       {"MeanOfOneAndStdOfThree",
        with_transforms("      " + kCrop +
                        "\n      - normalize: {mean: [0.5], std: [1, 1, 1]}\n    output: {dtype: float32}\n"),
@@ -293,7 +293,7 @@ std::vector<Wrong> cases() {
        with_transforms("      " + kCrop +
                        "\n      - normalize: {mean: [0, 0, 0], std: [1, 1, 1]}\n"
                        "    output: {dtype: uint8}\n"),
-       "x.yaml:8:21: streams.t.output.dtype: normalize gives fractions, which uint8 cannot hold; set "
+       "x.yaml:7:9: streams.t.transforms[1]: normalize gives fractions, which uint8 cannot hold; set "
        "output.dtype to "
        "float32, float16 or bfloat16"},
       {"NormalizeToBytesByDefault",

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "server/config/config.h"
+#include "server/transform/op.h"
+#include "server/transform/ops/ops.h"
 #include "tests/temp_folder.h"
 
 namespace headrace::server::config {
@@ -173,30 +175,21 @@ streams:
   EXPECT_EQ(config.streams.at("other").sharing.on_lag, OnLag::kWait);
 
   ASSERT_EQ(t.plan.chain.transforms.size(), 6U);
-  const auto& resize = std::get<transform::Resize>(t.plan.chain.transforms[0]);
-  EXPECT_EQ(resize.shorter, 256);
-  EXPECT_EQ(resize.max_size, 400);
-  EXPECT_EQ(resize.interpolation, transform::Interpolation::kBicubic);
-  const auto& crop = std::get<transform::RandomCrop>(t.plan.chain.transforms[1]);
-  EXPECT_EQ(crop.size.height, 100);
-  EXPECT_EQ(crop.size.width, 120);
-  EXPECT_EQ(crop.left, 1);
-  EXPECT_EQ(crop.top, 2);
-  EXPECT_EQ(crop.right, 1);
-  EXPECT_EQ(crop.bottom, 2);
-  EXPECT_TRUE(crop.pad_if_needed);
-  EXPECT_EQ(crop.fill[0], 9);
-  EXPECT_EQ(crop.fill[2], 7);
-  EXPECT_EQ(crop.mode, transform::PaddingMode::kReflect);
-  const auto& resized = std::get<transform::RandomResizedCrop>(t.plan.chain.transforms[2]);
-  EXPECT_EQ(resized.size.height, 224);
-  EXPECT_EQ(resized.size.width, 224);
-  EXPECT_EQ(resized.scale_min, 0.5);
-  EXPECT_EQ(resized.ratio_max, 2);
-  EXPECT_EQ(resized.interpolation, transform::Interpolation::kNearest);
-  EXPECT_EQ(std::get<transform::RandomHorizontalFlip>(t.plan.chain.transforms[3]).p, 0.5);
-  EXPECT_EQ(std::get<transform::RandomVerticalFlip>(t.plan.chain.transforms[4]).p, 0.25);
-  EXPECT_THAT(std::get<transform::Normalize>(t.plan.chain.transforms[5]).std, ElementsAre(1, 2, 3));
+  const auto argument = [&](std::size_t i) { return t.plan.chain.transforms[i]->arguments(); };
+  using nlohmann::json;
+  EXPECT_EQ(argument(0), json({{"size", 256}, {"max_size", 400}, {"interpolation", "bicubic"}}));
+  EXPECT_EQ(argument(1), json({{"size", {100, 120}},
+                               {"padding", {1, 2, 1, 2}},
+                               {"pad_if_needed", true},
+                               {"fill", {9, 8, 7}},
+                               {"padding_mode", "reflect"}}));
+  EXPECT_EQ(argument(2), json({{"size", {224, 224}},
+                               {"scale", {0.5, 1.0}},
+                               {"ratio", {1.0, 2.0}},
+                               {"interpolation", "nearest"}}));
+  EXPECT_EQ(argument(3), json({{"p", 0.5}}));
+  EXPECT_EQ(argument(4), json({{"p", 0.25}}));
+  EXPECT_THAT(argument(5)["std"], ElementsAre(1, 2, 3));
   EXPECT_EQ(t.plan.chain.output.dtype, DType::kBFloat16);
   EXPECT_EQ(t.plan.chain.output.layout, transform::PixelLayout::kNhwc);
   EXPECT_EQ(t.plan.chain.max_pixels, 1000U);
@@ -246,8 +239,9 @@ TEST(ConfigValues, EnterTheCanonicalPlanIfAndOnlyIfTheyChangeTheStream) {
   EXPECT_FALSE(same([](StreamConfig& s) { s.part = "val"; }));
   EXPECT_FALSE(same([](StreamConfig& s) { s.plan.chain.output.dtype = DType::kFloat32; }));
   EXPECT_FALSE(same([](StreamConfig& s) { s.plan.chain.output.layout = transform::PixelLayout::kNhwc; }));
-  EXPECT_FALSE(
-      same([](StreamConfig& s) { s.plan.chain.transforms.emplace_back(transform::RandomHorizontalFlip{}); }));
+  EXPECT_FALSE(same([](StreamConfig& s) {
+    s.plan.chain.transforms.emplace_back(transform::make_op("random_horizontal_flip"));
+  }));
   EXPECT_FALSE(same([](StreamConfig& s) { s.plan.chain.warnings_are_bad = true; }));
   EXPECT_FALSE(
       same([](StreamConfig& s) { s.plan.chain.passes = transform::ResizePasses::kHorizontalFirst; }));

@@ -7,6 +7,8 @@
 #include <random>
 
 #include "server/pack/png_file.h"
+#include "server/transform/op.h"
+#include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
 #include "tests/every_target.h"
 
@@ -59,27 +61,29 @@ Picture picture_of(Random& random) {
 
 /// `any`: sizes of images are not known beforehand, so that a crop may turn out to be too large.
 Transform transform_of(Random& random, Size at_most, bool any) {
+  constexpr const char* kModes[] = {"constant", "edge", "reflect", "symmetric"};
   const Size size{random.between(1, at_most.height), random.between(1, at_most.width)};
   switch (random.between(0, 5)) {
     case 0:
-      return CenterCrop{size};
+      return make_op("center_crop", {{"size", {size.height, size.width}}});
     case 1:
-      return RandomCrop{.size = size,
-                        .left = random.between(0, 9),
-                        .top = random.between(0, 9),
-                        .right = random.between(0, 9),
-                        .bottom = random.between(0, 9),
-                        .pad_if_needed = true,
-                        .fill = {random.byte(), random.byte(), random.byte()},
-                        .mode = static_cast<PaddingMode>(random.between(0, 3))};
+      return make_op(
+          "random_crop",
+          {{"size", {size.height, size.width}},
+           {"padding",
+            {random.between(0, 9), random.between(0, 9), random.between(0, 9), random.between(0, 9)}},
+           {"pad_if_needed", true},
+           {"fill", {random.byte(), random.byte(), random.byte()}},
+           {"padding_mode", kModes[random.between(0, 3)]}});
     case 2:
-      return RandomHorizontalFlip{0.5};
+      return make_op("random_horizontal_flip", {{"p", 0.5}});
     case 3:
-      return RandomVerticalFlip{0.5};
+      return make_op("random_vertical_flip", {{"p", 0.5}});
     case 4:
-      return NotHere{};
+      return skipped();
     default:
-      return RandomCrop{.size = size, .pad_if_needed = !any || random.one_in(2)};
+      return make_op("random_crop",
+                     {{"size", {size.height, size.width}}, {"pad_if_needed", !any || random.one_in(2)}});
   }
 }
 
@@ -94,19 +98,19 @@ PlanConfig chain_of(Random& random, const Picture& picture) {
     config.transforms.push_back(transform_of(random, at_most, config.input.height == 0));
   const std::int32_t side = random.between(1, at_most.width);
   if (random.one_in(2)) {  // turns want squares
-    config.transforms.emplace_back(RandomCrop{.size = {side, side}, .pad_if_needed = true});
-    config.transforms.emplace_back(RandomRotate90{});
-    if (random.one_in(3)) config.transforms.emplace_back(RandomHorizontalFlip{0.5});
+    config.transforms.emplace_back(make_op("random_crop", {{"size", {side, side}}, {"pad_if_needed", true}}));
+    config.transforms.emplace_back(make_op("random_rotate90"));
+    if (random.one_in(3)) config.transforms.emplace_back(make_op("random_horizontal_flip", {{"p", 0.5}}));
   } else if (config.input.height == 0) {
-    config.transforms.emplace_back(CenterCrop{{random.between(1, at_most.height), side}});
+    config.transforms.emplace_back(
+        make_op("center_crop", {{"size", {random.between(1, at_most.height), side}}}));
   }
   constexpr DType kTypes[] = {DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32};
   config.output = {kTypes[random.between(0, 3)], random.one_in(2) ? PixelLayout::kNchw : PixelLayout::kNhwc};
   const auto channels = static_cast<std::size_t>(config.channels);
   if (!config.mask && config.output.dtype != DType::kUInt8 && random.one_in(2))
-    config.transforms.emplace_back(Normalize{std::vector<double>(channels, 0.4), {0.2, 0.25, 0.3}});
-  if (auto* last = config.transforms.empty() ? nullptr : std::get_if<Normalize>(&config.transforms.back()))
-    last->std.resize(channels);
+    config.transforms.emplace_back(make_op("normalize", {{"mean", std::vector<double>(channels, 0.4)},
+                                                         {"std", std::vector<double>(channels, 0.2)}}));
   return config;
 }
 
@@ -195,11 +199,14 @@ TEST(Cut, MakesLargeRowsInStripsThatAreTheWhole) {
   Random random(22);
   Scratch scratch;
   Outcome outcome;
-  const std::vector<Transform> turned{RandomCrop{.size = {192, 192}, .pad_if_needed = true}, RandomRotate90{},
-                                      RandomHorizontalFlip{0.5}},
-      narrow{RandomCrop{.size = {191, 191}, .pad_if_needed = true}, RandomRotate90{}},
-      flipped{RandomVerticalFlip{0.5}, RandomHorizontalFlip{0.5}},
-      padded{RandomCrop{.size = {201, 390}, .pad_if_needed = true, .mode = PaddingMode::kReflect}};
+  const std::vector<Transform> turned{make_op("random_crop", {{"size", {192, 192}}, {"pad_if_needed", true}}),
+                                      make_op("random_rotate90"),
+                                      make_op("random_horizontal_flip", {{"p", 0.5}})},
+      narrow{make_op("random_crop", {{"size", {191, 191}}, {"pad_if_needed", true}}),
+             make_op("random_rotate90")},
+      flipped{make_op("random_vertical_flip", {{"p", 0.5}}), make_op("random_horizontal_flip", {{"p", 0.5}})},
+      padded{make_op("random_crop",
+                     {{"size", {201, 390}}, {"pad_if_needed", true}, {"padding_mode", "reflect"}})};
   for (const auto& [width, height] : {std::pair{400, 40}, {192, 192}, {191, 193}, {130, 257}, {1100, 37}})
     for (const auto& [stored, made] : {std::pair{1, 1}, {1, 3}, {3, 3}})
       for (const bool planar : {false, true})
@@ -237,7 +244,7 @@ TEST(Cut, CopiesAPictureOnlyWhereItIsTheRow) {
     for (const std::int32_t top : {40, 39}) {
       PlanConfig config;
       config.output = {DType::kUInt8, layout};
-      config.transforms = {CenterCrop{{top, 30}}};
+      config.transforms = {make_op("center_crop", {{"size", {top, 30}}})};
       plans.push_back(Plan::compile(config).value());
     }
   Scratch scratch;
@@ -265,7 +272,7 @@ TEST(Cut, KeepsWhatNothingIsDrawnForApartForEachSizeAndPlan) {
   const auto plan_of = [](Size size) {
     PlanConfig config;
     config.channels = 1;
-    config.transforms = {CenterCrop{size}};
+    config.transforms = {make_op("center_crop", {{"size", {size.height, size.width}}})};
     return Plan::compile(config).value();
   };
   const Plan small = plan_of({4, 4}), large = plan_of({20, 28});
@@ -301,11 +308,12 @@ TEST(Cut, SaysNothingOfWhatOnlyRenderKnows) {
     return plan->cut(data, {1, 2, 3}, scratch, row.data(), base);
   };
   const auto plain = [](PlanConfig&) {};
-  const RandomCrop crop{.size = {8, 8}};
+  const Transform crop = make_op("random_crop", {{"size", {8, 8}}});
   EXPECT_TRUE(cuts(image, {crop}, plain));
-  EXPECT_FALSE(cuts(image, {crop, ToY{}}, plain)) << "colours";
-  EXPECT_FALSE(cuts(image, {RandomResizedCrop{.size = {8, 8}}}, plain)) << "a resize";
-  EXPECT_FALSE(cuts(image, {RandomCrop{.size = {40, 8}}}, plain)) << "a crop larger than the image";
+  EXPECT_FALSE(cuts(image, {crop, make_op("to_y")}, plain)) << "colours";
+  EXPECT_FALSE(cuts(image, {make_op("random_resized_crop", {{"size", {8, 8}}})}, plain)) << "a resize";
+  EXPECT_FALSE(cuts(image, {make_op("random_crop", {{"size", {40, 8}}})}, plain))
+      << "a crop larger than the image";
   EXPECT_FALSE(cuts(image, {crop}, [](PlanConfig& c) { c.max_pixels = 1000; }));
   EXPECT_FALSE(cuts(image, {crop}, [](PlanConfig& c) { c.input = {16, 16}; }));
   EXPECT_FALSE(cuts(image, {crop}, [](PlanConfig& c) { c.unit = 3; }));

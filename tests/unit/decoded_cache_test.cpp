@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "server/pack/png_file.h"
 #include "server/source/formats/image_folder.h"
 #include "server/source/formats/manifest.h"
 #include "server/source/formats/paired_folders.h"
+#include "server/transform/ops/ops.h"
 #include "tests/engine_fixture.h"
 #include "tests/forwarding_source.h"
 #include "tests/pixels/make_jpeg.h"
@@ -91,7 +93,8 @@ StreamPlan plan_of(std::vector<Transform> transforms, Output output = {}) {
   return plan;
 }
 
-const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+const Transform kNormalize =
+    make_op("normalize", {{"mean", {0.485, 0.456, 0.406}}, {"std", {0.229, 0.224, 0.225}}});
 
 class DecodedCache : public ::testing::Test {
  protected:
@@ -125,12 +128,14 @@ TEST_F(DecodedCache, ChangesNoRowNorItsReasonWhateverTheChainAndTheBudget) {
   add_bad_files();
   const auto source = images();
   const std::vector<std::vector<Transform>> chains = {
-      {RandomResizedCrop{.size = {24, 24}}, RandomHorizontalFlip{}},
-      {RandomCrop{.size = {30, 20}}},
-      {Resize{.shorter = 32}, RandomCrop{.size = {28, 28}}, RandomVerticalFlip{}},
-      {CenterCrop{{50, 50}}, RandomRotate90{}, RandomResizedCrop{.size = {16, 16}}},
-      {Resize{.size = {20, 30}}, ToY{}},
-      {RandomHorizontalFlip{}, Resize{.size = {20, 30}}}};
+      {make_op("random_resized_crop", {{"size", {24, 24}}}), make_op("random_horizontal_flip")},
+      {make_op("random_crop", {{"size", {30, 20}}})},
+      {make_op("resize", {{"size", 32}}), make_op("random_crop", {{"size", {28, 28}}}),
+       make_op("random_vertical_flip")},
+      {make_op("center_crop", {{"size", {50, 50}}}), make_op("random_rotate90"),
+       make_op("random_resized_crop", {{"size", {16, 16}}})},
+      {make_op("resize", {{"size", {20, 30}}}), make_op("to_y")},
+      {make_op("random_horizontal_flip"), make_op("resize", {{"size", {20, 30}}})}};
   for (std::size_t c = 0; c < chains.size(); ++c) {
     StreamPlan plan = plan_of(chains[c]);
     plan.chain.warnings_are_bad = c % 2 == 0;
@@ -158,7 +163,9 @@ TEST_F(DecodedCache, ChangesNoRowNorItsReasonWhateverTheChainAndTheBudget) {
 
 TEST_F(DecodedCache, DecodesASetThatFitsOnceEverAndThenDoesNotEvenReadIt) {
   const auto source = std::make_shared<CountingReads>(images());
-  Rows rows(source, plan_of({Resize{.shorter = 32}, RandomCrop{.size = {28, 28}}}), cache_of(*source));
+  Rows rows(source,
+            plan_of({make_op("resize", {{"size", 32}}), make_op("random_crop", {{"size", {28, 28}}})}),
+            cache_of(*source));
   rows.epoch(0);
   EXPECT_EQ(rows.decoded(), 24U);
   EXPECT_EQ(source->reads, 24U);
@@ -173,10 +180,13 @@ TEST_F(DecodedCache, DecodesASetThatFitsOnceEverAndThenDoesNotEvenReadIt) {
 TEST_F(DecodedCache, IsSharedByStreamsWithOnePrefix) {
   const auto source = images();
   const StreamPlan train =
-      plan_of({Resize{.shorter = 32}, RandomCrop{.size = {28, 28}}, RandomHorizontalFlip{}, kNormalize},
+      plan_of({make_op("resize", {{"size", 32}}), make_op("random_crop", {{"size", {28, 28}}}),
+               make_op("random_horizontal_flip"), kNormalize},
               {DType::kFloat32});
-  const StreamPlan other = plan_of({Resize{.shorter = 32}, RandomResizedCrop{.size = {8, 8}}});
-  const StreamPlan val = plan_of({Resize{.shorter = 32}, CenterCrop{{28, 28}}});
+  const StreamPlan other =
+      plan_of({make_op("resize", {{"size", 32}}), make_op("random_resized_crop", {{"size", {8, 8}}})});
+  const StreamPlan val =
+      plan_of({make_op("resize", {{"size", 32}}), make_op("center_crop", {{"size", {28, 28}}})});
   const auto key = [&](const StreamPlan& plan) {
     return server::exec::kept_key(*source, server::exec::plan_fields(*source, plan, 8).value());
   };
@@ -193,7 +203,7 @@ TEST_F(DecodedCache, IsSharedByStreamsWithOnePrefix) {
 
 TEST_F(DecodedCache, GivesEveryThreadTheSameRowsAndIsFilledOnce) {
   const auto source = images();
-  const StreamPlan plan = plan_of({RandomResizedCrop{.size = {24, 24}}});
+  const StreamPlan plan = plan_of({make_op("random_resized_crop", {{"size", {24, 24}}})});
   const auto digest = [&](unsigned threads, const std::shared_ptr<SampleCache>& cache) {
     StreamSetup setup;
     setup.maker = make_samples(source, {.seed = 3, .decoded = cache}, plan);
@@ -242,9 +252,11 @@ TEST_F(DecodedCache, KeepsPairsAndMasksTogether) {
                            {"mask", {.path = folder_.path() / "mask", .scale = 1, .mask = true}}})
                           .value();
   for (const auto& transforms : std::vector<std::vector<Transform>>{
-           {RandomCrop{.size = {32, 32}}, RandomHorizontalFlip{}, RandomRotate90{}},
-           {Resize{.shorter = 40}, RandomResizedCrop{.size = {32, 32}}},
-           {CenterCrop{{48, 48}}, RandomCrop{.size = {32, 32}}, RandomVerticalFlip{}}}) {
+           {make_op("random_crop", {{"size", {32, 32}}}), make_op("random_horizontal_flip"),
+            make_op("random_rotate90")},
+           {make_op("resize", {{"size", 40}}), make_op("random_resized_crop", {{"size", {32, 32}}})},
+           {make_op("center_crop", {{"size", {48, 48}}}), make_op("random_crop", {{"size", {32, 32}}}),
+            make_op("random_vertical_flip")}}) {
     const StreamPlan plan = plan_of(transforms);
     Rows plain(source, plan), kept(source, plan, cache_of(*source));
     for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
@@ -259,7 +271,7 @@ TEST_F(DecodedCache, KeepsPairsAndMasksTogether) {
 
 TEST_F(DecodedCache, KeepsDerivedImages) {
   const auto source = images();
-  StreamPlan plan = plan_of({RandomCrop{.size = {8, 8}}, RandomHorizontalFlip{}});
+  StreamPlan plan = plan_of({make_op("random_crop", {{"size", {8, 8}}}), make_op("random_horizontal_flip")});
   plan.derived["lr"] = {"image", {.factor = 2}};
   Rows plain(source, plan), kept(source, plan, cache_of(*source));
   for (std::uint64_t epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(kept.epoch(epoch), plain.epoch(epoch));
@@ -281,7 +293,7 @@ TEST_F(DecodedCache, KeepsTheValuesBesideTheImages) {
                   {"boxes", {.kind = ManifestKind::kRagged, .dtype = DType::kInt16, .shape = {2}}}}});
   ASSERT_TRUE(manifest) << manifest.error().message;
   const auto source = std::make_shared<CountingReads>(*manifest);
-  const StreamPlan plan = plan_of({RandomCrop{.size = {32, 32}}});
+  const StreamPlan plan = plan_of({make_op("random_crop", {{"size", {32, 32}}})});
   Rows plain(*manifest, plan), kept(source, plan, cache_of(*source));
   for (std::uint64_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(kept.epoch(epoch), plain.epoch(epoch));
   EXPECT_EQ(source->reads, 6U);
@@ -289,7 +301,7 @@ TEST_F(DecodedCache, KeepsTheValuesBesideTheImages) {
 
 TEST_F(DecodedCache, TriesAgainAfterAnIoError) {
   const auto source = images();
-  Rows rows(source, plan_of({RandomCrop{.size = {30, 20}}}), cache_of(*source));
+  Rows rows(source, plan_of({make_op("random_crop", {{"size", {30, 20}}})}), cache_of(*source));
   const auto path = folder_.path() / "cat/101.jpg";
   std::filesystem::rename(path, folder_.path() / "away");
   LooseRow row(rows.maker());
@@ -304,7 +316,7 @@ TEST_F(DecodedCache, TriesAgainAfterAnIoError) {
   }
   EXPECT_EQ(failed, 1);
   std::filesystem::rename(folder_.path() / "away", path);
-  EXPECT_EQ(rows.epoch(0), Rows(source, plan_of({RandomCrop{.size = {30, 20}}})).epoch(0));
+  EXPECT_EQ(rows.epoch(0), Rows(source, plan_of({make_op("random_crop", {{"size", {30, 20}}})})).epoch(0));
   EXPECT_EQ(arena_->counts().samples, 24U);
 }
 

@@ -1,20 +1,22 @@
 // What of a chain the server does, and what is left to the device.
 #include "server/transform/device_rows.h"
+#include "server/transform/ops/ops.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 namespace headrace::server::transform {
 namespace {
 
 using ::testing::HasSubstr;
 
-const RandomResizedCrop kCrop{.size = {32, 32}};
-const Normalize kNormalize{{0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}};
-const ColorJitter kJitter{
-    .brightness = Bounds{0.5, 1.5}, .contrast = Bounds{0.5, 1.5}, .hue = Bounds{-0.1, 0.1}};
+const Transform kCrop = make_op("random_resized_crop", {{"size", {32, 32}}});
+const Transform kNormalize = make_op("normalize", {{"mean", {0.5, 0.5, 0.5}}, {"std", {0.5, 0.5, 0.5}}});
+const Transform kJitter =
+    make_op("color_jitter", {{"brightness", {0.5, 1.5}}, {"contrast", {0.5, 1.5}}, {"hue", {-0.1, 0.1}}});
 
 Result<DeviceRows> split(std::vector<Transform> chain, DType dtype = DType::kFloat32) {
   const PlanConfig config{.transforms = std::move(chain), .output = {dtype, PixelLayout::kNchw}};
@@ -24,7 +26,8 @@ Result<DeviceRows> split(std::vector<Transform> chain, DType dtype = DType::kFlo
 }
 
 TEST(DeviceRowsSplit, LeavesFlipsTurnsColorsAndValuesToTheDevice) {
-  const auto rows = or_throw(split({kCrop, RandomHorizontalFlip{}, kJitter, RandomRotate90{}, kNormalize}));
+  const auto rows = or_throw(
+      split({kCrop, make_op("random_horizontal_flip"), kJitter, make_op("random_rotate90"), kNormalize}));
   const DeviceImage& image = rows.image();
   EXPECT_EQ(image.height, 32);
   EXPECT_EQ(image.width, 32);
@@ -34,14 +37,16 @@ TEST(DeviceRowsSplit, LeavesFlipsTurnsColorsAndValuesToTheDevice) {
   EXPECT_EQ(image.moves[0].stage, 1U);
   EXPECT_EQ(image.moves[1].kind, Move::Kind::kTurn);
   EXPECT_EQ(image.contrasts, 1U);
-  EXPECT_EQ(image.mean, kNormalize.mean);
+  EXPECT_EQ(image.mean, std::vector<double>(3, 0.5));
   EXPECT_EQ(rows.pictures().row_bytes(), 32U * 32 * 3);
   EXPECT_EQ(rows.pictures().image_field().dtype, DType::kUInt8);
   EXPECT_EQ(rows.pictures().image_field().shape, (std::vector<std::int64_t>{32, 32, 3}));
 }
 
 TEST(DeviceRowsSplit, LetsTheServerDoWhatComesBeforeATransformThatItHasToDo) {
-  const auto rows = or_throw(split({kCrop, RandomHorizontalFlip{}, GaussianBlur{3, 3}, RandomGrayscale{}}));
+  const auto rows =
+      or_throw(split({kCrop, make_op("random_horizontal_flip"),
+                      make_op("gaussian_blur", {{"kernel_size", {3, 3}}}), make_op("random_grayscale")}));
   EXPECT_TRUE(rows.image().moves.empty());
   EXPECT_EQ(rows.image().contrasts, 0U);
   const auto last = or_throw(split({kJitter, kCrop}));
@@ -54,12 +59,13 @@ TEST(DeviceRowsSplit, LetsTheServerDoMoreThanARowHasRoomFor) {
   const auto rows = or_throw(split(chain));
   EXPECT_EQ(rows.image().contrasts, 2U);
   chain = {kCrop};
-  for (int i = 0; i < 10; ++i) chain.emplace_back(RandomVerticalFlip{});
+  for (int i = 0; i < 10; ++i) chain.emplace_back(make_op("random_vertical_flip"));
   EXPECT_EQ(or_throw(split(chain)).image().moves.size(), std::size_t{kMaxMoves});
 }
 
 TEST(DeviceRowsSplit, ErasesConstantValues) {
-  const auto rows = or_throw(split({kCrop, kNormalize, RandomErasing{.p = 1, .value = {0.5}}}));
+  const auto rows =
+      or_throw(split({kCrop, kNormalize, make_op("random_erasing", {{"p", 1}, {"value", {0.5}}})}));
   EXPECT_EQ(rows.image().erased, std::vector<double>{0.5});
   std::vector<Step> memory;
   const RowSteps steps = rows.draw({1, 2, 3}, memory);
@@ -68,7 +74,7 @@ TEST(DeviceRowsSplit, ErasesConstantValues) {
 }
 
 TEST(DeviceRowsSplit, DrawsForARowAlone) {
-  const auto rows = or_throw(split({kCrop, RandomHorizontalFlip{}, kJitter, kNormalize}));
+  const auto rows = or_throw(split({kCrop, make_op("random_horizontal_flip"), kJitter, kNormalize}));
   std::vector<Step> memory;
   int flipped = 0;
   for (std::uint64_t position = 0; position < 100; ++position) {
@@ -89,9 +95,11 @@ TEST(DeviceRowsSplit, RefusesWhatTheDeviceDoesNot) {
     EXPECT_FALSE(rows.has_value());
     return rows ? std::string() : rows.error().message;
   };
-  EXPECT_THAT(refusal({kCrop, RandomErasing{.random = true}}), HasSubstr("`value: random`"));
-  EXPECT_THAT(refusal({kCrop, RandomErasing{}, RandomErasing{}}), HasSubstr("can erase only once"));
-  EXPECT_THAT(refusal({RandomResizedCrop{.size = {8, 5000}}}),
+  EXPECT_THAT(refusal({kCrop, make_op("random_erasing", {{"value", "random"}})}),
+              HasSubstr("`value: random`"));
+  EXPECT_THAT(refusal({kCrop, make_op("random_erasing"), make_op("random_erasing")}),
+              HasSubstr("can erase only once"));
+  EXPECT_THAT(refusal({make_op("random_resized_crop", {{"size", {8, 5000}}})}),
               HasSubstr("expected at most 4096 pixels a side"));
 }
 

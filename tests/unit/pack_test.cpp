@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <numeric>
 
@@ -13,6 +14,7 @@
 #include "server/pack/verify.h"
 #include "server/source/formats/image_folder.h"
 #include "server/source/formats/lmdb.h"
+#include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
 #include "tests/forwarding_source.h"
 #include "tests/pixels/make_jpeg.h"
@@ -153,7 +155,7 @@ TEST_F(PackTest, DecodedIsTheDecodersPixels) {
 TEST_F(PackTest, AResizeIsThatOfThePlanWhetherPixelsOrPngAreStored) {
   const auto source = images();
   const transform::Plan plan =
-      transform::Plan::compile({.transforms = {transform::Resize{.size = {40, 30}}},
+      transform::Plan::compile({.transforms = {transform::make_op("resize", {{"size", {40, 30}}})},
                                 .output = {DType::kUInt8, transform::PixelLayout::kNhwc}})
           .value();
   transform::Scratch scratch;

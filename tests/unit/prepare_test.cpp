@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/transform/op.h"
+#include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
 #include "tests/pixels/make_jpeg.h"
 
@@ -13,7 +15,8 @@ using pixels::make_jpeg;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint64_t kRoom = 1 << 28;
-const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+const Transform kNormalize =
+    make_op("normalize", {{"mean", {0.485, 0.456, 0.406}}, {"std", {0.229, 0.224, 0.225}}});
 
 PlanConfig chain(std::vector<Transform> transforms, Output output = {}) {
   PlanConfig config;
@@ -32,46 +35,67 @@ struct Case {
 std::vector<Case> cases() {
   const Output half{DType::kFloat16, PixelLayout::kNhwc}, full{DType::kFloat32, PixelLayout::kNchw};
   std::vector<Case> all{
-      {"RandomResizedCrop", chain({RandomResizedCrop{.size = {40, 56}}, RandomHorizontalFlip{}}), false},
+      {"RandomResizedCrop",
+       chain({make_op("random_resized_crop", {{"size", {40, 56}}}), make_op("random_horizontal_flip")}),
+       false},
       {"RandomResizedCropBicubic",
-       chain({RandomResizedCrop{.size = {40, 56}, .interpolation = Interpolation::kBicubic}, kNormalize},
+       chain({make_op("random_resized_crop", {{"size", {40, 56}}, {"interpolation", "bicubic"}}), kNormalize},
              full),
        false},
       {"RandomCropPadded",
-       chain({RandomCrop{.size = {90, 90}, .left = 3, .right = 9, .pad_if_needed = true, .fill = {1, 2, 3}},
-              RandomVerticalFlip{}}),
+       chain({make_op("random_crop", {{"size", {90, 90}},
+                                      {"padding", {3, 0, 9, 0}},
+                                      {"pad_if_needed", true},
+                                      {"fill", {1, 2, 3}}}),
+              make_op("random_vertical_flip")}),
        false},
-      {"FlipBeforeResize", chain({RandomHorizontalFlip{}, Resize{.size = {33, 47}}}), false},
-      {"ResizeThenRandomCrop", chain({Resize{.shorter = 64}, RandomCrop{.size = {48, 48}}})},
+      {"FlipBeforeResize",
+       chain({make_op("random_horizontal_flip"), make_op("resize", {{"size", {33, 47}}})}), false},
+      {"ResizeThenRandomCrop",
+       chain({make_op("resize", {{"size", 64}}), make_op("random_crop", {{"size", {48, 48}}})})},
       {"ResizeWithMaxSize",
-       chain({Resize{.shorter = 64, .max_size = 70, .interpolation = Interpolation::kBicubic},
-              RandomCrop{.size = {60, 60}, .pad_if_needed = true, .mode = PaddingMode::kReflect}})},
-      {"ResizeNearest", chain({Resize{.size = {45, 45}, .interpolation = Interpolation::kNearest},
-                               RandomRotate90{}, RandomResizedCrop{.size = {20, 20}}})},
+       chain({make_op("resize", {{"size", 64}, {"max_size", 70}, {"interpolation", "bicubic"}}),
+              make_op("random_crop",
+                      {{"size", {60, 60}}, {"pad_if_needed", true}, {"padding_mode", "reflect"}})})},
+      {"ResizeNearest",
+       chain({make_op("resize", {{"size", {45, 45}}, {"interpolation", "nearest"}}),
+              make_op("random_rotate90"), make_op("random_resized_crop", {{"size", {20, 20}}})})},
       {"CenterCropThatPads",
-       chain({CenterCrop{{150, 60}}, RandomCrop{.size = {140, 64}, .left = 9, .mode = PaddingMode::kEdge}})},
-      {"CenterCropThenRandomResize",
-       chain({CenterCrop{{50, 50}}, RandomResizedCrop{.size = {64, 64}}, RandomHorizontalFlip{}, kNormalize},
-             half)},
+       chain({make_op("center_crop", {{"size", {150, 60}}}),
+              make_op("random_crop",
+                      {{"size", {140, 64}}, {"padding", {9, 0, 0, 0}}, {"padding_mode", "edge"}})})},
+      {"CenterCropThenRandomResize", chain({make_op("center_crop", {{"size", {50, 50}}}),
+                                            make_op("random_resized_crop", {{"size", {64, 64}}}),
+                                            make_op("random_horizontal_flip"), kNormalize},
+                                           half)},
       {"SeveralFixed",
-       chain({CenterCrop{{90, 80}}, Resize{.size = {60, 70}}, CenterCrop{{50, 64}}, Resize{.size = {77, 77}},
-              RandomRotate90{}, RandomResizedCrop{.size = {30, 30}}, RandomVerticalFlip{}})},
-      {"AllOfIt", chain({Resize{.shorter = 50}, CenterCrop{{48, 48}}, kNormalize}, full)},
-      {"Luma",
-       chain({Resize{.shorter = 50}, RandomCrop{.size = {40, 40}}, ToY{}, Normalize{{0.5}, {0.25}}}, full)},
-      {"HeldPlaces", chain({NotHere{}, Resize{.size = {60, 60}}, NotHere{}, RandomCrop{.size = {32, 32}}})},
+       chain({make_op("center_crop", {{"size", {90, 80}}}), make_op("resize", {{"size", {60, 70}}}),
+              make_op("center_crop", {{"size", {50, 64}}}), make_op("resize", {{"size", {77, 77}}}),
+              make_op("random_rotate90"), make_op("random_resized_crop", {{"size", {30, 30}}}),
+              make_op("random_vertical_flip")})},
+      {"AllOfIt",
+       chain({make_op("resize", {{"size", 50}}), make_op("center_crop", {{"size", {48, 48}}}), kNormalize},
+             full)},
+      {"Luma", chain({make_op("resize", {{"size", 50}}), make_op("random_crop", {{"size", {40, 40}}}),
+                      make_op("to_y"), make_op("normalize", {{"mean", {0.5}}, {"std", {0.25}}})},
+                     full)},
+      {"HeldPlaces", chain({skipped(), make_op("resize", {{"size", {60, 60}}}), skipped(),
+                            make_op("random_crop", {{"size", {32, 32}}})})},
   };
-  PlanConfig horizontal = chain({Resize{.size = {20, 90}}, RandomCrop{.size = {16, 64}}});
+  PlanConfig horizontal =
+      chain({make_op("resize", {{"size", {20, 90}}}), make_op("random_crop", {{"size", {16, 64}}})});
   horizontal.passes = ResizePasses::kHorizontalFirst;
   all.push_back({"HorizontalFirst", horizontal});
-  PlanConfig derived = chain({RandomCrop{.size = {12, 12}}, RandomHorizontalFlip{}, RandomRotate90{}});
+  PlanConfig derived = chain({make_op("random_crop", {{"size", {12, 12}}}), make_op("random_horizontal_flip"),
+                              make_op("random_rotate90")});
   derived.multiple = 4;
   derived.derived = Derivation{.factor = 4};
   all.push_back({"Derived", derived});
   derived.derived->enlarge = true;
   derived.scale = 4;
   all.push_back({"DerivedAndEnlarged", derived});
-  PlanConfig scaled = chain({CenterCrop{{14, 14}}, RandomCrop{.size = {12, 12}}, RandomVerticalFlip{}});
+  PlanConfig scaled = chain({make_op("center_crop", {{"size", {14, 14}}}),
+                             make_op("random_crop", {{"size", {12, 12}}}), make_op("random_vertical_flip")});
   scaled.multiple = scaled.scale = 4;
   all.push_back({"Scaled", scaled});
   return all;
@@ -123,7 +147,8 @@ INSTANTIATE_TEST_SUITE_P(Chains, Prepare, testing::ValuesIn(cases()),
                          [](const auto& one) { return std::string(one.param.name); });
 
 TEST(PreparePixels, AreOneChannelWhereTheSetIsGray) {
-  PlanConfig config = chain({Resize{.size = {30, 20}}, RandomCrop{.size = {16, 16}}});
+  PlanConfig config =
+      chain({make_op("resize", {{"size", {30, 20}}}), make_op("random_crop", {{"size", {16, 16}}})});
   config.channels = 1;
   const auto plan = Plan::compile(config).value();
   const auto file = make_jpeg({.width = 80, .height = 60, .components = 1});
@@ -141,7 +166,9 @@ TEST(PreparePixels, AreOneChannelWhereTheSetIsGray) {
 }
 
 TEST(PreparePixels, AreRefusedWithoutRoomForAllOfThem) {
-  const auto plan = Plan::compile(chain({Resize{.size = {30, 20}}, RandomCrop{.size = {16, 16}}})).value();
+  const auto plan = Plan::compile(chain({make_op("resize", {{"size", {30, 20}}}),
+                                         make_op("random_crop", {{"size", {16, 16}}})}))
+                        .value();
   Scratch scratch;
   Bytes storage;
   Prepared prepared;
@@ -152,7 +179,7 @@ TEST(PreparePixels, AreRefusedWithoutRoomForAllOfThem) {
 }
 
 TEST(PreparePixels, AreRefusedOfWhatRenderAloneCanTellAbout) {
-  const auto plan = Plan::compile(chain({RandomCrop{.size = {16, 16}}})).value();
+  const auto plan = Plan::compile(chain({make_op("random_crop", {{"size", {16, 16}}})})).value();
   const auto prepares = [](const Plan& by, const Bytes& file) {
     Scratch scratch;
     Bytes storage;
@@ -176,7 +203,8 @@ TEST(PreparePixels, AreRefusedOfWhatRenderAloneCanTellAbout) {
   EXPECT_GT(warned, 0);
   EXPECT_LT(warned, 100);
 
-  PlanConfig limited = chain({Resize{.size = {400, 600}}, RandomCrop{.size = {8, 8}}});
+  PlanConfig limited =
+      chain({make_op("resize", {{"size", {400, 600}}}), make_op("random_crop", {{"size", {8, 8}}})});
   limited.max_pixels = 60 * 40;
   const auto narrow = Plan::compile(limited).value();
   const auto small = make_jpeg({.width = 60, .height = 40});
@@ -186,23 +214,27 @@ TEST(PreparePixels, AreRefusedOfWhatRenderAloneCanTellAbout) {
 
 TEST(PlanPrefix, IsEqualTextForWhatGivesEqualPixelsAlone) {
   const auto prefix = [](const PlanConfig& config) { return Plan::compile(config).value().prefix(); };
-  const auto crop = RandomCrop{.size = {8, 8}};
-  const std::string base = prefix(chain({Resize{.shorter = 64}, crop}));
-  EXPECT_EQ(prefix(chain({Resize{.shorter = 64}, CenterCrop{{9, 9}}})).find(base), 0U);
-  EXPECT_EQ(prefix(chain({NotHere{}, Resize{.shorter = 64}, RandomResizedCrop{.size = {8, 8}}, kNormalize},
+  const auto crop = make_op("random_crop", {{"size", {8, 8}}});
+  const std::string base = prefix(chain({make_op("resize", {{"size", 64}}), crop}));
+  EXPECT_EQ(prefix(chain({make_op("resize", {{"size", 64}}), make_op("center_crop", {{"size", {9, 9}}})}))
+                .find(base),
+            0U);
+  EXPECT_EQ(prefix(chain({skipped(), make_op("resize", {{"size", 64}}),
+                          make_op("random_resized_crop", {{"size", {8, 8}}}), kNormalize},
                          {DType::kFloat32})),
             base)
       << "what follows, and what is for other fields, does not matter";
-  EXPECT_NE(prefix(chain({Resize{.shorter = 65}, crop})), base);
-  EXPECT_NE(prefix(chain({Resize{.shorter = 64, .max_size = 99}, crop})), base);
-  EXPECT_NE(prefix(chain({Resize{.shorter = 64, .interpolation = Interpolation::kBicubic}, crop})), base);
-  EXPECT_NE(prefix(chain({Resize{.size = {64, 64}}, crop})), base);
-  EXPECT_NE(prefix(chain({Resize{.size = {64, 48}}, crop})), prefix(chain({Resize{.size = {48, 64}}, crop})));
-  EXPECT_NE(prefix(chain({Resize{.shorter = 64}, CenterCrop{{32, 16}}})),
-            prefix(chain({Resize{.shorter = 64}, CenterCrop{{16, 32}}})));
+  EXPECT_NE(prefix(chain({make_op("resize", {{"size", 65}}), crop})), base);
+  EXPECT_NE(prefix(chain({make_op("resize", {{"size", 64}, {"max_size", 99}}), crop})), base);
+  EXPECT_NE(prefix(chain({make_op("resize", {{"size", 64}, {"interpolation", "bicubic"}}), crop})), base);
+  EXPECT_NE(prefix(chain({make_op("resize", {{"size", {64, 64}}}), crop})), base);
+  EXPECT_NE(prefix(chain({make_op("resize", {{"size", {64, 48}}}), crop})),
+            prefix(chain({make_op("resize", {{"size", {48, 64}}}), crop})));
+  EXPECT_NE(prefix(chain({make_op("resize", {{"size", 64}}), make_op("center_crop", {{"size", {32, 16}}})})),
+            prefix(chain({make_op("resize", {{"size", 64}}), make_op("center_crop", {{"size", {16, 32}}})})));
   EXPECT_NE(prefix(chain({crop})), base);
   const auto changed = [&](auto change) {
-    PlanConfig config = chain({Resize{.shorter = 64}, crop});
+    PlanConfig config = chain({make_op("resize", {{"size", 64}}), crop});
     change(config);
     return prefix(config) != base;
   };
@@ -217,12 +249,16 @@ TEST(PlanPrefix, IsEqualTextForWhatGivesEqualPixelsAlone) {
 
 TEST(PlanPrefix, KnowsItsBytesWhereAllImagesGiveTheSame) {
   const auto bytes = [](const PlanConfig& config) { return Plan::compile(config).value().prepared_bytes(); };
-  const auto crop = RandomCrop{.size = {8, 8}};
+  const auto crop = make_op("random_crop", {{"size", {8, 8}}});
   EXPECT_EQ(bytes(chain({crop})), std::nullopt);
-  EXPECT_EQ(bytes(chain({Resize{.shorter = 64}, crop})), std::nullopt);
-  EXPECT_EQ(bytes(chain({Resize{.size = {64, 48}}, crop})), 64U * 48 * 3);
-  EXPECT_EQ(bytes(chain({Resize{.shorter = 64}, CenterCrop{{50, 60}}, crop})), 50U * 60 * 3);
-  EXPECT_EQ(bytes(chain({CenterCrop{{50, 100}}, Resize{.shorter = 20}, crop})), 20U * 40 * 3);
+  EXPECT_EQ(bytes(chain({make_op("resize", {{"size", 64}}), crop})), std::nullopt);
+  EXPECT_EQ(bytes(chain({make_op("resize", {{"size", {64, 48}}}), crop})), 64U * 48 * 3);
+  EXPECT_EQ(
+      bytes(chain({make_op("resize", {{"size", 64}}), make_op("center_crop", {{"size", {50, 60}}}), crop})),
+      50U * 60 * 3);
+  EXPECT_EQ(
+      bytes(chain({make_op("center_crop", {{"size", {50, 100}}}), make_op("resize", {{"size", 20}}), crop})),
+      20U * 40 * 3);
   PlanConfig one_size = chain({crop});
   one_size.input = {30, 40};
   EXPECT_EQ(bytes(one_size), 30U * 40 * 3);

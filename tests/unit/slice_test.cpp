@@ -1,6 +1,7 @@
 // Rows that are made a slice at a time are the rows that are made one by one; what cannot be is said to be
 // left.
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <numeric>
 #include <random>
@@ -11,6 +12,7 @@
 #include "server/source/formats/npy.h"
 #include "server/source/formats/paired_folders.h"
 #include "server/source/formats/pixel_table.h"
+#include "server/transform/ops/ops.h"
 #include "tests/engine_fixture.h"
 #include "tests/forwarding_source.h"
 #include "tests/temp_folder.h"
@@ -107,8 +109,8 @@ std::uint64_t observed(const StreamCounters& counters, Stage stage) {
 }
 
 const std::vector<Transform> kAugmented = {
-    RandomCrop{.size = {12, 12}, .left = 2, .top = 2, .right = 2, .bottom = 2}, RandomHorizontalFlip{},
-    RandomRotate90{}};
+    make_op("random_crop", {{"size", {12, 12}}, {"padding", {2, 2, 2, 2}}}),
+    make_op("random_horizontal_flip"), make_op("random_rotate90")};
 
 TEST(Slices, OfPixelsInMemoryAreTheRowsThatAreMadeOneByOne) {
   for (const server::decode::PixelShape shape :
@@ -151,8 +153,10 @@ TEST(Slices, AreLeftToWhoeverReadsAndWhoeverResizes) {
       compare(*make_samples(std::make_shared<ForwardingSource>(source), {.seed = 4}, plan_of(kAugmented)), 16,
               counters),
       0U);
-  EXPECT_EQ(compare(*make_samples(source, {.seed = 4}, plan_of({Resize{.size = {8, 8}}})), 16, counters), 0U);
-  EXPECT_EQ(compare(*make_samples(source, {.seed = 4}, plan_of({ToY{}})), 16, counters), 0U);
+  EXPECT_EQ(compare(*make_samples(source, {.seed = 4}, plan_of({make_op("resize", {{"size", {8, 8}}})})), 16,
+                    counters),
+            0U);
+  EXPECT_EQ(compare(*make_samples(source, {.seed = 4}, plan_of({make_op("to_y")})), 16, counters), 0U);
   EXPECT_EQ(counters.samples.get(), 0U);
 }
 
@@ -174,7 +178,8 @@ TEST(Slices, CarryOtherFieldsAlong) {
                      {"label", folder.put("l.npy", npy("<i8", "(40,)", labels))}}})
           .value();
   StreamCounters counters;
-  EXPECT_GE(compare(*make_samples(source, {.seed = 1}, plan_of({RandomCrop{.size = {5, 6}}})), 8, counters),
+  EXPECT_GE(compare(*make_samples(source, {.seed = 1}, plan_of({make_op("random_crop", {{"size", {5, 6}}})})),
+                    8, counters),
             60U);
 }
 
@@ -199,9 +204,9 @@ class Kept : public ::testing::Test {
     arena_ = Arena::create("a", 64 << 20).value();
     maker_ = make_samples(
         source_, {.seed = 6, .max_bad = 1, .decoded = std::make_shared<SampleCache>(arena_, source_->size())},
-        plan_of(
-            {RandomCrop{.size = {12, 12}}, RandomHorizontalFlip{}, RandomVerticalFlip{}, RandomRotate90{}},
-            {DType::kFloat32}));
+        plan_of({make_op("random_crop", {{"size", {12, 12}}}), make_op("random_horizontal_flip"),
+                 make_op("random_vertical_flip"), make_op("random_rotate90")},
+                {DType::kFloat32}));
   }
 
   TempFolder folder_;

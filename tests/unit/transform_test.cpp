@@ -5,6 +5,7 @@
 #include <random>
 
 #include "server/transform/geometry.h"
+#include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
 #include "tests/pixels/make_jpeg.h"
 
@@ -42,32 +43,46 @@ std::vector<std::byte> row_of(const Plan& plan, std::span<const std::uint8_t> fi
   return row;
 }
 
-const Normalize kNormalize{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+const Transform kNormalize =
+    make_op("normalize", {{"mean", {0.485, 0.456, 0.406}}, {"std", {0.229, 0.224, 0.225}}});
 
 TEST(PlanCompile, SaysWhatIsWrongWithAChain) {
   EXPECT_THAT(refusal({}), HasSubstr("different sizes"));
-  EXPECT_THAT(refusal({Resize{.shorter = 256}}), HasSubstr("different sizes"));
-  EXPECT_THAT(refusal({CenterCrop{{0, 4}}}), HasSubstr("center_crop: size [0, 4]"));
-  EXPECT_THAT(refusal({RandomResizedCrop{.size = {224, 224}, .scale_min = 0.5, .scale_max = 0.2}}),
+  EXPECT_THAT(refusal({make_op("resize", {{"size", 256}})}), HasSubstr("different sizes"));
+  EXPECT_THAT(refusal({make_op("random_resized_crop", {{"size", {224, 224}}, {"scale", {0.5, 0.2}}})}),
               HasSubstr("scale"));
-  EXPECT_THAT(refusal({RandomResizedCrop{.size = {224, 224}, .ratio_min = 0}}), HasSubstr("ratio"));
-  EXPECT_THAT(refusal({Resize{.shorter = 64, .max_size = 64}, CenterCrop{{8, 8}}}), HasSubstr("max_size 64"));
-  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, RandomCrop{.size = {40, 20}}}), HasSubstr("larger than"));
-  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, RandomHorizontalFlip{1.5}}), HasSubstr("p 1.5"));
-  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, kNormalize}), HasSubstr("float output"));
-  EXPECT_THAT(refusal({kNormalize, CenterCrop{{32, 32}}}, {DType::kFloat32}), HasSubstr("last"));
-  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, Normalize{{0, 0}, {1, 1}}}, {DType::kFloat32}),
+  EXPECT_THAT(refusal({make_op("random_resized_crop", {{"size", {224, 224}}, {"ratio", {0, 4.0 / 3.0}}})}),
+              HasSubstr("ratio"));
+  EXPECT_THAT(refusal({make_op("resize", {{"size", 64}, {"max_size", 64}}),
+                       make_op("center_crop", {{"size", {8, 8}}})}),
+              HasSubstr("max_size 64"));
+  EXPECT_THAT(
+      refusal({make_op("center_crop", {{"size", {32, 32}}}), make_op("random_crop", {{"size", {40, 20}}})}),
+      HasSubstr("larger than"));
+  EXPECT_THAT(refusal({make_op("center_crop", {{"size", {32, 32}}}), kNormalize}),
+              HasSubstr("uint8 cannot hold"));
+  EXPECT_THAT(refusal({kNormalize, make_op("center_crop", {{"size", {32, 32}}})}, {DType::kFloat32}),
+              HasSubstr("last"));
+  EXPECT_THAT(refusal({make_op("center_crop", {{"size", {32, 32}}}),
+                       make_op("normalize", {{"mean", {0, 0}}, {"std", {1, 1}}})},
+                      {DType::kFloat32}),
               HasSubstr("three"));
-  EXPECT_THAT(refusal({CenterCrop{{32, 32}}, Normalize{{0, 0, 0}, {1, 0, 1}}}, {DType::kFloat32}),
+  EXPECT_THAT(refusal({make_op("center_crop", {{"size", {32, 32}}}),
+                       make_op("normalize", {{"mean", {0, 0, 0}}, {"std", {1, 0, 1}}})},
+                      {DType::kFloat32}),
               HasSubstr("above 0"));
-  EXPECT_THAT(refusal({CenterCrop{{32, 32}}}, {DType::kInt64}), HasSubstr("dtype int64"));
+  EXPECT_THAT(refusal({make_op("center_crop", {{"size", {32, 32}}})}, {DType::kInt64}),
+              HasSubstr("dtype int64"));
 }
 
 TEST(Plan, DescribesItsField) {
-  const auto planar = plan_of({CenterCrop{{20, 30}}}, {DType::kFloat16, PixelLayout::kNchw}).image_field();
+  const auto planar =
+      plan_of({make_op("center_crop", {{"size", {20, 30}}})}, {DType::kFloat16, PixelLayout::kNchw})
+          .image_field();
   EXPECT_EQ(planar.shape, (std::vector<std::int64_t>{3, 20, 30}));
   EXPECT_EQ(planar.dtype, DType::kFloat16);
-  const auto plan = plan_of({CenterCrop{{20, 30}}}, {DType::kFloat32, PixelLayout::kNhwc});
+  const auto plan =
+      plan_of({make_op("center_crop", {{"size", {20, 30}}})}, {DType::kFloat32, PixelLayout::kNhwc});
   EXPECT_EQ(plan.image_field().shape, (std::vector<std::int64_t>{20, 30, 3}));
   EXPECT_EQ(plan.row_bytes(), 20U * 30 * 3 * 4);
   EXPECT_EQ(plan.row_bytes(), row_bytes(plan.image_field()));
@@ -84,18 +99,24 @@ TEST(Plan, RefusesIntermediateImagesAboveMaxPixelsUnlessACropMakesThemSmall) {
     std::vector<std::byte> row(plan.row_bytes());
     return plan.render(file, {1, 0, 0}, scratch, row.data());
   };
-  const auto report = render({Resize{.size = {49, 49}}, Resize{.size = {8, 8}}});
+  const auto report =
+      render({make_op("resize", {{"size", {49, 49}}}), make_op("resize", {{"size", {8, 8}}})});
   EXPECT_EQ(report.bad, BadReason::kTooLarge);
   EXPECT_THAT(report.detail, HasSubstr("49 x 49 pixels, max_pixels is 2400"));
-  EXPECT_EQ(render({Resize{.size = {48, 50}}, Resize{.size = {8, 8}}}).bad, BadReason::kNone);
-  EXPECT_EQ(render({Resize{.size = {400, 600}}, CenterCrop{{8, 8}}, Resize{.size = {4, 4}}}).bad,
+  EXPECT_EQ(render({make_op("resize", {{"size", {48, 50}}}), make_op("resize", {{"size", {8, 8}}})}).bad,
             BadReason::kNone);
-  EXPECT_EQ(render({Resize{.size = {80, 80}}}).bad, BadReason::kNone) << "the row's own size is the config's";
+  EXPECT_EQ(render({make_op("resize", {{"size", {400, 600}}}), make_op("center_crop", {{"size", {8, 8}}}),
+                    make_op("resize", {{"size", {4, 4}}})})
+                .bad,
+            BadReason::kNone);
+  EXPECT_EQ(render({make_op("resize", {{"size", {80, 80}}})}).bad, BadReason::kNone)
+      << "the row's own size is the config's";
 }
 
 TEST(Plan, RendersTheSameRowWhateverTheScratchDidBefore) {
-  const auto plan = plan_of({RandomResizedCrop{.size = {64, 48}}, RandomHorizontalFlip{}, kNormalize},
-                            {DType::kFloat32, PixelLayout::kNchw});
+  const auto plan = plan_of(
+      {make_op("random_resized_crop", {{"size", {64, 48}}}), make_op("random_horizontal_flip"), kNormalize},
+      {DType::kFloat32, PixelLayout::kNchw});
   std::vector<std::vector<std::uint8_t>> files;
   for (std::uint32_t i = 0; i < 5; ++i) {
     files.push_back(make_jpeg(
@@ -115,21 +136,24 @@ TEST(Plan, RendersTheSameRowWhateverTheScratchDidBefore) {
 }
 
 TEST(Plan, DrawsDependOnSeedEpochPositionAndStageAlone) {
-  const auto plan = plan_of({RandomResizedCrop{.size = {8, 8}}, RandomHorizontalFlip{}});
+  const auto plan =
+      plan_of({make_op("random_resized_crop", {{"size", {8, 8}}}), make_op("random_horizontal_flip")});
   const auto file = make_jpeg({.width = 400, .height = 300});
   const auto at = [&](DrawKey key) { return plan.parameters(file, key).value()[0]; };
   EXPECT_EQ(at({1, 2, 3}), at({1, 2, 3}));
   EXPECT_NE(at({1, 2, 3}), at({1, 2, 4}));
   EXPECT_NE(at({1, 2, 3}), at({1, 3, 3}));
   EXPECT_NE(at({1, 2, 3}), at({2, 2, 3}));
-  const auto later = plan_of({RandomVerticalFlip{}, RandomResizedCrop{.size = {8, 8}}});
+  const auto later =
+      plan_of({make_op("random_vertical_flip"), make_op("random_resized_crop", {{"size", {8, 8}}})});
   EXPECT_NE(at({1, 2, 3}), later.parameters(file, {1, 2, 3}).value()[1]) << "the stage is part of the key";
 }
 
 TEST(Plan, GoldenDrawsStayAsTheyAre) {
   // A change here changes every user's stream: it needs a new algorithm version in the fingerprint.
-  const auto plan = plan_of(
-      {RandomResizedCrop{.size = {224, 224}}, RandomHorizontalFlip{}, RandomCrop{.size = {200, 200}}});
+  const auto plan =
+      plan_of({make_op("random_resized_crop", {{"size", {224, 224}}}), make_op("random_horizontal_flip"),
+               make_op("random_crop", {{"size", {200, 200}}})});
   const auto drawn = plan.parameters(make_jpeg({.width = 500, .height = 375}), {1234, 5, 678}).value();
   EXPECT_EQ(drawn.dump(),
             R"([{"height":332,"left":49,"op":"random_resized_crop","top":14,"width":263},)"
@@ -138,7 +162,7 @@ TEST(Plan, GoldenDrawsStayAsTheyAre) {
 }
 
 TEST(Plan, SmallerImagesThanARandomCropAreBadSamples) {
-  const auto plan = plan_of({RandomCrop{.size = {64, 64}}});
+  const auto plan = plan_of({make_op("random_crop", {{"size", {64, 64}}})});
   std::vector<std::byte> row(plan.row_bytes());
   Scratch scratch;
   const auto report = plan.render(make_jpeg({.width = 63, .height = 64}), {}, scratch, row.data());
@@ -152,7 +176,7 @@ TEST(Plan, WarningsAreBadOnlyWhereTheConfigurationSaysSo) {
   file[file.size() / 2 + 1] = 0xD3;
   for (const bool bad : {false, true}) {
     PlanConfig config;
-    config.transforms = {CenterCrop{{120, 160}}};
+    config.transforms = {make_op("center_crop", {{"size", {120, 160}}})};
     config.warnings_are_bad = bad;
     const auto plan = Plan::compile(config).value();
     std::vector<std::byte> row(plan.row_bytes());
@@ -166,7 +190,7 @@ TEST(Plan, WarningsAreBadOnlyWhereTheConfigurationSaysSo) {
 TEST(Plan, OrderOfPassesFollowsThePillowThatIsAskedFor) {
   const auto file = make_jpeg({.width = 300, .height = 500});
   PlanConfig config;
-  config.transforms = {Resize{.size = {224, 224}}};
+  config.transforms = {make_op("resize", {{"size", {224, 224}}})};
   const auto now = Plan::compile(config).value();
   config.passes = ResizePasses::kHorizontalFirst;
   const auto before = Plan::compile(config).value();
@@ -187,8 +211,10 @@ std::vector<Stage> stages_of_chain(const PlanConfig& config, decode::ImageSize s
 
 TEST(Stages, MergeCropsAndMoveFlipsToTheEnd) {
   PlanConfig config;
-  config.transforms = {CenterCrop{{80, 90}}, RandomHorizontalFlip{1.0}, CenterCrop{{60, 61}},
-                       RandomVerticalFlip{1.0}, RandomCrop{.size = {50, 40}}};
+  config.transforms = {
+      make_op("center_crop", {{"size", {80, 90}}}), make_op("random_horizontal_flip", {{"p", 1.0}}),
+      make_op("center_crop", {{"size", {60, 61}}}), make_op("random_vertical_flip", {{"p", 1.0}}),
+      make_op("random_crop", {{"size", {50, 40}}})};
   const auto stages = stages_of_chain(config, {100, 200}, {1, 2, 3});
   ASSERT_EQ(stages.size(), 1U);
   EXPECT_TRUE(stages[0].mirrored && stages[0].flipped && !stages[0].resized && !stages[0].padded);
@@ -198,7 +224,7 @@ TEST(Stages, MergeCropsAndMoveFlipsToTheEnd) {
 
 TEST(Stages, ResizeThenCenterCropIsOneWindow) {
   PlanConfig config;
-  config.transforms = {Resize{.shorter = 256}, CenterCrop{{224, 224}}};
+  config.transforms = {make_op("resize", {{"size", 256}}), make_op("center_crop", {{"size", {224, 224}}})};
   const auto stages = stages_of_chain(config, {500, 375}, {});
   ASSERT_EQ(stages.size(), 1U);
   EXPECT_EQ(stages[0].size, (decode::ImageSize{341, 256}));
@@ -207,12 +233,14 @@ TEST(Stages, ResizeThenCenterCropIsOneWindow) {
 
 TEST(Plan, SurvivesDamagedFilesInLongChains) {
   std::mt19937 random(12);
-  const auto plan = plan_of(
-      {Resize{.shorter = 90}, RandomHorizontalFlip{},
-       RandomCrop{
-           .size = {80, 70}, .left = 3, .bottom = 9, .pad_if_needed = true, .mode = PaddingMode::kReflect},
-       CenterCrop{{60, 66}}, RandomVerticalFlip{},
-       Resize{.size = {40, 51}, .interpolation = Interpolation::kBicubic}, CenterCrop{{36, 31}}});
+  const auto plan = plan_of({make_op("resize", {{"size", 90}}), make_op("random_horizontal_flip"),
+                             make_op("random_crop", {{"size", {80, 70}},
+                                                     {"padding", {3, 0, 0, 9}},
+                                                     {"pad_if_needed", true},
+                                                     {"padding_mode", "reflect"}}),
+                             make_op("center_crop", {{"size", {60, 66}}}), make_op("random_vertical_flip"),
+                             make_op("resize", {{"size", {40, 51}}, {"interpolation", "bicubic"}}),
+                             make_op("center_crop", {{"size", {36, 31}}})});
   Scratch scratch;
   std::vector<std::byte> row(plan.row_bytes());
   int good = 0, bad = 0;

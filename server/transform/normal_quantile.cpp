@@ -1,10 +1,8 @@
-#include "server/transform/erase.h"
+#include "server/transform/normal_quantile.h"
 
 #include <array>
 #include <cmath>
-#include <cstring>
 
-#include "server/sampler/philox.h"
 #include "server/transform/exact_math.h"
 
 namespace headrace::server::transform {
@@ -46,32 +44,6 @@ double normal_of(std::uint32_t bits) {
   const double r = std::sqrt(-exact_log(q < 0 ? p : 1.0 - p)) - 1.6;
   const double x = polynomial(kTailUpper, r) / polynomial(kTailLower, r);
   return q < 0 ? -x : x;
-}
-
-void erase(const Step& step, const RandomErasing& t, const PixelFormat& format, Size size, std::byte* out) {
-  const std::size_t element = size_of(format.dtype);
-  const auto channels = static_cast<std::size_t>(format.channels);
-  const auto width = static_cast<std::size_t>(size.width), height = static_cast<std::size_t>(size.height);
-  const bool planar = format.layout == PixelLayout::kNchw;
-  const std::size_t pixel = planar ? element : element * channels;
-  const std::size_t channel = planar ? element * width * height : element;
-  sampler::Draws noise(step.noise, 0, 0, 0);
-  const auto bits = [&](double value) {
-    return format.dtype == DType::kUInt8 ? static_cast<std::uint32_t>(value)
-                                         : bits_of(static_cast<float>(value), format.dtype);
-  };
-  for (std::size_t c = 0; c < channels; ++c) {
-    std::uint32_t value = t.random ? 0 : bits(t.value[c % t.value.size()]);
-    for (std::int32_t y = 0; y < step.crop.height; ++y) {
-      const std::size_t first =
-          static_cast<std::size_t>(step.crop.top + y) * width + static_cast<std::size_t>(step.crop.left);
-      std::byte* at = out + c * channel + first * pixel;
-      for (std::int32_t x = 0; x < step.crop.width; ++x, at += pixel) {
-        if (t.random) value = bits(normal_of(noise.next_u32()));
-        std::memcpy(at, &value, element);  // little endian, as all of it
-      }
-    }
-  }
 }
 
 }  // namespace headrace::server::transform

@@ -1,0 +1,147 @@
+// How one kind of value is written in a configuration: its JSON Schema, how it is read, and how it is written
+// back in its canonical form.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace headrace::server::described {
+
+using Json = nlohmann::json;
+using Schema = nlohmann::ordered_json;  ///< keys stay in the order of their declaration
+using Folder = std::filesystem::path;   ///< what relative paths are relative to
+
+template <class T>
+struct Codec {
+  Schema schema;
+  std::function<T(const Json&, const Folder&)> read;  ///< of a value that conforms to the schema
+  std::function<Json(const T&)> write;                ///< the canonical form
+};
+
+/// A codec whose schema stands under `definitions` of the document, by this name.
+template <class T>
+Codec<T> named(const char* name, Codec<T> codec) {
+  codec.schema["x-name"] = name;
+  return codec;
+}
+
+/// Messages say that `what` was expected, instead of what the schema says.
+template <class T>
+Codec<T> expecting(const char* what, Codec<T> codec) {
+  codec.schema["x-expected"] = what;
+  return codec;
+}
+
+/// Values that JSON has as such.
+template <class T>
+Codec<T> plain(Schema schema) {
+  return {std::move(schema), [](const Json& value, const Folder&) { return value.get<T>(); },
+          [](const T& value) { return Json(value); }};
+}
+
+inline Codec<bool> boolean() {
+  return plain<bool>({{"type", "boolean"}});
+}
+
+template <class T>
+Codec<T> integer(std::int64_t least, std::int64_t most) {
+  return plain<T>({{"type", "integer"}, {"minimum", least}, {"maximum", most}});
+}
+
+/// Numbers from `least` to `most`; without bounds where they are nothing.
+Codec<double> number(std::optional<double> least = {}, std::optional<double> most = {});
+/// Numbers above `least`.
+Codec<double> number_above(double least, std::optional<double> most = {});
+
+/// Text that matches the regular expression `pattern`; `what` is how messages call it.
+Codec<std::string> text(const char* pattern, const char* what);
+/// Text that is not empty.
+Codec<std::string> text();
+
+/// One word for each value of an enumeration.
+template <class Enum>
+Codec<Enum> word(std::vector<std::pair<const char*, Enum>> words) {
+  Schema names = Schema::array();
+  for (const auto& [name, value] : words) names.push_back(name);
+  return {{{"type", "string"}, {"enum", std::move(names)}},
+          [words](const Json& value, const Folder&) {
+            for (const auto& [name, meaning] : words)
+              if (value == name) return meaning;
+            return words.front().second;
+          },
+          [words](const Enum& value) {
+            for (const auto& [name, meaning] : words)
+              if (value == meaning) return Json(name);
+            return Json();
+          }};
+}
+
+/// What a codec reads, kept as another type.
+template <class To, class From>
+Codec<To> converted(Codec<From> from, std::function<To(From)> read, std::function<From(const To&)> write) {
+  return {from.schema,
+          [from, read](const Json& value, const Folder& folder) { return read(from.read(value, folder)); },
+          [from, write](const To& value) { return from.write(write(value)); }};
+}
+
+template <class T>
+Codec<std::vector<T>> list(Codec<T> item, std::size_t least = 0, std::size_t most = SIZE_MAX) {
+  Schema schema{{"type", "array"}, {"items", item.schema}};
+  if (least > 0) schema["minItems"] = least;
+  if (most < SIZE_MAX) schema["maxItems"] = most;
+  return {std::move(schema),
+          [item](const Json& value, const Folder& folder) {
+            std::vector<T> out;
+            for (const Json& one : value) out.push_back(item.read(one, folder));
+            return out;
+          },
+          [item](const std::vector<T>& value) {
+            Json out = Json::array();
+            for (const T& one : value) out.push_back(item.write(one));
+            return out;
+          }};
+}
+
+/// A map from names, which `names` describes, to values. `least`: entries.
+template <class T>
+Codec<std::map<std::string, T>> map(Codec<T> item, std::size_t least = 0,
+                                    std::optional<Codec<std::string>> names = {}) {
+  Schema schema{{"type", "object"}};
+  if (least > 0) schema["minProperties"] = least;
+  if (names) schema["propertyNames"] = names->schema;
+  schema["additionalProperties"] = item.schema;
+  return {std::move(schema),
+          [item](const Json& value, const Folder& folder) {
+            std::map<std::string, T> out;
+            for (const auto& [name, one] : value.items()) out.emplace(name, item.read(one, folder));
+            return out;
+          },
+          [item](const std::map<std::string, T>& value) {
+            Json out = Json::object();
+            for (const auto& [name, one] : value) out[name] = item.write(one);
+            return out;
+          }};
+}
+
+/// Either of several forms of one value. Written in the first form.
+template <class T>
+Codec<T> any_of(std::vector<std::pair<Codec<T>, std::function<bool(const Json&)>>> forms) {
+  Schema schema{{"anyOf", Schema::array()}};
+  for (const auto& [codec, fits] : forms) schema["anyOf"].push_back(codec.schema);
+  return {std::move(schema),
+          [forms](const Json& value, const Folder& folder) {
+            for (const auto& [codec, fits] : forms)
+              if (fits(value)) return codec.read(value, folder);
+            return forms.front().first.read(value, folder);
+          },
+          forms.front().first.write};
+}
+
+}  // namespace headrace::server::described

@@ -1,0 +1,142 @@
+// A described struct lists its members once, as the keys of a map in the configuration. The reader, the
+// canonical form and the JSON Schema (and so the reference and the messages about mistakes) come from that
+// list:
+//
+//   struct RandomGrayscale {
+//     double p = 0.1;
+//     static Description<RandomGrayscale> description() {
+//       return {"random_grayscale", "PIL's gray, in as many channels as before.",
+//               {key("p", &RandomGrayscale::p, fraction(), "Probability.")}};
+//     }
+//   };
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/described/codec.h"
+
+namespace headrace::server::described {
+
+/// One key of the map that becomes a struct S.
+template <class S>
+struct Key {
+  std::string name;
+  Schema schema;
+  bool required = false;
+  std::function<void(S&, const Json&, const Folder&)> read;
+  std::function<void(const S&, Json& map)> write;
+};
+
+template <class S>
+struct Description {
+  std::string name, documentation;
+  std::vector<Key<S>> keys;
+};
+
+namespace detail {
+
+template <class S, class M>
+Key<S> plain_key(const char* name, M S::*member, const Codec<M>& codec, const char* documentation) {
+  Key<S> out{.name = name, .schema = codec.schema};
+  if (*documentation != '\0') out.schema["description"] = documentation;
+  out.read = [member, read = codec.read](S& to, const Json& value, const Folder& folder) {
+    to.*member = read(value, folder);
+  };
+  out.write = [member, write = codec.write, key = out.name](const S& from, Json& map) {
+    map[key] = write(from.*member);
+  };
+  return out;
+}
+
+}  // namespace detail
+
+/// A key that may be left out: then the member keeps the value of S{}, which the schema names as the default.
+template <class S, class M>
+Key<S> key(const char* name, M S::*member, const Codec<M>& codec, const char* documentation = "") {
+  auto out = detail::plain_key(name, member, codec, documentation);
+  out.schema["default"] = codec.write(S{}.*member);
+  return out;
+}
+
+template <class S, class M>
+Key<S> required(const char* name, M S::*member, const Codec<M>& codec, const char* documentation = "") {
+  auto out = detail::plain_key(name, member, codec, documentation);
+  out.required = true;
+  return out;
+}
+
+/// A key without a default: left out, the member is empty, and is not written.
+template <class S, class M>
+Key<S> optional(const char* name, std::optional<M> S::*member, const Codec<M>& codec,
+                const char* documentation = "") {
+  Key<S> out{.name = name, .schema = codec.schema};
+  if (*documentation != '\0') out.schema["description"] = documentation;
+  out.read = [member, read = codec.read](S& to, const Json& value, const Folder& folder) {
+    to.*member = read(value, folder);
+  };
+  out.write = [member, write = codec.write, key = out.name](const S& from, Json& map) {
+    if (from.*member) map[key] = write(*(from.*member));
+  };
+  return out;
+}
+
+/// S::description(), made once.
+template <class S>
+const Description<S>& description_of() {
+  static const Description<S> made = S::description();
+  return made;
+}
+
+template <class S>
+void read_into(S& out, const Json& map, const Folder& folder) {
+  for (const Key<S>& key : description_of<S>().keys)
+    if (const auto found = map.find(key.name); found != map.end()) key.read(out, *found, folder);
+}
+
+template <class S>
+Json write(const S& from) {
+  Json out = Json::object();
+  for (const Key<S>& key : description_of<S>().keys) key.write(from, out);
+  return out;
+}
+
+/// Whether a map for S has to have keys.
+template <class S>
+bool has_required_keys() {
+  for (const Key<S>& key : description_of<S>().keys)
+    if (key.required) return true;
+  return false;
+}
+
+template <class S>
+Schema schema_of() {
+  const Description<S>& description = description_of<S>();
+  Schema out{{"type", "object"}};
+  if (!description.documentation.empty()) out["description"] = description.documentation;
+  Schema required = Schema::array(), properties = Schema::object();
+  for (const Key<S>& key : description.keys) {
+    if (key.required) required.push_back(key.name);
+    properties[key.name] = key.schema;
+  }
+  if (!required.empty()) out["required"] = std::move(required);
+  out["additionalProperties"] = false;
+  out["properties"] = std::move(properties);
+  return out;
+}
+
+/// A map that becomes an S.
+template <class S>
+Codec<S> object() {
+  return {schema_of<S>(),
+          [](const Json& map, const Folder& folder) {
+            S out;
+            read_into(out, map, folder);
+            return out;
+          },
+          [](const S& from) { return write(from); }};
+}
+
+}  // namespace headrace::server::described

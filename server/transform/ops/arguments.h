@@ -1,0 +1,32 @@
+// How arguments that several transforms have are written.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "server/described/codec.h"
+#include "server/transform/pixel_ops.h"
+#include "server/transform/plan.h"
+
+namespace headrace::server::transform {
+
+/// From 0 to 1.
+described::Codec<double> fraction();
+described::Codec<std::int32_t> side();
+/// [height, width], or one number for both.
+described::Codec<Size> size();
+described::Codec<Interpolation> interpolation();
+/// "nearest" or "bilinear".
+described::Codec<Interpolation> warp_interpolation();
+/// [red, green, blue], or one number for all.
+described::Codec<std::array<std::uint8_t, 3>> fill();
+/// [smallest, largest], above 0.
+described::Codec<Bounds> range();
+/// [smallest, largest], each from `least` to `most`. `what`: as messages call it.
+described::Codec<Bounds> range(std::optional<double> least, std::optional<double> most, const char* what);
+
+/// "NAME: KEY [LOW, HIGH] must rise within WHERE"; empty: it does. `low` is in the range unless `open`.
+std::string check_range(const char* name, const char* key, const Bounds& bounds, double low, double high,
+                        const char* where, bool open = false);
+
+}  // namespace headrace::server::transform

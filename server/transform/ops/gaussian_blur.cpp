@@ -1,0 +1,97 @@
+// v2.GaussianBlur(kernel_size, sigma) within v2.RandomApply(p). Within 1 of torchvision, which sums in an
+// order of its own. Edges are reflected.
+#include <fmt/format.h>
+
+#include "server/transform/ops/arguments.h"
+#include "server/transform/ops/op_type.h"
+
+namespace headrace::server::transform {
+namespace {
+
+using decode::ImageSize;
+
+struct GaussianBlur : DescribedOp<GaussianBlur> {
+  Size kernel;
+  Bounds sigma{0.1, 2.0};
+  double p = 1;
+
+  static described::Description<GaussianBlur> description() {
+    using Self = GaussianBlur;
+    return {
+        "gaussian_blur",
+        "Edges are reflected. Within 1 of torchvision.",
+        {described::required("kernel_size", &Self::kernel, kernel_size(), "Odd: [width, height], or both."),
+         described::key("sigma", &Self::sigma, sigmas(), "One number, or [smallest, largest]."),
+         described::key("p", &Self::p, fraction(), "As RandomApply around it.")}};
+  }
+
+  [[nodiscard]] Traits traits() const override { return {}; }
+  std::string check(ChainState&) const override {
+    for (const std::int32_t side : {kernel.width, kernel.height})
+      if (side % 2 == 0)
+        return fmt::format(
+            "gaussian_blur: kernel_size [{}, {}] (width, height): each must be odd, from 1 to {}",
+            kernel.width, kernel.height, kLargestKernel);
+    return check_range("gaussian_blur", "sigma", sigma, 0, 1000, "(0, 1000]", true);
+  }
+  decode::Decoded<void> draw(DrawKey key, ImageSize& size, Step& step) const override {
+    if (kernel.width / 2 >= size.width || kernel.height / 2 >= size.height)
+      return decode::bad(BadReason::kUnsupported,
+                         fmt::format("gaussian_blur: {} x {} pixels have nothing to reflect for a kernel of "
+                                     "{} x {} (width x height)",
+                                     size.width, size.height, kernel.width, kernel.height));
+    auto random = draws_of(key, step);
+    const auto drawn = static_cast<float>(random.uniform(sigma.low, sigma.high));
+    if (!random.bernoulli(p)) return {};
+    step.kind = Step::Kind::kPixels;
+    step.ops.push_back({.kind = PixelOp::Kind::kBlur,
+                        .factor = static_cast<double>(drawn),
+                        .kernel_width = kernel.width,
+                        .kernel_height = kernel.height});
+    return {};
+  }
+  [[nodiscard]] nlohmann::json describe(const Step& step) const override {
+    nlohmann::json out = {{"op", "gaussian_blur"}, {"applied", !step.ops.empty()}};
+    if (!step.ops.empty()) out["sigma"] = step.ops[0].factor;
+    return out;
+  }
+
+ private:
+  static constexpr std::int32_t kLargestKernel = 255;
+
+  /// [width, height], unlike sizes: so has torchvision it.
+  static described::Codec<Size> kernel_size() {
+    const auto one = described::named(
+        "kernel_side", described::expecting("an odd number from 1 to 255",
+                                            described::integer<std::int32_t>(1, kLargestKernel)));
+    const auto both = described::expecting("[width, height]", described::list(one, 2, 2));
+    return {{{"anyOf", {one.schema, both.schema}}},
+            [](const described::Json& value, const described::Folder&) {
+              return Size{.height = (value.is_array() ? value[1] : value).get<std::int32_t>(),
+                          .width = (value.is_array() ? value[0] : value).get<std::int32_t>()};
+            },
+            [](const Size& size) {
+              return described::Json::array({size.width, size.height});
+            }};
+  }
+  static described::Codec<Bounds> sigmas() {
+    const auto one = described::number_above(0, 1000);
+    const auto both = range();
+    return {{{"anyOf", {one.schema, both.schema}}},
+            [both](const described::Json& value, const described::Folder& folder) {
+              if (value.is_array()) return both.read(value, folder);
+              return Bounds{value.get<double>(), value.get<double>()};
+            },
+            both.write};
+  }
+};
+
+}  // namespace
+
+namespace ops {
+OpType gaussian_blur() {
+  return op_type<GaussianBlur>();
+}
+}  // namespace ops
+
+}  // namespace headrace::server::transform

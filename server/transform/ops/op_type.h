@@ -1,0 +1,40 @@
+// What the files of this folder are made with: a described struct that is an Op.
+#pragma once
+
+#include <memory>
+
+#include "server/described/described.h"
+#include "server/transform/op.h"
+
+namespace headrace::server::transform {
+
+/// `T` is a struct with its arguments as members and with T::description().
+template <class T>
+class DescribedOp : public Op {
+ public:
+  [[nodiscard]] std::string_view name() const final { return described::description_of<T>().name; }
+  [[nodiscard]] nlohmann::json arguments() const final {
+    return described::write(static_cast<const T&>(*this));
+  }
+};
+
+struct OpType {
+  std::string name;
+  described::Schema schema;  ///< of the arguments
+  bool needs_arguments = false;
+  Transform (*make)(const nlohmann::json& arguments) = nullptr;
+};
+
+template <class T>
+OpType op_type() {
+  return {.name = described::description_of<T>().name,
+          .schema = described::schema_of<T>(),
+          .needs_arguments = described::has_required_keys<T>(),
+          .make = [](const nlohmann::json& arguments) -> Transform {
+            auto out = std::make_shared<T>();
+            described::read_into(*out, arguments, {});
+            return out;
+          }};
+}
+
+}  // namespace headrace::server::transform

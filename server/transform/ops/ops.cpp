@@ -1,0 +1,65 @@
+#include "server/transform/ops/ops.h"
+
+#include <stdexcept>
+
+#include "server/transform/ops/op_type.h"
+
+namespace headrace::server::transform {
+
+/// Every transform: each is in the file of its name, flips in random_flips.cpp.
+#define HEADRACE_FOR_EACH_OP(do)                                                                                                               \
+  do                                                                                                                                           \
+  (resize) do(center_crop) do(random_resized_crop) do(random_crop) do(random_horizontal_flip) do(random_vertical_flip) do(random_rotate90) do( \
+      color_jitter) do(random_grayscale) do(rand_augment) do(trivial_augment_wide) do(gaussian_blur) do(random_erasing) do(to_y) do(normalize)
+
+namespace ops {
+#define HEADRACE_DECLARE(name) OpType name();
+HEADRACE_FOR_EACH_OP(HEADRACE_DECLARE)
+}  // namespace ops
+
+namespace {
+
+const std::vector<OpType>& all() {
+#define HEADRACE_TYPE(name) ops::name(),
+  static const std::vector<OpType> types{HEADRACE_FOR_EACH_OP(HEADRACE_TYPE)};
+  return types;
+}
+
+}  // namespace
+
+Transform make_op(const std::string& name, const nlohmann::json& arguments) {
+  for (const OpType& type : all())
+    if (type.name == name) return type.make(arguments);
+  throw std::out_of_range("no transform is called " + name);
+}
+
+Transform make_op(const std::string& name) {
+  return make_op(name, nlohmann::json::object());
+}
+
+nlohmann::ordered_json chain_item_schema(const nlohmann::ordered_json& common) {
+  using described::Schema;
+  Schema names = Schema::array(), properties = Schema::object();
+  std::string expected;
+  for (const OpType& type : all()) {
+    Schema schema = type.schema;
+    schema["properties"].update(common);
+    if (!type.needs_arguments) {
+      schema["type"] = {"object", "null"};
+      names.push_back(type.name);
+    }
+    properties[type.name] = std::move(schema);
+  }
+  for (std::size_t i = 0; i < names.size(); ++i)
+    expected += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i].get<std::string>();
+  const Schema word{{"type", "string"}, {"enum", names}, {"x-expected", expected}};
+  const Schema map{{"type", "object"},
+                   {"minProperties", 1},
+                   {"maxProperties", 1},
+                   {"additionalProperties", false},
+                   {"x-expected", "one transform with its arguments (each is a list item of its own)"},
+                   {"properties", std::move(properties)}};
+  return {{"anyOf", {word, map}}};
+}
+
+}  // namespace headrace::server::transform

@@ -1,0 +1,56 @@
+// v2.RandAugment(num_ops, magnitude, num_magnitude_bins, interpolation, fill). A mask has the geometric
+// operations among those that are drawn, with the nearest pixel.
+#include <fmt/format.h>
+
+#include "server/transform/ops/arguments.h"
+#include "server/transform/ops/augmentation_space.h"
+#include "server/transform/ops/op_type.h"
+
+namespace headrace::server::transform {
+namespace {
+
+struct RandAugment : DescribedOp<RandAugment> {
+  std::int32_t num_ops = 2, magnitude = 9, num_magnitude_bins = 31;
+  Interpolation how = Interpolation::kNearest;
+  std::array<std::uint8_t, 3> color{};
+
+  static described::Description<RandAugment> description() {
+    using Self = RandAugment;
+    return {"rand_augment",
+            "num_ops operations of torchvision's list, each of one magnitude. A mask has the geometric ones.",
+            {described::key("num_ops", &Self::num_ops, described::integer<std::int32_t>(0, 16)),
+             described::key("magnitude", &Self::magnitude, described::integer<std::int32_t>(0, 999)),
+             described::key("num_magnitude_bins", &Self::num_magnitude_bins, magnitude_bins()),
+             described::key("interpolation", &Self::how, warp_interpolation()),
+             described::key("fill", &Self::color, fill(), "Color of what was outside of the image.")}};
+  }
+
+  [[nodiscard]] Traits traits() const override { return {.masks = true}; }
+  std::string check(ChainState&) const override {
+    if (magnitude < num_magnitude_bins) return {};
+    return fmt::format(
+        "rand_augment: magnitude {} must be between 0 and {}, one less than num_magnitude_bins", magnitude,
+        num_magnitude_bins - 1);
+  }
+  decode::Decoded<void> draw(DrawKey key, decode::ImageSize& size, Step& step) const override {
+    auto random = draws_of(key, step);
+    const Strength most{0.3, 150.0 / 331.0 * size.width, 150.0 / 331.0 * size.height, 30.0, 0.9, 4};
+    const Warp warp{how == Interpolation::kBilinear, color};
+    for (std::int32_t i = 0; i < num_ops; ++i)
+      draw_augmentation(random, most, num_magnitude_bins, magnitude, warp, step);
+    return {};
+  }
+  [[nodiscard]] nlohmann::json describe(const Step& step) const override {
+    return describe_augmentations("rand_augment", step);
+  }
+};
+
+}  // namespace
+
+namespace ops {
+OpType rand_augment() {
+  return op_type<RandAugment>();
+}
+}  // namespace ops
+
+}  // namespace headrace::server::transform
