@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/config/units.h"
+#include "server/described/units.h"
 #include "server/remote/url.h"
 
 namespace headrace::server::config {

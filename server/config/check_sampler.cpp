@@ -29,9 +29,10 @@ void check(const Document& document, const Pointer& at, const WeightedSampler& s
     if (given.contains(key) && std::string_view(key) != way->needs && std::string_view(key) != way->takes)
       problems.push_back(
           document.at_key(at / key, fmt::format("has no meaning with `by: {}`; leave it out", way->by)));
-  const auto* by = std::get_if<WeightsByClass>(&sampler.by);
-  if (by != nullptr && given.contains("weights") && sampler.other.value_or(0) == 0 &&
-      std::all_of(by->weights.begin(), by->weights.end(), [](const auto& each) { return each.second == 0; }))
+  const auto& weights = sampler.weights;
+  if (sampler.by == WeightedSampler::By::kClass && given.contains("weights") &&
+      sampler.other.value_or(0) == 0 &&
+      std::all_of(weights.begin(), weights.end(), [](const auto& each) { return each.second == 0; }))
     problems.push_back(document.at_value(at / "weights", "weights that sum to zero: give a class more"));
 }
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "server/config/units.h"
+#include "server/described/units.h"
 
 namespace headrace::server::config {
 namespace {

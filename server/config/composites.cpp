@@ -2,11 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/config/units.h"
+#include "server/described/units.h"
 
 namespace headrace::server::config {
 namespace {
 
+using described::absolute;
 using nlohmann::json;
 
 using Texts = std::vector<std::string>;

@@ -14,7 +14,6 @@
 #include "server/config/overrides.h"
 #include "server/config/read.h"
 #include "server/config/schema.h"
-#include "server/config/transforms.h"
 
 namespace headrace::server::config {
 namespace {
@@ -80,15 +79,6 @@ Result<Config> load(const std::filesystem::path& path, std::span<const Override>
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (stream.bad()) return fail(ErrorCode::kConfigInvalid, fmt::format("{}: reading failed", path.string()));
   return parse(text, path.string(), flags, environment);
-}
-
-nlohmann::json canonical(const StreamConfig& stream) {
-  nlohmann::json out = canonical(stream.plan);
-  out["seed"] = stream.seed;
-  out["shuffle"] = stream.shuffle;
-  out["part"] = stream.part;
-  if (stream.sampler) out["sampler"] = canonical(*stream.sampler);
-  return out;
 }
 
 std::filesystem::path default_directory(const Environment& environment) {

@@ -20,14 +20,21 @@
 #include "headrace/error.h"
 #include "server/config/samplers.h"
 #include "server/config/sources.h"
-#include "server/config/units.h"
+#include "server/described/description.h"
+#include "server/described/units.h"
 #include "server/transform/stream_plan.h"
 
 namespace headrace::server::config {
 
+using described::absolute;
+using described::parse_duration;
+using described::parse_size;
+
 struct MetricsConfig {
   std::string address = "127.0.0.1";
   std::uint16_t port = 9464;  ///< 0: any free port
+
+  static described::Description<MetricsConfig> description();
 };
 
 /// Whether workers and memory are placed where the machine has several NUMA nodes: server/placement.
@@ -39,11 +46,13 @@ struct ServerConfig {
   AllowedUsers allow;               ///< may attach, besides the server's user and root
   unsigned threads = 0;             ///< never 0 after load(): `auto` is default_threads()
   Numa numa = Numa::kAuto;
-  std::optional<MetricsConfig> metrics;  ///< none: `metrics: off`
+  std::optional<MetricsConfig> metrics = MetricsConfig{};  ///< none: `metrics: off`
   std::chrono::milliseconds evict_after{30'000};
   std::chrono::milliseconds group_grace{60'000};
   std::chrono::milliseconds drain_timeout{3'000};
   LogLevel log_level = LogLevel::kInfo;
+
+  static described::Description<ServerConfig> description();
 };
 
 enum class Delivery : std::uint8_t { kBroadcast, kShard };
@@ -56,6 +65,8 @@ struct RingConfig {
   std::uint32_t max_leases = 3;  ///< per client
   std::uint32_t max_clients = 4;
   Access data_access = Access::kReadWrite;  ///< with ServerConfig::allow the default is kReadOnly
+
+  static described::Description<RingConfig> description();
 };
 
 /// Of broadcast streams.
@@ -64,6 +75,8 @@ struct SharingConfig {
   OnLag on_lag = OnLag::kDetach;
   std::uint32_t wait_for = 1;  ///< clients that must be there before the first batch
   std::chrono::milliseconds wait_timeout{60'000};
+
+  static described::Description<SharingConfig> description();
 };
 
 /// Where a stream's text lies, as messages begin ("train.yaml:12:3"); empty: it comes from no text.
@@ -88,6 +101,8 @@ struct StreamConfig {
   RingConfig ring;
   SharingConfig sharing;
   StreamPlaces places;
+
+  static described::Description<StreamConfig> description();
 };
 
 struct Config {

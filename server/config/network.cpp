@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "server/config/units.h"
+#include "server/described/units.h"
 #include "server/remote/url.h"
 
 namespace headrace::server::config {

@@ -1,78 +1,139 @@
 #include "server/config/samplers.h"
 
-#include <nlohmann/json.hpp>
-
-#include "server/config/units.h"
+#include "server/config/names.h"
 
 namespace headrace::server::config {
+
+using namespace described;
+
 namespace {
 
-using nlohmann::json;
+using Maybe = std::optional<SamplerConfig>;
 
-template <class T>
-std::optional<T> maybe(const json& value, const char* key) {
-  const auto found = value.find(key);
-  return found == value.end() ? std::nullopt : std::optional(found->get<T>());
+template <class S>
+Key<S> epoch_samples() {
+  return nullable("samples", &S::samples,
+                  named("epoch_samples", integer<std::uint64_t>(1, 1'000'000'000'000)),
+                  "Samples of an epoch. Default: as many as the source has. pk rounds down to whole groups.");
 }
 
-template <class T>
-json or_null(const std::optional<T>& value) {
-  return value ? json(*value) : json();
+/// Written only where `counts`; a path never does, as what the file holds counts.
+template <class S>
+Key<S> written_if(bool (*counts)(const S&), Key<S> key) {
+  key.schema.erase("default");
+  key.write = [counts, write = key.write](const S& from, Json& map) {
+    if (counts(from)) write(from, map);
+  };
+  return key;
 }
 
-WeightedSampler weighted(const json& value, const std::filesystem::path& folder) {
-  WeightedSampler out;
-  const auto by = value.at("by").get<std::string>();
-  if (by == "class") out.by = WeightsByClass{value.value("weights", std::map<std::string, double>{})};
-  if (by == "file") out.by = WeightsByFile{absolute(folder, value.value("path", std::string()))};
-  if (by == "field") out.by = WeightsByField{value.value("field", std::string())};
-  out.other = maybe<double>(value, "other");
-  return out;
+template <class S>
+bool never(const S&) {
+  return false;
 }
 
-struct Canonical {
-  json operator()(const WeightedSampler& sampler) const {
-    json out = {{"other", or_null(sampler.other)}, {"samples", or_null(sampler.samples)}};
-    if (const auto* by = std::get_if<WeightsByClass>(&sampler.by)) out["weights"] = by->weights;
-    if (const auto* by = std::get_if<WeightsByField>(&sampler.by)) out["field"] = by->field;
-    return {{"weighted", std::move(out)}};
-  }
-  json operator()(const BalancedSampler& sampler) const {
-    return {{"balanced", {{"samples", or_null(sampler.samples)}}}};
-  }
-  json operator()(const PkSampler& sampler) const {
-    return {{"pk",
-             {{"p", sampler.classes},
-              {"k", sampler.per_class},
-              {"small_classes", sampler.repeat_small ? "repeat" : "refuse"},
-              {"samples", or_null(sampler.samples)}}}};
-  }
-  json operator()(const ListSampler& sampler) const { return {{"list", {{"shuffle", sampler.shuffle}}}}; }
+Codec<double> weight() {
+  return named("weight", number(0));
+}
+
+/// One of the ways to sample, told apart by its name.
+struct Way {
+  std::string name;
+  Schema schema;
+  std::function<SamplerConfig(const Json&, const Folder&)> read;
+  std::function<bool(const SamplerConfig&, Json&)> write;  ///< false: it is another one
 };
+
+template <class S>
+Way way(Codec<S> (*codec)(const Description<S>&)) {
+  const Codec<S> how = codec(description_of<S>());
+  const std::string name = description_of<S>().name;
+  return {name, how.schema, how.read, [how, name](const SamplerConfig& sampler, Json& map) {
+            const auto* one = std::get_if<S>(&sampler);
+            if (one != nullptr) map[name] = how.write(*one);
+            return one != nullptr;
+          }};
+}
 
 }  // namespace
 
-std::optional<SamplerConfig> read_sampler(const json& value, const std::filesystem::path& folder) {
-  const auto name = value.is_string() ? value.get<std::string>() : value.begin().key();
-  const json arguments = value.is_string() || value.begin()->is_null() ? json::object() : *value.begin();
-  const auto samples = maybe<std::uint64_t>(arguments, "samples");
-  if (name == "weighted") {
-    auto out = weighted(arguments, folder);
-    out.samples = samples;
-    return out;
-  }
-  if (name == "balanced") return BalancedSampler{samples};
-  if (name == "pk")
-    return PkSampler{arguments.at("p").get<std::uint32_t>(), arguments.at("k").get<std::uint32_t>(),
-                     arguments.value("small_classes", "refuse") == "repeat", samples};
-  if (name == "list")
-    return ListSampler{absolute(folder, arguments.value("path", std::string())),
-                       arguments.value("shuffle", false)};
-  return std::nullopt;
+Description<WeightedSampler> WeightedSampler::description() {
+  using Self = WeightedSampler;
+  return {
+      "weighted",
+      "Draws with replacement, each sample in proportion to its weight.",
+      {written_if<Self>(
+           never, required("by", &Self::by,
+                           word<By>({{"class", By::kClass}, {"file", By::kFile}, {"field", By::kField}}))),
+       written_if<Self>(
+           [](const Self& s) { return s.by == By::kClass; },
+           key("weights", &Self::weights, map(weight(), 1), "By class: of each sample of the class.")),
+       written_if<Self>(never, key("path", &Self::path, described::path(),
+                                   "By file: a line per sample, in the source's order, or lines of "
+                                   "`relative/path weight`.")),
+       written_if<Self>([](const Self& s) { return s.by == By::kField; },
+                        key("field", &Self::field, text(),
+                            "By field: one that holds a number per sample. Every sample is read when the "
+                            "server starts.")),
+       nullable("other", &Self::other, weight(),
+                "Of classes and paths without a weight. Default: they are an error."),
+       epoch_samples<Self>()}};
 }
 
-json canonical(const SamplerConfig& sampler) {
-  return std::visit(Canonical{}, sampler);
+Description<BalancedSampler> BalancedSampler::description() {
+  return {"balanced",
+          "Every class equally often; within a class every sample once before any comes again.",
+          {epoch_samples<BalancedSampler>()}};
+}
+
+Description<PkSampler> PkSampler::description() {
+  using Self = PkSampler;
+  return {"pk",
+          "Groups of p classes with k samples each, all distinct.",
+          {required("p", &Self::classes, count(), "Classes in a group."),
+           required("k", &Self::per_class, count(),
+                    "Samples of each of them. batch_size must be a multiple of p * k."),
+           key("small_classes", &Self::repeat_small, word<bool>({{"refuse", false}, {"repeat", true}}),
+               "Classes of fewer than k samples are an error, or have their samples repeated."),
+           epoch_samples<Self>()}};
+}
+
+Description<ListSampler> ListSampler::description() {
+  using Self = ListSampler;
+  return {"list",
+          "The samples of a file, which has an index a line, as batches report them.",
+          {written_if<Self>(never, required("path", &Self::path, described::path())),
+           key("shuffle", &Self::shuffle, boolean())}};
+}
+
+Codec<Maybe> sampler() {
+  const std::vector<Way> ways{way<WeightedSampler>(object), way<BalancedSampler>(object_or_null),
+                              way<PkSampler>(object), way<ListSampler>(object)};
+  Schema properties = Schema::object();
+  for (const Way& each : ways) properties[each.name] = each.schema;
+  const Schema word{{"type", "string"}, {"enum", {"sequential", "shuffled", "balanced"}}};
+  const Schema map{{"type", "object"},
+                   {"minProperties", 1},
+                   {"maxProperties", 1},
+                   {"additionalProperties", false},
+                   {"x-expected", "one sampler with its arguments"},
+                   {"properties", std::move(properties)}};
+  const Codec<Maybe> out{
+      {{"anyOf", {word, map}},
+       {"description", "Which samples an epoch visits, in which order. Default: shuffled."}},
+      [ways](const Json& value, const Folder& folder) -> Maybe {
+        const auto name = value.is_string() ? value.get<std::string>() : value.begin().key();
+        for (const Way& each : ways)
+          if (each.name == name) return each.read(value.is_string() ? Json() : *value.begin(), folder);
+        return {};
+      },
+      [ways](const Maybe& value) {
+        Json written;
+        for (const Way& each : ways)
+          if (value && each.write(*value, written)) break;
+        return written;
+      }};
+  return named("sampler", out);
 }
 
 }  // namespace headrace::server::config

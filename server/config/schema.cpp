@@ -9,11 +9,13 @@
 #include <valijson/validator.hpp>
 
 #include "server/config/explain.h"
+#include "server/config/names.h"
 #include "server/described/definitions.h"
-#include "server/transform/ops/ops.h"
 
 namespace headrace::server::config {
 namespace {
+
+constexpr int kMostStreams = 64;
 
 using nlohmann::json;
 
@@ -42,15 +44,25 @@ struct Compiled {
 }  // namespace
 
 std::string schema_text() {
-  using described::Schema;
-  static constexpr const char* kRest =
+  using namespace described;
+  static constexpr const char* kSources =
 #include "schema_text.inc"
       ;
-  Schema root = Schema::parse(kRest);
-  Schema& definitions = root["definitions"];
-  const Schema fields{{"fields", {{"$ref", "#/definitions/fields"}}}};
-  definitions["transform"] = transform::chain_item_schema(fields);
-  return described::with_definitions(root).dump(2) + "\n";
+  auto streams = map(named("stream", object<StreamConfig>()), 1, name()).schema;
+  streams["maxProperties"] = kMostStreams;
+  const auto sources = map(plain<Json>({{"$ref", "#/definitions/source"}}), 1, name()).schema;
+  const Schema root{
+      {"$schema", "http://json-schema.org/draft-07/schema#"},
+      {"title", "Headrace server configuration"},
+      {"description",
+       "In an editor with yaml-language-server: # yaml-language-server: $schema=headrace.schema.json"},
+      {"type", "object"},
+      {"required", {"sources", "streams"}},
+      {"additionalProperties", false},
+      {"properties",
+       {{"server", object<ServerConfig>().schema}, {"sources", sources}, {"streams", std::move(streams)}}},
+      {"definitions", Schema::parse(kSources)["definitions"]}};
+  return with_definitions(root).dump(2) + "\n";
 }
 
 const json& schema() {

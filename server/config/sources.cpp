@@ -4,7 +4,7 @@
 
 #include "server/config/config.h"
 #include "server/config/network.h"
-#include "server/config/units.h"
+#include "server/described/units.h"
 
 namespace headrace::server::config {
 namespace {

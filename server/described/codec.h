@@ -2,6 +2,7 @@
 // back in its canonical form.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -64,6 +65,13 @@ Codec<double> number_above(double least, std::optional<double> most = {});
 Codec<std::string> text(const char* pattern, const char* what);
 /// Text that is not empty.
 Codec<std::string> text();
+
+/// Relative paths are made absolute; URLs stay as they are.
+Codec<std::filesystem::path> path();
+/// "30s", up to a year: a longer one is read as a year, for checks to refuse.
+Codec<std::chrono::milliseconds> duration();
+/// Bytes: "1.5 GiB". More than 2^53 are read as nothing, for checks to refuse.
+Codec<std::uint64_t> bytes();
 
 /// One word for each value of an enumeration.
 template <class Enum>

@@ -83,6 +83,34 @@ Key<S> optional(const char* name, std::optional<M> S::*member, const Codec<M>& c
   return out;
 }
 
+/// A key that is written as null where it was left out.
+template <class S, class M>
+Key<S> nullable(const char* name, std::optional<M> S::*member, const Codec<M>& codec,
+                const char* documentation = "") {
+  auto out = optional(name, member, codec, documentation);
+  out.write = [member, write = codec.write, key = out.name](const S& from, Json& map) {
+    map[key] = from.*member ? write(*(from.*member)) : Json();
+  };
+  return out;
+}
+
+/// For a key whose default depends on others: its documentation says how.
+template <class S>
+Key<S> without_default(Key<S> key) {
+  key.schema.erase("default");
+  return key;
+}
+
+/// A key of S that is one of its member's.
+template <class S, class M>
+Key<S> within(M S::*member, Key<M> key) {
+  return {key.name, key.schema, key.required,
+          [member, read = key.read](S& to, const Json& value, const Folder& folder) {
+            read(to.*member, value, folder);
+          },
+          [member, write = key.write](const S& from, Json& map) { write(from.*member, map); }};
+}
+
 /// S::description(), made once.
 template <class S>
 const Description<S>& description_of() {
@@ -91,29 +119,29 @@ const Description<S>& description_of() {
 }
 
 template <class S>
-void read_into(S& out, const Json& map, const Folder& folder) {
-  for (const Key<S>& key : description_of<S>().keys)
+void read_into(S& out, const Json& map, const Folder& folder,
+               const Description<S>& description = description_of<S>()) {
+  for (const Key<S>& key : description.keys)
     if (const auto found = map.find(key.name); found != map.end()) key.read(out, *found, folder);
 }
 
 template <class S>
-Json write(const S& from) {
+Json write(const S& from, const Description<S>& description = description_of<S>()) {
   Json out = Json::object();
-  for (const Key<S>& key : description_of<S>().keys) key.write(from, out);
+  for (const Key<S>& key : description.keys) key.write(from, out);
   return out;
 }
 
 /// Whether a map for S has to have keys.
 template <class S>
-bool has_required_keys() {
-  for (const Key<S>& key : description_of<S>().keys)
+bool has_required_keys(const Description<S>& description = description_of<S>()) {
+  for (const Key<S>& key : description.keys)
     if (key.required) return true;
   return false;
 }
 
 template <class S>
-Schema schema_of() {
-  const Description<S>& description = description_of<S>();
+Schema schema_of(const Description<S>& description = description_of<S>()) {
   Schema out{{"type", "object"}};
   if (!description.documentation.empty()) out["description"] = description.documentation;
   Schema required = Schema::array(), properties = Schema::object();
@@ -129,14 +157,25 @@ Schema schema_of() {
 
 /// A map that becomes an S.
 template <class S>
-Codec<S> object() {
-  return {schema_of<S>(),
-          [](const Json& map, const Folder& folder) {
+Codec<S> object(const Description<S>& description = description_of<S>()) {
+  return {schema_of<S>(description),
+          [description](const Json& map, const Folder& folder) {
             S out;
-            read_into(out, map, folder);
+            read_into(out, map, folder, description);
             return out;
           },
-          [](const S& from) { return write(from); }};
+          [description](const S& from) { return write(from, description); }};
+}
+
+/// The same, or nothing at all: "key:" in YAML.
+template <class S>
+Codec<S> object_or_null(const Description<S>& description = description_of<S>()) {
+  auto out = object(description);
+  out.schema["type"] = {"object", "null"};
+  out.read = [read = out.read](const Json& map, const Folder& folder) {
+    return map.is_null() ? S{} : read(map, folder);
+  };
+  return out;
 }
 
 }  // namespace headrace::server::described

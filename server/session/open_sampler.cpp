@@ -46,7 +46,7 @@ Result<sampler::ClassIndex> classes_of(const source::Source& source) {
   return sampler::ClassIndex(labels);
 }
 
-Result<std::vector<double>> weights_by_class(const config::WeightsByClass& by, std::optional<double> other,
+Result<std::vector<double>> weights_by_class(const config::WeightedSampler& by,
                                              const source::Source& source) {
   const auto classes = classes_of(source);
   if (!classes) return fail(classes.error());
@@ -61,8 +61,8 @@ Result<std::vector<double>> weights_by_class(const config::WeightsByClass& by, s
   for (std::uint64_t c = 0; c < classes->size(); ++c) {
     const auto name = class_name(source, classes->label(c));
     const auto found = by.weights.find(name);
-    if (found == by.weights.end() && !other) without.push_back(name);
-    const double weight = found == by.weights.end() ? other.value_or(0) : found->second;
+    if (found == by.weights.end() && !by.other) without.push_back(name);
+    const double weight = found == by.weights.end() ? by.other.value_or(0) : found->second;
     for (const std::uint32_t i : classes->members(c)) out[i] = weight;
   }
   if (!without.empty())
@@ -91,13 +91,10 @@ struct Open {
   const source::Source& source;
 
   Result<SamplerPtr> operator()(const config::WeightedSampler& config) const {
-    auto weights = Result<std::vector<double>>();
-    if (const auto* by = std::get_if<config::WeightsByClass>(&config.by))
-      weights = weights_by_class(*by, config.other, source);
-    if (const auto* by = std::get_if<config::WeightsByFile>(&config.by))
-      weights = source::read_weights(source, by->path, config.other);
-    if (const auto* by = std::get_if<config::WeightsByField>(&config.by))
-      weights = source::weights_in_field(source, by->field);
+    using By = config::WeightedSampler::By;
+    auto weights = config.by == By::kClass  ? weights_by_class(config, source)
+                   : config.by == By::kFile ? source::read_weights(source, config.path, config.other)
+                                            : source::weights_in_field(source, config.field);
     if (!weights) return fail(std::move(weights.error()));
     return sampler::make_weighted(*weights, config.samples.value_or(source.size()), stream.seed);
   }

@@ -52,14 +52,14 @@ TEST(ConfigSampler, ReadsEveryKind) {
   const auto by_class =
       sound("    sampler: {weighted: {by: class, weights: {cat: 2, 7: 0.5}, other: 1, samples: 9}}\n");
   const auto& weighted = std::get<WeightedSampler>(*by_class.sampler);
-  EXPECT_EQ(std::get<WeightsByClass>(weighted.by).weights,
+  EXPECT_EQ(weighted.weights,
             (std::map<std::string, double>{{"7", 0.5}, {"cat", 2}}));
   EXPECT_EQ(weighted.other, 1);
   EXPECT_EQ(weighted.samples, 9U);
   const auto by_file = sound("    sampler: {weighted: {by: file, path: w.txt}}\n");
-  EXPECT_EQ(std::get<WeightsByFile>(std::get<WeightedSampler>(*by_file.sampler).by).path, "/etc/w.txt");
+  EXPECT_EQ(std::get<WeightedSampler>(*by_file.sampler).path, "/etc/w.txt");
   const auto by_field = sound("    sampler: {weighted: {by: field, field: weight}}\n");
-  EXPECT_EQ(std::get<WeightsByField>(std::get<WeightedSampler>(*by_field.sampler).by).field, "weight");
+  EXPECT_EQ(std::get<WeightedSampler>(*by_field.sampler).field, "weight");
   for (const char* written : {"balanced", "{balanced: {}}", "{balanced: }"})
     EXPECT_EQ(plan("    sampler: " + std::string(written) + "\n")["sampler"],
               nlohmann::json::parse(R"({"balanced": {"samples": null}})"));

@@ -8,7 +8,10 @@
 #include <string>
 #include <string_view>
 
-namespace headrace::server::config {
+namespace headrace::server::described {
+
+/// In nanoseconds, and added to a clock, longer ones would overflow some day.
+inline constexpr std::chrono::milliseconds kLongestDuration = std::chrono::hours{365 * 24};
 
 /// "30s", "500ms", "2m", "1h", up to a year; nullopt for anything else.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
@@ -19,4 +22,4 @@ std::optional<std::uint64_t> parse_size(std::string_view text);
 /// A path in a configuration, relative to the `folder` that this lies in. URLs stay as they are.
 std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path);
 
-}  // namespace headrace::server::config
+}  // namespace headrace::server::described

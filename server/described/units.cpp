@@ -1,17 +1,12 @@
-#include "server/config/units.h"
+#include "server/described/units.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string>
 
-#include "server/remote/url.h"
-
-namespace headrace::server::config {
+namespace headrace::server::described {
 namespace {
-
-// In milliseconds: a year. In nanoseconds, and added to a clock, longer ones would overflow some day.
-constexpr double kLongest = 365 * 24 * 3600e3;
 
 struct Measure {
   double count;
@@ -39,7 +34,7 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
   if (measure->unit == "m") scale = 60e3;
   if (measure->unit == "h") scale = 3600e3;
   const double milliseconds = measure->count * scale;
-  if (scale == 0 || milliseconds > kLongest) return std::nullopt;
+  if (scale == 0 || milliseconds > static_cast<double>(kLongestDuration.count())) return std::nullopt;
   return std::chrono::milliseconds(std::llround(milliseconds));
 }
 
@@ -63,9 +58,19 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   return static_cast<std::uint64_t>(bytes);
 }
 
+namespace {
+
+/// "scheme://..."
+bool is_url(const std::string& text) {
+  const auto scheme = text.find("://");
+  return scheme != std::string::npos && scheme > 0 && text.find('/') > scheme;
+}
+
+}  // namespace
+
 std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path) {
-  if (remote::is_url(path)) return path;
+  if (is_url(path)) return path;
   return (folder / path).lexically_normal();
 }
 
-}  // namespace headrace::server::config
+}  // namespace headrace::server::described

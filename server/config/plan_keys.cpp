@@ -1,0 +1,148 @@
+#include "server/config/plan_keys.h"
+
+#include "server/config/names.h"
+#include "server/transform/op.h"
+#include "server/transform/ops/arguments.h"
+#include "server/transform/ops/ops.h"
+
+namespace headrace::server::config {
+
+using namespace described;
+using namespace transform;
+
+namespace {
+
+/// Each transform, and for which fields it is.
+Key<StreamPlan> transforms() {
+  Schema item = chain_item_schema({{"fields", fields().schema}});
+  item["x-name"] = "transform";
+  return {
+      "transforms",
+      {{"type", "array"},
+       {"items", std::move(item)},
+       {"description",
+        "Names and meaning are torchvision.transforms.v2's; `fields` limits one to some of the images, by "
+        "default it is for all."}},
+      false,
+      [](StreamPlan& plan, const Json& value, const Folder&) {
+        for (const Json& one : value) {
+          const bool bare = one.is_string() || one.begin()->is_null();
+          const Json arguments = bare ? Json::object() : *one.begin();
+          const std::string name = one.is_string() ? one.get<std::string>() : one.begin().key();
+          plan.chain.transforms.push_back(make_op(name, arguments));
+          plan.only.push_back(arguments.value("fields", std::vector<std::string>{}));
+        }
+      },
+      [](const StreamPlan& plan, Json& map) {
+        Json out = Json::array();
+        for (std::size_t i = 0; i < plan.chain.transforms.size(); ++i) {
+          Json arguments = plan.chain.transforms[i]->arguments();
+          if (i < plan.only.size() && !plan.only[i].empty()) arguments["fields"] = plan.only[i];
+          out.push_back({{std::string(plan.chain.transforms[i]->name()), std::move(arguments)}});
+        }
+        map["transforms"] = std::move(out);
+      }};
+}
+
+Description<Output> output() {
+  return {"",
+          "",
+          {key("dtype", &Output::dtype,
+               word<DType>({{"uint8", DType::kUInt8},
+                            {"float16", DType::kFloat16},
+                            {"bfloat16", DType::kBFloat16},
+                            {"float32", DType::kFloat32}})),
+           key("layout", &Output::layout,
+               word<PixelLayout>({{"NCHW", PixelLayout::kNchw}, {"NHWC", PixelLayout::kNhwc}}))}};
+}
+
+Description<DerivedField> derived_field() {
+  using Self = DerivedField;
+  return {"",
+          "",
+          {required("from", &Self::from, field()),
+           within(&Self::how, required("factor", &Derivation::factor, integer<std::int32_t>(2, 64),
+                                       "Sides are divided by this; the original is cut to a multiple of it "
+                                       "first, and its partners by as much.")),
+           within(&Self::how, key("interpolation", &Derivation::interpolation, interpolation())),
+           within(&Self::how, key("enlarge", &Derivation::enlarge, boolean(),
+                                  "Resize it back to the original's size: what SRCNN is trained on."))}};
+}
+
+struct Alpha {
+  double alpha = 1;
+
+  static Description<Alpha> description() {
+    return {"",
+            "",
+            {key("alpha", &Alpha::alpha, number(0.001, 1000), "Lambda is drawn from Beta(alpha, alpha).")}};
+  }
+};
+
+Codec<double> alpha() {
+  return named("mix_alpha", expecting("a map with the key alpha",
+                                      converted<double, Alpha>(
+                                          object_or_null<Alpha>(), [](const Alpha& a) { return a.alpha; },
+                                          [](double value) { return Alpha{value}; })));
+}
+
+Description<MixConfig> mix() {
+  using Self = MixConfig;
+  return {
+      "",
+      "Each image is mixed with its neighbour's in the epoch's order, after the transforms; where mixup and "
+      "cutmix are given, one of them at equal odds. Labels become float32 (num_classes), each class's share.",
+      {optional("mixup", &Self::mixup_alpha, alpha(),
+                "As torchvision.transforms.v2.MixUp, with a lambda per sample."),
+       optional("cutmix", &Self::cutmix_alpha, alpha(),
+                "As torchvision.transforms.v2.CutMix, with a lambda and a box per sample."),
+       key("p", &Self::p, fraction(), "Of a sample being mixed at all."),
+       without_default(key("num_classes", &Self::num_classes, integer<std::int32_t>(1, 1'000'000),
+                           "Default: as many as the source names."))}};
+}
+
+/// Left out of the canonical form where it is empty.
+template <class S>
+Key<S> unless_empty(Key<S> key) {
+  key.schema.erase("default");
+  key.write = [write = key.write, name = key.name](const S& from, Json& map) {
+    write(from, map);
+    if (map[name].empty()) map.erase(name);
+  };
+  return key;
+}
+
+}  // namespace
+
+std::vector<Key<StreamPlan>> plan_keys() {
+  using Self = StreamPlan;
+  const auto chain = [](auto key) { return within(&Self::chain, std::move(key)); };
+  return {
+      unless_empty(
+          key("fields", &Self::select, fields(),
+              "The fields that batches have, besides the label. Default: all that the source has and "
+              "all derived ones.")),
+      unless_empty(key("derive", &Self::derived, map(object(derived_field()), 0, field()),
+                       "Fields made of the source's images, before the transforms: smaller versions for "
+                       "super-resolution.")),
+      transforms(),
+      chain(without_default(key("output", &PlanConfig::output, object(output())))),
+      key("device", &Self::on_device, word<bool>({{"cpu", false}, {"gpu", true}}),
+          "Where the last transforms (flips, 90-degree rotations, colors, normalize), dtype and layout are "
+          "computed. gpu: on the trainer's device; the batches are the same, bit for bit, and only loaders "
+          "with a device can open the stream. Excludes mix, and random_erasing with random values."),
+      optional("mix", &Self::mix, expecting("a map with the key mixup or cutmix", object(mix()))),
+      chain(key("warnings", &PlanConfig::warnings_are_bad, word<bool>({{"keep", false}, {"bad", true}}),
+                "An image that libjpeg repairs, or a progressive JPEG without all of its scans: keep it and "
+                "count a warning, or treat it as bad.")),
+      chain(key("resize_passes", &PlanConfig::passes,
+                word<ResizePasses>({{"pillow_13", ResizePasses::kPillow13},
+                                    {"horizontal_first", ResizePasses::kHorizontalFirst}}),
+                "Whose pixels a resize gives: Pillow's from 13 on, or those of the versions before (they "
+                "differ by at most one).")),
+      chain(key("max_pixels", &PlanConfig::max_pixels, integer<std::uint64_t>(1, 1'000'000'000),
+                "Larger images, read or between two transforms, are bad samples, refused before memory is "
+                "taken for them."))};
+}
+
+}  // namespace headrace::server::config

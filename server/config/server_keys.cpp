@@ -1,0 +1,95 @@
+// The keys of `server`.
+#include "server/config/cpus.h"
+#include "server/config/read.h"
+#include "server/described/described.h"
+
+namespace headrace::server::config {
+
+using namespace described;
+
+namespace {
+
+Codec<std::vector<std::uint32_t>> ids() {
+  return named("ids", expecting("a list of numbers, such as [1000, 1001]",
+                                list(integer<std::uint32_t>(0, 4'294'967'294))));
+}
+
+Description<AllowedUsers> allowed_users() {
+  return {"",
+          "Users that may attach, besides the server's own user and root. They read every stream, and can "
+          "write to its ring only with `ring.data_access: read_write`; only the server's user and root may "
+          "drain or feed.",
+          {key("uids", &AllowedUsers::uids, ids(), "User ids."),
+           key("gids", &AllowedUsers::gids, ids(), "Group ids: primary or supplementary.")}};
+}
+
+/// A number, or `auto`, which is 0 here.
+Codec<unsigned> thread_count() {
+  const auto chosen = word<unsigned>({{"auto", 0}});
+  const auto number = integer<unsigned>(1, 4096);
+  return any_of<unsigned>({{chosen, [](const Json& value) { return value.is_string(); }},
+                           {number, [](const Json& value) { return value.is_number(); }}});
+}
+
+/// A map, or `off`: none.
+Codec<std::optional<MetricsConfig>> metrics_port() {
+  using Maybe = std::optional<MetricsConfig>;
+  const auto off = converted<Maybe, bool>(
+      word<bool>({{"off", false}}), [](bool) { return Maybe(); }, [](const Maybe&) { return false; });
+  const auto on = converted<Maybe, MetricsConfig>(
+      object<MetricsConfig>(), [](const MetricsConfig& config) { return Maybe(config); },
+      [](const Maybe& config) { return config.value_or(MetricsConfig{}); });
+  return any_of<Maybe>({{off, [](const Json& value) { return value.is_string(); }},
+                        {on, [](const Json& value) { return value.is_object(); }}});
+}
+
+}  // namespace
+
+Description<MetricsConfig> MetricsConfig::description() {
+  return {"",
+          "",
+          {key("address", &MetricsConfig::address, text()),
+           key("port", &MetricsConfig::port, integer<std::uint16_t>(0, 65'535), "0: any free port.")}};
+}
+
+Description<ServerConfig> ServerConfig::description() {
+  using Self = ServerConfig;
+  return {
+      "",
+      "",
+      {without_default(
+           key("directory", &Self::directory, path(),
+               "Folder of the sockets. Default: $XDG_RUNTIME_DIR/headrace, or /tmp/headrace-<uid>.")),
+       without_default(key("allow", &Self::allow, object(allowed_users()))),
+       key("threads", &Self::threads, thread_count(),
+           "Worker threads. auto: the cgroup's CPU quota, at most the CPUs of the affinity mask."),
+       key("numa", &Self::numa, word<Numa>({{"auto", Numa::kAuto}, {"off", Numa::kOff}}),
+           "auto: on a machine with several NUMA nodes workers stay on theirs, and what they share lies on "
+           "these nodes in turn; off: as the kernel does it."),
+       without_default(key("metrics", &Self::metrics, metrics_port(),
+                           "Where /metrics, /healthz and /readyz are served; off: nowhere.")),
+       key("evict_after", &Self::evict_after, duration(),
+           "A client without a heartbeat for this long is fenced."),
+       key("group_grace", &Self::group_grace, duration(),
+           "How long the lanes of a group that went are remembered."),
+       key("drain_timeout", &Self::drain_timeout, duration(),
+           "How long SIGTERM waits for held leases: with it a server is gone within 5 s."),
+       key("log_level", &Self::log_level,
+           word<LogLevel>({{"trace", LogLevel::kTrace},
+                           {"debug", LogLevel::kDebug},
+                           {"info", LogLevel::kInfo},
+                           {"warning", LogLevel::kWarning},
+                           {"error", LogLevel::kError},
+                           {"off", LogLevel::kOff}}))}};
+}
+
+ServerConfig read_server(const Json& value, const std::filesystem::path& folder,
+                         const Environment& environment) {
+  ServerConfig out;
+  read_into(out, value, folder);
+  if (out.directory.empty()) out.directory = default_directory(environment);
+  if (out.threads == 0) out.threads = default_threads();
+  return out;
+}
+
+}  // namespace headrace::server::config

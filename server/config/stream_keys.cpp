@@ -1,0 +1,109 @@
+// The keys of a stream.
+#include "server/config/names.h"
+#include "server/config/plan_keys.h"
+#include "server/config/read.h"
+
+namespace headrace::server::config {
+
+using namespace described;
+
+Description<RingConfig> RingConfig::description() {
+  using Self = RingConfig;
+  return {
+      "",
+      "",
+      {key("prefetch", &Self::prefetch, integer<std::uint32_t>(1, 1024), "Look-ahead, in batches."),
+       key("max_leases", &Self::max_leases, integer<std::uint32_t>(1, 64),
+           "Batches that one client may hold. With `device: gpu` the default is 5: a client holds a batch "
+           "until its copy to the device has ended."),
+       key("max_clients", &Self::max_clients, integer<std::uint32_t>(1, 64)),
+       key("data_access", &Self::data_access,
+           word<Access>({{"read_write", Access::kReadWrite}, {"read_only", Access::kReadOnly}}),
+           "Whether clients may make their mapping of the ring writable, which some GPU drivers need to pin "
+           "it. Where `server.allow` is set, the default is read_only.")}};
+}
+
+Description<SharingConfig> SharingConfig::description() {
+  using Self = SharingConfig;
+  return {"",
+          "How clients begin together (wait_for, wait_timeout) and, on a broadcast stream, stay together.",
+          {without_default(key("max_lag", &Self::max_lag, integer<std::uint32_t>(1, 1024),
+                               "Broadcast only. Batches that the slowest client may be behind the fastest. "
+                               "Default and upper limit: ring.prefetch.")),
+           key("on_lag", &Self::on_lag, word<OnLag>({{"detach", OnLag::kDetach}, {"wait", OnLag::kWait}}),
+               "Broadcast only. detach: the slow client loses its place; wait: the others wait for it."),
+           key("wait_for", &Self::wait_for, count(), "Clients that must be there before the first batch."),
+           key("wait_timeout", &Self::wait_timeout, duration())}};
+}
+
+namespace {
+
+Codec<bool> residence() {
+  return word<bool>({{"gpu", true}});
+}
+
+}  // namespace
+
+Description<StreamConfig> StreamConfig::description() {
+  using Self = StreamConfig;
+  Description<Self> out{
+      "",
+      "",
+      {required("source", &Self::source, plain<std::string>({{"type", "string"}}), "One of `sources`."),
+       without_default(key("part", &Self::part, plain<std::string>({{"type", "string"}}),
+                           "One of the source's parts; needed if and only if it has a split.")),
+       key("shuffle", &Self::shuffle, boolean(), "Short for `sampler: shuffled` and `sampler: sequential`."),
+       without_default(key("sampler", &Self::sampler, config::sampler())),
+       key("seed", &Self::seed, config::seed()),
+       key("batch_size", &Self::batch_size, integer<std::uint32_t>(1, 1'000'000)),
+       key("last", &Self::last,
+           word<LastBatch>(
+               {{"short", LastBatch::kShort}, {"pad", LastBatch::kPad}, {"drop", LastBatch::kDrop}}),
+           "What the last, incomplete batch of an epoch becomes."),
+       key("delivery", &Self::delivery,
+           word<Delivery>({{"broadcast", Delivery::kBroadcast}, {"shard", Delivery::kShard}}),
+           "broadcast: each client gets every batch; shard: the ranks of a group divide the epoch.")}};
+  for (auto& each : plan_keys()) out.keys.push_back(within(&Self::plan, std::move(each)));
+  for (auto& each : std::vector<Key<Self>>{
+           without_default(key("residence", &Self::resident, residence(),
+                               "gpu: a loader with a device uploads the dataset to it once and computes "
+                               "batches there; the dataset must fit into its memory. Loaders without a "
+                               "device get the same batches from the server.")),
+           key("on_error", &Self::on_error,
+               word<OnError>({{"replace", OnError::kReplace}, {"fail", OnError::kFail}}),
+               "What a bad sample does."),
+           key("max_bad", &Self::max_bad, fraction(),
+               "The fraction of distinct samples found bad at which the stream fails."),
+           without_default(key("ring", &Self::ring, object<RingConfig>())),
+           without_default(key("sharing", &Self::sharing, object<SharingConfig>()))})
+    out.keys.push_back(std::move(each));
+  return out;
+}
+
+StreamConfig read_stream(const Json& value, const std::filesystem::path& folder, const ServerConfig& server) {
+  StreamConfig out;
+  read_into(out, value, folder);
+  if (const auto given = value.find("sampler"); given != value.end()) {
+    const auto* samples = out.sampler ? std::get_if<ListSampler>(&*out.sampler) : nullptr;
+    out.shuffle = samples != nullptr ? samples->shuffle : *given != "sequential";
+  }
+  const auto has = [&](const char* key) { return value.contains(Pointer(key)); };
+  // A device's client holds a batch until its copy has ended: with fewer, copies wait for one another.
+  constexpr std::uint32_t kForDevices = 5;
+  if (out.plan.on_device && !has("/ring/max_leases")) out.ring.max_leases = kForDevices;
+  // Allowed users can only read, unless the configuration says otherwise.
+  if (!server.allow.empty() && !has("/ring/data_access")) out.ring.data_access = Access::kReadOnly;
+  if (!has("/sharing/max_lag")) out.sharing.max_lag = out.ring.prefetch;
+  return out;
+}
+
+Json canonical(const StreamConfig& stream) {
+  const Json all = write(stream);
+  Json out = Json::object();
+  for (const char* key : {"transforms", "output", "max_pixels", "resize_passes", "warnings", "derive", "mix",
+                          "fields", "seed", "shuffle", "part", "sampler"})
+    if (const auto found = all.find(key); found != all.end() && !found->is_null()) out[key] = *found;
+  return out;
+}
+
+}  // namespace headrace::server::config
