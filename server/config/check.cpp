@@ -146,11 +146,12 @@ void Checker::stream(const Pointer& at, const Config& config) {
   if (source != config.sources.end()) part(at, stream, source->second);
   if (source != config.sources.end() && source->second.feed() != nullptr) {
     check_fed(document_, at, config, problems_);
-  } else if (source != config.sources.end() && source->second.synthetic()) {
+  } else if (source != config.sources.end() && !source->second.type->traits.images &&
+             source->second.feed() == nullptr) {
     synthetic(at);
   } else if (source != config.sources.end() || has(at / "transforms")) {
     // Of a source that is wrong itself nothing is known that could be held against its streams.
-    plan(at, stream, source == config.sources.end() || source->second.one_size());
+    plan(at, stream, source == config.sources.end() || source->second.type->traits.one_size);
   }
   if (has(at / "mix")) mix(at, stream);
   sharing(at, stream);
@@ -167,7 +168,7 @@ void Checker::part(const Pointer& at, const StreamConfig& stream, const SourceCo
                                    stream.source)));
     return;
   }
-  const auto names = source.split->part_names();
+  const auto names = source::part_names(*source.split);
   if (!given) {
     wrong(document_.at_key(at, fmt::format("key \"part\" is missing: source \"{}\" is split into {}",
                                            stream.source, fmt::join(names, ", "))));

@@ -7,6 +7,9 @@
 #include <set>
 
 #include "clientlib/base/nearest.h"
+#include "server/source/combine/refs.h"
+#include "server/source/combine/repeat.h"
+#include "server/source/combine/zip.h"
 
 namespace headrace::server::config {
 namespace {
@@ -98,13 +101,13 @@ class Checker {
       return document_.at_value(
           at, fmt::format("source \"{}\" has no split, so no part \"{}\"", ref.name, ref.part), ref.name);
     Names parts;
-    for (const std::string& part : split->part_names()) parts.push_back(ref.name + "." + part);
+    for (const std::string& part : source::part_names(*split)) parts.push_back(ref.name + "." + part);
     if (std::find(parts.begin(), parts.end(), ref.text()) != parts.end()) return std::nullopt;
     return document_.at_value(
         at,
         ref.part.empty() ? fmt::format("source \"{}\" is split: take {}", ref.name, fmt::join(parts, " or "))
                          : fmt::format("source \"{}\" has no part \"{}\"; parts: {}", ref.name, ref.part,
-                                       fmt::join(split->part_names(), ", ")),
+                                       fmt::join(source::part_names(*split), ", ")),
         ref.part.empty() ? "" : nearest(ref.text(), parts));
   }
 
@@ -140,9 +143,9 @@ class Checker {
     if (const auto known = below_.find(name); known != below_.end()) return known->second;
     const SourceConfig& config = sources_.at(name);
     Below out;
-    if (const auto* repeat = std::get_if<RepeatSource>(&config.kind); repeat && repeat->times > 1)
+    if (const auto* repeat = config.as<source::RepeatOptions>(); repeat && repeat->times > 1)
       out.twice = fmt::format("\"{}\" repeats \"{}\"", name, repeat->of[0].text());
-    const bool zip = std::holds_alternative<ZipSource>(config.kind);
+    const bool zip = config.as<source::ZipOptions>() != nullptr;
     if (config.made_of().empty()) out.uses.push_back({name, {}});
     for (const SourceRef& ref : config.made_of()) {
       const Below& member = below(ref.name);
@@ -188,7 +191,8 @@ void check_ways(const Document& document, const Pointer& at, const Names& ways,
 void check_member(const Document& document, const Pointer& source, Problem problem, const std::string& name,
                   std::vector<Problem>& problems) {
   Names members;
-  for (const SourceRef& ref : read_refs(document.value.at(source / "of"))) members.push_back(ref.text());
+  for (const SourceRef& ref : source::source_refs().read(document.value.at(source / "of"), {}))
+    members.push_back(ref.text());
   if (std::find(members.begin(), members.end(), name) != members.end()) return;
   problem.message = fmt::format("\"{}\" is none of its members: {}", name, fmt::join(members, ", "));
   problem.suggestion = nearest(name, members);

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <map>
 #include <string>
 
+#include "server/config/sources.h"
 #include "server/described/units.h"
 
 namespace headrace::server::config {
@@ -15,9 +15,8 @@ using nlohmann::json;
 
 constexpr std::chrono::seconds kLongestDelay{10};  // longer than any storage that still works
 constexpr std::uint64_t kLeast = 1'000'000;        // bytes
-constexpr const char* kMembers = "files are kept by the sources that read them: give those a `cache`";
 
-void check_cache(const Document& document, const Pointer& at, const std::string& type,
+void check_cache(const Document& document, const Pointer& at, const source::SourceTraits& traits,
                  std::vector<Problem>& problems) {
   const json& cache = document.value.at(at);
   for (const char* kind : {"encoded", "decoded"}) {
@@ -31,21 +30,11 @@ void check_cache(const Document& document, const Pointer& at, const std::string&
   if (cache.contains("tile") && !cache.contains("encoded"))
     problems.push_back(document.at_key(
         at / "tile", "it is the cache `encoded` that keeps JPEGs; give it a budget, or leave this out"));
-  const std::map<std::string, const char*> there{
-      {"idx", "an idx source is in memory already"},
-      {"cifar", "a cifar source is in memory already"},
-      {"npy", "arrays are mapped or in memory already"},
-      {"lmdb", "records of a packed set are read where they lie, and the page cache keeps them"},
-      {"concat", kMembers},
-      {"subset", kMembers},
-      {"repeat", kMembers},
-      {"zip", kMembers},
-      {"relabel", kMembers}};
-  if (const auto reason = there.find(type); reason != there.end() && cache.contains("encoded"))
-    problems.push_back(document.at_key(at / "encoded", fmt::format("{}; leave this out", reason->second)));
+  if (traits.in_memory != nullptr && cache.contains("encoded"))
+    problems.push_back(document.at_key(at / "encoded", fmt::format("{}; leave this out", traits.in_memory)));
 }
 
-void check_io(const Document& document, const Pointer& at, const std::string& type,
+void check_io(const Document& document, const Pointer& at, const source::SourceType& type,
               std::vector<Problem>& problems) {
   const json& io = document.value.at(at);
   if (io.contains("delay") &&
@@ -59,20 +48,20 @@ void check_io(const Document& document, const Pointer& at, const std::string& ty
       problems.push_back(
           document.at_value(size, fmt::format("{} is not between 1MB and 9007TB", value.dump())));
   }
-  if (io.contains("disk_cache") && (type == "lmdb" || type == "npy"))
+  if (io.contains("disk_cache") && type.traits.mapped)
     problems.push_back(document.at_key(
         at / "disk_cache",
         fmt::format("a source of type {} is one file or a few, which are mapped: copy them to "
                     "the local disk instead",
-                    type)));
+                    type.name)));
 }
 
 }  // namespace
 
 void check_storage(const Document& document, const Pointer& source, std::vector<Problem>& problems) {
   const json& value = document.value.at(source);
-  const auto type = value.at("type").get<std::string>();
-  if (value.contains("cache")) check_cache(document, source / "cache", type, problems);
+  const auto& type = *source::find_source_type(value.at("type").get_ref<const std::string&>());
+  if (value.contains("cache")) check_cache(document, source / "cache", type.traits, problems);
   if (value.contains("io")) check_io(document, source / "io", type, problems);
 }
 

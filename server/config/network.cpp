@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "server/described/units.h"
+#include "server/described/described.h"
 #include "server/remote/url.h"
 
 namespace headrace::server::config {
@@ -14,28 +14,32 @@ namespace {
 
 using nlohmann::json;
 
+/// The texts in `value` that `pattern` leads to: a JSON pointer, in which * stands for each key or item.
+void find(const json& value, const std::string& pattern, const Pointer& at, std::vector<Pointer>& out) {
+  if (pattern.empty()) {
+    if (value.is_string()) out.push_back(at);
+    return;
+  }
+  const auto end = pattern.find('/', 1);
+  const std::string key = pattern.substr(1, end - 1),
+                    rest = end == std::string::npos ? "" : pattern.substr(end);
+  if (key != "*") {
+    if (value.is_object() && value.contains(key)) find(value[key], rest, at / key, out);
+  } else if (value.is_object()) {
+    for (const auto& [name, below] : value.items()) find(below, rest, at / name, out);
+  } else if (value.is_array()) {
+    for (std::size_t i = 0; i < value.size(); ++i) find(value[i], rest, at / std::to_string(i), out);
+  }
+}
+
+const source::SourceTraits& traits_of(const json& source) {
+  return source::find_source_type(source.at("type").get_ref<const std::string&>())->traits;
+}
+
 /// Where in a source paths of data stand.
 std::vector<Pointer> places(const json& source) {
   std::vector<Pointer> out;
-  const auto add = [&](const Pointer& at) {
-    if (source.contains(at) && source.at(at).is_string()) out.push_back(at);
-  };
-  const auto type = source.at("type").get<std::string>();
-  add(Pointer("/path"));
-  if (type == "webdataset" && source.at("path").is_array())
-    for (std::size_t i = 0; i < source["path"].size(); ++i) add(Pointer("/path") / std::to_string(i));
-  if (type == "manifest") add(Pointer("/root"));
-  if (type == "idx") {
-    add(Pointer("/images"));
-    add(Pointer("/labels"));
-  }
-  // With a path, the fields of npy are names of arrays.
-  const json fields = source.value("fields", json::object());
-  if (type == "paired_folders" || (type == "npy" && !source.contains("path")))
-    for (const auto& [name, ignored] : fields.items()) {
-      add(Pointer("/fields") / name);
-      add(Pointer("/fields") / name / "path");
-    }
+  for (const std::string& pattern : traits_of(source).data) find(source, pattern, Pointer(), out);
   return out;
 }
 
@@ -51,16 +55,9 @@ std::vector<Pointer> lists(const json& source) {
 }
 
 /// Why this source cannot read this URL; empty: it can.
-std::string refusal(const std::string& type, const std::string& url) {
-  if (type == "lmdb")
-    return "a database is mapped, which no network can do: copy it to a local disk; over the network, "
-           "WebDataset "
-           "shards are read";
-  if (type == "paired_folders")
-    return "pairs are looked for in folders, and not over the network: list them in a manifest with `root: "
-           "URL`";
-  if (type == "image_folder" && !remote::is_s3(url))
-    return "HTTP has no listings of folders: take s3://, a manifest with `root: URL`, or WebDataset shards";
+std::string refusal(const source::SourceTraits& traits, const std::string& url) {
+  if (traits.refuse)
+    if (auto why = traits.refuse(url); !why.empty()) return why;
   if (remote::is_s3(url) && remote::s3_name(url).bucket.empty())
     return fmt::format("\"{}\" names no bucket; write it as s3://bucket/key", url);
   if (remote::is_s3(url)) return {};
@@ -77,17 +74,9 @@ std::optional<NetworkConfig> read_network(const json& source, const std::filesys
       }))
     return std::nullopt;
   NetworkConfig out;
-  const json s3 = source.value("s3", json::object());
-  out.s3.endpoint = s3.value("endpoint", "");
-  out.s3.region = s3.value("region", "");
-  out.s3.anonymous = s3.value("anonymous", false);
-  if (source.contains("tls_ca")) out.tls_ca = absolute(folder, source["tls_ca"].get<std::string>());
-  const auto type = source.at("type").get<std::string>();
-  // Of a manifest, the images are what is read again and again.
-  const std::string images = source.contains("root") ? source["root"].get<std::string>()
-                             : type == "manifest"    ? source["path"].get<std::string>()
-                                                     : "";
-  out.by_sample = type == "webdataset" || type == "image_folder" || remote::is_url(images);
+  described::read_into(out, source, folder);
+  const source::SourceTraits& traits = traits_of(source);
+  out.by_sample = traits.by_sample && traits.by_sample(source);
   return out;
 }
 
@@ -100,7 +89,6 @@ void check_list(const Document& document, const Pointer& at, std::vector<Problem
 void check_network(const Document& document, const Pointer& source, std::vector<Problem>& problems) {
   static const std::regex kOther("^[A-Za-z][A-Za-z0-9+.-]*://");
   const json& value = document.value.at(source);
-  const auto type = value.at("type").get<std::string>();
   bool any = false, s3 = false;
   for (const Pointer& place : places(value)) {
     const auto& text = value.at(place).get_ref<const std::string&>();
@@ -113,7 +101,7 @@ void check_network(const Document& document, const Pointer& source, std::vector<
     }
     any = true;
     s3 = s3 || remote::is_s3(text);
-    if (auto why = refusal(type, text); !why.empty())
+    if (auto why = refusal(traits_of(value), text); !why.empty())
       problems.push_back(document.at_value(source / place, std::move(why)));
   }
   for (const Pointer& place : lists(value)) check_list(document, source / place, problems);

@@ -1,6 +1,6 @@
 #include "server/config/plan_keys.h"
 
-#include "server/config/names.h"
+#include "server/described/names.h"
 #include "server/transform/op.h"
 #include "server/transform/ops/arguments.h"
 #include "server/transform/ops/ops.h"

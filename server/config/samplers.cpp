@@ -1,6 +1,6 @@
 #include "server/config/samplers.h"
 
-#include "server/config/names.h"
+#include "server/described/names.h"
 
 namespace headrace::server::config {
 

@@ -9,8 +9,8 @@
 #include <valijson/validator.hpp>
 
 #include "server/config/explain.h"
-#include "server/config/names.h"
 #include "server/described/definitions.h"
+#include "server/described/names.h"
 
 namespace headrace::server::config {
 namespace {
@@ -45,12 +45,9 @@ struct Compiled {
 
 std::string schema_text() {
   using namespace described;
-  static constexpr const char* kSources =
-#include "schema_text.inc"
-      ;
   auto streams = map(named("stream", object<StreamConfig>()), 1, name()).schema;
   streams["maxProperties"] = kMostStreams;
-  const auto sources = map(plain<Json>({{"$ref", "#/definitions/source"}}), 1, name()).schema;
+  const auto sources = map(plain<Json>(source_schema()), 1, name()).schema;
   const Schema root{
       {"$schema", "http://json-schema.org/draft-07/schema#"},
       {"title", "Headrace server configuration"},
@@ -60,8 +57,7 @@ std::string schema_text() {
       {"required", {"sources", "streams"}},
       {"additionalProperties", false},
       {"properties",
-       {{"server", object<ServerConfig>().schema}, {"sources", sources}, {"streams", std::move(streams)}}},
-      {"definitions", Schema::parse(kSources)["definitions"]}};
+       {{"server", object<ServerConfig>().schema}, {"sources", sources}, {"streams", std::move(streams)}}}};
   return with_definitions(root).dump(2) + "\n";
 }
 

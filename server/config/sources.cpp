@@ -1,164 +1,141 @@
 #include "server/config/sources.h"
 
-#include <nlohmann/json.hpp>
-
-#include "server/config/config.h"
 #include "server/config/network.h"
-#include "server/described/units.h"
+#include "server/described/described.h"
 
 namespace headrace::server::config {
+
+using namespace described;
+
+Description<CacheConfig> CacheConfig::description() {
+  using Self = CacheConfig;
+  return {
+      "",
+      "Memory of the server that keeps samples until it is full; shared by all streams of the source.",
+      {without_default(key("encoded", &Self::encoded, bytes(),
+                           "Files as they were read. Of sources that read files or shards.")),
+       without_default(key("decoded", &Self::decoded, bytes(),
+                           "8-bit pixels after decoding and the transforms before the first random one.")),
+       key("tile", &Self::tile, boolean(),
+           "Of `encoded`, where a stream crops: JPEGs in it are rewritten without loss, by workers that have "
+           "nothing else to do, so that a crop is decoded from the tiles that it touches.")}};
+}
+
+Description<IoConfig::DiskCache> IoConfig::DiskCache::description() {
+  return {"",
+          "What was read is kept in a folder on a local disk, until it is full. Not of lmdb and npy.",
+          {required("path", &DiskCache::path, described::path(),
+                    "A folder of its own; servers of one machine share it."),
+           required("size", &DiskCache::size, bytes(), "At most so much, of all datasets in it together.")}};
+}
+
+Description<IoConfig> IoConfig::description() {
+  using Self = IoConfig;
+  return {"",
+          "Samples are read ahead, by threads that do nothing else: for network mounts and slow disks. "
+          "Without it "
+          "the workers read, except of URLs, which are always read ahead.",
+          {key("threads", &Self::threads, integer<unsigned>(1, 1024),
+               "Reads under way at once, for all streams over this source."),
+           without_default(
+               key("read_ahead", &Self::read_ahead, integer<std::uint64_t>(0, 1'000'000),
+                   "Samples that each stream has read beyond the batches that are being filled. 0: the "
+                   "workers read. Default: 4 per thread.")),
+           key("memory", &Self::memory, bytes(),
+               "Of samples that are read and not used yet, at most, for each stream."),
+           key("delay", &Self::delay, duration(),
+               "Each read takes so much longer: what would a network mount do to me?"),
+           optional("disk_cache", &Self::disk_cache, object<DiskCache>())}};
+}
+
 namespace {
 
-using nlohmann::json;
-
-std::vector<std::string> texts(const json& value, const char* key) {
-  return value.value(key, std::vector<std::string>{});
+Description<remote::S3Config> s3_keys() {
+  using Self = remote::S3Config;
+  auto endpoint = without_default(key("endpoint", &Self::endpoint,
+                                      text("^https?://[^/]", "a URL such as https://minio.example:9000"),
+                                      "Default: AWS_ENDPOINT_URL, else AWS."));
+  endpoint.schema["x-secret"] = true;
+  return {
+      "",
+      "Of s3:// paths. Keys come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN alone; "
+      "without them requests are not signed.",
+      {std::move(endpoint),
+       without_default(key("region", &Self::region,
+                           text("^[A-Za-z0-9-]{1,40}$", "the name of a region, such as eu-central-1"),
+                           "Default: AWS_REGION, AWS_DEFAULT_REGION, else us-east-1.")),
+       key("anonymous", &Self::anonymous, boolean(), "Requests are not signed, also if there are keys.")}};
 }
 
-WebDatasetSource read_webdataset(const json& value, const std::filesystem::path& folder) {
-  WebDatasetSource out;
-  const json& path = value.at("path");
-  for (const json& one : path.is_array() ? path : json::array({path}))
-    out.paths.push_back(absolute(folder, one.get<std::string>()).string());
-  if (value.contains("image")) {
-    out.images = texts(value, "image");
-    for (std::string& extension : out.images)
-      for (char& c : extension)
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  out.label = value.value("label", out.label);
-  out.classes = texts(value, "classes");
-  out.index_cache = value.value("index_cache", "on") == "on";
-  return out;
-}
+/// Keys that a type may have besides its own.
+struct Common {
+  CacheConfig cache;
+  std::optional<IoConfig> io;
+  std::optional<source::Split> split;
+};
 
-NpySource read_npy(const json& value, const std::filesystem::path& folder) {
-  NpySource out;
-  const auto fields = value.value("fields", std::map<std::string, std::string>{});
-  if (value.contains("path")) {
-    out.path = absolute(folder, value["path"].get<std::string>());
-    out.arrays = fields;
-  } else {
-    for (const auto& [field, path] : fields) out.files[field] = absolute(folder, path);
-  }
-  if (value.contains("images")) out.images = texts(value, "images");
-  out.classes = texts(value, "classes");
-  return out;
-}
-
-source::FeedOptions read_feed(const json& value) {
-  source::FeedOptions out;
-  out.samples = value.at("samples").get<std::uint64_t>();
-  out.batch_size = value.at("batch_size").get<std::uint32_t>();
-  out.slots = value.value("slots", out.slots);
-  for (const json& field : value.at("fields"))
-    out.fields.push_back(
-        {.name = field.at("name").get<std::string>(),
-         .dtype = dtype_from_name(field.at("dtype").get<std::string>()).value_or(DType::kUInt8),
-         .shape = field.value("shape", std::vector<std::int64_t>{}),
-         .most_values = field.value("most_values", std::uint64_t{0})});
-  return out;
-}
-
-IoConfig read_io(const json& value, const std::filesystem::path& folder) {
-  IoConfig out;
-  out.threads = value.value("threads", out.threads);
-  out.read_ahead = value.value("read_ahead", std::uint64_t{4} * out.threads);
-  out.memory = parse_size(value.value("memory", std::string())).value_or(out.memory);
-  out.delay = parse_duration(value.value("delay", std::string())).value_or(out.delay);
-  if (const auto cache = value.find("disk_cache"); cache != value.end())
-    out.disk_cache = IoConfig::DiskCache{absolute(folder, cache->at("path").get<std::string>()),
-                                         parse_size(cache->at("size").get<std::string>()).value_or(0)};
-  return out;
-}
-
-source::ManifestField read_manifest_field(const json& value) {
-  using Kind = source::ManifestKind;
-  static const std::map<std::string, Kind> kKinds{{"image", Kind::kImage},       {"mask", Kind::kMask},
-                                                  {"class", Kind::kClass},       {"value", Kind::kValue},
-                                                  {"ragged", Kind::kRagged},     {"text", Kind::kText},
-                                                  {"multi_hot", Kind::kMultiHot}};
-  source::ManifestField out;
-  out.kind = kKinds.at(value.value("kind", std::string("image")));
-  out.column = value.value("column", out.column);
-  out.dtype = dtype_from_name(value.value("dtype", std::string("float32"))).value_or(out.dtype);
-  out.shape = value.value("shape", out.shape);
-  out.classes = value.value("classes", out.classes);
-  out.scale = value.value("scale", out.scale);
+std::vector<Key<Common>> common_keys(const source::SourceTraits& traits) {
+  auto cache = named("cache", object<CacheConfig>());
+  cache.schema["minProperties"] = 1;
+  std::vector<Key<Common>> out;
+  if (traits.cache) out.push_back(without_default(key("cache", &Common::cache, cache)));
+  if (traits.io) out.push_back(optional("io", &Common::io, named("io", object<IoConfig>())));
+  if (traits.split) out.push_back(optional("split", &Common::split, source::split_codec()));
   return out;
 }
 
 }  // namespace
 
-std::vector<SourceRef> SourceConfig::made_of() const {
-  return std::visit(
-      [](const auto& source) -> std::vector<SourceRef> {
-        if constexpr (requires { source.of; }) return source.of;
-        return {};
-      },
-      kind);
+Description<NetworkConfig> NetworkConfig::description() {
+  using Self = NetworkConfig;
+  auto options = named("s3", object(s3_keys()));
+  options.schema["minProperties"] = 1;
+  options.schema["x-secret"] = true;
+  return {
+      "",
+      "",
+      {without_default(key("s3", &Self::s3, options)),
+       without_default(key("tls_ca", &Self::tls_ca, described::path(),
+                           "A file of certificates (PEM) of the authorities that are trusted for https://. "
+                           "Default: the system's."))}};
 }
 
-SourceConfig read_source(const json& value, const std::filesystem::path& folder) {
+SourceConfig read_source(const Json& value, const std::filesystem::path& folder) {
   SourceConfig out;
-  const auto& type = value.at("type").get_ref<const std::string&>();
-  const auto path = [&](const char* key) { return absolute(folder, value.at(key).get<std::string>()); };
-  if (type == "synthetic") {
-    out.kind =
-        SyntheticSource{value.at("count").get<std::uint64_t>(), value.at("bytes").get<std::uint64_t>()};
-  } else if (type == "idx") {
-    out.kind = IdxSource{path("images"), path("labels"), texts(value, "classes")};
-  } else if (type == "cifar") {
-    out.kind = CifarSource{path("path"), value.value("set", "train") == "test",
-                           value.value("labels", "fine") == "coarse"};
-  } else if (type == "manifest") {
-    source::ManifestOptions options{.path = path("path"), .root = {}, .fields = {}};
-    if (value.contains("root")) options.root = path("root");
-    const json fields = value.value("fields", json::object());
-    for (const auto& [name, field] : fields.items()) options.fields[name] = read_manifest_field(field);
-    out.kind = ManifestSource{std::move(options)};
-  } else if (type == "paired_folders") {
-    PairedFoldersSource paired;
-    for (const auto& [field, options] : value.at("fields").items()) {
-      const bool brief = options.is_string();
-      source::PairedFolder& one = paired.folders[field];
-      one.path = absolute(folder, (brief ? options : options.at("path")).get<std::string>());
-      if (brief) continue;
-      one.names = options.value("names", one.names);
-      one.scale = options.value("scale", one.scale);
-      one.mask = options.value("mask", one.mask);
-    }
-    out.kind = std::move(paired);
-  } else if (type == "lmdb") {
-    out.kind = LmdbSource{path("path"), value.value("verify", false)};
-  } else if (type == "webdataset") {
-    out.kind = read_webdataset(value, folder);
-  } else if (type == "feed") {
-    out.kind = read_feed(value);
-  } else if (type == "npy") {
-    out.kind = read_npy(value, folder);
-  } else if (type == "concat") {
-    out.kind = ConcatSource{read_refs(value.at("of"))};
-  } else if (type == "subset") {
-    out.kind = read_subset(value, folder);
-  } else if (type == "repeat") {
-    out.kind = RepeatSource{read_refs(value.at("of")), value.at("times").get<std::uint64_t>()};
-  } else if (type == "zip") {
-    out.kind = read_zip(value);
-  } else if (type == "relabel") {
-    out.kind = read_relabel(value);
-  } else {
-    out.kind = ImageFolderSource{path("path")};
-  }
+  out.type = source::find_source_type(value.at("type").get_ref<const std::string&>());
+  out.options = out.type->read(value, folder);
+  Common common;
+  for (const auto& key : common_keys(out.type->traits))
+    if (const auto found = value.find(key.name); found != value.end()) key.read(common, *found, folder);
+  out.cache = common.cache;
+  out.io = std::move(common.io);
+  out.split = std::move(common.split);
   out.network = read_network(value, folder);
-  if (value.contains("io") || (out.network && out.network->by_sample))
-    out.io = read_io(value.value("io", json::object()), folder);
-  if (value.contains("split")) out.split = read_split(value["split"], folder);
-  const json cache = value.value("cache", json::object());
-  out.cache.encoded = parse_size(cache.value("encoded", "")).value_or(0);
-  out.cache.decoded = parse_size(cache.value("decoded", "")).value_or(0);
-  out.cache.tile = cache.value("tile", true);
+  if (!out.io && out.network && out.network->by_sample) out.io = IoConfig{};
+  if (out.io && !value.contains(Json::json_pointer("/io/read_ahead")))
+    out.io->read_ahead = std::uint64_t{4} * out.io->threads;
   return out;
+}
+
+Schema source_schema() {
+  Schema types = Schema::array();
+  for (const source::SourceType& type : source::source_types()) {
+    Schema schema = type.schema;
+    Schema properties{{"type", {{"const", type.name}}}};
+    properties.update(schema["properties"]);
+    if (type.traits.network)
+      for (const auto& key : description_of<NetworkConfig>().keys) properties[key.name] = key.schema;
+    for (const auto& key : common_keys(type.traits)) properties[key.name] = key.schema;
+    Schema required{"type"};
+    for (const auto& name : schema.value("required", Schema::array())) required.push_back(name);
+    schema["required"] = std::move(required);
+    schema["properties"] = std::move(properties);
+    types.push_back(std::move(schema));
+  }
+  return {{"type", "object"},
+          {"x-expected", "a map with the key type"},
+          {"oneOf", std::move(types)},
+          {"x-name", "source"}};
 }
 
 }  // namespace headrace::server::config

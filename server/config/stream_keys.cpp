@@ -1,7 +1,7 @@
 // The keys of a stream.
-#include "server/config/names.h"
 #include "server/config/plan_keys.h"
 #include "server/config/read.h"
+#include "server/described/names.h"
 
 namespace headrace::server::config {
 
@@ -54,7 +54,7 @@ Description<StreamConfig> StreamConfig::description() {
                            "One of the source's parts; needed if and only if it has a split.")),
        key("shuffle", &Self::shuffle, boolean(), "Short for `sampler: shuffled` and `sampler: sequential`."),
        without_default(key("sampler", &Self::sampler, config::sampler())),
-       key("seed", &Self::seed, config::seed()),
+       key("seed", &Self::seed, described::seed()),
        key("batch_size", &Self::batch_size, integer<std::uint32_t>(1, 1'000'000)),
        key("last", &Self::last,
            word<LastBatch>(

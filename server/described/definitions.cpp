@@ -33,13 +33,9 @@ Schema collect(const Schema& node, Schema& definitions) {
 }  // namespace
 
 Schema with_definitions(const Schema& root) {
-  Schema definitions = root.value("definitions", Schema::object());
-  Schema rest = root;
-  rest.erase("definitions");
-  Schema before = Schema::object();
-  for (const auto& [name, value] : definitions.items()) before[name] = collect(value, before);
-  Schema out = collect(rest, before);
-  out["definitions"] = std::move(before);
+  Schema definitions = Schema::object();
+  Schema out = collect(root, definitions);
+  out["definitions"] = std::move(definitions);
   return out;
 }
 

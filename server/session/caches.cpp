@@ -4,6 +4,8 @@
 #include <spdlog/spdlog.h>
 
 #include "server/cache/encoded_source.h"
+#include "server/source/combine/relabel.h"
+#include "server/source/combine/subset.h"
 
 namespace headrace::server::session {
 
@@ -46,8 +48,8 @@ const std::string& Caches::owner(const std::string& name) const {
   const auto found = configs_.find(name);
   const config::SourceConfig& config = found->second;
   if (config.cache.decoded > 0) return found->first;
-  if (const auto* part = std::get_if<config::SubsetSource>(&config.kind)) return owner(part->of.front().name);
-  if (const auto* other = std::get_if<config::RelabelSource>(&config.kind))
+  if (const auto* part = config.as<source::SubsetOptions>()) return owner(part->of.front().name);
+  if (const auto* other = config.as<source::RelabelOptions>())
     return owner(other->of.front().name);
   return found->first;
 }

@@ -7,100 +7,12 @@
 
 #include "server/io/delayed.h"
 #include "server/io/disk_cache.h"
-#include "server/remote/url.h"
-#include "server/source/combine/concat.h"
-#include "server/source/combine/relabel.h"
-#include "server/source/combine/repeat.h"
-#include "server/source/combine/zip.h"
-#include "server/source/formats/cifar.h"
-#include "server/source/formats/idx.h"
-#include "server/source/formats/image_folder.h"
-#include "server/source/formats/lmdb.h"
-#include "server/source/formats/npy.h"
-#include "server/source/formats/synthetic.h"
-#include "server/source/remote/url_folder.h"
-#include "server/source/shards/webdataset.h"
+#include "server/source/files/whole_file.h"
 
 namespace headrace::server::session {
 namespace {
 
 using SourcePtr = std::shared_ptr<const source::Source>;
-using source::Member;
-
-Result<SourcePtr> open_feed(source::FeedOptions options, const std::string& name) {
-  options.name = name;
-  auto feed = source::Feed::make(std::move(options));
-  if (!feed) return fail(feed.error());
-  return std::make_shared<source::Fed>(std::move(*feed));
-}
-
-source::Split split_of(const config::SplitConfig& config) {
-  if (const auto* by = std::get_if<config::SplitFractions>(&config.by))
-    return source::SplitFractions{by->parts, config.seed};
-  if (const auto* by = std::get_if<config::SplitClasses>(&config.by)) return source::SplitClasses{by->parts};
-  return source::SplitLists{std::get<config::SplitLists>(config.by).parts};
-}
-
-/// Opens each kind of source.
-struct Open {
-  std::string name;
-  std::vector<Member> members;  ///< what it is made of
-  source::RemotePtr remote;     ///< of its URLs
-
-  Result<SourcePtr> operator()(const config::ImageFolderSource& config) const {
-    if (remote::is_url(config.path.string())) return source::open_url_folder(config.path.string(), remote);
-    return source::open_image_folder(config.path);
-  }
-  Result<SourcePtr> operator()(const config::IdxSource& config) const {
-    return source::open_idx({config.images, config.labels, config.classes, remote});
-  }
-  Result<SourcePtr> operator()(const config::CifarSource& config) const {
-    return source::open_cifar({config.path, config.test ? source::CifarSet::kTest : source::CifarSet::kTrain,
-                               config.coarse ? source::CifarLabels::kCoarse : source::CifarLabels::kFine,
-                               remote});
-  }
-  Result<SourcePtr> operator()(const config::PairedFoldersSource& config) const {
-    return source::open_paired_folders(config.folders);
-  }
-  Result<SourcePtr> operator()(const config::ManifestSource& config) const {
-    source::ManifestOptions options = config.options;
-    options.remote = remote;
-    return source::open_manifest(options);
-  }
-  Result<SourcePtr> operator()(const config::LmdbSource& config) const {
-    return source::open_lmdb({config.path, config.verify});
-  }
-  Result<SourcePtr> operator()(const config::WebDatasetSource& config) const {
-    return source::open_webdataset(
-        {config.paths, {config.images, config.label, config.classes}, config.index_cache, {}, remote});
-  }
-  Result<SourcePtr> operator()(const config::NpySource& config) const {
-    return source::open_npy_set(
-        {config.files, config.path, config.arrays, config.images, config.classes, remote});
-  }
-  Result<SourcePtr> operator()(const source::FeedOptions& config) const { return open_feed(config, name); }
-  Result<SourcePtr> operator()(const config::SyntheticSource& config) const {
-    return source::make_synthetic(config.count, config.bytes);
-  }
-  Result<SourcePtr> operator()(const config::ConcatSource&) const { return source::concat(members); }
-  Result<SourcePtr> operator()(const config::SubsetSource& config) const {
-    const SourcePtr& of = members.front().source;
-    if (const auto* by = std::get_if<config::FirstSamples>(&config.by))
-      return source::first_samples(of, by->count);
-    if (const auto* by = std::get_if<config::IndexFile>(&config.by))
-      return source::listed_samples(of, by->path);
-    return source::subset(of, split_of(std::get<config::SplitConfig>(config.by)));
-  }
-  Result<SourcePtr> operator()(const config::RepeatSource& config) const {
-    return source::repeat(members.front().source, config.times);
-  }
-  Result<SourcePtr> operator()(const config::ZipSource& config) const {
-    return source::zip(members, config.options);
-  }
-  Result<SourcePtr> operator()(const config::RelabelSource& config) const {
-    return source::relabel(members.front().source, config.options);
-  }
-};
 
 /// With what `io` says of each read.
 Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, SourcePtr source,
@@ -147,18 +59,18 @@ Result<source::Parts> Sources::open_first(const std::string& name) {
   const config::SourceConfig& config = configs_.at(name);
   auto remote = remote_of(name);
   if (!remote) return fail(std::move(remote.error()));
-  Open open{name, {}, std::move(*remote)};
+  source::OpenContext context{name, {}, std::move(*remote)};
   for (const config::SourceRef& ref : config.made_of()) {
-    if (std::holds_alternative<source::FeedOptions>(configs_.at(ref.name).kind))
+    if (configs_.at(ref.name).feed() != nullptr)
       return fail(ErrorCode::kConfigInvalid,
                   fmt::format("source `{}` is a feed: its batches are as they come, so "
                               "no source can be made of it",
                               ref.text()));
     auto member = this->open(ref.name, ref.part);
     if (!member) return fail(member.error().code, "source `" + ref.text() + "`: " + member.error().message);
-    open.members.push_back({ref.text(), std::move(*member)});
+    context.members.push_back({ref.text(), std::move(*member)});
   }
-  auto whole = std::visit(open, config.kind);
+  auto whole = config.type->open(config.options, context);
   if (!whole) return fail(std::move(whole.error()));
   if (config.io) {
     if (config.io->read_ahead > 0) pools_[name] = std::make_shared<io::ReadPool>(name, config.io->threads);
@@ -170,7 +82,7 @@ Result<source::Parts> Sources::open_first(const std::string& name) {
   if (!whole) return fail(std::move(whole.error()));
   source::Parts parts{{"", *whole}};
   if (config.split) {
-    auto divided = source::split(*whole, split_of(*config.split));
+    auto divided = source::split(*whole, *config.split);
     if (!divided) return fail(std::move(divided.error()));
     parts = std::move(*divided);
   }

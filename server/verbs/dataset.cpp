@@ -60,7 +60,7 @@ Result<std::shared_ptr<const source::Source>> DatasetArguments::open() const {
   if (part.empty()) {
     split.reset();
   } else {
-    const auto parts = split ? split->part_names() : std::vector<std::string>();
+    const auto parts = split ? source::part_names(*split) : std::vector<std::string>();
     if (std::find(parts.begin(), parts.end(), part) == parts.end())
       return refuse(fmt::format("{}: source \"{}\" has no part \"{}\"; parts: {}", path, chosen, part,
                                 parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "))));

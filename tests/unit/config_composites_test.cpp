@@ -3,9 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "server/config/config.h"
+#include "server/source/combine/relabel.h"
+#include "server/source/combine/repeat.h"
+#include "server/source/combine/subset.h"
+#include "server/source/combine/zip.h"
 
 namespace headrace::server::config {
 namespace {
+
+using source::RelabelOptions, source::RepeatOptions, source::SubsetOptions, source::ZipOptions;
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -25,9 +31,9 @@ Config sound(const std::string& lines) {
   return config.value_or(Config{});
 }
 
-template <class Kind>
-const Kind& kind(const Config& config, const std::string& name) {
-  return std::get<Kind>(config.sources.at(name).kind);
+template <class Options>
+const Options& options(const Config& config, const std::string& name) {
+  return *config.sources.at(name).as<Options>();
 }
 
 TEST(ConfigComposites, AreReadWithWhatTheyAreMadeOf) {
@@ -42,24 +48,21 @@ TEST(ConfigComposites, AreReadWithWhatTheyAreMadeOf) {
   wide: {type: zip, of: [a, often], rename: {often: {data: more}}, label: a}
   fewer: {type: relabel, of: a, remap: {wolf: dog, 3: 0}, classes: [dog, "0"]}
 )");
-  const auto& both = kind<ConcatSource>(config, "both");
-  ASSERT_EQ(both.of.size(), 2U);
-  EXPECT_EQ(both.of[1].name, "parted");
-  EXPECT_EQ(both.of[1].part, "train");
-  EXPECT_EQ(std::get<FirstSamples>(kind<SubsetSource>(config, "ten").by).count, 10U);
-  const auto& tenth = std::get<SplitConfig>(kind<SubsetSource>(config, "tenth").by);
-  EXPECT_EQ(tenth.seed, 3U);
-  EXPECT_THAT(std::get<SplitFractions>(tenth.by).parts, ElementsAre(Pair("", 0.1)));
-  const auto& cats = std::get<SplitConfig>(kind<SubsetSource>(config, "cats").by);
-  EXPECT_THAT(std::get<SplitClasses>(cats.by).parts, ElementsAre(Pair("", ElementsAre("cat", "7"))));
-  const auto& listed = std::get<SplitConfig>(kind<SubsetSource>(config, "listed").by);
-  EXPECT_THAT(std::get<SplitLists>(listed.by).parts, ElementsAre(Pair("", "/etc/headrace/l.txt")));
-  EXPECT_EQ(std::get<IndexFile>(kind<SubsetSource>(config, "numbered").by).path, "/i.txt");
-  EXPECT_EQ(kind<RepeatSource>(config, "often").times, 4U);
-  const auto& wide = kind<ZipSource>(config, "wide").options;
+  const auto both = config.sources.at("both").made_of();
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[1].name, "parted");
+  EXPECT_EQ(both[1].part, "train");
+  EXPECT_EQ(options<SubsetOptions>(config, "ten").first, 10U);
+  EXPECT_EQ(options<SubsetOptions>(config, "tenth").seed, 3U);
+  EXPECT_EQ(options<SubsetOptions>(config, "tenth").fraction, 0.1);
+  EXPECT_THAT(options<SubsetOptions>(config, "cats").classes, ElementsAre("cat", "7"));
+  EXPECT_EQ(options<SubsetOptions>(config, "listed").list, "/etc/headrace/l.txt");
+  EXPECT_EQ(options<SubsetOptions>(config, "numbered").indices, "/i.txt");
+  EXPECT_EQ(options<RepeatOptions>(config, "often").times, 4U);
+  const auto& wide = options<ZipOptions>(config, "wide");
   EXPECT_EQ(wide.rename.at("often").at("data"), "more");
   EXPECT_EQ(wide.label, "a");
-  const auto& fewer = kind<RelabelSource>(config, "fewer").options;
+  const auto& fewer = options<RelabelOptions>(config, "fewer");
   EXPECT_THAT(fewer.remap, ElementsAre(Pair("3", "0"), Pair("wolf", "dog")));
   EXPECT_THAT(fewer.classes, ElementsAre("dog", "0"));
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "server/config/config.h"
+#include "server/source/shards/webdataset.h"
 
 namespace headrace::server::config {
 namespace {
@@ -60,7 +61,7 @@ TEST(ConfigNetwork, ReadsEveryKeyAndKeepsUrls) {
             "/etc/x.yaml");
   ASSERT_TRUE(config) << config.error().message;
   const SourceConfig& source = config->sources.at("f");
-  EXPECT_EQ(std::get<WebDatasetSource>(source.kind).paths.at(0), "s3://b/x/../a.tar");
+  EXPECT_EQ(source.as<source::WebDatasetOptions>()->paths.at(0), "s3://b/x/../a.tar");
   ASSERT_TRUE(source.network);
   EXPECT_EQ(source.network->tls_ca, "/etc/ca.pem");
   EXPECT_EQ(source.network->s3.endpoint, "http://h:9000");

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/config/config.h"
+#include "server/source/formats/image_folder.h"
 #include "server/transform/op.h"
 
 namespace headrace::server::config {
@@ -47,7 +48,7 @@ TEST(Overrides, FromTheEnvironmentReachEveryKindOfKey) {
   EXPECT_EQ(train.batch_size, 32U);
   EXPECT_EQ(train.ring.prefetch, 9U);
   EXPECT_EQ(train.sharing.max_lag, 9U);
-  EXPECT_EQ(std::get<ImageFolderSource>(config.sources.at("my-photos").kind).path, "/other");
+  EXPECT_EQ(config.sources.at("my-photos").as<source::ImageFolderOptions>()->path, "/other");
   EXPECT_EQ(train.plan.chain.transforms[0]->arguments()["size"][1], 20);
 }
 
@@ -58,7 +59,7 @@ TEST(Overrides, FromFlagsReachEveryKindOfKey) {
   const auto& train = config.streams.at("train");
   EXPECT_EQ(train.batch_size, 32U);
   EXPECT_FALSE(train.shuffle);
-  EXPECT_EQ(std::get<ImageFolderSource>(config.sources.at("my-photos").kind).path, "/a=b: c");
+  EXPECT_EQ(config.sources.at("my-photos").as<source::ImageFolderOptions>()->path, "/a=b: c");
   EXPECT_EQ(train.plan.chain.transforms[1]->arguments()["p"], 0.25);
 }
 

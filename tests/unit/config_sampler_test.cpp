@@ -52,8 +52,7 @@ TEST(ConfigSampler, ReadsEveryKind) {
   const auto by_class =
       sound("    sampler: {weighted: {by: class, weights: {cat: 2, 7: 0.5}, other: 1, samples: 9}}\n");
   const auto& weighted = std::get<WeightedSampler>(*by_class.sampler);
-  EXPECT_EQ(weighted.weights,
-            (std::map<std::string, double>{{"7", 0.5}, {"cat", 2}}));
+  EXPECT_EQ(weighted.weights, (std::map<std::string, double>{{"7", 0.5}, {"cat", 2}}));
   EXPECT_EQ(weighted.other, 1);
   EXPECT_EQ(weighted.samples, 9U);
   const auto by_file = sound("    sampler: {weighted: {by: file, path: w.txt}}\n");

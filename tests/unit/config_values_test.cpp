@@ -6,6 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "server/config/config.h"
+#include "server/source/formats/image_folder.h"
+#include "server/source/formats/npy.h"
+#include "server/source/shards/webdataset.h"
 #include "server/transform/op.h"
 #include "server/transform/ops/ops.h"
 #include "tests/temp_folder.h"
@@ -125,33 +128,32 @@ streams:
   EXPECT_EQ(config.server.log_level, LogLevel::kDebug);
 
   const auto& photos = config.sources.at("photos");
-  EXPECT_EQ(std::get<ImageFolderSource>(photos.kind).path, "/etc/photos");
-  EXPECT_EQ(photos.split->seed, 7U);
-  EXPECT_EQ(std::get<SplitFractions>(photos.split->by).parts.at("val"), 0.1);
-  EXPECT_THAT(photos.split->part_names(), ElementsAre("train", "val"));
-  const auto& lists = std::get<SplitLists>(config.sources.at("lists").split->by);
+  EXPECT_EQ(photos.type->name, "image_folder");
+  const auto& fractions = std::get<source::SplitFractions>(*photos.split);
+  EXPECT_EQ(fractions.seed, 7U);
+  EXPECT_EQ(fractions.parts.at("val"), 0.1);
+  EXPECT_THAT(source::part_names(*photos.split), ElementsAre("train", "val"));
+  const auto& lists = std::get<source::SplitLists>(*config.sources.at("lists").split);
   EXPECT_EQ(lists.parts.at("a"), "/etc/headrace/a.txt");
   EXPECT_EQ(lists.parts.at("b"), "/b.txt");
-  const auto& classes = std::get<SplitClasses>(config.sources.at("classes").split->by);
+  const auto& classes = std::get<source::SplitClasses>(*config.sources.at("classes").split);
   EXPECT_THAT(classes.parts.at("a"), ElementsAre("cat", "7"));
-  EXPECT_EQ(std::get<SyntheticSource>(config.sources.at("nothing").kind).bytes, 64U);
 
-  const auto& shards = std::get<WebDatasetSource>(config.sources.at("shards").kind);
+  const auto& shards = *config.sources.at("shards").as<source::WebDatasetOptions>();
   EXPECT_THAT(shards.paths, ElementsAre("/etc/headrace/a-{0..9}.tar", "/b"));
-  EXPECT_THAT(shards.images, ElementsAre("jpg", "seg.png"));
-  EXPECT_EQ(shards.label, "json.id");
-  EXPECT_THAT(shards.classes, ElementsAre("x"));
-  EXPECT_FALSE(shards.index_cache);
-  const auto& arrays = std::get<NpySource>(config.sources.at("arrays").kind);
+  EXPECT_THAT(shards.rule.images, ElementsAre("jpg", "seg.png"));
+  EXPECT_EQ(shards.rule.label, "json.id");
+  EXPECT_THAT(shards.rule.classes, ElementsAre("x"));
+  EXPECT_FALSE(shards.cache);
+  const auto& arrays = *config.sources.at("arrays").as<source::NpyOptions>();
   EXPECT_EQ(arrays.files.at("image"), "/etc/headrace/i.npy");
   EXPECT_EQ(arrays.files.at("label"), "/l.npy");
-  EXPECT_TRUE(arrays.path.empty());
+  EXPECT_TRUE(arrays.npz.empty());
   EXPECT_THAT(arrays.images.value(), ElementsAre("image"));
   EXPECT_THAT(arrays.classes, ElementsAre("x", "y"));
-  const auto& npz = std::get<NpySource>(config.sources.at("npz").kind);
-  EXPECT_EQ(npz.path, "/etc/headrace/a.npz");
+  const auto& npz = *config.sources.at("npz").as<source::NpyOptions>();
+  EXPECT_EQ(npz.npz, "/etc/headrace/a.npz");
   EXPECT_EQ(npz.arrays.at("image"), "x");
-  EXPECT_TRUE(npz.files.empty());
   EXPECT_FALSE(npz.images);
 
   const auto& t = config.streams.at("train");
@@ -343,7 +345,7 @@ TEST(ConfigExamples, DemoTakesItsFolderFromTheEnvironment) {
   const auto config = load(fs::path(HEADRACE_CONFIGS) / "demo.yaml", {},
                            {"HEADRACE_SOURCES__PHOTOS__PATH=/my/photos", "HOME=/x"});
   ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(std::get<ImageFolderSource>(config->sources.at("photos").kind).path, "/my/photos");
+  EXPECT_EQ(config->sources.at("photos").as<source::ImageFolderOptions>()->path, "/my/photos");
   EXPECT_EQ(config->streams.at("train").sharing.wait_for, 2U);
 }
 

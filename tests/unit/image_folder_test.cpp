@@ -25,8 +25,8 @@ using testing::HasSubstr;
 class ImageFolder : public testing::Test {
  protected:
   void put(const fs::path& file, const std::string& content = "image") const { folder_.put(file, content); }
-  std::shared_ptr<const Source> open(const ImageFolderOptions& options = {}) const {
-    auto source = open_image_folder(root_, options);
+  std::shared_ptr<const Source> open(const ReadPolicy& read = {}) const {
+    auto source = open_image_folder(root_, read);
     EXPECT_TRUE(source.has_value()) << source.error().message;
     return source.value_or(nullptr);
   }
@@ -245,10 +245,10 @@ TEST_F(ImageFolder, ReadsAnEmptyFileAsEmptyForTheDecoderToName) {
 TEST_F(ImageFolder, CallsAFileAboveTheLimitABadSampleWithoutReadingIt) {
   put("cat/1.jpg", "12345");
   std::atomic<int> reads = 0;
-  ImageFolderOptions options;
-  options.read.max_bytes = 4;
-  options.read.pread = [&](int, void*, std::size_t, off_t) -> ssize_t { return ++reads, 0; };
-  const auto error = read_error(*open(options));
+  ReadPolicy policy;
+  policy.max_bytes = 4;
+  policy.pread = [&](int, void*, std::size_t, off_t) -> ssize_t { return ++reads, 0; };
+  const auto error = read_error(*open(policy));
   EXPECT_EQ(error.code, ErrorCode::kBadSample);
   EXPECT_THAT(error.message, HasSubstr("has 5 bytes, more than the limit of 4"));
   EXPECT_EQ(reads, 0);
@@ -257,13 +257,13 @@ TEST_F(ImageFolder, CallsAFileAboveTheLimitABadSampleWithoutReadingIt) {
 TEST_F(ImageFolder, PutsShortReadsAndInterruptionsTogether) {
   put("cat/1.jpg", "0123456789");
   int calls = 0;
-  ImageFolderOptions options;
-  options.read.pread = [&](int fd, void* to, std::size_t n, off_t at) -> ssize_t {
+  ReadPolicy policy;
+  policy.pread = [&](int fd, void* to, std::size_t n, off_t at) -> ssize_t {
     if (++calls % 2 == 1) return errno = EINTR, -1;
     return ::pread(fd, to, std::min<std::size_t>(n, 3), at);
   };
   Sample out;
-  ASSERT_TRUE(open(options)->read(0, out));
+  ASSERT_TRUE(open(policy)->read(0, out));
   EXPECT_EQ(std::string(out.item(0).bytes.begin(), out.item(0).bytes.end()), "0123456789");
   EXPECT_EQ(calls, 8);
 }
@@ -271,24 +271,24 @@ TEST_F(ImageFolder, PutsShortReadsAndInterruptionsTogether) {
 TEST_F(ImageFolder, RetriesATransientErrorAndSucceeds) {
   put("cat/1.jpg", "hello");
   int failures = 3;
-  ImageFolderOptions options;
-  options.read.backoff = std::chrono::milliseconds(1);
-  options.read.pread = [&](int fd, void* to, std::size_t n, off_t at) -> ssize_t {
+  ReadPolicy policy;
+  policy.backoff = std::chrono::milliseconds(1);
+  policy.pread = [&](int fd, void* to, std::size_t n, off_t at) -> ssize_t {
     if (failures-- > 0) return errno = EIO, -1;
     return ::pread(fd, to, n, at);
   };
   Sample out;
-  ASSERT_TRUE(open(options)->read(0, out));
+  ASSERT_TRUE(open(policy)->read(0, out));
   EXPECT_EQ(std::string(out.item(0).bytes.begin(), out.item(0).bytes.end()), "hello");
 }
 
 TEST_F(ImageFolder, GivesUpAfterItsAttemptsAndNamesTheError) {
   put("cat/1.jpg", "hello");
   int calls = 0;
-  ImageFolderOptions options;
-  options.read.backoff = std::chrono::milliseconds(1);
-  options.read.pread = [&](int, void*, std::size_t, off_t) -> ssize_t { return ++calls, errno = EIO, -1; };
-  const auto error = read_error(*open(options));
+  ReadPolicy policy;
+  policy.backoff = std::chrono::milliseconds(1);
+  policy.pread = [&](int, void*, std::size_t, off_t) -> ssize_t { return ++calls, errno = EIO, -1; };
+  const auto error = read_error(*open(policy));
   EXPECT_EQ(error.code, ErrorCode::kTransientIo);
   EXPECT_EQ(calls, 4);
   EXPECT_THAT(error.message,
@@ -302,12 +302,12 @@ TEST_F(ImageFolder, SaysWhatToDoAboutAFileThatCannotBeRead) {
            {EISDIR, "Is a directory; put a regular file in its place, or take it out of the dataset"},
            {EMFILE, "Too many open files (after 4 attempts); raise the limit (ulimit -n, memory)"},
            {EIO, "Input/output error (after 4 attempts); look at the disk or mount it lies on"}}) {
-    ImageFolderOptions options;
-    options.read.backoff = std::chrono::milliseconds(1);
-    options.read.pread = [number = number](int, void*, std::size_t, off_t) -> ssize_t {
+    ReadPolicy policy;
+    policy.backoff = std::chrono::milliseconds(1);
+    policy.pread = [number = number](int, void*, std::size_t, off_t) -> ssize_t {
       return errno = number, -1;
     };
-    EXPECT_THAT(read_error(*open(options)).message,
+    EXPECT_THAT(read_error(*open(policy)).message,
                 HasSubstr("cat/1.jpg: cannot be read at byte 0: " + what));
   }
   const auto source = open();
@@ -319,11 +319,11 @@ TEST_F(ImageFolder, SaysWhatToDoAboutAFileThatCannotBeRead) {
 
 TEST_F(ImageFolder, TellsThatAFileWasCutWhileItWasRead) {
   put("cat/1.jpg", "hello");
-  ImageFolderOptions options;
-  options.read.pread = [&](int fd, void* to, std::size_t, off_t at) -> ssize_t {
+  ReadPolicy policy;
+  policy.pread = [&](int fd, void* to, std::size_t, off_t at) -> ssize_t {
     return at >= 2 ? 0 : ::pread(fd, to, 2, at);
   };
-  const auto error = read_error(*open(options));
+  const auto error = read_error(*open(policy));
   EXPECT_EQ(error.code, ErrorCode::kDatasetInvalid);
   EXPECT_THAT(error.message, HasSubstr("ended at byte 2 of 5"));
 }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "server/source/combine/refs.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
 
@@ -189,5 +190,29 @@ Result<std::shared_ptr<const Source>> concat(const std::vector<Member>& members)
   if (!classes) return fail(classes.error());
   return std::make_shared<Concat>(std::move(pieces), std::move(fields), std::move(*classes), size);
 }
+
+namespace {
+
+struct ConcatOptions {
+  std::vector<SourceRef> of;
+
+  static described::Description<ConcatOptions> description() {
+    return {"concat",
+            "The samples of several sources, one source after the other. Their fields must agree; classes "
+            "are put "
+            "together by name.",
+            {described::required("of", &ConcatOptions::of, source_refs())}};
+  }
+};
+
+}  // namespace
+
+namespace types {
+SourceType concat() {
+  return source_type<ConcatOptions>(
+      {.one_size = true, .in_memory = kMembersKeep, .data = {}},
+      [](const ConcatOptions&, const OpenContext& context) { return source::concat(context.members); });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

@@ -8,6 +8,18 @@
 
 namespace headrace::server::source {
 
+/// "photos", or "photos.train" for a part of it.
+struct SourceRef {
+  std::string name;
+  std::string part;  ///< empty: the whole
+
+  static SourceRef of(const std::string& text) {
+    const auto dot = text.find('.');
+    return {text.substr(0, dot), dot == std::string::npos ? "" : text.substr(dot + 1)};
+  }
+  [[nodiscard]] std::string text() const { return part.empty() ? name : name + "." + part; }
+};
+
 struct Member {
   std::string name;  ///< as messages call it: "photos", "photos.train"
   std::shared_ptr<const Source> source;

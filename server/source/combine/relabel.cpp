@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "clientlib/base/nearest.h"
+#include "server/source/combine/refs.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
 #include "server/source/problems.h"
@@ -95,5 +96,35 @@ Result<std::shared_ptr<const Source>> relabel(const std::shared_ptr<const Source
   if (!problems.none()) return fail(problems.error(ErrorCode::kConfigInvalid));
   return std::make_shared<Relabelled>(of, std::move(labels), std::move(classes));
 }
+
+described::Description<RelabelOptions> RelabelOptions::description() {
+  using Self = RelabelOptions;
+  const described::Schema number{{"type", "integer"}, {"minimum", 0}};
+  const described::Codec<std::string> either{
+      {{"anyOf", {described::text().schema, number}}, {"x-expected", "the name of a class"}},
+      [](const described::Json& value, const described::Folder&) {
+        return value.is_string() ? value.get<std::string>() : value.dump();
+      },
+      [](const std::string& name) { return described::Json(name); }};
+  auto classes = described::without_default(described::key(
+      "classes", &Self::classes, described::list(described::class_name(), 1),
+      "Names of labels 0, 1, ...; each class must be one of them. Default: the source's order."));
+  return {"relabel",
+          "A source with other classes: called anew, put together, in another order.",
+          {described::required("of", &Self::of, only_ref()),
+           described::without_default(
+               described::key("remap", &Self::remap, described::map(either, 1),
+                              "Class -> class, by names, which of classes without names are 0, 1, ...")),
+           std::move(classes)}};
+}
+
+namespace types {
+SourceType relabel() {
+  return source_type<RelabelOptions>({.one_size = true, .in_memory = kMembersKeep, .data = {}},
+                                     [](const RelabelOptions& options, const OpenContext& context) {
+                                       return source::relabel(context.members.front().source, options);
+                                     });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

@@ -6,13 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "server/source/source.h"
+#include "server/described/description.h"
+#include "server/source/combine/member.h"
 
 namespace headrace::server::source {
 
 struct RelabelOptions {
+  std::vector<SourceRef> of = {};            ///< one
   std::map<std::string, std::string> remap;  ///< class -> class, which may be new, or there already
   std::vector<std::string> classes;  ///< labels 0, 1, ...; empty: in the order of the source's classes
+
+  static described::Description<RelabelOptions> description();
 };
 
 /// The same samples, indices and names; classes are called anew, put together, and numbered 0, 1, ... without

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/source/combine/member.h"
+#include "server/source/combine/refs.h"
 #include "server/source/fingerprint.h"
 
 namespace headrace::server::source {
@@ -52,5 +53,25 @@ Result<std::shared_ptr<const Source>> repeat(const std::shared_ptr<const Source>
                                                        of->size(), times, kMostComposed));
   return std::make_shared<Repeat>(of, times);
 }
+
+described::Description<RepeatOptions> RepeatOptions::description() {
+  using Self = RepeatOptions;
+  const auto count = described::converted<std::uint64_t, std::uint32_t>(
+      described::count(), [](std::uint32_t n) { return std::uint64_t{n}; },
+      [](std::uint64_t n) { return static_cast<std::uint32_t>(n); });
+  return {
+      "repeat",
+      "Each sample of a source several times in an epoch.",
+      {described::required("of", &Self::of, only_ref()), described::required("times", &Self::times, count)}};
+}
+
+namespace types {
+SourceType repeat() {
+  return source_type<RepeatOptions>({.one_size = true, .in_memory = kMembersKeep, .data = {}},
+                                    [](const RepeatOptions& options, const OpenContext& context) {
+                                      return source::repeat(context.members.front().source, options.times);
+                                    });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

@@ -3,10 +3,19 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
-#include "server/source/source.h"
+#include "server/described/description.h"
+#include "server/source/combine/member.h"
 
 namespace headrace::server::source {
+
+struct RepeatOptions {
+  std::vector<SourceRef> of;  ///< one
+  std::uint64_t times = 1;
+
+  static described::Description<RepeatOptions> description();
+};
 
 /// `times` times the samples of `of`, all of them before any comes again, numbered anew: sample i is sample
 /// i % of->size() of `of`, called "<name>#<copy>", copies from 0. No memory of its own. kConfigInvalid: 0

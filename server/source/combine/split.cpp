@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "server/described/names.h"
 #include "server/sampler/order.h"
 #include "server/source/combine/path_list.h"
 #include "server/source/combine/sample_list.h"
@@ -149,6 +150,62 @@ Result<std::shared_ptr<const Source>> listed_samples(const std::shared_ptr<const
                 fmt::format("{}: lists sample {} twice; a subset has each once (`repeat` has more)",
                             file.string(), whole->whole_index(*twice)));
   return std::make_shared<Part>(whole, std::move(*indices));
+}
+
+std::vector<std::string> part_names(const Split& split) {
+  return std::visit(
+      [](const auto& by) {
+        std::vector<std::string> out;
+        for (const auto& [name, ignored] : by.parts) out.push_back(name);
+        return out;
+      },
+      split);
+}
+
+namespace {
+
+/// As it is written: one of them.
+struct WrittenSplit {
+  std::uint64_t seed = 0;
+  std::optional<std::map<std::string, double>> fractions;
+  std::optional<std::map<std::string, std::vector<std::string>>> classes;
+  std::optional<std::map<std::string, std::filesystem::path>> lists;
+
+  static described::Description<WrittenSplit> description() {
+    using Self = WrittenSplit;
+    using described::map;
+    const auto part = described::name();
+    return {"",
+            "Named, disjoint parts: by exactly one of fractions, classes and lists.",
+            {described::key("seed", &Self::seed, described::seed(), "Of fractions."),
+             described::optional("fractions", &Self::fractions, map(described::number_above(0, 1), 1, part)),
+             described::optional("classes", &Self::classes,
+                                 map(described::list(described::class_name(), 1), 1, part)),
+             described::optional("lists", &Self::lists, map(described::path(), 1, part),
+                                 "Files of relative paths, one a line.")}};
+  }
+};
+
+}  // namespace
+
+described::Codec<Split> split_codec() {
+  return described::named(
+      "split",
+      described::converted<Split, WrittenSplit>(
+          described::object<WrittenSplit>(),
+          [](const WrittenSplit& written) -> Split {
+            if (written.classes) return SplitClasses{*written.classes};
+            if (written.lists) return SplitLists{*written.lists};
+            return SplitFractions{written.fractions.value_or(std::map<std::string, double>{}), written.seed};
+          },
+          [](const Split& split) {
+            WrittenSplit out;
+            if (const auto* by = std::get_if<SplitFractions>(&split))
+              out.seed = by->seed, out.fractions = by->parts;
+            if (const auto* by = std::get_if<SplitClasses>(&split)) out.classes = by->parts;
+            if (const auto* by = std::get_if<SplitLists>(&split)) out.lists = by->parts;
+            return out;
+          }));
 }
 
 }  // namespace headrace::server::source

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/described/codec.h"
 #include "server/source/source.h"
 
 namespace headrace::server::source {
@@ -32,6 +33,10 @@ struct SplitLists {
   std::map<std::string, std::filesystem::path> parts;
 };
 using Split = std::variant<SplitFractions, SplitClasses, SplitLists>;
+
+std::vector<std::string> part_names(const Split& split);  ///< sorted
+/// By exactly one of fractions, classes and lists, which a schema cannot say.
+described::Codec<Split> split_codec();
 
 /// A view on some samples of a source, in the source's order. Labels, class names and whole_index() are the
 /// source's; fingerprint() is of the source and of the choice.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "clientlib/base/nearest.h"
+#include "server/source/combine/refs.h"
 #include "server/source/fingerprint.h"
 
 namespace headrace::server::source {
@@ -153,5 +154,28 @@ Result<std::shared_ptr<const Source>> zip(const std::vector<Member>& members, co
   if (!classes) return fail(classes.error());
   return std::make_shared<Zip>(std::move(sources), std::move(fields), std::move(*classes));
 }
+
+described::Description<ZipOptions> ZipOptions::description() {
+  using Self = ZipOptions;
+  auto label = described::without_default(
+      described::key("label", &Self::label, described::plain<std::string>(source_ref().schema),
+                     "The member whose class is the sample's. Default: the one that has classes."));
+  return {"zip",
+          "Sources of one size side by side: sample i has the fields of sample i of each.",
+          {described::required("of", &Self::of, source_refs()),
+           described::without_default(described::key(
+               "rename", &Self::rename, described::map(described::map(described::field(), 1), 1),
+               "Member -> its field -> another name for it: where two members have a field of one name.")),
+           std::move(label)}};
+}
+
+namespace types {
+SourceType zip() {
+  return source_type<ZipOptions>({.one_size = true, .in_memory = kMembersKeep, .data = {}},
+                                 [](const ZipOptions& options, const OpenContext& context) {
+                                   return source::zip(context.members, options);
+                                 });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

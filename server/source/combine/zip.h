@@ -6,14 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "server/described/description.h"
 #include "server/source/combine/member.h"
 
 namespace headrace::server::source {
 
 struct ZipOptions {
+  std::vector<SourceRef> of = {};
   /// Member -> its field -> what that is called here. Fields that are not named keep their names.
   std::map<std::string, std::map<std::string, std::string>> rename;
   std::string label;  ///< whose class is the sample's; empty: of the one member that has classes
+
+  static described::Description<ZipOptions> description();
 };
 
 /// Sample i is sample i of every member: the fields of the first, then those of the second, ... Its name and

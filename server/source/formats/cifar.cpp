@@ -8,6 +8,7 @@
 #include "server/remote/url.h"
 #include "server/source/files/text_lines.h"
 #include "server/source/formats/pixel_table.h"
+#include "server/source/source_type.h"
 
 namespace headrace::server::source {
 namespace {
@@ -122,5 +123,32 @@ Result<std::shared_ptr<const Source>> open_cifar(const CifarOptions& options) {
   }
   return make_pixel_source(std::move(table));
 }
+
+described::Description<CifarOptions> CifarOptions::description() {
+  using Self = CifarOptions;
+  return {
+      "cifar",
+      "CIFAR-10 or CIFAR-100, binary version.",
+      {described::required("path", &Self::path, described::path(),
+                           "The unpacked folder: cifar-10-batches-bin or cifar-100-binary."),
+       described::key("set", &Self::set,
+                      described::word<CifarSet>({{"train", CifarSet::kTrain}, {"test", CifarSet::kTest}})),
+       described::key(
+           "labels", &Self::labels,
+           described::word<CifarLabels>({{"fine", CifarLabels::kFine}, {"coarse", CifarLabels::kCoarse}}),
+           "Of CIFAR-100.")}};
+}
+
+namespace types {
+SourceType cifar() {
+  return source_type<CifarOptions>(
+      {.one_size = true, .network = true, .io = false, .in_memory = "a cifar source is in memory already"},
+      [](const CifarOptions& options, const OpenContext& context) {
+        CifarOptions all = options;
+        all.remote = context.remote;
+        return open_cifar(all);
+      });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

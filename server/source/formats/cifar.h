@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "server/described/description.h"
 #include "server/source/files/whole_file.h"
 #include "server/source/source.h"
 
@@ -17,6 +18,8 @@ struct CifarOptions {
   CifarSet set = CifarSet::kTrain;
   CifarLabels labels = CifarLabels::kFine;  ///< of CIFAR-100
   RemotePtr remote = {};                    ///< for a path that is a URL
+
+  static described::Description<CifarOptions> description();
 };
 
 /// Which of the two it is, its files tell. Samples in the files' order, class names from their text files (or

@@ -9,6 +9,9 @@
 #include <limits>
 #include <utility>
 
+#include "server/described/names.h"
+#include "server/source/source_type.h"
+
 namespace headrace::server::source {
 namespace {
 
@@ -189,5 +192,55 @@ std::string Fed::name(std::uint64_t index) const {
   return fmt::format("{}/{}/{}", feed_->options().name, index / feed_->options().samples,
                      index % feed_->options().samples);
 }
+
+namespace {
+
+described::Description<FeedField> feed_field() {
+  using Self = FeedField;
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  return {"",
+          "",
+          {described::required("name", &Self::name, described::field()),
+           described::required("dtype", &Self::dtype,
+                               described::dtype({DType::kUInt8, DType::kInt8, DType::kInt16, DType::kInt32,
+                                                 DType::kInt64, DType::kFloat16, DType::kBFloat16,
+                                                 DType::kFloat32, DType::kFloat64, DType::kBool})),
+           described::without_default(described::key(
+               "shape", &Self::shape, described::list(described::integer<std::int64_t>(1, kMost), 0, 5),
+               "Of a row; of one value of a ragged field. Default: a number.")),
+           described::without_default(
+               described::key("most_values", &Self::most_values, described::integer<std::uint64_t>(1, kMost),
+                              "Makes the field ragged: any number of values in a row, at most so many in a "
+                              "batch."))}};
+}
+
+}  // namespace
+
+described::Description<FeedOptions> FeedOptions::description() {
+  using Self = FeedOptions;
+  return {
+      "feed",
+      "Batches that another process sends while they are served, each once: what headrace.share() starts.",
+      {described::required("fields", &Self::fields, described::list(described::object(feed_field()), 1, 32)),
+       described::required("samples", &Self::samples, described::integer<std::uint64_t>(1, 1'000'000'000'000),
+                           "Of an epoch."),
+       described::required("batch_size", &Self::batch_size, described::integer<std::uint32_t>(1, 1'000'000)),
+       described::key("slots", &Self::slots, described::integer<std::uint32_t>(2, 64),
+                      "Batches that it may send before they are read.")}};
+}
+
+namespace types {
+SourceType feed() {
+  return source_type<FeedOptions>(
+      {.cache = false, .io = false, .split = false, .data = {}},
+      [](const FeedOptions& options, const OpenContext& context) -> Result<SourcePtr> {
+        FeedOptions all = options;
+        all.name = context.name;
+        auto made = Feed::make(std::move(all));
+        if (!made) return fail(made.error());
+        return std::make_shared<Fed>(std::move(*made));
+      });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

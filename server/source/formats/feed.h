@@ -23,6 +23,7 @@
 
 #include "clientlib/ring/segment.h"
 #include "headrace/error.h"
+#include "server/described/description.h"
 #include "server/source/source.h"
 
 namespace headrace::server::source {
@@ -40,6 +41,8 @@ struct FeedOptions {
   std::uint64_t samples = 0;  ///< of an epoch
   std::uint32_t batch_size = 0;
   std::uint32_t slots = 2;
+
+  static described::Description<FeedOptions> description();
 };
 
 class Feed {

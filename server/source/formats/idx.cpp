@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "server/described/names.h"
 #include "server/remote/url.h"
 #include "server/source/formats/pixel_table.h"
+#include "server/source/source_type.h"
 
 namespace headrace::server::source {
 namespace {
@@ -98,5 +100,30 @@ Result<std::shared_ptr<const Source>> open_idx(const IdxOptions& options) {
       {remote::name_of(options.images.string()), std::move(images->bytes), images->header, stride, dims[0]});
   return make_pixel_source(std::move(table));
 }
+
+described::Description<IdxOptions> IdxOptions::description() {
+  using Self = IdxOptions;
+  return {
+      "idx",
+      "Images and labels in IDX files, plain or gzipped: MNIST and its kin.",
+      {described::required("images", &Self::images, described::path(), "Such as train-images-idx3-ubyte.gz."),
+       described::required("labels", &Self::labels, described::path(), "Such as train-labels-idx1-ubyte.gz."),
+       described::without_default(described::key("classes", &Self::classes, described::class_names()))}};
+}
+
+namespace types {
+SourceType idx() {
+  return source_type<IdxOptions>({.one_size = true,
+                                  .network = true,
+                                  .io = false,
+                                  .in_memory = "an idx source is in memory already",
+                                  .data = {"/images", "/labels"}},
+                                 [](const IdxOptions& options, const OpenContext& context) {
+                                   IdxOptions all = options;
+                                   all.remote = context.remote;
+                                   return open_idx(all);
+                                 });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

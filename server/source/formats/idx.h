@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/described/description.h"
 #include "server/source/files/whole_file.h"
 #include "server/source/source.h"
 
@@ -17,6 +18,8 @@ struct IdxOptions {
   std::filesystem::path labels;      ///< unsigned bytes: count
   std::vector<std::string> classes;  ///< names; empty: "0", "1", ...
   RemotePtr remote = {};             ///< for paths that are URLs
+
+  static described::Description<IdxOptions> description();
 };
 
 /// Plain or gzipped, read into memory. Sample i is image i. kDatasetInvalid, each by file and with what to

@@ -7,9 +7,12 @@
 #include <cerrno>
 #include <cstring>
 
+#include "server/remote/url.h"
 #include "server/source/columns/file_column.h"
 #include "server/source/files/at_once.h"
 #include "server/source/files/folder_walk.h"
+#include "server/source/remote/url_folder.h"
+#include "server/source/source_type.h"
 
 namespace headrace::server::source {
 namespace {
@@ -88,7 +91,7 @@ Result<std::shared_ptr<const Source>> Indexer::index() {
 }  // namespace
 
 Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::path& root,
-                                                        const ImageFolderOptions& options) {
+                                                        const ReadPolicy& read) {
   const int fd = ::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
     const int error = errno;
@@ -102,8 +105,34 @@ Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::p
   }
   auto shown = root.string();
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
-  return Indexer(std::make_unique<FileColumn>(SourceField{}, shown, ring::UniqueFd(fd), options.read))
-      .index();
+  return Indexer(std::make_unique<FileColumn>(SourceField{}, shown, ring::UniqueFd(fd), read)).index();
 }
+
+described::Description<ImageFolderOptions> ImageFolderOptions::description() {
+  return {"image_folder",
+          "A folder with one folder per class, as torchvision's ImageFolder.",
+          {described::required(
+              "path", &ImageFolderOptions::path, described::path(),
+              "Relative paths are relative to the configuration's folder. Or s3://bucket/folder.")}};
+}
+
+namespace types {
+SourceType image_folder() {
+  return source_type<ImageFolderOptions>(
+      {.network = true,
+       .refuse =
+           [](const std::string& url) {
+             return remote::is_s3(url)
+                        ? ""
+                        : "HTTP has no listings of folders: take s3://, a manifest with `root: "
+                          "URL`, or WebDataset shards";
+           },
+       .by_sample = [](const described::Json&) { return true; }},
+      [](const ImageFolderOptions& options, const OpenContext& context) {
+        const std::string path = options.path.string();
+        return remote::is_url(path) ? open_url_folder(path, context.remote) : open_image_folder(path);
+      });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

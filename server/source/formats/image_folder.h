@@ -4,13 +4,16 @@
 #include <filesystem>
 #include <memory>
 
+#include "server/described/description.h"
 #include "server/source/files/file_reader.h"
 #include "server/source/source.h"
 
 namespace headrace::server::source {
 
 struct ImageFolderOptions {
-  ReadPolicy read;
+  std::filesystem::path path;  ///< or s3://bucket/folder
+
+  static described::Description<ImageFolderOptions> description();
 };
 
 /// Indexes `root`: class folders sorted by name; within a class all files *.jpg, *.jpeg, *.png (any case),
@@ -25,6 +28,6 @@ struct ImageFolderOptions {
 /// folders; classes without images; a link into nothing or in circles; a folder that holds itself; files of
 /// the sample that the system does not let this user look at. kEnvironment: out of descriptors.
 Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::path& root,
-                                                        const ImageFolderOptions& options = {});
+                                                        const ReadPolicy& read = {});
 
 }  // namespace headrace::server::source

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "server/source/source_type.h"
 #include "server/store/store.h"
 
 namespace headrace::server::source {
@@ -57,5 +58,32 @@ Result<std::shared_ptr<const Source>> open_lmdb(const LmdbOptions& options) {
   if (!store) return fail(store.error());
   return std::make_shared<Lmdb>(std::move(*store), options.verify);
 }
+
+described::Description<LmdbOptions> LmdbOptions::description() {
+  using Self = LmdbOptions;
+  return {
+      "lmdb",
+      "A database that `headrace pack` wrote.",
+      {described::required("path", &Self::path, described::path(), "The folder with data.mdb."),
+       described::key("verify", &Self::verify, described::boolean(),
+                      "Compare the checksum of each record that is read (`headrace verify` does it once for "
+                      "all).")}};
+}
+
+namespace types {
+SourceType lmdb() {
+  return source_type<LmdbOptions>(
+      {.one_size = true,
+       .in_memory = "records of a packed set are read where they lie, and the page cache keeps them",
+       .mapped = true,
+       .refuse =
+           [](const std::string&) {
+             return "a database is mapped, which no network can do: copy it to a local disk; over the "
+                    "network, "
+                    "WebDataset shards are read";
+           }},
+      [](const LmdbOptions& options, const OpenContext&) { return open_lmdb(options); });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

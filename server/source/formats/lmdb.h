@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "server/described/description.h"
 #include "server/source/source.h"
 
 namespace headrace::server::source {
@@ -11,6 +12,8 @@ namespace headrace::server::source {
 struct LmdbOptions {
   std::filesystem::path path;  ///< the folder with data.mdb
   bool verify = false;         ///< the checksum of each record that is read
+
+  static described::Description<LmdbOptions> description();
 };
 
 /// Samples, labels, names, classes, indices and fingerprint are the packed source's (the fingerprint says so

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/described/description.h"
 #include "server/remote/remote.h"
 #include "server/source/source.h"
 
@@ -39,6 +40,8 @@ struct ManifestOptions {
                                                 ///< first of the columns path, image, file, filename, and the
                                                 ///< class from label or class if there is one
   std::shared_ptr<const remote::Remote> remote = {};  ///< for a path or root that is a URL
+
+  static described::Description<ManifestOptions> description();
 };
 
 /// Every file that is listed must be there; sizes as in open_image_folder(). Images below a root that is a

@@ -7,9 +7,12 @@
 #include <cstring>
 #include <string_view>
 
+#include "server/described/names.h"
+#include "server/described/units.h"
 #include "server/remote/url.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
+#include "server/source/source_type.h"
 
 namespace headrace::server::source {
 namespace {
@@ -302,5 +305,47 @@ Result<std::shared_ptr<const Source>> open_npy_set(const NpyOptions& options) {
   if (!columns) return fail(std::move(columns.error()));
   return std::make_shared<NpySet>(std::move(*columns), std::move(labels), options.classes);
 }
+
+described::Description<NpyOptions> NpyOptions::description() {
+  using Self = NpyOptions;
+  // With `path`, the fields are names of its arrays; without it, they are files.
+  auto fields = described::without_default(described::key(
+      "fields", &Self::arrays,
+      described::map(described::expecting("a path, or the name of an array", described::text()), 1,
+                     described::field()),
+      "Names in batches -> .npy files; with `path`: -> its arrays (default: all, by their own names). "
+      "`label` is "
+      "the class."));
+  fields.read = [read = fields.read](Self& to, const described::Json& value,
+                                     const described::Folder& folder) {
+    read(to, value, folder);
+    for (const auto& [name, file] : to.arrays) to.files[name] = described::absolute(folder, file);
+  };
+  return {
+      "npy",
+      "numpy arrays, the first dimension of each the sample: .npy files (fields), or one .npz file (path).",
+      {described::without_default(described::key("path", &Self::npz, described::path(), "An .npz file.")),
+       std::move(fields),
+       described::optional("images", &Self::images, described::list(described::field()),
+                           "Fields that are images: uint8 of (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, "
+                           "w). Default: `image`, if it is such."),
+       described::without_default(described::key("classes", &Self::classes, described::class_names()))}};
+}
+
+namespace types {
+SourceType npy() {
+  return source_type<NpyOptions>({.one_size = true,
+                                  .network = true,
+                                  .in_memory = "arrays are mapped or in memory already",
+                                  .mapped = true,
+                                  .data = {"/path", "/fields/*"}},
+                                 [](const NpyOptions& options, const OpenContext& context) {
+                                   NpyOptions all = options;
+                                   all.remote = context.remote;
+                                   (all.npz.empty() ? all.arrays.clear() : all.files.clear());
+                                   return open_npy_set(all);
+                                 });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

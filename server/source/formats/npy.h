@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/described/description.h"
 #include "server/source/formats/npy_array.h"
 #include "server/source/source.h"
 
@@ -20,6 +21,8 @@ struct NpyOptions {
   std::optional<std::vector<std::string>> images;  ///< fields; none: "image", if it is pixels by its shape
   std::vector<std::string> classes;                ///< names; empty: "0", "1", ...
   RemotePtr remote = {};                           ///< for paths that are URLs
+
+  static described::Description<NpyOptions> description();
 };
 
 /// Arrays of pixels: uint8, (n, h, w), (n, h, w, 1 | 3) or planar (n, 1 | 3, h, w); where two of them fit,

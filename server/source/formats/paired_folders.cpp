@@ -7,10 +7,12 @@
 #include <optional>
 
 #include "server/decode/decoder.h"
+#include "server/described/names.h"
 #include "server/source/columns/file_column.h"
 #include "server/source/files/folder_walk.h"
 #include "server/source/formats/basicsr_lmdb.h"
 #include "server/source/problems.h"
+#include "server/source/source_type.h"
 
 namespace headrace::server::source {
 namespace {
@@ -229,5 +231,65 @@ Result<std::shared_ptr<const Source>> open_paired_folders(
     const std::map<std::string, PairedFolder>& folders) {
   return Opener(folders).open();
 }
+
+namespace {
+
+described::Description<PairedFolder> paired_folder() {
+  using Self = PairedFolder;
+  return {
+      "",
+      "",
+      {described::required("path", &Self::path, described::path()),
+       described::key("names", &Self::names,
+                      described::text("^[^/{}]*\\{\\}[^/{}]*$",
+                                      "a name with {} for what partners have in common, such as \"{}x4\""),
+                      "How files are called, without extension; {} is what partners have in common."),
+       described::without_default(described::key(
+           "scale", &Self::scale, described::integer<std::int32_t>(1, 64),
+           "Its images' sides are so many times those of the fields of scale 1. Default: as the first images "
+           "say.")),
+       described::key("mask", &Self::mask, described::boolean(),
+                      "Each pixel is a class: palette index or gray value, never interpolated.")}};
+}
+
+struct PairedFoldersOptions {
+  std::map<std::string, PairedFolder> folders;  ///< by field
+
+  static described::Description<PairedFoldersOptions> description() {
+    const auto brief = described::converted<PairedFolder, std::filesystem::path>(
+        described::path(), [](const std::filesystem::path& path) { return PairedFolder{.path = path}; },
+        [](const PairedFolder& folder) { return folder.path; });
+    const auto whole =
+        described::expecting("a path, or a map with the key path", described::object(paired_folder()));
+    auto folders =
+        described::map(described::any_of<PairedFolder>(
+                           {{brief, [](const described::Json& value) { return value.is_string(); }},
+                            {whole, [](const described::Json& value) { return value.is_object(); }}}),
+                       1, described::field());
+    folders.schema["maxProperties"] = 8;
+    return {
+        "paired_folders",
+        "Folders whose images belong together by name: low and high resolution, image and mask. A folder may "
+        "be a database that BasicSR made.",
+        {described::required("fields", &PairedFoldersOptions::folders, folders)}};
+  }
+};
+
+}  // namespace
+
+namespace types {
+SourceType paired_folders() {
+  return source_type<PairedFoldersOptions>(
+      {.data = {"/fields/*", "/fields/*/path"},
+       .refuse =
+           [](const std::string&) {
+             return "pairs are looked for in folders, and not over the network: list them in a manifest with "
+                    "`root: URL`";
+           }},
+      [](const PairedFoldersOptions& options, const OpenContext&) {
+        return open_paired_folders(options.folders);
+      });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

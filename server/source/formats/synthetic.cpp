@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "server/source/source_type.h"
+
 namespace headrace::server::source {
 namespace {
 
@@ -53,5 +55,31 @@ Result<std::shared_ptr<const Source>> make_synthetic(std::uint64_t count, std::u
     return fail(ErrorCode::kConfigInvalid, "a synthetic source needs a count and bytes of at least 1");
   return std::make_shared<Synthetic>(count, bytes);
 }
+
+namespace {
+
+struct SyntheticOptions {
+  std::uint64_t count = 0, bytes = 0;
+
+  static described::Description<SyntheticOptions> description() {
+    using Self = SyntheticOptions;
+    return {
+        "synthetic",
+        "Rows of zeros behind the sample's number, without files: what does the transport alone cost?",
+        {described::required("count", &Self::count, described::integer<std::uint64_t>(1, 1'000'000'000'000)),
+         described::required("bytes", &Self::bytes, described::integer<std::uint64_t>(1, 1'073'741'824))}};
+  }
+};
+
+}  // namespace
+
+namespace types {
+SourceType synthetic() {
+  return source_type<SyntheticOptions>({.cache = false, .io = false, .images = false, .data = {}},
+                                       [](const SyntheticOptions& options, const OpenContext&) {
+                                         return make_synthetic(options.count, options.bytes);
+                                       });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

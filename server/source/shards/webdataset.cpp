@@ -6,12 +6,14 @@
 #include <new>
 #include <optional>
 
+#include "server/described/names.h"
 #include "server/remote/url.h"
 #include "server/source/files/at_once.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
 #include "server/source/shards/index_cache.h"
 #include "server/source/shards/shard_set.h"
+#include "server/source/source_type.h"
 
 namespace headrace::server::source {
 namespace {
@@ -158,5 +160,67 @@ Result<std::shared_ptr<const Source>> open_webdataset(const WebDatasetOptions& o
                             (*set)->shards().size(), options.rule.images.front()));
   return std::make_shared<WebDataset>(std::move(*set), std::move(*indices), options);
 }
+
+described::Description<WebDatasetOptions> WebDatasetOptions::description() {
+  using Self = WebDatasetOptions;
+  using described::Json;
+  using Paths = std::vector<std::string>;
+  const auto one = described::converted<std::string, std::filesystem::path>(
+      described::path(), [](const std::filesystem::path& path) { return path.string(); },
+      [](const std::string& path) { return std::filesystem::path(path); });
+  const auto single = described::converted<Paths, std::string>(
+      one, [](const std::string& path) { return Paths{path}; },
+      [](const Paths& paths) { return paths.front(); });
+  const auto paths =
+      described::any_of<Paths>({{single, [](const Json& value) { return value.is_string(); }},
+                                {described::expecting("a list of paths", described::list(one, 1)),
+                                 [](const Json& value) { return value.is_array(); }}});
+  auto extension = described::named(
+      "extension", described::text("^[^./][^/]*$", "a file name's extension without the leading dot"));
+  extension.read = [read = extension.read](const Json& value, const described::Folder& folder) {
+    std::string text = read(value, folder);
+    for (char& c : text)
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return text;
+  };
+  const auto rule = [](auto key) { return described::within(&Self::rule, std::move(key)); };
+  return {
+      "webdataset",
+      "WebDataset shards: uncompressed tar files in which the members of a sample follow one another.",
+      {described::required(
+           "path", &Self::paths, paths,
+           "A tar file, a folder of them, a pattern such as shards/train-{000000..000146}.tar, or "
+           "a list of these; all of them may be http://, https:// or s3:// URLs."),
+       rule(described::without_default(described::key("image", &ShardRule::images,
+                                                      described::list(extension, 1),
+                                                      "Extensions of the image member; a sample's image is "
+                                                      "the first of them that it has. Default: [jpg, "
+                                                      "jpeg, png]."))),
+       described::within(
+           &Self::rule,
+           described::key("label", &ShardRule::label,
+                          described::text("^[^/]+$", "an extension (cls), json.KEY or none"),
+                          "The member that holds the class: the extension of one that is an integer as text, "
+                          "json.KEY for a key of the .json member, or none.")),
+       rule(described::without_default(
+           described::key("classes", &ShardRule::classes, described::class_names()))),
+       described::key(
+           "index_cache", &Self::cache, described::word<bool>({{"on", true}, {"off", false}}),
+           "Keep the index in a file beside the shards, or in $XDG_CACHE_HOME/headrace (of URLs always "
+           "there).")}};
+}
+
+namespace types {
+SourceType webdataset() {
+  return source_type<WebDatasetOptions>({.network = true,
+                                         .data = {"/path", "/path/*"},
+                                         .by_sample = [](const described::Json&) { return true; }},
+                                        [](const WebDatasetOptions& options, const OpenContext& context) {
+                                          WebDatasetOptions all = options;
+                                          all.remote = context.remote;
+                                          return open_webdataset(all);
+                                        });
+}
+}  // namespace types
 
 }  // namespace headrace::server::source

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/described/description.h"
 #include "server/remote/remote.h"
 #include "server/source/files/file_reader.h"
 #include "server/source/shards/shard_index.h"
@@ -19,6 +20,8 @@ struct WebDatasetOptions {
   bool cache = true;  ///< keep the index in a file: see IndexCache
   ReadPolicy read;
   std::shared_ptr<const remote::Remote> remote = {};  ///< for paths that are URLs
+
+  static described::Description<WebDatasetOptions> description();
 };
 
 /// Walks the headers of all shards, several at a time, unless a cached index is of these very files (by name,

@@ -35,10 +35,6 @@ bool is_number(const Json& value) {
 
 }  // namespace
 
-Codec<double> fraction() {
-  return named("fraction", number(0, 1));
-}
-
 Codec<std::int32_t> side() {
   return named("side", integer<std::int32_t>(1, kLargestSide));
 }

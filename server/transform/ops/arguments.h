@@ -4,14 +4,13 @@
 #include <array>
 #include <string>
 
-#include "server/described/codec.h"
+#include "server/described/names.h"
 #include "server/transform/pixel_ops.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::transform {
 
-/// From 0 to 1.
-described::Codec<double> fraction();
+using described::fraction;
 described::Codec<std::int32_t> side();
 /// [height, width], or one number for both.
 described::Codec<Size> size();

@@ -1,8 +1,6 @@
-#include "server/config/names.h"
+#include "server/described/names.h"
 
-namespace headrace::server::config {
-
-using namespace described;
+namespace headrace::server::described {
 
 Codec<std::string> name() {
   return named("name", text("^[A-Za-z][A-Za-z0-9_-]{0,46}$",
@@ -30,4 +28,20 @@ Codec<double> fraction() {
   return named("fraction", number(0, 1));
 }
 
-}  // namespace headrace::server::config
+Codec<DType> dtype(const std::vector<DType>& some) {
+  std::vector<std::pair<const char*, DType>> words;
+  for (const DType each : some) words.emplace_back(name_of(each).data(), each);
+  return word(std::move(words));
+}
+
+Codec<std::string> class_name() {
+  return named("class", expecting("the name of a class (in quotes if it looks like a number)", text()));
+}
+
+Codec<std::vector<std::string>> class_names() {
+  auto out = named("classes", list(class_name(), 1));
+  out.schema["description"] = "Names of labels 0, 1, ... Default: \"0\", \"1\", ...";
+  return out;
+}
+
+}  // namespace headrace::server::described
