@@ -49,8 +49,7 @@ const std::string& Caches::owner(const std::string& name) const {
   const config::SourceConfig& config = found->second;
   if (config.cache.decoded > 0) return found->first;
   if (const auto* part = config.as<source::SubsetOptions>()) return owner(part->of.front().name);
-  if (const auto* other = config.as<source::RelabelOptions>())
-    return owner(other->of.front().name);
+  if (const auto* other = config.as<source::RelabelOptions>()) return owner(other->of.front().name);
   return found->first;
 }
 

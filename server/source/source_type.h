@@ -10,7 +10,7 @@
 
 #include "server/described/described.h"
 #include "server/remote/remote.h"
-#include "server/source/combine/member.h"
+#include "server/source/member.h"
 
 namespace headrace::server::source {
 

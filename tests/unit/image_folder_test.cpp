@@ -307,8 +307,7 @@ TEST_F(ImageFolder, SaysWhatToDoAboutAFileThatCannotBeRead) {
     policy.pread = [number = number](int, void*, std::size_t, off_t) -> ssize_t {
       return errno = number, -1;
     };
-    EXPECT_THAT(read_error(*open(policy)).message,
-                HasSubstr("cat/1.jpg: cannot be read at byte 0: " + what));
+    EXPECT_THAT(read_error(*open(policy)).message, HasSubstr("cat/1.jpg: cannot be read at byte 0: " + what));
   }
   const auto source = open();
   fs::remove(root_ / "cat/1.jpg");

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/source/combine/member.h"
+#include "server/source/member.h"
 
 namespace headrace::server::source {
 

@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "server/source/combine/member.h"
 #include "server/source/combine/refs.h"
 #include "server/source/fingerprint.h"
+#include "server/source/member.h"
 
 namespace headrace::server::source {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "server/described/description.h"
-#include "server/source/combine/member.h"
+#include "server/source/member.h"
 
 namespace headrace::server::source {
 

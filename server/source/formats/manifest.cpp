@@ -10,14 +10,12 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "server/described/names.h"
 #include "server/remote/url.h"
 #include "server/source/columns/file_column.h"
 #include "server/source/columns/value_columns.h"
 #include "server/source/formats/manifest_rows.h"
 #include "server/source/problems.h"
 #include "server/source/remote/url_column.h"
-#include "server/source/source_type.h"
 
 namespace headrace::server::source {
 namespace {
@@ -370,70 +368,5 @@ class Opener {
 Result<std::shared_ptr<const Source>> open_manifest(const ManifestOptions& options) {
   return Opener(options).open();
 }
-
-namespace {
-
-described::Description<ManifestField> manifest_field() {
-  using Self = ManifestField;
-  using Kind = ManifestKind;
-  return {"",
-          "",
-          {described::key("kind", &Self::kind,
-                          described::word<Kind>({{"image", Kind::kImage},
-                                                 {"mask", Kind::kMask},
-                                                 {"class", Kind::kClass},
-                                                 {"value", Kind::kValue},
-                                                 {"ragged", Kind::kRagged},
-                                                 {"text", Kind::kText},
-                                                 {"multi_hot", Kind::kMultiHot}})),
-           described::without_default(
-               described::key("column", &Self::column, described::text(), "Default: the field's name.")),
-           described::key("dtype", &Self::dtype,
-                          described::dtype({DType::kUInt8, DType::kInt8, DType::kInt16, DType::kInt32,
-                                            DType::kInt64, DType::kFloat32, DType::kFloat64, DType::kBool}),
-                          "Of value, ragged and multi_hot."),
-           described::without_default(described::key(
-               "shape", &Self::shape, described::list(described::integer<std::int64_t>(1, 65'535), 0, 5),
-               "Of a value's list; of one value of a ragged one. Default: a number.")),
-           described::without_default(described::key("classes", &Self::classes, described::class_names())),
-           described::key("scale", &Self::scale, described::integer<std::int32_t>(1, 64))}};
-}
-
-}  // namespace
-
-described::Description<ManifestOptions> ManifestOptions::description() {
-  using Self = ManifestOptions;
-  return {
-      "manifest",
-      "Samples listed in a file: .csv, .tsv (with a header), .jsonl, or .txt (paths, with or without a label "
-      "behind them).",
-      {described::required("path", &Self::path, described::path()),
-       described::without_default(
-           described::key("root", &Self::root, described::path(),
-                          "Of the paths in it; may be a URL, as `path` may. Default: its folder.")),
-       described::without_default(described::key(
-           "fields", &Self::fields,
-           described::map(described::object(manifest_field()), 1, described::field()),
-           "Default: `image` from the column path, image, file or filename, and the class from label or "
-           "class."))}};
-}
-
-namespace types {
-SourceType manifest() {
-  return source_type<ManifestOptions>(
-      {.network = true,
-       .data = {"/path", "/root"},
-       .by_sample =
-           [](const described::Json& options) {
-             // Of a manifest, the images are what is read again and again.
-             return remote::is_url(options.value("root", options.at("path").get<std::string>()));
-           }},
-      [](const ManifestOptions& options, const OpenContext& context) {
-        ManifestOptions all = options;
-        all.remote = context.remote;
-        return open_manifest(all);
-      });
-}
-}  // namespace types
 
 }  // namespace headrace::server::source
