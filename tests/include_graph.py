@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Checks what includes what, folder by folder: nothing in a cycle, and in server/ only from rows of the table of server/README.md to rows below them."""
+"""Checks what includes what, folder by folder: nothing in a cycle, and in server/ only from rows of the table of server/README.md to rows below them.
+
+Of the Python package: no module imports itself in a circle, not for its types either."""
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections import defaultdict
@@ -20,6 +23,17 @@ def includes() -> list[tuple[Path, Path]]:
     return [(file.relative_to(ROOT), Path(name)) for file in files for name in INCLUDE.findall(file.read_text())]
 
 
+def modules() -> dict[str, set[str]]:
+    """Module of bindings/headrace -> those that it imports, at its beginning or in a function."""
+    files = {path.stem: path for path in (ROOT / "bindings/headrace").glob("*.py")}
+    out: dict[str, set[str]] = {}
+    for name, path in files.items():
+        imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level == 1]
+        named = {node.module or alias.name for node in imports for alias in node.names}
+        out[name] = {module for module in named if module in files and module != name}
+    return out
+
+
 def main() -> int:
     found = includes()
     below: dict[str, set[str]] = defaultdict(set)
@@ -31,6 +45,10 @@ def main() -> int:
         TopologicalSorter(below).prepare()
     except CycleError as error:
         problems.append("folders include each other in a cycle: " + " <- ".join(error.args[1]))
+    try:
+        TopologicalSorter(modules()).prepare()
+    except CycleError as error:
+        problems.append("modules of bindings/headrace import each other in a cycle: " + " <- ".join(error.args[1]))
     rows = ROW.findall((ROOT / "server/README.md").read_text())
     for file, included in found:
         if file.parts[0] != "server" or included.parts[0] != "server":

@@ -10,16 +10,11 @@ import re
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from .errors import ClientNameTaken, Error, RankTaken, RingFull
 
-if TYPE_CHECKING:
-    from .loader import Loader
-
 S = TypeVar("S")
-
-_attached: weakref.WeakSet[Loader] = weakref.WeakSet()
 
 
 class Place(NamedTuple):
@@ -32,6 +27,22 @@ class Place(NamedTuple):
     client: str
 
 
+class Holder(Protocol):
+    """Of a Loader: what is needed to let it make way."""
+
+    _seat: Place
+
+    def _holds_place(self) -> bool: ...
+    def _running(self) -> object | None: ...
+    def _park(self) -> bool:
+        """Gives its place back if it stands idle; says whether it has."""
+
+    def close(self) -> None: ...
+
+
+_attached: weakref.WeakSet[Holder] = weakref.WeakSet()
+
+
 @atexit.register
 def _close_all() -> None:
     """While there is still a Python for threads that give back its memory."""
@@ -39,7 +50,7 @@ def _close_all() -> None:
         loader.close()
 
 
-def take_place(loader: Loader, place: Place, open_stream: Callable[[], S]) -> S:
+def take_place(loader: Holder, place: Place, open_stream: Callable[[], S]) -> S:
     """What `open_stream` gives. Idle loaders of this process that stand in its way leave first."""
     loader._seat = place
     end = 0.0
@@ -58,7 +69,7 @@ def take_place(loader: Loader, place: Place, open_stream: Callable[[], S]) -> S:
         time.sleep(0.02)
 
 
-def _make_way(loader: Loader, refused: Error) -> bool:
+def _make_way(loader: Holder, refused: Error) -> bool:
     """Whether one has left."""
     if _of_other_process(refused):
         return False
@@ -71,7 +82,7 @@ def _of_other_process(refused: Error) -> bool:
     return not isinstance(refused, RingFull) and re.search(rf"\bpid {os.getpid()}\b", refused.message) is None
 
 
-def _in_the_way(loader: Loader, refused: Error) -> list[Loader]:
+def _in_the_way(loader: Holder, refused: Error) -> list[Holder]:
     mine = loader._seat
     others = [other for other in _attached.copy() if other is not loader and other._holds_place()]
     others = [other for other in others if (other._seat.address, other._seat.stream) == (mine.address, mine.stream)]
@@ -82,7 +93,7 @@ def _in_the_way(loader: Loader, refused: Error) -> list[Loader]:
     return others
 
 
-def _told(loader: Loader, refused: Error) -> Error:
+def _told(loader: Holder, refused: Error) -> Error:
     """The server tells processes apart; what is in the way is known here, if it is of this one."""
     holders = _in_the_way(loader, refused)
     if not holders or _of_other_process(refused):

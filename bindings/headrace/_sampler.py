@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ._caller import warn
+from .types import StreamInfo
 
-if TYPE_CHECKING:
-    from .loader import Loader
+
+class Epochs(Protocol):
+    """Of a Loader: what there is to know of its epochs."""
+
+    _placed: bool
+
+    @property
+    def info(self) -> StreamInfo: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def sampler(self) -> EpochSampler: ...
+    def set_epoch(self, epoch: int) -> None: ...
+    def __len__(self) -> int: ...
 
 
 class EpochSampler:
     """`set_epoch` of torch's DistributedSampler, and its length: how many samples of an epoch this rank gets. The order is the
     server's, so there is nothing to iterate over."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Epochs) -> None:
         self._loader = loader
 
     def set_epoch(self, epoch: int) -> None:
@@ -40,7 +55,7 @@ class EpochSampler:
 class BatchSampler:
     """What there is to know of batches without making any."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Epochs) -> None:
         self._loader = loader
 
     @property
