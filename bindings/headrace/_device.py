@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ._arrays import numpy_dtype
 from ._headrace import DeviceBatch as RawDeviceBatch
 from .batch import Assembler
 from .errors import InvalidArgument
@@ -202,6 +203,8 @@ class ArrayAssembler(Assembler):
     def __init__(self, fields: tuple[FieldSpec, ...], output: str, form: str, meta: bool, device: str) -> None:
         super().__init__(fields, "numpy", form, meta)
         self._import = importer(output)
+        # numpy has no bfloat16: it gets the bits, as without a device.
+        self._as_bits = [output == "numpy" and field.dtype == "bfloat16" for field in fields]
         self._device = device
         # XLA does not expose the streams that it computes on. So on a GPU jax gets copies, and the batch is kept until they are ready.
         self._copies = output == "jax" and device != "host"
@@ -209,7 +212,10 @@ class ArrayAssembler(Assembler):
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         def array(field: int, offsets: bool, shape: tuple[int, ...]) -> Any:
-            taken = self._import(DeviceArray(raw, raw.array(field, offsets, self._device), shape))
+            bits = self._as_bits[field] and not offsets
+            taken = self._import(DeviceArray(raw, raw.array(field, offsets, self._device, bits), shape))
+            if bits:
+                taken = taken.view(numpy_dtype("bfloat16"))
             return self._copy(taken) if self._copies else taken
 
         values: list[Any] = []

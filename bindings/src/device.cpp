@@ -52,8 +52,9 @@ std::pair<int, int> place_of(const std::string& device) {
 }
 
 /// An array over a field's values, or over a ragged field's offsets. The caller must have waited for the
-/// copy.
-nb::object array(const PyDeviceBatch& my, std::size_t at, bool offsets, const std::string& device) {
+/// copy. `bits`: bfloat16 as uint16, for frameworks that have no such type.
+nb::object array(const PyDeviceBatch& my, std::size_t at, bool offsets, const std::string& device,
+                 bool bits) {
   const gpu::DeviceFieldView field = my.batch->field(at);
   auto* owner = new std::shared_ptr<gpu::DeviceBatch>(my.batch);
   const nb::capsule capsule(
@@ -63,7 +64,7 @@ nb::object array(const PyDeviceBatch& my, std::size_t at, bool offsets, const st
   const auto [type, ordinal] = place_of(device);
   return nb::cast(nb::ndarray<nb::array_api>(
       offsets ? field.offsets : field.data, shape.size(), shape.data(), capsule, nullptr,
-      dtype_of(offsets ? DType::kInt64 : field.spec->dtype, true), type, ordinal));
+      dtype_of(offsets ? DType::kInt64 : field.spec->dtype, !bits), type, ordinal));
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ void bind_device(nb::module_& module) {
       .def_prop_ro("private_copy", [](const PyDeviceBatch&) { return true; })
       .def("block", &block_of, nb::arg("by_framework"))
       .def("places", &places)
-      .def("array", &array, nb::arg("field"), nb::arg("offsets"), nb::arg("device"))
+      .def("array", &array, nb::arg("field"), nb::arg("offsets"), nb::arg("device"), nb::arg("bits"))
       .def(
           "wait_on",
           [](PyDeviceBatch& my, std::uintptr_t stream) {

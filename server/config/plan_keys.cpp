@@ -51,9 +51,11 @@ Description<Output> output() {
                word<DType>({{"uint8", DType::kUInt8},
                             {"float16", DType::kFloat16},
                             {"bfloat16", DType::kBFloat16},
-                            {"float32", DType::kFloat32}})),
+                            {"float32", DType::kFloat32}}),
+               "Of images. Floats are pixels divided by 255, or what normalize makes of these."),
            key("layout", &Output::layout,
-               word<PixelLayout>({{"NCHW", PixelLayout::kNchw}, {"NHWC", PixelLayout::kNhwc}}))}};
+               word<PixelLayout>({{"NCHW", PixelLayout::kNchw}, {"NHWC", PixelLayout::kNhwc}}),
+               "Order of an image batch's dimensions: channels first or last.")}};
 }
 
 Description<DerivedField> derived_field() {
@@ -128,7 +130,8 @@ std::vector<Key<StreamPlan>> plan_keys() {
       transforms(),
       chain(without_default(key("output", &PlanConfig::output, object(output())))),
       key("device", &Self::on_device, word<bool>({{"cpu", false}, {"gpu", true}}),
-          "Where the last transforms (flips, 90-degree rotations, colors, normalize), dtype and layout are "
+          "Where the last transforms (flips, 90-degree rotations, colors, normalize, constant "
+          "random_erasing), dtype and layout are "
           "computed. gpu: on the trainer's device; the batches are the same, bit for bit, and only loaders "
           "with a device can open the stream. Excludes mix, and random_erasing with random values."),
       optional("mix", &Self::mix, expecting("a map with the key mixup or cutmix", object(mix()))),

@@ -11,12 +11,13 @@ Description<RingConfig> RingConfig::description() {
   using Self = RingConfig;
   return {
       "",
-      "",
+      "Shared memory that holds batches between the server and its clients.",
       {key("prefetch", &Self::prefetch, integer<std::uint32_t>(1, 1024), "Look-ahead, in batches."),
        key("max_leases", &Self::max_leases, integer<std::uint32_t>(1, 64),
            "Batches that one client may hold. With `device: gpu` the default is 5: a client holds a batch "
            "until its copy to the device has ended."),
-       key("max_clients", &Self::max_clients, integer<std::uint32_t>(1, 64)),
+       key("max_clients", &Self::max_clients, integer<std::uint32_t>(1, 64),
+           "Clients that may be attached at once."),
        key("data_access", &Self::data_access,
            word<Access>({{"read_write", Access::kReadWrite}, {"read_only", Access::kReadOnly}}),
            "Whether clients may make their mapping of the ring writable, which some GPU drivers need to pin "
@@ -54,8 +55,8 @@ Description<StreamConfig> StreamConfig::description() {
                            "One of the source's parts; needed if and only if it has a split.")),
        key("shuffle", &Self::shuffle, boolean(), "Short for `sampler: shuffled` and `sampler: sequential`."),
        without_default(key("sampler", &Self::sampler, config::sampler())),
-       key("seed", &Self::seed, described::seed()),
-       key("batch_size", &Self::batch_size, integer<std::uint32_t>(1, 1'000'000)),
+       key("seed", &Self::seed, described::seed(), "Of shuffling, sampling and random transforms."),
+       key("batch_size", &Self::batch_size, integer<std::uint32_t>(1, 1'000'000), "Samples in a batch."),
        key("last", &Self::last,
            word<LastBatch>(
                {{"short", LastBatch::kShort}, {"pad", LastBatch::kPad}, {"drop", LastBatch::kDrop}}),

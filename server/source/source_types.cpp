@@ -3,19 +3,33 @@
 namespace headrace::server::source {
 
 /// Every type of source: each is in the file of its name.
-#define HEADRACE_FOR_EACH_SOURCE(do)                                                                   \
-  do                                                                                                   \
-  (image_folder) do(idx) do(cifar) do(paired_folders) do(manifest) do(lmdb) do(webdataset) do(npy) do( \
-      feed) do(synthetic) do(concat) do(subset) do(repeat) do(zip) do(relabel)
+// clang-format off
+#define HEADRACE_SOURCES(each) \
+  each(image_folder) \
+  each(idx) \
+  each(cifar) \
+  each(paired_folders) \
+  each(manifest) \
+  each(lmdb) \
+  each(webdataset) \
+  each(npy) \
+  each(feed) \
+  each(synthetic) \
+  each(concat) \
+  each(subset) \
+  each(repeat) \
+  each(zip) \
+  each(relabel)
+// clang-format on
 
 namespace types {
 #define HEADRACE_DECLARE(name) SourceType name();
-HEADRACE_FOR_EACH_SOURCE(HEADRACE_DECLARE)
+HEADRACE_SOURCES(HEADRACE_DECLARE)
 }  // namespace types
 
 const std::vector<SourceType>& source_types() {
 #define HEADRACE_TYPE(name) types::name(),
-  static const std::vector<SourceType> all{HEADRACE_FOR_EACH_SOURCE(HEADRACE_TYPE)};
+  static const std::vector<SourceType> all{HEADRACE_SOURCES(HEADRACE_TYPE)};
   return all;
 }
 

@@ -109,6 +109,18 @@ def test_other_frameworks_take_batches_through_dlpack(start_server: Any, quiet_c
                 assert repr(batch[0]) == f"headrace.DeviceArray(shape={values_shape(batch[0])}, device=(1, 0))"
 
 
+@pytest.mark.parametrize("stream", [{"device": "gpu"}, {"residence": "gpu"}, {}])
+def test_numpy_gets_bfloat16_as_it_does_without_a_device(start_server: Any, quiet_config: dict[str, Any], stream: dict[str, str]) -> None:
+    config = quiet_config | {"streams": {"train": quiet_config["streams"]["train"] | {"transforms": [{"center_crop": {"size": 8}}], "output": {"dtype": "bfloat16"}}}}
+    with headrace.Loader(start_server(config).address, stream="train") as plain:
+        expected = [image.copy() for image, _ in plain]
+    config["streams"]["train"] |= stream
+    with headrace.Loader(start_server(config).address, stream="train", device="host", output="numpy") as loader:
+        for image, right in zip([image for image, _ in loader], expected, strict=True):
+            assert image.dtype == right.dtype
+            np.testing.assert_array_equal(image, right)
+
+
 def values_shape(array: headrace.DeviceArray) -> tuple[int, ...]:
     return tuple(np.from_dlpack(array).shape)
 

@@ -110,12 +110,13 @@ Error ResidentSet::in_terms_of_the_set(const Error& error) const {
     message.replace(at, opening_.stream.size(), info_.name);
   switch (error.code) {
     case ErrorCode::kStreamFailed:
+      // The stream that failed is the one for uploads; the user's own may still run.
       return {
           error.code,
-          fmt::format(
-              "stream '{}': cannot upload its dataset: {}; a bad sample cannot be replaced in GPU memory: "
-              "repair the dataset and restart the server, or leave `residence: gpu` out of the stream",
-              info_.name, message)};
+          fmt::format("stream '{}': cannot upload its dataset: {} ('{}' is the server's own stream for the "
+                      "upload, in which a bad sample cannot be replaced: repair the dataset and restart the "
+                      "server, or leave `residence: gpu` out)",
+                      info_.name, error.message, opening_.stream)};
     case ErrorCode::kNoSuchStream:
       return {
           error.code,

@@ -13,7 +13,9 @@ struct CenterCrop : DescribedOp<CenterCrop> {
   Size to;
 
   static described::Description<CenterCrop> description() {
-    return {"center_crop", "", {described::required("size", &CenterCrop::to, size())}};
+    return {"center_crop",
+            "Cuts out the center; smaller images are padded with black.",
+            {described::required("size", &CenterCrop::to, size())}};
   }
 
   [[nodiscard]] Traits traits() const override {

@@ -18,10 +18,11 @@ struct Normalize : DescribedOp<Normalize> {
                                   described::list(one, 1, 3));
     };
     return {"normalize",
-            "",
+            "(x / 255 - mean) / std, per channel; for float outputs.",
             {described::required("mean", &Normalize::mean, numbers(described::number()),
                                  "One number per channel, of values from 0 to 1."),
-             described::required("std", &Normalize::std, numbers(described::number_above(0)))}};
+             described::required("std", &Normalize::std, numbers(described::number_above(0)),
+                                 "One number per channel.")}};
   }
 
   [[nodiscard]] Traits traits() const override { return {.stage = Stage::kNormalize, .draws = false}; }

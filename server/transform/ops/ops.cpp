@@ -7,21 +7,35 @@
 namespace headrace::server::transform {
 
 /// Every transform: each is in the file of its name, flips in random_flips.cpp.
-#define HEADRACE_FOR_EACH_OP(do)                                                                                                               \
-  do                                                                                                                                           \
-  (resize) do(center_crop) do(random_resized_crop) do(random_crop) do(random_horizontal_flip) do(random_vertical_flip) do(random_rotate90) do( \
-      color_jitter) do(random_grayscale) do(rand_augment) do(trivial_augment_wide) do(gaussian_blur) do(random_erasing) do(to_y) do(normalize)
+// clang-format off
+#define HEADRACE_OPS(each) \
+  each(resize) \
+  each(center_crop) \
+  each(random_resized_crop) \
+  each(random_crop) \
+  each(random_horizontal_flip) \
+  each(random_vertical_flip) \
+  each(random_rotate90) \
+  each(color_jitter) \
+  each(random_grayscale) \
+  each(rand_augment) \
+  each(trivial_augment_wide) \
+  each(gaussian_blur) \
+  each(random_erasing) \
+  each(to_y) \
+  each(normalize)
+// clang-format on
 
 namespace ops {
 #define HEADRACE_DECLARE(name) OpType name();
-HEADRACE_FOR_EACH_OP(HEADRACE_DECLARE)
+HEADRACE_OPS(HEADRACE_DECLARE)
 }  // namespace ops
 
 namespace {
 
 const std::vector<OpType>& all() {
 #define HEADRACE_TYPE(name) ops::name(),
-  static const std::vector<OpType> types{HEADRACE_FOR_EACH_OP(HEADRACE_TYPE)};
+  static const std::vector<OpType> types{HEADRACE_OPS(HEADRACE_TYPE)};
   return types;
 }
 

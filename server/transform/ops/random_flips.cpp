@@ -9,8 +9,8 @@ template <class Self, Step::Kind step_kind, Move::Kind move_kind>
 struct Flip : DescribedOp<Self> {
   double p = 0.5;
 
-  static described::Description<Self> describe_keys(const char* name) {
-    return {name, "", {described::key<Self, double>("p", &Self::p, fraction(), "Probability.")}};
+  static described::Description<Self> describe_keys(const char* name, const char* documentation) {
+    return {name, documentation, {described::key<Self, double>("p", &Self::p, fraction(), "Probability.")}};
   }
 
   [[nodiscard]] Op::Traits traits() const override { return {.geometry = true, .masks = true}; }
@@ -31,13 +31,13 @@ struct Flip : DescribedOp<Self> {
 struct RandomHorizontalFlip
     : Flip<RandomHorizontalFlip, Step::Kind::kHorizontalFlip, Move::Kind::kHorizontalFlip> {
   static described::Description<RandomHorizontalFlip> description() {
-    return describe_keys("random_horizontal_flip");
+    return describe_keys("random_horizontal_flip", "Mirrors left to right.");
   }
 };
 
 struct RandomVerticalFlip : Flip<RandomVerticalFlip, Step::Kind::kVerticalFlip, Move::Kind::kVerticalFlip> {
   static described::Description<RandomVerticalFlip> description() {
-    return describe_keys("random_vertical_flip");
+    return describe_keys("random_vertical_flip", "Mirrors top to bottom.");
   }
 };
 

@@ -22,7 +22,7 @@ struct RandomResizedCrop : DescribedOp<RandomResizedCrop> {
   static described::Description<RandomResizedCrop> description() {
     using Self = RandomResizedCrop;
     return {"random_resized_crop",
-            "",
+            "Cuts out a random part and resizes it.",
             {described::required("size", &Self::to, size()),
              described::key("scale", &Self::scale, range(), "Of the image's area."),
              described::key("ratio", &Self::ratio, range(), "Width to height."),

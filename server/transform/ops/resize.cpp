@@ -44,7 +44,7 @@ struct Resize : DescribedOp<Resize> {
                                 "With one number for `size`: the longer side is at most this.");
     limit.schema.erase("default");
     return {"resize",
-            "",
+            "Resizes to [height, width], or the shorter side to one number.",
             {described::required("size", &Resize::to, target(), "A number: the shorter side."), limit,
              described::key("interpolation", &Resize::how, interpolation())}};
   }
