@@ -30,6 +30,7 @@ Codec<double> fraction() {
 
 Codec<DType> dtype(const std::vector<DType>& some) {
   std::vector<std::pair<const char*, DType>> words;
+  words.reserve(some.size());
   for (const DType each : some) words.emplace_back(name_of(each).data(), each);
   return word(std::move(words));
 }

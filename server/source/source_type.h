@@ -49,12 +49,12 @@ struct SourceType {
 };
 
 template <class O>
-SourceType source_type(SourceTraits traits, Result<SourcePtr> (*open)(const O&, const OpenContext&)) {
+SourceType source_type(const SourceTraits& traits, Result<SourcePtr> (*open)(const O&, const OpenContext&)) {
   const described::Codec<O> codec = described::object<O>();
   return {
       .name = described::description_of<O>().name,
       .schema = codec.schema,
-      .traits = std::move(traits),
+      .traits = traits,
       .read = [codec](const described::Json& options,
                       const described::Folder& folder) { return std::any(codec.read(options, folder)); },
       .open = [open](const std::any& options,
