@@ -146,8 +146,7 @@ void Checker::stream(const Pointer& at, const Config& config) {
   if (source != config.sources.end()) part(at, stream, source->second);
   if (source != config.sources.end() && source->second.feed() != nullptr) {
     check_fed(document_, at, config, problems_);
-  } else if (source != config.sources.end() && !source->second.type->traits.images &&
-             source->second.feed() == nullptr) {
+  } else if (source != config.sources.end() && !source->second.type->traits.images) {
     synthetic(at);
   } else if (source != config.sources.end() || has(at / "transforms")) {
     // Of a source that is wrong itself nothing is known that could be held against its streams.

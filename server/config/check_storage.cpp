@@ -60,7 +60,7 @@ void check_io(const Document& document, const Pointer& at, const source::SourceT
 
 void check_storage(const Document& document, const Pointer& source, std::vector<Problem>& problems) {
   const json& value = document.value.at(source);
-  const auto& type = *source::find_source_type(value.at("type").get_ref<const std::string&>());
+  const source::SourceType& type = type_of(value);
   if (value.contains("cache")) check_cache(document, source / "cache", type.traits, problems);
   if (value.contains("io")) check_io(document, source / "io", type, problems);
 }

@@ -32,14 +32,10 @@ void find(const json& value, const std::string& pattern, const Pointer& at, std:
   }
 }
 
-const source::SourceTraits& traits_of(const json& source) {
-  return source::find_source_type(source.at("type").get_ref<const std::string&>())->traits;
-}
-
 /// Where in a source paths of data stand.
 std::vector<Pointer> places(const json& source) {
   std::vector<Pointer> out;
-  for (const std::string& pattern : traits_of(source).data) find(source, pattern, Pointer(), out);
+  for (const std::string& pattern : type_of(source).traits.data) find(source, pattern, Pointer(), out);
   return out;
 }
 
@@ -75,7 +71,7 @@ std::optional<NetworkConfig> read_network(const json& source, const std::filesys
     return std::nullopt;
   NetworkConfig out;
   described::read_into(out, source, folder);
-  const source::SourceTraits& traits = traits_of(source);
+  const source::SourceTraits& traits = type_of(source).traits;
   out.by_sample = traits.by_sample && traits.by_sample(source);
   return out;
 }
@@ -101,7 +97,7 @@ void check_network(const Document& document, const Pointer& source, std::vector<
     }
     any = true;
     s3 = s3 || remote::is_s3(text);
-    if (auto why = refusal(traits_of(value), text); !why.empty())
+    if (auto why = refusal(type_of(value).traits, text); !why.empty())
       problems.push_back(document.at_value(source / place, std::move(why)));
   }
   for (const Pointer& place : lists(value)) check_list(document, source / place, problems);

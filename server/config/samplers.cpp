@@ -111,28 +111,24 @@ Codec<Maybe> sampler() {
                               way<PkSampler>(object), way<ListSampler>(object)};
   Schema properties = Schema::object();
   for (const Way& each : ways) properties[each.name] = each.schema;
-  const Schema word{{"type", "string"}, {"enum", {"sequential", "shuffled", "balanced"}}};
-  const Schema map{{"type", "object"},
-                   {"minProperties", 1},
-                   {"maxProperties", 1},
-                   {"additionalProperties", false},
-                   {"x-expected", "one sampler with its arguments"},
-                   {"properties", std::move(properties)}};
-  const Codec<Maybe> out{
-      {{"anyOf", {word, map}},
-       {"description", "Which samples an epoch visits, in which order. Default: shuffled."}},
-      [ways](const Json& value, const Folder& folder) -> Maybe {
-        const auto name = value.is_string() ? value.get<std::string>() : value.begin().key();
-        for (const Way& each : ways)
-          if (each.name == name) return each.read(value.is_string() ? Json() : *value.begin(), folder);
-        return {};
-      },
-      [ways](const Maybe& value) {
-        Json written;
-        for (const Way& each : ways)
-          if (value && each.write(*value, written)) break;
-        return written;
-      }};
+  Schema schema = name_or_map({"sequential", "shuffled", "balanced"}, std::move(properties),
+                              "one sampler with its arguments");
+  schema["description"] = "Which samples an epoch visits, in which order. Default: shuffled.";
+  const Codec<Maybe> out{std::move(schema),
+                         [ways](const Json& value, const Folder& folder) -> Maybe {
+                           const auto name =
+                               value.is_string() ? value.get<std::string>() : value.begin().key();
+                           for (const Way& each : ways)
+                             if (each.name == name)
+                               return each.read(value.is_string() ? Json() : *value.begin(), folder);
+                           return {};
+                         },
+                         [ways](const Maybe& value) {
+                           Json written;
+                           for (const Way& each : ways)
+                             if (value && each.write(*value, written)) break;
+                           return written;
+                         }};
   return named("sampler", out);
 }
 

@@ -32,7 +32,7 @@ Codec<unsigned> thread_count() {
 }
 
 /// A map, or `off`: none.
-Codec<std::optional<MetricsConfig>> metrics_port() {
+Codec<std::optional<MetricsConfig>> metrics_or_off() {
   using Maybe = std::optional<MetricsConfig>;
   const auto off = converted<Maybe, bool>(
       word<bool>({{"off", false}}), [](bool) { return Maybe(); }, [](const Maybe&) { return false; });
@@ -66,7 +66,7 @@ Description<ServerConfig> ServerConfig::description() {
        key("numa", &Self::numa, word<Numa>({{"auto", Numa::kAuto}, {"off", Numa::kOff}}),
            "auto: on a machine with several NUMA nodes workers stay on theirs, and what they share lies on "
            "these nodes in turn; off: as the kernel does it."),
-       without_default(key("metrics", &Self::metrics, metrics_port(),
+       without_default(key("metrics", &Self::metrics, metrics_or_off(),
                            "Where /metrics, /healthz and /readyz are served; off: nowhere.")),
        key("evict_after", &Self::evict_after, duration(),
            "A client without a heartbeat for this long is fenced."),

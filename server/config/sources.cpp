@@ -100,9 +100,13 @@ Description<NetworkConfig> NetworkConfig::description() {
                            "Default: the system's."))}};
 }
 
+const source::SourceType& type_of(const Json& source) {
+  return *source::find_source_type(source.at("type").get_ref<const std::string&>());
+}
+
 SourceConfig read_source(const Json& value, const std::filesystem::path& folder) {
   SourceConfig out;
-  out.type = source::find_source_type(value.at("type").get_ref<const std::string&>());
+  out.type = &type_of(value);
   out.options = out.type->read(value, folder);
   Common common;
   for (const auto& key : common_keys(out.type->traits))

@@ -71,6 +71,9 @@ struct SourceConfig {
   [[nodiscard]] std::vector<SourceRef> made_of() const { return type->made_of(options); }
 };
 
+/// The type that a source names, which the schema holds good.
+const source::SourceType& type_of(const nlohmann::json& source);
+
 /// Of a value that the schema holds good; relative paths are relative to `folder`. A source that is read over
 /// the network sample by sample has `io`, also where nothing is said of it.
 SourceConfig read_source(const nlohmann::json& value, const std::filesystem::path& folder);

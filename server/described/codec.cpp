@@ -70,4 +70,13 @@ Codec<std::uint64_t> bytes() {
   return named("bytes", std::move(out));
 }
 
+Schema name_or_map(Schema names, Schema properties, const char* what, const std::string& expected) {
+  Schema name{{"type", "string"}, {"enum", std::move(names)}};
+  if (!expected.empty()) name["x-expected"] = expected;
+  const Schema map{{"type", "object"},   {"minProperties", 1},
+                   {"maxProperties", 1}, {"additionalProperties", false},
+                   {"x-expected", what}, {"properties", std::move(properties)}};
+  return {{"anyOf", {std::move(name), map}}};
+}
+
 }  // namespace headrace::server::described

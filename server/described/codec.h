@@ -91,7 +91,7 @@ Codec<Enum> word(std::vector<std::pair<const char*, Enum>> words) {
           }};
 }
 
-/// What a codec reads, kept as another type.
+/// A codec for To that reads and writes values as `from` does, and converts them.
 template <class To, class From>
 Codec<To> converted(Codec<From> from, std::function<To(From)> read, std::function<From(const To&)> write) {
   return {from.schema,
@@ -116,6 +116,11 @@ Codec<std::vector<T>> list(Codec<T> item, std::size_t least = 0, std::size_t mos
             return out;
           }};
 }
+
+/// The schema of one thing among several that have names and arguments: a name alone, if it is one of
+/// `names`, or a map from one name to its arguments. Messages call the map `what`, and the names `expected`,
+/// if given.
+Schema name_or_map(Schema names, Schema properties, const char* what, const std::string& expected = {});
 
 /// A map from names, which `names` describes, to values. `least`: entries.
 template <class T>

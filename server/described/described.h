@@ -38,13 +38,20 @@ struct Description {
 
 namespace detail {
 
-template <class S, class M>
-Key<S> plain_key(const char* name, M S::*member, const Codec<M>& codec, const char* documentation) {
+/// Of a member that is an M, or an optional one; without `write`.
+template <class S, class Member, class M>
+Key<S> read_key(const char* name, Member S::*member, const Codec<M>& codec, const char* documentation) {
   Key<S> out{.name = name, .schema = codec.schema};
   if (*documentation != '\0') out.schema["description"] = documentation;
   out.read = [member, read = codec.read](S& to, const Json& value, const Folder& folder) {
     to.*member = read(value, folder);
   };
+  return out;
+}
+
+template <class S, class M>
+Key<S> plain_key(const char* name, M S::*member, const Codec<M>& codec, const char* documentation) {
+  auto out = read_key(name, member, codec, documentation);
   out.write = [member, write = codec.write, key = out.name](const S& from, Json& map) {
     map[key] = write(from.*member);
   };
@@ -72,11 +79,7 @@ Key<S> required(const char* name, M S::*member, const Codec<M>& codec, const cha
 template <class S, class M>
 Key<S> optional(const char* name, std::optional<M> S::*member, const Codec<M>& codec,
                 const char* documentation = "") {
-  Key<S> out{.name = name, .schema = codec.schema};
-  if (*documentation != '\0') out.schema["description"] = documentation;
-  out.read = [member, read = codec.read](S& to, const Json& value, const Folder& folder) {
-    to.*member = read(value, folder);
-  };
+  auto out = detail::read_key(name, member, codec, documentation);
   out.write = [member, write = codec.write, key = out.name](const S& from, Json& map) {
     if (from.*member) map[key] = write(*(from.*member));
   };
@@ -130,14 +133,6 @@ Json write(const S& from, const Description<S>& description = description_of<S>(
   Json out = Json::object();
   for (const Key<S>& key : description.keys) key.write(from, out);
   return out;
-}
-
-/// Whether a map for S has to have keys.
-template <class S>
-bool has_required_keys(const Description<S>& description = description_of<S>()) {
-  for (const Key<S>& key : description.keys)
-    if (key.required) return true;
-  return false;
 }
 
 template <class S>

@@ -6,9 +6,9 @@
 
 namespace headrace::server::described {
 
-/// Of a source, a stream or a part.
+/// The name of a source, a stream or a part.
 Codec<std::string> name();
-/// Of a field.
+/// The name of a field.
 Codec<std::string> field();
 Codec<std::vector<std::string>> fields();
 Codec<std::uint64_t> seed();
@@ -17,7 +17,7 @@ Codec<std::uint32_t> count();
 Codec<DType> dtype(const std::vector<DType>& some);
 /// From 0 to 1.
 Codec<double> fraction();
-/// Of a class.
+/// The name of a class.
 Codec<std::string> class_name();
 /// Names of labels 0, 1, ...
 Codec<std::vector<std::string>> class_names();

@@ -84,7 +84,7 @@ HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, std::int32_
   HEADRACE_UNROLL
   for (int i = 0; i < kCount; ++i) {
     const std::int32_t column = tables.across[x], row = tables.down[y];
-    // Of two crops that pad this pixel the later one decides: it has the lower number.
+    // If two crops pad this pixel, the later one decides. It has the lower number.
     const std::int32_t outside = column < row ? column : row;
     if (outside < 0) {
       const std::uint8_t* const fill = job.moves[-1 - outside].fill;

@@ -1,4 +1,4 @@
-// What sources that are made of others have in common.
+// Shared by the sources that combine other sources: the codecs of their references.
 #pragma once
 
 #include "server/described/names.h"

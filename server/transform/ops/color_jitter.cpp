@@ -133,7 +133,6 @@ OpType color_jitter() {
   auto out = op_type<ColorJitter>();
   out.schema["minProperties"] = 1;
   out.schema["x-expected"] = "brightness, contrast, saturation or hue, one at least";
-  out.needs_arguments = true;
   return out;
 }
 }  // namespace ops

@@ -21,7 +21,6 @@ class DescribedOp : public Op {
 struct OpType {
   std::string name;
   described::Schema schema;  ///< of the arguments
-  bool needs_arguments = false;
   Transform (*make)(const nlohmann::json& arguments) = nullptr;
 };
 
@@ -29,7 +28,6 @@ template <class T>
 OpType op_type() {
   return {.name = described::description_of<T>().name,
           .schema = described::schema_of<T>(),
-          .needs_arguments = described::has_required_keys<T>(),
           .make = [](const nlohmann::json& arguments) -> Transform {
             auto out = std::make_shared<T>();
             described::read_into(*out, arguments, {});

@@ -58,7 +58,7 @@ nlohmann::ordered_json chain_item_schema(const nlohmann::ordered_json& common) {
   for (const OpType& type : all()) {
     Schema schema = type.schema;
     schema["properties"].update(common);
-    if (!type.needs_arguments) {
+    if (!schema.contains("required") && !schema.contains("minProperties")) {
       schema["type"] = {"object", "null"};
       names.push_back(type.name);
     }
@@ -66,14 +66,9 @@ nlohmann::ordered_json chain_item_schema(const nlohmann::ordered_json& common) {
   }
   for (std::size_t i = 0; i < names.size(); ++i)
     expected += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i].get<std::string>();
-  const Schema word{{"type", "string"}, {"enum", names}, {"x-expected", expected}};
-  const Schema map{{"type", "object"},
-                   {"minProperties", 1},
-                   {"maxProperties", 1},
-                   {"additionalProperties", false},
-                   {"x-expected", "one transform with its arguments (each is a list item of its own)"},
-                   {"properties", std::move(properties)}};
-  return {{"anyOf", {word, map}}};
+  return described::name_or_map(std::move(names), std::move(properties),
+                                "one transform with its arguments (each is a list item of its own)",
+                                expected);
 }
 
 }  // namespace headrace::server::transform
