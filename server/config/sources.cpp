@@ -23,7 +23,7 @@ Description<CacheConfig> CacheConfig::description() {
 
 Description<IoConfig::DiskCache> IoConfig::DiskCache::description() {
   return {"",
-          "What was read is kept in a folder on a local disk, until it is full. Not of lmdb and npy.",
+          "A folder on a local disk that keeps what was read, until it is full. Not for lmdb and npy.",
           {required("path", &DiskCache::path, described::path(),
                     "A folder of its own; servers of one machine share it."),
            required("size", &DiskCache::size, bytes(), "At most so much, of all datasets in it together.")}};
@@ -58,8 +58,8 @@ Description<remote::S3Config> s3_keys() {
   endpoint.schema["x-secret"] = true;
   return {
       "",
-      "Of s3:// paths. Keys come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN alone; "
-      "without them requests are not signed.",
+      "Options of s3:// paths. The keys are read only from the environment: AWS_ACCESS_KEY_ID, "
+      "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN. Without them requests are not signed.",
       {std::move(endpoint),
        without_default(key("region", &Self::region,
                            text("^[A-Za-z0-9-]{1,40}$", "the name of a region, such as eu-central-1"),

@@ -198,20 +198,20 @@ namespace {
 described::Description<FeedField> feed_field() {
   using Self = FeedField;
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  return {"",
-          "",
-          {described::required("name", &Self::name, described::field()),
-           described::required("dtype", &Self::dtype,
-                               described::dtype({DType::kUInt8, DType::kInt8, DType::kInt16, DType::kInt32,
-                                                 DType::kInt64, DType::kFloat16, DType::kBFloat16,
-                                                 DType::kFloat32, DType::kFloat64, DType::kBool})),
-           described::without_default(described::key(
-               "shape", &Self::shape, described::list(described::integer<std::int64_t>(1, kMost), 0, 5),
-               "Of a row; of one value of a ragged field. Default: a number.")),
-           described::without_default(
-               described::key("most_values", &Self::most_values, described::integer<std::uint64_t>(1, kMost),
-                              "Makes the field ragged: any number of values in a row, at most so many in a "
-                              "batch."))}};
+  return {
+      "",
+      "",
+      {described::required("name", &Self::name, described::field()),
+       described::required("dtype", &Self::dtype,
+                           described::dtype({DType::kUInt8, DType::kInt8, DType::kInt16, DType::kInt32,
+                                             DType::kInt64, DType::kFloat16, DType::kBFloat16,
+                                             DType::kFloat32, DType::kFloat64, DType::kBool})),
+       described::without_default(described::key(
+           "shape", &Self::shape, described::list(described::integer<std::int64_t>(1, kMost), 0, 5),
+           "Of a row; of one value of a ragged field. Default: a number.")),
+       described::without_default(described::key(
+           "most_values", &Self::most_values, described::integer<std::uint64_t>(1, kMost),
+           "Makes the field ragged: a row has any number of values, and a batch has at most this many."))}};
 }
 
 }  // namespace

@@ -244,10 +244,11 @@ described::Description<PairedFolder> paired_folder() {
                       described::text("^[^/{}]*\\{\\}[^/{}]*$",
                                       "a name with {} for what partners have in common, such as \"{}x4\""),
                       "How files are called, without extension; {} is what partners have in common."),
-       described::without_default(described::key(
-           "scale", &Self::scale, described::integer<std::int32_t>(1, 64),
-           "Its images' sides are so many times those of the fields of scale 1. Default: as the first images "
-           "say.")),
+       described::without_default(described::key("scale", &Self::scale,
+                                                 described::integer<std::int32_t>(1, 64),
+                                                 "How many times larger its images are than those of a field "
+                                                 "of scale 1, in width and height. Default: "
+                                                 "taken from the first images.")),
        described::key("mask", &Self::mask, described::boolean(),
                       "Each pixel is a class: palette index or gray value, never interpolated.")}};
 }
