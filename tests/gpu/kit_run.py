@@ -1,8 +1,7 @@
 """Runs stages of the unpacked kit: `kit run STAGE... --state DIR --out DIR`.
 
-Each step of a stage runs in its own process group, which is killed when the stage's time (--limit) is over. When a stage ends, its result is
-saved in --state, and report.json, report.md and logs.tgz are written to --out. An interrupted run therefore continues after the last stage that
-ended. The exit status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not have.
+A step and all its descendants are killed when the stage's time (--limit) is over. When a stage ends, its result is saved in --state, and
+report.json, report.md and logs.tgz are written to --out. An interrupted run therefore continues after the last stage that ended. The exit status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not have.
 """
 
 from __future__ import annotations
@@ -27,6 +26,10 @@ import kit_report
 from stages import Step, stages
 
 KIT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(KIT / "tests" / "bench"))
+
+from peers import processes  # noqa: E402
+
 PASSED, FAILED, TIMED_OUT, NO_GPU, NOT_RUN = "passed", "failed", "timed out", "no GPU", "not run"
 ENDED = (PASSED, FAILED, TIMED_OUT, NOT_RUN)  # not NO_GPU: such a stage runs again, in case the state moves to a machine with a GPU
 QUERY = ("name", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.gen.current", "pcie.link.width.max", "pcie.link.width.current")
@@ -96,23 +99,13 @@ class Runner:
         }
         if "LD_LIBRARY_PATH" in libraries:
             self._environment["LD_LIBRARY_PATH"] = os.pathsep.join([str(KIT / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
-        self._running: subprocess.Popen[bytes] | None = None
+        processes.keep_descendants()
         for name in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, self._interrupted)
 
     def _interrupted(self, number: int, _: FrameType | None) -> None:
-        self._end()
+        processes.end_descendants()
         sys.exit(128 + number)
-
-    def _end(self) -> None:
-        """Kills the process group of the running step."""
-        if self._running:
-            try:
-                os.killpg(self._running.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            self._running.wait()
-            self._running = None
 
     def _missing(self, step: Step) -> tuple[str, str] | None:
         """A status and a reason if the step cannot run here."""
@@ -129,17 +122,17 @@ class Runner:
     def _run(self, step: Step, log: Path, seconds: float) -> tuple[str, str]:
         with log.open("wb") as file:
             try:
-                self._running = subprocess.Popen(
+                running = subprocess.Popen(
                     step.command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env={**self._environment, **step.environment}
                 )
             except OSError as error:
                 return FAILED, f"cannot start {step.command[0]}: {error.strerror}"
             try:
-                status = self._running.wait(seconds)
+                status = running.wait(seconds)
             except subprocess.TimeoutExpired:
                 return TIMED_OUT, f"killed after {seconds:.0f} s (--limit)"
             finally:
-                self._end()
+                processes.end_descendants()  # those in sessions of their own, and stopped ones, too
         if status and step.excuse and step.excuse in log.read_text(errors="replace"):
             return NOT_RUN, f"this machine does not permit it (the log has {step.excuse})"
         return (PASSED, "") if status == 0 else (FAILED, f"exit status {status}")

@@ -65,6 +65,9 @@ def copy_of_kit(kit: Path, tmp_path: Path) -> Path:
         (copied / "tests" / "gpu" / file.name).write_bytes(file.read_bytes())
     for name in ("device_rows_test", "resident_rows_test"):
         program(copied / "bin" / name, "exit 0")
+    (copied / "tests" / "bench" / "peers").mkdir()
+    for name in ("__init__.py", "processes.py"):
+        (copied / "tests" / "bench" / "peers" / name).write_bytes((kit / "tests" / "bench" / "peers" / name).read_bytes())
     (copied / "tests" / "bench" / "scaling.py").write_text("""print('[figure] {"figure": "scaling", "cores": 1}')\n""")
     return copied
 
@@ -125,7 +128,8 @@ def test_the_state_of_another_kit_is_not_taken_for_this_ones(copy_of_kit: Path, 
 
 
 def test_a_stage_that_hangs_is_ended_with_all_its_processes(copy_of_kit: Path, tmp_path: Path) -> None:
-    program(copy_of_kit / "bin" / "device_rows_test", f"sleep 60 & echo $! > {tmp_path}/child; wait")
+    # One child of the step's own session, and one that is stopped in a session of its own: a paused server.
+    program(copy_of_kit / "bin" / "device_rows_test", f"sleep 60 & echo $! > {tmp_path}/child; setsid sh -c 'echo $$ > {tmp_path}/stopped; kill -STOP $$' & wait")
     begun = time.monotonic()
     done = run(copy_of_kit, tmp_path, "exact", "--limit", "2")
     assert done.returncode == 1
@@ -134,9 +138,9 @@ def test_a_stage_that_hangs_is_ended_with_all_its_processes(copy_of_kit: Path, t
     steps = {step["step"]: (step["status"], step["why"]) for step in report(tmp_path)["stages"]["exact"]["steps"]}
     assert steps["device_rows_test"] == ("timed out", "killed after 2 s (--limit)")
     assert steps["resident_rows_test"] == ("timed out", "not started: the stage used up its --limit")
-    child = int((tmp_path / "child").read_text())
-    status = Path(f"/proc/{child}/status")
-    wait_until(lambda: not status.exists() or "State:\tZ" in status.read_text(), "the end of the step's child")
+    for name in ("child", "stopped"):
+        status = Path(f"/proc/{int((tmp_path / name).read_text())}/status")
+        assert not status.exists() or "State:\tZ" in status.read_text(), f"{name} outlived the run"
 
 
 def test_a_failed_step_is_named_with_the_end_of_what_it_said(copy_of_kit: Path, tmp_path: Path) -> None:

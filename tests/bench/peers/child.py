@@ -98,6 +98,7 @@ class Trainer:
 
 def main() -> None:
     processes.keep_descendants()
+    processes.end_with_parent()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to the log
 

@@ -14,10 +14,13 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def keep_descendants() -> None:
-    """Orphans of this process become its children, so that tree() finds them; and it ends when its parent does."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    """Orphans of this process become its children, so that tree() and end_descendants() find them."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """This process is killed when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _stat(pid: int) -> list[str]:
@@ -92,6 +95,20 @@ def end(roots: list[int], seconds: float = 10) -> None:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(root, os.WNOHANG)
         if not any(alive(pid) for pid in pids):
+            return
+        time.sleep(0.01)
+
+
+def end_descendants(seconds: float = 10) -> None:
+    """SIGKILL to all descendants of this process, after keep_descendants(); waits until they are gone, `seconds` at most."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        living = [pid for pid in tree([os.getpid()])[1:] if alive(pid)]
+        _signal(living, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not living:
             return
         time.sleep(0.01)
 

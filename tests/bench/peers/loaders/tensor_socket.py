@@ -88,4 +88,5 @@ def open_batches(job: Job) -> Iterator[Any]:
 
 if __name__ == "__main__":
     processes.keep_descendants()
+    processes.end_with_parent()
     produce(Job.from_json(sys.argv[1]), int(sys.argv[2]))
