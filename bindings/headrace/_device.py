@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -130,12 +129,16 @@ class TorchBlocks:
 
         self._torch = torch
         self._device = torch.device("cpu" if device == "host" else device)
-        self._stream: Any = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        # Created once: creating the context costs as much as entering it.
-        self._on_stream: AbstractContextManager[Any] = nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
-        # Entered before the stream. When torch leaves a stream, it sets the device that was current before, which creates a CUDA context on
-        # that device: on the first GPU for each rank. When it leaves a device, it creates no context.
-        self._on_device: AbstractContextManager[Any] = nullcontext() if self._stream is None else torch.cuda.device(self._device)
+        # A tensor's new_empty() costs half of torch.empty(), which reads its dtype and device from keyword arguments.
+        self._new_bytes = torch.empty(0, dtype=torch.uint8, device=self._device).new_empty
+        self._stream: Any = None
+        if self._device.type == "cuda":
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            # Created once: creating the context costs as much as entering it.
+            self._on_stream = torch.cuda.stream(self._stream)
+            # Entered before the stream. When torch leaves a stream, it sets the device that was current before, which creates a CUDA context
+            # on that device: on the first GPU for each rank. When it leaves a device, it creates no context.
+            self._on_device = torch.cuda.device(self._device)
 
     @property
     def copy_stream(self) -> int:
@@ -143,8 +146,11 @@ class TorchBlocks:
         return 0 if self._stream is None else int(self._stream.cuda_stream)
 
     def __call__(self, size: int) -> tuple[Any, int]:
-        with self._on_device, self._on_stream:
-            block = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
+        if self._stream is None:
+            block = self._new_bytes(size)
+        else:
+            with self._on_device, self._on_stream:
+                block = self._new_bytes(size)
         return block, block.data_ptr()
 
     def hand_over(self, raw: RawDeviceBatch) -> Any:
@@ -159,14 +165,17 @@ class TorchBlocks:
             block.record_stream(current)
         return block
 
-    def dtype(self, name: str) -> Any:
-        return getattr(self._torch, name)
+    def typed(self, name: str) -> Callable[[Any, int, tuple[int, ...]], Any]:
+        """Returns a function that makes a tensor of this dtype over part of a storage: `(storage, offset in bytes, shape)`. The tensor is not
+        a view: views share a version counter, so changing the label in place would invalidate the image for autograd."""
+        dtype: Any = getattr(self._torch, name)
+        new_empty: Any = self._torch.empty(0, dtype=dtype, device=self._device).new_empty
+        size = dtype.itemsize
 
-    def typed(self, storage: Any, offset: int, dtype: Any, shape: tuple[int, ...]) -> Any:
-        """A tensor over part of the storage. It is not a view: views share a version counter, so changing the label in place would
-        invalidate the image for autograd. It takes few calls into torch, which matter in a loop over small batches."""
-        array: Any = self._torch.empty(0, dtype=dtype, device=self._device)
-        return array.set_(storage, offset // dtype.itemsize, shape)
+        def tensor(storage: Any, offset: int, shape: tuple[int, ...]) -> Any:
+            return new_empty(0).set_(storage, offset // size, shape)
+
+        return tensor
 
     def send(self, array: Any) -> Any:
         return array.to(self._device, non_blocking=True)
@@ -176,18 +185,17 @@ class TorchAssembler(Assembler):
     def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks) -> None:
         super().__init__(fields, "torch", form, meta)
         # Labels are cloned: a loop that collects labels must not keep whole batches alive.
-        self._fields = [(blocks.dtype(field.dtype), not field.shape) for field in fields]
+        self._fields = [(blocks.typed(field.dtype), not field.shape) for field in fields]
+        self._offsets = blocks.typed("int64")
         self._blocks = blocks
-        self._int64 = blocks.dtype("int64")
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         storage = self._blocks.hand_over(raw).untyped_storage()
-        typed = self._blocks.typed
         values: list[Any] = []
-        for (dtype, is_label), (at, _, shape, offsets) in zip(self._fields, raw.places(), strict=True):
-            array = typed(storage, at, dtype, shape)
+        for (tensor, is_label), (at, _, shape, offsets) in zip(self._fields, raw.places(), strict=True):
+            array = tensor(storage, at, shape)
             if offsets is not None:  # only these need rows(), which is computed for a dataset in GPU memory
-                array = (array, typed(storage, offsets, self._int64, (raw.rows() + 1,)))
+                array = (array, self._offsets(storage, offsets, (raw.rows() + 1,)))
             elif is_label:
                 array = array.clone()
             values.append(array)

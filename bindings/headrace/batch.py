@@ -100,14 +100,13 @@ class Assembler:
 
     def __call__(self, raw: Any) -> TupleBatch | DictBatch:
         values = self._values(raw)
-        rows = {name: self._beside(self._row(getattr(raw, name)())) for name in META} if self._meta else {}
         batch: TupleBatch | DictBatch
-        if self._form == "tuple":
-            batch = TupleBatch([*values, rows] if self._meta else values)
+        if self._meta:
+            rows = {name: self._beside(self._row(getattr(raw, name)())) for name in META}
+            batch = TupleBatch([*values, rows]) if self._form == "tuple" else DictBatch(zip(self._names, values, strict=True), **rows)
+            batch.__dict__.update(rows)
         else:
-            batch = DictBatch(zip(self._names, values, strict=True))
-            batch.update(rows)
-        batch.__dict__.update(rows)
+            batch = TupleBatch(values) if self._form == "tuple" else DictBatch(zip(self._names, values, strict=True))
         batch.epoch, batch.number, batch.private_copy = raw.epoch, raw.batch, raw.private_copy
         batch._rows = (raw, self._row)
         return batch

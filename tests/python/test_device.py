@@ -272,16 +272,20 @@ class FakeDevices:
             self.exchange(stream.device.index)
         self.streams[stream.device.index] = stream
 
-    def empty(self, size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def empty(self, size: int, dtype: torch.dtype, device: torch.device) -> Any:
+        assert size == 0, "only a tensor to make others from"
+        return SimpleNamespace(new_empty=lambda size: self.allocate(size, dtype, device))
+
+    def allocate(self, size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         assert (self.current, self.streams[1].cuda_stream) == (1, 7), "blocks must be allocated on the stream of the copies"
         self.contexts.add(device.index)
-        return torch.empty(size, dtype=dtype)
+        return torch.zeros(size, dtype=dtype)
 
 
 def test_blocks_create_no_context_on_the_threads_current_device(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeDevices(monkeypatch)
+    monkeypatch.setattr(torch, "empty", fake.empty)
     blocks = _device.TorchBlocks("cuda:1")
-    blocks._torch = SimpleNamespace(empty=fake.empty, uint8=torch.uint8)
     for _ in range(3):
         assert blocks(100)[0].numel() == 100
         assert (fake.current, fake.contexts) == (0, {1})
