@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <boost/container_hash/hash.hpp>
 
 #include "clientlib/base/contract.h"
 
@@ -28,14 +29,91 @@ Cursor advance(const sampler::EpochPlan& plan, Cursor cursor) {
   return normalised(plan, cursor);
 }
 
+std::size_t hash_value(const BatchKey& key) {
+  std::size_t hash = 0;
+  boost::hash_combine(hash, key.cursor.epoch);
+  boost::hash_combine(hash, key.cursor.origin);
+  boost::hash_combine(hash, key.cursor.batch);
+  boost::hash_combine(hash, key.owner);
+  return hash;
+}
+
 Ledger::Ledger(const Options& options)
     : options_(options),
       reserve_(options.broadcast ? options.max_leases : options.max_leases + options.prefetch),
       slots_(slots_needed(options)),
-      lanes_(options.lanes) {
+      buckets_(std::bit_ceil(slots_.size())),
+      by_batch_({buckets_.data(), buckets_.size()}),
+      lanes_(options.lanes),
+      idle_((slots_.size() + 63) / 64),
+      owed_(std::uint64_t{reserve_} * options.lanes) {
   require(options.lanes >= 1 && options.lanes <= kMaxLanes, "between 1 and 64 lanes");
   require(options.max_leases >= 1, "at least one lease");
   freed_.reserve(slots_.size());  // so that a slot is not lost for want of memory
+  counts_.free = static_cast<std::uint32_t>(slots_.size());
+  for (Slot& slot : slots_) give_back(slot);
+}
+
+void Ledger::hold(Lane& lane, int pending, int leased) {
+  owed_ -= reserve_ - std::min(reserve_, held(lane));
+  lane.pending += pending;
+  lane.leased += leased;
+  owed_ += reserve_ - std::min(reserve_, held(lane));
+}
+
+void Ledger::join(std::uint32_t lane, Slot& slot) {
+  slot.pending |= bit(lane);
+  hold(lanes_[lane], +1, 0);
+  lanes_[lane].ready += slot.state == State::kReady;
+}
+
+void Ledger::take_slot(Slot& slot, const BatchKey& key) {
+  idle_[number(slot) / 64] &= ~(std::uint64_t{1} << number(slot) % 64);
+  --idle_slots_;
+  slot.state = State::kFilling;
+  --counts_.free;
+  ++counts_.filling;
+  slot.key = key;
+  by_batch_.insert(slot);
+}
+
+void Ledger::give_back(Slot& slot) {
+  idle_[number(slot) / 64] |= std::uint64_t{1} << number(slot) % 64;
+  ++idle_slots_;
+}
+
+void Ledger::end_lease(std::uint32_t lane, Slot& slot) {
+  slot.leased &= ~bit(lane);
+  hold(lanes_[lane], 0, -1);
+  if (slot.leased == 0) {
+    --counts_.leased;
+    ++counts_.ready;
+  }
+  free_if_unwanted(slot);
+}
+
+void Ledger::move(Lane& lane, const Cursor& next) {
+  if (hindmost_ && *hindmost_ && place(lane) == place(**hindmost_)) hindmost_.reset();
+  lane.next = next;
+  if (foremost_) foremost_ = std::max(*foremost_, place(lane));
+}
+
+const Place& Ledger::foremost() const {
+  if (!foremost_) {
+    foremost_.emplace();
+    for (const Lane& lane : lanes_)
+      if (lane.plan && !lane.fenced) foremost_ = std::max(*foremost_, place(lane));
+  }
+  return *foremost_;
+}
+
+const Ledger::Lane* Ledger::hindmost() const {
+  if (!hindmost_) {
+    hindmost_ = nullptr;
+    for (const Lane& lane : lanes_)
+      if (lane.plan && !lane.fenced && (!*hindmost_ || place(lane) < place(**hindmost_))) hindmost_ = &lane;
+  }
+  return *hindmost_;
 }
 
 std::uint32_t Ledger::slots_needed(const Options& options) {
@@ -50,49 +128,39 @@ void Ledger::open(std::uint32_t lane, const sampler::EpochPlan* plan, const Curs
   lanes_[lane].plan = plan;
   lanes_[lane].next = normalised(*plan, cursor);
   lanes_[lane].seek = seek;
+  places_changed();
   if (options_.broadcast && !options_.detach) join_existing(lane);
 }
 
 std::uint32_t Ledger::close(std::uint32_t lane) {
   const std::uint32_t reclaimed = lanes_[lane].leased;
   cancel_pending(lane);
-  for (Slot& slot : slots_) {
-    if (!(slot.leased & bit(lane))) continue;
-    slot.leased &= ~bit(lane);
-    free_if_unwanted(slot);
-  }
-  lanes_[lane].leased = 0;
+  for (Slot& slot : slots_)
+    if (slot.leased & bit(lane)) end_lease(lane, slot);
   lanes_[lane].plan = nullptr;
+  places_changed();
   return reclaimed;
 }
 
 void Ledger::fence(std::uint32_t lane) {
   cancel_pending(lane);
   lanes_[lane].fenced = true;
+  places_changed();
 }
 
 std::uint32_t Ledger::seek(std::uint32_t lane, const Cursor& cursor) {
   cancel_pending(lane);
   lanes_[lane].next = normalised(*lanes_[lane].plan, cursor);
+  places_changed();
   return ++lanes_[lane].seek;
 }
 
 std::uint32_t Ledger::lag(std::uint32_t lane, std::uint32_t most) const {
   const sampler::EpochPlan& plan = *lanes_[lane].plan;
-  Place foremost = place(lanes_[lane]);
-  for (const Lane& other : lanes_)
-    if (other.plan && !other.fenced) foremost = std::max(foremost, place(other));
   std::uint32_t steps = 0;
-  for (Cursor at = lanes_[lane].next; place_of(plan, at) < foremost && steps < most; ++steps)
+  for (Cursor at = lanes_[lane].next; steps < most && place_of(plan, at) < foremost(); ++steps)
     at = advance(plan, at);
   return steps;
-}
-
-std::uint32_t Ledger::ahead(std::uint32_t lane) const {
-  std::uint32_t ready = lanes_[lane].leased;
-  for (const Slot& slot : slots_)
-    if (slot.state == State::kReady && slot.pending & bit(lane)) ++ready;
-  return ready;
 }
 
 BatchKey Ledger::key_of(std::uint32_t lane, const Cursor& cursor) const {
@@ -101,17 +169,18 @@ BatchKey Ledger::key_of(std::uint32_t lane, const Cursor& cursor) const {
 
 Ledger::Slot* Ledger::find(const BatchKey& key, std::uint32_t lane) {
   Slot* other = nullptr;
-  for (Slot& slot : slots_) {
-    if (slot.state == State::kFree || slot.leased & bit(lane) || slot.key != key) continue;
-    if (slot.pending & bit(lane)) return &slot;
-    if (!other) other = &slot;
+  const auto [begin, end] = by_batch_.equal_range(key);
+  for (auto slot = begin; slot != end; ++slot) {
+    if (slot->leased & bit(lane)) continue;
+    if (slot->pending & bit(lane)) return &*slot;
+    // The first of them in the ring, whatever the order in which they were filled.
+    if (!other || &*slot < other) other = &*slot;
   }
   return other;
 }
 
 bool Ledger::holds(const BatchKey& key) const {
-  return std::any_of(slots_.begin(), slots_.end(),
-                     [&](const Slot& slot) { return slot.state != State::kFree && slot.key == key; });
+  return by_batch_.find(key) != by_batch_.end();
 }
 
 std::uint32_t Ledger::limit(const Lane& lane) const {
@@ -125,13 +194,13 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
   // A cursor's window never holds the same batch twice: an epoch has at least one batch and epochs differ.
   Cursor cursor = lane.next;
   const std::uint32_t window = quota() - std::min(quota(), lane.leased);
+  if (lane.pending == window) return std::nullopt;  // all of it: what a lane waits for lies in its window
   for (std::uint32_t i = 0; i < window; ++i, cursor = advance(*lane.plan, cursor)) {
     const BatchKey key = key_of(index, cursor);
     if (Slot* slot = find(key, index)) {
       if (slot->pending & bit(index)) continue;
       if (!make_room(index, cursor)) return std::nullopt;
-      slot->pending |= bit(index);
-      ++lane.pending;
+      join(index, *slot);
       continue;
     }
     if (too_far_ahead(*lane.plan, cursor) || !make_room(index, cursor)) return std::nullopt;
@@ -144,20 +213,26 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
       if (freed_.empty()) slot = allocate(index);
     }
     if (!slot) return std::nullopt;
-    slot->state = State::kFilling;
-    slot->key = key;
-    slot->pending = bit(index);
-    ++lane.pending;
+    take_slot(*slot, key);
+    join(index, *slot);
     join_others(*slot);
-    return Fill{static_cast<std::uint32_t>(slot - slots_.data()), key, index};
+    return Fill{number(*slot), key, index};
   }
   return std::nullopt;
 }
 
 Ledger::Slot* Ledger::farthest_pending(std::uint32_t index) {
+  const Lane& lane = lanes_[index];
   Slot* farthest = nullptr;
-  for (Slot& slot : slots_)
-    if (slot.pending & bit(index) && (!farthest || farthest->key.cursor < slot.key.cursor)) farthest = &slot;
+  Cursor cursor = lane.next;
+  for (std::uint32_t found = 0, i = lane.leased; found < lane.pending && i < quota(); ++i) {
+    Slot* const slot = find(key_of(index, cursor), index);
+    if (slot && slot->pending & bit(index)) {
+      farthest = slot;
+      ++found;
+    }
+    cursor = advance(*lane.plan, cursor);
+  }
   return farthest;
 }
 
@@ -174,43 +249,27 @@ bool Ledger::make_room(std::uint32_t index, const Cursor& cursor) {
 void Ledger::join_others(Slot& slot) {
   if (!options_.broadcast) return;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
-    Lane& lane = lanes_[index];
+    const Lane& lane = lanes_[index];
     if (!lane.plan || lane.fenced || slot.pending & bit(index) || held(lane) >= limit(lane)) continue;
-    Cursor cursor = lane.next;
-    for (std::uint32_t i = lane.leased; i < quota() && cursor < slot.key.cursor; ++i)
-      cursor = advance(*lane.plan, cursor);
-    if (cursor != slot.key.cursor) continue;
-    slot.pending |= bit(index);
-    ++lane.pending;
+    if (in_window(lane, slot.key.cursor)) join(index, slot);
   }
 }
 
 void Ledger::join_existing(std::uint32_t index) {
-  Lane& lane = lanes_[index];
+  const Lane& lane = lanes_[index];
   Cursor cursor = lane.next;
   for (std::uint32_t i = 0; i < quota(); ++i, cursor = advance(*lane.plan, cursor)) {
-    Slot* slot = find(key_of(index, cursor), index);
-    if (!slot) continue;
-    slot->pending |= bit(index);
-    ++lane.pending;
+    if (Slot* slot = find(key_of(index, cursor), index)) join(index, *slot);
   }
 }
 
 Ledger::Slot* Ledger::allocate(std::uint32_t index) {
-  std::uint32_t free = 0, owed = 0;
-  Slot* first = nullptr;
-  for (Slot& slot : slots_) {
-    // A slot freed since the last take_freed() is still READY in the ring: not to be taken before that call.
-    const bool in_transit = std::find(freed_.begin(), freed_.end(),
-                                      static_cast<std::uint32_t>(&slot - slots_.data())) != freed_.end();
-    if (slot.state != State::kFree || in_transit) continue;
-    ++free;
-    if (!first) first = &slot;
-  }
-  if (held(lanes_[index]) < reserve_) return first ? first : reclaim(index);
-  for (std::uint32_t other = 0; other < lanes_.size(); ++other)
-    if (other != index) owed += reserve_ - std::min(reserve_, held(lanes_[other]));
-  return free > owed ? first : nullptr;
+  Slot* first = nullptr;  // the lowest, whose memory the caches are likeliest to hold
+  for (std::size_t word = 0; word < idle_.size() && !first; ++word)
+    if (idle_[word]) first = &slots_[word * 64 + std::countr_zero(idle_[word])];
+  const std::uint32_t missing = reserve_ - std::min(reserve_, held(lanes_[index]));
+  if (missing > 0) return first ? first : reclaim(index);
+  return idle_slots_ > owed_ ? first : nullptr;  // it lacks nothing itself: all of it is owed to others
 }
 
 /// The lane is entitled to a slot and none is free, because lanes with shared slots hold more than their
@@ -237,7 +296,8 @@ Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
 
 void Ledger::drop_pending(std::uint32_t lane, Slot& slot) {
   slot.pending &= ~bit(lane);
-  --lanes_[lane].pending;
+  hold(lanes_[lane], -1, 0);
+  lanes_[lane].ready -= slot.state == State::kReady;
   free_if_unwanted(slot);
 }
 
@@ -249,22 +309,22 @@ void Ledger::cancel_pending(std::uint32_t lane) {
 void Ledger::free_if_unwanted(Slot& slot) {
   if (slot.state != State::kReady || slot.pending || slot.leased) return;
   slot.state = State::kFree;
-  freed_.push_back(static_cast<std::uint32_t>(&slot - slots_.data()));
+  --counts_.ready;
+  ++counts_.free;
+  by_batch_.erase(by_batch_.iterator_to(slot));
+  freed_.push_back(number(slot));
 }
 
 bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const {
   if (end_ && place_of(plan, cursor) >= *end_) return true;
   if (!options_.broadcast || options_.detach) return false;
   const Place wanted = place_of(plan, cursor);
-  const Lane* hindmost = nullptr;
-  for (const Lane& lane : lanes_)
-    if (lane.plan && !lane.fenced && (!hindmost || place(lane) < place(*hindmost))) hindmost = &lane;
-  if (!hindmost) return false;
+  const Lane* const behind = hindmost();
+  if (!behind) return false;
   const std::uint32_t most =
       std::max(1U, options_.max_lag);  // no further than the hindmost lane's window reaches
   std::uint32_t steps = 0;
-  for (Cursor at = hindmost->next; place_of(plan, at) < wanted && steps < most; ++steps)
-    at = advance(plan, at);
+  for (Cursor at = behind->next; place_of(plan, at) < wanted && steps < most; ++steps) at = advance(plan, at);
   return steps == most;
 }
 
@@ -281,8 +341,16 @@ void Ledger::update_lag(std::uint32_t index) {
 bool Ledger::filled(std::uint32_t index) {
   Slot& slot = slots_[index];
   require(slot.state == State::kFilling, "filled() of a slot that nobody fills");
-  slot.state = slot.pending ? State::kReady : State::kFree;
-  return slot.state == State::kReady;
+  if (!slot.pending) {
+    discard(index);
+    return false;
+  }
+  slot.state = State::kReady;
+  --counts_.filling;
+  ++counts_.ready;
+  for (std::uint64_t lanes = slot.pending; lanes != 0; lanes &= lanes - 1)
+    ++lanes_[std::countr_zero(lanes)].ready;
+  return true;
 }
 
 void Ledger::discard(std::uint32_t index) {
@@ -291,6 +359,10 @@ void Ledger::discard(std::uint32_t index) {
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
     if (slot.pending & bit(lane)) drop_pending(lane, slot);
   slot.state = State::kFree;
+  --counts_.filling;
+  ++counts_.free;
+  by_batch_.erase(by_batch_.iterator_to(slot));
+  give_back(slot);
 }
 
 void Ledger::take_grants(std::vector<Order>& out) {
@@ -301,65 +373,87 @@ void Ledger::take_grants(std::vector<Order>& out) {
     while (lane.leased < options_.max_leases && lane.pending) {
       Slot* slot = find(key_of(index, lane.next), index);
       if (!slot || slot->state != State::kReady || !(slot->pending & bit(index))) break;
+      if (slot->leased == 0) {
+        --counts_.ready;
+        ++counts_.leased;
+      }
       slot->pending &= ~bit(index);
       slot->leased |= bit(index);
-      --lane.pending;
-      ++lane.leased;
-      lane.next = advance(*lane.plan, lane.next);
-      out.push_back({index, static_cast<std::uint32_t>(slot - slots_.data()), lane.seek});
+      hold(lane, -1, +1);
+      --lane.ready;
+      move(lane, advance(*lane.plan, lane.next));
+      out.push_back({index, number(*slot), lane.seek});
     }
   }
 }
 
 bool Ledger::ack(std::uint32_t lane, std::uint32_t slot) {
   if (slot >= slots_.size() || !(slots_[slot].leased & bit(lane))) return false;
-  slots_[slot].leased &= ~bit(lane);
-  --lanes_[lane].leased;
-  free_if_unwanted(slots_[slot]);
+  end_lease(lane, slots_[slot]);
   return true;
 }
 
 void Ledger::take_freed(std::vector<std::uint32_t>& out) {
   out.insert(out.end(), freed_.begin(), freed_.end());
+  for (const std::uint32_t slot : freed_) give_back(slots_[slot]);
   freed_.clear();
 }
 
-Ledger::Counts Ledger::counts() const {
-  Counts counts;
-  for (const Slot& slot : slots_) {
-    if (slot.state == State::kFree)
-      ++counts.free;
-    else if (slot.state == State::kFilling)
-      ++counts.filling;
-    else if (slot.leased)
-      ++counts.leased;
-    else
-      ++counts.ready;
-  }
-  return counts;
-}
-
 void Ledger::check() const {
+  std::uint64_t owed = 0;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
-    std::uint32_t pending = 0, leased = 0;
+    const Lane& lane = lanes_[index];
+    std::uint32_t pending = 0, ready = 0, leased = 0;
     for (const Slot& slot : slots_) {
       pending += (slot.pending & bit(index)) != 0;
+      ready += (slot.pending & bit(index)) != 0 && slot.state == State::kReady;
       leased += (slot.leased & bit(index)) != 0;
+      if (slot.pending & bit(index))
+        require(in_window(lane, slot.key.cursor), "a lane waits for a batch beyond its window");
     }
-    const Lane& lane = lanes_[index];
-    require(pending == lane.pending && leased == lane.leased, "lane counts differ from the slots");
+    require(pending == lane.pending && ready == lane.ready && leased == lane.leased,
+            "lane counts differ from the slots");
     require(lane.leased <= options_.max_leases, "more leases than max_leases");
     require(lane.plan || held(lane) == 0, "a closed lane holds slots");
+    owed += reserve_ - std::min(reserve_, held(lane));
+    if (!lane.plan || lane.fenced) continue;
+    require(!foremost_ || place(lane) <= *foremost_, "a lane is before the foremost one");
+    require(!hindmost_ || (*hindmost_ && place(**hindmost_) <= place(lane)),
+            "a lane is behind the hindmost one");
   }
+  require(owed == owed_, "what is owed to the lanes differs from what they hold");
+  Counts counts;
   for (const Slot& slot : slots_) {
     require((slot.pending & slot.leased) == 0, "a lane both waits for a slot and holds it");
     require(slot.state != State::kFree || (slot.pending | slot.leased) == 0, "a free slot has holders");
     require(slot.state != State::kFilling || slot.leased == 0, "a slot is filled while leased");
     require(slot.state != State::kReady || (slot.pending | slot.leased) != 0,
             "a ready slot without holders was not freed");
+    require(slot.is_linked() == (slot.state != State::kFree),
+            "a slot is found by its batch if it is free, or not if it is not");
+    const bool freed = std::find(freed_.begin(), freed_.end(), number(slot)) != freed_.end();
+    require((idle_[number(slot) / 64] >> number(slot) % 64 & 1) == (slot.state == State::kFree && !freed),
+            "a free slot is not idle, or an idle one not free");
     if (!options_.broadcast)
       require(std::popcount(slot.pending | slot.leased) <= 1, "a shard's slot has two holders");
+    ++(slot.state == State::kFree      ? counts.free
+       : slot.state == State::kFilling ? counts.filling
+       : slot.leased                   ? counts.leased
+                                       : counts.ready);
   }
+  require(counts == counts_, "slot counts differ from the slots");
+  std::uint32_t idle = 0;
+  for (const std::uint64_t word : idle_) idle += std::popcount(word);
+  require(idle == idle_slots_, "the number of idle slots differs from their bits");
+}
+
+bool Ledger::in_window(const Lane& lane, const Cursor& batch) const {
+  Cursor cursor = lane.next;
+  for (std::uint32_t i = lane.leased; i < quota() && cursor <= batch; ++i) {
+    if (cursor == batch) return true;
+    cursor = advance(*lane.plan, cursor);
+  }
+  return false;
 }
 
 }  // namespace headrace::server::publish

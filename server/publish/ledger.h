@@ -19,9 +19,16 @@
 //  1. pending and leased of a slot are disjoint; each lane's `leased` count <= max_leases.
 //  2. Lanes are granted the batches of their cursor's sequence in order, each once, until a seek.
 //  3. A slot is filled only when free, and is freed as soon as its last holder lets go.
+//
+// Cost. The engine's lock is held meanwhile: a batch costs O(lanes), and a lane whose window is full O(1). So
+// what a look would have to count is counted as it changes, slots are found by their batch's hash, and the
+// foremost and hindmost lanes are remembered.
+//
 // Thread safety: none; the publisher's lock.
 #pragma once
 
+#include <boost/intrusive/unordered_set.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -53,6 +60,7 @@ struct BatchKey {
 
   friend bool operator==(const BatchKey&, const BatchKey&) = default;
 };
+std::size_t hash_value(const BatchKey& key);  ///< found by boost::hash
 
 class Ledger {
  public:
@@ -67,6 +75,8 @@ class Ledger {
     bool detach = true;
   };
   explicit Ledger(const Options& options);
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
 
   /// Slots that a ring needs for these options.
   static std::uint32_t slots_needed(const Options& options);
@@ -94,7 +104,9 @@ class Ledger {
   /// Batches that the foremost open lane is ahead of this one, counted up to `most`.
   [[nodiscard]] std::uint32_t lag(std::uint32_t lane, std::uint32_t most) const;
   /// Batches ready for this lane or in its hands; its ring is empty at 0, full at `quota`.
-  [[nodiscard]] std::uint32_t ahead(std::uint32_t lane) const;
+  [[nodiscard]] std::uint32_t ahead(std::uint32_t lane) const {
+    return lanes_[lane].leased + lanes_[lane].ready;
+  }
   [[nodiscard]] std::uint32_t quota() const { return options_.max_leases + options_.prefetch; }
 
   // --- slots
@@ -123,8 +135,10 @@ class Ledger {
 
   struct Counts {
     std::uint32_t free = 0, filling = 0, ready = 0, leased = 0;
+
+    friend bool operator==(const Counts&, const Counts&) = default;
   };
-  [[nodiscard]] Counts counts() const;
+  [[nodiscard]] const Counts& counts() const { return counts_; }
   /// Whether some slot carries this batch, or will.
   [[nodiscard]] bool holds(const BatchKey& key) const;
   [[nodiscard]] const Options& options() const { return options_; }
@@ -134,15 +148,24 @@ class Ledger {
 
  private:
   enum class State : std::uint8_t { kFree, kFilling, kReady };
-  struct Slot {
+  struct Slot : boost::intrusive::unordered_set_base_hook<> {
     State state = State::kFree;
     std::uint64_t pending = 0, leased = 0;
     BatchKey key;
   };
+  struct KeyOfSlot {
+    using type = BatchKey;
+    const BatchKey& operator()(const Slot& slot) const { return slot.key; }
+  };
+  /// Slots that are not free, by their batch. After a seek back two may carry the same one.
+  using ByBatch = boost::intrusive::unordered_multiset<Slot, boost::intrusive::key_of_value<KeyOfSlot>,
+                                                       boost::intrusive::power_2_buckets<true>,
+                                                       boost::intrusive::constant_time_size<false>>;
   struct Lane {
     const sampler::EpochPlan* plan = nullptr;
     Cursor next;
     std::uint32_t seek = 0, pending = 0, leased = 0;
+    std::uint32_t ready = 0;  ///< of `pending`: those in READY slots
     bool fenced = false, lagging = false;
   };
 
@@ -153,6 +176,19 @@ class Ledger {
   [[nodiscard]] static Place place(const Lane& lane) { return place_of(*lane.plan, lane.next); }
   [[nodiscard]] std::uint32_t held(const Lane& lane) const { return lane.pending + lane.leased; }
   [[nodiscard]] std::uint32_t limit(const Lane& lane) const;
+  [[nodiscard]] std::uint32_t number(const Slot& slot) const {
+    return static_cast<std::uint32_t>(&slot - slots_.data());
+  }
+  /// Changes what a lane holds, and `owed_` with it.
+  void hold(Lane& lane, int pending, int leased);
+  void join(std::uint32_t lane, Slot& slot);        ///< it waits for the slot's batch
+  void take_slot(Slot& slot, const BatchKey& key);  ///< FREE to FILLING
+  void give_back(Slot& slot);                       ///< to FREE, for the next fill
+  void end_lease(std::uint32_t lane, Slot& slot);
+  void move(Lane& lane, const Cursor& next);  ///< forward, by grants
+  void places_changed() { foremost_.reset(), hindmost_.reset(); }
+  [[nodiscard]] const Place& foremost() const;  ///< of open lanes that are not fenced; {} without
+  [[nodiscard]] const Lane* hindmost() const;   ///< null without
   /// Lets every other lane whose window holds this new batch wait for it, too: it must not be freed before
   /// they looked.
   void join_others(Slot& slot);
@@ -166,14 +202,25 @@ class Ledger {
   void cancel_pending(std::uint32_t lane);
   void free_if_unwanted(Slot& slot);
   void update_lag(std::uint32_t lane);
+  [[nodiscard]] bool in_window(const Lane& lane, const Cursor& batch) const;
   [[nodiscard]] bool too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const;
 
-  Options options_;
-  std::uint32_t reserve_;
+  const Options options_;
+  const std::uint32_t reserve_;
   std::optional<Place> end_;
   std::vector<Slot> slots_;
+  std::vector<ByBatch::bucket_type> buckets_;
+  ByBatch by_batch_;  ///< after what it links
   std::vector<Lane> lanes_;
   std::vector<std::uint32_t> freed_;
+  /// Slots that are free and were so at the last take_freed(): until then the ring has them as READY. One bit
+  /// each.
+  std::vector<std::uint64_t> idle_;
+  std::uint32_t idle_slots_ = 0;
+  std::uint64_t owed_ = 0;  ///< what all lanes together hold less than their reserves
+  Counts counts_;
+  mutable std::optional<Place> foremost_;
+  mutable std::optional<const Lane*> hindmost_;
   std::uint64_t detachments_ = 0;
 };
 
