@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
-import re
 import time
 import weakref
 from collections.abc import Callable
@@ -71,15 +69,11 @@ def take_place(loader: Holder, place: Place, open_stream: Callable[[], S]) -> S:
 
 def _make_way(loader: Holder, refused: Error) -> bool:
     """Whether one has left."""
-    if _of_other_process(refused):
+    if not _in_the_way(loader, refused):  # the holders belong to other processes
         return False
     there = len(_attached)
     gc.collect()
     return len(_attached) < there or any(other._park() for other in _in_the_way(loader, refused))
-
-
-def _of_other_process(refused: Error) -> bool:
-    return not isinstance(refused, RingFull) and re.search(rf"\bpid {os.getpid()}\b", refused.message) is None
 
 
 def _in_the_way(loader: Holder, refused: Error) -> list[Holder]:
@@ -94,9 +88,9 @@ def _in_the_way(loader: Holder, refused: Error) -> list[Holder]:
 
 
 def _told(loader: Holder, refused: Error) -> Error:
-    """The server tells processes apart; what is in the way is known here, if it is of this one."""
+    """Adds which loaders of this process are in the way: the server knows only processes."""
     holders = _in_the_way(loader, refused)
-    if not holders or _of_other_process(refused):
+    if not holders:
         return refused
     if isinstance(refused, RingFull):
         return RingFull(
@@ -105,6 +99,6 @@ def _told(loader: Holder, refused: Error) -> Error:
     (holder, *_), name = holders, "group" if isinstance(refused, RankTaken) else "client"
     state = "has not been iterated over yet" if holder._running() is None else "is in a loop (somebody holds its iterator)"
     return type(refused)(
-        f"{refused.message.rpartition(': ')[0]}. That is this process: a Loader that was made before, is still there and {state}. "
+        f"{refused.message}. This process has a Loader that was made for it before and {state}: "
         f"close() it first, or `del` it and its iterator; two at once take a `{name}` each"
     )

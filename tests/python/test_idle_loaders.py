@@ -7,7 +7,8 @@ from typing import Any
 import headrace
 import pytest
 from children import Child
-from headrace.errors import ClientNameTaken, RankTaken, RingFull
+from headrace._ranks import Place, take_place
+from headrace.errors import ClientNameTaken, Error, RankTaken, RingFull
 
 
 @pytest.fixture
@@ -54,12 +55,12 @@ def test_a_loader_that_left_its_rank_behind_an_exception_comes_back_to_the_batch
 
 def test_who_holds_a_rank_in_this_process_is_told_with_what_to_do(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = headrace.Loader(address, stream="train")
-    with pytest.raises(RankTaken, match=r"rank 0 .*That is this process: a Loader .* has not been iterated over yet. close\(\) it first.*`group`"):
+    with pytest.raises(RankTaken, match=r"rank 0 .*This process has a Loader .* has not been iterated over yet: close\(\) it first.*`group`"):
         headrace.Loader(address, stream="train")
     iterator = iter(first)
     next(iterator)
     monkeypatch.setenv("HEADRACE_ADDRESS", address)
-    with pytest.raises(RankTaken, match=r"still there and is in a loop"):
+    with pytest.raises(RankTaken, match=r"made for it before and is in a loop"):
         headrace.Loader(stream="train", rank=0, group="default")  # the same place in other words
     first.close()
     headrace.Loader(stream="train").close()
@@ -74,7 +75,7 @@ def test_of_another_process_the_message_is_the_servers(address: str) -> None:
 
 def test_a_name_is_left_by_an_idle_loader_and_its_holder_told_otherwise(address: str) -> None:
     first = headrace.Loader(address, stream="train", client="notebook")
-    with pytest.raises(ClientNameTaken, match=r"`notebook` .*That is this process: a Loader .*`client`"):
+    with pytest.raises(ClientNameTaken, match=r"`notebook` .*This process has a Loader .*`client`"):
         headrace.Loader(address, stream="train", client="notebook")
     assert len(list(first)) == 8
     with headrace.Loader(address, stream="train", client="notebook") as second:
@@ -101,3 +102,50 @@ def test_a_full_ring_of_others_is_told_at_once(address: str) -> None:
         child.hear()
         with pytest.raises(RingFull, match="raise ring.max_clients$"):
             headrace.Loader(address, stream="train")
+
+
+class Seated:
+    """A loader that stands idle behind its first loop."""
+
+    def __init__(self) -> None:
+        self._seat: Place
+        self.attached = True
+
+    def _holds_place(self) -> bool:
+        return self.attached
+
+    def _running(self) -> object | None:
+        return None
+
+    def _park(self) -> bool:
+        self.attached = False
+        return True
+
+    def close(self) -> None:
+        self.attached = False
+
+
+@pytest.mark.parametrize("kind", [RankTaken, ClientNameTaken])
+def test_an_idle_loader_makes_way_however_a_refusal_is_worded(kind: type[Error]) -> None:
+    first, second = Seated(), Seated()
+    place = Place("/run/server", "train", "default", 0, "notebook")
+    assert take_place(first, place, lambda: 1) == 1
+
+    def attach() -> int:
+        if first.attached:
+            raise kind("somebody has it")
+        return 2
+
+    assert take_place(second, place, attach) == 2
+
+
+def test_a_refusal_for_a_place_that_no_loader_of_this_process_has_is_passed_on() -> None:
+    first, second = Seated(), Seated()
+    take_place(first, Place("/run/server", "train", "default", 0, "notebook"), lambda: 1)
+
+    def attach() -> int:
+        raise RankTaken("somebody has it")
+
+    with pytest.raises(RankTaken, match="^RANK_TAKEN: somebody has it$"):
+        take_place(second, Place("/run/server", "train", "default", 1, "notebook"), attach)
+    assert first.attached
