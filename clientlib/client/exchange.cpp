@@ -11,8 +11,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <zmq.hpp>
 
 #include "clientlib/ring/layout.h"
@@ -106,15 +108,53 @@ tl::unexpected<Error> interrupted(const std::string& op) {
   return fail(ErrorCode::kTimeout, fmt::format("interrupted while waiting for the answer to '{}'", op));
 }
 
-/// False if nothing came: the time was up, or a signal arrived.
+/// False: nothing is there.
 bool receive(zmq::socket_t& socket, zmq::message_t& message) {
-  try {
-    return socket.recv(message).has_value();
-  } catch (const zmq::error_t& error) {
-    if (error.num() == EINTR) return false;
-    throw;
-  }
+  return wire::through_signals([&] { return socket.recv(message, zmq::recv_flags::dontwait); }).has_value();
 }
+
+/// What libzmq tells of a socket's connection: the kernel ends it with the server, so nobody has to probe.
+class ConnectionWatch {
+ public:
+  ConnectionWatch(zmq::context_t& context, zmq::socket_t& watched)
+      : watched_(watched), events_(context, zmq::socket_type::pair) {
+    constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_DISCONNECTED;
+    if (::zmq_socket_monitor(watched_.handle(), kEndpoint, kEvents) != 0) throw zmq::error_t();
+    events_.set(zmq::sockopt::linger, 0);
+    events_.set(zmq::sockopt::rcvhwm, 0);  // libzmq's thread never waits for room
+    events_.connect(kEndpoint);
+  }
+  /// The events end before their reader does: without one, libzmq's thread would wait.
+  ~ConnectionWatch() { ::zmq_socket_monitor(watched_.handle(), nullptr, 0); }
+  ConnectionWatch(const ConnectionWatch&) = delete;
+  ConnectionWatch& operator=(const ConnectionWatch&) = delete;
+
+  /// Waits for a message or an event. True: since the last call the connection has ended, could not be made,
+  /// or was made again.
+  bool wait(milliseconds limit) {
+    zmq::pollitem_t items[] = {{watched_.handle(), 0, ZMQ_POLLIN, 0}, {events_.handle(), 0, ZMQ_POLLIN, 0}};
+    try {
+      zmq::poll(items, 2, limit);
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EINTR) throw;
+    }
+    bool broken = false;
+    zmq::message_t event, endpoint;  // the two parts that libzmq sends for each
+    while (receive(events_, event) && receive(events_, endpoint)) {
+      std::uint16_t kind = 0;
+      std::memcpy(&kind, event.data(), sizeof kind);
+      if (kind != ZMQ_EVENT_CONNECTED || std::exchange(was_connected_, true)) broken = true;
+    }
+    return broken;
+  }
+
+ private:
+  static constexpr const char* kEndpoint = "inproc://connection";
+
+  zmq::socket_t& watched_;
+  zmq::socket_t events_;
+  bool was_connected_ = false;
+};
 
 /// Checks the sender of each reply: libzmq may have reconnected since the socket was checked.
 Result<void> check_sender(const zmq::message_t& message, const std::string& path, const Address& server) {
@@ -124,8 +164,18 @@ Result<void> check_sender(const zmq::message_t& message, const std::string& path
       path, uid ? fmt::format("its reply came from user {}", *uid) : "its reply came from an unknown user");
 }
 
-Result<Answer> converse(zmq::socket_t& socket, const Address& server, const wire::Request& request,
-                        const Deadline& deadline, const Interrupt& interrupt) {
+/// Why no answer will come over a connection that has ended; none: the server still listens.
+std::optional<Error> loss(const std::string& path, const SocketFile& asked, const Address& server,
+                          const std::string& op) {
+  const SocketProblem problem = who_listens(path, server);
+  if (problem.code == ErrorCode::kPermissionDenied) return Error{problem.code, problem.what};
+  if (SocketFile::at(path) == asked && problem.none()) return std::nullopt;
+  return Error{ErrorCode::kServerLost,
+               fmt::format("the server at {} died while it was asked for '{}'", path, op)};
+}
+
+Result<Answer> converse(zmq::socket_t& socket, ConnectionWatch& connection, const Address& server,
+                        const wire::Request& request, const Deadline& deadline, const Interrupt& interrupt) {
   const std::string path = server.directory + "/" + wire::kControlSocket;
   const std::string frame = wire::encode(request);
   if (frame.size() > wire::kMaxFrame)
@@ -135,13 +185,12 @@ Result<Answer> converse(zmq::socket_t& socket, const Address& server, const wire
   wire::through_signals([&] { socket.connect("ipc://" + path); });
   wire::through_signals([&] { return socket.send(zmq::buffer(frame), zmq::send_flags::dontwait); });
   for (;;) {
-    socket.set(zmq::sockopt::rcvtimeo, static_cast<int>(std::min(kSlice, deadline.left()).count()));
+    const bool broken = connection.wait(std::min(kSlice, deadline.left()));
     zmq::message_t text;
     if (!receive(socket, text)) {
       if (interrupt && interrupt()) return interrupted(request.op);
-      if (asked.inode != 0 && (SocketFile::at(path) != asked || !who_listens(path, server).none()))
-        return fail(ErrorCode::kServerLost,
-                    fmt::format("the server at {} died while it was asked for '{}'", path, request.op));
+      if (broken && asked.inode != 0)
+        if (auto lost = loss(path, asked, server, request.op)) return fail(std::move(*lost));
       if (!deadline.over()) continue;
       const SocketProblem problem = who_listens(path, server);
       if (problem.code == ErrorCode::kPermissionDenied) return fail(problem.code, problem.what);
@@ -153,8 +202,7 @@ Result<Answer> converse(zmq::socket_t& socket, const Address& server, const wire
     Answer answer;
     if (text.more()) {
       zmq::message_t part;
-      while (!receive(socket, part) && !deadline.over()) {
-      }
+      (void)receive(socket, part);  // libzmq gives whole messages alone
       const auto* bytes = static_cast<const std::byte*>(part.data());
       answer.binary.assign(bytes, bytes + part.size());
     }
@@ -182,7 +230,8 @@ Result<Answer> exchange(const Address& server, std::string op, nlohmann::json bo
     socket.set(zmq::sockopt::linger, 0);
     socket.set(zmq::sockopt::reconnect_ivl, 20);
     socket.set(zmq::sockopt::maxmsgsize, std::int64_t{1} << 30);
-    return converse(socket, server, request, deadline, interrupt);
+    ConnectionWatch connection(context, socket);
+    return converse(socket, connection, server, request, deadline, interrupt);
   } catch (const zmq::error_t& error) {
     return fail(ErrorCode::kEnvironment,
                 fmt::format("control socket in {}: {}", server.directory, error.what()));

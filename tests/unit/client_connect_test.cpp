@@ -1,15 +1,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <locale>
+#include <optional>
 #include <thread>
+#include <vector>
 #include <zmq.hpp>
 
 #include "clientlib/client/address.h"
@@ -60,6 +64,34 @@ class Peer {
         }) {}
 
  private:
+  std::jthread thread_;
+};
+
+/// A server that takes connections and says nothing. Its end leaves the socket's file, as SIGKILL does.
+class Mute {
+ public:
+  explicit Mute(const std::string& path) : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    ::unlink(path.c_str());
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_.get(), 64), 0);
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      std::vector<ring::UniqueFd> taken;
+      while (!stop.stop_requested()) {
+        pollfd entry{listener_.get(), POLLIN, 0};
+        if (::poll(&entry, 1, 10) != 1) continue;
+        taken.emplace_back(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        ++connections_;
+      }
+    });
+  }
+  [[nodiscard]] int connections() const { return connections_; }
+
+ private:
+  ring::UniqueFd listener_;
+  std::atomic<int> connections_{0};
   std::jthread thread_;
 };
 
@@ -135,6 +167,48 @@ TEST_F(Connect, ToAnotherProtocolNamesBothVersions) {
   EXPECT_EQ(error.code, ErrorCode::kVersionMismatch);
   EXPECT_THAT(error.message, HasSubstr("version 8"));
   EXPECT_THAT(error.message, HasSubstr("version 1"));
+}
+
+TEST_F(Connect, ARequestThatWaitsDoesNotProbeItsServer) {
+  const Mute server(control());
+  const auto answer =
+      client::exchange({directory_, {}}, "stats", nlohmann::json::object(), client::Deadline(600ms));
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::kServerUnreachable);
+  EXPECT_THAT(answer.error().message, HasSubstr("did not answer 'stats'"));
+  EXPECT_LE(server.connections(), 2) << "its own, and one at the deadline to tell why";
+}
+
+TEST_F(Connect, ARequestEndsWithItsServer) {
+  for (const bool restarted : {false, true}) {
+    std::optional<Mute> server(control());
+    std::jthread later([&] {
+      std::this_thread::sleep_for(100ms);
+      server.reset();
+      if (restarted) server.emplace(control());
+    });
+    const client::Deadline deadline(20s);
+    const auto answer = client::exchange({directory_, {}}, "stats", nlohmann::json::object(), deadline);
+    later.join();
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, ErrorCode::kServerLost) << answer.error().to_string();
+    EXPECT_THAT(answer.error().message, HasSubstr("died while it was asked for 'stats'"));
+    EXPECT_LT(deadline.seconds_spent(), 2);
+  }
+}
+
+TEST_F(Connect, ARequestIsAnsweredByAServerThatComesLater) {
+  std::optional<Peer> peer;
+  std::jthread later([&] {
+    std::this_thread::sleep_for(150ms);
+    peer.emplace(control(), [](const std::string& frame) {
+      return wire::encode(wire::Reply{wire::decode_request(frame)->id, nlohmann::json{{"pid", 1}}});
+    });
+  });
+  const auto answer =
+      client::exchange({directory_, {}}, "stats", nlohmann::json::object(), client::Deadline(20s));
+  later.join();
+  ASSERT_TRUE(answer) << answer.error().to_string();
 }
 
 TEST_F(Connect, ToSomethingElseIsABadMessage) {
