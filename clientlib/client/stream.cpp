@@ -256,12 +256,12 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
   return back;
 }
 
-Error Stream::Impl::stream_failure() {
-  auto answer =
-      client::exchange(server, "cursor_set", wire::to_json(wire::CursorSetRequest{session, position}),
-                       Deadline(timeout), interrupt);
-  if (!answer) return answer.error();
-  leave();  // this was a seek
+Error Stream::Impl::stream_failure() const {
+  const auto reply = client::exchange(server, "failure", wire::to_json(wire::FailureRequest{session}),
+                                      Deadline(timeout), interrupt)
+                         .and_then([](const auto& a) { return wire::parse<wire::FailureReply>(a.body); });
+  if (!reply && reply.error().code != ErrorCode::kBadMessage) return reply.error();
+  if (reply && !reply->why.empty()) return {ErrorCode::kStreamFailed, reply->why};
   return {ErrorCode::kStreamFailed, fmt::format("stream '{}' failed; the server's log says why", info.name)};
 }
 

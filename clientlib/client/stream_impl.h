@@ -94,7 +94,8 @@ struct Stream::Impl {
   Result<void> leave_out(const Cursor& target);
   /// `position`, or where it will be once what is left out was skipped.
   [[nodiscard]] const Cursor& due() const { return std::max(position, skip_to); }
-  [[nodiscard]] Error stream_failure();
+  /// Why the lane is kLaneFailed; a server that does not know the request leaves it to its log.
+  [[nodiscard]] Error stream_failure() const;
   [[nodiscard]] Error timed_out(const client::Deadline& deadline) const;
   [[nodiscard]] bool interrupted() const { return interrupt && interrupt(); }
   /// True if it warned now.

@@ -257,6 +257,22 @@ Result<void> from_json(const json& in, CursorSetReply& value) {
       .done();
 }
 
+json to_json(const FailureRequest& value) {
+  return {{"session", value.session}};
+}
+
+Result<void> from_json(const json& in, FailureRequest& value) {
+  return ObjectReader(in, "failure request").name("session", value.session).done();
+}
+
+json to_json(const FailureReply& value) {
+  return {{"why", value.why}};
+}
+
+Result<void> from_json(const json& in, FailureReply& value) {
+  return ObjectReader(in, "failure reply").text("why", value.why, kMaxReplyFrame).done();
+}
+
 json to_json(const CursorGetRequest& value) {
   return {{"stream", value.stream}, {"group", value.group}};
 }

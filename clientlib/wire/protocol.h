@@ -39,7 +39,7 @@ inline constexpr const char* kAttachSocket = "attach.sock";
 
 struct Request {
   std::int64_t id = 0;
-  std::string op;  ///< hello streams open cursor_get cursor_set stats sample drain
+  std::string op;  ///< hello streams open cursor_get cursor_set failure stats sample drain
   nlohmann::json body = nlohmann::json::object();
 };
 std::string encode(const Request& request);
@@ -98,7 +98,7 @@ struct OpenReply {
   std::uint64_t length = 0;        ///< batches in the epoch of `cursor`, counted from its origin
   std::uint64_t epoch_length = 0;  ///< batches in a whole epoch
   std::uint32_t max_leases = 0;
-  std::string session;  ///< names this attachment in cursor_set
+  std::string session;  ///< names this attachment in cursor_set and failure
 };
 
 struct CursorSetRequest {
@@ -110,6 +110,14 @@ struct CursorSetReply {
   Cursor cursor;           ///< as set: normalised (past the end -> next epoch)
   std::uint64_t length = 0;
   std::uint64_t epoch_length = 0;
+};
+
+/// Asked by a client whose lane is kLaneFailed.
+struct FailureRequest {
+  std::string session;
+};
+struct FailureReply {
+  std::string why;  ///< the message of kStreamFailed; empty: the lane gets further batches
 };
 
 struct CursorGetRequest {
@@ -160,6 +168,8 @@ HEADRACE_WIRE_BODY(OpenRequest);
 HEADRACE_WIRE_BODY(OpenReply);
 HEADRACE_WIRE_BODY(CursorSetRequest);
 HEADRACE_WIRE_BODY(CursorSetReply);
+HEADRACE_WIRE_BODY(FailureRequest);
+HEADRACE_WIRE_BODY(FailureReply);
 HEADRACE_WIRE_BODY(CursorGetRequest);
 HEADRACE_WIRE_BODY(CursorGetReply);
 HEADRACE_WIRE_BODY(SampleRequest);

@@ -101,6 +101,8 @@ class Stream {
   /// Leases freed, pending cancelled, the member remembered.
   void close(std::uint32_t lane, std::uint64_t now_ns);
   wire::CursorSetReply seek(std::uint32_t lane, const Cursor& cursor);
+  /// Why the lane gets no further batches: the stream failed, or a live one has ended and the lane has all.
+  [[nodiscard]] std::optional<Error> failure_of(std::uint32_t lane) const;
   /// Lanes whose segments hold garbage, with the reason: to be dropped.
   [[nodiscard]] std::vector<std::pair<std::uint32_t, std::string>> offenders() const;
   /// Acks of an attached client wait to be taken.
@@ -125,7 +127,7 @@ class Stream {
   /// After the end: every client was handed all there is, and let go of it.
   [[nodiscard]] bool served_to_end() const;
   /// kInvalidArgument on a live stream: whoever leaves out batches there takes and drops them. kStreamFailed
-  /// after the end.
+  /// where failure_of() says so.
   [[nodiscard]] Result<void> may_seek(std::uint32_t lane) const;
 
   // --- [lock] for metrics

@@ -67,9 +67,15 @@ Result<void> Stream::may_join(const wire::OpenRequest& request) const {
   return {};
 }
 
+std::optional<Error> Stream::failure_of(std::uint32_t lane) const {
+  if (failed()) return failure();
+  if (end_ && number(ledger_.next(lane)) >= end_->batches) return end_error();
+  return std::nullopt;
+}
+
 Result<void> Stream::may_seek(std::uint32_t lane) const {
+  if (auto why = failure_of(lane)) return fail(std::move(*why));
   if (!live()) return {};
-  if (end_ && number(ledger_.next(lane)) >= end_->batches) return fail(end_error());
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("stream `{}` is fed from outside and gives each batch once, in order: there is no "
                           "going elsewhere in it",

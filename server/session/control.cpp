@@ -222,6 +222,13 @@ Result<json> Control::answer(const std::string& op, const json& body, std::optio
     if (!reply) return fail(reply.error());
     return wire::to_json(*reply);
   }
+  if (op == "failure") {
+    auto request = wire::parse<wire::FailureRequest>(body);
+    if (!request) return fail(request.error());
+    auto reply = sessions_.failure(*request);
+    if (!reply) return fail(reply.error());
+    return wire::to_json(*reply);
+  }
   if (op == "cursor_get") {
     auto request = wire::parse<wire::CursorGetRequest>(body);
     if (!request) return fail(request.error());

@@ -88,13 +88,27 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
   return reply;
 }
 
-Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& request) {
-  const auto session = std::find_if(sessions_.begin(), sessions_.end(), [&](const Session& s) {
-    return s.attached && s.name == request.session;
-  });
+Result<Sessions::SessionIt> Sessions::find(const std::string& name) {
+  const auto session = std::find_if(sessions_.begin(), sessions_.end(),
+                                    [&](const Session& s) { return s.attached && s.name == name; });
   if (session == sessions_.end()) return fail(ErrorCode::kTokenInvalid, "no such session: attach again");
+  return session;
+}
+
+Result<wire::FailureReply> Sessions::failure(const wire::FailureRequest& request) {
+  const auto found = find(request.session);
+  if (!found) return fail(found.error());
+  const Session& session = **found;
+  const auto why = engine_.look(session.stream,
+                                [&](const exec::Stream& stream) { return stream.failure_of(session.lane); });
+  return wire::FailureReply{why ? why->message : std::string()};
+}
+
+Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& request) {
+  const auto found = find(request.session);
+  if (!found) return fail(found.error());
+  const SessionIt session = *found;
   return engine_.with(session->stream, [&](exec::Stream& stream) -> Result<wire::CursorSetReply> {
-    if (stream.failed()) return fail(stream.failure());
     if (auto allowed = stream.may_seek(session->lane); !allowed) return fail(allowed.error());
     if (request.cursor.origin > stream.info().samples)
       return fail(ErrorCode::kInvalidArgument,

@@ -32,6 +32,7 @@ class Sessions {
   // --- control operations
   Result<wire::OpenReply> open(const wire::OpenRequest& request);
   Result<wire::CursorSetReply> seek(const wire::CursorSetRequest& request);
+  Result<wire::FailureReply> failure(const wire::FailureRequest& request);
 
   // --- the session thread's loop
   /// Appends what to poll. Call `handle` with the same entries afterwards.
@@ -60,6 +61,8 @@ class Sessions {
   };
   using SessionIt = std::list<Session>::iterator;
 
+  /// The attached session of this name; kTokenInvalid: it has ended.
+  Result<SessionIt> find(const std::string& name);
   void accept_guests(std::uint64_t now_ns);
   void welcome(Guest& guest, std::uint64_t now_ns);
   Result<void> attach(Guest& guest, std::uint64_t now_ns);

@@ -1,9 +1,12 @@
 // A live stream over a real server in this process: batches come through its door, and so does what is none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <thread>
 
+#include "clientlib/client/exchange.h"
+#include "clientlib/client/session.h"
 #include "headrace/client.h"
 #include "server/config/config.h"
 #include "server/session/server.h"
@@ -144,6 +147,36 @@ TEST_F(LiveStream, WhatCameBeforeTheFeedersEndIsHandedOutFirst) {
   const auto late = Client::connect({.address = directory()})->open({.stream = "train", .client = "late"});
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, ErrorCode::kStreamFailed);
+}
+
+TEST_F(LiveStream, AsksWhyItFailedWithoutMovingItsLane) {
+  FeedPeer peer(door());
+  peer.greet();
+  wire::OpenRequest request;
+  request.stream = "train";
+  request.group = request.client = "asking";
+  request.pid = ::getpid();
+  const client::Address server{directory(), {}};
+  const auto opened = or_throw(
+      client::open_session(server, request, ring::RingReader::Slots::kShared, client::Deadline(20s), {}));
+  const auto ask = [&](const std::string& session) {
+    return client::exchange(server, "failure", wire::to_json(wire::FailureRequest{session}),
+                            client::Deadline(20s))
+        .and_then([](const auto& answer) { return wire::parse<wire::FailureReply>(answer.body); });
+  };
+  EXPECT_EQ(or_throw(ask(opened.reply.session)).why, "") << "it has not failed";
+  EXPECT_EQ(ask("nobody").error().code, ErrorCode::kTokenInvalid);
+  ring::RingReader& reader = *opened.attachment->reader;
+  send(peer, 0, 0);
+  const auto grant = reader.next(opened.reply.seek, 20s, {}, nullptr);
+  ASSERT_TRUE(grant) << "the question changed the lane's seek number";
+  reader.ack(*grant);
+  EXPECT_EQ(peer.hear()["free"], 0);
+  peer.say(R"({"end": "that was all", "done": true})");
+  const client::Deadline deadline(20s);
+  while ((reader.lane_state() & ring::kLaneFailed) == 0 && !deadline.over()) std::this_thread::sleep_for(1ms);
+  EXPECT_THAT(or_throw(ask(opened.reply.session)).why,
+              HasSubstr("ended before batch 1 of epoch 0: that was all"));
 }
 
 TEST_F(LiveStream, SaysWhenAllClientsHadEverything) {

@@ -187,6 +187,8 @@ TEST(WireBody, CursorsAndSamplesSurviveTheWay) {
   EXPECT_EQ(sample.parameters, json::array({1}));
   EXPECT_EQ(round_trip(HelloReply{"0.1.0", 1, ~std::uint64_t{0}, 12}).instance, ~std::uint64_t{0});
   EXPECT_EQ(round_trip(CursorSetReply{4, {1, 2, 3}, 5, 6}).epoch_length, 6u);
+  EXPECT_EQ(round_trip(FailureRequest{"name"}).session, "name");
+  EXPECT_EQ(round_trip(FailureReply{"no file x.jpg"}).why, "no file x.jpg");
 }
 
 TEST(WireBody, EachMissingMemberIsNamed) {
