@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -21,10 +22,10 @@ namespace headrace::server::exec {
 namespace {
 
 /// A worker looks at the other streams after this long on one batch.
-constexpr std::uint64_t kTurnNs = 2'000'000;
-/// A worker is back from a turn soon enough to take acks in itself.
+constexpr std::uint64_t kRunNs = 2'000'000;
+/// A worker is back from a run soon enough to take acks in itself.
 constexpr std::uint64_t kBriefNs = 20'000;
-/// A worker that had only brief turns for so long, and has more, calls another one.
+/// A worker that had only brief runs for so long, and has more, calls another one.
 constexpr std::uint64_t kBacklogNs = 50'000;
 /// Doorbells make sleeping safe; this only bounds the cost of a client that died before it rang.
 constexpr int kSleepMs = 500;
@@ -101,7 +102,7 @@ void Engine::run(std::size_t index) {
   std::unique_lock lock(mutex_);
   while (!stopping_.load(std::memory_order_relaxed)) {
     try {
-      if (!turn(worker, scratch, lock)) rest(worker, scratch, lock);
+      if (!run_one(worker, scratch, lock)) park(worker, scratch, lock);
     } catch (...) {
       // From tiling or the worker's own state: contain() handles those of streams.
       if (!lock.owns_lock()) lock.lock();
@@ -113,7 +114,7 @@ void Engine::run(std::size_t index) {
   kick();  // one wake may have stood for several: pass it on
 }
 
-bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock) {
+bool Engine::run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock) {
   const std::uint64_t now = ring::monotonic_ns();
   pump_all(now);
   const std::shared_ptr<FillJob> job = pick(now);
@@ -125,7 +126,7 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
     lock.lock();
     return true;
   }
-  const bool brief = job->stream.turn_ns() < kBriefNs;
+  const bool brief = job->stream.run_ns() < kBriefNs;
   if (worker.busy_since_ns == 0) worker.busy_since_ns = now;
   if (brief && now - worker.busy_since_ns > kBacklogNs) {
     worker.busy_since_ns = now;
@@ -144,11 +145,11 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   worker.slice_since_ns.store(now, std::memory_order_relaxed);
   bool completed = false;
   contain(stream, "could not make rows",
-          [&] { completed = job->work(scratch, worker.counters[index], now + kTurnNs); });
+          [&] { completed = job->work(scratch, worker.counters[index], now + kRunNs); });
   worker.slice_since_ns.store(0, std::memory_order_relaxed);
   lock.lock();
   worker.away = false;
-  stream.note_turn(ring::monotonic_ns() - now);
+  stream.note_run(ring::monotonic_ns() - now);
   if (completed)
     contain(stream, "could not complete a batch", [&] { stream.complete(*job, worker.counters[index]); });
   return true;
@@ -156,24 +157,20 @@ bool Engine::turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
 
 std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {
   // Emptiest ring first; a stream that had less of the workers' time goes before its equals.
-  std::uint64_t tried = 0;
-  for (std::size_t pass = 0; pass < streams_.size(); ++pass) {
-    std::size_t best = streams_.size();
-    double best_fullness = 0;
-    for (std::size_t i = 0; i < streams_.size(); ++i) {
-      if (tried >> i & 1) continue;
-      const double fullness = streams_[i]->fullness();
-      const bool tie = best < streams_.size() && fullness == best_fullness;
-      if (best == streams_.size() || fullness < best_fullness ||
-          (tie && stream_busy_ns(i) < stream_busy_ns(best))) {
-        best = i;
-        best_fullness = fullness;
-      }
-    }
-    tried |= std::uint64_t{1} << best;
+  struct Candidate {
+    double fullness;
+    Stream* stream;
+  };
+  std::array<Candidate, kMaxStreams> order;
+  auto end = order.begin();
+  for (const auto& stream : streams_) *end++ = {stream->lanes().fullness(), stream.get()};
+  std::sort(order.begin(), end, [](const Candidate& a, const Candidate& b) {
+    return a.fullness != b.fullness ? a.fullness < b.fullness : a.stream->worked_ns() < b.stream->worked_ns();
+  });
+  for (auto candidate = order.begin(); candidate != end; ++candidate) {
     std::shared_ptr<FillJob> job;
-    contain(*streams_[best], "could not choose the next batch",
-            [&] { job = streams_[best]->next_job(now_ns); });
+    contain(*candidate->stream, "could not choose the next batch",
+            [&] { job = candidate->stream->next_job(now_ns); });
     if (job) return job;
   }
   return nullptr;
@@ -185,7 +182,8 @@ void Engine::pump_all(std::uint64_t now_ns) {
 
 void Engine::collect_wakes(Worker& worker) {
   for (auto& stream : streams_)
-    if (const std::uint64_t lanes = stream->take_wakes()) worker.wakes.push_back({&stream->ring(), lanes});
+    if (const std::uint64_t lanes = stream->lanes().take_wakes())
+      worker.wakes.push_back({&stream->ring(), lanes});
 }
 
 void Engine::wake_clients(Worker& worker) {
@@ -205,7 +203,8 @@ void Engine::ring_wake() {
 }
 
 bool Engine::has_acks() const {
-  return std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) { return stream->has_acks(); });
+  return std::any_of(streams_.begin(), streams_.end(),
+                     [](const auto& stream) { return stream->lanes().has_acks(); });
 }
 
 void Engine::announce() {
@@ -219,13 +218,13 @@ void Engine::announce() {
   for (auto& stream : streams_) stream->ring().set_idle(idle);
 }
 
-void Engine::rest(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock) {
+void Engine::park(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock) {
   const std::uint64_t since = ring::monotonic_ns();
   worker.busy_since_ns = 0;
   if (tile(worker, lock)) return;
   if (!looks_again(since + worker.spin.ns(), lock)) {
     // The lock was given up meanwhile, and what happened then called only those who slept.
-    if (turn(worker, scratch, lock)) return;
+    if (run_one(worker, scratch, lock)) return;
     sleep(lock);
   }
   worker.spin.waited(ring::monotonic_ns() - since);

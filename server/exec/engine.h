@@ -35,7 +35,7 @@ namespace headrace::server::exec {
 
 class Engine {
  public:
-  static constexpr std::size_t kMaxStreams = 64;  ///< pick() marks them in one word
+  static constexpr std::size_t kMaxStreams = 64;  ///< pick() sorts them on the stack
 
   /// `placement`: where workers stay; of as many as there are threads, or empty. `tilers`: of the caches that
   /// the streams read from.
@@ -99,7 +99,7 @@ class Engine {
 
   void run(std::size_t index);
   /// [lock] One job's slice, the lock given up meanwhile. False: there was nothing to do.
-  bool turn(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
+  bool run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
   std::shared_ptr<FillJob> pick(std::uint64_t now_ns);  ///< [lock]
   void pump_all(std::uint64_t now_ns);                  ///< [lock]
   void collect_wakes(Worker& worker);                   ///< [lock]
@@ -107,7 +107,7 @@ class Engine {
   void kick();                                          ///< [lock] wakes one sleeping worker, if any sleeps
   void ring_wake();
   /// [lock] Until there may be work: looks again for a while if that has lately been enough, then sleeps.
-  void rest(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
+  void park(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
   /// [lock] Makes tiles of one image, the lock given up meanwhile. False: none waits, or others do.
   bool tile(Worker& worker, std::unique_lock<std::mutex>& lock);
   /// [lock] True once there are acks, which a worker that sleeps would be called for.

@@ -19,10 +19,21 @@ ReadPool::~ReadPool() {
 
 void ReadPool::enter(Member& member) {
   members_.push_back(&member);
+  if (threads_.empty()) start_threads();
 }
 
 void ReadPool::leave(Member& member) {
   std::erase(members_, &member);
+}
+
+void ReadPool::start_threads() try {
+  threads_.reserve(wanted_);
+  while (threads_.size() < wanted_) threads_.emplace_back([this] { run(); });
+} catch (const std::exception& error) {  // no thread, or no memory for one
+  spdlog::warn(
+      "source `{}`: only {} of {} I/O threads: {}; lower io.threads, or raise the limit of "
+      "processes (ulimit -u, pids.max)",
+      source_, threads_.size(), wanted_, error.what());
 }
 
 bool ReadPool::call() {
@@ -30,18 +41,6 @@ bool ReadPool::call() {
     --idle_;
     ++called_;
     work_.notify_one();
-    return true;
-  }
-  if (threads_.size() == most_) return true;
-  try {
-    threads_.emplace_back([this] { run(); });
-  } catch (const std::exception& error) {  // no thread, or no memory for one
-    if (!short_of_threads_)
-      spdlog::warn(
-          "source `{}`: only {} of {} I/O threads: {}; lower io.threads, or raise the limit of "
-          "processes (ulimit -u, pids.max)",
-          source_, threads_.size(), most_, error.what());
-    short_of_threads_ = true;
   }
   return !threads_.empty();
 }
@@ -50,7 +49,7 @@ void ReadPool::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     try {
-      if (turn(lock)) continue;
+      if (read_one(lock)) continue;
     } catch (...) {  // of a member's own books; a read that throws is its reader's
       if (!lock.owns_lock()) lock.lock();
       log::thrown("an I/O thread");
@@ -62,7 +61,7 @@ void ReadPool::run() {
   }
 }
 
-bool ReadPool::turn(std::unique_lock<std::mutex>& lock) {
+bool ReadPool::read_one(std::unique_lock<std::mutex>& lock) {
   for (std::size_t tried = 0; tried < members_.size(); ++tried) {
     next_ = (next_ + 1) % members_.size();
     if (members_[next_]->read_one(lock)) return true;

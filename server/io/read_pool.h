@@ -1,6 +1,8 @@
 // Threads that wait for storage, so that those that decode need not. A pool belongs to a source and is shared
 // by the streams over it, each of which has a ReadAhead of its own.
-// Threads are made when they are first needed.
+//
+// All threads start when the first stream enters. Started when they are first needed, they would start under
+// the engine's lock.
 //
 // Thread safety: members marked [lock] are called under `mutex()`, which is the pool's members' lock, too.
 #pragma once
@@ -29,39 +31,37 @@ class ReadPool {
     virtual bool read_one(std::unique_lock<std::mutex>& lock) = 0;
   };
 
-  /// `source`: its name, for messages and metrics. 1 <= most.
-  ReadPool(std::string source, unsigned most) : source_(std::move(source)), most_(most) {
-    threads_.reserve(most);
-  }
+  /// `source`: its name, for messages and metrics. 1 <= threads.
+  ReadPool(std::string source, unsigned threads) : source_(std::move(source)), wanted_(threads) {}
   ~ReadPool();  ///< all members must have left
   ReadPool(const ReadPool&) = delete;
   ReadPool& operator=(const ReadPool&) = delete;
 
   [[nodiscard]] const std::string& source() const { return source_; }
   [[nodiscard]] std::mutex& mutex() const { return mutex_; }
-  void enter(Member& member);                                            ///< [lock]
-  void leave(Member& member);                                            ///< [lock]
-  [[nodiscard]] std::size_t threads() const { return threads_.size(); }  ///< [lock] made so far
+  void enter(Member& member);  ///< [lock] the first one starts the threads
+  void leave(Member& member);  ///< [lock]
+  [[nodiscard]] std::size_t threads() const { return threads_.size(); }  ///< [lock]
 
-  /// [lock] There is work: wakes an idle thread, or makes one. Who begins a read calls again if there is
-  /// more. False: there is no thread, and none can be made.
+  /// [lock] There is work: wakes an idle thread, if there is one. A thread that begins a read calls again if
+  /// there is more. False: there are no threads.
   bool call();
 
  private:
+  void start_threads();
   void run();
-  bool turn(
-      std::unique_lock<std::mutex>& lock);  ///< [lock] one read of whoever is next. False: there is none
+  bool read_one(
+      std::unique_lock<std::mutex>& lock);  ///< [lock] for the next member. False: there is nothing to read
 
   const std::string source_;
-  const unsigned most_;
+  const unsigned wanted_;
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::vector<Member*> members_;  ///< [lock], as all that follow
-  std::size_t next_ = 0;          ///< whose turn it is
+  std::size_t next_ = 0;          ///< the member that was served last
   std::vector<std::thread> threads_;
-  std::size_t idle_ = 0;           ///< threads that wait and were not called yet
-  std::size_t called_ = 0;         ///< and those that were
-  bool short_of_threads_ = false;  ///< it was said
+  std::size_t idle_ = 0;    ///< threads that wait and were not called yet
+  std::size_t called_ = 0;  ///< and those that were
   bool stopping_ = false;
 };
 

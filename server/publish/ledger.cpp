@@ -7,28 +7,6 @@
 #include "clientlib/base/contract.h"
 
 namespace headrace::server::publish {
-namespace {
-
-constexpr std::uint64_t bit(std::uint32_t lane) {
-  return std::uint64_t{1} << lane;
-}
-
-}  // namespace
-
-Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor) {
-  if (cursor.batch < plan.length(cursor.origin)) return cursor;
-  return Cursor{cursor.epoch + 1, 0, 0};
-}
-
-Place place_of(const sampler::EpochPlan& plan, const Cursor& cursor) {
-  return {cursor.epoch, plan.consumed(cursor.origin, cursor.batch)};
-}
-
-Cursor advance(const sampler::EpochPlan& plan, Cursor cursor) {
-  ++cursor.batch;
-  return normalised(plan, cursor);
-}
-
 std::size_t hash_value(const BatchKey& key) {
   std::size_t hash = 0;
   boost::hash_combine(hash, key.cursor.epoch);
@@ -156,11 +134,7 @@ std::uint32_t Ledger::seek(std::uint32_t lane, const Cursor& cursor) {
 }
 
 std::uint32_t Ledger::lag(std::uint32_t lane, std::uint32_t most) const {
-  const sampler::EpochPlan& plan = *lanes_[lane].plan;
-  std::uint32_t steps = 0;
-  for (Cursor at = lanes_[lane].next; steps < most && place_of(plan, at) < foremost(); ++steps)
-    at = advance(plan, at);
-  return steps;
+  return publish::lag(*lanes_[lane].plan, lanes_[lane].next, foremost(), most);
 }
 
 BatchKey Ledger::key_of(std::uint32_t lane, const Cursor& cursor) const {
@@ -397,54 +371,6 @@ void Ledger::take_freed(std::vector<std::uint32_t>& out) {
   out.insert(out.end(), freed_.begin(), freed_.end());
   for (const std::uint32_t slot : freed_) give_back(slots_[slot]);
   freed_.clear();
-}
-
-void Ledger::check() const {
-  std::uint64_t owed = 0;
-  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
-    const Lane& lane = lanes_[index];
-    std::uint32_t pending = 0, ready = 0, leased = 0;
-    for (const Slot& slot : slots_) {
-      pending += (slot.pending & bit(index)) != 0;
-      ready += (slot.pending & bit(index)) != 0 && slot.state == State::kReady;
-      leased += (slot.leased & bit(index)) != 0;
-      if (slot.pending & bit(index))
-        require(in_window(lane, slot.key.cursor), "a lane waits for a batch beyond its window");
-    }
-    require(pending == lane.pending && ready == lane.ready && leased == lane.leased,
-            "lane counts differ from the slots");
-    require(lane.leased <= options_.max_leases, "more leases than max_leases");
-    require(lane.plan || held(lane) == 0, "a closed lane holds slots");
-    owed += reserve_ - std::min(reserve_, held(lane));
-    if (!lane.plan || lane.fenced) continue;
-    require(!foremost_ || place(lane) <= *foremost_, "a lane is before the foremost one");
-    require(!hindmost_ || (*hindmost_ && place(**hindmost_) <= place(lane)),
-            "a lane is behind the hindmost one");
-  }
-  require(owed == owed_, "what is owed to the lanes differs from what they hold");
-  Counts counts;
-  for (const Slot& slot : slots_) {
-    require((slot.pending & slot.leased) == 0, "a lane both waits for a slot and holds it");
-    require(slot.state != State::kFree || (slot.pending | slot.leased) == 0, "a free slot has holders");
-    require(slot.state != State::kFilling || slot.leased == 0, "a slot is filled while leased");
-    require(slot.state != State::kReady || (slot.pending | slot.leased) != 0,
-            "a ready slot without holders was not freed");
-    require(slot.is_linked() == (slot.state != State::kFree),
-            "a slot is found by its batch if it is free, or not if it is not");
-    const bool freed = std::find(freed_.begin(), freed_.end(), number(slot)) != freed_.end();
-    require((idle_[number(slot) / 64] >> number(slot) % 64 & 1) == (slot.state == State::kFree && !freed),
-            "a free slot is not idle, or an idle one not free");
-    if (!options_.broadcast)
-      require(std::popcount(slot.pending | slot.leased) <= 1, "a shard's slot has two holders");
-    ++(slot.state == State::kFree      ? counts.free
-       : slot.state == State::kFilling ? counts.filling
-       : slot.leased                   ? counts.leased
-                                       : counts.ready);
-  }
-  require(counts == counts_, "slot counts differ from the slots");
-  std::uint32_t idle = 0;
-  for (const std::uint64_t word : idle_) idle += std::popcount(word);
-  require(idle == idle_slots_, "the number of idle slots differs from their bits");
 }
 
 bool Ledger::in_window(const Lane& lane, const Cursor& batch) const {

@@ -34,23 +34,10 @@
 #include <vector>
 
 #include "headrace/cursor.h"
+#include "server/publish/place.h"
 #include "server/sampler/order.h"
 
 namespace headrace::server::publish {
-
-/// The batch after `cursor`: past the last one of an epoch comes the next epoch's first.
-Cursor advance(const sampler::EpochPlan& plan, Cursor cursor);
-/// A cursor at or past its epoch's end becomes the next epoch's start.
-Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor);
-
-/// How far a cursor is, comparable between cursors that count their batches from different origins or in
-/// batches of different size.
-struct Place {
-  std::uint64_t epoch = 0, position = 0;
-
-  friend auto operator<=>(const Place&, const Place&) = default;
-};
-Place place_of(const sampler::EpochPlan& plan, const Cursor& cursor);
 
 /// Names a batch among a stream's slots.
 struct BatchKey {
@@ -147,6 +134,8 @@ class Ledger {
   void check() const;
 
  private:
+  static constexpr std::uint64_t bit(std::uint32_t index) { return std::uint64_t{1} << index; }
+
   enum class State : std::uint8_t { kFree, kFilling, kReady };
   struct Slot : boost::intrusive::unordered_set_base_hook<> {
     State state = State::kFree;

@@ -26,26 +26,15 @@ using prometheus::MetricType;
 constexpr double kNs = 1e-9;
 constexpr std::uint64_t kStallNs = 10'000'000'000;
 
-/// One client of a stream, as seen under the lock.
-struct ClientLook {
-  std::string name, group;
-  std::uint32_t rank = 0, lag = 0, leases = 0;
-  std::uint64_t wait_ns = 0, private_copies = 0, staged_copies = 0;
-  bool fenced = false;
-  Cursor next;
-};
-
 struct StreamLook {
   StreamInfo info;
   metrics::StreamTotals totals;
-  publish::Ledger::Counts slots;
-  std::uint64_t blocked_ns = 0, since_batch_ns = 0, reclaimed = 0, detachments = 0, ring_bytes = 0;
-  std::size_t filling = 0;
-  std::vector<ClientLook> clients;
+  exec::StreamFigures figures;
+  std::uint64_t blocked_ns = 0, since_batch_ns = 0, ring_bytes = 0;
+  std::vector<exec::ClientStatus> clients;
   exec::SampleMaker::BadSamples bad;
-  std::vector<std::uint64_t> built;
-  std::uint32_t missing = 0, awaited = 0;
-  bool waits = false;  ///< its clients for each other (`on_lag: wait`)
+  std::vector<std::uint64_t> started;  ///< by rank
+  bool waits = false;                  ///< its clients wait for each other (`on_lag: wait`)
   bool failed = false;
   Error failure;
   publish::Place foremost;
@@ -54,53 +43,32 @@ struct StreamLook {
 };
 
 StreamLook look(const exec::Engine& engine, std::size_t index) {
+  const exec::Stream& stream = engine.stream(index);
+  const exec::StreamStatus& status = stream.status();
   StreamLook seen;
-  seen.info = engine.stream(index).info();
+  seen.info = stream.info();
   seen.totals = engine.totals(index);
-  seen.bad = engine.stream(index).maker().bad_samples();
-  if (const auto* const reads = engine.stream(index).maker().read_ahead()) {
+  seen.bad = stream.maker().bad_samples();
+  if (const auto* const reads = stream.maker().read_ahead()) {
     seen.source_read_ahead = reads->pool().source();
     seen.reads = reads->counts();
   }
-  engine.look(index, [&](const exec::Stream& constant) {
-    auto& stream = const_cast<exec::Stream&>(constant);  // ring() has no const flavour; only reads follow
-    const std::uint64_t now = ring::monotonic_ns();  // under the lock: not before what it is compared with
-    seen.slots = stream.ledger().counts();
-    seen.blocked_ns = stream.blocked_ns(now);
-    seen.since_batch_ns = stream.last_batch_ns() ? now - stream.last_batch_ns() : 0;
-    seen.reclaimed = stream.leases_reclaimed();
-    seen.detachments = stream.ledger().detachments();
-    seen.ring_bytes = stream.ring().bytes();
-    seen.awaited = stream.awaited_clients();
-    const publish::Ledger::Options& options = stream.ledger().options();
-    seen.waits = options.broadcast && !options.detach;
-    seen.filling = stream.active_jobs();
-    seen.failed = stream.failed();
-    if (seen.failed) seen.failure = stream.failure();
-    seen.foremost = stream.foremost();
-    for (const auto& [missing, world] : stream.missing_ranks()) seen.missing += missing;
-    for (std::uint32_t i = 0; i < stream.lanes().size(); ++i) {
-      const exec::Lane& lane = stream.lanes()[i];
-      if (!lane.attached) continue;
-      const auto word = lane.sink ? std::nullopt : stream.ring().client_word(i);
-      seen.clients.push_back({.name = lane.client,
-                              .group = lane.group_name,
-                              .rank = lane.rank,
-                              .lag = stream.ledger().lag(i, 1000),
-                              .leases = stream.ledger().leases(i),
-                              .wait_ns = word ? word->wait_ns : 0,
-                              .private_copies = word ? word->private_copies : 0,
-                              .staged_copies = word ? word->staged_copies : 0,
-                              .fenced = lane.fenced,
-                              .next = stream.ledger().next(i)});
-    }
-    for (std::uint32_t rank = 0; rank < 1024 && (rank == 0 || stream.built_by_rank(rank) || rank < 64);
-         ++rank)
-      seen.built.push_back(stream.built_by_rank(rank));
-    while (seen.built.size() > 1 && seen.built.back() == 0) seen.built.pop_back();
-    return 0;
-  });
+  seen.figures = status.figures();
+  const std::uint64_t now = ring::monotonic_ns();  // not before the figures' times
+  seen.blocked_ns = status.blocked_ns(seen.figures, now);
+  seen.since_batch_ns = seen.figures.last_batch_ns ? now - seen.figures.last_batch_ns : 0;
+  seen.ring_bytes = stream.ring_bytes();
+  seen.waits = stream.sharing().broadcast && !stream.sharing().detach;
+  seen.failed = status.failed();
+  if (seen.failed) seen.failure = status.failure();
+  seen.foremost = status.foremost();
+  seen.clients = status.clients();
+  seen.started = status.started_by_rank();
   return seen;
+}
+
+ring::RingWriter::ClientWord words(const exec::ClientStatus& client) {
+  return client.word.value_or(ring::RingWriter::ClientWord{});
 }
 
 /// What a stream without batches may be waiting for.
@@ -171,8 +139,8 @@ std::vector<MetricFamily> Collector::Collect() const {
   const auto by_client = [&](const char* name, const char* help, MetricType type, auto value) {
     MetricFamily& family = families.open(name, help, type);
     for (const StreamLook& s : streams)
-      for (const ClientLook& c : s.clients)
-        add(family, {{"stream", s.info.name}, {"client", c.name}}, static_cast<double>(value(c)));
+      for (const exec::ClientStatus& c : s.clients)
+        add(family, {{"stream", s.info.name}, {"client", c.client}}, static_cast<double>(value(c)));
   };
 
   counter("headrace_samples_total", "Samples decoded and written into slots.",
@@ -223,24 +191,24 @@ std::vector<MetricFamily> Collector::Collect() const {
           [](const auto& s) { return static_cast<double>(s.blocked_ns) * kNs; });
   by_client("headrace_client_wait_seconds_total",
             "Time that a client waited in next(): the server is slower.", MetricType::Counter,
-            [](const auto& c) { return static_cast<double>(c.wait_ns) * kNs; });
+            [](const auto& c) { return static_cast<double>(words(c).wait_ns) * kNs; });
   by_client("headrace_client_lag_batches", "Batches behind the foremost client of the stream.",
             MetricType::Gauge, [](const auto& c) { return c.lag; });
   by_client("headrace_client_leases", "Batches in a client's hands or granted to it.", MetricType::Gauge,
-            [](const auto& c) { return c.leases; });
+            [](const auto& c) { return c.lane.leases; });
   by_client("headrace_client_private_copies_total",
             "Batches copied because the client's views held all leases.", MetricType::Counter,
-            [](const auto& c) { return c.private_copies; });
+            [](const auto& c) { return words(c).private_copies; });
   by_client("headrace_client_staged_copies_total",
             "Batches copied to a device through a staging buffer, because the ring could not be pinned.",
-            MetricType::Counter, [](const auto& c) { return c.staged_copies; });
+            MetricType::Counter, [](const auto& c) { return words(c).staged_copies; });
   {
     MetricFamily& family = families.open("headrace_ring_slots", "Slots by state.", MetricType::Gauge);
     for (const StreamLook& s : streams) {
-      add(family, {{"stream", s.info.name}, {"state", "free"}}, s.slots.free);
-      add(family, {{"stream", s.info.name}, {"state", "filling"}}, s.slots.filling);
-      add(family, {{"stream", s.info.name}, {"state", "ready"}}, s.slots.ready);
-      add(family, {{"stream", s.info.name}, {"state", "leased"}}, s.slots.leased);
+      add(family, {{"stream", s.info.name}, {"state", "free"}}, static_cast<double>(s.figures.free));
+      add(family, {{"stream", s.info.name}, {"state", "filling"}}, static_cast<double>(s.figures.filling));
+      add(family, {{"stream", s.info.name}, {"state", "ready"}}, static_cast<double>(s.figures.ready));
+      add(family, {{"stream", s.info.name}, {"state", "leased"}}, static_cast<double>(s.figures.leased));
     }
   }
   add_reads(families, streams);
@@ -248,11 +216,11 @@ std::vector<MetricFamily> Collector::Collect() const {
         [](const auto& s) { return s.ring_bytes; });
   gauge("headrace_clients", "Clients attached.", [](const auto& s) { return s.clients.size(); });
   gauge("headrace_missing_ranks", "Ranks of groups with attached clients that are not attached.",
-        [](const auto& s) { return s.missing; });
+        [](const auto& s) { return s.figures.missing_ranks; });
   counter("headrace_leases_reclaimed_total", "Leases taken back from clients that died.",
-          [](const auto& s) { return s.reclaimed; });
+          [](const auto& s) { return s.figures.leases_reclaimed; });
   counter("headrace_detachments_total", "Times that a lagging client was cut down to slots of its own.",
-          [](const auto& s) { return s.detachments; });
+          [](const auto& s) { return s.figures.detachments; });
   gauge("headrace_epoch", "Epoch of the foremost client.", [](const auto& s) { return s.foremost.epoch; });
   gauge("headrace_epoch_progress_ratio", "Progress of the foremost client in its epoch.",
         [](const auto& s) { return progress(s); });
@@ -294,17 +262,17 @@ nlohmann::json Collector::stats() const {
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
     const StreamLook s = look(engine_, i);
     nlohmann::json clients = nlohmann::json::array();
-    for (const ClientLook& c : s.clients)
-      clients.push_back({{"client", c.name},
+    for (const exec::ClientStatus& c : s.clients)
+      clients.push_back({{"client", c.client},
                          {"group", c.group},
                          {"rank", c.rank},
                          {"lag", c.lag},
-                         {"leases", c.leases},
-                         {"fenced", c.fenced},
-                         {"wait_seconds", static_cast<double>(c.wait_ns) * kNs},
-                         {"private_copies", c.private_copies},
-                         {"staged_copies", c.staged_copies},
-                         {"next", {{"epoch", c.next.epoch}, {"batch", c.next.batch}}}});
+                         {"leases", c.lane.leases},
+                         {"fenced", c.lane.fenced != 0},
+                         {"wait_seconds", static_cast<double>(words(c).wait_ns) * kNs},
+                         {"private_copies", words(c).private_copies},
+                         {"staged_copies", words(c).staged_copies},
+                         {"next", {{"epoch", c.lane.next.epoch}, {"batch", c.lane.next.batch}}}});
     nlohmann::json errors = nlohmann::json::object();
     for (std::size_t r = 1; r < metrics::kReasons; ++r)
       if (s.totals.errors[r])
@@ -322,26 +290,26 @@ nlohmann::json Collector::stats() const {
                             {"stage_seconds", stages},
                             {"busy_seconds", static_cast<double>(s.totals.busy_ns) * kNs},
                             {"blocked_seconds", static_cast<double>(s.blocked_ns) * kNs},
-                            {"leases_reclaimed", s.reclaimed},
-                            {"detachments", s.detachments},
+                            {"leases_reclaimed", s.figures.leases_reclaimed},
+                            {"detachments", s.figures.detachments},
                             {"ring_bytes", s.ring_bytes},
                             {"epoch", s.foremost.epoch},
                             {"progress", progress(s)},
                             {"slots",
-                             {{"free", s.slots.free},
-                              {"filling", s.slots.filling},
-                              {"ready", s.slots.ready},
-                              {"leased", s.slots.leased}}},
+                             {{"free", s.figures.free},
+                              {"filling", s.figures.filling},
+                              {"ready", s.figures.ready},
+                              {"leased", s.figures.leased}}},
                             {"clients", clients},
                             {"read_ahead",
                              {{"hit", s.reads.hits},
                               {"wait", s.reads.waits},
                               {"miss", s.reads.misses},
                               {"dropped", s.reads.dropped}}},
-                            {"missing_ranks", s.missing},
-                            {"awaited_clients", s.awaited},
+                            {"missing_ranks", s.figures.missing_ranks},
+                            {"awaited_clients", s.figures.awaited_clients},
                             {"clients_wait_for_each_other", s.waits},
-                            {"batches_started_by_rank", s.built},
+                            {"batches_started_by_rank", s.started},
                             {"failed", s.failed ? nlohmann::json{{"code", name_of(s.failure.code)},
                                                                  {"message", s.failure.message}}
                                                 : nlohmann::json()}};
@@ -361,7 +329,7 @@ std::string Collector::not_ready() const {
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
     const StreamLook s = look(engine_, i);
     if (s.failed) return s.failure.message;
-    if (s.clients.empty() || s.slots.ready + s.slots.leased > 0) continue;
+    if (s.clients.empty() || s.figures.ready + s.figures.leased > 0) continue;
     if (s.totals.batches == 0)
       return fmt::format("stream `{}` has clients and no batch yet{}", s.info.name, storage(s.reads));
     if (s.since_batch_ns > kStallNs)

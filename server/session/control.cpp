@@ -234,7 +234,8 @@ Result<json> Control::answer(const std::string& op, const json& body, std::optio
     if (!request) return fail(request.error());
     const auto stream = engine_.find(request->stream);
     if (!stream) return fail(stream.error());
-    auto reply = engine_.look(*stream, [&](const exec::Stream& s) { return s.cursors(request->group); });
+    auto reply =
+        engine_.look(*stream, [&](const exec::Stream& s) { return s.lanes().cursors(request->group); });
     if (!reply) return fail(reply.error());
     return wire::to_json(*reply);
   }

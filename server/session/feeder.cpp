@@ -96,7 +96,7 @@ void Feeder::run() try {
   }
   if (why.empty()) return;
   engine_.with(stream_, [&](exec::Stream& stream) {
-    stream.end(std::move(why), done_);
+    stream.end_feed(std::move(why), done_);
     return 0;
   });
   state_.store(done_ ? State::kDone : State::kBrokeOff);
@@ -196,7 +196,7 @@ Result<std::optional<std::string>> Feeder::take(const std::string& packet) {
     return fail(read.error());
   if (auto accepted = feed_->accept(batch); !accepted) return fail(accepted.error());
   engine_.with(stream_, [](exec::Stream& stream) {
-    stream.arrived();
+    stream.batches_arrived();
     return 0;
   });
   return std::nullopt;

@@ -36,7 +36,7 @@ SampleDesk::~SampleDesk() {
 Result<void> SampleDesk::ask(Asker asker, const wire::SampleRequest& request) {
   const auto stream = engine_.find(request.stream);
   if (!stream) return tl::make_unexpected(stream.error());
-  if (engine_.stream(*stream).live())
+  if (engine_.stream(*stream).feed())
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format("stream `{}` is fed from outside and gives each batch once: there is none to show",

@@ -131,7 +131,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
 
 Result<void> Server::start_feeders() {
   for (std::size_t i = 0; i < engine_->stream_count(); ++i) {
-    if (!engine_->stream(i).live()) continue;
+    if (!engine_->stream(i).feed()) continue;
     auto feeder = Feeder::start(engine_->stream(i).feed(), directory_.path(), *engine_, i);
     if (!feeder) return fail(feeder.error());
     feeders_.push_back(std::move(*feeder));
@@ -170,7 +170,7 @@ void Server::run(int parent_fd) {
         if (!drained) {
           drained = true;
           for (std::size_t i = 0; i < engine_->stream_count(); ++i)
-            drained &= engine_->look(i, [](const exec::Stream& stream) { return stream.drained(); });
+            drained &= engine_->look(i, [](const exec::Stream& stream) { return stream.lanes().drained(); });
         }
         return drained || ring::monotonic_ns() > deadline;
       },

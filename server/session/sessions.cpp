@@ -79,7 +79,7 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
   session.pid = request.pid;
   session.expires_ns = now + kTokenLifeNs;
   std::string token = session.token, name = session.name;
-  auto reply = engine_.with(*stream, [&](exec::Stream& s) { return s.open(request); });
+  auto reply = engine_.with(*stream, [&](exec::Stream& s) { return s.lanes().open(request); });
   if (!reply) return reply;
   session.lane = reply->lane;
   reply->token = std::move(token);
@@ -100,7 +100,7 @@ Result<wire::FailureReply> Sessions::failure(const wire::FailureRequest& request
   if (!found) return fail(found.error());
   const Session& session = **found;
   const auto why = engine_.look(session.stream,
-                                [&](const exec::Stream& stream) { return stream.failure_of(session.lane); });
+                                [&](const exec::Stream& stream) { return stream.lanes().failure_of(session.lane); });
   return wire::FailureReply{why ? why->message : std::string()};
 }
 
@@ -109,7 +109,7 @@ Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& reques
   if (!found) return fail(found.error());
   const SessionIt session = *found;
   return engine_.with(session->stream, [&](exec::Stream& stream) -> Result<wire::CursorSetReply> {
-    if (auto allowed = stream.may_seek(session->lane); !allowed) return fail(allowed.error());
+    if (auto allowed = stream.lanes().may_seek(session->lane); !allowed) return fail(allowed.error());
     if (request.cursor.origin > stream.info().samples)
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("cursor {}: stream `{}` has {} samples", to_string(request.cursor),
@@ -243,8 +243,9 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
                                                                  : std::next(session);
   std::erase_if(guests_, [&](const Guest& guest) { return guest.expires_ns < now_ns; });
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
-    const auto offenders = engine_.look(i, [](const exec::Stream& stream) { return stream.offenders(); });
-    for (const auto& [lane, why] : offenders) {
+    const auto errors =
+        engine_.look(i, [](const exec::Stream& stream) { return stream.lanes().protocol_errors(); });
+    for (const auto& [lane, why] : errors) {
       const auto session = std::find_if(sessions_.begin(), sessions_.end(), [&, l = lane](const Session& s) {
         return s.stream == i && s.lane == l && s.attached;
       });
@@ -257,7 +258,7 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
         engine_.with(i, [&](exec::Stream& stream) { return stream.fence_stuck(now_ns, evict_after_ns); });
     for (const std::uint32_t lane : stuck)
       spdlog::warn("client `{}` on stream `{}` gave no sign of life for {} s: fenced",
-                   engine_.look(i, [&](const exec::Stream& s) { return s.lanes()[lane].client; }),
+                   engine_.look(i, [&](const exec::Stream& s) { return s.lanes().all()[lane].client; }),
                    engine_.stream(i).info().name, evict_after_ns / 1'000'000'000);
   }
 }

@@ -140,7 +140,7 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
     return tl::make_unexpected(index.error());
   }
   if (clients == 0) {
-    auto sink = engine.with(*index, [](exec::Stream& s) { return s.open_sink(); });
+    auto sink = engine.with(*index, [](exec::Stream& s) { return s.lanes().open_sink(); });
     if (!sink) return tl::make_unexpected(sink.error());
   }
   std::thread loop([&] {
@@ -148,12 +148,7 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
     ended = true;
   });
   consumers.open_gate();
-  const auto attached = [&] {
-    return engine.look(*index, [](const exec::Stream& s) {
-      return static_cast<unsigned>(std::count_if(s.lanes().begin(), s.lanes().end(),
-                                                 [](const exec::Lane& lane) { return lane.attached; }));
-    });
-  };
+  const auto attached = [&] { return engine.stream(*index).status().clients().size(); };
   const std::uint64_t patience = ring::monotonic_ns() + 20'000'000'000;
   while (!ended && attached() < std::max(1U, clients) && ring::monotonic_ns() < patience) pause(0.01);
   const bool complete = attached() >= std::max(1U, clients);

@@ -73,7 +73,7 @@ class Bench {
     request.rank = world > 1 ? lane : 0;
     request.world_size = world;
     Client client;
-    client.reply = stream_->open(request).value();
+    client.reply = stream_->lanes().open(request).value();
     auto attachment = stream_->attach(client.reply.lane, stream_->make_lease().value(), ring::monotonic_ns());
     client.reader =
         ring::RingReader::open(
@@ -99,7 +99,7 @@ class Bench {
       stream_->complete(*job, counters_);
       if (spent) *spent += thread_cpu_ns() - begin;
     }
-    (void)stream_->take_wakes();
+    (void)stream_->lanes().take_wakes();
     return made;
   }
 

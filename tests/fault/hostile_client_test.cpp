@@ -9,8 +9,8 @@
 namespace headrace::testing {
 namespace {
 
-std::vector<std::pair<std::uint32_t, std::string>> offenders(Engine& engine) {
-  return engine.look(0, [](const Stream& s) { return s.offenders(); });
+std::vector<std::pair<std::uint32_t, std::string>> protocol_errors(Engine& engine) {
+  return engine.look(0, [](const Stream& s) { return s.lanes().protocol_errors(); });
 }
 
 template <class Condition>
@@ -29,8 +29,8 @@ TEST(HostileClient, WithAJumpingAckCountIsFoundOnceAndItsSuccessorIsNot) {
     RingClient bad(*engine, "s", "bad");
     ASSERT_TRUE(bad.next());
     bad.reader().lease().acked.store(1'000'000);
-    ASSERT_TRUE(soon([&] { return !offenders(*engine).empty(); }));
-    EXPECT_EQ(offenders(*engine).front().first, bad.opened().lane);
+    ASSERT_TRUE(soon([&] { return !protocol_errors(*engine).empty(); }));
+    EXPECT_EQ(protocol_errors(*engine).front().first, bad.opened().lane);
     bad.leave();
   }
   RingClient next(*engine, "s", "next");
@@ -41,7 +41,7 @@ TEST(HostileClient, WithAJumpingAckCountIsFoundOnceAndItsSuccessorIsNot) {
       client->reader().ack(*grant);
     }
   }
-  EXPECT_TRUE(offenders(*engine).empty()) << "the lane's next client is not to blame";
+  EXPECT_TRUE(protocol_errors(*engine).empty()) << "the lane's next client is not to blame";
 }
 
 TEST(HostileClient, ThatAcksWhatItDoesNotHoldIsFound) {
@@ -52,7 +52,7 @@ TEST(HostileClient, ThatAcksWhatItDoesNotHoldIsFound) {
   ring::Grant other = *grant;
   other.generation += 1000;
   bad.reader().ack(other);
-  EXPECT_TRUE(soon([&] { return !offenders(*engine).empty(); }));
+  EXPECT_TRUE(soon([&] { return !protocol_errors(*engine).empty(); }));
 }
 
 TEST(HostileClient, ThatNamesAPositionOutsideOfTheEpochIsRefusedByName) {
@@ -63,13 +63,13 @@ TEST(HostileClient, ThatNamesAPositionOutsideOfTheEpochIsRefusedByName) {
   for (const Cursor cursor : {Cursor{0, 501, 0}, Cursor{3, 1'000'000'000, 7}}) {
     request.position = cursor;
     request.start.reset();
-    auto refused = engine->with(0, [&](Stream& s) { return s.open(request); });
+    auto refused = engine->with(0, [&](Stream& s) { return s.lanes().open(request); });
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(refused.error().message.find("500 samples"), std::string::npos);
     request.start = cursor;
     request.position.reset();
-    EXPECT_FALSE(engine->with(0, [&](Stream& s) { return s.open(request); }));
+    EXPECT_FALSE(engine->with(0, [&](Stream& s) { return s.lanes().open(request); }));
   }
 }
 

@@ -147,7 +147,7 @@ TEST_F(IdleEngine, MakesNoTilesWhileBatchesAreWanted) {
   // One worker: of two, one may find the ring full while the other one is not given a core.
   const auto engine = start(kept.source, 1, {kept.tiler});
   // Its batches are acked as they come, so there is always one to make.
-  engine->with(0, [](Stream& stream) { return stream.open_sink().value(); });
+  engine->with(0, [](Stream& stream) { return stream.lanes().open_sink().value(); });
   ASSERT_TRUE(comes_true([&] { return engine->totals(0).samples > 20 * kSamples; }));
   EXPECT_EQ(kept.tiler->counts().tiled, 0U);
   EXPECT_EQ(kept.tiler->counts().waiting, kSamples);

@@ -1,45 +1,42 @@
-// Stream: what it tells its read-ahead of the samples to come.
-#include <algorithm>
+#include "server/exec/look_ahead.h"
 
-#include "server/exec/stream.h"
+#include <algorithm>
 
 namespace headrace::server::exec {
 
 using Urgency = io::ReadAhead::Urgency;
 
-std::vector<std::uint64_t> Stream::samples_of(std::uint64_t epoch, const sampler::BatchRows& rows) const {
-  const sampler::EpochOrder order = maker().order(epoch);
-  const std::uint64_t size = maker().size();
+std::vector<std::uint64_t> LookAhead::samples_of(std::uint64_t epoch, const sampler::BatchRows& rows) const {
+  const sampler::EpochOrder order = maker_.order(epoch);
+  const std::uint64_t size = maker_.size();
   std::vector<std::uint64_t> samples(rows.rows);
   for (std::uint32_t i = 0; i < rows.rows; ++i) samples[i] = order((rows.first + i) % size);
   return samples;
 }
 
-std::vector<std::uint64_t> Stream::to_read(std::vector<std::uint64_t> samples) const {
-  std::erase_if(samples, [this](std::uint64_t sample) { return !maker().reads(sample); });
+std::vector<std::uint64_t> LookAhead::to_read(std::vector<std::uint64_t> samples) const {
+  std::erase_if(samples, [this](std::uint64_t sample) { return !maker_.reads(sample); });
   return samples;
 }
 
-std::vector<std::uint64_t> Stream::expect_reads(const publish::Ledger::Fill& fill,
-                                                const sampler::BatchRows& rows) {
-  auto* const reads = maker().read_ahead();
+std::vector<std::uint64_t> LookAhead::expect(const publish::Ledger::Fill& fill,
+                                             const sampler::BatchRows& rows) {
+  auto* const reads = maker_.read_ahead();
   if (reads == nullptr) return {};
   auto samples = samples_of(fill.key.cursor.epoch, rows);
   if (!unexpect({fill.key.owner, fill.key.cursor})) reads->expect(to_read(samples), Urgency::kNext);
-  look_ahead(fill);
+  expect_next(fill);
   return samples;
 }
 
-void Stream::look_ahead(const publish::Ledger::Fill& fill) {
-  const Lane& lane = lanes_[fill.lane];
+void LookAhead::expect_next(const publish::Ledger::Fill& fill) {
+  const Lane& lane = lanes_.all()[fill.lane];
   const sampler::EpochPlan& plan = *lane.group->plan;
-  io::ReadAhead& reads = *maker().read_ahead();
-  // Ranks share nothing: each has its share of what there is. Who shares batches shares their samples.
+  io::ReadAhead& reads = *maker_.read_ahead();
+  // Ranks share nothing: each gets its part of the room. Clients that share batches share their samples.
   std::uint64_t room = reads.ahead();
   if (fill.key.owner != publish::BatchKey::kEveryone) {
-    std::uint64_t open = 0;
-    for (std::uint32_t index = 0; index < lanes_.size(); ++index) open += ledger_.is_open(index);
-    room /= std::max<std::uint64_t>(open, 1);
+    room /= std::max<std::uint64_t>(lanes_.open_count(), 1);
   }
   // At least the next batch: reads go on while this one's last rows are made.
   Cursor cursor = fill.key.cursor;
@@ -49,7 +46,7 @@ void Stream::look_ahead(const publish::Ledger::Fill& fill) {
     if (!next && rows.rows > room) return;
     room -= std::min<std::uint64_t>(room, rows.rows);
     const std::pair batch(fill.key.owner, cursor);
-    if (ledger_.holds({cursor, fill.key.owner}) || expected_.contains(batch)) continue;
+    if (lanes_.ledger().holds({cursor, fill.key.owner}) || expected_.contains(batch)) continue;
     if (!next && expected_rows_ + rows.rows > reads.ahead()) return;  // lanes that went apart
     expected_.emplace(batch, rows);
     expected_rows_ += rows.rows;
@@ -57,7 +54,7 @@ void Stream::look_ahead(const publish::Ledger::Fill& fill) {
   }
 }
 
-bool Stream::unexpect(const std::pair<std::uint32_t, Cursor>& batch) {
+bool LookAhead::unexpect(const Batch& batch) {
   const auto found = expected_.find(batch);
   if (found == expected_.end()) return false;
   expected_rows_ -= found->second.rows;
@@ -65,30 +62,35 @@ bool Stream::unexpect(const std::pair<std::uint32_t, Cursor>& batch) {
   return true;
 }
 
-void Stream::forget_reads() noexcept {
+void LookAhead::drop_unwanted() noexcept {
   if (expected_.empty()) return;
   try {
-    forget_unwanted();
+    drop_what_no_lane_reaches();
   } catch (...) {
     expected_.clear();
     expected_rows_ = 0;
-    maker().read_ahead()->clear();
+    clear();
   }
 }
 
-void Stream::forget_unwanted() {
-  io::ReadAhead& reads = *maker().read_ahead();
+void LookAhead::clear() {
+  if (auto* const reads = maker_.read_ahead()) reads->clear();
+}
+
+void LookAhead::drop_what_no_lane_reaches() {
+  io::ReadAhead& reads = *maker_.read_ahead();
   auto gone = expected_;
-  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
-    const Lane& lane = lanes_[index];
-    if (!ledger_.is_open(index) || lane.fenced) continue;
-    const std::uint32_t owner = setup_.ledger.broadcast ? publish::BatchKey::kEveryone : index;
-    Cursor cursor = ledger_.next(index);
+  const publish::Ledger& ledger = lanes_.ledger();
+  for (std::uint32_t index = 0; index < lanes_.all().size(); ++index) {
+    const Lane& lane = lanes_.all()[index];
+    if (!ledger.is_open(index) || lane.fenced) continue;
+    const std::uint32_t owner = ledger.options().broadcast ? publish::BatchKey::kEveryone : index;
+    Cursor cursor = ledger.next(index);
     // As far as its ring and what is read ahead can reach; the last of it lies behind an opened batch.
-    std::uint64_t room = reads.ahead() + std::uint64_t{2} * setup_.info.batch_size;
-    for (std::uint32_t i = 0; i < ledger_.quota() || room > 0; ++i) {
+    std::uint64_t room = reads.ahead() + std::uint64_t{2} * lanes_.batch_size();
+    for (std::uint32_t i = 0; i < ledger.quota() || room > 0; ++i) {
       gone.erase({owner, cursor});
-      if (i >= ledger_.quota()) {
+      if (i >= ledger.quota()) {
         const auto rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank).rows;
         room -= std::min<std::uint64_t>(room, rows);
       }

@@ -1,0 +1,58 @@
+// Batches that come from outside while they are served, each once (source/formats/feed.h).
+//
+// Nothing can be built twice. So a lane holds every batch from the one where it began, from open on: the
+// ledger's `on_lag: wait` keeps a batch until each open lane was granted it, and a new lane begins at the
+// hindmost one's next, or, alone, at the first batch that was not built.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/exec/supply.h"
+#include "server/source/formats/feed.h"
+
+namespace headrace::server::exec {
+
+class FedSupply final : public Supply {
+ public:
+  /// `stream`: its name, for messages.
+  FedSupply(std::string stream, std::uint32_t batch_size, std::shared_ptr<source::Feed> feed);
+
+  [[nodiscard]] std::optional<publish::Place> end() const override;
+  [[nodiscard]] bool once() const override { return true; }
+  [[nodiscard]] Result<void> may_join(const wire::OpenRequest& request,
+                                      const std::optional<Cursor>& hindmost) const override;
+  [[nodiscard]] Cursor oldest(const std::optional<Cursor>& hindmost) const override;
+  /// kInvalidArgument: a client that leaves batches out takes and drops them.
+  [[nodiscard]] Result<void> may_seek() const override;
+  [[nodiscard]] bool over(const Cursor& next) const override;
+  [[nodiscard]] Error end_error() const override;
+  [[nodiscard]] bool broke_off() const override { return ended_ && !ended_->done; }
+  void started(const Cursor& batch) override;
+  void completed(const Cursor& batch) override;
+
+  /// No further batches come: clients get those that exist, then kStreamFailed with `why`. `done`: these are
+  /// all that there were to be. The first end is kept.
+  void finish(std::string why, bool done);
+  /// After finish(): every batch was built.
+  [[nodiscard]] bool all_built() const { return ended_ && built_ >= ended_->batches; }
+
+ private:
+  [[nodiscard]] std::uint64_t number(const Cursor& cursor) const;  ///< through all epochs
+  [[nodiscard]] Cursor cursor_of(std::uint64_t number) const;
+
+  struct End {
+    std::uint64_t batches = 0;
+    std::string why;
+    bool done = false;
+  };
+
+  const std::string stream_;
+  const std::uint32_t batch_size_;
+  const std::shared_ptr<source::Feed> feed_;
+  std::optional<End> ended_;
+  std::uint64_t built_ = 0;  ///< every batch before this one was built
+};
+
+}  // namespace headrace::server::exec

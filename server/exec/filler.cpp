@@ -1,0 +1,104 @@
+#include "server/exec/filler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "clientlib/base/thrown.h"
+#include "clientlib/ring/futex.h"
+#include "server/exec/stream.h"
+
+namespace headrace::server::exec {
+namespace {
+
+constexpr std::size_t kSliceBytes = 256 * 1024;
+
+std::uint32_t rows_per_slice(const Stream& stream) {
+  const auto rows = static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(kSliceBytes / bytes_per_row(stream.info()), 1, stream.info().batch_size));
+  return stream.maker().mixes() ? rows + rows % 2 : rows;  // partners are neighbors
+}
+
+}  // namespace
+
+Filler::Filler(Stream& stream, const SampleMaker& maker, ring::RingWriter& ring, Supply& supply, Lanes& lanes)
+    : stream_(stream),
+      maker_(maker),
+      ring_(ring),
+      supply_(supply),
+      lanes_(lanes),
+      look_ahead_(maker, lanes),
+      slice_(rows_per_slice(stream)) {}
+
+std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
+  for (const auto& job : jobs_)
+    if (job->unclaimed() && job->ready()) return job;
+  for (;;) {
+    bool freed = false;
+    if (const auto fill = lanes_.take_fill(freed)) {
+      if (blocked_since_ns_) blocked_total_ns_ += now_ns - blocked_since_ns_;
+      blocked_since_ns_ = 0;
+      // While samples are on their way, those of the next batch may be there.
+      auto job = start_job(*fill);
+      if (!job || job->ready()) return job;
+      continue;
+    }
+    // A lane may have joined batches that were ready. A worker that finds nothing goes to sleep: so what
+    // moved in this look calls for another one.
+    const bool granted = lanes_.give_grants(now_ns);
+    if (!freed && !granted) break;
+  }
+  const bool anyone = lanes_.open_count() > 0;
+  if (anyone && jobs_.empty() && !blocked_since_ns_) blocked_since_ns_ = now_ns;
+  if (!anyone) blocked_since_ns_ = 0;
+  return nullptr;
+}
+
+std::shared_ptr<FillJob> Filler::start_job(const publish::Ledger::Fill& fill) try {
+  const Lane& lane = lanes_.all()[fill.lane];
+  const Cursor& cursor = fill.key.cursor;
+  const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
+  auto job =
+      std::make_shared<FillJob>(stream_, ring_.loan(fill.slot), fill.key, rows, maker_.order(cursor.epoch),
+                                slice_, maker_, look_ahead_.expect(fill, rows));
+  jobs_.push_back(job);  // the last step that may throw: before it, ~FillJob abandons the slot
+  supply_.started(cursor);
+  stream_.status().started(lane.rank);
+  return job;
+} catch (...) {
+  lanes_.ledger().discard(fill.slot);
+  stream_.stop_after("could not start a batch", thrown());
+  return nullptr;
+}
+
+void Filler::complete(FillJob& job, metrics::StreamCounters& counters) {
+  ring::LoanedSlot slot = std::move(*job.slot);
+  job.slot.reset();
+  const std::uint32_t index = slot.index();
+  const Cursor& cursor = job.key.cursor;
+  if (stream_.failed()) {
+    lanes_.ledger().discard(index);
+    ring_.abandon(std::move(slot));
+  } else if (!lanes_.ledger().filled(index)) {
+    ring_.abandon(std::move(slot));
+  } else {
+    ring_.publish(std::move(slot), {.epoch = cursor.epoch,
+                                    .batch = cursor.batch,
+                                    .position = job.rows.first,
+                                    .rows = job.rows.rows,
+                                    .valid_rows = job.rows.valid});
+    last_batch_ns_ = ring::monotonic_ns();
+    counters.batches.add(1);
+    counters.published_bytes.add(job.bytes());
+  }
+  supply_.completed(cursor);
+  std::erase_if(jobs_, [&](const auto& other) { return other.get() == &job; });
+}
+
+void Filler::publish(StreamFigures& figures) const {
+  figures.jobs = jobs_.size();
+  figures.blocked_ns = blocked_total_ns_;
+  figures.blocked_since_ns = blocked_since_ns_;
+  figures.last_batch_ns = last_batch_ns_;
+}
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,49 @@
+// The batches of a stream that are under construction. Thread safety: the engine's mutex, but for the jobs
+// that it hands out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "clientlib/ring/ring_writer.h"
+#include "server/exec/fill_job.h"
+#include "server/exec/lanes.h"
+#include "server/exec/look_ahead.h"
+#include "server/exec/sample_maker.h"
+#include "server/exec/supply.h"
+
+namespace headrace::server::exec {
+
+class Filler {
+ public:
+  /// All references must outlive it.
+  Filler(Stream& stream, const SampleMaker& maker, ring::RingWriter& ring, Supply& supply, Lanes& lanes);
+
+  /// The oldest job with rows to claim whose samples are there, or a new one for the lane whose ring is
+  /// emptiest. Null: nothing to do.
+  std::shared_ptr<FillJob> next_job(std::uint64_t now_ns);
+  /// READY, or free again if nobody wants it or the stream failed.
+  void complete(FillJob& job, metrics::StreamCounters& counters);
+  [[nodiscard]] bool filling() const { return !jobs_.empty(); }
+  [[nodiscard]] LookAhead& look_ahead() { return look_ahead_; }
+  void publish(StreamFigures& figures) const;
+
+ private:
+  /// Null: it threw, and the stream has stopped.
+  std::shared_ptr<FillJob> start_job(const publish::Ledger::Fill& fill);
+
+  Stream& stream_;
+  const SampleMaker& maker_;
+  ring::RingWriter& ring_;
+  Supply& supply_;
+  Lanes& lanes_;
+  LookAhead look_ahead_;
+  const std::uint32_t slice_;  ///< rows that a worker claims at once
+  std::deque<std::shared_ptr<FillJob>> jobs_;
+  std::uint64_t blocked_since_ns_ = 0, blocked_total_ns_ = 0, last_batch_ns_ = 0;
+};
+
+}  // namespace headrace::server::exec

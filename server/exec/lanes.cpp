@@ -1,0 +1,225 @@
+#include "server/exec/lanes.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "clientlib/ring/futex.h"
+#include "clientlib/wire/words.h"
+
+namespace headrace::server::exec {
+namespace {
+
+bool sends_acks(const Lane& lane) {
+  return lane.attached && !lane.sink && lane.protocol_error.empty();
+}
+
+}  // namespace
+
+Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& ring, Supply& supply,
+             StreamStatus& status)
+    : info_(info),
+      options_(options),
+      ring_(ring),
+      supply_(supply),
+      status_(status),
+      ledger_(options.ledger),
+      groups_(info.delivery, info.samples, info.batch_size, info.last),
+      lanes_(options.ledger.lanes) {
+  // Reserved here: pushes under the lock cannot throw.
+  const std::size_t slots = publish::Ledger::slots_needed(options.ledger);
+  orders_.reserve(slots);
+  freed_.reserve(slots);
+  acks_.reserve(ring::kGrantRing);
+  if (const auto end = supply_.end()) ledger_.set_end(*end);
+}
+
+double Lanes::fullness() const {
+  double least = 2;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (ledger_.is_open(lane) && !lanes_[lane].fenced)
+      least = std::min(least, static_cast<double>(ledger_.ahead(lane)) / ledger_.quota());
+  return least;
+}
+
+std::optional<publish::Ledger::Fill> Lanes::take_fill(bool& freed) {
+  // A heap gives the emptiest lane in O(lanes); mostly the first one takes a slot.
+  struct Candidate {
+    std::uint32_t ahead, lane;
+    bool operator<(const Candidate& other) const {  // the heap's largest is the emptiest; then the lowest
+      return ahead != other.ahead ? ahead > other.ahead : lane > other.lane;
+    }
+  };
+  std::array<Candidate, publish::Ledger::kMaxLanes> heap;
+  auto end = heap.begin();
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (ledger_.is_open(lane)) *end++ = {ledger_.ahead(lane), lane};
+  for (std::make_heap(heap.begin(), end); end != heap.begin(); --end) {
+    std::pop_heap(heap.begin(), end);
+    auto fill = ledger_.take_fill(std::prev(end)->lane);
+    freed |= free_slots();  // what was given up for this lane, for example others' look-ahead
+    if (fill) return fill;
+  }
+  return std::nullopt;
+}
+
+bool Lanes::has_acks() const {
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+    if (sends_acks(lanes_[index]) && ring_.has_acks(index)) return true;
+  return false;
+}
+
+bool Lanes::take_acks() {
+  bool taken_any = false;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (!sends_acks(lane) || !ring_.has_acks(index)) continue;
+    acks_.clear();
+    const auto taken = ring_.take_acks(index, acks_);
+    if (!taken) lane.protocol_error = taken.error().message;
+    for (const ring::TakenAck& ack : acks_) {
+      if (ack.slot < ring_.slot_count() && ring_.generation(ack.slot) == ack.generation &&
+          ledger_.ack(index, ack.slot))
+        continue;
+      lane.protocol_error =
+          fmt::format("ack of slot {} generation {}, which it does not lease", ack.slot, ack.generation);
+    }
+    changed(index);
+    taken_any = true;
+  }
+  free_slots();
+  return taken_any;
+}
+
+bool Lanes::give_grants(std::uint64_t now_ns) {
+  orders_.clear();
+  if (draining_ || (supply_.once() && expects_client()) || !gate_open(now_ns)) return false;
+  ledger_.take_grants(orders_);
+  if (ledger_.detachments() > 0 && !std::exchange(detachment_announced_, true))
+    spdlog::info(
+        "stream `{}`: a client fell more than {} batches (max_lag) behind another and goes on with batches "
+        "of its own, which are built anew; from here on headrace_detachments_total counts them",
+        info_.name, options_.ledger.max_lag);
+  for (const auto& order : orders_) {
+    changed(order.lane);
+    if (lanes_[order.lane].sink) {
+      ledger_.ack(order.lane, order.slot);
+    } else if (ring_.write_grant(order.lane, order.slot, order.seek)) {
+      to_wake_ |= std::uint64_t{1} << order.lane;
+    }
+  }
+  free_slots();
+  return !orders_.empty();
+}
+
+void Lanes::announce_failure() {
+  const bool failed = status_.failed();
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (!lane.attached || lane.sink || lane.failure_announced) continue;
+    if (!failed && !supply_.over(ledger_.next(index))) continue;
+    lane.failure_announced = true;
+    ring_.set_lane_state(index, ring::kLaneFailed);
+  }
+}
+
+bool Lanes::free_slots() {
+  freed_.clear();
+  ledger_.take_freed(freed_);
+  for (const std::uint32_t slot : freed_) ring_.release(slot);
+  return !freed_.empty();
+}
+
+bool Lanes::gate_open(std::uint64_t now_ns) {
+  if (gate_passed_) return true;
+  const auto waited = std::chrono::nanoseconds(now_ns - first_attach_ns_);
+  // Clients that wait for others hear at once that a feeder broke off. One that has given all may well be
+  // waited for: the batches are there for every client that is to come.
+  const bool complete = attached_ >= options_.wait_for || supply_.broke_off();
+  gate_passed_ = complete || (attached_ > 0 && waited > options_.wait_timeout);
+  if (gate_passed_ && !complete)
+    spdlog::warn("stream `{}` begins with {} of {} clients, after {} s (wait_timeout)", info_.name, attached_,
+                 options_.wait_for,
+                 std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
+  return gate_passed_;
+}
+
+std::uint32_t Lanes::awaited_clients() const {
+  return gate_passed_ ? 0 : options_.wait_for - std::min(options_.wait_for, attached_);
+}
+
+bool Lanes::expects_client() const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return lane.used && !lane.attached; });
+}
+
+bool Lanes::all_served() const {
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (ledger_.is_open(lane) && !ledger_.is_fenced(lane) &&
+        (!supply_.over(ledger_.next(lane)) || ledger_.leases(lane) > 0))
+      return false;
+  return true;
+}
+
+void Lanes::drain() {
+  draining_ = true;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+    if (lanes_[index].attached && !lanes_[index].sink) ring_.set_lane_state(index, ring::kLaneDraining);
+}
+
+bool Lanes::drained() const {
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+    if (lanes_[index].attached && !lanes_[index].fenced && ledger_.leases(index) > 0) return false;
+  return true;
+}
+
+std::vector<std::pair<std::uint32_t, std::string>> Lanes::protocol_errors() const {
+  std::vector<std::pair<std::uint32_t, std::string>> errors;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+    if (!lanes_[index].protocol_error.empty()) errors.emplace_back(index, lanes_[index].protocol_error);
+  return errors;
+}
+
+std::vector<std::uint32_t> Lanes::fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
+  std::vector<std::uint32_t> fenced;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    if (!lane.attached || lane.sink || lane.fenced) continue;
+    const auto word = ring_.client_word(index);
+    if (word && word->heartbeat_ns != lane.last_beat_value) {
+      lane.last_beat_value = word->heartbeat_ns;
+      lane.last_beat_ns = now_ns;
+    } else if (now_ns - lane.last_beat_ns > evict_after_ns) {
+      lane.fenced = true;
+      ledger_.fence(index);
+      free_slots();
+      ring_.set_lane_state(index, ring::kLaneFenced);
+      changed(index);
+      fenced.push_back(index);
+    }
+  }
+  return fenced;
+}
+
+void Lanes::publish(StreamFigures& figures) {
+  for (; changed_ != 0; changed_ &= changed_ - 1) {
+    const auto lane = static_cast<std::uint32_t>(std::countr_zero(changed_));
+    status_.publish(
+        lane, {.next = ledger_.next(lane), .leases = ledger_.leases(lane), .fenced = lanes_[lane].fenced});
+  }
+  const publish::Ledger::Counts& slots = ledger_.counts();
+  figures.free = slots.free;
+  figures.filling = slots.filling;
+  figures.ready = slots.ready;
+  figures.leased = slots.leased;
+  figures.detachments = ledger_.detachments();
+  figures.leases_reclaimed = leases_reclaimed_;
+  figures.awaited_clients = awaited_clients();
+  figures.missing_ranks = missing_ranks_;
+  figures.left = left_;
+}
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,136 @@
+// The clients of a stream: who may attach and where each begins, what is granted to them, and what they give
+// back.
+//
+// Thread safety: all members under the engine's mutex.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "clientlib/ring/ring_writer.h"
+#include "clientlib/wire/protocol.h"
+#include "headrace/stream_info.h"
+#include "server/exec/stream_status.h"
+#include "server/exec/supply.h"
+#include "server/publish/groups.h"
+#include "server/publish/ledger.h"
+
+namespace headrace::server::exec {
+
+/// A client, from open on.
+struct Lane {
+  bool used = false;
+  bool attached = false;
+  bool sink = false;  ///< the server's own: grants are acked at once (bench)
+  publish::Group* group = nullptr;
+  publish::Member* member = nullptr;
+  std::string group_name, client;
+  std::uint32_t rank = 0;
+  bool reattaches = false;  ///< within its process, in the middle of a loop
+  Cursor begin;             ///< where it began, or was last sought to
+  std::uint64_t last_beat_ns = 0, last_beat_value = 0;
+  /// What is wrong in its segment: its acks are ignored, and the session drops it.
+  std::string protocol_error;
+  bool fenced = false;
+  bool failure_announced = false;
+};
+
+class Lanes {
+ public:
+  struct Options {
+    publish::Ledger::Options ledger;
+    std::uint32_t wait_for = 1;  ///< clients that must be there before the first batch is granted
+    std::chrono::nanoseconds wait_timeout{};  ///< then those that are there begin
+  };
+  /// All references must outlive it.
+  Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& ring, Supply& supply,
+        StreamStatus& status);
+
+  // --- clients
+  Result<wire::OpenReply> open(const wire::OpenRequest& request);
+  ring::RingWriter::Attachment attach(std::uint32_t lane, ring::Segment lease, std::uint64_t now_ns);
+  /// A lane of the server's own that consumes at once, without a client.
+  Result<std::uint32_t> open_sink();
+  /// Frees leases, cancels what is pending, remembers the member. False: the lane was not used.
+  bool close(std::uint32_t lane, std::uint64_t now_ns);
+  wire::CursorSetReply seek(std::uint32_t lane, const Cursor& cursor);
+  /// Why the lane gets no further batches: the stream failed, or its feed ended and the lane has all.
+  [[nodiscard]] std::optional<Error> failure_of(std::uint32_t lane) const;
+  /// kInvalidArgument if this stream's clients cannot seek; kStreamFailed where failure_of() says so.
+  [[nodiscard]] Result<void> may_seek(std::uint32_t lane) const;
+  /// Lanes whose segments hold garbage, with the reason: to be dropped.
+  [[nodiscard]] std::vector<std::pair<std::uint32_t, std::string>> protocol_errors() const;
+  /// Fences lanes whose heartbeat stands still since `evict_after`. Returns those newly fenced.
+  std::vector<std::uint32_t> fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns);
+  void drain();
+  [[nodiscard]] bool draining() const { return draining_; }
+  [[nodiscard]] bool drained() const;  ///< nobody holds a lease
+  void forget_groups(std::uint64_t before_ns) { groups_.forget(before_ns); }
+  [[nodiscard]] Result<wire::CursorGetReply> cursors(const std::string& group) const;
+  /// A lane was opened and its client has not attached yet.
+  [[nodiscard]] bool expects_client() const;
+  /// Every client was handed all batches before the end, and holds none. Only after Supply's end.
+  [[nodiscard]] bool all_served() const;
+
+  // --- slots
+  [[nodiscard]] bool has_acks() const;
+  /// Takes acks in. False: there were none.
+  bool take_acks();
+  /// Gives out the grants that are due. False: none was.
+  bool give_grants(std::uint64_t now_ns);
+  /// Tells clients for which no batch comes any more. Once each: it takes a system call, and they may stay
+  /// for long.
+  void announce_failure();
+  /// A slot to fill, for the lane whose ring is emptiest. `freed`: slots were given up on the way.
+  std::optional<publish::Ledger::Fill> take_fill(bool& freed);
+  /// The lanes, as bits, whose sleeping clients were granted batches since the last call: the caller owes
+  /// them ring().wake() once it has given up the lock.
+  [[nodiscard]] std::uint64_t take_wakes() { return std::exchange(to_wake_, 0); }
+  /// How empty the emptiest lane's ring is: batches ahead over quota; 2 without lanes.
+  [[nodiscard]] double fullness() const;
+
+  // --- for the stream
+  [[nodiscard]] const std::vector<Lane>& all() const { return lanes_; }
+  [[nodiscard]] publish::Ledger& ledger() { return ledger_; }
+  [[nodiscard]] const publish::Ledger& ledger() const { return ledger_; }
+  [[nodiscard]] std::uint32_t open_count() const { return open_; }
+  [[nodiscard]] std::uint32_t batch_size() const { return info_.batch_size; }
+  [[nodiscard]] std::uint32_t awaited_clients() const;
+  /// Writes what changed since the last call into the status; `figures` gets the lanes' part.
+  void publish(StreamFigures& figures);
+
+ private:
+  [[nodiscard]] std::optional<Cursor> meeting_point() const;
+  [[nodiscard]] std::optional<Cursor> hindmost_next() const;
+  [[nodiscard]] Result<void> check(const wire::OpenRequest& request) const;
+  [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
+  [[nodiscard]] bool gate_open(std::uint64_t now_ns);
+  void open_ledger(std::uint32_t lane);
+  void count_missing_ranks();
+  bool free_slots();  ///< false: there were none to free
+  void changed(std::uint32_t lane) { changed_ |= std::uint64_t{1} << lane; }
+
+  const StreamInfo& info_;
+  const Options options_;
+  ring::RingWriter& ring_;
+  Supply& supply_;
+  StreamStatus& status_;
+  publish::Ledger ledger_;
+  publish::Groups groups_;
+  std::vector<Lane> lanes_;
+  std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
+  std::uint64_t changed_ = 0, to_wake_ = 0;  ///< lanes, as bits
+  std::uint64_t first_attach_ns_ = 0, leases_reclaimed_ = 0, missing_ranks_ = 0;
+  bool gate_passed_ = false, draining_ = false, detachment_announced_ = false;
+  publish::Place left_;
+  // scratch, kept to spare allocations per batch
+  std::vector<publish::Ledger::Order> orders_;
+  std::vector<std::uint32_t> freed_;
+  std::vector<ring::TakenAck> acks_;
+};
+
+}  // namespace headrace::server::exec

@@ -1,0 +1,242 @@
+// Lanes: which clients open, attach, seek and close.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "clientlib/wire/words.h"
+#include "server/exec/lanes.h"
+
+namespace headrace::server::exec {
+
+/// Where a client that joins the foremost one begins.
+std::optional<Cursor> Lanes::meeting_point() const {
+  std::optional<std::uint32_t> foremost;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (ledger_.is_open(lane) && (!foremost || ledger_.place(*foremost) < ledger_.place(lane)))
+      foremost = lane;
+  if (!foremost) return std::nullopt;
+  // A batch of a group of w ranks is w batches of samples: other groups understand positions alone.
+  if (info_.delivery == Delivery::kShard)
+    return Cursor{ledger_.place(*foremost).epoch, ledger_.place(*foremost).position, 0};
+  return ledger_.next(*foremost);
+}
+
+std::optional<Cursor> Lanes::hindmost_next() const {
+  std::optional<Cursor> oldest;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (ledger_.is_open(lane) && !ledger_.is_fenced(lane) && (!oldest || ledger_.next(lane) < *oldest))
+      oldest = ledger_.next(lane);
+  return oldest;
+}
+
+Result<void> Lanes::check(const wire::OpenRequest& request) const {
+  if (status_.failed()) return fail(status_.failure());
+  if (auto allowed = supply_.may_join(request, hindmost_next()); !allowed) return allowed;
+  if (request.fingerprint)
+    if (const auto changed = difference(info_.fingerprint, *request.fingerprint); !changed.empty())
+      return fail(ErrorCode::kFingerprintMismatch,
+                  fmt::format("stream `{}`: the {} changed since the checkpoint, or since this loop began; "
+                              "restore it, or start without the state",
+                              info_.name, changed));
+  const wire::Batching batching{info_.batch_size, info_.last};
+  if (request.batching && *request.batching != batching)
+    return fail(ErrorCode::kFingerprintMismatch,
+                fmt::format("stream `{}`: batches are of {} samples now (last: {}), this loop counts in "
+                            "batches of {} (last: {}): make a new loader and give it this one's state, which "
+                            "goes on at the same sample",
+                            info_.name, batching.batch_size, wire::word_of(batching.last),
+                            request.batching->batch_size, wire::word_of(request.batching->last)));
+  if (const publish::Member* holder = groups_.holder_of(request.client))
+    return fail(ErrorCode::kClientNameTaken,
+                fmt::format("client name `{}` on stream `{}` is held by pid {}: give each "
+                            "client a name of its own",
+                            request.client, info_.name, holder->pid));
+  // Before anything computes with them: a client's positions are not to be trusted.
+  for (const auto& cursor : {request.start, request.position})
+    if (cursor && cursor->origin > info_.samples)
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("cursor {}: an epoch of stream `{}` has only {} samples", to_string(*cursor),
+                              info_.name, info_.samples));
+  return {};
+}
+
+Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
+  if (auto allowed = check(request); !allowed) return fail(allowed.error());
+  const auto free = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.used; });
+  if (free == lanes_.end())
+    return fail(ErrorCode::kRingFull,
+                fmt::format("all {} lanes of stream `{}` are taken: raise ring.max_clients", lanes_.size(),
+                            info_.name));
+  wire::OpenRequest wanted = request;
+  if (supply_.once()) {
+    wanted.start.reset();
+    wanted.join = Join::kNow;
+  }
+  auto admitted = groups_.admit(wanted, supply_.once() ? supply_.oldest(hindmost_next()) : meeting_point());
+  if (!admitted) return tl::make_unexpected(admitted.error());
+
+  const auto index = static_cast<std::uint32_t>(free - lanes_.begin());
+  const sampler::EpochPlan& plan = *admitted->group->plan;
+  const Cursor begin = publish::normalised(plan, admitted->begin);
+  // Whatever can throw comes before the lane is taken.
+  Lane lane{.used = true,
+            .group = admitted->group,
+            .member = admitted->member,
+            .group_name = request.group,
+            .client = request.client,
+            .rank = request.rank,
+            .reattaches = request.position.has_value() && !supply_.once(),
+            .begin = begin};
+  publish::Member member{
+      .lane = index, .client = request.client, .pid = request.pid, .granted = begin, .consumed = begin};
+  wire::OpenReply reply;
+  reply.stream = info_;
+  reply.lane = index;
+  reply.seek = ledger_.seek_number(index) + 1;  // opening the ledger's lane takes the next one
+  reply.cursor = begin;
+  reply.start = admitted->group->start;
+  reply.length = plan.length(begin.origin);
+  reply.epoch_length = plan.length(0);
+  reply.max_leases = options_.ledger.max_leases;
+  *free = std::move(lane);
+  *admitted->member = std::move(member);
+  count_missing_ranks();
+  if (supply_.once()) open_ledger(index);  // else in attach(): here it holds what it was promised
+  return reply;
+}
+
+void Lanes::open_ledger(std::uint32_t index) {
+  if (ledger_.is_open(index)) return;
+  ledger_.open(index, lanes_[index].group->plan.get(), lanes_[index].begin);
+  ++open_;
+  changed(index);
+}
+
+ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment lease, std::uint64_t now_ns) {
+  Lane& lane = lanes_[index];
+  StreamStatus::Client client{lane.client, lane.group_name, lane.rank, *lane.group->plan};
+  open_ledger(index);
+  status_.publish(index, {.next = ledger_.next(index)});
+  auto attachment =
+      status_.attach(index, std::move(client), [&] { return ring_.attach(index, std::move(lease)); });
+  lane.attached = true;
+  ++attached_;
+  lane.last_beat_ns = now_ns;
+  if (!first_attach_ns_) first_attach_ns_ = now_ns;
+  // A client that was here before the server was restarted goes on at once: those that it began with may be
+  // gone.
+  gate_passed_ |= lane.reattaches;
+  if (const std::uint32_t awaited = awaited_clients(); awaited > 0)
+    spdlog::info("stream `{}` waits for {} more client{} (sharing.wait_for), {} s at most", info_.name,
+                 awaited, awaited == 1 ? "" : "s",
+                 std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
+  return attachment;
+}
+
+Result<std::uint32_t> Lanes::open_sink() {
+  wire::OpenRequest request;
+  request.stream = info_.name;
+  request.group = "(sink)";
+  request.client = "(sink)";
+  auto reply = open(request);
+  if (!reply) return tl::make_unexpected(reply.error());
+  Lane& lane = lanes_[reply->lane];
+  status_.attach(reply->lane, {lane.client, lane.group_name, lane.rank, *lane.group->plan}, [] {});
+  lane.sink = lane.attached = true;
+  ++attached_;
+  open_ledger(reply->lane);
+  gate_passed_ = true;
+  return reply->lane;
+}
+
+Cursor Lanes::consumed_by(std::uint32_t index) const {
+  const Lane& lane = lanes_[index];
+  const auto word = ring_.client_word(index);
+  if (!word || !word->consumed || word->consumed->origin > info_.samples) return lane.begin;
+  const sampler::EpochPlan& plan = *lane.group->plan;
+  const Cursor said = publish::normalised(plan, *word->consumed);
+  // A client's own statement: never beyond what it was granted.
+  return publish::place_of(plan, said) <= ledger_.place(index) ? said : ledger_.next(index);
+}
+
+bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
+  Lane& lane = lanes_[index];
+  if (!lane.used) return false;
+  if (lane.attached) lane.member->granted = ledger_.next(index);
+  if (lane.attached && !lane.sink) lane.member->consumed = consumed_by(index);
+  lane.member->lane.reset();
+  lane.member->detached_ns = now_ns;
+  if (ledger_.is_open(index)) {
+    left_ = ledger_.place(index);
+    leases_reclaimed_ += ledger_.close(index);
+    --open_;
+    free_slots();
+  }
+  if (lane.attached) {
+    --attached_;
+    status_.detach(index, [&] {
+      if (!lane.sink) ring_.detach(index);
+    });
+  }
+  lane = Lane{};
+  count_missing_ranks();
+  return true;
+}
+
+std::optional<Error> Lanes::failure_of(std::uint32_t index) const {
+  if (status_.failed()) return status_.failure();
+  if (supply_.over(ledger_.next(index))) return supply_.end_error();
+  return std::nullopt;
+}
+
+Result<void> Lanes::may_seek(std::uint32_t index) const {
+  if (auto why = failure_of(index)) return fail(std::move(*why));
+  return supply_.may_seek();
+}
+
+wire::CursorSetReply Lanes::seek(std::uint32_t index, const Cursor& cursor) {
+  Lane& lane = lanes_[index];
+  wire::CursorSetReply reply;
+  reply.seek = ledger_.seek(index, cursor);
+  free_slots();
+  changed(index);
+  reply.cursor = lane.begin = ledger_.next(index);
+  reply.length = lane.group->plan->length(reply.cursor.origin);
+  reply.epoch_length = lane.group->plan->length(0);
+  return reply;
+}
+
+void Lanes::count_missing_ranks() {
+  missing_ranks_ = 0;
+  for (const auto& [name, group] : groups_.all()) {
+    if (!group.anyone_attached()) continue;
+    missing_ranks_ += group.world_size;
+    for (const auto& [rank, member] : group.members) missing_ranks_ -= member.lane.has_value();
+  }
+}
+
+Result<wire::CursorGetReply> Lanes::cursors(const std::string& name) const {
+  if (status_.failed()) return fail(status_.failure());
+  const auto found = groups_.all().find(name);
+  if (found == groups_.all().end()) {
+    std::string names;
+    for (const auto& [known, group] : groups_.all()) names += (names.empty() ? "" : ", ") + known;
+    return fail(ErrorCode::kInvalidArgument, fmt::format("stream `{}` has no group `{}`; there are: {}",
+                                                         info_.name, name, names.empty() ? "none" : names));
+  }
+  wire::CursorGetReply reply;
+  reply.world_size = found->second.world_size;
+  reply.start = found->second.start;
+  for (const auto& [rank, member] : found->second.members) {
+    const bool attached = member.lane && lanes_[*member.lane].attached;
+    reply.lanes.push_back({.rank = rank,
+                           .client = member.client,
+                           .attached = attached,
+                           .granted = attached ? ledger_.next(*member.lane) : member.granted,
+                           .consumed = attached ? consumed_by(*member.lane) : member.consumed});
+  }
+  return reply;
+}
+
+}  // namespace headrace::server::exec
