@@ -8,62 +8,47 @@
 #include <cstring>
 
 #include "server/remote/url.h"
+#include "server/source/columns/class_folders.h"
 #include "server/source/columns/file_column.h"
 #include "server/source/files/at_once.h"
-#include "server/source/files/folder_walk.h"
 #include "server/source/remote/url_folder.h"
 #include "server/source/source_type.h"
 
 namespace headrace::server::source {
 namespace {
 
-class Indexer {
- public:
-  explicit Indexer(std::unique_ptr<FileColumn> column) : column_(std::move(column)), root_(column_->root()) {}
-
-  Result<std::shared_ptr<const Source>> index();
-
- private:
-  Result<void> add_classes();
-
-  std::unique_ptr<FileColumn> column_;
-  const std::string root_;
-  std::vector<std::uint32_t> labels_;
-  std::vector<std::string> classes_;
-  LeftOut left_out_;
-};
-
-Result<void> Indexer::add_classes() {
+/// Adds the images of all classes to `out` and `column`.
+Result<void> list_classes(ClassFolders& out, FileColumn& column) {
   struct Found {
     Result<std::vector<FoundFolder>> folders;
     LeftOut left_out;
   };
   // A few at a time, since lists of files are larger than what is kept of them.
   constexpr std::size_t kAtOnce = 64;
-  std::vector<std::string> empty;
-  for (std::size_t begin = 0; begin < classes_.size(); begin += kAtOnce) {
-    std::vector<Found> found(std::min(kAtOnce, classes_.size() - begin));
+  for (std::size_t begin = 0; begin < out.classes.size(); begin += kAtOnce) {
+    std::vector<Found> found(std::min(kAtOnce, out.classes.size() - begin));
     for_each_at_once(found.size(), [&](std::size_t i) {
-      found[i].folders = walk(column_->root_fd(), classes_[begin + i], root_, found[i].left_out);
+      found[i].folders = walk(column.root_fd(), out.classes[begin + i], out.root, found[i].left_out);
     });
     for (std::size_t i = 0; i < found.size(); ++i) {
-      const std::size_t before = labels_.size();
+      const std::size_t before = out.labels.size();
       if (!found[i].folders) return fail(std::move(found[i].folders.error()));
       for (const auto& folder : *found[i].folders) {
         const std::string path = folder.path + "/";
-        for (const auto& file : folder.files) column_->add_in(path, file);
+        for (const auto& file : folder.files) column.add_in(path, file);
       }
-      labels_.resize(column_->size(), static_cast<std::uint32_t>(begin + i));
-      left_out_.add(found[i].left_out.count, found[i].left_out.first);
-      if (labels_.size() == before) empty.push_back(classes_[begin + i]);
+      out.labels.resize(column.size(), static_cast<std::uint32_t>(begin + i));
+      out.left_out.add(found[i].left_out.count, found[i].left_out.first);
+      if (out.labels.size() == before) out.empty.push_back(out.classes[begin + i]);
     }
   }
-  if (empty.empty()) return {};
-  return fail(empty_classes(root_, std::move(empty), classes_.size()));
+  return {};
 }
 
-Result<std::shared_ptr<const Source>> Indexer::index() {
-  auto top = list_folder(column_->root_fd(), ".", root_);
+Result<std::shared_ptr<const Source>> index(std::unique_ptr<FileColumn> column) {
+  ClassFolders out{
+      .root = column->root(), .images = {}, .labels = {}, .classes = {}, .empty = {}, .left_out = {}};
+  auto top = list_folder(column->root_fd(), ".", out.root);
   if (!top) return fail(std::move(top.error()));
   if (top->folders.empty()) {
     const auto found = top->images.empty()
@@ -71,21 +56,13 @@ Result<std::shared_ptr<const Source>> Indexer::index() {
                            : fmt::format("holds {} images but no class folders", top->images.size());
     return fail(
         ErrorCode::kDatasetInvalid,
-        fmt::format("image folder {} {}; put the images into one folder per class, as in {}/cat/1.jpg", root_,
-                    found, root_));
+        fmt::format("image folder {} {}; put the images into one folder per class, as in {}/cat/1.jpg",
+                    out.root, found, out.root));
   }
-  classes_ = std::move(top->folders);
-  if (auto added = add_classes(); !added) return fail(std::move(added.error()));
-  if (auto finished = column_->finish(); !finished) return fail(std::move(finished.error()));
-  labels_.shrink_to_fit();
-  std::string warning = joined(left_out_.warning(root_), classes_warning(root_, classes_));
-  Table table{.origin = root_,
-              .columns = {},
-              .labels = std::move(labels_),
-              .classes = std::move(classes_),
-              .warning = std::move(warning)};
-  table.columns.push_back(std::move(column_));
-  return make_table(std::move(table));
+  out.classes = std::move(top->folders);
+  if (auto listed = list_classes(out, *column); !listed) return fail(std::move(listed.error()));
+  out.images = std::move(column);
+  return make_class_folders(std::move(out));
 }
 
 }  // namespace
@@ -105,7 +82,7 @@ Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::p
   }
   auto shown = root.string();
   while (shown.size() > 1 && shown.back() == '/') shown.pop_back();
-  return Indexer(std::make_unique<FileColumn>(SourceField{}, shown, ring::UniqueFd(fd), read)).index();
+  return index(std::make_unique<FileColumn>(SourceField{}, shown, ring::UniqueFd(fd), read));
 }
 
 described::Description<ImageFolderOptions> ImageFolderOptions::description() {

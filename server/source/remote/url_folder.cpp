@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "server/remote/url.h"
+#include "server/source/columns/class_folders.h"
 #include "server/source/files/at_once.h"
-#include "server/source/files/folder_walk.h"
 #include "server/source/remote/url_column.h"
 
 namespace headrace::server::source {
@@ -65,9 +65,7 @@ Result<std::shared_ptr<const Source>> open_url_folder(const std::string& url,
                     top->objects.size(), root));
 
   auto column = std::make_unique<UrlColumn>(SourceField{}, root, remote);
-  std::vector<std::uint32_t> labels;
-  std::vector<std::string> empty;
-  LeftOut left_out;
+  ClassFolders out{.root = root, .images = {}, .labels = {}, .classes = {}, .empty = {}, .left_out = {}};
   // A few at a time, since listings are larger than what is kept of them.
   constexpr std::size_t kAtOnce = 64;
   for (std::size_t begin = 0; begin < classes.size(); begin += kAtOnce) {
@@ -82,23 +80,15 @@ Result<std::shared_ptr<const Source>> open_url_folder(const std::string& url,
       if (!found[i].listed) return fail(std::move(found[i].listed.error()));
       for (const auto& image : found[i].images) {
         column->add(std::string_view(image.key).substr(prefix.size()), image.bytes, image.tag);
-        labels.push_back(static_cast<std::uint32_t>(begin + i));
+        out.labels.push_back(static_cast<std::uint32_t>(begin + i));
       }
-      left_out.add(found[i].left_out.count, found[i].left_out.first);
-      if (found[i].images.empty()) empty.push_back(classes[begin + i]);
+      out.left_out.add(found[i].left_out.count, found[i].left_out.first);
+      if (found[i].images.empty()) out.empty.push_back(classes[begin + i]);
     }
   }
-  if (!empty.empty()) return fail(empty_classes(root, std::move(empty), classes.size()));
-  if (auto finished = column->finish(); !finished) return fail(std::move(finished.error()));
-  labels.shrink_to_fit();
-  std::string warning = joined(left_out.warning(root), classes_warning(root, classes));
-  Table table{.origin = root,
-              .columns = {},
-              .labels = std::move(labels),
-              .classes = std::move(classes),
-              .warning = std::move(warning)};
-  table.columns.push_back(std::move(column));
-  return make_table(std::move(table));
+  out.images = std::move(column);
+  out.classes = std::move(classes);
+  return make_class_folders(std::move(out));
 }
 
 }  // namespace headrace::server::source
