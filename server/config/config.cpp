@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <tuple>
 
 #include "clientlib/base/default_directory.h"
 #include "server/config/document.h"
@@ -16,6 +14,9 @@
 #include "server/config/schema.h"
 
 namespace headrace::server::config {
+
+using nlohmann::json;
+
 namespace {
 
 std::filesystem::path folder_of(const std::string& name) {
@@ -34,23 +35,80 @@ std::string Problem::to_string() const {
   return out;
 }
 
+namespace {
+
+/// The keys of the map at `at` that are sound; of `transforms` those before the first wrong one.
+json sound_keys(const Document& document, const Pointer& at) {
+  json out = json::object();
+  for (const auto& [key, value] : document.value.at(at).items()) {
+    if (document.faults.sound(at / key)) {
+      out[key] = value;
+    } else if (key == "transforms" && value.is_array()) {
+      json& begin = out[key] = json::array();
+      while (begin.size() < value.size() && document.faults.sound(at / key / std::to_string(begin.size())))
+        begin.push_back(value[begin.size()]);
+    }
+  }
+  return out;
+}
+
+StreamPlaces places_of(const Document& document, const Pointer& at, std::size_t transforms) {
+  StreamPlaces out{to_string(document.key_place(at)), to_string(document.value_place(at / "batch_size")), {}};
+  for (std::size_t i = 0; i < transforms; ++i)
+    out.transforms.push_back(to_string(document.value_place(at / "transforms" / std::to_string(i))));
+  return out;
+}
+
+/// Reads what is sound and checks it. The result is only whole if nothing is wrong.
+Config read(Document& document, const std::filesystem::path& folder, const Environment& environment) {
+  Config out;
+  const auto reading = [&](const Pointer& at) { return described::Reading(folder, at, &document.faults); };
+  const Pointer server("/server");
+  if (!document.value.contains(server)) {
+    out.server = read_server(json::object(), reading(server), environment);
+  } else if (document.value.at(server).is_object()) {
+    out.server = read_server(sound_keys(document, server), reading(server), environment);
+  }
+  std::vector<std::string> names;
+  const json sources = document.value.value("sources", json::object());
+  if (sources.is_object())
+    for (const auto& [name, value] : sources.items()) {
+      const Pointer at = Pointer("/sources") / name;
+      names.push_back(name);
+      if (!value.is_object() || !value.contains("type") || !document.faults.sound(at / "type")) continue;
+      auto source = read_source(sound_keys(document, at), reading(at));
+      if (document.faults.sound(at)) out.sources[name] = std::move(source);
+    }
+  check_composites(document, out.sources);
+  const json streams = document.value.value("streams", json::object());
+  if (streams.is_object())
+    for (const auto& [name, value] : streams.items()) {
+      if (!value.is_object()) continue;
+      const Pointer at = Pointer("/streams") / name;
+      const json sound = sound_keys(document, at);
+      StreamConfig stream = read_stream(sound, reading(at), out.server);
+      stream.places = places_of(document, at, stream.plan.chain.transforms.size());
+      apply_feed(out, stream);
+      check_stream(stream, sound, reading(at), out, sources.is_object() ? &names : nullptr);
+      out.streams[name] = std::move(stream);
+    }
+  return out;
+}
+
+}  // namespace
+
 Outcome examine(std::string_view text, const std::string& name, std::span<const Override> flags,
                 const Environment& environment) {
-  Outcome out;
   Document document(name);
-  if (!read_yaml(text, name, document, out.problems)) return out;
-  apply_environment(environment, document, out.problems);
-  apply_flags(flags, document, out.problems);
-  validate(document, out.problems);
-  auto config = read_and_check(document, folder_of(name), environment, out.problems);
-  if (out.problems.empty()) {
-    config.file = name;
-    out.config = std::move(config);
-  }
-  std::stable_sort(out.problems.begin(), out.problems.end(), [](const Problem& a, const Problem& b) {
-    return std::tuple(a.line == 0, a.line, a.column) < std::tuple(b.line == 0, b.line, b.column);
-  });
-  return out;
+  if (!read_yaml(text, name, document)) return {std::nullopt, document.problems()};
+  apply_environment(environment, document);
+  apply_flags(flags, document);
+  validate(document);
+  auto config = read(document, folder_of(name), environment);
+  config.file = name;
+  auto problems = document.problems();
+  if (!problems.empty()) return {std::nullopt, std::move(problems)};
+  return {std::move(config), {}};
 }
 
 Result<Config> parse(std::string_view text, const std::string& name, std::span<const Override> flags,
@@ -86,37 +144,6 @@ std::filesystem::path default_directory(const Environment& environment) {
   for (const auto& entry : environment)
     if (entry.starts_with(kVariable)) return headrace::default_directory(entry.substr(kVariable.size()));
   return headrace::default_directory("");
-}
-
-std::string_view name_of(Delivery delivery) {
-  return delivery == Delivery::kShard ? "shard" : "broadcast";
-}
-std::string_view name_of(OnError policy) {
-  return policy == OnError::kFail ? "fail" : "replace";
-}
-std::string_view name_of(OnLag policy) {
-  return policy == OnLag::kWait ? "wait" : "detach";
-}
-std::string_view name_of(Access access) {
-  return access == Access::kReadOnly ? "read_only" : "read_write";
-}
-
-std::string_view name_of(LogLevel level) {
-  switch (level) {
-    case LogLevel::kTrace:
-      return "trace";
-    case LogLevel::kDebug:
-      return "debug";
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarning:
-      return "warning";
-    case LogLevel::kError:
-      return "error";
-    case LogLevel::kOff:
-      return "off";
-  }
-  return "?";
 }
 
 }  // namespace headrace::server::config

@@ -105,6 +105,9 @@ struct StreamConfig {
   static described::Description<StreamConfig> description();
 };
 
+/// Of a server: what exec::Engine can tell apart.
+inline constexpr std::size_t kMaxStreams = 64;
+
 struct Config {
   std::filesystem::path file;  ///< where it was read from; empty for parse() without a file
   ServerConfig server;

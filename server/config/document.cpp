@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace headrace::server::config {
 
@@ -35,14 +36,37 @@ void Document::put_override(const Pointer& pointer, const std::string& origin) {
   put(pointer, {outside, outside});
 }
 
-Problem Document::at_value(const Pointer& pointer, std::string message, std::string suggestion) const {
-  const auto place = value_place(pointer);
+void Document::wrong(const Pointer& pointer, std::string message, std::string suggestion) {
+  faults.add({pointer, false, std::move(message), std::move(suggestion)});
+}
+
+void Document::wrong_key(const Pointer& pointer, std::string message, std::string suggestion) {
+  faults.add({pointer, true, std::move(message), std::move(suggestion)});
+}
+
+namespace {
+
+Problem problem_at(const Place& place, const Pointer& pointer, std::string message, std::string suggestion) {
   return {place.file, place.line, place.column, dotted(pointer), std::move(message), std::move(suggestion)};
 }
 
-Problem Document::at_key(const Pointer& pointer, std::string message, std::string suggestion) const {
-  const auto place = key_place(pointer);
-  return {place.file, place.line, place.column, dotted(pointer), std::move(message), std::move(suggestion)};
+}  // namespace
+
+void Document::wrong_at(const Place& place, const Pointer& pointer, std::string message,
+                        std::string suggestion) {
+  if (!pointer.empty()) faults.mark(pointer);
+  elsewhere_.push_back(problem_at(place, pointer, std::move(message), std::move(suggestion)));
+}
+
+std::vector<Problem> Document::problems() const {
+  std::vector<Problem> out = elsewhere_;
+  for (const auto& fault : faults.all())
+    out.push_back(problem_at(fault.at_key ? key_place(fault.at) : value_place(fault.at), fault.at,
+                             fault.message, fault.suggestion));
+  std::stable_sort(out.begin(), out.end(), [](const Problem& a, const Problem& b) {
+    return std::tuple(a.line == 0, a.line, a.column) < std::tuple(b.line == 0, b.line, b.column);
+  });
+  return out;
 }
 
 std::string to_string(const Place& place) {

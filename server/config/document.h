@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "server/config/config.h"
+#include "server/described/reading.h"
 
 namespace headrace::server::config {
 
-using Pointer = nlohmann::json::json_pointer;
+using described::Pointer;
 
 /// Line and column count from 1; 0: `file` names a variable or flag.
 struct Place {
@@ -35,19 +36,23 @@ class Document {
   /// The node now comes from outside of the file: so does all below it.
   void put_override(const Pointer& pointer, const std::string& origin);
 
-  /// A problem at the value, or at the key, of `pointer`.
-  [[nodiscard]] Problem at_value(const Pointer& pointer, std::string message,
-                                 std::string suggestion = {}) const;
-  [[nodiscard]] Problem at_key(const Pointer& pointer, std::string message,
-                               std::string suggestion = {}) const;
+  /// The value, or the key, of `pointer` is wrong.
+  void wrong(const Pointer& pointer, std::string message, std::string suggestion = {});
+  void wrong_key(const Pointer& pointer, std::string message, std::string suggestion = {});
+  /// The same for what has no place of its own in `value`.
+  void wrong_at(const Place& place, const Pointer& pointer, std::string message, std::string suggestion = {});
+  /// All that is wrong, in the order of the file; what comes from outside of it last.
+  [[nodiscard]] std::vector<Problem> problems() const;
 
   nlohmann::json value;
+  described::Faults faults;
 
  private:
   [[nodiscard]] const Places& nearest(Pointer pointer) const;
 
   std::string name_;
   std::map<std::string, Places> places_;  // by the pointer's text
+  std::vector<Problem> elsewhere_;
 };
 
 /// "train.yaml:12:17", or the variable or flag.
@@ -56,9 +61,9 @@ std::string to_string(const Place& place);
 /// "streams.train.transforms[0].size"
 std::string dotted(const Pointer& pointer);
 
-/// Reads one YAML document; scalars as YAML 1.2's core schema has them (so `off` and `yes` are text). Syntax
-/// errors and repeated keys go to `problems`. False if there is nothing to go on with.
-bool read_yaml(std::string_view text, const std::string& name, Document& out, std::vector<Problem>& problems);
+/// Reads one YAML document; scalars as YAML 1.2's core schema has them (so `off` and `yes` are text). `out`
+/// gets syntax errors and repeated keys, too. False if there is nothing to go on with.
+bool read_yaml(std::string_view text, const std::string& name, Document& out);
 
 /// A value from a variable or flag: flow lists, flow maps and quoted text as YAML; all else one plain scalar.
 Result<nlohmann::json> read_override(const std::string& text);

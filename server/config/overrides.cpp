@@ -75,75 +75,72 @@ const json& member(const json& value, const std::string& name) {
   return kNothing;
 }
 
-using Same = std::function<bool(const std::string& key, const std::string& written)>;
+// Every path that can be set, or those to what `into` lets through: keys and how deep they are.
+using Into = std::function<bool(const std::string& key, std::size_t depth)>;
 
-std::optional<Pointer> find(const Document& document, const Segments& path, const Same& same) {
-  static const json kAny = json::object();
-  Pointer at;
-  const json* value = &document.value;
-  const json* node = &schema();
-  for (const auto& written : path) {
-    // A scalar gives way to the map that the path goes through: metrics: off, then metrics.port.
-    const json* at_node = &resolve(*node, *value);
-    if (!value->is_object() && !value->is_array()) at_node = &resolve(*node, nullptr);
-    const auto keys = keys_below(*at_node, *value);
-    const auto key = std::find_if(keys.begin(), keys.end(), [&](const auto& k) { return same(k, written); });
-    if (key == keys.end()) return std::nullopt;
-    const json* below = schema_below(*at_node, *value, *key);
-    node = below != nullptr ? below : &kAny;
-    value = &member(*value, *key);
-    at /= *key;
-  }
-  return at;
-}
-
-// Every path that can be set, for suggestions.
-void list_paths(const json& start, const json& value, const Segments& above, std::vector<Segments>& out) {
+void list_paths(const json& start, const json& value, const Segments& above, const Into& into,
+                std::vector<Segments>& out) {
   constexpr std::size_t kDeepest = 8, kMost = 5000;
+  static const json kAny = json::object();
   if (above.size() > kDeepest || out.size() > kMost) return;
-  const json* node = &resolve(start, value);
-  if (!value.is_object() && !value.is_array()) node = &resolve(start, nullptr);
-  const auto keys = keys_below(*node, value);
   if (!above.empty()) out.push_back(above);
-  for (const auto& key : keys) {
+  // A scalar gives way to the map that the path goes through: metrics: off, then metrics.port.
+  const bool map = value.is_object() || value.is_array();
+  const json& node = resolve(start, map ? value : json());
+  for (const auto& key : keys_below(node, value)) {
+    if (!into(key, above.size())) continue;
     auto path = above;
     path.push_back(key);
-    if (const json* below = schema_below(*node, value, key)) {
-      list_paths(*below, member(value, key), path, out);
-    } else {
-      out.push_back(path);
-    }
+    const json* below = schema_below(node, value, key);
+    list_paths(below != nullptr ? *below : kAny, member(value, key), path, into, out);
   }
+}
+
+std::optional<Pointer> find(
+    const Document& document, const Segments& written,
+    const std::function<bool(const std::string& key, const std::string& written)>& same) {
+  std::vector<Segments> paths;
+  list_paths(
+      schema(), document.value, {},
+      [&](const std::string& key, std::size_t depth) {
+        return depth < written.size() && same(key, written[depth]);
+      },
+      paths);
+  const auto found = std::find_if(paths.begin(), paths.end(),
+                                  [&](const Segments& path) { return path.size() == written.size(); });
+  if (found == paths.end()) return std::nullopt;
+  Pointer at;
+  for (const auto& segment : *found) at /= segment;
+  return at;
 }
 
 template <class Write>
 std::string suggest(const Document& document, const std::string& written, Write write) {
   std::vector<Segments> paths;
-  list_paths(schema(), document.value, {}, paths);
+  list_paths(
+      schema(), document.value, {}, [](const auto&, std::size_t) { return true; }, paths);
   std::vector<std::string> names;
   names.reserve(paths.size());
   for (const auto& path : paths) names.push_back(write(path));
   return nearest(written, names);
 }
 
-void set(Document& document, const Pointer& at, const Override& override, std::vector<Problem>& problems) {
+// What was a scalar becomes the map that a path goes through.
+json& make(json& root, const Pointer& at) {
+  if (at.empty()) return root;
+  json& above = make(root, at.parent_pointer());
+  if (above.is_array()) return above.at(std::stoul(at.back()));
+  if (!above.is_object()) above = json::object();
+  return above[at.back()];
+}
+
+void set(Document& document, const Pointer& at, const Override& override) {
   auto value = read_override(override.value);
   if (!value) {
-    problems.push_back({override.origin, 0, 0, dotted(at), value.error().message, ""});
+    document.wrong_at({override.origin}, at, value.error().message);
     return;
   }
-  json* node = &document.value;
-  Segments names;
-  for (Pointer p = at; !p.empty(); p = p.parent_pointer()) names.push_back(p.back());
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    if (node->is_array()) {
-      node = &node->at(std::stoul(*name));
-    } else {
-      if (!node->is_object()) *node = json::object();
-      node = &(*node)[*name];
-    }
-  }
-  *node = std::move(*value);
+  make(document.value, at) = std::move(*value);
   document.put_override(at, override.origin);
 }
 
@@ -164,7 +161,7 @@ Result<Override> parse_flag(std::string_view flag) {
                   fmt::format("--set {}", flag)};
 }
 
-void apply_environment(const Environment& environment, Document& document, std::vector<Problem>& problems) {
+void apply_environment(const Environment& environment, Document& document) {
   auto variables = environment;
   std::sort(variables.begin(), variables.end());
   for (const auto& variable : variables) {
@@ -179,7 +176,7 @@ void apply_environment(const Environment& environment, Document& document, std::
       return as_variable(key) == as_variable(written);
     });
     if (at) {
-      set(document, *at, {dotted(*at), variable.substr(equals + 1), name}, problems);
+      set(document, *at, {dotted(*at), variable.substr(equals + 1), name});
       continue;
     }
     auto near = suggest(document, name, [](const Segments& path) {
@@ -187,25 +184,25 @@ void apply_environment(const Environment& environment, Document& document, std::
       for (const auto& segment : path) words.push_back(as_variable(segment));
       return fmt::format("{}{}", kPrefix, fmt::join(words, "__"));
     });
-    problems.push_back({name, 0, 0, "",
-                        "this variable leads to nothing in the configuration; HEADRACE_ names are the keys "
-                        "joined by two underscores",
-                        std::move(near)});
+    document.wrong_at({name}, Pointer(),
+                      "this variable leads to nothing in the configuration; HEADRACE_ names are the keys "
+                      "joined by two underscores",
+                      std::move(near));
   }
 }
 
-void apply_flags(std::span<const Override> flags, Document& document, std::vector<Problem>& problems) {
+void apply_flags(std::span<const Override> flags, Document& document) {
   for (const auto& flag : flags) {
     const auto at = find(document, cut(flag.path, "."),
                          [](const auto& key, const auto& written) { return key == written; });
     if (at) {
-      set(document, *at, flag, problems);
+      set(document, *at, flag);
       continue;
     }
     auto near = suggest(document, flag.path,
                         [](const Segments& path) { return fmt::format("{}", fmt::join(path, ".")); });
-    problems.push_back({flag.origin, 0, 0, "",
-                        fmt::format("there is no \"{}\" in the configuration", flag.path), std::move(near)});
+    document.wrong_at({flag.origin}, Pointer(),
+                      fmt::format("there is no \"{}\" in the configuration", flag.path), std::move(near));
   }
 }
 

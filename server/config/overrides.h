@@ -13,9 +13,9 @@ namespace headrace::server::config {
 /// like a top-level key (HEADRACE_SERVER_...), so that a mistyped one is told and not ignored. Others
 /// (HEADRACE_ADDRESS, HEADRACE_LOG, ...) belong to somebody else. Names are matched to keys without regard to
 /// case and to - against _.
-void apply_environment(const Environment& environment, Document& document, std::vector<Problem>& problems);
+void apply_environment(const Environment& environment, Document& document);
 
 /// Dotted paths with the keys as they are written; list items by index ("transforms.0.resize.size").
-void apply_flags(std::span<const Override> flags, Document& document, std::vector<Problem>& problems);
+void apply_flags(std::span<const Override> flags, Document& document);
 
 }  // namespace headrace::server::config

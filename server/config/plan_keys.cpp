@@ -1,5 +1,7 @@
 #include "server/config/plan_keys.h"
 
+#include <fmt/format.h>
+
 #include "server/described/names.h"
 #include "server/transform/op.h"
 #include "server/transform/ops/arguments.h"
@@ -24,7 +26,7 @@ Key<StreamPlan> transforms() {
         "Names and meaning are torchvision.transforms.v2's; `fields` limits one to some of the images, by "
         "default it is for all."}},
       false,
-      [](StreamPlan& plan, const Json& value, const Folder&) {
+      [](StreamPlan& plan, const Json& value, const Reading&) {
         for (const Json& one : value) {
           const bool bare = one.is_string() || one.begin()->is_null();
           const Json arguments = bare ? Json::object() : *one.begin();
@@ -97,7 +99,17 @@ Description<MixConfig> mix() {
                 "As torchvision.transforms.v2.CutMix, with a lambda and a box per sample."),
        key("p", &Self::p, fraction(), "Of a sample being mixed at all."),
        without_default(key("num_classes", &Self::num_classes, integer<std::int32_t>(1, 1'000'000),
-                           "Default: as many as the source names."))}};
+                           "Default: as many as the source names."))},
+      [](const Self& mix, const Json&, const Reading& reading) {
+        if (!mix.mixup_alpha && !mix.cutmix_alpha)
+          reading.wrong_key("", "needs mixup, cutmix or both of them");
+      }};
+}
+
+Codec<bool> device() {
+  auto out = word<bool>({{"cpu", false}, {"gpu", true}});
+  out.schema["x-hint"] = "the trainer chooses its GPU: Loader(device=\"cuda:0\")";
+  return out;
 }
 
 /// Left out of the canonical form where it is empty.
@@ -126,7 +138,7 @@ std::vector<Key<StreamPlan>> plan_keys() {
                        "super-resolution.")),
       transforms(),
       chain(without_default(key("output", &PlanConfig::output, object(output())))),
-      key("device", &Self::on_device, word<bool>({{"cpu", false}, {"gpu", true}}),
+      key("device", &Self::on_device, device(),
           "Where the last transforms (flips, 90-degree rotations, colors, normalize, constant "
           "random_erasing), dtype and layout are "
           "computed. gpu: on the trainer's device; the batches are the same, bit for bit, and only loaders "
@@ -143,6 +155,51 @@ std::vector<Key<StreamPlan>> plan_keys() {
       chain(key("max_pixels", &PlanConfig::max_pixels, integer<std::uint64_t>(1, 1'000'000'000),
                 "Larger images, read or between two transforms, are bad samples, refused before memory is "
                 "taken for them."))};
+}
+
+namespace {
+
+/// What compiling says of a field's chain. `whole`: it has all transforms, not only those before a wrong one.
+bool check_chain(PlanConfig config, const std::string& field, bool whole, const Json& map,
+                 const Reading& reading) {
+  Values values;
+  for (const auto& transform : config.transforms) transform->add_to(values);
+  if (!values.mean.empty()) config.channels = values.mean.size() == 1 ? 1 : 3;
+  std::optional<std::size_t> culprit;
+  const auto compiled = Plan::compile(config, &culprit);
+  if (compiled || (!culprit && !whole)) return true;
+  auto message = compiled.error().message;
+  if (constexpr std::string_view kLead = "transforms: "; message.starts_with(kLead))
+    message.erase(0, kLead.size());
+  if (!field.empty()) message = fmt::format("field {}: {}", field, message);
+  if (culprit) {
+    reading.wrong(Pointer("/transforms") / std::to_string(*culprit), std::move(message));
+  } else {
+    reading.wrong_key(map.contains("transforms") ? "transforms" : "", std::move(message));
+  }
+  return false;
+}
+
+}  // namespace
+
+void check_plan(const StreamPlan& plan, bool one_size, const Json& map, const Reading& reading) {
+  const bool known_output = reading.sound({"output"});
+  // Without `transforms`, another key may have been meant to be that one.
+  const bool whole = reading.sound({"transforms"}) && (map.contains("transforms") || reading.sound());
+  if (known_output && reading.sound({"mix"}) && plan.mix && plan.mix->mixup_alpha &&
+      plan.chain.output.dtype == DType::kUInt8)
+    reading.wrong_key("mix/mixup",
+                      "gives fractions, which uint8 cannot hold; set output.dtype to float32, float16 or "
+                      "bfloat16, or use cutmix alone");
+  // What the source's images are is not known before it is opened; then all is compiled again.
+  std::vector<std::string> fields = plan.named();
+  if (fields.empty()) fields.emplace_back();
+  for (const std::string& field : fields) {
+    PlanConfig chain = plan.chain_of(field, false);
+    if (one_size) chain.input = {kLargestSide, kLargestSide};
+    if (!known_output) chain.output.dtype = DType::kFloat32;  // which takes all of them
+    if (!check_chain(std::move(chain), field, whole, map, reading)) return;
+  }
 }
 
 }  // namespace headrace::server::config

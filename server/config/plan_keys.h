@@ -10,4 +10,10 @@ namespace headrace::server::config {
 
 std::vector<described::Key<transform::StreamPlan>> plan_keys();
 
+/// What must hold between the keys of a plan: each field's chain compiles. `one_size`: the source's images
+/// may have one size. `map`: the stream, at `reading`; of `transforms` that are not sound, those before the
+/// first wrong one.
+void check_plan(const transform::StreamPlan& plan, bool one_size, const described::Json& map,
+                const described::Reading& reading);
+
 }  // namespace headrace::server::config

@@ -1,21 +1,29 @@
-// From a document that conforms to the schema to structs, and what a schema cannot say.
+// From a document, each key of which the schema holds good, to structs; and what a schema cannot say.
 #pragma once
-
-#include <nlohmann/json.hpp>
-#include <vector>
 
 #include "server/config/document.h"
 
 namespace headrace::server::config {
 
-ServerConfig read_server(const nlohmann::json& server, const std::filesystem::path& folder,
+// `value`: the map at `reading`, whose faults are added to. Keys that are wrong have been left out of it.
+
+ServerConfig read_server(const described::Json& value, const described::Reading& reading,
                          const Environment& environment);
-StreamConfig read_stream(const nlohmann::json& stream, const std::filesystem::path& folder,
+StreamConfig read_stream(const described::Json& value, const described::Reading& reading,
                          const ServerConfig& server);
 
-/// Reads what has no problem yet and checks it; `problems` gets the rest. The result is only whole if none
-/// came.
-Config read_and_check(const Document& document, const std::filesystem::path& folder,
-                      const Environment& environment, std::vector<Problem>& problems);
+/// Finds names and parts that are not there, cycles, sources that are nested too deep, and splits whose parts
+/// could share a sample because a source comes more than once in what is split. `sources`: those that have no
+/// problem of their own.
+void check_composites(Document& document, const std::map<std::string, SourceConfig>& sources);
+
+/// Gives a stream over a feed the feed's batch size, its order and `on_lag: wait` (no batch can be built
+/// twice); leaves other streams as they are.
+void apply_feed(const Config& config, StreamConfig& stream);
+
+/// What must hold between the keys of a stream, and between streams and sources. `config`: the sources that
+/// are sound, and the streams that come before it. `sources`: the names of all; null: they are not known.
+void check_stream(const StreamConfig& stream, const described::Json& value, const described::Reading& reading,
+                  const Config& config, const std::vector<std::string>* sources);
 
 }  // namespace headrace::server::config

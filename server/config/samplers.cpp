@@ -1,5 +1,10 @@
 #include "server/config/samplers.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
 #include "server/described/names.h"
 
 namespace headrace::server::config {
@@ -36,11 +41,34 @@ Codec<double> weight() {
   return named("weight", number(0));
 }
 
+/// What belongs to each way of weighing: the first is needed, the second may be there.
+struct Weighing {
+  const char *by, *needs, *takes;
+};
+constexpr Weighing kWeighings[] = {
+    {"class", "weights", "other"}, {"file", "path", "other"}, {"field", "field", ""}};
+
+void check_weights(const WeightedSampler& sampler, const Json& map, const Reading& reading) {
+  const auto* way = std::find_if(std::begin(kWeighings), std::end(kWeighings),
+                                 [&](const Weighing& each) { return map.at("by") == each.by; });
+  if (!map.contains(way->needs))
+    reading.wrong_key(
+        "", fmt::format("key \"{}\" is missing: `by: {}` reads the weights from it", way->needs, way->by));
+  for (const char* key : {"weights", "path", "field", "other"})
+    if (map.contains(key) && std::string_view(key) != way->needs && std::string_view(key) != way->takes)
+      reading.wrong_key(key, fmt::format("has no meaning with `by: {}`; leave it out", way->by));
+  const auto& weights = sampler.weights;
+  if (sampler.by == WeightedSampler::By::kClass && map.contains("weights") &&
+      sampler.other.value_or(0) == 0 &&
+      std::all_of(weights.begin(), weights.end(), [](const auto& each) { return each.second == 0; }))
+    reading.wrong("weights", "weights that sum to zero: give a class more");
+}
+
 /// One of the ways to sample, told apart by its name.
 struct Way {
   std::string name;
   Schema schema;
-  std::function<SamplerConfig(const Json&, const Folder&)> read;
+  std::function<SamplerConfig(const Json&, const Reading&)> read;
   std::function<bool(const SamplerConfig&, Json&)> write;  ///< false: it is another one
 };
 
@@ -68,7 +96,7 @@ Description<WeightedSampler> WeightedSampler::description() {
        written_if<Self>(
            [](const Self& s) { return s.by == By::kClass; },
            key("weights", &Self::weights, map(weight(), 1), "By class: of each sample of the class.")),
-       written_if<Self>(never, key("path", &Self::path, described::path(),
+       written_if<Self>(never, key("path", &Self::path, local_path(),
                                    "By file: a line per sample, in the source's order, or lines of "
                                    "`relative/path weight`.")),
        written_if<Self>([](const Self& s) { return s.by == By::kField; },
@@ -77,7 +105,8 @@ Description<WeightedSampler> WeightedSampler::description() {
                             "server starts.")),
        nullable("other", &Self::other, weight(),
                 "Of classes and paths without a weight. Default: they are an error."),
-       epoch_samples<Self>()}};
+       epoch_samples<Self>()},
+      check_weights};
 }
 
 Description<BalancedSampler> BalancedSampler::description() {
@@ -102,7 +131,7 @@ Description<ListSampler> ListSampler::description() {
   using Self = ListSampler;
   return {"list",
           "The samples of a file, which has an index a line, as batches report them.",
-          {written_if<Self>(never, required("path", &Self::path, described::path())),
+          {written_if<Self>(never, required("path", &Self::path, local_path())),
            key("shuffle", &Self::shuffle, boolean())}};
 }
 
@@ -114,21 +143,21 @@ Codec<Maybe> sampler() {
   Schema schema = name_or_map({"sequential", "shuffled", "balanced"}, std::move(properties),
                               "one sampler with its arguments");
   schema["description"] = "Which samples an epoch visits, in which order. Default: shuffled.";
-  const Codec<Maybe> out{std::move(schema),
-                         [ways](const Json& value, const Folder& folder) -> Maybe {
-                           const auto name =
-                               value.is_string() ? value.get<std::string>() : value.begin().key();
-                           for (const Way& each : ways)
-                             if (each.name == name)
-                               return each.read(value.is_string() ? Json() : *value.begin(), folder);
-                           return {};
-                         },
-                         [ways](const Maybe& value) {
-                           Json written;
-                           for (const Way& each : ways)
-                             if (value && each.write(*value, written)) break;
-                           return written;
-                         }};
+  const Codec<Maybe> out{
+      std::move(schema),
+      [ways](const Json& value, const Reading& reading) -> Maybe {
+        const auto name = value.is_string() ? value.get<std::string>() : value.begin().key();
+        for (const Way& each : ways)
+          if (each.name == name)
+            return each.read(value.is_string() ? Json() : *value.begin(), reading.below(name));
+        return {};
+      },
+      [ways](const Maybe& value) {
+        Json written;
+        for (const Way& each : ways)
+          if (value && each.write(*value, written)) break;
+        return written;
+      }};
   return named("sampler", out);
 }
 

@@ -1,21 +1,12 @@
 #include "server/config/schema.h"
 
 #include <algorithm>
-#include <set>
-#include <valijson/adapters/nlohmann_json_adapter.hpp>
-#include <valijson/schema.hpp>
-#include <valijson/schema_parser.hpp>
-#include <valijson/validation_results.hpp>
-#include <valijson/validator.hpp>
 
-#include "server/config/explain.h"
 #include "server/described/definitions.h"
 #include "server/described/names.h"
 
 namespace headrace::server::config {
 namespace {
-
-constexpr int kMostStreams = 64;
 
 using nlohmann::json;
 
@@ -26,27 +17,36 @@ const json& follow(const json& node) {
   return *at;
 }
 
+bool is_type(const std::string& type, const json& value) {
+  if (type == "integer") return value.is_number_integer();
+  if (type == "number") return value.is_number();
+  if (type == "string") return value.is_string();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "array") return value.is_array();
+  if (type == "object") return value.is_object();
+  return type == "null" && value.is_null();
+}
+
+}  // namespace
+
 const json* branches(const json& node) {
   for (const char* key : {"anyOf", "oneOf"})
     if (const auto found = node.find(key); found != node.end()) return &*found;
   return nullptr;
 }
 
-// Not copyable, so it is filled where it stands.
-struct Compiled {
-  Compiled() {
-    valijson::SchemaParser(valijson::SchemaParser::kDraft7)
-        .populateSchema(valijson::adapters::NlohmannJsonAdapter(headrace::server::config::schema()), schema);
-  }
-  valijson::Schema schema;
-};
-
-}  // namespace
+bool has_type(const json& node, const json& value) {
+  const auto type = node.find("type");
+  if (type == node.end()) return true;
+  if (type->is_string()) return is_type(type->get<std::string>(), value);
+  return std::any_of(type->begin(), type->end(),
+                     [&](const json& t) { return is_type(t.get<std::string>(), value); });
+}
 
 std::string schema_text() {
   using namespace described;
   auto streams = map(named("stream", object<StreamConfig>()), 1, name()).schema;
-  streams["maxProperties"] = kMostStreams;
+  streams["maxProperties"] = kMaxStreams;
   const auto sources = map(plain<Json>(source_schema()), 1, name()).schema;
   const Schema root{
       {"$schema", "http://json-schema.org/draft-07/schema#"},
@@ -108,26 +108,6 @@ std::vector<std::string> known_keys(const json& start) {
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
-}
-
-void validate(const Document& document, std::vector<Problem>& problems) {
-  static const Compiled kCompiled;
-  valijson::ValidationResults results;
-  valijson::Validator validator;
-  const valijson::adapters::NlohmannJsonAdapter target(document.value);
-  if (validator.validate(kCompiled.schema, target, &results)) return;
-
-  const auto before = problems.size();
-  std::set<std::string>
-      explained;  // many errors have one cause: a branch not taken, a parent of what is wrong
-  for (const auto& error : results) {
-    Pointer at;
-    for (std::size_t i = 1; i < error.context.size(); ++i)  // "<root>", "[streams]", "[train]", ...
-      at /= error.context[i].substr(1, error.context[i].size() - 2);
-    if (explained.insert(at.to_string()).second) explain(document, at, problems);
-  }
-  if (problems.size() == before)
-    for (const auto& error : results) problems.push_back(document.at_value(Pointer(), error.description));
 }
 
 }  // namespace headrace::server::config

@@ -1,4 +1,7 @@
 // The keys of `server`.
+#include <fmt/format.h>
+#include <sys/un.h>
+
 #include "server/config/cpus.h"
 #include "server/config/read.h"
 #include "server/described/described.h"
@@ -23,12 +26,27 @@ Description<AllowedUsers> allowed_users() {
            key("gids", &AllowedUsers::gids, ids(), "Group ids: primary or supplementary.")}};
 }
 
+const Words<LogLevel>& words_of(LogLevel) {
+  static const Words<LogLevel> all{{"trace", LogLevel::kTrace}, {"debug", LogLevel::kDebug},
+                                   {"info", LogLevel::kInfo},   {"warning", LogLevel::kWarning},
+                                   {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
+  return all;
+}
+
 /// A number, or `auto`, which is 0 here.
 Codec<unsigned> thread_count() {
   const auto chosen = word<unsigned>({{"auto", 0}});
   const auto number = integer<unsigned>(1, 4096);
   return any_of<unsigned>({{chosen, [](const Json& value) { return value.is_string(); }},
                            {number, [](const Json& value) { return value.is_number(); }}});
+}
+
+Codec<std::chrono::milliseconds> eviction() {
+  return checked<std::chrono::milliseconds>(duration(), [](std::chrono::milliseconds time) {
+    return time < std::chrono::seconds{1}
+               ? "is too short: clients give a sign of life twice a second; at least 1s"
+               : "";
+  });
 }
 
 /// A map, or `off`: none.
@@ -44,6 +62,10 @@ Codec<std::optional<MetricsConfig>> metrics_or_off() {
 }
 
 }  // namespace
+
+std::string_view name_of(LogLevel level) {
+  return word_of(words_of(level), level);
+}
 
 Description<MetricsConfig> MetricsConfig::description() {
   return {"",
@@ -68,26 +90,26 @@ Description<ServerConfig> ServerConfig::description() {
            "these nodes in turn; off: as the kernel does it."),
        without_default(key("metrics", &Self::metrics, metrics_or_off(),
                            "Where /metrics, /healthz and /readyz are served; off: nowhere.")),
-       key("evict_after", &Self::evict_after, duration(),
+       key("evict_after", &Self::evict_after, eviction(),
            "A client without a heartbeat for this long is fenced."),
        key("group_grace", &Self::group_grace, duration(),
            "How long the lanes of a group that went are remembered."),
        key("drain_timeout", &Self::drain_timeout, duration(),
            "How long SIGTERM waits for held leases: with it a server is gone within 5 s."),
-       key("log_level", &Self::log_level,
-           word<LogLevel>({{"trace", LogLevel::kTrace},
-                           {"debug", LogLevel::kDebug},
-                           {"info", LogLevel::kInfo},
-                           {"warning", LogLevel::kWarning},
-                           {"error", LogLevel::kError},
-                           {"off", LogLevel::kOff}}))}};
+       key("log_level", &Self::log_level, word(words_of(LogLevel())))}};
 }
 
-ServerConfig read_server(const Json& value, const std::filesystem::path& folder,
-                         const Environment& environment) {
+ServerConfig read_server(const Json& value, const Reading& reading, const Environment& environment) {
   ServerConfig out;
-  read_into(out, value, folder);
+  read_into(out, value, reading);
   if (out.directory.empty()) out.directory = default_directory(environment);
+  const auto longest = (out.directory / "control.sock").string().size();
+  constexpr std::size_t kRoom = sizeof(sockaddr_un::sun_path) - 1;
+  if (longest > kRoom)
+    reading.wrong("directory",
+                  fmt::format("\"{}\" is too long: the path of a socket in it has {} bytes, and {} are "
+                              "possible",
+                              out.directory.string(), longest, kRoom));
   if (out.threads == 0) out.threads = default_threads();
   return out;
 }

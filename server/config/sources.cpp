@@ -1,7 +1,12 @@
 #include "server/config/sources.h"
 
-#include "server/config/network.h"
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <regex>
+
 #include "server/described/described.h"
+#include "server/remote/url.h"
 
 namespace headrace::server::config {
 
@@ -9,24 +14,49 @@ using namespace described;
 
 Description<CacheConfig> CacheConfig::description() {
   using Self = CacheConfig;
+  const auto budget = checked<std::uint64_t>(
+      bytes(), [](std::uint64_t size) { return size > 0 ? "" : "is no room for anything; leave it out"; });
   return {
       "",
       "Memory of the server that keeps samples until it is full; shared by all streams of the source.",
-      {without_default(key("encoded", &Self::encoded, bytes(),
+      {without_default(key("encoded", &Self::encoded, budget,
                            "Files as they were read. Of sources that read files or shards.")),
-       without_default(key("decoded", &Self::decoded, bytes(),
+       without_default(key("decoded", &Self::decoded, budget,
                            "8-bit pixels after decoding and the transforms before the first random one.")),
        key("tile", &Self::tile, boolean(),
            "Of `encoded`, where a stream crops: JPEGs in it are rewritten without loss, by workers that have "
-           "nothing else to do, so that a crop is decoded from the tiles that it touches.")}};
+           "nothing else to do, so that a crop is decoded from the tiles that it touches.")},
+      [](const Self&, const Json& map, const Reading& reading) {
+        if (map.contains("tile") && !map.contains("encoded"))
+          reading.wrong_key(
+              "tile", "it is the cache `encoded` that keeps JPEGs; give it a budget, or leave this out");
+      }};
 }
+
+namespace {
+
+/// Of what is read and not used yet.
+Codec<std::uint64_t> room() {
+  constexpr std::uint64_t kLeast = 1'000'000;
+  return checked<std::uint64_t>(
+      bytes(), [](std::uint64_t size) { return size < kLeast ? "is not between 1MB and 9007TB" : ""; });
+}
+
+/// Of each read; no storage that still works takes longer.
+Codec<std::chrono::milliseconds> delay() {
+  return checked<std::chrono::milliseconds>(duration(), [](std::chrono::milliseconds time) {
+    return time > std::chrono::seconds{10} ? "is too long for each read; at most 10s" : "";
+  });
+}
+
+}  // namespace
 
 Description<IoConfig::DiskCache> IoConfig::DiskCache::description() {
   return {"",
           "A folder on a local disk that keeps what was read, until it is full. Not for lmdb and npy.",
           {required("path", &DiskCache::path, described::path(),
                     "A folder of its own; servers of one machine share it."),
-           required("size", &DiskCache::size, bytes(), "At most so much, of all datasets in it together.")}};
+           required("size", &DiskCache::size, room(), "At most so much, of all datasets in it together.")}};
 }
 
 Description<IoConfig> IoConfig::description() {
@@ -41,9 +71,9 @@ Description<IoConfig> IoConfig::description() {
                key("read_ahead", &Self::read_ahead, integer<std::uint64_t>(0, 1'000'000),
                    "Samples that each stream has read beyond the batches that are being filled. 0: the "
                    "workers read. Default: 4 per thread.")),
-           key("memory", &Self::memory, bytes(),
+           key("memory", &Self::memory, room(),
                "Of samples that are read and not used yet, at most, for each stream."),
-           key("delay", &Self::delay, duration(),
+           key("delay", &Self::delay, config::delay(),
                "Each read takes so much longer: what would a network mount do to me?"),
            optional("disk_cache", &Self::disk_cache, object<DiskCache>())}};
 }
@@ -56,15 +86,21 @@ Description<remote::S3Config> s3_keys() {
                                       text("^https?://[^/]", "a URL such as https://minio.example:9000"),
                                       "Default: AWS_ENDPOINT_URL, else AWS."));
   endpoint.schema["x-secret"] = true;
-  return {
-      "",
-      "Options of s3:// paths. The keys are read only from the environment: AWS_ACCESS_KEY_ID, "
-      "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN. Without them requests are not signed.",
-      {std::move(endpoint),
-       without_default(key("region", &Self::region,
-                           text("^[A-Za-z0-9-]{1,40}$", "the name of a region, such as eu-central-1"),
-                           "Default: AWS_REGION, AWS_DEFAULT_REGION, else us-east-1.")),
-       key("anonymous", &Self::anonymous, boolean(), "Requests are not signed, also if there are keys.")}};
+  return {"",
+          "Options of s3:// paths. The keys are read only from the environment: AWS_ACCESS_KEY_ID, "
+          "AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN. Without them requests are not signed.",
+          {std::move(endpoint),
+           without_default(key("region", &Self::region,
+                               text("^[A-Za-z0-9-]{1,40}$", "the name of a region, such as eu-central-1"),
+                               "Default: AWS_REGION, AWS_DEFAULT_REGION, else us-east-1.")),
+           key("anonymous", &Self::anonymous, boolean(), "Requests are not signed, also if there are keys.")},
+          [](const Self& s3, const Json&, const Reading& reading) {
+            if (s3.endpoint.find_first_of("@?#") != std::string::npos)
+              reading.wrong(
+                  "endpoint",
+                  "has more than a scheme, a host, a port and a path (it is not shown); keys come from the "
+                  "environment");
+          }};
 }
 
 /// Keys that a type may have besides its own.
@@ -100,24 +136,73 @@ Description<NetworkConfig> NetworkConfig::description() {
                            "Default: the system's."))}};
 }
 
-const source::SourceType& type_of(const Json& source) {
-  return *source::find_source_type(source.at("type").get_ref<const std::string&>());
+namespace {
+
+/// Why a source of this type cannot read this URL; empty: it can.
+std::string refusal(const source::SourceTraits& traits, const std::string& url) {
+  if (traits.refuse)
+    if (auto why = traits.refuse(url); !why.empty()) return why;
+  if (remote::is_s3(url) && remote::s3_name(url).bucket.empty())
+    return fmt::format("\"{}\" names no bucket; write it as s3://bucket/key", url);
+  if (remote::is_s3(url)) return {};
+  const auto sound = remote::normalized(url);
+  return sound ? "" : sound.error().message;
 }
 
-SourceConfig read_source(const Json& value, const std::filesystem::path& folder) {
+/// How the URLs among `data` are read; none: there are none. `whole`: `data` are all that there are.
+std::optional<NetworkConfig> read_network(const Json& value, const std::vector<Location>& data,
+                                          const source::SourceTraits& traits, bool whole,
+                                          const Reading& reading) {
+  static const std::regex kOther("^[A-Za-z][A-Za-z0-9+.-]*://");
+  bool any = false, s3 = false;
+  for (const auto& [at, text] : data) {
+    const Reading here(reading.folder(), at, reading.faults());
+    if (remote::is_url(text)) {
+      any = true;
+      s3 = s3 || remote::is_s3(text);
+      if (auto why = refusal(traits, text); !why.empty()) here.wrong("", std::move(why));
+    } else if (std::regex_search(text, kOther)) {
+      here.wrong("", fmt::format("{}... is none of http://, https:// and s3://",
+                                 text.substr(0, text.find("://") + 3)));
+    }
+  }
+  if (whole && value.contains("s3") && !s3)
+    reading.wrong_key("s3", "no path of this source is an s3:// URL; leave it out");
+  if (whole && value.contains("tls_ca") && !any)
+    reading.wrong_key("tls_ca", "no path of this source is a URL; leave it out");
+  NetworkConfig out;
+  read_into(out, value, reading);
+  if (!any) return std::nullopt;
+  out.by_sample = traits.by_sample && traits.by_sample(value);
+  return out;
+}
+
+}  // namespace
+
+SourceConfig read_source(const Json& value, const Reading& reading) {
   SourceConfig out;
-  out.type = &type_of(value);
-  out.options = out.type->read(value, folder);
+  out.type = source::find_source_type(value.at("type").get_ref<const std::string&>());
+  const source::SourceTraits& traits = out.type->traits;
+  const bool whole = reading.sound();
+  std::vector<Location> data;
+  out.options = out.type->read(value, reading.collecting(data));
   Common common;
-  for (const auto& key : common_keys(out.type->traits))
-    if (const auto found = value.find(key.name); found != value.end()) key.read(common, *found, folder);
+  read_into(common, value, reading, {"", "", common_keys(traits)});
   out.cache = common.cache;
   out.io = std::move(common.io);
   out.split = std::move(common.split);
-  out.network = read_network(value, folder);
+  out.network = read_network(value, data, traits, whole, reading);
   if (!out.io && out.network && out.network->by_sample) out.io = IoConfig{};
-  if (out.io && !value.contains(Json::json_pointer("/io/read_ahead")))
+  if (out.io && !value.contains(Pointer("/io/read_ahead")))
     out.io->read_ahead = std::uint64_t{4} * out.io->threads;
+  if (traits.in_memory != nullptr && value.contains(Pointer("/cache/encoded")))
+    reading.wrong_key("cache/encoded", fmt::format("{}; leave this out", traits.in_memory));
+  if (traits.mapped && out.io && out.io->disk_cache)
+    reading.wrong_key(
+        "io/disk_cache",
+        fmt::format("a source of type {} is one file or a few, which are mapped: copy them to the "
+                    "local disk instead",
+                    out.type->name));
   return out;
 }
 

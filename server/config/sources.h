@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/described/description.h"
+#include "server/described/reading.h"
 #include "server/remote/s3.h"
 #include "server/source/combine/split.h"
 #include "server/source/formats/feed.h"
@@ -71,12 +72,10 @@ struct SourceConfig {
   [[nodiscard]] std::vector<SourceRef> made_of() const { return type->made_of(options); }
 };
 
-/// The type that a source names, which the schema holds good.
-const source::SourceType& type_of(const nlohmann::json& source);
-
-/// Of a value that the schema holds good; relative paths are relative to `folder`. A source that is read over
-/// the network sample by sample has `io`, also where nothing is said of it.
-SourceConfig read_source(const nlohmann::json& value, const std::filesystem::path& folder);
+/// The source at `reading`, each key of which the schema holds good; what else is wrong with it is added to
+/// the faults. No message has more of a URL than remote::shown(). A source that is read over the network
+/// sample by sample has `io`, also where nothing is said of it.
+SourceConfig read_source(const nlohmann::json& value, const described::Reading& reading);
 
 /// One of the types, told apart by the key `type`.
 nlohmann::ordered_json source_schema();

@@ -7,6 +7,40 @@ namespace headrace::server::config {
 
 using namespace described;
 
+namespace {
+
+const Words<Access>& words_of(Access) {
+  static const Words<Access> all{{"read_write", Access::kReadWrite}, {"read_only", Access::kReadOnly}};
+  return all;
+}
+const Words<Delivery>& words_of(Delivery) {
+  static const Words<Delivery> all{{"broadcast", Delivery::kBroadcast}, {"shard", Delivery::kShard}};
+  return all;
+}
+const Words<OnError>& words_of(OnError) {
+  static const Words<OnError> all{{"replace", OnError::kReplace}, {"fail", OnError::kFail}};
+  return all;
+}
+const Words<OnLag>& words_of(OnLag) {
+  static const Words<OnLag> all{{"detach", OnLag::kDetach}, {"wait", OnLag::kWait}};
+  return all;
+}
+
+}  // namespace
+
+std::string_view name_of(Delivery delivery) {
+  return word_of(words_of(delivery), delivery);
+}
+std::string_view name_of(OnError policy) {
+  return word_of(words_of(policy), policy);
+}
+std::string_view name_of(OnLag policy) {
+  return word_of(words_of(policy), policy);
+}
+std::string_view name_of(Access access) {
+  return word_of(words_of(access), access);
+}
+
 Description<RingConfig> RingConfig::description() {
   using Self = RingConfig;
   return {
@@ -18,8 +52,7 @@ Description<RingConfig> RingConfig::description() {
            "until its copy to the device has ended."),
        key("max_clients", &Self::max_clients, integer<std::uint32_t>(1, 64),
            "Clients that may be attached at once."),
-       key("data_access", &Self::data_access,
-           word<Access>({{"read_write", Access::kReadWrite}, {"read_only", Access::kReadOnly}}),
+       key("data_access", &Self::data_access, word(words_of(Access())),
            "Whether clients may make their mapping of the ring writable, which some GPU drivers need to pin "
            "it. Where `server.allow` is set, the default is read_only.")}};
 }
@@ -31,7 +64,7 @@ Description<SharingConfig> SharingConfig::description() {
           {without_default(key("max_lag", &Self::max_lag, integer<std::uint32_t>(1, 1024),
                                "Broadcast only. Batches that the slowest client may be behind the fastest. "
                                "Default and upper limit: ring.prefetch.")),
-           key("on_lag", &Self::on_lag, word<OnLag>({{"detach", OnLag::kDetach}, {"wait", OnLag::kWait}}),
+           key("on_lag", &Self::on_lag, word(words_of(OnLag())),
                "Broadcast only. detach: the slow client loses its place; wait: the others wait for it."),
            key("wait_for", &Self::wait_for, count(), "Clients that must be there before the first batch."),
            key("wait_timeout", &Self::wait_timeout, duration())}};
@@ -40,7 +73,11 @@ Description<SharingConfig> SharingConfig::description() {
 namespace {
 
 Codec<bool> residence() {
-  return word<bool>({{"gpu", true}});
+  auto out = word<bool>({{"gpu", true}});
+  out.schema["x-hint"] =
+      "leave it out, and batches come from the server's workers; the trainer chooses its GPU: "
+      "Loader(device=\"cuda:0\")";
+  return out;
 }
 
 }  // namespace
@@ -61,8 +98,7 @@ Description<StreamConfig> StreamConfig::description() {
            word<LastBatch>(
                {{"short", LastBatch::kShort}, {"pad", LastBatch::kPad}, {"drop", LastBatch::kDrop}}),
            "What the last, incomplete batch of an epoch becomes."),
-       key("delivery", &Self::delivery,
-           word<Delivery>({{"broadcast", Delivery::kBroadcast}, {"shard", Delivery::kShard}}),
+       key("delivery", &Self::delivery, word(words_of(Delivery())),
            "broadcast: each client gets every batch; shard: the ranks of a group divide the epoch.")}};
   for (auto& each : plan_keys()) out.keys.push_back(within(&Self::plan, std::move(each)));
   for (auto& each : std::vector<Key<Self>>{
@@ -70,9 +106,7 @@ Description<StreamConfig> StreamConfig::description() {
                                "gpu: a loader with a device uploads the dataset to it once and computes "
                                "batches there; the dataset must fit into its memory. Loaders without a "
                                "device get the same batches from the server.")),
-           key("on_error", &Self::on_error,
-               word<OnError>({{"replace", OnError::kReplace}, {"fail", OnError::kFail}}),
-               "What a bad sample does."),
+           key("on_error", &Self::on_error, word(words_of(OnError())), "What a bad sample does."),
            key("max_bad", &Self::max_bad, fraction(),
                "The fraction of distinct samples found bad at which the stream fails."),
            without_default(key("ring", &Self::ring, object<RingConfig>())),
@@ -81,9 +115,9 @@ Description<StreamConfig> StreamConfig::description() {
   return out;
 }
 
-StreamConfig read_stream(const Json& value, const std::filesystem::path& folder, const ServerConfig& server) {
+StreamConfig read_stream(const Json& value, const Reading& reading, const ServerConfig& server) {
   StreamConfig out;
-  read_into(out, value, folder);
+  read_into(out, value, reading);
   if (const auto given = value.find("sampler"); given != value.end()) {
     const auto* samples = out.sampler ? std::get_if<ListSampler>(&*out.sampler) : nullptr;
     out.shuffle = samples != nullptr ? samples->shuffle : *given != "sequential";

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -68,8 +69,7 @@ json scalar(const YAML::Node& node) {
 
 class Converter {
  public:
-  Converter(std::string name, Document& out, std::vector<Problem>& problems)
-      : name_(std::move(name)), out_(out), problems_(problems) {}
+  Converter(std::string name, Document& out) : name_(std::move(name)), out_(out) {}
 
   json convert(const YAML::Node& node, const Pointer& at, const Place& key, int depth = 0) {
     const Place place = node.Mark().is_null() || node.IsNull() ? key : place_of(node);
@@ -80,8 +80,7 @@ class Converter {
     if (!node.IsScalar()) return nullptr;
     auto value = scalar(node);
     if (value.is_number_float() && !std::isfinite(value.get<double>())) {
-      problems_.push_back({place.file, place.line, place.column, dotted(at),
-                           fmt::format("{} is not a finite number", node.Scalar()), ""});
+      out_.wrong_at(place, at, fmt::format("{} is not a finite number", node.Scalar()));
       return 1;
     }
     return value;
@@ -91,9 +90,7 @@ class Converter {
   // One more node is looked at. False, told once: enough.
   bool counted(const Place& place, const Pointer& at, int depth) {
     if (depth <= kMaxDepth && ++nodes_ <= kMaxNodes) return !overflowed_;
-    if (!overflowed_)
-      problems_.push_back({place.file, place.line, place.column, dotted(at),
-                           "is too deep or too large (do aliases contain themselves?)", ""});
+    if (!overflowed_) out_.wrong_at(place, at, "is too deep or too large (do aliases contain themselves?)");
     overflowed_ = true;
     return false;
   }
@@ -136,18 +133,16 @@ class Converter {
       const Place place = place_of(entry.first);
       if (!counted(place, at, depth)) return;
       if (!entry.first.IsScalar()) {
-        problems_.push_back(
-            {place.file, place.line, place.column, dotted(at), "a key must be plain text", ""});
+        out_.wrong_at(place, at, "a key must be plain text");
         continue;
       }
       const auto& name = entry.first.Scalar();
       if (name == "<<" && entry.first.Tag() != "!") {
         add_merged(entry.second, place, at, merged);
       } else if (const auto [before, fresh] = own.try_emplace(name, Entry{place, entry.second}); !fresh) {
-        problems_.push_back({place.file, place.line, place.column, dotted(at / name),
-                             fmt::format("the key is there twice, first at {}:{}", before->second.place.line,
-                                         before->second.place.column),
-                             ""});
+        out_.wrong_at(place, at / name,
+                      fmt::format("the key is there twice, first at {}:{}", before->second.place.line,
+                                  before->second.place.column));
       }
     }
     out.merge(own);
@@ -168,8 +163,7 @@ class Converter {
       for (const auto& item : node) maps = maps && item.IsMap();
     }
     if (!maps) {
-      problems_.push_back(
-          {place.file, place.line, place.column, dotted(at), "<< merges a map or a list of maps", ""});
+      out_.wrong_at(place, at, "<< merges a map or a list of maps");
       return;
     }
     for (const auto& item : node) out.push_back(item);
@@ -177,46 +171,68 @@ class Converter {
 
   std::string name_;
   Document& out_;
-  std::vector<Problem>& problems_;
   int nodes_ = 0;
   bool overflowed_ = false;
 };
 
-/// yaml-cpp does not say that a tab is what it could not read: it names what came of that. Lines count from
-/// 0.
-std::string word_on_tabs(std::string_view text, int line) {
-  std::size_t begin = 0;
-  for (int i = 0; i < line && begin != std::string_view::npos; ++i) {
-    begin = text.find('\n', begin);
-    if (begin != std::string_view::npos) ++begin;
+/// Lines up to the one at `last`, which counts from 0.
+std::vector<std::string_view> lines_up_to(std::string_view text, int last) {
+  std::vector<std::string_view> out;
+  while (static_cast<int>(out.size()) <= last) {
+    const auto end = text.find('\n');
+    out.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
   }
-  if (line < 0 || begin == std::string_view::npos) return {};
-  const std::string_view offending = text.substr(begin, text.find('\n', begin) - begin);
-  return offending.find('\t') == std::string_view::npos ? "" : "; a tab: YAML indents with spaces";
+  return out;
+}
+
+/// Why the last of `lines` may be indented wrongly; empty: it is as others.
+std::string word_on_indentation(const std::vector<std::string_view>& lines) {
+  const auto indentation = [](std::string_view line) { return line.find_first_not_of(' '); };
+  const std::size_t found = indentation(lines.back());
+  std::vector<std::size_t> open;  // from the last line on, of the lines that it could continue
+  std::size_t above = 0;          // the line before
+  for (std::size_t i = lines.size() - 1; i-- > 0;) {
+    const std::size_t own = indentation(lines[i]);
+    if (own == std::string_view::npos || lines[i][own] == '#' || lines[i][own] == '\r') continue;
+    if (open.empty()) above = i;
+    if (open.empty() || own < open.back()) open.push_back(own);
+  }
+  if (open.empty() || found == std::string_view::npos) return {};
+  if (found > open.front())
+    return fmt::format("; indentation: expected at most {} spaces, as in line {}, found {}", open.front(),
+                       above + 1, found);
+  if (std::find(open.begin(), open.end(), found) != open.end()) return {};
+  std::reverse(open.begin(), open.end());
+  return fmt::format("; indentation: expected {} spaces, found {}", fmt::join(open, " or "), found);
+}
+
+/// yaml-cpp does not say that a tab or the indentation is what it could not read: it names what came of that.
+std::string word_on_spaces(std::string_view text, const YAML::Exception& error) {
+  if (error.mark.line < 0) return {};
+  const auto lines = lines_up_to(text, error.mark.line);
+  if (static_cast<int>(lines.size()) <= error.mark.line) return {};
+  if (lines.back().find('\t') != std::string_view::npos) return "; a tab: YAML indents with spaces";
+  return error.msg.find("flow") == std::string::npos ? word_on_indentation(lines) : "";
 }
 
 }  // namespace
 
-bool read_yaml(std::string_view text, const std::string& name, Document& out,
-               std::vector<Problem>& problems) {
+bool read_yaml(std::string_view text, const std::string& name, Document& out) {
+  const auto refuse = [&](const YAML::Mark& mark, const std::string& message) {
+    out.wrong_at({name, mark.line + 1, mark.column + 1}, Pointer(), message);
+    return false;
+  };
   try {
     const auto documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1) {
-      const auto mark = documents[1].Mark();
-      problems.push_back(
-          {name, mark.line + 1, mark.column + 1, "", "a second document; a configuration is one", ""});
-      return false;
-    }
-    if (documents.empty() || !documents[0].IsMap()) {
-      problems.push_back({name, 1, 1, "", "holds no map with `sources` and `streams`", ""});
-      return false;
-    }
-    out.value = Converter(name, out, problems).convert(documents[0], Pointer(), {name, 1, 1});
+    if (documents.size() > 1) return refuse(documents[1].Mark(), "a second document; a configuration is one");
+    if (documents.empty() || !documents[0].IsMap())
+      return refuse({}, "holds no map with `sources` and `streams`");
+    out.value = Converter(name, out).convert(documents[0], Pointer(), {name, 1, 1});
     return true;
   } catch (const YAML::Exception& error) {
-    problems.push_back({name, error.mark.line + 1, error.mark.column + 1, "",
-                        "YAML: " + error.msg + word_on_tabs(text, error.mark.line), ""});
-    return false;
+    return refuse(error.mark, "YAML: " + error.msg + word_on_spaces(text, error));
   }
 }
 
@@ -229,9 +245,9 @@ Result<nlohmann::json> read_override(const std::string& text) {
     return value;
   }
   Document scratch("");
-  std::vector<Problem> problems;
   try {
-    auto value = Converter("", scratch, problems).convert(YAML::Load(text), Pointer(), {});
+    auto value = Converter("", scratch).convert(YAML::Load(text), Pointer(), {});
+    const auto problems = scratch.problems();
     if (problems.empty()) return value;
     return fail(ErrorCode::kConfigInvalid, problems[0].message);
   } catch (const YAML::Exception& error) {

@@ -13,17 +13,17 @@
 #include <utility>
 #include <vector>
 
+#include "server/described/reading.h"
+
 namespace headrace::server::described {
 
-using Json = nlohmann::json;
 using Schema = nlohmann::ordered_json;  ///< keys stay in the order of their declaration
-using Folder = std::filesystem::path;   ///< what relative paths are relative to
 
 template <class T>
 struct Codec {
   Schema schema;
-  std::function<T(const Json&, const Folder&)> read;  ///< of a value that conforms to the schema
-  std::function<Json(const T&)> write;                ///< the canonical form
+  std::function<T(const Json&, const Reading&)> read;  ///< of a value that conforms to the schema
+  std::function<Json(const T&)> write;                 ///< the canonical form
 };
 
 /// A codec whose schema stands under `definitions` of the document, by this name.
@@ -43,7 +43,7 @@ Codec<T> expecting(const char* what, Codec<T> codec) {
 /// Values that JSON has as such.
 template <class T>
 Codec<T> plain(Schema schema) {
-  return {std::move(schema), [](const Json& value, const Folder&) { return value.get<T>(); },
+  return {std::move(schema), [](const Json& value, const Reading&) { return value.get<T>(); },
           [](const T& value) { return Json(value); }};
 }
 
@@ -66,36 +66,62 @@ Codec<std::string> text(const char* pattern, const char* what);
 /// Text that is not empty.
 Codec<std::string> text();
 
-/// Relative paths are made absolute; URLs stay as they are.
+/// Relative paths are made absolute; URLs stay as they are. Refused: `~` and `$NAME`, which nobody expands,
+/// unless there is a file of that name. What is made in its place would be in a folder called `~`.
 Codec<std::filesystem::path> path();
-/// "30s", up to a year: a longer one is read as a year, for checks to refuse.
+/// Where a source's data are, perhaps a URL: Reading's user gets to know it.
+Codec<std::filesystem::path> data_path();
+/// A file on this machine: URLs are refused.
+Codec<std::filesystem::path> local_path();
+/// For codecs of other paths: what path() refuses.
+void check_path(const std::string& path, const Reading& reading);
+/// "30s", up to a year.
 Codec<std::chrono::milliseconds> duration();
-/// Bytes: "1.5 GiB". More than 2^53 are read as nothing, for checks to refuse.
+/// "1.5 GiB", up to 2^53 bytes.
 Codec<std::uint64_t> bytes();
+
+/// Values that `wrong` says something about are refused: "VALUE is too long".
+template <class T>
+Codec<T> checked(Codec<T> codec, std::function<std::string(const T&)> wrong) {
+  codec.read = [read = codec.read, wrong](const Json& value, const Reading& reading) {
+    T out = read(value, reading);
+    if (!reading.sound()) return out;
+    if (const std::string why = wrong(out); !why.empty()) reading.wrong("", value.dump() + " " + why);
+    return out;
+  };
+  return codec;
+}
 
 /// One word for each value of an enumeration.
 template <class Enum>
-Codec<Enum> word(std::vector<std::pair<const char*, Enum>> words) {
+using Words = std::vector<std::pair<const char*, Enum>>;
+
+/// "?": it has none.
+template <class Enum>
+const char* word_of(const Words<Enum>& words, Enum value) {
+  for (const auto& [name, meaning] : words)
+    if (value == meaning) return name;
+  return "?";
+}
+
+template <class Enum>
+Codec<Enum> word(Words<Enum> words) {
   Schema names = Schema::array();
   for (const auto& [name, value] : words) names.push_back(name);
   return {{{"type", "string"}, {"enum", std::move(names)}},
-          [words](const Json& value, const Folder&) {
+          [words](const Json& value, const Reading&) {
             for (const auto& [name, meaning] : words)
               if (value == name) return meaning;
             return words.front().second;
           },
-          [words](const Enum& value) {
-            for (const auto& [name, meaning] : words)
-              if (value == meaning) return Json(name);
-            return Json();
-          }};
+          [words](const Enum& value) { return Json(word_of(words, value)); }};
 }
 
 /// A codec for To that reads and writes values as `from` does, and converts them.
 template <class To, class From>
 Codec<To> converted(Codec<From> from, std::function<To(From)> read, std::function<From(const To&)> write) {
   return {from.schema,
-          [from, read](const Json& value, const Folder& folder) { return read(from.read(value, folder)); },
+          [from, read](const Json& value, const Reading& reading) { return read(from.read(value, reading)); },
           [from, write](const To& value) { return from.write(write(value)); }};
 }
 
@@ -105,9 +131,10 @@ Codec<std::vector<T>> list(Codec<T> item, std::size_t least = 0, std::size_t mos
   if (least > 0) schema["minItems"] = least;
   if (most < SIZE_MAX) schema["maxItems"] = most;
   return {std::move(schema),
-          [item](const Json& value, const Folder& folder) {
+          [item](const Json& value, const Reading& reading) {
             std::vector<T> out;
-            for (const Json& one : value) out.push_back(item.read(one, folder));
+            for (std::size_t i = 0; i < value.size(); ++i)
+              out.push_back(item.read(value[i], reading.below(std::to_string(i))));
             return out;
           },
           [item](const std::vector<T>& value) {
@@ -131,9 +158,10 @@ Codec<std::map<std::string, T>> map(Codec<T> item, std::size_t least = 0,
   if (names) schema["propertyNames"] = names->schema;
   schema["additionalProperties"] = item.schema;
   return {std::move(schema),
-          [item](const Json& value, const Folder& folder) {
+          [item](const Json& value, const Reading& reading) {
             std::map<std::string, T> out;
-            for (const auto& [name, one] : value.items()) out.emplace(name, item.read(one, folder));
+            for (const auto& [name, one] : value.items())
+              out.emplace(name, item.read(one, reading.below(name)));
             return out;
           },
           [item](const std::map<std::string, T>& value) {
@@ -149,10 +177,10 @@ Codec<T> any_of(std::vector<std::pair<Codec<T>, std::function<bool(const Json&)>
   Schema schema{{"anyOf", Schema::array()}};
   for (const auto& [codec, fits] : forms) schema["anyOf"].push_back(codec.schema);
   return {std::move(schema),
-          [forms](const Json& value, const Folder& folder) {
+          [forms](const Json& value, const Reading& reading) {
             for (const auto& [codec, fits] : forms)
-              if (fits(value)) return codec.read(value, folder);
-            return forms.front().first.read(value, folder);
+              if (fits(value)) return codec.read(value, reading);
+            return forms.front().first.read(value, reading);
           },
           forms.front().first.write};
 }

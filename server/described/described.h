@@ -26,7 +26,7 @@ struct Key {
   std::string name;
   Schema schema;
   bool required = false;
-  std::function<void(S&, const Json&, const Folder&)> read;
+  std::function<void(S&, const Json&, const Reading&)> read;
   std::function<void(const S&, Json& map)> write;
 };
 
@@ -34,6 +34,8 @@ template <class S>
 struct Description {
   std::string name, documentation;
   std::vector<Key<S>> keys;
+  /// What must hold between its keys, which are sound one by one. `map`: as it is written.
+  std::function<void(const S&, const Json& map, const Reading&)> check = {};
 };
 
 namespace detail {
@@ -43,8 +45,8 @@ template <class S, class Member, class M>
 Key<S> read_key(const char* name, Member S::*member, const Codec<M>& codec, const char* documentation) {
   Key<S> out{.name = name, .schema = codec.schema};
   if (*documentation != '\0') out.schema["description"] = documentation;
-  out.read = [member, read = codec.read](S& to, const Json& value, const Folder& folder) {
-    to.*member = read(value, folder);
+  out.read = [member, read = codec.read](S& to, const Json& value, const Reading& reading) {
+    to.*member = read(value, reading);
   };
   return out;
 }
@@ -108,8 +110,8 @@ Key<S> without_default(Key<S> key) {
 template <class S, class M>
 Key<S> within(M S::*member, Key<M> key) {
   return {key.name, key.schema, key.required,
-          [member, read = key.read](S& to, const Json& value, const Folder& folder) {
-            read(to.*member, value, folder);
+          [member, read = key.read](S& to, const Json& value, const Reading& reading) {
+            read(to.*member, value, reading);
           },
           [member, write = key.write](const S& from, Json& map) { write(from.*member, map); }};
 }
@@ -122,10 +124,12 @@ const Description<S>& description_of() {
 }
 
 template <class S>
-void read_into(S& out, const Json& map, const Folder& folder,
+void read_into(S& out, const Json& map, const Reading& reading,
                const Description<S>& description = description_of<S>()) {
   for (const Key<S>& key : description.keys)
-    if (const auto found = map.find(key.name); found != map.end()) key.read(out, *found, folder);
+    if (const auto found = map.find(key.name); found != map.end())
+      key.read(out, *found, reading.below(key.name));
+  if (description.check && reading.sound()) description.check(out, map, reading);
 }
 
 template <class S>
@@ -154,9 +158,9 @@ Schema schema_of(const Description<S>& description = description_of<S>()) {
 template <class S>
 Codec<S> object(const Description<S>& description = description_of<S>()) {
   return {schema_of<S>(description),
-          [description](const Json& map, const Folder& folder) {
+          [description](const Json& map, const Reading& reading) {
             S out;
-            read_into(out, map, folder, description);
+            read_into(out, map, reading, description);
             return out;
           },
           [description](const S& from) { return write(from, description); }};
@@ -167,8 +171,8 @@ template <class S>
 Codec<S> object_or_null(const Description<S>& description = description_of<S>()) {
   auto out = object(description);
   out.schema["type"] = {"object", "null"};
-  out.read = [read = out.read](const Json& map, const Folder& folder) {
-    return map.is_null() ? S{} : read(map, folder);
+  out.read = [read = out.read](const Json& map, const Reading& reading) {
+    return map.is_null() ? S{} : read(map, reading);
   };
   return out;
 }

@@ -58,15 +58,10 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   return static_cast<std::uint64_t>(bytes);
 }
 
-namespace {
-
-/// "scheme://..."
 bool is_url(const std::string& text) {
   const auto scheme = text.find("://");
   return scheme != std::string::npos && scheme > 0 && text.find('/') > scheme;
 }
-
-}  // namespace
 
 std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path) {
   if (is_url(path)) return path;

@@ -19,6 +19,9 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 /// Bytes: "512MB" (10^6), "1.5 GiB" (2^30), "4096B"; kB to TB and KiB to TiB; nullopt for anything else.
 std::optional<std::uint64_t> parse_size(std::string_view text);
 
+/// "scheme://..."
+bool is_url(const std::string& text);
+
 /// A path in a configuration, relative to the `folder` that this lies in. URLs stay as they are.
 std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path);
 

@@ -31,8 +31,6 @@ struct SourceTraits {
   bool images = true;                          ///< may have some
   const char* in_memory = nullptr;             ///< why a cache of its files would be of no use
   bool mapped = false;                         ///< is read where it lies: no disk cache
-  /// Where its options hold paths of data, as JSON pointers; "*" stands for each key or item.
-  std::vector<std::string> data{"/path"};
   /// Why it cannot read this URL; empty: it can.
   std::function<std::string(const std::string& url)> refuse = {};
   /// Of options that have a URL: each read of a sample is one over the network.
@@ -43,7 +41,7 @@ struct SourceType {
   std::string name;
   described::Schema schema;  ///< of its own keys
   SourceTraits traits;
-  std::function<std::any(const described::Json&, const described::Folder&)> read;
+  std::function<std::any(const described::Json&, const described::Reading&)> read;
   std::function<Result<SourcePtr>(const std::any& options, const OpenContext&)> open;
   std::function<std::vector<SourceRef>(const std::any& options)> made_of;
 };
@@ -56,7 +54,7 @@ SourceType source_type(const SourceTraits& traits, Result<SourcePtr> (*open)(con
       .schema = codec.schema,
       .traits = traits,
       .read = [codec](const described::Json& options,
-                      const described::Folder& folder) { return std::any(codec.read(options, folder)); },
+                      const described::Reading& reading) { return std::any(codec.read(options, reading)); },
       .open = [open](const std::any& options,
                      const OpenContext& context) { return open(std::any_cast<const O&>(options), context); },
       .made_of = [](const std::any& options) -> std::vector<SourceRef> {

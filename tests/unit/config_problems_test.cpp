@@ -67,7 +67,7 @@ std::vector<Wrong> cases() {
       {"UnknownTopKey", kNothing + ok + "sever: {threads: 3}\n",
        "x.yaml:3:1: sever: unknown key \"sever\"; did you mean \"server\"?"},
       {"KeyThatBelongsFurtherDown", kNothing + "streams: {t: {source: s, wait_for: 2}}\n",
-       "x.yaml:2:26: streams.t.wait_for: unknown key \"wait_for\"; did you mean \"sharing.wait_for\"?"},
+       "x.yaml:2:26: streams.t.wait_for: unknown key \"wait_for\"; it belongs under `sharing`"},
       {"UnknownKeyFarFromAll", kNothing + ok + "server: {zzzzzzzzz: 3}\n",
        "x.yaml:3:10: server.zzzzzzzzz: unknown key \"zzzzzzzzz\"; known here: allow, directory, "
        "drain_timeout, evict_after, group_grace, log_level, metrics, numa, threads"},

@@ -42,7 +42,7 @@ struct Outer {
 };
 
 Outer read(const char* text) {
-  return object<Outer>().read(Json::parse(text), "/etc/headrace");
+  return object<Outer>().read(Json::parse(text), Reading("/etc/headrace"));
 }
 
 TEST(Described, LeavesWhatIsNotGivenAtTheDefault) {
@@ -94,6 +94,47 @@ TEST(Described, LeavesUrlsAsTheyAre) {
   EXPECT_EQ(absolute("/etc", "s3://bucket/a/../b"), "s3://bucket/a/../b");
   EXPECT_EQ(absolute("/etc", "https://host/x"), "https://host/x");
   EXPECT_EQ(absolute("/etc", "a/b://c"), "/etc/a/b:/c");
+}
+
+struct Span {
+  std::int32_t low = 0, high = 9;
+
+  static Description<Span> description() {
+    const auto even = checked<std::int32_t>(integer<std::int32_t>(0, 9),
+                                            [](std::int32_t n) { return n % 2 == 0 ? "" : "is odd"; });
+    return {"",
+            "",
+            {key("low", &Span::low, even), key("high", &Span::high, integer<std::int32_t>(0, 9))},
+            [](const Span& span, const Json&, const Reading& reading) {
+              if (span.low > span.high) reading.wrong("high", "is below low");
+            }};
+  }
+};
+
+std::vector<std::string> faults_of(const char* text, Faults faults = {}) {
+  object<Span>().read(Json::parse(text), Reading("/", Pointer("/a"), &faults));
+  std::vector<std::string> out;
+  for (const auto& fault : faults.all()) out.push_back(fault.at.to_string() + " " + fault.message);
+  return out;
+}
+
+TEST(Described, ChecksAcrossKeysWhereEachOfThemIsSound) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(faults_of(R"({"low": 2, "high": 3})"), Lines{});
+  EXPECT_EQ(faults_of(R"({"low": 4, "high": 3})"), Lines{"/a/high is below low"});
+  EXPECT_EQ(faults_of(R"({"low": 5, "high": 3})"), Lines{"/a/low 5 is odd"});
+  Faults known;
+  known.mark(Pointer("/a/high"));
+  EXPECT_EQ(faults_of(R"({"low": 4})", known), Lines{}) << "its high is wrong, and was left out";
+}
+
+TEST(Described, TakesAsSoundWhatHasNothingWrongInIt) {
+  Faults faults;
+  faults.mark(Pointer("/a/b-c/d"));
+  EXPECT_FALSE(faults.sound(Pointer("/a")));
+  EXPECT_FALSE(faults.sound(Pointer("/a/b-c/d")));
+  EXPECT_TRUE(faults.sound(Pointer("/a/b")));
+  EXPECT_TRUE(faults.sound(Pointer("/a/b-c/d/e")));
 }
 
 }  // namespace

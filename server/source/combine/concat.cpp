@@ -210,7 +210,7 @@ struct ConcatOptions {
 namespace types {
 SourceType concat() {
   return source_type<ConcatOptions>(
-      {.one_size = true, .in_memory = kMembersKeep, .data = {}},
+      {.one_size = true, .in_memory = kMembersKeep},
       [](const ConcatOptions&, const OpenContext& context) { return source::concat(context.members); });
 }
 }  // namespace types

@@ -102,7 +102,7 @@ described::Description<RelabelOptions> RelabelOptions::description() {
   const described::Schema number{{"type", "integer"}, {"minimum", 0}};
   const described::Codec<std::string> either{
       {{"anyOf", {described::text().schema, number}}, {"x-expected", "the name of a class"}},
-      [](const described::Json& value, const described::Folder&) {
+      [](const described::Json& value, const described::Reading&) {
         return value.is_string() ? value.get<std::string>() : value.dump();
       },
       [](const std::string& name) { return described::Json(name); }};
@@ -115,12 +115,16 @@ described::Description<RelabelOptions> RelabelOptions::description() {
            described::without_default(
                described::key("remap", &Self::remap, described::map(either, 1),
                               "Class -> class, by names, which of classes without names are 0, 1, ...")),
-           std::move(classes)}};
+           std::move(classes)},
+          [](const Self&, const described::Json& map, const described::Reading& reading) {
+            if (!map.contains("remap") && !map.contains("classes"))
+              reading.wrong_key("", "needs remap or classes");
+          }};
 }
 
 namespace types {
 SourceType relabel() {
-  return source_type<RelabelOptions>({.one_size = true, .in_memory = kMembersKeep, .data = {}},
+  return source_type<RelabelOptions>({.one_size = true, .in_memory = kMembersKeep},
                                      [](const RelabelOptions& options, const OpenContext& context) {
                                        return source::relabel(context.members.front().source, options);
                                      });

@@ -67,7 +67,7 @@ described::Description<RepeatOptions> RepeatOptions::description() {
 
 namespace types {
 SourceType repeat() {
-  return source_type<RepeatOptions>({.one_size = true, .in_memory = kMembersKeep, .data = {}},
+  return source_type<RepeatOptions>({.one_size = true, .in_memory = kMembersKeep},
                                     [](const RepeatOptions& options, const OpenContext& context) {
                                       return source::repeat(context.members.front().source, options.times);
                                     });

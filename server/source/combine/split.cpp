@@ -181,8 +181,29 @@ struct WrittenSplit {
              described::optional("fractions", &Self::fractions, map(described::number_above(0, 1), 1, part)),
              described::optional("classes", &Self::classes,
                                  map(described::list(described::class_name(), 1), 1, part)),
-             described::optional("lists", &Self::lists, map(described::path(), 1, part),
-                                 "Files of relative paths, one a line.")}};
+             described::optional("lists", &Self::lists, map(described::local_path(), 1, part),
+                                 "Files of relative paths, one a line.")},
+            check};
+  }
+
+  static void check(const WrittenSplit& split, const described::Json& map,
+                    const described::Reading& reading) {
+    if (!described::check_one_of(map, {"fractions", "classes", "lists"}, "fractions, classes or lists",
+                                 reading))
+      return;
+    double sum = 0;
+    if (split.fractions)
+      for (const auto& [part, fraction] : *split.fractions) sum += fraction;
+    if (sum > 1 + 1e-9)
+      reading.wrong("fractions", fmt::format("the fractions add up to {:.6g}, more than 1", sum));
+    if (!split.classes) return;
+    std::map<std::string, std::string> owner;
+    for (const auto& [part, classes] : *split.classes)
+      for (std::size_t i = 0; i < classes.size(); ++i)
+        if (const auto [before, fresh] = owner.emplace(classes[i], part); !fresh)
+          reading.wrong(described::Pointer("/classes") / part / std::to_string(i),
+                        fmt::format("class \"{}\" is in part \"{}\" already; parts are disjoint", classes[i],
+                                    before->second));
   }
 };
 

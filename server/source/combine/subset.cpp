@@ -7,26 +7,30 @@ namespace headrace::server::source {
 
 described::Description<SubsetOptions> SubsetOptions::description() {
   using Self = SubsetOptions;
-  return {
-      "subset",
-      "Some samples of a source: by exactly one of first, fraction, classes, list and indices.",
-      {described::required("of", &Self::of, only_ref()),
-       described::optional("first", &Self::first, described::integer<std::uint64_t>(1, kMostComposed),
-                           "So many from the beginning."),
-       described::optional("fraction", &Self::fraction, described::number_above(0, 1),
-                           "So many, spread over the source."),
-       described::key("seed", &Self::seed, described::seed(), "Of fraction."),
-       described::without_default(
-           described::key("classes", &Self::classes, described::list(described::class_name(), 1))),
-       described::optional("list", &Self::list, described::path(), "A file of relative paths, one a line."),
-       described::optional("indices", &Self::indices, described::path(),
-                           "A file that has an index a line, as batches report them.")}};
+  return {"subset",
+          "Some samples of a source: by exactly one of first, fraction, classes, list and indices.",
+          {described::required("of", &Self::of, only_ref()),
+           described::optional("first", &Self::first, described::integer<std::uint64_t>(1, kMostComposed),
+                               "So many from the beginning."),
+           described::optional("fraction", &Self::fraction, described::number_above(0, 1),
+                               "So many, spread over the source."),
+           described::key("seed", &Self::seed, described::seed(), "Of fraction."),
+           described::without_default(
+               described::key("classes", &Self::classes, described::list(described::class_name(), 1))),
+           described::optional("list", &Self::list, described::local_path(),
+                               "A file of relative paths, one a line."),
+           described::optional("indices", &Self::indices, described::local_path(),
+                               "A file that has an index a line, as batches report them.")},
+          [](const Self&, const described::Json& map, const described::Reading& reading) {
+            described::check_one_of(map, {"first", "fraction", "classes", "list", "indices"},
+                                    "one of first, fraction, classes, list, indices", reading);
+          }};
 }
 
 namespace types {
 SourceType subset() {
   return source_type<SubsetOptions>(
-      {.one_size = true, .in_memory = kMembersKeep, .data = {}},
+      {.one_size = true, .in_memory = kMembersKeep},
       [](const SubsetOptions& options, const OpenContext& context) {
         const SourcePtr& of = context.members.front().source;
         if (options.first) return first_samples(of, *options.first);

@@ -155,6 +155,27 @@ Result<std::shared_ptr<const Source>> zip(const std::vector<Member>& members, co
   return std::make_shared<Zip>(std::move(sources), std::move(fields), std::move(*classes));
 }
 
+namespace {
+
+/// `label` and `rename` name members.
+void check_members(const ZipOptions& options, const described::Json&, const described::Reading& reading) {
+  std::vector<std::string> members;
+  for (const SourceRef& ref : options.of) members.push_back(ref.text());
+  const auto wrong = [&](const std::string& name) {
+    return std::find(members.begin(), members.end(), name) == members.end()
+               ? fmt::format("\"{}\" is none of its members: {}", name, fmt::join(members, ", "))
+               : std::string();
+  };
+  if (!options.label.empty())
+    if (auto why = wrong(options.label); !why.empty())
+      reading.wrong("label", std::move(why), nearest(options.label, members));
+  for (const auto& [member, ignored] : options.rename)
+    if (auto why = wrong(member); !why.empty())
+      reading.wrong_key(described::Pointer("/rename") / member, std::move(why), nearest(member, members));
+}
+
+}  // namespace
+
 described::Description<ZipOptions> ZipOptions::description() {
   using Self = ZipOptions;
   auto label = described::without_default(
@@ -166,12 +187,13 @@ described::Description<ZipOptions> ZipOptions::description() {
            described::without_default(described::key(
                "rename", &Self::rename, described::map(described::map(described::field(), 1), 1),
                "Member -> its field -> another name for it: where two members have a field of one name.")),
-           std::move(label)}};
+           std::move(label)},
+          check_members};
 }
 
 namespace types {
 SourceType zip() {
-  return source_type<ZipOptions>({.one_size = true, .in_memory = kMembersKeep, .data = {}},
+  return source_type<ZipOptions>({.one_size = true, .in_memory = kMembersKeep},
                                  [](const ZipOptions& options, const OpenContext& context) {
                                    return source::zip(context.members, options);
                                  });

@@ -129,7 +129,7 @@ described::Description<CifarOptions> CifarOptions::description() {
   return {
       "cifar",
       "CIFAR-10 or CIFAR-100, binary version.",
-      {described::required("path", &Self::path, described::path(),
+      {described::required("path", &Self::path, described::data_path(),
                            "The unpacked folder: cifar-10-batches-bin or cifar-100-binary."),
        described::key("set", &Self::set,
                       described::word<CifarSet>({{"train", CifarSet::kTrain}, {"test", CifarSet::kTest}})),

@@ -232,7 +232,7 @@ described::Description<FeedOptions> FeedOptions::description() {
 namespace types {
 SourceType feed() {
   return source_type<FeedOptions>(
-      {.cache = false, .io = false, .split = false, .data = {}},
+      {.cache = false, .io = false, .split = false},
       [](const FeedOptions& options, const OpenContext& context) -> Result<SourcePtr> {
         FeedOptions all = options;
         all.name = context.name;

@@ -103,26 +103,24 @@ Result<std::shared_ptr<const Source>> open_idx(const IdxOptions& options) {
 
 described::Description<IdxOptions> IdxOptions::description() {
   using Self = IdxOptions;
-  return {
-      "idx",
-      "Images and labels in IDX files, plain or gzipped: MNIST and its kin.",
-      {described::required("images", &Self::images, described::path(), "Such as train-images-idx3-ubyte.gz."),
-       described::required("labels", &Self::labels, described::path(), "Such as train-labels-idx1-ubyte.gz."),
-       described::without_default(described::key("classes", &Self::classes, described::class_names()))}};
+  return {"idx",
+          "Images and labels in IDX files, plain or gzipped: MNIST and its kin.",
+          {described::required("images", &Self::images, described::data_path(),
+                               "Such as train-images-idx3-ubyte.gz."),
+           described::required("labels", &Self::labels, described::data_path(),
+                               "Such as train-labels-idx1-ubyte.gz."),
+           described::without_default(described::key("classes", &Self::classes, described::class_names()))}};
 }
 
 namespace types {
 SourceType idx() {
-  return source_type<IdxOptions>({.one_size = true,
-                                  .network = true,
-                                  .io = false,
-                                  .in_memory = "an idx source is in memory already",
-                                  .data = {"/images", "/labels"}},
-                                 [](const IdxOptions& options, const OpenContext& context) {
-                                   IdxOptions all = options;
-                                   all.remote = context.remote;
-                                   return open_idx(all);
-                                 });
+  return source_type<IdxOptions>(
+      {.one_size = true, .network = true, .io = false, .in_memory = "an idx source is in memory already"},
+      [](const IdxOptions& options, const OpenContext& context) {
+        IdxOptions all = options;
+        all.remote = context.remote;
+        return open_idx(all);
+      });
 }
 }  // namespace types
 

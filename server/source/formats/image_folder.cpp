@@ -89,7 +89,7 @@ described::Description<ImageFolderOptions> ImageFolderOptions::description() {
   return {"image_folder",
           "A folder with one folder per class, as torchvision's ImageFolder.",
           {described::required(
-              "path", &ImageFolderOptions::path, described::path(),
+              "path", &ImageFolderOptions::path, described::data_path(),
               "Relative paths are relative to the configuration's folder. Or s3://bucket/folder.")}};
 }
 

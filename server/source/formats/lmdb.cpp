@@ -64,7 +64,7 @@ described::Description<LmdbOptions> LmdbOptions::description() {
   return {
       "lmdb",
       "A database that `headrace pack` wrote.",
-      {described::required("path", &Self::path, described::path(), "The folder with data.mdb."),
+      {described::required("path", &Self::path, described::data_path(), "The folder with data.mdb."),
        described::key("verify", &Self::verify, described::boolean(),
                       "Compare the checksum of each record that is read (`headrace verify` does it once for "
                       "all).")}};

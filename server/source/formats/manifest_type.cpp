@@ -42,9 +42,9 @@ described::Description<ManifestOptions> ManifestOptions::description() {
       "manifest",
       "Samples listed in a file: .csv, .tsv (with a header), .jsonl, or .txt (paths, with or without a label "
       "behind them).",
-      {described::required("path", &Self::path, described::path()),
+      {described::required("path", &Self::path, described::data_path()),
        described::without_default(
-           described::key("root", &Self::root, described::path(),
+           described::key("root", &Self::root, described::data_path(),
                           "Of the paths in it; may be a URL, as `path` may. Default: its folder.")),
        described::without_default(described::key(
            "fields", &Self::fields,
@@ -57,11 +57,10 @@ namespace types {
 SourceType manifest() {
   return source_type<ManifestOptions>(
       {.network = true,
-       .data = {"/path", "/root"},
        .by_sample =
            [](const described::Json& options) {
              // Of a manifest, the images are what is read again and again.
-             return remote::is_url(options.value("root", options.at("path").get<std::string>()));
+             return remote::is_url(options.value("root", options.value("path", "")));
            }},
       [](const ManifestOptions& options, const OpenContext& context) {
         ManifestOptions all = options;

@@ -317,19 +317,29 @@ described::Description<NpyOptions> NpyOptions::description() {
       "`label` is "
       "the class."));
   fields.read = [read = fields.read](Self& to, const described::Json& value,
-                                     const described::Folder& folder) {
-    read(to, value, folder);
-    for (const auto& [name, file] : to.arrays) to.files[name] = described::absolute(folder, file);
+                                     const described::Reading& reading) {
+    read(to, value, reading);
+    for (const auto& [name, file] : to.arrays) {
+      const described::Reading here = reading.below(name);
+      if (file.find('/') != std::string::npos) described::check_path(file, here);
+      here.add_data(file);
+      to.files[name] = described::absolute(reading.folder(), file);
+    }
   };
   return {
       "npy",
       "numpy arrays, the first dimension of each the sample: .npy files (fields), or one .npz file (path).",
-      {described::without_default(described::key("path", &Self::npz, described::path(), "An .npz file.")),
+      {described::without_default(
+           described::key("path", &Self::npz, described::data_path(), "An .npz file.")),
        std::move(fields),
        described::optional("images", &Self::images, described::list(described::field()),
                            "Fields that are images: uint8 of (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, "
                            "w). Default: `image`, if it is such."),
-       described::without_default(described::key("classes", &Self::classes, described::class_names()))}};
+       described::without_default(described::key("classes", &Self::classes, described::class_names()))},
+      [](const Self&, const described::Json& map, const described::Reading& reading) {
+        if (!map.contains("path") && !map.contains("fields"))
+          reading.wrong_key("", "needs path (an .npz file) or fields (a .npy file each)");
+      }};
 }
 
 namespace types {
@@ -337,8 +347,7 @@ SourceType npy() {
   return source_type<NpyOptions>({.one_size = true,
                                   .network = true,
                                   .in_memory = "arrays are mapped or in memory already",
-                                  .mapped = true,
-                                  .data = {"/path", "/fields/*"}},
+                                  .mapped = true},
                                  [](const NpyOptions& options, const OpenContext& context) {
                                    NpyOptions all = options;
                                    all.remote = context.remote;

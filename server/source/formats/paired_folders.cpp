@@ -239,7 +239,7 @@ described::Description<PairedFolder> paired_folder() {
   return {
       "",
       "",
-      {described::required("path", &Self::path, described::path()),
+      {described::required("path", &Self::path, described::data_path()),
        described::key("names", &Self::names,
                       described::text("^[^/{}]*\\{\\}[^/{}]*$",
                                       "a name with {} for what partners have in common, such as \"{}x4\""),
@@ -258,7 +258,7 @@ struct PairedFoldersOptions {
 
   static described::Description<PairedFoldersOptions> description() {
     const auto brief = described::converted<PairedFolder, std::filesystem::path>(
-        described::path(), [](const std::filesystem::path& path) { return PairedFolder{.path = path}; },
+        described::data_path(), [](const std::filesystem::path& path) { return PairedFolder{.path = path}; },
         [](const PairedFolder& folder) { return folder.path; });
     const auto whole =
         described::expecting("a path, or a map with the key path", described::object(paired_folder()));
@@ -281,8 +281,7 @@ struct PairedFoldersOptions {
 namespace types {
 SourceType paired_folders() {
   return source_type<PairedFoldersOptions>(
-      {.data = {"/fields/*", "/fields/*/path"},
-       .refuse =
+      {.refuse =
            [](const std::string&) {
              return "pairs are looked for in folders, and not over the network: list them in a manifest with "
                     "`root: URL`";

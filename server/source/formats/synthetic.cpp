@@ -75,7 +75,7 @@ struct SyntheticOptions {
 
 namespace types {
 SourceType synthetic() {
-  return source_type<SyntheticOptions>({.cache = false, .io = false, .images = false, .data = {}},
+  return source_type<SyntheticOptions>({.cache = false, .io = false, .images = false},
                                        [](const SyntheticOptions& options, const OpenContext&) {
                                          return make_synthetic(options.count, options.bytes);
                                        });

@@ -166,7 +166,7 @@ described::Description<WebDatasetOptions> WebDatasetOptions::description() {
   using described::Json;
   using Paths = std::vector<std::string>;
   const auto one = described::converted<std::string, std::filesystem::path>(
-      described::path(), [](const std::filesystem::path& path) { return path.string(); },
+      described::data_path(), [](const std::filesystem::path& path) { return path.string(); },
       [](const std::string& path) { return std::filesystem::path(path); });
   const auto single = described::converted<Paths, std::string>(
       one, [](const std::string& path) { return Paths{path}; },
@@ -177,8 +177,8 @@ described::Description<WebDatasetOptions> WebDatasetOptions::description() {
                                  [](const Json& value) { return value.is_array(); }}});
   auto extension = described::named(
       "extension", described::text("^[^./][^/]*$", "a file name's extension without the leading dot"));
-  extension.read = [read = extension.read](const Json& value, const described::Folder& folder) {
-    std::string text = read(value, folder);
+  extension.read = [read = extension.read](const Json& value, const described::Reading& reading) {
+    std::string text = read(value, reading);
     for (char& c : text)
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     return text;
@@ -212,14 +212,13 @@ described::Description<WebDatasetOptions> WebDatasetOptions::description() {
 
 namespace types {
 SourceType webdataset() {
-  return source_type<WebDatasetOptions>({.network = true,
-                                         .data = {"/path", "/path/*"},
-                                         .by_sample = [](const described::Json&) { return true; }},
-                                        [](const WebDatasetOptions& options, const OpenContext& context) {
-                                          WebDatasetOptions all = options;
-                                          all.remote = context.remote;
-                                          return open_webdataset(all);
-                                        });
+  return source_type<WebDatasetOptions>(
+      {.network = true, .by_sample = [](const described::Json&) { return true; }},
+      [](const WebDatasetOptions& options, const OpenContext& context) {
+        WebDatasetOptions all = options;
+        all.remote = context.remote;
+        return open_webdataset(all);
+      });
 }
 }  // namespace types
 

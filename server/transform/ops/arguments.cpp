@@ -13,8 +13,8 @@ template <class T, class Pair>
 Codec<Pair> pair_of(const Codec<T>& item, const char* what, T Pair::*first, T Pair::*second) {
   const auto both = list(item, 2, 2);
   return expecting(what, Codec<Pair>{both.schema,
-                                     [both, first, second](const Json& value, const Folder& folder) {
-                                       const auto read = both.read(value, folder);
+                                     [both, first, second](const Json& value, const Reading& reading) {
+                                       const auto read = both.read(value, reading);
                                        Pair out;
                                        out.*first = read[0];
                                        out.*second = read[1];

@@ -17,10 +17,10 @@ using Jitter = std::optional<Bounds>;  ///< none: the adjustment is not made
 described::Codec<Jitter> jitter(double center, const described::Codec<double>& number,
                                 const described::Codec<Bounds>& bounds) {
   return {{{"anyOf", {number.schema, bounds.schema}}},
-          [center, bounds](const described::Json& value, const described::Folder& folder) -> Jitter {
+          [center, bounds](const described::Json& value, const described::Reading& reading) -> Jitter {
             Bounds out;
             if (value.is_array()) {
-              out = bounds.read(value, folder);
+              out = bounds.read(value, reading);
             } else {
               const auto by = value.get<double>();
               out = {center - by, center + by};

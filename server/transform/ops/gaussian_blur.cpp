@@ -66,7 +66,7 @@ struct GaussianBlur : DescribedOp<GaussianBlur> {
                                             described::integer<std::int32_t>(1, kLargestKernel)));
     const auto both = described::expecting("[width, height]", described::list(one, 2, 2));
     return {{{"anyOf", {one.schema, both.schema}}},
-            [](const described::Json& value, const described::Folder&) {
+            [](const described::Json& value, const described::Reading&) {
               return Size{.height = (value.is_array() ? value[1] : value).get<std::int32_t>(),
                           .width = (value.is_array() ? value[0] : value).get<std::int32_t>()};
             },
@@ -78,8 +78,8 @@ struct GaussianBlur : DescribedOp<GaussianBlur> {
     const auto one = described::number_above(0, 1000);
     const auto both = range();
     return {{{"anyOf", {one.schema, both.schema}}},
-            [both](const described::Json& value, const described::Folder& folder) {
-              if (value.is_array()) return both.read(value, folder);
+            [both](const described::Json& value, const described::Reading& reading) {
+              if (value.is_array()) return both.read(value, reading);
               return Bounds{value.get<double>(), value.get<double>()};
             },
             both.write};

@@ -30,7 +30,7 @@ OpType op_type() {
           .schema = described::schema_of<T>(),
           .make = [](const nlohmann::json& arguments) -> Transform {
             auto out = std::make_shared<T>();
-            described::read_into(*out, arguments, {});
+            described::read_into(*out, arguments, described::Reading());
             return out;
           }};
 }

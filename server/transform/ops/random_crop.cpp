@@ -25,7 +25,7 @@ described::Codec<Padding> padding() {
         .schema;
   };
   return {{{"anyOf", {one.schema, sides(2), sides(4)}}},
-          [](const described::Json& value, const described::Folder&) {
+          [](const described::Json& value, const described::Reading&) {
             const auto at = [&](std::size_t i) {
               return (value.is_array() ? value[i % value.size()] : value).get<std::int32_t>();
             };

@@ -25,9 +25,9 @@ described::Codec<Written> written() {
   const auto noise =
       described::expecting("random (standard normal)", described::word<bool>({{"random", true}}));
   return {{{"anyOf", {number.schema, each.schema, noise.schema}}},
-          [each](const Json& value, const described::Folder& folder) -> Written {
+          [each](const Json& value, const described::Reading& reading) -> Written {
             if (value.is_string()) return {{0}, true};
-            if (value.is_array()) return {each.read(value, folder), false};
+            if (value.is_array()) return {each.read(value, reading), false};
             return {{value.get<double>()}, false};
           },
           [](const Written& written) { return written.noise ? Json("random") : Json(written.value); }};

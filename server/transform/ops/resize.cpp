@@ -25,8 +25,8 @@ described::Codec<Target> target() {
         return Target{0, size};
       },
       [](const Target& target) { return target.size; });
-  out.read = [both = out.read](const described::Json& value, const described::Folder& folder) {
-    return value.is_array() ? both(value, folder) : Target{value.get<std::int32_t>(), {}};
+  out.read = [both = out.read](const described::Json& value, const described::Reading& reading) {
+    return value.is_array() ? both(value, reading) : Target{value.get<std::int32_t>(), {}};
   };
   out.write = [both = out.write](const Target& target) {
     return target.shorter > 0 ? described::Json(target.shorter) : both(target);

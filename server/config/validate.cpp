@@ -1,0 +1,296 @@
+// Where a document does not conform to the schema, and what the schema wanted there, in words.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <regex>
+
+#include "clientlib/base/nearest.h"
+#include "server/config/schema.h"
+
+namespace headrace::server::config {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> texts(const json& values) {
+  std::vector<std::string> out;
+  for (const auto& value : values) out.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+  return out;
+}
+
+std::string bounds(const json& node) {
+  const auto low = node.find("minimum"), high = node.find("maximum"), above = node.find("exclusiveMinimum");
+  const bool no_low = low == node.end(), no_high = high == node.end();
+  if (!no_low && !no_high) return fmt::format(" from {} to {}", low->dump(), high->dump());
+  std::string out;
+  if (above != node.end()) out += fmt::format(" above {}", above->dump());
+  if (!no_low) out += fmt::format(" of at least {}", low->dump());
+  if (!no_high) out += fmt::format("{} {}", out.empty() ? " of at most" : " and at most", high->dump());
+  return out;
+}
+
+std::string expected(const json& node) {
+  if (const auto own = node.find("x-expected"); own != node.end()) return own->get<std::string>();
+  for (const char* key : {"anyOf", "oneOf"}) {
+    if (const auto options = node.find(key); options != node.end()) {
+      std::vector<std::string> all;
+      for (const auto& branch : *options) all.push_back(expected(resolve(branch, nullptr)));
+      return fmt::format("{}", fmt::join(all, ", or "));
+    }
+  }
+  if (const auto words = node.find("enum"); words != node.end())
+    return (words->size() > 1 ? "one of " : "") + fmt::format("{}", fmt::join(texts(*words), ", "));
+  auto type = node.value("type", json("value"));
+  if (type.is_array()) type = type[0];
+  if (type == "integer") return "a whole number" + bounds(node);
+  if (type == "number") return "a number" + bounds(node);
+  if (type == "boolean") return "true or false";
+  if (type == "string") return "text";
+  if (type == "array") return node.value("minItems", 0) > 0 ? "a list that is not empty" : "a list";
+  if (type == "object") return node.value("minProperties", 0) > 0 ? "a map that is not empty" : "a map";
+  return type.dump();
+}
+
+std::string shown(const json& value) {
+  if (value.is_null()) return "nothing";
+  if (value.is_object()) return value.empty() ? "an empty map" : "a map";
+  if (value.is_array() && value.empty()) return "an empty list";
+  auto text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  constexpr std::size_t kLongest = 60;
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+// A choice that is written as a map of one key, its name (a transform with arguments).
+bool named_by_key(const json& branch) {
+  return branch.contains("properties") && branch.value("maxProperties", 0) == 1;
+}
+
+// A word that is one of those names, but came without its arguments. Empty: it is not.
+std::string missing_arguments(const json& node, const json& value, const std::string& key) {
+  if (!value.is_string() || !node.contains("anyOf")) return {};
+  const auto& name = value.get_ref<const std::string&>();
+  for (const auto& branch : node["anyOf"]) {
+    if (!named_by_key(branch) || !branch["properties"].contains(name)) continue;
+    const json& arguments = resolve(branch["properties"][name], json::object());
+    auto needed = texts(arguments.value("required", json::array()));
+    std::string words = fmt::format("{}", fmt::join(needed, " and "));
+    if (needed.empty() && arguments.value("minProperties", 0) > 0) {
+      needed.push_back(arguments.at("properties").begin().key());
+      words = arguments.value("x-expected", needed.front());
+    }
+    if (needed.empty()) return {};
+    const bool item = key.find_first_not_of("0123456789") == std::string::npos;
+    return fmt::format("{} needs {}: write `{} {}{}: {{{}: ...}}{}`", shown(value), words,
+                       item ? "-" : key + ":", item ? "" : "{", name, fmt::join(needed, ": ..., "),
+                       item ? "" : "}");
+  }
+  return {};
+}
+
+std::string suggest_value(const json& node, const json& value) {
+  std::vector<std::string> words;
+  const auto add = [&](const json& n) {
+    if (const auto found = n.find("enum"); found != n.end())
+      for (auto& word : texts(*found)) words.push_back(std::move(word));
+    if (named_by_key(n))
+      for (const auto& [name, ignored] : n["properties"].items()) words.push_back(name);
+  };
+  add(node);
+  for (const char* key : {"anyOf", "oneOf"})
+    if (const auto found = node.find(key); found != node.end())
+      for (const auto& branch : *found) add(branch);
+  const bool duration = node.value("x-expected", "").starts_with("a duration");
+  if (duration && value.is_number_unsigned()) return value.dump() + "s";
+  return value.is_string() ? nearest(value.get<std::string>(), words) : std::string();
+}
+
+const std::regex& compiled(const std::string& pattern) {
+  thread_local std::map<std::string, std::regex> known;
+  const auto found = known.find(pattern);
+  return found != known.end() ? found->second : known.emplace(pattern, pattern).first->second;
+}
+
+// Whether a value of the right type breaks a bound.
+bool outside(const json& node, const json& value) {
+  if (const auto words = node.find("enum");
+      words != node.end() && std::find(words->begin(), words->end(), value) == words->end())
+    return true;
+  if (const auto only = node.find("const"); only != node.end() && *only != value) return true;
+  if (value.is_number()) {
+    if (node.contains("minimum") && value < node["minimum"]) return true;
+    if (node.contains("maximum") && value > node["maximum"]) return true;
+    if (node.contains("exclusiveMinimum") && value <= node["exclusiveMinimum"]) return true;
+  }
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    if (text.size() < node.value("minLength", std::size_t{0})) return true;
+    if (const auto pattern = node.find("pattern");
+        pattern != node.end() && (text.size() > 1000 || !std::regex_search(text, compiled(*pattern))))
+      return true;
+  }
+  if (value.is_array() && (value.size() < node.value("minItems", std::size_t{0}) ||
+                           value.size() > node.value("maxItems", std::size_t(-1))))
+    return true;
+  return value.is_object() && (value.size() < node.value("minProperties", std::size_t{0}) ||
+                               value.size() > node.value("maxProperties", std::size_t(-1)));
+}
+
+// The maps that may have the key `name`, from `node` on, as messages call them: "output", "sources.NAME.io",
+// "transforms[].resize".
+void find_homes(const json& start, const std::string& name, const std::string& path,
+                std::vector<std::string>& out) {
+  const json& node = resolve(start, json::value_t::discarded);
+  if (const json* choices = branches(node)) {
+    for (const json& choice : *choices) find_homes(choice, name, path, out);
+    return;
+  }
+  const auto properties = node.value("properties", json::object());
+  if (properties.contains(name) && std::find(out.begin(), out.end(), path) == out.end()) out.push_back(path);
+  const std::string lead = path.empty() ? "" : path + ".";
+  for (const auto& [key, below] : properties.items()) find_homes(below, name, lead + key, out);
+  if (const auto others = node.find("additionalProperties"); others != node.end() && others->is_object())
+    find_homes(*others, name, lead + "NAME", out);
+  if (const auto items = node.find("items"); items != node.end()) find_homes(*items, name, path + "[]", out);
+}
+
+// "it belongs under `output`": one or two maps, below `node` or anywhere. Empty: there are none, or too many.
+std::string home_of(const json& node, const std::string& name) {
+  constexpr std::size_t kMost = 2;
+  std::vector<std::string> homes;
+  find_homes(node, name, "", homes);
+  std::erase(homes, "");
+  if (homes.empty() || homes.size() > kMost) return {};
+  return fmt::format("it belongs under `{}`", fmt::join(homes, "` or `"));
+}
+
+// A map whose keys are not indented below its own key, which then seems empty. Returns what is left of
+// `value` without them.
+json without_slips(Document& document, const Pointer& at, const json& node, const json& value) {
+  json rest = value;
+  for (const auto& [name, empty] : value.items()) {
+    const json* schema = empty.is_null() ? child(node, value, name) : nullptr;
+    if (schema == nullptr) continue;
+    const auto known = known_keys(*schema);
+    const auto properties = node.value("properties", json::object());
+    std::vector<std::pair<Place, std::string>> slipped;
+    for (const auto& [key, ignored] : value.items())
+      if (const Place place = document.key_place(at / key);
+          key != name && std::binary_search(known.begin(), known.end(), key) && !properties.contains(key) &&
+          place.line > document.key_place(at / name).line)
+        slipped.emplace_back(place, key);
+    if (slipped.empty()) continue;
+    std::sort(slipped.begin(), slipped.end(),
+              [](const auto& a, const auto& b) { return a.first.line < b.first.line; });
+    document.faults.mark(at / name);
+    rest.erase(name);
+    std::vector<std::string> keys;
+    for (const auto& [place, key] : slipped) {
+      document.faults.mark(at / key);
+      rest.erase(key);
+      keys.push_back(key);
+    }
+    document.wrong_key(at / keys.front(), fmt::format("`{}` must be indented further than `{}`: {} of it",
+                                                      fmt::join(keys, "`, `"), name,
+                                                      keys.size() > 1 ? "they are keys" : "it is a key"));
+  }
+  return rest;
+}
+
+void check_keys(Document& document, const Pointer& at, const json& node, const json& value) {
+  const auto known = known_keys(node);
+  if (const auto rule = node.find("propertyNames"); rule != node.end()) {
+    const json& name_rule = resolve(*rule, json(""));
+    for (const auto& [name, ignored] : value.items())
+      if (outside(name_rule, json(name)))
+        document.wrong_key(at / name, fmt::format("\"{}\" is not {}", name, expected(name_rule)));
+  }
+  for (const auto& [name, ignored] : value.items()) {
+    if (node.value("additionalProperties", json(true)) != json(false) || child(node, value, name) != nullptr)
+      continue;
+    auto home = home_of(node, name);
+    auto suggestion = home.empty() ? nearest(name, known) : "";
+    if (home.empty() && suggestion.empty()) home = home_of(schema(), name);
+    if (home.empty() && suggestion.empty()) home = fmt::format("known here: {}", fmt::join(known, ", "));
+    document.wrong_key(at / name, fmt::format("unknown key \"{}\"{}{}", name, home.empty() ? "" : "; ", home),
+                       std::move(suggestion));
+  }
+  for (const auto& name : node.value("required", json::array())) {
+    if (value.contains(name.get<std::string>())) continue;
+    document.wrong_key(at, fmt::format("key \"{}\" is missing", name.get<std::string>()));
+  }
+}
+
+// Of branches told apart by their `type`, none was meant.
+bool wrong_type(Document& document, const Pointer& at, const json& node, const json& value) {
+  if (!node.contains("oneOf") || !value.is_object()) return false;
+  std::vector<std::string> types;
+  for (const auto& branch : node["oneOf"])
+    types.push_back(branch["properties"]["type"]["const"].get<std::string>());
+  if (!value.contains("type")) {
+    document.wrong_key(at, fmt::format("key \"type\" is missing: one of {}", fmt::join(types, ", ")));
+    return true;
+  }
+  const auto& type = value["type"];
+  document.wrong(at / "type", fmt::format("{} is not one of {}", shown(type), fmt::join(types, ", ")),
+                 type.is_string() ? nearest(type.get<std::string>(), types) : "");
+  return true;
+}
+
+void check(Document& document, const Pointer& at, const json& asked, const json& value);
+
+bool conforms(const json& schema, const json& value) {
+  Document trial("");
+  check(trial, Pointer(), schema, value);
+  return trial.faults.all().empty();
+}
+
+/// `asked`: the schema of the value at `at`.
+void check(Document& document, const Pointer& at, const json& asked, const json& value) {
+  // Without a value, what is left are the choices.
+  const json& any = resolve(asked, json::value_t::discarded);
+  if (const auto forms = any.find("anyOf");
+      forms != any.end() &&
+      std::any_of(forms->begin(), forms->end(), [&](const json& form) { return conforms(form, value); }))
+    return;
+  const json& node = resolve(asked, value);
+  if (value.is_object())
+    if (const json rest = without_slips(document, at, node, value); rest.size() < value.size()) {
+      if (!rest.empty()) check(document, at, asked, rest);
+      return;
+    }
+  if (wrong_type(document, at, node, value)) return;
+  if (node.contains("anyOf") || !has_type(node, value) || outside(node, value)) {
+    // A scalar may have been meant as another of the choices.
+    const json& choices = value.is_structured() ? node : any;
+    if (auto needs = missing_arguments(choices, value, at.empty() ? "" : at.back()); !needs.empty()) {
+      document.wrong(at, std::move(needs));
+      return;
+    }
+    const bool secret = node.value("x-secret", false);
+    const std::string hint = node.value("x-hint", "");
+    document.wrong(at,
+                   fmt::format("{} is not {}{}{}", secret ? "what is there (it is not shown)" : shown(value),
+                               expected(choices), hint.empty() ? "" : "; ", hint),
+                   secret || !hint.empty() ? "" : suggest_value(choices, value));
+    return;
+  }
+  if (value.is_object()) {
+    check_keys(document, at, node, value);
+    for (const auto& [name, below] : value.items())
+      if (const json* schema = child(node, value, name)) check(document, at / name, *schema, below);
+  } else if (value.is_array()) {
+    for (std::size_t i = 0; i < value.size(); ++i)
+      if (const json* schema = child(node, value, ""))
+        check(document, at / std::to_string(i), *schema, value[i]);
+  }
+}
+
+}  // namespace
+
+void validate(Document& document) {
+  check(document, Pointer(), schema(), document.value);
+}
+
+}  // namespace headrace::server::config
