@@ -44,8 +44,11 @@ std::optional<Move> Op::move(Size&) const {
 }
 
 std::string Op::resident_obstacle(std::int32_t) const {
-  return "with `residence: gpu` the device only crops, flips, rotates by 90 degrees and normalizes: use "
-         "`device: gpu` for this transform, or leave `residence` out";
+  return fmt::format(
+      "with `residence: gpu` the device only crops, flips, rotates by 90 degrees and normalizes: use "
+      "`device: gpu` "
+      "instead{}, or leave `residence` out",
+      device_share() ? "" : ", with which the server computes this transform");
 }
 
 const Transform& skipped() {

@@ -56,10 +56,24 @@ TEST(ConfigResidence, RefusesWhatTheDeviceDoesNotDo) {
            Wrong{"    residence: gpu\n    transforms:\n      - random_horizontal_flip\n"
                  "      - color_jitter: {hue: 0.1}\n",
                  "x.yaml:8:9: streams.t.transforms[1]: with `residence: gpu` the device only crops, flips, "
-                 "rotates by 90 degrees and normalizes: use `device: gpu`"},
+                 "rotates by 90 degrees and normalizes: use `device: gpu` instead, or leave"},
            Wrong{"    residence: gpu\n    transforms:\n      - random_horizontal_flip\n"
                  "      - resize: {size: [8, 8]}\n",
                  "x.yaml:8:9: streams.t.transforms[1]: with `residence: gpu` the device cannot resize"},
+           Wrong{"    residence: gpu\n    transforms:\n      - random_resized_crop: {size: 8}\n",
+                 "x.yaml:7:9: streams.t.transforms[0]: with `residence: gpu` the device cannot resize: use "
+                 "`device: gpu` instead, "
+                 "with which the server computes this transform, or a resize before all random "
+                 "transforms and random_crop"},
+           Wrong{"    residence: gpu\n    transforms:\n      - gaussian_blur: {kernel_size: 3}\n",
+                 "x.yaml:7:9: streams.t.transforms[0]: with `residence: gpu` the device only crops, flips, "
+                 "rotates by "
+                 "90 degrees and normalizes: use `device: gpu` instead, with which the server computes "
+                 "this transform, or leave `residence` out"},
+           Wrong{
+               "    residence: gpu\n    output: {dtype: float32}\n    transforms:\n      - random_erasing: "
+               "{value: random}\n",
+               "x.yaml:8:9: streams.t.transforms[0]: no device draws `value: random`: leave `residence` out"},
        }) {
     const auto outcome = examined(body);
     ASSERT_FALSE(outcome.config) << body;

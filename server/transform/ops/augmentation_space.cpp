@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "server/transform/exact_math.h"
+#include "server/transform/ops/arguments.h"
 
 namespace headrace::server::transform {
 namespace {
@@ -109,8 +110,13 @@ nlohmann::json describe_augmentations(std::string_view name, const Step& step) {
   return {{"op", name}, {"ops", std::move(ops)}};
 }
 
-described::Codec<std::int32_t> magnitude_bins() {
-  return described::named("magnitude_bins", described::integer<std::int32_t>(2, 1000));
+std::vector<described::Key<SpaceArguments>> SpaceArguments::keys() {
+  using Self = SpaceArguments;
+  // One bin has no step between bins: torchvision divides by zero.
+  const auto bins = described::named("magnitude_bins", described::integer<std::int32_t>(2, 1000));
+  return {described::key("num_magnitude_bins", &Self::num_magnitude_bins, bins),
+          described::key("interpolation", &Self::how, warp_interpolation()),
+          described::key("fill", &Self::color, fill(), "Color of what was outside of the image.")};
 }
 
 }  // namespace headrace::server::transform

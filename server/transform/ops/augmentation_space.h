@@ -1,10 +1,12 @@
 // torchvision's list of augmentations, of which RandAugment and TrivialAugmentWide draw.
 #pragma once
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
-#include "server/described/codec.h"
+#include "server/described/described.h"
 #include "server/sampler/philox.h"
 #include "server/transform/geometry.h"
 
@@ -24,7 +26,14 @@ void draw_augmentation(sampler::Draws& random, const Strength& most, std::int32_
 /// The operations by torchvision's names, with its magnitudes.
 nlohmann::json describe_augmentations(std::string_view name, const Step& step);
 
-/// One bin has no step between bins: torchvision divides by zero.
-described::Codec<std::int32_t> magnitude_bins();
+/// The arguments of both.
+struct SpaceArguments {
+  std::int32_t num_magnitude_bins = 31;
+  Interpolation how = Interpolation::kNearest;
+  std::array<std::uint8_t, 3> color{};
+
+  static std::vector<described::Key<SpaceArguments>> keys();
+  [[nodiscard]] Warp warp() const { return {how == Interpolation::kBilinear, color}; }
+};
 
 }  // namespace headrace::server::transform

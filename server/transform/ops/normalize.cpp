@@ -31,10 +31,12 @@ struct Normalize : DescribedOp<Normalize> {
       return fmt::format("normalize has {} means and {} stds: give one of each per channel", mean.size(),
                          std.size());
     const auto finite = [](double v) { return std::isfinite(static_cast<float>(v)); };
-    if (mean.size() != state.channels || !std::all_of(mean.begin(), mean.end(), finite) ||
-        !std::all_of(std.begin(), std.end(), finite))
-      return fmt::format("normalize: mean and std need {} each, one per channel",
-                         state.channels == 1 ? "one finite number" : "three finite numbers");
+    if (mean.size() != state.channels)
+      return fmt::format("normalize: expected {} in each of mean and std, one per channel, found {}",
+                         state.channels == 1 ? "1 number (gray images)" : "3 numbers (red, green, blue)",
+                         mean.size());
+    if (!std::all_of(mean.begin(), mean.end(), finite) || !std::all_of(std.begin(), std.end(), finite))
+      return "normalize: mean and std must be finite as float32";
     const auto positive = [](double v) { return static_cast<float>(v) > 0.0F; };
     return std::all_of(std.begin(), std.end(), positive) ? "" : "normalize: std must be above 0";
   }

@@ -10,34 +10,33 @@ namespace headrace::server::transform {
 namespace {
 
 struct RandAugment : DescribedOp<RandAugment> {
-  std::int32_t num_ops = 2, magnitude = 9, num_magnitude_bins = 31;
-  Interpolation how = Interpolation::kNearest;
-  std::array<std::uint8_t, 3> color{};
+  std::int32_t num_ops = 2, magnitude = 9;
+  SpaceArguments space;
 
   static described::Description<RandAugment> description() {
     using Self = RandAugment;
-    return {"rand_augment",
-            "num_ops operations of torchvision's list, each of one magnitude. A mask has the geometric ones.",
-            {described::key("num_ops", &Self::num_ops, described::integer<std::int32_t>(0, 16)),
-             described::key("magnitude", &Self::magnitude, described::integer<std::int32_t>(0, 999)),
-             described::key("num_magnitude_bins", &Self::num_magnitude_bins, magnitude_bins()),
-             described::key("interpolation", &Self::how, warp_interpolation()),
-             described::key("fill", &Self::color, fill(), "Color of what was outside of the image.")}};
+    described::Description<Self> out{
+        "rand_augment",
+        "num_ops operations of torchvision's list, each of one magnitude. A mask has the geometric ones.",
+        {described::key("num_ops", &Self::num_ops, described::integer<std::int32_t>(0, 16)),
+         described::key("magnitude", &Self::magnitude, described::integer<std::int32_t>(0, 999))}};
+    for (auto& key : SpaceArguments::keys())
+      out.keys.push_back(described::within(&Self::space, std::move(key)));
+    return out;
   }
 
   [[nodiscard]] Traits traits() const override { return {.masks = true}; }
   std::string check(ChainState&) const override {
-    if (magnitude < num_magnitude_bins) return {};
+    if (magnitude < space.num_magnitude_bins) return {};
     return fmt::format(
         "rand_augment: magnitude {} must be between 0 and {}, one less than num_magnitude_bins", magnitude,
-        num_magnitude_bins - 1);
+        space.num_magnitude_bins - 1);
   }
   decode::Decoded<void> draw(DrawKey key, decode::ImageSize& size, Step& step) const override {
     auto random = draws_of(key, step);
     const Strength most{0.3, 150.0 / 331.0 * size.width, 150.0 / 331.0 * size.height, 30.0, 0.9, 4};
-    const Warp warp{how == Interpolation::kBilinear, color};
     for (std::int32_t i = 0; i < num_ops; ++i)
-      draw_augmentation(random, most, num_magnitude_bins, magnitude, warp, step);
+      draw_augmentation(random, most, space.num_magnitude_bins, magnitude, space.warp(), step);
     return {};
   }
   [[nodiscard]] nlohmann::json describe(const Step& step) const override {

@@ -143,6 +143,10 @@ struct RandomErasing : DescribedOp<RandomErasing> {
     }
   }
   [[nodiscard]] std::optional<DeviceShare> device_share() const override { return DeviceShare{}; }
+  [[nodiscard]] std::string resident_obstacle(std::int32_t channels) const override {
+    return with.noise ? "no device draws `value: random`: leave `residence` out"
+                      : Op::resident_obstacle(channels);
+  }
 };
 
 }  // namespace

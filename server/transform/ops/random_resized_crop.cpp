@@ -43,6 +43,11 @@ struct RandomResizedCrop : DescribedOp<RandomResizedCrop> {
     if (!draw_crop(random, size, step.crop)) step.crop = central_crop(size);
     return resize_to(to.height, to.width, how, size, step);
   }
+  [[nodiscard]] std::string resident_obstacle(std::int32_t) const override {
+    return "with `residence: gpu` the device cannot resize: use `device: gpu` instead, with which the server "
+           "computes "
+           "this transform, or a resize before all random transforms and random_crop";
+  }
   [[nodiscard]] nlohmann::json describe(const Step& step) const override {
     return describe_crop("random_resized_crop", step);
   }

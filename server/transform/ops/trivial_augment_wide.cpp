@@ -8,24 +8,22 @@ namespace headrace::server::transform {
 namespace {
 
 struct TrivialAugmentWide : DescribedOp<TrivialAugmentWide> {
-  std::int32_t num_magnitude_bins = 31;
-  Interpolation how = Interpolation::kNearest;
-  std::array<std::uint8_t, 3> color{};
+  SpaceArguments space;
 
   static described::Description<TrivialAugmentWide> description() {
     using Self = TrivialAugmentWide;
-    return {"trivial_augment_wide",
-            "One operation of torchvision's list, its magnitude drawn.",
-            {described::key("num_magnitude_bins", &Self::num_magnitude_bins, magnitude_bins()),
-             described::key("interpolation", &Self::how, warp_interpolation()),
-             described::key("fill", &Self::color, fill(), "Color of what was outside of the image.")}};
+    described::Description<Self> out{
+        "trivial_augment_wide", "One operation of torchvision's list, its magnitude drawn.", {}};
+    for (auto& key : SpaceArguments::keys())
+      out.keys.push_back(described::within(&Self::space, std::move(key)));
+    return out;
   }
 
   [[nodiscard]] Traits traits() const override { return {.masks = true}; }
   decode::Decoded<void> draw(DrawKey key, decode::ImageSize&, Step& step) const override {
     auto random = draws_of(key, step);
     constexpr Strength kMost{0.99, 32.0, 32.0, 135.0, 0.99, 6};
-    draw_augmentation(random, kMost, num_magnitude_bins, {}, {how == Interpolation::kBilinear, color}, step);
+    draw_augmentation(random, kMost, space.num_magnitude_bins, {}, space.warp(), step);
     return {};
   }
   [[nodiscard]] nlohmann::json describe(const Step& step) const override {
