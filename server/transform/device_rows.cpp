@@ -75,6 +75,10 @@ PixelStep pixel_step(const PixelOp& op) {
 
 }  // namespace
 
+std::size_t device_begins(const std::vector<Transform>& chain) {
+  return split_of(chain).first;
+}
+
 Result<DeviceRows> DeviceRows::split(const PlanConfig& config, const Plan& whole) {
   const Size size = whole.output_size();
   if (std::max(size.height, size.width) > kMaxDeviceSide)

@@ -10,6 +10,9 @@
 
 namespace headrace::server::transform {
 
+/// The index of a chain's first transform that runs on the device, as do all behind it.
+std::size_t device_begins(const std::vector<Transform>& chain);
+
 class DeviceRows {
  public:
   /// Error: kConfigInvalid for random_erasing with random values or more than once, and for rows with a side

@@ -5,16 +5,21 @@
 #include <memory>
 
 #include "clientlib/ring/segment.h"
+#include "server/exec/engine.h"
 #include "server/placement/placement.h"
 #include "server/remote/url.h"
 #include "server/session/assemble.h"
 #include "server/session/directory.h"
 #include "server/source/detect/detect.h"
+#include "server/transform/device_rows.h"
+#include "server/transform/op.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
 namespace {
+
+static_assert(config::kMaxStreams == exec::Engine::kMaxStreams);
 
 std::string megabytes(std::uint64_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
@@ -31,6 +36,36 @@ std::string resident_size(const StreamInfo& from) {
   std::uint64_t row = 0;
   for (const FieldSpec& field : from.fields) row += row_bytes(field);
   return megabytes(row * from.samples);
+}
+
+/// Which transforms run on the device: those of `chain` from `first` on.
+void say_where(const std::vector<transform::Transform>& chain, std::size_t first) {
+  std::vector<std::string_view> server, device;
+  for (std::size_t i = 0; i < chain.size(); ++i)
+    if (!transform::is_skipped(chain[i])) (i < first ? server : device).push_back(chain[i]->name());
+  const auto list = [](const auto& names) {
+    return names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", "));
+  };
+  fmt::print("    transforms on the device: {}; on the server: {}\n", list(device), list(server));
+  if (device.empty())
+    fmt::print(
+        "  warning: no transform runs on the device, which only makes dtype and layout: it does those at the "
+        "end of "
+        "`transforms` that flip, rotate by 90 degrees, change colors, normalize or erase\n");
+}
+
+/// What a stream has on its loader's device.
+void say_device(const StreamInfo& info, const config::Config& config) {
+  const auto found = config.streams.find(info.name);
+  if (found == config.streams.end()) return;  // an upload stream
+  const transform::StreamPlan& plan = found->second.plan;
+  for (const DeviceImage& image : info.on_device) {
+    const std::string& field = info.fields[image.field].name;
+    fmt::print("  {}: computed on the loader's device (device: gpu), from {} KB a row in the ring\n", field,
+               (image.row_bytes() + 500) / 1000);
+    const auto chain = plan.chain_of(field, false).transforms;
+    say_where(chain, transform::device_begins(chain));
+  }
 }
 
 /// The first samples of the first epoch, as they would be served. All bad: so is the stream, soon.
@@ -140,13 +175,14 @@ int check(const ConfigArguments& arguments) {
     fmt::print("stream {}: {} samples, {}, batches of {}\n", info.name, info.samples,
                count_of_classes(info.classes.size()), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
-    for (const DeviceImage& image : info.on_device)
-      fmt::print("  {}: computed on the loader's device (device: gpu), from {} KB a row in the ring\n",
-                 info.fields[image.field].name, (image.row_bytes() + 500) / 1000);
+    say_device(info, *config);
     for (const exec::StreamSetup& other : assembly->streams)
-      if (info.residence && other.info.name == info.residence->upload)
+      if (info.residence && other.info.name == info.residence->upload) {
         fmt::print("  residence: {} of GPU memory for each loader with a device, uploaded from stream {}\n",
                    resident_size(other.info), other.info.name);
+        const transform::PlanConfig& chain = config->streams.at(info.name).plan.chain;
+        say_where(chain.transforms, transform::prefix_length(chain));
+      }
     if (!info.live && info.batch_size > info.samples)
       fmt::print("  warning: an epoch is one batch that is not full; each slot has room for {} samples\n",
                  info.batch_size);

@@ -161,3 +161,48 @@ def test_sets_with_other_classes_are_warned_of(tmp_path: Path) -> None:
     (tmp_path / "val").rename(tmp_path / "old")
     (tmp_path / "more").rename(tmp_path / "val")
     assert "; only in val: class_3. Give" in check(tmp_path).stderr
+
+
+def checked(tmp_path: Path, source: Path, stream: dict[str, object]) -> str:
+    config = {
+        "server": {"directory": str(tmp_path / "run"), "metrics": "off"},
+        "sources": {"images": {"type": "image_folder", "path": str(source)}},
+        "streams": {"train": {"source": "images"} | stream},
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    done = subprocess.run([headrace_binary(), "check", tmp_path / "c.yaml"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+FLIP_AND_NORMALIZE = ["random_horizontal_flip", {"normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}]
+
+
+@pytest.mark.parametrize(
+    ("stream", "said"),
+    [
+        (
+            {"device": "gpu", "transforms": [{"random_resized_crop": {"size": 16}}, *FLIP_AND_NORMALIZE], "output": {"dtype": "float32"}},
+            "transforms on the device: random_horizontal_flip, normalize; on the server: random_resized_crop\n",
+        ),
+        (
+            {"residence": "gpu", "transforms": [{"resize": {"size": [20, 20]}}, {"random_crop": {"size": 16}}, "random_horizontal_flip"]},
+            "transforms on the device: random_crop, random_horizontal_flip; on the server: resize\n",
+        ),
+        (
+            {"device": "gpu", "transforms": ["random_horizontal_flip", {"random_resized_crop": {"size": 16}}]},
+            "transforms on the device: none; on the server: random_horizontal_flip, random_resized_crop\n  warning: no transform runs on",
+        ),
+    ],
+)
+def test_check_says_which_transforms_run_on_the_device(tmp_path: Path, image_folder: Path, stream: dict[str, object], said: str) -> None:
+    told = checked(tmp_path, image_folder, stream)
+    assert said in told
+    assert ("warning: no transform runs on the device" in told) == ("none" in said)
+
+
+@pytest.mark.parametrize("verb", ["ls", "stats", "health"])
+def test_a_directory_without_its_option_is_refused_with_the_option(tmp_path: Path, verb: str) -> None:
+    done = subprocess.run([headrace_binary(), verb, tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"unexpected argument `{tmp_path}`; a server is named by its directory: `headrace {verb} --address {tmp_path}`" in done.stderr
