@@ -1,6 +1,5 @@
 # What the server is built on; found at the root so that tests and benchmarks see the same targets.
 find_package(yaml-cpp REQUIRED)
-find_package(valijson REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(prometheus-cpp REQUIRED)
 find_package(civetweb REQUIRED)

@@ -39,7 +39,7 @@ while [ ${#queue[@]} -gt 0 ]; do
     case $need in
       libc6 | libgcc-s1 | libstdc++6 | *-common | *-data | *-doc | libjs-*) continue ;;
       libboost*-dev) ;;   # libboost-dev depends on these
-      *-dev) continue ;;  # listed already, or for static linking, or for valijson's other parsers
+      *-dev) continue ;;  # listed already, or for static linking
       lib* | zlib1g | civetweb) ;;  # civetweb is a program that its own CMake files name
       *) continue ;;      # programs
     esac
