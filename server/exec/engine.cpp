@@ -21,22 +21,22 @@
 namespace headrace::server::exec {
 namespace {
 
-/// A worker looks at the other streams after this long on one batch.
+/// Longest time that a worker spends on one batch before it checks the other streams.
 constexpr std::uint64_t kRunNs = 2'000'000;
-/// A worker is back from a run soon enough to take acks in itself.
+/// A worker returns from a run this short soon enough to process acks itself.
 constexpr std::uint64_t kBriefNs = 20'000;
-/// A worker that had only brief runs for so long, and has more, calls another one.
+/// A worker that has done only brief runs for this long, and has more, wakes another one.
 constexpr std::uint64_t kBacklogNs = 50'000;
 /// Doorbells make sleeping safe; this only bounds the cost of a client that died before it rang.
 constexpr int kSleepMs = 500;
 
 void watch(int epoll, int fd) {
-  // Edge-triggered: each ring wakes one worker, and nobody has to read the counter back.
+  // Edge-triggered: each ring wakes one worker, and no worker has to read the counter back.
   epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.fd = fd}};
   ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-/// Runs `what`; an exception stops this stream only. False: it threw.
+/// Runs `what`; an exception stops only this stream. False: it threw.
 template <class F>
 bool contain(Stream& stream, const char* doing, F what) {
   try {
@@ -63,8 +63,8 @@ Engine::Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, p
     workers_.push_back(std::make_unique<Worker>());
     workers_.back()->counters = std::make_unique<metrics::StreamCounters[]>(streams_.size());
   }
-  // A sample that workers wait for wakes one of them. The bell is a descriptor of its own: reads may end
-  // after the engine.
+  // A finished read that workers wait for wakes one of them. The bell is a duplicate descriptor: reads may
+  // end after the engine.
   for (const auto& stream : streams_)
     if (auto* const reads = stream->maker().read_ahead())
       reads->ring_when_ready(ring::UniqueFd(::fcntl(wake_.get(), F_DUPFD_CLOEXEC, 0)));
@@ -95,7 +95,7 @@ Result<std::size_t> Engine::find(const std::string& name) const {
 }
 
 void Engine::run(std::size_t index) {
-  // Before it takes memory of its own: that is then of its node.
+  // First: the worker's memory is then allocated on its own node.
   if (!placement_.empty()) placement::run_on(placement_.homes.at(placement_.workers.at(index)).cpus);
   Worker& worker = *workers_[index];
   RowScratch scratch;
@@ -104,14 +104,14 @@ void Engine::run(std::size_t index) {
     try {
       if (!run_one(worker, scratch, lock)) park(worker, scratch, lock);
     } catch (...) {
-      // From tiling or the worker's own state: contain() handles those of streams.
+      // Thrown by tiling or by the worker's own state: contain() handles the streams' exceptions.
       if (!lock.owns_lock()) lock.lock();
       worker.away = false;
       log::thrown("a worker");
       sleep(lock);
     }
   }
-  kick();  // one wake may have stood for several: pass it on
+  kick();  // one wake-up may stand for several: pass it on
 }
 
 bool Engine::run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock) {
@@ -134,7 +134,7 @@ bool Engine::run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::
   }
   worker.away = !brief;
   announce();
-  // There may be rows, acks or slots for another one, too; SYNC server-sleeps for those who sleep already.
+  // There may be rows, acks or slots for another worker, too; SYNC server-sleeps for the sleeping ones.
   if (!brief || (job->unclaimed() && job->rows.rows > job->slice)) kick();
   lock.unlock();
   wake_clients(worker);
@@ -156,7 +156,7 @@ bool Engine::run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::
 }
 
 std::shared_ptr<FillJob> Engine::pick(std::uint64_t now_ns) {
-  // Emptiest ring first; a stream that had less of the workers' time goes before its equals.
+  // Emptiest ring first; among equals, the stream that has had the least of the workers' time.
   struct Candidate {
     double fullness;
     Stream* stream;
@@ -223,7 +223,7 @@ void Engine::park(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   worker.busy_since_ns = 0;
   if (tile(worker, lock)) return;
   if (!looks_again(since + worker.spin.ns(), lock)) {
-    // The lock was given up meanwhile, and what happened then called only those who slept.
+    // While the lock was released, new work woke only sleeping workers, not this one.
     if (run_one(worker, scratch, lock)) return;
     sleep(lock);
   }
@@ -238,15 +238,16 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
     return false;
   }
   if (tiling_ > 0 && tiling_ + 1 >= workers_.size()) return false;
-  // An open batch is wanted: what is missing of it may be a sample that is being read.
+  // An open batch has priority: it may only lack a sample that is being read.
   if (std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) { return stream->filling(); }))
     return false;
   worker.away = true;
   announce();
-  // SYNC server-sleeps, as for who sleeps: acks that nobody rang for come first.
+  // SYNC server-sleeps, as before sleeping: acks for which no client rang come first.
   if (!has_acks()) {
     ++tiling_;
-    if (tiling_ + 1 < workers_.size()) kick();  // one more, of those who slept while a batch was open
+    if (tiling_ + 1 < workers_.size())
+      kick();  // wake one more of the workers that slept while a batch was open
     lock.unlock();
     try {
       (*found)->tile_one(worker.tiler);
@@ -261,7 +262,7 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
 }
 
 bool Engine::looks_again(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock) {
-  // One at a time: another one would only take the lock from who is looking.
+  // One worker at a time: a second one would only contend for the lock.
   if (looking_) return false;
   looking_ = true;
   bool found = false;

@@ -1,16 +1,17 @@
 // The thread pool that serves all streams, and the one lock under which slots change hands.
 //
 // Workers claim slices of a slot's rows without a lock and take the lock per batch: to start it, to complete
-// it, to take acks in. The worker that completes a slot publishes and grants it; there is no hop to another
-// thread. Clients that sleep are woken once the lock is given up: that takes longer than all that is done
-// under it. A worker without work sleeps in epoll on the clients' doorbells, which they ring as
-// ControlHeader::server_idle says: an idle server costs no CPU, and a busy one no wakes per batch.
+// it and to process acks. The worker that completes a slot publishes and grants it; no other thread is
+// involved. Sleeping clients are woken after the lock is released, because waking them takes longer than
+// everything that is done under it. A worker without work sleeps in epoll on the clients' doorbells, which
+// clients ring as ControlHeader::server_idle says: an idle server costs no CPU, and a busy one no wake-up per
+// batch.
 //
-// Before they sleep, workers make tiles of the images in caches, one image at a time, as long as there are
-// any that wait for it. One worker is kept free of that for the clients; where there is but one, a batch
-// waits for one image at most.
+// Before they sleep, workers tile the images in caches (IdleTiler), one image at a time, while any remain.
+// One worker is kept free of tiling for the clients; if there is only one worker, a batch waits for one image
+// at most.
 //
-// Thread safety: all public members, any thread.
+// Thread safety: any thread may call any public member.
 #pragma once
 
 #include <atomic>
@@ -37,8 +38,8 @@ class Engine {
  public:
   static constexpr std::size_t kMaxStreams = 64;  ///< pick() sorts them on the stack
 
-  /// `placement`: where workers stay; of as many as there are threads, or empty. `tilers`: of the caches that
-  /// the streams read from.
+  /// `placement`: where workers run; for as many workers as there are threads, or empty. `tilers`: those of
+  /// the caches that the streams read from.
   Engine(std::vector<std::unique_ptr<Stream>> streams, unsigned threads, placement::Placement placement = {},
          std::vector<std::shared_ptr<cache::IdleTiler>> tilers = {});
   ~Engine();  ///< stops and joins
@@ -49,32 +50,32 @@ class Engine {
   [[nodiscard]] std::size_t stream_count() const { return streams_.size(); }
   [[nodiscard]] const Stream& stream(std::size_t index) const { return *streams_[index]; }
   [[nodiscard]] Result<std::size_t> find(
-      const std::string& name) const;  ///< kNoSuchStream, with the names that there are
+      const std::string& name) const;  ///< kNoSuchStream lists the names that exist
   [[nodiscard]] unsigned threads() const { return static_cast<unsigned>(workers_.size()); }
 
-  /// Runs `what` on a stream under the lock, then lets the workers look again.
+  /// Runs `what` on a stream under the lock, then lets the workers check for work.
   template <class F>
   auto with(std::size_t index, F&& what) {
     const std::scoped_lock lock(mutex_);
     const Kick kick{*this};
     return what(*streams_[index]);
   }
-  /// The same, without waking anybody.
+  /// The same, without waking a worker.
   template <class F>
   auto look(std::size_t index, F&& what) const {
     const std::scoped_lock lock(mutex_);
     return what(*streams_[index]);
   }
 
-  /// A descriptor that wakes a worker when written (an eventfd): the client's doorbell. Watched until
+  /// A descriptor (an eventfd) that wakes a worker when written: the client's doorbell. It is watched until
   /// `unwatch`.
   Result<ring::UniqueFd> make_doorbell();
   void unwatch(const ring::UniqueFd& doorbell);
 
   [[nodiscard]] metrics::StreamTotals totals(std::size_t stream) const;
   [[nodiscard]] std::uint64_t stream_busy_ns(std::size_t stream) const;
-  [[nodiscard]] std::uint64_t busy_ns() const;  ///< of all workers
-  /// The longest time that a worker has now been in one slice; for /readyz: workers stall.
+  [[nodiscard]] std::uint64_t busy_ns() const;  ///< sum over all workers
+  /// How long the longest running slice has taken so far; /readyz reports stalled workers with it.
   [[nodiscard]] std::uint64_t longest_slice_ns(std::uint64_t now_ns) const;
 
  private:
@@ -84,13 +85,13 @@ class Engine {
     std::atomic<std::uint64_t> slice_since_ns{0};
     ring::SpinBudget spin;
     std::optional<decode::JpegTiler> tiler;
-    std::uint64_t busy_since_ns = 0;  ///< [lock] without a rest, or since it called another one; 0: rested
-    bool away = false;                ///< [lock] will not look again soon
+    std::uint64_t busy_since_ns = 0;  ///< [lock] start of work without a pause or a kick(); 0: none
+    bool away = false;                ///< [lock] in a run that may be long
     struct Wake {
       const ring::RingWriter* ring;
-      std::uint64_t lanes;  ///< as bits
+      std::uint64_t lanes;  ///< one bit per lane
     };
-    std::vector<Wake> wakes;  ///< of clients, owed once the lock is given up; kept to spare allocations
+    std::vector<Wake> wakes;  ///< clients to wake once the lock is released; kept to save allocations
   };
   struct Kick {
     Engine& engine;
@@ -98,22 +99,22 @@ class Engine {
   };
 
   void run(std::size_t index);
-  /// [lock] One job's slice, the lock given up meanwhile. False: there was nothing to do.
+  /// [lock] Works on one job's slices, with the lock released meanwhile. False: there was nothing to do.
   bool run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
   std::shared_ptr<FillJob> pick(std::uint64_t now_ns);  ///< [lock]
   void pump_all(std::uint64_t now_ns);                  ///< [lock]
   void collect_wakes(Worker& worker);                   ///< [lock]
-  static void wake_clients(Worker& worker);             ///< not under the lock: others would wait for it
-  void kick();                                          ///< [lock] wakes one sleeping worker, if any sleeps
+  static void wake_clients(Worker& worker);             ///< without the lock, which others would wait for
+  void kick();                                          ///< [lock] wakes one sleeping worker, if there is one
   void ring_wake();
-  /// [lock] Until there may be work: looks again for a while if that has lately been enough, then sleeps.
+  /// [lock] Returns when there may be work: polls for a while if polling has paid off lately, then sleeps.
   void park(Worker& worker, RowScratch& scratch, std::unique_lock<std::mutex>& lock);
-  /// [lock] Makes tiles of one image, the lock given up meanwhile. False: none waits, or others do.
+  /// [lock] Tiles one image, with the lock released meanwhile. False: none waits, or enough workers tile.
   bool tile(Worker& worker, std::unique_lock<std::mutex>& lock);
-  /// [lock] True once there are acks, which a worker that sleeps would be called for.
+  /// [lock] Polls for acks, for which a sleeping worker would have to be woken. True: there are some.
   bool looks_again(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock);
   void sleep(std::unique_lock<std::mutex>& lock);
-  void announce();                      ///< [lock] tells the clients when to ring
+  void announce();                      ///< [lock] tells the clients when to ring their doorbells
   [[nodiscard]] bool has_acks() const;  ///< [lock]
 
   std::vector<std::unique_ptr<Stream>> streams_;
@@ -123,9 +124,9 @@ class Engine {
   ring::UniqueFd epoll_, wake_;
   mutable std::mutex mutex_;
   unsigned sleepers_ = 0;
-  unsigned tiling_ = 0;  ///< workers
+  unsigned tiling_ = 0;  ///< workers that tile an image
   ring::ServerIdle idle_ = ring::kServerAwake;
-  bool looking_ = false;  ///< a worker looks again before it sleeps
+  bool looking_ = false;  ///< a worker polls before it sleeps
   std::atomic<bool> stopping_{false};
 };
 

@@ -1,8 +1,8 @@
-// Batches that come from outside while they are served, each once (source/formats/feed.h).
+// Batches that are fed from outside while they are served, each of them once (source/formats/feed.h).
 //
-// Nothing can be built twice. So a lane holds every batch from the one where it began, from open on: the
-// ledger's `on_lag: wait` keeps a batch until each open lane was granted it, and a new lane begins at the
-// hindmost one's next, or, alone, at the first batch that was not built.
+// No batch can be built twice. A lane therefore holds every batch from its first one on, as soon as it is
+// opened: the ledger's `on_lag: wait` keeps a batch until each open lane was granted it. A new lane begins at
+// the hindmost lane's next batch; without other lanes, at the first batch that has not been built.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace headrace::server::exec {
 
 class FedSupply final : public Supply {
  public:
-  /// `stream`: its name, for messages.
+  /// `stream`: the stream's name, for messages.
   FedSupply(std::string stream, std::uint32_t batch_size, std::shared_ptr<source::Feed> feed);
 
   [[nodiscard]] std::optional<publish::Place> end() const override;
@@ -24,7 +24,7 @@ class FedSupply final : public Supply {
   [[nodiscard]] Result<void> may_join(const wire::OpenRequest& request,
                                       const std::optional<Cursor>& hindmost) const override;
   [[nodiscard]] Cursor oldest(const std::optional<Cursor>& hindmost) const override;
-  /// kInvalidArgument: a client that leaves batches out takes and drops them.
+  /// kInvalidArgument. A client skips batches by releasing them instead.
   [[nodiscard]] Result<void> may_seek() const override;
   [[nodiscard]] bool over(const Cursor& next) const override;
   [[nodiscard]] Error end_error() const override;
@@ -32,14 +32,14 @@ class FedSupply final : public Supply {
   void started(const Cursor& batch) override;
   void completed(const Cursor& batch) override;
 
-  /// No further batches come: clients get those that exist, then kStreamFailed with `why`. `done`: these are
-  /// all that there were to be. The first end is kept.
+  /// No further batches come: clients get the existing ones, then kStreamFailed with `why`. `done`: the
+  /// feeder sent all that it had. Only the first call has an effect.
   void finish(std::string why, bool done);
   /// After finish(): every batch was built.
   [[nodiscard]] bool all_built() const { return ended_ && built_ >= ended_->batches; }
 
  private:
-  [[nodiscard]] std::uint64_t number(const Cursor& cursor) const;  ///< through all epochs
+  [[nodiscard]] std::uint64_t number(const Cursor& cursor) const;  ///< counted through all epochs
   [[nodiscard]] Cursor cursor_of(std::uint64_t number) const;
 
   struct End {
@@ -52,7 +52,7 @@ class FedSupply final : public Supply {
   const std::uint32_t batch_size_;
   const std::shared_ptr<source::Feed> feed_;
   std::optional<End> ended_;
-  std::uint64_t built_ = 0;  ///< every batch before this one was built
+  std::uint64_t built_ = 0;  ///< batches before this number have been built
 };
 
 }  // namespace headrace::server::exec

@@ -23,7 +23,7 @@ std::vector<std::string> names_of(const std::vector<SourceField>& fields, const 
   return names;
 }
 
-/// Whatever the stream says of fields must be there.
+/// kConfigInvalid: the stream's configuration names a field that does not exist.
 Result<void> check_names(const source::Source& source, const StreamPlan& plan) {
   const auto& fields = source.fields();
   const std::vector<std::string> names = names_of(fields, plan);
@@ -57,7 +57,7 @@ Result<void> check_names(const source::Source& source, const StreamPlan& plan) {
   return {};
 }
 
-/// Whether a random crop, or a resize with one, is for `field`.
+/// Whether the chain crops at random, with or without a resize.
 bool randomly_cropped(const PlanConfig& chain) {
   return std::any_of(chain.transforms.begin(), chain.transforms.end(), [](const auto& transform) {
     const auto traits = transform->traits();
@@ -65,8 +65,8 @@ bool randomly_cropped(const PlanConfig& chain) {
   });
 }
 
-/// By how much the source's scales are multiplied, so that those of the images that are derived and stay
-/// small are whole: 1 if the source has small ones of its own beside them.
+/// The factor for the source's scales that makes the scales of derived, reduced images whole numbers: 1 if
+/// the source has reduced images of its own.
 std::int32_t scale_of(const source::Source& source, const StreamPlan& plan) {
   std::int32_t scale = 1;
   for (const auto& [name, derived] : plan.derived)
@@ -76,8 +76,8 @@ std::int32_t scale_of(const source::Source& source, const StreamPlan& plan) {
   return scale;
 }
 
-/// What images are cut to multiples of before fields are derived of them, times their scale: then all images
-/// of a sample lose the same, and each factor divides what remains. kConfigInvalid: above 64.
+/// The number that image sizes are cut to a multiple of (times their scale) before fields are derived: every
+/// image of a sample then loses the same border, and each factor divides the rest. kConfigInvalid: above 64.
 Result<std::int32_t> multiple_of(const source::Source& source, const StreamPlan& plan) {
   constexpr std::int64_t kLargest = 64;
   std::int64_t multiple = 1;

@@ -1,4 +1,4 @@
-// Which fields batches have, and how each is made of the source's.
+// The fields of a batch, and how each is made from the source's fields.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,12 @@
 namespace headrace::server::exec {
 
 struct FieldPlan {
-  FieldSpec spec;                       ///< a ragged one's capacity is of one batch
+  FieldSpec spec;                       ///< a ragged field's capacity is for one batch
   std::size_t source_field = 0;         ///< index in Source::fields()
-  std::optional<transform::Plan> plan;  ///< of images; none: values as the source gives them
-  std::int32_t scale = 1;               ///< of the images of the source, against one another
-  /// Takes part in a random crop together with other images: all of them must be of one size, but for
-  /// their scales.
+  std::optional<transform::Plan> plan;  ///< only for images; none: the source's values are used unchanged
+  std::int32_t scale = 1;               ///< relative size of the source's images among each other
+  /// Is cropped at random together with other images, all of which must have the same size once their scales
+  /// are divided out.
   bool aligned = false;
   /// For a field that the device computes: the server's part of `plan`, and the device's part.
   std::shared_ptr<const transform::DeviceRows> on_device = {};
@@ -30,17 +30,17 @@ struct FieldPlan {
   [[nodiscard]] const transform::Plan& ring_plan() const { return on_device ? on_device->pictures() : *plan; }
 };
 
-/// The source's fields in its order, each followed by what is derived of it. `rows`: of a batch, for ragged
-/// capacities; `repeats`: a batch may have the same sample in each of them. kConfigInvalid: an unknown or
-/// doubled field, a derived one that is made of none, and what Plan::compile refuses, each with the field's
-/// name.
+/// The source's fields in its order, each followed by the fields derived from it. `rows`: per batch, for the
+/// capacity of ragged fields; `repeats`: every row of a batch may be the same sample. kConfigInvalid: an
+/// unknown or duplicate field, a field derived from a missing one, and what Plan::compile refuses, each with
+/// the field's name.
 Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const transform::StreamPlan& plan,
                                            std::uint64_t rows, bool repeats = false);
 
-/// What the cache `decoded` keeps of a sample, as text: equal texts mean equal bytes. Empty: keeping it would
-/// spare nothing, since the source gives pixels and all that is done to them is drawn.
+/// Describes what the cache `decoded` keeps of a sample: equal texts mean equal bytes. Empty: keeping it
+/// would save nothing, because the source gives pixels and every step on them is random.
 std::string kept_key(const source::Source& source, const std::vector<FieldPlan>& plans);
-/// Bytes of all images that it keeps of a sample, if they are the same for all samples.
+/// Bytes of all images that the cache keeps per sample, if they are the same for all samples.
 std::optional<std::uint64_t> kept_bytes(const std::vector<FieldPlan>& plans);
 
 }  // namespace headrace::server::exec

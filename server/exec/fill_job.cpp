@@ -12,7 +12,7 @@
 namespace headrace::server::exec {
 namespace {
 
-/// A worker that throws would end the server and with it the streams that are well.
+/// An exception in a worker would end the server and with it the healthy streams.
 Result<Row> make_row(const SampleMaker& maker, const FillJob& job, std::uint64_t position, RowTargets out,
                      RowScratch& scratch, metrics::StreamCounters& counters) try {
   return maker.make(job.order, job.key.cursor.epoch, position, out, scratch, counters);

@@ -1,5 +1,5 @@
-// The work of filling one slot: rows are claimed in slices by an atomic, so that a batch spreads over the
-// workers that are free without a queue item per sample.
+// The work of filling one slot. Workers claim slices of its rows through an atomic, so that a batch spreads
+// over the free workers without a queue item per sample.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ namespace headrace::server::exec {
 
 class Stream;
 
-/// Thread safety: immutable but for the two atomics; shared by the workers that claim from it.
+/// Thread safety: immutable except for the two atomics; shared by the workers that claim from it.
 struct FillJob {
-  /// `expected`: each row's sample, if the stream reads ahead.
+  /// `expected`: each row's sample, if the stream prefetches samples.
   FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
           std::uint32_t rows_per_slice, const SampleMaker& maker, std::vector<std::uint64_t> expected)
@@ -43,7 +43,7 @@ struct FillJob {
     for (RaggedField& field : ragged) field.rows.resize(rows.rows);
   }
 
-  /// The rows' values wait here until all of them are there: only then each knows its place.
+  /// Collects the rows' values until all are there: only then is each row's offset known.
   struct RaggedField {
     std::size_t field;
     std::int64_t* offsets;
@@ -57,28 +57,28 @@ struct FillJob {
   const sampler::EpochOrder order;
   const std::uint32_t slice;  ///< even where rows are mixed
   const std::uint32_t
-      lead;  ///< rows that the first slice is shorter by: slices begin with pairs that are mixed
+      lead;  ///< rows by which the first slice is shorter: slices begin with pairs that are mixed
   const std::vector<std::uint64_t> samples;
   std::optional<ring::LoanedSlot>
-      slot;  ///< taken by whoever completes the job; workers that come late use the pointers
-  std::vector<std::byte*> values;  ///< of each field, the batch's first row
+      slot;  ///< moved out by the worker that completes the job; other workers use the pointers below
+  std::vector<std::byte*> values;  ///< the batch's first row of each field
   std::vector<RaggedField> ragged;
   ring::RowDesc* const descs;
-  std::atomic<std::uint32_t> claimed{0};  ///< rows, and `lead`
+  std::atomic<std::uint32_t> claimed{0};  ///< rows, counting `lead`
   std::atomic<std::uint32_t> done{0};     ///< acq_rel: the worker that reaches `rows` sees every row written
 
   [[nodiscard]] bool unclaimed() const {
     return begin_of(claimed.load(std::memory_order_relaxed)) < rows.rows;
   }
 
-  /// Of all rows' fields, as they lie in the slot; of a ragged field, one value per row.
+  /// The size of all rows' fields as stored in the slot; for a ragged field, of one value per row.
   [[nodiscard]] std::uint64_t bytes() const;
 
   /// Whether the next slice can be made without waiting for its samples.
   [[nodiscard]] bool ready() const { return ready(begin_of(claimed.load(std::memory_order_relaxed))); }
 
-  /// Claims and fills slices until none is left or ready, or `until_ns` is past. True for the one call that
-  /// completed the last row.
+  /// Claims and fills slices until none is left or ready, or until `until_ns`. Exactly one call, which
+  /// completes the last row, returns true.
   bool work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns);
 
  private:
@@ -87,11 +87,11 @@ struct FillJob {
     return std::min(rows.rows, first + slice - (first == 0 ? lead : 0));
   }
   [[nodiscard]] bool ready(std::uint32_t first) const;
-  bool claim(std::uint32_t& first);                            ///< a slice. False: none is left or ready
-  void aim(std::vector<FieldTarget>& out, std::uint32_t row);  ///< at the fields of one row
+  bool claim(std::uint32_t& first);                            ///< one slice. False: none is left or ready
+  void aim(std::vector<FieldTarget>& out, std::uint32_t row);  ///< sets the targets to the fields of one row
   void describe(std::uint32_t row, std::uint64_t sample_index, bool replaced);
-  Result<void> mix(std::uint32_t first, RowScratch& scratch);  ///< a slice's rows
-  void join_ragged();                                          ///< by the worker that completed the last row
+  Result<void> mix(std::uint32_t first, RowScratch& scratch);  ///< all rows of a slice
+  void join_ragged();  ///< called by the worker that completed the last row
 };
 
 }  // namespace headrace::server::exec

@@ -15,7 +15,7 @@ constexpr std::size_t kSliceBytes = 256 * 1024;
 std::uint32_t rows_per_slice(const Stream& stream) {
   const auto rows = static_cast<std::uint32_t>(
       std::clamp<std::size_t>(kSliceBytes / bytes_per_row(stream.info()), 1, stream.info().batch_size));
-  return stream.maker().mixes() ? rows + rows % 2 : rows;  // partners are neighbors
+  return stream.maker().mixes() ? rows + rows % 2 : rows;  // partners are neighbours
 }
 
 }  // namespace
@@ -37,13 +37,13 @@ std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
     if (const auto fill = lanes_.take_fill(freed)) {
       if (blocked_since_ns_) blocked_total_ns_ += now_ns - blocked_since_ns_;
       blocked_since_ns_ = 0;
-      // While samples are on their way, those of the next batch may be there.
+      // While samples are being read, those of the next batch may already be there.
       auto job = start_job(*fill);
       if (!job || job->ready()) return job;
       continue;
     }
-    // A lane may have joined batches that were ready. A worker that finds nothing goes to sleep: so what
-    // moved in this look calls for another one.
+    // A lane may have joined ready batches. A worker that finds nothing goes to sleep, so a change made in
+    // this check requires another one.
     const bool granted = lanes_.give_grants(now_ns);
     if (!freed && !granted) break;
   }

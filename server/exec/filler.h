@@ -1,5 +1,5 @@
-// The batches of a stream that are under construction. Thread safety: the engine's mutex, but for the jobs
-// that it hands out.
+// The batches of a stream that are under construction. Thread safety: the engine's mutex guards all of it
+// except the jobs that it hands out.
 #pragma once
 
 #include <cstddef>
@@ -22,17 +22,17 @@ class Filler {
   /// All references must outlive it.
   Filler(Stream& stream, const SampleMaker& maker, ring::RingWriter& ring, Supply& supply, Lanes& lanes);
 
-  /// The oldest job with rows to claim whose samples are there, or a new one for the lane whose ring is
-  /// emptiest. Null: nothing to do.
+  /// The oldest job that has unclaimed rows with their samples read, or else a new one for the lane with the
+  /// emptiest ring. Null: nothing to do.
   std::shared_ptr<FillJob> next_job(std::uint64_t now_ns);
-  /// READY, or free again if nobody wants it or the stream failed.
+  /// The slot becomes READY; it becomes free if no lane wants it any more or the stream failed.
   void complete(FillJob& job, metrics::StreamCounters& counters);
   [[nodiscard]] bool filling() const { return !jobs_.empty(); }
   [[nodiscard]] LookAhead& look_ahead() { return look_ahead_; }
   void publish(StreamFigures& figures) const;
 
  private:
-  /// Null: it threw, and the stream has stopped.
+  /// Null: an exception stopped the stream.
   std::shared_ptr<FillJob> start_job(const publish::Ledger::Fill& fill);
 
   Stream& stream_;

@@ -29,7 +29,7 @@ Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& r
       ledger_(options.ledger),
       groups_(info.delivery, info.samples, info.batch_size, info.last),
       lanes_(options.ledger.lanes) {
-  // Reserved here: pushes under the lock cannot throw.
+  // Reserved here, so that pushes under the lock cannot throw.
   const std::size_t slots = publish::Ledger::slots_needed(options.ledger);
   orders_.reserve(slots);
   freed_.reserve(slots);
@@ -46,7 +46,7 @@ double Lanes::fullness() const {
 }
 
 std::optional<publish::Ledger::Fill> Lanes::take_fill(bool& freed) {
-  // A heap gives the emptiest lane in O(lanes); mostly the first one takes a slot.
+  // A heap finds the emptiest lane in O(lanes); usually the first lane gets a slot.
   struct Candidate {
     std::uint32_t ahead, lane;
     bool operator<(const Candidate& other) const {  // the heap's largest is the emptiest; then the lowest
@@ -60,7 +60,7 @@ std::optional<publish::Ledger::Fill> Lanes::take_fill(bool& freed) {
   for (std::make_heap(heap.begin(), end); end != heap.begin(); --end) {
     std::pop_heap(heap.begin(), end);
     auto fill = ledger_.take_fill(std::prev(end)->lane);
-    freed |= free_slots();  // what was given up for this lane, for example others' look-ahead
+    freed |= free_slots();  // slots freed for this lane, for example from other lanes' prefetch
     if (fill) return fill;
   }
   return std::nullopt;
@@ -136,8 +136,8 @@ bool Lanes::free_slots() {
 bool Lanes::gate_open(std::uint64_t now_ns) {
   if (gate_passed_) return true;
   const auto waited = std::chrono::nanoseconds(now_ns - first_attach_ns_);
-  // Clients that wait for others hear at once that a feeder broke off. One that has given all may well be
-  // waited for: the batches are there for every client that is to come.
+  // If the feeder failed, clients that wait for others get the error at once. If it has sent everything,
+  // waiting still makes sense: every client yet to come gets the batches.
   const bool complete = attached_ >= options_.wait_for || supply_.broke_off();
   gate_passed_ = complete || (attached_ > 0 && waited > options_.wait_timeout);
   if (gate_passed_ && !complete)

@@ -1,7 +1,7 @@
-// The clients of a stream: who may attach and where each begins, what is granted to them, and what they give
-// back.
+// The clients of a stream: which may attach, where each begins, which batches they are granted and which they
+// have released.
 //
-// Thread safety: all members under the engine's mutex.
+// Thread safety: the engine's mutex guards all members.
 #pragma once
 
 #include <chrono>
@@ -21,19 +21,19 @@
 
 namespace headrace::server::exec {
 
-/// A client, from open on.
+/// A client, from `open` on.
 struct Lane {
   bool used = false;
   bool attached = false;
-  bool sink = false;  ///< the server's own: grants are acked at once (bench)
+  bool sink = false;  ///< internal to the server: its grants are acked at once (bench)
   publish::Group* group = nullptr;
   publish::Member* member = nullptr;
   std::string group_name, client;
   std::uint32_t rank = 0;
   bool reattaches = false;  ///< within its process, in the middle of a loop
-  Cursor begin;             ///< where it began, or was last sought to
+  Cursor begin;             ///< where it began, or where its last seek went
   std::uint64_t last_beat_ns = 0, last_beat_value = 0;
-  /// What is wrong in its segment: its acks are ignored, and the session drops it.
+  /// Why its lease segment is invalid: its acks are ignored, and the session drops the client.
   std::string protocol_error;
   bool fenced = false;
   bool failure_announced = false;
@@ -43,8 +43,8 @@ class Lanes {
  public:
   struct Options {
     publish::Ledger::Options ledger;
-    std::uint32_t wait_for = 1;  ///< clients that must be there before the first batch is granted
-    std::chrono::nanoseconds wait_timeout{};  ///< then those that are there begin
+    std::uint32_t wait_for = 1;  ///< clients that must be attached before the first batch is granted
+    std::chrono::nanoseconds wait_timeout{};  ///< after this long, the attached clients begin
   };
   /// All references must outlive it.
   Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& ring, Supply& supply,
@@ -53,44 +53,45 @@ class Lanes {
   // --- clients
   Result<wire::OpenReply> open(const wire::OpenRequest& request);
   ring::RingWriter::Attachment attach(std::uint32_t lane, ring::Segment lease, std::uint64_t now_ns);
-  /// A lane of the server's own that consumes at once, without a client.
+  /// A lane without a client, which releases every batch at once.
   Result<std::uint32_t> open_sink();
-  /// Frees leases, cancels what is pending, remembers the member. False: the lane was not used.
+  /// Frees leases, cancels pending batches and remembers the member. False: the lane was not used.
   bool close(std::uint32_t lane, std::uint64_t now_ns);
   wire::CursorSetReply seek(std::uint32_t lane, const Cursor& cursor);
-  /// Why the lane gets no further batches: the stream failed, or its feed ended and the lane has all.
+  /// Why the lane gets no further batches: the stream failed, or its feed ended and the lane has had them
+  /// all.
   [[nodiscard]] std::optional<Error> failure_of(std::uint32_t lane) const;
   /// kInvalidArgument if this stream's clients cannot seek; kStreamFailed where failure_of() says so.
   [[nodiscard]] Result<void> may_seek(std::uint32_t lane) const;
-  /// Lanes whose segments hold garbage, with the reason: to be dropped.
+  /// Lanes with an invalid lease segment, with the reason; the caller drops these clients.
   [[nodiscard]] std::vector<std::pair<std::uint32_t, std::string>> protocol_errors() const;
-  /// Fences lanes whose heartbeat stands still since `evict_after`. Returns those newly fenced.
+  /// Fences lanes whose heartbeat has not changed for `evict_after_ns`. Returns the newly fenced ones.
   std::vector<std::uint32_t> fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns);
   void drain();
   [[nodiscard]] bool draining() const { return draining_; }
-  [[nodiscard]] bool drained() const;  ///< nobody holds a lease
+  [[nodiscard]] bool drained() const;  ///< no lane holds a lease
   void forget_groups(std::uint64_t before_ns) { groups_.forget(before_ns); }
   [[nodiscard]] Result<wire::CursorGetReply> cursors(const std::string& group) const;
-  /// A lane was opened and its client has not attached yet.
+  /// A lane is open whose client has not attached yet.
   [[nodiscard]] bool expects_client() const;
-  /// Every client was handed all batches before the end, and holds none. Only after Supply's end.
+  /// Every client was granted all batches before the end and holds no lease. Call it only after Supply's end.
   [[nodiscard]] bool all_served() const;
 
   // --- slots
   [[nodiscard]] bool has_acks() const;
-  /// Takes acks in. False: there were none.
+  /// Processes acks. False: there were none.
   bool take_acks();
-  /// Gives out the grants that are due. False: none was.
+  /// Writes the grants that are due. False: there were none.
   bool give_grants(std::uint64_t now_ns);
-  /// Tells clients for which no batch comes any more. Once each: it takes a system call, and they may stay
-  /// for long.
+  /// Tells each client once that it gets no further batches. Only once, because it takes a system call and
+  /// the client may stay attached for long.
   void announce_failure();
-  /// A slot to fill, for the lane whose ring is emptiest. `freed`: slots were given up on the way.
+  /// A slot to fill for the lane with the emptiest ring. `freed`: other slots were freed on the way.
   std::optional<publish::Ledger::Fill> take_fill(bool& freed);
-  /// The lanes, as bits, whose sleeping clients were granted batches since the last call: the caller owes
-  /// them ring().wake() once it has given up the lock.
+  /// The lanes, one bit each, that were granted batches since the last call while their clients slept: the
+  /// caller must call ring().wake() for them after it releases the lock.
   [[nodiscard]] std::uint64_t take_wakes() { return std::exchange(to_wake_, 0); }
-  /// How empty the emptiest lane's ring is: batches ahead over quota; 2 without lanes.
+  /// Fill level of the emptiest lane's ring: batches ahead divided by the quota; 2 without lanes.
   [[nodiscard]] double fullness() const;
 
   // --- for the stream
@@ -100,7 +101,7 @@ class Lanes {
   [[nodiscard]] std::uint32_t open_count() const { return open_; }
   [[nodiscard]] std::uint32_t batch_size() const { return info_.batch_size; }
   [[nodiscard]] std::uint32_t awaited_clients() const;
-  /// Writes what changed since the last call into the status; `figures` gets the lanes' part.
+  /// Writes what changed since the last call into the status; `figures` receives the sums over lanes.
   void publish(StreamFigures& figures);
 
  private:
@@ -111,7 +112,7 @@ class Lanes {
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);
   void open_ledger(std::uint32_t lane);
   void count_missing_ranks();
-  bool free_slots();  ///< false: there were none to free
+  bool free_slots();  ///< false: there was none to free
   void changed(std::uint32_t lane) { changed_ |= std::uint64_t{1} << lane; }
 
   const StreamInfo& info_;
@@ -123,11 +124,11 @@ class Lanes {
   publish::Groups groups_;
   std::vector<Lane> lanes_;
   std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
-  std::uint64_t changed_ = 0, to_wake_ = 0;  ///< lanes, as bits
+  std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
   std::uint64_t first_attach_ns_ = 0, leases_reclaimed_ = 0, missing_ranks_ = 0;
   bool gate_passed_ = false, draining_ = false, detachment_announced_ = false;
   publish::Place left_;
-  // scratch, kept to spare allocations per batch
+  // reused, to save allocations per batch
   std::vector<publish::Ledger::Order> orders_;
   std::vector<std::uint32_t> freed_;
   std::vector<ring::TakenAck> acks_;

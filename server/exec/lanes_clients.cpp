@@ -1,4 +1,4 @@
-// Lanes: which clients open, attach, seek and close.
+// Lanes: how clients open, attach, seek and close.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -9,14 +9,14 @@
 
 namespace headrace::server::exec {
 
-/// Where a client that joins the foremost one begins.
+/// The position at which a client begins that joins the foremost one.
 std::optional<Cursor> Lanes::meeting_point() const {
   std::optional<std::uint32_t> foremost;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
     if (ledger_.is_open(lane) && (!foremost || ledger_.place(*foremost) < ledger_.place(lane)))
       foremost = lane;
   if (!foremost) return std::nullopt;
-  // A batch of a group of w ranks is w batches of samples: other groups understand positions alone.
+  // A batch of a group of w ranks covers w batches of samples: only positions are comparable between groups.
   if (info_.delivery == Delivery::kShard)
     return Cursor{ledger_.place(*foremost).epoch, ledger_.place(*foremost).position, 0};
   return ledger_.next(*foremost);
@@ -52,7 +52,7 @@ Result<void> Lanes::check(const wire::OpenRequest& request) const {
                 fmt::format("client name `{}` on stream `{}` is held by pid {}: give each "
                             "client a name of its own",
                             request.client, info_.name, holder->pid));
-  // Before anything computes with them: a client's positions are not to be trusted.
+  // Check before any use: a client's positions are not trusted.
   for (const auto& cursor : {request.start, request.position})
     if (cursor && cursor->origin > info_.samples)
       return fail(ErrorCode::kInvalidArgument,
@@ -79,7 +79,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   const auto index = static_cast<std::uint32_t>(free - lanes_.begin());
   const sampler::EpochPlan& plan = *admitted->group->plan;
   const Cursor begin = publish::normalised(plan, admitted->begin);
-  // Whatever can throw comes before the lane is taken.
+  // Everything that can throw comes before the lane is marked as used.
   Lane lane{.used = true,
             .group = admitted->group,
             .member = admitted->member,
@@ -93,7 +93,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   wire::OpenReply reply;
   reply.stream = info_;
   reply.lane = index;
-  reply.seek = ledger_.seek_number(index) + 1;  // opening the ledger's lane takes the next one
+  reply.seek = ledger_.seek_number(index) + 1;  // opening the ledger's lane increments it
   reply.cursor = begin;
   reply.start = admitted->group->start;
   reply.length = plan.length(begin.origin);
@@ -102,7 +102,8 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   *free = std::move(lane);
   *admitted->member = std::move(member);
   count_missing_ranks();
-  if (supply_.once()) open_ledger(index);  // else in attach(): here it holds what it was promised
+  if (supply_.once())
+    open_ledger(index);  // else in attach(); here the lane must hold every batch from now on
   return reply;
 }
 
@@ -124,8 +125,7 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   ++attached_;
   lane.last_beat_ns = now_ns;
   if (!first_attach_ns_) first_attach_ns_ = now_ns;
-  // A client that was here before the server was restarted goes on at once: those that it began with may be
-  // gone.
+  // A client that was attached before the server restarted resumes at once: its former peers may be gone.
   gate_passed_ |= lane.reattaches;
   if (const std::uint32_t awaited = awaited_clients(); awaited > 0)
     spdlog::info("stream `{}` waits for {} more client{} (sharing.wait_for), {} s at most", info_.name,
@@ -156,7 +156,7 @@ Cursor Lanes::consumed_by(std::uint32_t index) const {
   if (!word || !word->consumed || word->consumed->origin > info_.samples) return lane.begin;
   const sampler::EpochPlan& plan = *lane.group->plan;
   const Cursor said = publish::normalised(plan, *word->consumed);
-  // A client's own statement: never beyond what it was granted.
+  // The client's own claim: never beyond what it was granted.
   return publish::place_of(plan, said) <= ledger_.place(index) ? said : ledger_.next(index);
 }
 

@@ -33,12 +33,12 @@ void LookAhead::expect_next(const publish::Ledger::Fill& fill) {
   const Lane& lane = lanes_.all()[fill.lane];
   const sampler::EpochPlan& plan = *lane.group->plan;
   io::ReadAhead& reads = *maker_.read_ahead();
-  // Ranks share nothing: each gets its part of the room. Clients that share batches share their samples.
+  // Ranks share no samples: each gets its part of the room. Clients that share batches share their samples.
   std::uint64_t room = reads.ahead();
   if (fill.key.owner != publish::BatchKey::kEveryone) {
     room /= std::max<std::uint64_t>(lanes_.open_count(), 1);
   }
-  // At least the next batch: reads go on while this one's last rows are made.
+  // At least the next batch: reads go on while the last rows of this one are made.
   Cursor cursor = fill.key.cursor;
   for (bool next = true;; next = false) {
     cursor = publish::advance(plan, cursor);
@@ -47,7 +47,7 @@ void LookAhead::expect_next(const publish::Ledger::Fill& fill) {
     room -= std::min<std::uint64_t>(room, rows.rows);
     const std::pair batch(fill.key.owner, cursor);
     if (lanes_.ledger().holds({cursor, fill.key.owner}) || expected_.contains(batch)) continue;
-    if (!next && expected_rows_ + rows.rows > reads.ahead()) return;  // lanes that went apart
+    if (!next && expected_rows_ + rows.rows > reads.ahead()) return;  // lanes at different positions
     expected_.emplace(batch, rows);
     expected_rows_ += rows.rows;
     reads.expect(to_read(samples_of(cursor.epoch, rows)), Urgency::kLater);
@@ -86,7 +86,7 @@ void LookAhead::drop_what_no_lane_reaches() {
     if (!ledger.is_open(index) || lane.fenced) continue;
     const std::uint32_t owner = ledger.options().broadcast ? publish::BatchKey::kEveryone : index;
     Cursor cursor = ledger.next(index);
-    // As far as its ring and what is read ahead can reach; the last of it lies behind an opened batch.
+    // As far as its ring and the prefetched samples can reach; the last of it follows an opened batch.
     std::uint64_t room = reads.ahead() + std::uint64_t{2} * lanes_.batch_size();
     for (std::uint32_t i = 0; i < ledger.quota() || room > 0; ++i) {
       gone.erase({owner, cursor});

@@ -1,4 +1,4 @@
-// What a stream tells its read-ahead of the samples to come. Thread safety: the engine's mutex.
+// Tells a stream's ReadAhead which samples come next. Thread safety: the engine's mutex.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,13 @@ class LookAhead {
   /// Both must outlive it.
   LookAhead(const SampleMaker& maker, const Lanes& lanes) : maker_(maker), lanes_(lanes) {}
 
-  /// Has the samples of a batch that is started read, then those of the batches behind it. Returns the
-  /// batch's; none if the stream does not read ahead.
+  /// Prefetches the samples of a batch that is being started, then those of the batches after it. Returns
+  /// this batch's samples; none if the stream does not prefetch.
   std::vector<std::uint64_t> expect(const publish::Ledger::Fill& fill, const sampler::BatchRows& rows);
-  /// Drops what is expected of batches that no lane comes to any more: one left, or sought elsewhere.
+  /// Drops the expected samples of batches that no lane reaches any more, because it closed or sought
+  /// elsewhere.
   void drop_unwanted() noexcept;
-  /// Drops everything: the stream stopped or drains.
+  /// Drops everything, because the stream stopped or drains.
   void clear();
 
  private:
@@ -32,7 +33,7 @@ class LookAhead {
 
   [[nodiscard]] std::vector<std::uint64_t> samples_of(std::uint64_t epoch,
                                                       const sampler::BatchRows& rows) const;
-  /// Those that the cache `decoded` does not hold yet.
+  /// The samples that the cache `decoded` does not hold yet.
   [[nodiscard]] std::vector<std::uint64_t> to_read(std::vector<std::uint64_t> samples) const;
   void expect_next(const publish::Ledger::Fill& fill);
   void drop_what_no_lane_reaches();
@@ -41,7 +42,7 @@ class LookAhead {
   const SampleMaker& maker_;
   const Lanes& lanes_;
   std::map<Batch, sampler::BatchRows>
-      expected_;  ///< batches that are not started yet and whose samples are expected
+      expected_;  ///< batches that have not been started and whose samples are expected
   std::uint64_t expected_rows_ = 0;
 };
 

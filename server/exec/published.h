@@ -1,7 +1,7 @@
-// A value that one thread at a time writes and any thread reads, without a lock: a sequence lock.
+// A value that one thread at a time writes and any thread reads without a lock: a sequence lock.
 //
 // The version is odd while the words are written; a reader that sees it change reads again. [SYNC published:
-// the words are stored between two versions, the fences keep them there.]
+// the fences keep the stores of the words between the two stores of the version.]
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class Published {
   using Words = std::array<std::uint64_t, sizeof(T) / sizeof(std::uint64_t)>;
 
  public:
-  /// One thread at a time.
+  /// Call it from one thread at a time.
   void store(const T& value) {
     const auto words = std::bit_cast<Words>(value);
     const std::uint64_t version = version_.load(std::memory_order_relaxed);
@@ -28,7 +28,7 @@ class Published {
     version_.store(version + 2, std::memory_order_release);
   }
 
-  /// Any thread.
+  /// Call it from any thread.
   [[nodiscard]] T load() const {
     for (;;) {
       const std::uint64_t before = version_.load(std::memory_order_acquire);

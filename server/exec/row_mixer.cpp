@@ -62,7 +62,7 @@ Result<void> RowMixer::check_label(std::int64_t label) const {
 void RowMixer::write_label(const MixedRow& row, std::int64_t partner, double share) const {
   std::byte* const out = row.label;
   std::memset(out, 0, static_cast<std::size_t>(config_.num_classes) * sizeof(float));
-  // As torch adds: what is the partner's first.
+  // In torch's order of addition: the partner's share first.
   const auto add = [out](std::int64_t label, double part) {
     std::byte* const at = out + static_cast<std::size_t>(label) * sizeof(float);
     float value = 0;

@@ -1,5 +1,5 @@
-// MixUp and CutMix over finished rows (server/transform/mixing.h): the image with its partner's, the class of
-// both as shares of each class.
+// MixUp and CutMix over finished rows (server/transform/mixing.h): mixes each row's image with its partner's,
+// and turns the classes of both into shares.
 #pragma once
 
 #include <cstdint>
@@ -17,32 +17,32 @@ namespace headrace::server::exec {
 /// Thread safety: immutable.
 class RowMixer {
  public:
-  /// `plans`: of plan_fields(), for this source. kConfigInvalid: samples without a class or an unknown number
-  /// of classes, or a class beyond it; not one image field; masks, which would have to be mixed with it;
-  /// mixup of uint8.
+  /// `plans`: from plan_fields() for this source. kConfigInvalid: samples without a class, an unknown number
+  /// of classes or a class beyond it; not exactly one image field; masks, which would have to be mixed as
+  /// well; mixup of uint8.
   static Result<std::shared_ptr<const RowMixer>> make(const transform::MixConfig& config,
                                                       const std::vector<FieldPlan>& plans,
                                                       const source::Source& source,
                                                       transform::PixelLayout layout);
 
-  /// The field "label" of batches: float32 (num_classes), each class's share; they add up to 1.
+  /// The field "label" of a batch: float32 (num_classes) with each class's share; the shares add up to 1.
   [[nodiscard]] FieldSpec label_field() const;
-  /// kDatasetInvalid: a class outside of [0, num_classes).
+  /// kDatasetInvalid: a class outside [0, num_classes).
   [[nodiscard]] Result<void> check_label(std::int64_t label) const;
 
   /// Index of the image field.
   [[nodiscard]] std::size_t image_field() const { return field_; }
 
-  /// A row that is finished but for being mixed.
+  /// A row that is finished except for mixing.
   struct MixedRow {
     transform::DrawKey key;
     std::int64_t class_index = 0;
     std::byte* image = nullptr;
     std::byte* label = nullptr;  ///< of label_field(); unset
   };
-  /// Both rows of a pair, each with what the other was before.
+  /// Mixes both rows of a pair, each with the other's unmixed content.
   void mix_pair(const MixedRow& one, const MixedRow& other) const;
-  /// `row` alone, with a partner that stays as it is.
+  /// Mixes `row` only; `partner` does not change.
   void mix(const MixedRow& row, const MixedRow& partner) const;
   [[nodiscard]] transform::Mixing draw(const transform::DrawKey& key) const {
     return transform::draw_mixing(config_, key, image_.size());
@@ -55,7 +55,7 @@ class RowMixer {
 
   transform::MixConfig config_;
   transform::ImageMixer image_;
-  std::size_t field_;  ///< of the image
+  std::size_t field_;  ///< index of the image
 };
 
 }  // namespace headrace::server::exec

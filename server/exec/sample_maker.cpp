@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::uint32_t kReplacementStage = 0xFFFF0000;
 constexpr int kTries = 32;
-constexpr std::size_t kFirst = 10;   // bad samples that errors and stats tell of
-constexpr std::size_t kNamed = 100;  // and the log
+constexpr std::size_t kFirst = 10;   // bad samples named in errors and stats
+constexpr std::size_t kNamed = 100;  // bad samples named in the log
 
 Bad mismatch(const FieldPlan& one, const transform::Size& size, const FieldPlan& other,
              const transform::Size& other_size) {
@@ -145,11 +145,11 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
   auto kept = options_.decoded ? options_.decoded->look(source_->index_in_whole(sample))
                                : cache::SampleCache::Found{};
   if (!kept.pieces.empty()) {
-    // Another row may have had it kept after it was expected.
+    // Another row may have put it into the cache since it was expected.
     if (expected && options_.read_ahead) options_.read_ahead->forget({&sample, 1});
     return make_fields(kept.pieces, Input::kPrepared, sample, key, out, scratch, counters);
   }
-  // Without a decoder nothing is worth timing: two looks at the clock would cost more than the row.
+  // Without a decoder, two clock reads would cost more than the row itself.
   const std::uint64_t begin = decodes_ ? ring::monotonic_ns() : 0;
   auto read = expected && options_.read_ahead ? options_.read_ahead->read(sample, scratch.sample)
                                               : source_->read(sample, scratch.sample);
@@ -158,7 +158,7 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());
     return Bad{BadReason::kUnreadable, std::move(read.error().message)};
   }
-  // The sample is the worker's, for all streams: it may have items of another source behind these.
+  // The sample belongs to the worker and is used for all streams: further items may be another source's.
   for (std::size_t field = 0; field < source_->fields().size(); ++field)
     counters.read_bytes.add(scratch.sample.items[field].bytes.size());
   const bool prepared = kept.claim && prepare(scratch, counters);
@@ -209,7 +209,7 @@ Result<std::optional<Bad>> SampleMaker::make_fields(std::span<const cache::Piece
                                                     std::uint64_t sample, const transform::DrawKey& key,
                                                     RowTargets out, RowScratch& scratch,
                                                     metrics::StreamCounters& counters) const {
-  std::optional<std::size_t> first;  // of the fields that are cut together
+  std::optional<std::size_t> first;  // first of the fields that are cut together
   transform::Size first_size;
   for (std::size_t f = 0; f < plans_.size(); ++f) {
     if (!plans_[f].plan) {

@@ -1,6 +1,6 @@
-// From (epoch, position) to one row: sampler -> source -> decode -> transforms, with the bad-sample policy.
-// This is the pure function that a stream is (design, promise 1): nothing here depends on threads, batches,
-// trainers or time.
+// Makes one row from (epoch, position): sampler -> source -> decode -> transforms, with the policy for bad
+// samples. A stream is this pure function (design, promise 1): nothing here depends on threads, batches,
+// clients or time.
 #pragma once
 
 #include <cstdint>
@@ -30,49 +30,50 @@ enum class OnError : std::uint8_t { kReplace, kFail };
 struct SampleOptions {
   std::string stream;  ///< for messages
   std::uint64_t seed = 0;
-  sampler::SamplerPtr sampler;  ///< of the same seed; none: the whole source, shuffled
+  sampler::SamplerPtr sampler;  ///< with the stream's seed; none: the whole source, shuffled
   OnError on_error = OnError::kReplace;
-  double max_bad = 0.1;  ///< fraction of the samples that there are to draw, at which the stream fails
-  /// The cache `decoded`: of the whole source, shared by makers whose plans have one kept_key(). None:
+  double max_bad = 0.1;  ///< the stream fails above this fraction of the samples that it can draw
+  /// The cache `decoded` of the whole source, shared by makers whose plans have the same kept_key(). None:
   /// nothing is kept.
   std::shared_ptr<cache::SampleCache> decoded;
-  std::shared_ptr<const RowMixer> mixer;      ///< of this source and these plans; none: rows are not mixed
-  std::shared_ptr<io::ReadAhead> read_ahead;  ///< over the same source; none: it is read as rows are made
+  std::shared_ptr<const RowMixer> mixer;  ///< for this source and these plans; none: rows are not mixed
+  std::shared_ptr<io::ReadAhead>
+      read_ahead;  ///< over the same source; none: samples are read as rows are made
 };
 
-/// Where a field of a row goes.
+/// Where a field of a row is written.
 struct FieldTarget {
   std::byte* dense = nullptr;
-  std::vector<std::uint8_t>* ragged = nullptr;  ///< gets the row's values
-  bool for_device = false;                      ///< gets a source image and its RowSteps, not the row
+  std::vector<std::uint8_t>* ragged = nullptr;  ///< receives the row's values
+  bool for_device = false;                      ///< receives a source image and its RowSteps, not the row
 };
 
 /// In the order of SampleMaker::fields().
 using RowTargets = std::span<const FieldTarget>;
 
-/// A row that was made, where partners are looked for.
+/// A finished row, as a possible partner for mixing.
 struct PlacedRow {
   std::uint64_t position = 0;
   std::int64_t label = 0;
 };
 
-/// A row that make_slice() was asked for.
+/// A row of the slice that make_slice() was called for.
 struct SliceRow {
-  bool made = false;               ///< false: make() it
+  bool made = false;               ///< false: call make() for it
   std::uint64_t sample_index = 0;  ///< see Row
   std::int64_t label = 0;
 };
 
-/// A worker's own buffers.
+/// Buffers of one worker.
 struct RowScratch {
   source::Sample sample;
   transform::Scratch pixels;
   std::vector<FieldTarget> targets;
-  std::vector<transform::Step> drawn;               ///< draws for the device
-  std::vector<PlacedRow> placed;                    ///< of a slice whose rows are to be mixed
-  std::vector<cache::Piece> inputs;                 ///< of each field
-  std::vector<std::vector<std::uint8_t>> prepared;  ///< pixels that are to be kept
-  // of a slice
+  std::vector<transform::Step> drawn;               ///< random steps for the device
+  std::vector<PlacedRow> placed;                    ///< rows of a slice that is to be mixed
+  std::vector<cache::Piece> inputs;                 ///< one per field
+  std::vector<std::vector<std::uint8_t>> prepared;  ///< pixels for the cache
+  // for a slice
   std::vector<std::uint64_t> samples;
   source::Lent lent;
   std::vector<SliceRow> rows;
@@ -82,19 +83,19 @@ struct Row {
   std::uint64_t sample_index = 0;  ///< within the whole source
   std::int64_t label = 0;
   bool replaced = false;
-  std::string because;  ///< of a replaced one: the first candidate, and what is wrong with it
+  std::string because;  ///< for a replaced sample: the first candidate, and what is wrong with it
 };
 
-/// Thread safety: `make` by any number of workers, each with its own scratch and counters.
+/// Thread safety: any number of workers may call `make`, each with its own scratch and counters.
 class SampleMaker {
  public:
   /// `plans`: from plan_fields() of this source.
   SampleMaker(std::shared_ptr<const source::Source> source, std::vector<FieldPlan> plans,
               const SampleOptions& options);
 
-  /// The plans', then "label" if the source's samples have classes: as they are when they are finished.
+  /// The plans' fields, then "label" if the source's samples have classes: as they are in finished rows.
   [[nodiscard]] const std::vector<FieldSpec>& fields() const { return fields_; }
-  /// Bytes of one row of a dense field, of one value of a ragged one.
+  /// Bytes of one row of a dense field, or of one value of a ragged field.
   [[nodiscard]] std::size_t row_size(std::size_t field) const { return row_sizes_[field]; }
   /// The same in the ring, which holds source images and RowSteps for rows that the device computes.
   [[nodiscard]] std::size_t ring_row_size(std::size_t field) const { return ring_row_sizes_[field]; }
@@ -103,7 +104,7 @@ class SampleMaker {
   }
   /// The fields that the device computes, in the order of fields().
   [[nodiscard]] std::vector<DeviceImage> on_device() const;
-  /// Positions of an epoch.
+  /// Positions in an epoch.
   [[nodiscard]] std::uint64_t size() const { return options_.sampler->size(); }
   [[nodiscard]] const source::Source& source() const { return *source_; }
   [[nodiscard]] io::ReadAhead* read_ahead() const { return options_.read_ahead.get(); }
@@ -116,35 +117,35 @@ class SampleMaker {
     return options_.sampler->order(epoch);
   }
 
-  /// Writes a row of each field. Errors stop the stream: kTransientIo, kDatasetInvalid,
+  /// Writes a row of each field. An error stops the stream: kTransientIo, kDatasetInvalid,
   /// kTooManyBadSamples, kBadSample with `on_error: fail`.
   Result<Row> make(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
                    RowTargets out, RowScratch& scratch, metrics::StreamCounters& counters) const;
 
-  /// Makes those of the rows of positions [first, first + count), modulo size(), of which nothing need be
-  /// read or decoded and whose pixels are only moved: bare pixels in memory, and what the cache `decoded`
-  /// holds. They are the rows of make(), at a fraction of the time of small ones: what can be done once for
-  /// all of them is. `out`: of the first row. Gives `count` rows in `scratch`, or none: nothing was made. Of
-  /// a row that was not made the content is unspecified.
+  /// Makes some of the rows of positions [first, first + count), modulo size(): those for which nothing has
+  /// to be read or decoded and whose pixels are only moved, that is bare pixels in memory and entries of the
+  /// cache `decoded`. The rows equal make()'s and, if they are small, cost a fraction of its time, because
+  /// shared work is done once per slice. `out`: targets of the first row. Returns `count` rows in `scratch`,
+  /// or none if nothing was made. The content of a row that was not made is unspecified.
   std::span<const SliceRow> make_slice(const sampler::EpochOrder& order, std::uint64_t epoch,
                                        std::uint64_t first, std::uint32_t count, RowTargets out,
                                        RowScratch& scratch, metrics::StreamCounters& counters) const;
 
   /// Whether finished rows have to be mixed.
   [[nodiscard]] bool mixes() const { return options_.mixer != nullptr; }
-  /// Mixes rows that make() has finished, which lie one after the other from `first` on (mix_rows.cpp).
-  /// Partners that are not among them are made again for it: so neighbours should come together.
+  /// Mixes consecutive rows from `first` on that make() has finished (mix_rows.cpp). A partner that is not
+  /// among them is made again, so pass neighbours together.
   Result<void> mix_rows(const sampler::EpochOrder& order, std::uint64_t epoch,
                         std::span<const PlacedRow> rows, RowTargets first, RowScratch& scratch) const;
 
   /// See Source::fault.
   [[nodiscard]] std::optional<Error> fault() const { return source_->fault(); }
 
-  /// The same row for somebody who wants to see it: nothing is counted, and what is bad here does not bring
-  /// the stream nearer to its end.
+  /// The same row, for inspection: nothing is counted, and a bad sample does not bring the stream closer to
+  /// failing.
   Result<Row> show(std::uint64_t epoch, std::uint64_t position, RowTargets out, RowScratch& scratch) const;
 
-  /// The distinct samples found bad so far, and what is wrong with the first ten.
+  /// The distinct bad samples found so far, and what is wrong with the first ten.
   struct BadSamples {
     std::size_t distinct = 0;
     std::vector<std::string> first;
@@ -159,55 +160,55 @@ class SampleMaker {
   Result<Explanation> explain(std::uint64_t epoch, std::uint64_t position, const Row& row) const;
 
  private:
-  /// Whether the row is the stream's, or one that is only shown.
+  /// Whether the row is part of the stream or only for inspection.
   enum class Purpose : std::uint8_t { kServed, kShown };
   Result<Row> make_row(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
                        RowTargets out, RowScratch& scratch, metrics::StreamCounters& counters,
                        Purpose purpose) const;
-  /// Nothing, or why the sample is bad. No memory for it is such a reason. `expected`: it is what the stream
-  /// told its read-ahead of, not a substitute nor a sample that is only shown.
+  /// Nothing, or why the sample is bad; running out of memory for it counts as bad. `expected`: the stream
+  /// announced it to its ReadAhead; it is neither a replacement nor for inspection.
   Result<std::optional<decode::Bad>> try_sample(std::uint64_t sample, std::uint64_t epoch,
                                                 std::uint64_t position, bool expected, RowTargets out,
                                                 RowScratch& scratch, metrics::StreamCounters& counters) const;
-  /// Images as the source gives them, or as Plan::prepare does.
+  /// Whether images are as the source gives them or as Plan::prepare makes them.
   enum class Input : std::uint8_t { kRead, kPrepared };
-  /// All fields of a row of what each is made of.
+  /// Makes all fields of a row from their inputs.
   Result<std::optional<decode::Bad>> make_fields(std::span<const cache::Piece> inputs, Input input,
                                                  std::uint64_t sample, const transform::DrawKey& key,
                                                  RowTargets out, RowScratch& scratch,
                                                  metrics::StreamCounters& counters) const;
-  /// What was read, as Plan::prepare makes it, into scratch.inputs. False: it is not to be kept.
+  /// Fills scratch.inputs with Plan::prepare's output for what was read. False: it is not to be kept.
   bool prepare(RowScratch& scratch, metrics::StreamCounters& counters) const;
-  /// Its size in the chain's pixels, or why it is bad.
+  /// Returns its size in the chain's pixels, or why it is bad.
   [[nodiscard]] decode::Decoded<transform::Size> render(std::size_t field, const cache::Piece& image,
                                                         Input input, const transform::DrawKey& key,
                                                         RowScratch& scratch, const FieldTarget& out,
                                                         metrics::StreamCounters& counters) const;
-  /// Makes the device's draws for a row, and writes them after the row's source image.
+  /// Makes a row's random draws for the device and writes them after the row's source image.
   void add_steps(std::size_t field, const transform::DrawKey& key, std::byte* row, RowScratch& scratch) const;
   Result<void> copy_values(std::size_t field, std::span<const std::uint8_t> bytes, std::uint64_t sample,
                            const FieldTarget& out) const;
   // slice_maker.cpp
-  /// Whether the row was made, of items that lie ready.
+  /// Returns whether the row was made from items that are in memory.
   template <class ItemOf>
   bool cut_row(ItemOf item_of, const transform::DrawKey& key, std::size_t row, RowTargets out,
                RowScratch& scratch) const;
-  /// `why`: name and reason.
+  /// `why`: the sample's name and the reason.
   Result<void> note_bad(std::uint64_t sample, const std::string& why, Purpose purpose) const;
 
   std::shared_ptr<const source::Source> source_;
   std::vector<FieldPlan> plans_;
   bool decodes_ = false;  ///< there is an image
-  bool cuts_ = false;  ///< make_slice() can make rows: of what the source lends, or the cache `decoded` keeps
+  bool cuts_ = false;  ///< make_slice() can make rows, from the source's memory or from the cache `decoded`
   SampleOptions options_;
   std::vector<FieldSpec> fields_;
-  std::vector<std::size_t> row_sizes_, ring_row_sizes_;  ///< of fields_
+  std::vector<std::size_t> row_sizes_, ring_row_sizes_;  ///< one per field
   mutable std::mutex bad_mutex_;
-  mutable std::unordered_set<std::uint64_t> bad_;  // guarded by bad_mutex_, as is the next
+  mutable std::unordered_set<std::uint64_t> bad_;  // guarded by bad_mutex_, as the next
   mutable std::vector<std::string> first_bad_;
 };
 
-/// Memory for one row without a batch.
+/// Memory for one row outside a batch.
 class LooseRow {
  public:
   explicit LooseRow(const SampleMaker& maker);
@@ -215,15 +216,16 @@ class LooseRow {
   LooseRow& operator=(const LooseRow&) = delete;
 
   std::vector<FieldTarget> fields;
-  /// The fields as they came, all of them dense: a ragged one's first dimension is how many values it has.
+  /// The fields as they were made, all of them dense: a ragged field's first dimension is its number of
+  /// values.
   [[nodiscard]] std::vector<FieldSpec> specs() const;
-  /// Their bytes, end to end.
+  /// The fields' bytes, concatenated.
   [[nodiscard]] std::string bytes() const;
 
  private:
   const SampleMaker& maker_;
   std::vector<std::byte> dense_;
-  std::vector<std::vector<std::uint8_t>> ragged_;  ///< an entry per field
+  std::vector<std::vector<std::uint8_t>> ragged_;  ///< one entry per field
 };
 
 }  // namespace headrace::server::exec

@@ -1,4 +1,4 @@
-// Rows of which nothing need be read or decoded, a slice at a time.
+// Makes rows for which nothing has to be read or decoded, one slice at a time.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -11,7 +11,7 @@
 namespace headrace::server::exec {
 namespace {
 
-/// Samples lie scattered over memory: these many rows before it is needed, a sample is asked for.
+/// Samples are scattered over memory: prefetch a sample this many rows before it is used.
 constexpr std::size_t kRowsAhead = 6;
 
 }  // namespace
@@ -19,7 +19,7 @@ constexpr std::size_t kRowsAhead = 6;
 template <class ItemOf>
 bool SampleMaker::cut_row(ItemOf item_of, const transform::DrawKey& key, std::size_t row, RowTargets out,
                           RowScratch& scratch) const {
-  const transform::Size* first = nullptr;  // of the fields that are cut together
+  const transform::Size* first = nullptr;  // first of the fields that are cut together
   transform::Size first_size, size;
   for (std::size_t f = 0; f < plans_.size(); ++f) {
     const cache::Piece item = item_of(f);
@@ -96,7 +96,7 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
     row.sample_index = source_->whole_index(sample);
     row.label = source_->label(sample);
     if (options_.mixer) {
-      row.made = options_.mixer->check_label(row.label).has_value();  // make() says what is wrong
+      row.made = options_.mixer->check_label(row.label).has_value();  // make() reports the error
     } else if (plans_.size() < fields_.size()) {
       std::memcpy(out.back().dense + i * sizeof row.label, &row.label, sizeof row.label);
     }
@@ -113,7 +113,7 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
   counters.stage(metrics::Stage::kTransform).observe(ring::monotonic_ns() - found, made * images);
   return scratch.rows;
 } catch (const std::exception&) {
-  return {};  // all rows are made again, one by one: what is wrong comes up again there, and has a name
+  return {};  // make() makes each row again and reports the error with its position
 }
 
 }  // namespace headrace::server::exec

@@ -9,7 +9,7 @@
 namespace headrace::server::exec {
 namespace {
 
-/// A ring's bytes beyond those that a socket's last cache keeps of it while other processes use that, too.
+/// Ring size beyond the last-level cache; part of that cache is used by other processes.
 constexpr std::size_t kBeyondCaches = 16 << 20;
 
 std::unique_ptr<Supply> supply_of(const StreamSetup& setup) {
@@ -26,7 +26,7 @@ std::size_t bytes_per_row(const StreamInfo& info) {
 
 Stream::Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring)
     : setup_(std::move(setup)),
-      // Rows that are mixed are read again at once.
+      // Rows to be mixed are read again soon.
       streamed_(!setup_.maker->mixes() && bytes_per_row(setup_.info) * setup_.info.batch_size >
                                               kBeyondCaches / publish::Ledger::slots_needed(setup_.ledger)),
       ring_(std::move(ring)),
@@ -82,13 +82,13 @@ std::shared_ptr<FillJob> Stream::next_job(std::uint64_t now_ns) {
   if (failed() || lanes_.draining()) return nullptr;
   auto job = filler_.next_job(now_ns);
   figures_changed_ = true;
-  if (!job) publish_figures();  // a worker that starts a job looks again soon
+  if (!job) publish_figures();  // a worker that starts a job checks again soon
   return job;
 }
 
 void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
   filler_.complete(job, counters);
-  figures_changed_ = true;  // the worker's next look publishes them
+  figures_changed_ = true;  // the worker's next check publishes them
 }
 
 bool Stream::pump(std::uint64_t now_ns) {

@@ -1,7 +1,6 @@
-// One stream at run time, in three parts: its lanes, the batches under construction, and what it shows of
-// itself.
+// One stream at run time, in three parts: its lanes, the batches under construction, and its status.
 //
-// Thread safety: members marked [lock] are called under the engine's mutex; the others from any thread.
+// Thread safety: members marked [lock] are called under the engine's mutex; any thread may call the others.
 #pragma once
 
 #include <chrono>
@@ -27,10 +26,10 @@ struct StreamSetup {
   std::shared_ptr<const SampleMaker> maker;
   publish::Ledger::Options ledger;
   ring::ClientAccess data_access = ring::ClientAccess::kReadWrite;
-  std::uint32_t wait_for = 1;               ///< clients that must be there before the first batch is granted
-  std::chrono::nanoseconds wait_timeout{};  ///< then those that are there begin
+  std::uint32_t wait_for = 1;  ///< clients that must be attached before the first batch is granted
+  std::chrono::nanoseconds wait_timeout{};  ///< after this long, the attached clients begin
   std::shared_ptr<source::Feed>
-      feed;  ///< batches come from outside, each once: fed_supply.h. Null: they are made
+      feed;  ///< batches come from outside, each once (fed_supply.h). Null: they are made here
 };
 
 [[nodiscard]] std::size_t bytes_per_row(const StreamInfo& info);
@@ -38,7 +37,7 @@ struct StreamSetup {
 class Stream {
  public:
   static Result<std::unique_ptr<Stream>> create(StreamSetup setup);
-  ~Stream();  ///< the workers must have stopped; what they left unfinished is abandoned
+  ~Stream();  ///< the workers must have stopped; unfinished batches are abandoned
 
   [[nodiscard]] const StreamInfo& info() const { return setup_.info; }
   [[nodiscard]] const SampleMaker& maker() const { return *setup_.maker; }
@@ -46,9 +45,9 @@ class Stream {
   [[nodiscard]] StreamStatus& status() { return status_; }
   [[nodiscard]] const publish::Ledger::Options& sharing() const { return setup_.ledger; }
   [[nodiscard]] std::uint64_t ring_bytes() const { return ring_->bytes(); }
-  /// Rows have left the caches before they are read: see transform::Scratch::set_streamed.
+  /// Rows have been evicted from the CPU caches before they are read: see transform::Scratch::set_streamed.
   [[nodiscard]] bool streamed() const { return streamed_; }
-  /// For `attach`; made outside of the lock.
+  /// For `attach`; call it without the lock.
   [[nodiscard]] Result<ring::Segment> make_lease() const { return ring_->make_lease(); }
   [[nodiscard]] const std::shared_ptr<source::Feed>& feed() const { return setup_.feed; }
 
@@ -63,20 +62,20 @@ class Stream {
   /// A job with rows to claim. Null: nothing to do.
   std::shared_ptr<FillJob> next_job(std::uint64_t now_ns);
   void complete(FillJob& job, metrics::StreamCounters& counters);
-  /// Whether a batch is under construction. No worker completes those of a stream that failed.
+  /// Whether a batch is under construction. Workers do not complete batches of a failed stream.
   [[nodiscard]] bool filling() const { return filler_.filling() && !failed(); }
-  /// How long a worker is away on this stream's work, lately; long until it was tried.
+  /// How long a worker's recent run on this stream took; a large value before the first run.
   [[nodiscard]] std::uint64_t run_ns() const { return run_ns_; }
   [[nodiscard]] std::uint64_t worked_ns() const { return worked_ns_; }  ///< by all workers so far
   void note_run(std::uint64_t ns) {
     run_ns_ = (3 * run_ns_ + ns) / 4;
     worked_ns_ += ns;
   }
-  /// Takes acks in and gives out the grants that are due. False: nothing changed.
+  /// Processes acks and writes the grants that are due. False: nothing changed.
   bool pump(std::uint64_t now_ns);
   [[nodiscard]] ring::RingWriter& ring() { return *ring_; }
 
-  // --- [lock] clients; those that need no more than the lanes: lanes()
+  // --- [lock] clients; lanes() has what concerns only lanes
   [[nodiscard]] Lanes& lanes() { return lanes_; }
   [[nodiscard]] const Lanes& lanes() const { return lanes_; }
   ring::RingWriter::Attachment attach(std::uint32_t lane, ring::Segment lease, std::uint64_t now_ns);
@@ -87,9 +86,9 @@ class Stream {
   void beat(std::uint64_t now_ns, std::uint64_t grace_ns);
 
   // --- [lock] streams with a feed
-  void batches_arrived();                     ///< those that the feed has accepted may be built
+  void batches_arrived();                     ///< batches that the feed has accepted may be built
   void end_feed(std::string why, bool done);  ///< FedSupply::finish
-  /// After the end: every client was handed all batches and returned them.
+  /// After the end: every client was granted all batches and has released them.
   [[nodiscard]] bool served_to_end() const;
 
  private:
@@ -101,7 +100,7 @@ class Stream {
   const std::unique_ptr<ring::RingWriter> ring_;
   StreamStatus status_;
   const std::unique_ptr<Supply> supply_;
-  FedSupply* const fed_;  ///< supply_, if there is a feed
+  FedSupply* const fed_;  ///< equals supply_ if there is a feed
   Lanes lanes_;
   Filler filler_;
   std::uint64_t run_ns_ = 1'000'000, worked_ns_ = 0;

@@ -1,7 +1,7 @@
-// What a stream shows of itself without the engine's lock: metrics, the status page and `ls` read it while
+// The status of a stream, readable without the engine's lock: metrics, the status page and `ls` read it while
 // batches are handed over.
 //
-// Thread safety: members marked [lock] are called under the engine's mutex; the others from any thread.
+// Thread safety: members marked [lock] are called under the engine's mutex; any thread may call the others.
 #pragma once
 
 #include <array>
@@ -21,22 +21,22 @@
 
 namespace headrace::server::exec {
 
-/// Written after each look that changed something. Times are of ring::monotonic_ns(), durations in ns.
+/// Written after each check that changed something. Times are ring::monotonic_ns(), durations are in ns.
 struct StreamFigures {
   std::uint64_t free = 0, filling = 0, ready = 0, leased = 0;  ///< slots
   std::uint64_t jobs = 0;                                      ///< batches under construction
-  std::uint64_t blocked_ns = 0;        ///< how long the ring was full, up to blocked_since_ns
-  std::uint64_t blocked_since_ns = 0;  ///< 0: it is not full
+  std::uint64_t blocked_ns = 0;        ///< total time with a full ring, up to blocked_since_ns
+  std::uint64_t blocked_since_ns = 0;  ///< 0: the ring is not full
   std::uint64_t last_batch_ns = 0;     ///< 0: no batch yet
   std::uint64_t detachments = 0, leases_reclaimed = 0;
-  std::uint64_t awaited_clients = 0;  ///< that must still come before the first batch is granted (`wait_for`)
-  std::uint64_t missing_ranks = 0;    ///< of groups with attached clients
-  publish::Place left;                ///< where the client stood that left last
+  std::uint64_t awaited_clients = 0;  ///< clients to wait for before the first grant (`wait_for`)
+  std::uint64_t missing_ranks = 0;    ///< in groups with attached clients
+  publish::Place left;                ///< position of the client that detached last
 };
 
-/// A lane's own.
+/// The figures of one lane.
 struct LaneFigures {
-  Cursor next;  ///< the first batch that it was not granted
+  Cursor next;  ///< the first batch that it has not been granted
   std::uint64_t leases = 0;
   std::uint64_t fenced = 0;
 };
@@ -47,7 +47,7 @@ struct ClientStatus {
   std::uint32_t rank = 0;
   std::uint32_t lag = 0;  ///< batches behind the foremost client, counted up to 1000
   LaneFigures lane;
-  std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: the server's own lane
+  std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: a lane without a client
 };
 
 class StreamStatus {
@@ -57,20 +57,22 @@ class StreamStatus {
   StreamStatus(std::string stream, const ring::RingWriter& ring);
 
   // --- failure
-  /// Stops the stream for good. False: it had stopped; the first reason is kept.
+  /// Stops the stream for good. False: it had stopped before; the first reason is kept.
   bool stop(const Error& reason);
-  void stop() noexcept { failed_.store(true, std::memory_order_release); }  ///< no memory for a reason
+  void stop() noexcept {
+    failed_.store(true, std::memory_order_release);
+  }  ///< if there is no memory for a reason
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] Error failure() const;
 
   // --- figures
   void publish(const StreamFigures& figures) { figures_.store(figures); }  ///< [lock]
   [[nodiscard]] StreamFigures figures() const { return figures_.load(); }
-  /// How long the ring was full, up to now. Never less than what another call returned: a worker may have
-  /// ended the wait at a time before `now_ns` and not published it yet, and Prometheus takes a counter that
-  /// falls for a restart.
+  /// How long the ring has been full, up to now. Never less than an earlier result: a worker may have ended
+  /// the wait before `now_ns` without having published it yet, and Prometheus interprets a falling counter as
+  /// a restart.
   [[nodiscard]] std::uint64_t blocked_ns(const StreamFigures& figures, std::uint64_t now_ns) const;
-  void started(std::uint32_t rank);  ///< [lock] a batch of this rank
+  void started(std::uint32_t rank);  ///< [lock] counts a batch of this rank
   [[nodiscard]] std::vector<std::uint64_t> started_by_rank() const;
 
   // --- clients
@@ -79,7 +81,7 @@ class StreamStatus {
     std::uint32_t rank = 0;
     sampler::EpochPlan plan;
   };
-  /// [lock] Runs `attach`, which changes the lane's segments, while nobody reads them.
+  /// [lock] Runs `attach`, which changes the lane's segments, while no thread reads them.
   template <class F>
   auto attach(std::uint32_t lane, Client client, F&& attach) {
     const std::scoped_lock lock(clients_mutex_);
@@ -94,11 +96,12 @@ class StreamStatus {
   }
   void publish(std::uint32_t lane, const LaneFigures& figures) { lanes_[lane].store(figures); }  ///< [lock]
   [[nodiscard]] std::vector<ClientStatus> clients() const;
-  /// Of the client that is farthest, or stood there when it left.
+  /// The position of the foremost client, or its last position if it has detached.
   [[nodiscard]] publish::Place foremost() const;
 
  private:
-  [[nodiscard]] publish::Place foremost_of_attached() const;  ///< under clients_mutex_; {} without
+  [[nodiscard]] publish::Place foremost_of_attached()
+      const;  ///< under clients_mutex_; {} if none is attached
 
   const std::string stream_;
   const ring::RingWriter& ring_;

@@ -1,5 +1,5 @@
-// Which of a stream's batches exist, and where its clients may begin. Here: all of them, anywhere. FedSupply
-// has the rules for batches that come from outside. Thread safety: the engine's lock.
+// Which of a stream's batches exist, and where its clients may begin. The base class: all batches, anywhere.
+// FedSupply has the rules for batches from outside. Thread safety: the engine's lock.
 #pragma once
 
 #include <optional>
@@ -18,25 +18,25 @@ class Supply {
   Supply(const Supply&) = delete;
   Supply& operator=(const Supply&) = delete;
 
-  /// No batch at or beyond this place exists yet. nullopt: all exist.
+  /// No batch at or beyond this position exists yet. nullopt: all exist.
   [[nodiscard]] virtual std::optional<publish::Place> end() const { return std::nullopt; }
-  /// Each batch can be built once only. Then a lane is promised every batch from its open on, and begins at
+  /// Each batch can be built only once. Then a lane holds every batch from `open` on, and begins at
   /// `oldest()`.
   [[nodiscard]] virtual bool once() const { return false; }
-  /// Whether a client may join as it asks. `hindmost`: what the hindmost lane is granted next, if there are
+  /// Whether a client may join as it asks. `hindmost`: the next batch of the hindmost lane, if there are
   /// lanes.
   [[nodiscard]] virtual Result<void> may_join(const wire::OpenRequest& /*request*/,
                                               const std::optional<Cursor>& /*hindmost*/) const {
     return {};
   }
-  /// The oldest batch that a new lane can have; only if once().
+  /// The oldest batch that a new lane can get; only if once().
   [[nodiscard]] virtual Cursor oldest(const std::optional<Cursor>& hindmost) const {
     return hindmost.value_or(Cursor{});
   }
   [[nodiscard]] virtual Result<void> may_seek() const { return {}; }
-  /// No batch from `next` on will ever come.
+  /// Whether no batch from `next` on will ever come.
   [[nodiscard]] virtual bool over(const Cursor& /*next*/) const { return false; }
-  /// What its clients are told then.
+  /// The error that its clients get then.
   [[nodiscard]] virtual Error end_error() const { return {}; }
   /// It ended before all batches came: clients need not wait for each other any more.
   [[nodiscard]] virtual bool broke_off() const { return false; }
