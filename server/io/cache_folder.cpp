@@ -24,13 +24,13 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kMostFile = std::uint64_t{2} << 30;  // no sample is larger
-constexpr std::chrono::minutes kCountPatience{10};           // with millions of files it takes some
+constexpr std::chrono::minutes kCountPatience{10};           // counting millions of files takes minutes
 
 std::uint64_t pages(std::uint64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
-/// While it lives, no other server and no other thread of this one has the count.
+/// While it exists, no other server and no other thread of this one can change the count.
 class CountLock {
  public:
   CountLock(std::mutex& mutex, int fd) : lock_(mutex), fd_(fd) {
@@ -40,7 +40,7 @@ class CountLock {
   CountLock(const CountLock&) = delete;
   CountLock& operator=(const CountLock&) = delete;
 
-  /// Nothing can be added to a count that cannot be read.
+  /// An unreadable count is as large as possible, so that nothing is added.
   [[nodiscard]] std::uint64_t get() const {
     std::uint64_t bytes = 0;
     return ::pread(fd_, &bytes, sizeof bytes, 0) == sizeof bytes ? bytes : ~std::uint64_t{0};
@@ -152,7 +152,7 @@ CacheFolder::Found CacheFolder::read(const char* file, std::vector<std::uint8_t>
       (status.st_uid != user_ && status.st_uid != 0))
     return Found::kUnreadable;
   const auto bytes = static_cast<std::uint64_t>(status.st_size);
-  // A file with holes says more than it has.
+  // A sparse file's size is larger than what it holds on disk.
   if (bytes > kMostFile || bytes > most_) return Found::kUnreadable;
   out.resize(bytes);
   for (std::uint64_t done = 0; done < bytes;) {
@@ -175,9 +175,9 @@ bool CacheFolder::add(const char* file, std::span<const std::uint8_t> bytes) {
 bool CacheFolder::replace(const char* file, std::span<const std::uint8_t> bytes) {
   struct stat status {};
   if (::fstatat(folder_.get(), file, &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
-  // First, as there may be no room for both.
+  // Remove the old file first: there may be no room for both.
   if (::unlinkat(folder_.get(), file, 0) != 0) return false;
-  // A file that was cut may have been counted as it is now.
+  // A truncated file may have been counted at its present size.
   const std::uint64_t had = pages(static_cast<std::uint64_t>(status.st_size)), wanted = pages(bytes.size());
   if (had < wanted && !reserve(wanted - had)) {
     give_back(had);
@@ -189,13 +189,13 @@ bool CacheFolder::replace(const char* file, std::span<const std::uint8_t> bytes)
 bool CacheFolder::put(const char* file, std::span<const std::uint8_t> bytes) {
   auto made = NewFile::create(folder_.get(), file);
   if (!made && made.error() == ENOENT) {
-    const std::string_view name = file;  // as create_directories(), which would follow the umask
+    const std::string_view name = file;  // like create_directories(), but that would apply the umask
     for (auto slash = name.find('/'); slash != name.npos; slash = name.find('/', slash + 1))
       ::mkdirat(folder_.get(), std::string(name.substr(0, slash)).c_str(), 0700);
     made = NewFile::create(folder_.get(), file);
   }
   int error = made ? made->write(bytes.data(), bytes.size()) : made.error();
-  // Unlike a rename, this leaves alone what another server added meanwhile.
+  // Unlike a rename, this never overwrites a file that another server added meanwhile.
   if (error == 0) error = made->add();
   if (error == 0) return true;
   give_back(pages(bytes.size()));

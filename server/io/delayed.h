@@ -1,4 +1,4 @@
-// A source whose every read takes so much longer, as if it lay on a network: for trials.
+// A source that delays every read, as if it were on a network: for trials.
 #pragma once
 
 #include <chrono>

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kKept = std::size_t{16} << 20;
 
-/// A thread's own. A large one is given up after use: there are many threads.
+/// Per thread. A large buffer is freed after use, because there are many threads.
 struct Buffers {
   std::vector<std::uint8_t> record, scratch;
   std::vector<store::RecordField> fields;

@@ -1,6 +1,6 @@
-// Keeps what was read of a slow source on a local disk: a file per sample, in the format of packed databases
-// (server/store/record.h), found by the dataset's fingerprint and the sample's index. Every read compares the
-// checksum and the name: what is damaged, or somebody else's, is read anew and replaced.
+// Keeps samples read from a slow source on a local disk: one file per sample, in the record format of packed
+// databases (server/store/record.h), named by the dataset's fingerprint and the sample's index. Every read
+// checks the checksum and the name; a damaged or foreign file is replaced by what the source gives.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace headrace::server::io {
 
-/// Thread safety: as Source's.
+/// Thread safety: the same as Source's.
 class DiskCache final : public source::ForwardingSource {
  public:
   DiskCache(std::shared_ptr<const source::Source> real, std::shared_ptr<CacheFolder> folder);
@@ -20,11 +20,11 @@ class DiskCache final : public source::ForwardingSource {
   Result<void> read(std::uint64_t index, source::Sample& out) const override;
 
   struct Counts {
-    std::uint64_t hits = 0;          ///< samples that were given out of the cache
-    std::uint64_t misses = 0;        ///< samples that had to be read of the source
-    std::uint64_t damaged = 0;       ///< of these, those that were there, and not as they should be
-    std::uint64_t write_errors = 0;  ///< of the folder
-    std::uint64_t bytes = 0;         ///< in the folder, by all servers and datasets
+    std::uint64_t hits = 0;          ///< samples served from the cache
+    std::uint64_t misses = 0;        ///< samples read from the source
+    std::uint64_t damaged = 0;       ///< part of `misses`: the file existed but was damaged
+    std::uint64_t write_errors = 0;  ///< in the folder
+    std::uint64_t bytes = 0;         ///< in the folder, for all servers and datasets
     std::uint64_t budget = 0;
     bool full = false;  ///< nothing is added any more
   };
@@ -37,7 +37,7 @@ class DiskCache final : public source::ForwardingSource {
 
   std::shared_ptr<CacheFolder> folder_;
   const std::uint64_t fingerprint_;
-  // A line for all threads: each of their counts comes with a read of a disk.
+  // On one cache line for all threads: each count comes with a disk read, which is far slower.
   mutable std::atomic<std::uint64_t> hits_{0}, misses_{0}, damaged_{0};
 };
 

@@ -23,7 +23,7 @@ std::uint64_t memory_of(const source::Sample& sample) {
   return sum;
 }
 
-/// Has what lies in a mapped file brought in, by a look at each of its pages.
+/// Brings a memory-mapped sample into memory by touching each of its pages.
 void touch(const source::Sample& sample) {
   for (const source::Item& item : sample.items) {
     if (owns(item) || item.bytes.empty()) continue;
@@ -73,7 +73,7 @@ void ReadAhead::expect(std::span<const std::uint64_t> indices, Urgency urgency) 
       continue;
     }
     if (entries_.size() >= options_.samples && !drop_oldest()) {
-      // Nothing is read yet: what is urgent takes the place of what comes last.
+      // Nothing is read yet: an urgent sample replaces the last one of the queue.
       if (before == queued_.end()) break;
       const Place last = std::prev(queued_.end());
       if (before == last) before = queued_.end();
@@ -91,7 +91,7 @@ ReadAhead::Place ReadAhead::first_not_asked() {
 
 ReadAhead::Place ReadAhead::take_spare(std::uint64_t index) {
   if (spare_.empty()) spare_.emplace_back();
-  // The last one was used last: its storage is warm.
+  // The last one was used last: its storage is warm in the CPU cache.
   const Place entry = std::prev(spare_.end());
   entry->index = index;
   entry->state = State::kQueued;
@@ -108,11 +108,11 @@ ReadAhead::Place ReadAhead::take_spare(std::uint64_t index) {
 }
 
 void ReadAhead::forget(std::span<const std::uint64_t> indices) {
-  if (!expects_.load(std::memory_order_relaxed)) return;  // who expected these is known to the caller
+  if (!expects_.load(std::memory_order_relaxed)) return;  // the caller knows whether it expected these
   const std::scoped_lock lock(pool_->mutex());
   for (const std::uint64_t index : indices)
     if (const auto found = entries_.find(index); found != entries_.end()) unexpect(found->second);
-  if (!queued_.empty()) pool_->call();  // for the room that there is now
+  if (!queued_.empty()) pool_->call();  // there is room again
 }
 
 void ReadAhead::clear() {
@@ -184,7 +184,7 @@ bool ReadAhead::read_one(std::unique_lock<std::mutex>& lock) {
   try {
     if (auto read = source_->read(entry->index, entry->sample); !read) entry->error = std::move(read.error());
     if (!entry->error) touch(entry->sample);
-  } catch (...) {  // the reader's, who would have met it
+  } catch (...) {  // the reader meets the same error
     entry->exception = std::current_exception();
   }
   lock.lock();
@@ -215,21 +215,22 @@ void ReadAhead::ring_when_ready(ring::UniqueFd bell) {
 
 void ReadAhead::ring_bell() const {
   const std::uint64_t one = 1;
-  // A full counter is a bell that rings already.
+  // A full counter is a bell that has been rung already.
   if (bell_) (void)!::write(bell_.get(), &one, sizeof one);
 }
 
 bool ReadAhead::ready(std::span<const std::uint64_t> indices) {
   const std::scoped_lock lock(pool_->mutex());
   bool all = true;
-  std::optional<Place> before;  // behind what others asked for: the last to ask must not starve the first
+  std::optional<Place>
+      before;  // after what others asked for, so that the last to ask cannot starve the first
   for (const std::uint64_t index : indices) {
     const auto found = entries_.find(index);
     if (found == entries_.end() || found->second->state == State::kRead) continue;
     const Place entry = found->second;
     if (entry->state == State::kReading) {
       const auto age = std::chrono::nanoseconds(ring::monotonic_ns() - entry->since_ns);
-      if (age > options_.patience) continue;  // read() says so
+      if (age > options_.patience) continue;  // read() reports it
     } else if (!entry->asked) {
       if (!before) before = first_not_asked();
       if (*before == entry) {
@@ -275,7 +276,7 @@ Result<void> ReadAhead::read(std::uint64_t index, source::Sample& out) {
                             std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count()));
   }
   auto taken = take(entry, out);
-  if (!queued_.empty()) pool_->call();  // for the room that there is now
+  if (!queued_.empty()) pool_->call();  // there is room again
   return taken;
 }
 

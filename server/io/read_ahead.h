@@ -1,18 +1,18 @@
-// Reads the samples that a stream will want, before it wants them: the order of an epoch is known, so what
-// storage takes to answer need not be waited for. The stream says what is coming (`expect`), threads of a
-// ReadPool read it, and the worker that makes the row takes it (`read`). What is read is what the source
-// would have given at that moment, its errors included: batches do not depend on it.
+// Reads the samples that a stream will need before it needs them, which hides the storage's latency: the
+// order of an epoch is known. The stream announces samples (`expect`), threads of a ReadPool read them, and
+// the worker that makes the row takes the result (`read`). The result is what the source would have given at
+// that moment, including its errors: batches do not depend on prefetching.
 //
-// An expectation stands for one `read` of that sample; a sample that is expected twice is read once and given
-// twice. Memory is bounded by samples and bytes; samples' storage goes round between here and the workers, so
-// nothing is allocated in the steady state. Bytes that a source shows in a mapped file are touched, page by
-// page: it is here that they are read from the disk.
+// Each expectation stands for one `read` of that sample; a sample that is expected twice is read once and
+// returned twice. Memory is bounded by samples and bytes. Sample storage circulates between ReadAhead and the
+// workers, so nothing is allocated in the steady state. The pages of a memory-mapped sample are touched here,
+// which reads them from the disk.
 //
 // Invariants [lock]
-//  1. An entry is in one list, as its state says; all but the spare ones are in `entries_` by their index.
-//  2. A queued or read entry is expected at least once; one that is being read and not expected any more is
-//     dropped when it lands.
-// Thread safety: all members, any thread.
+//  1. An entry is in the list that its state names; all but the spare ones are in `entries_` by their index.
+//  2. A queued or read entry is expected at least once; an entry that is being read and no longer expected is
+//     dropped when its read ends.
+// Thread safety: any thread may call any member.
 #pragma once
 
 #include <atomic>
@@ -37,52 +37,53 @@ namespace headrace::server::io {
 class ReadAhead final : private ReadPool::Member {
  public:
   struct Options {
-    std::uint64_t ahead = 256;  ///< samples beyond the batches that are being filled; advice to who expects
+    std::uint64_t ahead =
+        256;  ///< samples beyond the batches that are being filled; callers of expect() should respect it
     std::uint64_t samples =
-        1024;  ///< expected at once, at most; then the ones that were read first are dropped
-    /// Of samples that are read and not taken; what a worker waits for is read nevertheless.
+        1024;  ///< most samples expected at once; beyond it, the samples that were read first are dropped
+    /// Limit for samples that are read and not taken; a sample that a worker waits for is read nevertheless.
     std::uint64_t bytes = std::uint64_t{256} << 20;
-    /// Then a read that has not come back is the reader's error.
+    /// A read that takes longer fails in the reader.
     std::chrono::nanoseconds patience = std::chrono::minutes(5);
   };
   ReadAhead(std::shared_ptr<ReadPool> pool, std::shared_ptr<const source::Source> source,
             const Options& options);
-  ~ReadAhead() override;  ///< waits for the reads that are under way; those that have not begun are dropped
+  ~ReadAhead() override;  ///< waits for the reads in progress; drops those that have not begun
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
   [[nodiscard]] std::uint64_t ahead() const { return options_.ahead; }
 
   enum class Urgency : std::uint8_t { kNext, kLater };
-  /// Each of them will be read once, in this order: before or after what is expected already. Indices are
+  /// Announces one read of each index, in this order, before or after what is already expected. Indices are
   /// below the source's size.
   void expect(std::span<const std::uint64_t> indices, Urgency urgency);
-  /// Each of them will be read once less than was expected. Takes no lock while nothing is expected: all that
-  /// comes is in a cache.
+  /// Withdraws one expected read of each index. Takes no lock while nothing is expected, as when a cache
+  /// holds all samples.
   void forget(std::span<const std::uint64_t> indices);
-  /// Nothing is expected any more.
+  /// Drops all expectations.
   void clear();
 
-  /// Whether read() would not wait for any of these: they were read, or are not expected. If not so, the ones
-  /// that are missing are read before all that nobody asked for, and the bell rings as each is there.
+  /// Whether read() would return at once for all of these: they were read, or are not expected. Otherwise the
+  /// missing ones are read before all that no worker asked for, and the bell rings as each one arrives.
   bool ready(std::span<const std::uint64_t> indices);
-  /// An eventfd. One at a time.
+  /// An eventfd, written when a sample that ready() asked for arrives. There is one at a time.
   void ring_when_ready(ring::UniqueFd bell);
 
-  /// As the source's, with the same errors and exceptions. Takes what was read; waits for what is being read,
-  /// for as long as options.patience (then kTransientIo); reads by itself what was not expected, or has not
-  /// begun to be read.
+  /// Like the source's read(), with the same errors and exceptions. Takes a prefetched sample; waits for one
+  /// that is being read, up to options.patience (then kTransientIo); reads a sample itself if it was not
+  /// expected or its read has not begun.
   Result<void> read(std::uint64_t index, source::Sample& out);
 
   struct Counts {
-    std::uint64_t hits = 0;                ///< taken before anybody waited for them
-    std::uint64_t waits = 0;               ///< taken after somebody had found them missing
-    std::uint64_t misses = 0;              ///< not expected, or not begun to be read: read by who wanted them
-    std::uint64_t dropped = 0;             ///< expected and not taken, for want of room
+    std::uint64_t hits = 0;                ///< taken before a worker waited for them
+    std::uint64_t waits = 0;               ///< taken after a worker had found them missing
+    std::uint64_t misses = 0;              ///< not expected or not begun: read by the worker itself
+    std::uint64_t dropped = 0;             ///< expected but dropped for lack of room
     std::uint64_t reads = 0, read_ns = 0;  ///< by the pool
     std::uint64_t queued = 0, reading = 0, read_samples = 0, read_bytes = 0;  ///< now
-    std::uint64_t oldest_ns = 0;  ///< how long the oldest read has been under way
-    std::size_t threads = 0;      ///< of the pool, so far
+    std::uint64_t oldest_ns = 0;  ///< duration of the oldest read in progress
+    std::size_t threads = 0;      ///< of the pool, started so far
   };
   [[nodiscard]] Counts counts() const;
   [[nodiscard]] const ReadPool& pool() const { return *pool_; }
@@ -95,29 +96,30 @@ class ReadAhead final : private ReadPool::Member {
   struct Entry {
     std::uint64_t index = 0;
     State state = State::kSpare;
-    bool asked = false;          ///< somebody found it missing
+    bool asked = false;          ///< a worker found it missing
     std::uint32_t expected = 0;  ///< reads to come
     std::uint32_t waiting = 0;   ///< readers that wait for it now
-    std::uint64_t since_ns = 0;  ///< kReading
-    std::uint64_t memory = 0;    ///< that its storage takes
+    std::uint64_t since_ns = 0;  ///< start of the read, in state kReading
+    std::uint64_t memory = 0;    ///< bytes of its storage
     source::Sample sample;
     std::optional<Error> error;
     std::exception_ptr exception;
-    Entries::node_type node;  ///< kSpare: of `entries_`, kept to spare an allocation
+    Entries::node_type node;  ///< kSpare: the node for `entries_`, kept to save an allocation
   };
 
   bool read_one(std::unique_lock<std::mutex>& lock) override;
-  // [lock], all that follow
+  // [lock], as all that follow
   [[nodiscard]] bool may_begin() const;
   void land(Place entry);
-  [[nodiscard]] Place first_not_asked();  ///< of `queued_`; those before it are read in the order of asking
-  Place take_spare(std::uint64_t index);  ///< still in `spare_`, but queued for the rest
-  void drop(Place entry);                 ///< to the spare ones; nobody waits for it
-  bool drop_oldest();                     ///< of those that are read
+  [[nodiscard]] Place
+  first_not_asked();  ///< in `queued_`; those before it are read in the order in which they were asked for
+  Place take_spare(std::uint64_t index);  ///< still in `spare_`, but otherwise ready to be queued
+  void drop(Place entry);                 ///< makes it spare; no reader waits for it
+  bool drop_oldest();                     ///< among the entries that are read
   void drop_all();
   void unexpect(Place entry);
   void ring_bell() const;
-  /// False: it did not come in time.
+  /// False: the read did not end in time.
   bool wait_for(Place entry, std::unique_lock<std::mutex>& lock);
   Result<void> take(Place entry, source::Sample& out);
 
@@ -128,8 +130,8 @@ class ReadAhead final : private ReadPool::Member {
   std::atomic<bool> expects_{false};                  ///< there are entries; written under the lock
   Entries entries_;                                   ///< [lock], as all that follow
   std::list<Entry> spare_, queued_, reading_, read_;  ///< the oldest first
-  std::uint64_t held_bytes_ = 0, spare_bytes_ = 0;    ///< memory of read entries; of spare and queued ones
-  std::uint64_t mean_bytes_ = 0;                      ///< of an entry, lately
+  std::uint64_t held_bytes_ = 0, spare_bytes_ = 0;    ///< bytes of read entries; of spare and queued ones
+  std::uint64_t mean_bytes_ = 0;                      ///< recent mean per entry
   unsigned waiting_ = 0;                              ///< readers, or the destructor
   ring::UniqueFd bell_;
   Counts counts_;

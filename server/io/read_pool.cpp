@@ -50,7 +50,7 @@ void ReadPool::run() {
   while (!stopping_) {
     try {
       if (read_one(lock)) continue;
-    } catch (...) {  // of a member's own books; a read that throws is its reader's
+    } catch (...) {  // from a member's bookkeeping; an exception of a read goes to its reader
       if (!lock.owns_lock()) lock.lock();
       log::thrown("an I/O thread");
     }

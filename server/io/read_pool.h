@@ -1,10 +1,10 @@
-// Threads that wait for storage, so that those that decode need not. A pool belongs to a source and is shared
-// by the streams over it, each of which has a ReadAhead of its own.
+// Threads that wait for storage in place of the workers that decode. A pool belongs to a source; the streams
+// over that source share it, each with its own ReadAhead.
 //
-// All threads start when the first stream enters. Started when they are first needed, they would start under
-// the engine's lock.
+// All threads start when the first member is added: if they started on first use, they would start under the
+// engine's lock.
 //
-// Thread safety: members marked [lock] are called under `mutex()`, which is the pool's members' lock, too.
+// Thread safety: members marked [lock] are called under `mutex()`, which also guards the pool's members.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@ namespace headrace::server::io {
 
 class ReadPool {
  public:
-  /// Somebody with reads to do.
+  /// Has reads to do.
   class Member {
    public:
     Member() = default;
@@ -27,13 +27,13 @@ class ReadPool {
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
 
-    /// [lock] Does one read, the lock given up meanwhile. False: there is none that may begin now.
+    /// [lock] Does one read, with the lock released meanwhile. False: no read may begin now.
     virtual bool read_one(std::unique_lock<std::mutex>& lock) = 0;
   };
 
   /// `source`: its name, for messages and metrics. 1 <= threads.
   ReadPool(std::string source, unsigned threads) : source_(std::move(source)), wanted_(threads) {}
-  ~ReadPool();  ///< all members must have left
+  ~ReadPool();  ///< all members must have been removed
   ReadPool(const ReadPool&) = delete;
   ReadPool& operator=(const ReadPool&) = delete;
 
@@ -43,8 +43,8 @@ class ReadPool {
   void leave(Member& member);  ///< [lock]
   [[nodiscard]] std::size_t threads() const { return threads_.size(); }  ///< [lock]
 
-  /// [lock] There is work: wakes an idle thread, if there is one. A thread that begins a read calls again if
-  /// there is more. False: there are no threads.
+  /// [lock] Wakes an idle thread, if there is one, because there is work. A thread that begins a read
+  /// notifies again if there is more. False: there are no threads.
   bool call();
 
  private:
@@ -58,10 +58,10 @@ class ReadPool {
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::vector<Member*> members_;  ///< [lock], as all that follow
-  std::size_t next_ = 0;          ///< the member that was served last
+  std::size_t next_ = 0;          ///< the member after which the next turn begins
   std::vector<std::thread> threads_;
-  std::size_t idle_ = 0;    ///< threads that wait and were not called yet
-  std::size_t called_ = 0;  ///< and those that were
+  std::size_t idle_ = 0;    ///< threads that wait and were not notified yet
+  std::size_t called_ = 0;  ///< threads that wait and were notified
   bool stopping_ = false;
 };
 
