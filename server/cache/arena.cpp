@@ -23,10 +23,10 @@ Result<std::shared_ptr<Arena>> Arena::create(std::string name, std::uint64_t bud
                 fmt::format("{}: no address space for {} bytes: {}; lower the budget, or raise the limit "
                             "(ulimit -v, vm.overcommit_memory)",
                             name, budget, std::strerror(errno)));
-  placement::interleave_as_here(memory, budget);  // each worker fills some of it, and all read it
-  // Samples are wanted in any order, and rows of pictures are far apart: with pages of 4 KiB most looks ask
-  // for a translation that is not at hand. Where memory is in pieces the kernel may move others first, which
-  // is one wait for some megabytes that took longer to decode. A wish: nothing depends on it.
+  placement::interleave_as_here(memory, budget);  // each worker fills some of it, and all workers read it
+  // Samples are read in random order and the rows of an image are far apart: with pages of 4 KiB most
+  // accesses miss the TLB. If memory is fragmented, the kernel may compact it first, which costs one wait for
+  // megabytes that took longer to decode. This is only a hint.
   ::madvise(memory, budget, MADV_HUGEPAGE);
   return std::shared_ptr<Arena>(new Arena(std::move(name), budget, static_cast<std::byte*>(memory)));
 }
@@ -40,7 +40,7 @@ std::byte* Arena::take(std::uint64_t size) {
   std::uint64_t rounded = 0;
   do {
     if (size > budget_ - at) return nullptr;
-    rounded = (size + kAlignment - 1) / kAlignment * kAlignment;  // fits, too: the budget is a multiple
+    rounded = (size + kAlignment - 1) / kAlignment * kAlignment;  // still fits: the budget is a multiple
   } while (!used_.compare_exchange_weak(at, at + rounded, std::memory_order_relaxed));
   return begin_ + at;
 }

@@ -1,7 +1,7 @@
-// Memory that is filled once and never given back: what a cache may take together, and what it counts.
+// Memory that is filled once and never freed: the shared budget of a cache, and its counters.
 //
-// Admit until full, never evict: epochs are reshuffled, so a sample is wanted again after all the others
-// were. Whoever evicts throws away what comes next; at half capacity LRU hits 15%, this 50% (design, Speed).
+// Admit until full, never evict: epochs are reshuffled, so a sample is needed again only after all the
+// others. An evicting cache drops what comes next: at half capacity LRU hits 15%, this 50% (design, Speed).
 #pragma once
 
 #include <array>
@@ -15,14 +15,14 @@
 
 namespace headrace::server::cache {
 
-/// Thread safety: all members, any thread; `take` without a lock.
+/// Thread safety: any thread may call any member; `take` uses no lock.
 class Arena {
  public:
-  /// What is taken is rounded up to a multiple of this, and begins at one.
+  /// Allocations are rounded up to a multiple of this and aligned to it.
   static constexpr std::uint64_t kAlignment = 64;
 
-  /// `name`: for messages, such as "source `photos`, cache.decoded". Address space alone is taken: pages come
-  /// when they are first written. kNotEnoughMemory: not even that.
+  /// `name`: for messages, such as "source `photos`, cache.decoded". Reserves address space only: pages are
+  /// allocated when they are first written. kNotEnoughMemory: the reservation failed.
   static Result<std::shared_ptr<Arena>> create(std::string name, std::uint64_t budget);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -39,13 +39,13 @@ class Arena {
   void count_hit() { stripe().hits.fetch_add(1, std::memory_order_relaxed); }
   void count_miss() { stripe().misses.fetch_add(1, std::memory_order_relaxed); }
   void count_sample() { samples_.fetch_add(1, std::memory_order_relaxed); }
-  /// Of a sample that is never kept. If it is so of all the first ones, the log tells of it.
+  /// Counts a sample that is never kept. If all of the first ones are refused, it logs a warning.
   void count_refusal();
 
   struct Counts {
-    std::uint64_t hits = 0;     ///< samples that were given out of the cache
-    std::uint64_t misses = 0;   ///< samples that were asked for and had to be made
-    std::uint64_t samples = 0;  ///< that are kept
+    std::uint64_t hits = 0;     ///< samples served from the cache
+    std::uint64_t misses = 0;   ///< samples that had to be made
+    std::uint64_t samples = 0;  ///< samples kept
   };
   [[nodiscard]] Counts counts() const;
 
@@ -53,7 +53,7 @@ class Arena {
   Arena(std::string name, std::uint64_t budget, std::byte* begin)
       : name_(std::move(name)), budget_(budget), begin_(begin) {}
 
-  /// Workers count in lines of their own: one line for all would go from core to core with every sample.
+  /// One cache line per worker: a shared one would move between cores with every sample.
   struct alignas(64) Stripe {
     std::atomic<std::uint64_t> hits{0}, misses{0};
   };

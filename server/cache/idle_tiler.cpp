@@ -25,7 +25,7 @@ IdleTiler::IdleTiler(std::shared_ptr<SampleCache> cache, std::uint64_t samples,
       images_(images_of(fields)),
       images_per_sample_(static_cast<std::uint64_t>(std::count(images_.begin(), images_.end(), true))),
       settled_(std::make_unique<std::atomic<bool>[]>(samples)) {
-  waiting_.reserve(samples);  // so that nothing is allocated as samples are admitted
+  waiting_.reserve(samples);  // so that admitting samples does not allocate
 }
 
 std::vector<std::uint64_t> IdleTiler::room_for(std::span<const Piece> pieces) const {
@@ -63,7 +63,7 @@ std::vector<IdleTiler::Tiled> IdleTiler::tile(std::span<const Piece> pieces,
   if (!tiler) tiler.emplace();
   std::vector<Tiled> all;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (!images_[i] || pieces[i].capacity <= pieces[i].bytes.size()) continue;  // it was given no room
+    if (!images_[i] || pieces[i].capacity <= pieces[i].bytes.size()) continue;  // no room was reserved for it
     Tiled made{i, {}};
     if (tiler->tile(pieces[i].bytes, made.bytes) == decode::Tiling::kTiled) all.push_back(std::move(made));
   }

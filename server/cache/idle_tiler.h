@@ -1,20 +1,19 @@
-// Rewrites the JPEGs of a cache `encoded` as tiled ones (decode/jpeg_tiles.h) while workers have nothing else
-// to do: some 10 ms for an image of 500 x 375, once, and a fifth less for every crop of it afterwards.
+// Rewrites the JPEGs of a cache `encoded` as tiled ones (decode/jpeg_tiles.h) while workers are idle: about
+// 10 ms once for an image of 500 x 375, and every later crop of it takes a fifth less time.
 //
-//   OPEN ──tile_one──> SETTLED     what its bytes are from then on, tiled or as they were read
+//   OPEN ──tile_one──> SETTLED     its bytes do not change any more, tiled or as they were read
 //
-// A tiled file takes the place of the one that it was made of, which was admitted with room for it. So the
-// budget holds by itself, nothing has to be given back, and no hole is left behind: a file that grows by more
-// than that room stays as it is.
+// A tiled file overwrites its original, which was admitted with room for it. The budget therefore holds by
+// itself, nothing has to be freed and no gap is left. A file that would outgrow that room stays as it is.
 //
-// Readers of an OPEN sample copy it under a shared lock (some 10 us of an image's millisecond), so nobody
-// holds a span into it; its tiler reads it without a lock, for nobody else writes it, and takes the lock
-// alone just to copy the finished file over it. A SETTLED sample is lent as by any cache, without lock or
-// copy.
+// Readers copy an OPEN sample under a shared lock (about 10 us of the millisecond that an image takes), so
+// none holds a span into it. The tiler reads it without a lock, because no other thread writes it, and takes
+// the lock only to overwrite it with the finished file. A SETTLED sample is read as in any cache, without a
+// lock or a copy.
 //
-// Invariants: 1. `waiting_` holds an index at most once, and OPEN ones only. 2. Bytes are written only by the
-// worker that took their index out of `waiting_`, under the sample's lock. 3. SETTLED is stored with release
-// after that, and read with acquire before a span is given out (SYNC settled-sample).
+// Invariants: 1. `waiting_` holds an index at most once, and only OPEN ones. 2. Only the worker that took an
+// index out of `waiting_` writes the sample's bytes, under the sample's lock. 3. SETTLED is stored with
+// release after that, and read with acquire before a span is returned (SYNC settled-sample).
 #pragma once
 
 #include <array>
@@ -33,49 +32,50 @@
 
 namespace headrace::server::cache {
 
-/// Thread safety: all members, any thread.
+/// Thread safety: any thread may call any member.
 class IdleTiler {
  public:
-  /// Larger images stay as they are: beside the budget, a worker takes 12 to 16 bytes a pixel while it
-  /// rewrites one, and is not there for batches for 50 ns a pixel.
+  /// Larger images stay as they are: rewriting one takes 12 to 16 bytes per pixel beside the budget, and
+  /// keeps the worker from batches for 50 ns per pixel.
   static constexpr std::uint64_t kMostPixels = std::uint64_t{1} << 22;
-  /// Of memory, by a worker that rewrites one with four channels.
+  /// Memory of a worker that rewrites the largest image with four channels.
   static constexpr std::uint64_t kMostBytes = 16 * kMostPixels;
-  /// Beside SampleCache's table: of each sample.
+  /// Per sample, beside SampleCache's table.
   static constexpr std::uint64_t kTableBytes = 9;
 
-  /// Of a cache of samples with these fields, to which all are admitted with room_for() and told of.
+  /// For a cache of samples with these fields. Every sample must be admitted with room_for() and reported to
+  /// admitted().
   IdleTiler(std::shared_ptr<SampleCache> cache, std::uint64_t samples,
             const std::vector<source::SourceField>& fields);
 
-  /// For Claim::admit().
+  /// The `room` for Claim::admit().
   [[nodiscard]] std::vector<std::uint64_t> room_for(std::span<const Piece> pieces) const;
   /// A sample was admitted, with `room`.
   void admitted(std::uint64_t index, std::span<const std::uint64_t> room);
 
-  /// Whether the sample's kept pieces are what they will always be.
+  /// Whether the sample's kept pieces do not change any more.
   [[nodiscard]] bool settled(std::uint64_t index) const {
     return settled_[index].load(std::memory_order_acquire);  // SYNC settled-sample
   }
-  /// Copies a kept sample that was not settled, whatever it is by now.
+  /// Copies a kept sample that may not be settled yet.
   void copy(std::uint64_t index, source::Sample& out);
 
-  /// Whether there is something to do; another worker may take it.
+  /// Whether a sample waits; another worker may take it first.
   [[nodiscard]] bool waits() const { return waits_.load(std::memory_order_relaxed) > 0; }
-  /// Settles one sample that waits; returns at once if there is none. `tiler`: the worker's own; it keeps the
+  /// Settles one waiting sample; returns at once if there is none. `tiler`: the worker's own; it keeps the
   /// memory of its largest image until it is reset. Does not throw.
   void tile_one(std::optional<decode::JpegTiler>& tiler);
 
   struct Counts {
-    std::uint64_t tiled = 0, untiled = 0;       ///< images that are settled
+    std::uint64_t tiled = 0, untiled = 0;       ///< settled images
     std::uint64_t waiting = 0;                  ///< samples
-    std::uint64_t bytes_before = 0, bytes = 0;  ///< of the tiled ones
-    std::uint64_t busy_ns = 0;                  ///< of all workers
+    std::uint64_t bytes_before = 0, bytes = 0;  ///< sizes of the tiled images
+    std::uint64_t busy_ns = 0;                  ///< sum over all workers
   };
   [[nodiscard]] Counts counts() const;
 
  private:
-  /// A tiled file, to be put in the place of a piece.
+  /// A tiled file that will overwrite a piece.
   struct Tiled {
     std::size_t piece;
     std::vector<std::uint8_t> bytes;
@@ -87,13 +87,13 @@ class IdleTiler {
   }
 
   const std::shared_ptr<SampleCache> cache_;
-  const std::vector<bool> images_;  ///< of each field
+  const std::vector<bool> images_;  ///< one per field
   std::uint64_t images_per_sample_ = 0;
   const std::unique_ptr<std::atomic<bool>[]> settled_;
   std::array<std::shared_mutex, 64> locks_;
-  std::atomic<std::uint64_t> waits_{0};  ///< as waiting_.size(); written under mutex_
+  std::atomic<std::uint64_t> waits_{0};  ///< equals waiting_.size(); written under mutex_
   mutable std::mutex mutex_;
-  std::vector<std::uint64_t> waiting_;  // guarded by mutex_, as is the next
+  std::vector<std::uint64_t> waiting_;  // guarded by mutex_, as the next
   Counts counts_;
 };
 

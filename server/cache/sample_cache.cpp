@@ -61,7 +61,7 @@ std::uint64_t SampleCache::room(std::size_t pieces) const {
 bool SampleCache::rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes) {
   Piece& kept = entries_[index].pieces[piece];
   if (bytes.size() > kept.capacity) return false;
-  auto* const to = const_cast<std::uint8_t*>(kept.bytes.data());  // of the arena, which lends it as const
+  auto* const to = const_cast<std::uint8_t*>(kept.bytes.data());  // in the arena, which exposes it as const
   std::memcpy(to, bytes.data(), bytes.size());
   kept.bytes = {to, bytes.size()};
   return true;

@@ -1,16 +1,16 @@
-// What was made of each sample, kept for whoever wants the same: one entry per sample, filled once.
+// Keeps what was made of each sample for all users that need the same: one entry per sample, filled once.
 //
-//   EMPTY ──look──> FILLING ──admit──> READY      for good: spans into it live as long as the cache
-//     ^                │  └──refuse──> REFUSED    for good: no room for it, or not to be kept
+//   EMPTY ──look──> FILLING ──admit──> READY      final: spans into it are valid as long as the cache
+//     ^                │  └──refuse──> REFUSED    final: no room for it, or not to be kept
 //     └────abandoned───┘
 //
-// Of several workers that miss together one fills; the others wait for it, since it began before them and so
-// is ready before they would be, and their cores are worth more than that wait. If it takes longer than
-// `patience` (it may not be running), they make the sample themselves, and nobody keeps theirs.
+// If several workers miss together, one fills the entry and the others wait: it began first, so it finishes
+// before they would, and their cores have other work. If it takes longer than `patience` (it may not be
+// scheduled), they make the sample themselves, and their results are not kept.
 //
-// Invariants: 1. An entry leaves FILLING by its claim alone. 2. READY and REFUSED never change, nor do the
-// pieces of a READY one, except by rewrite(), whose caller keeps readers away. 3. `pieces` is written before
-// READY is stored with release, and read after READY was seen with acquire (SYNC cache-entry).
+// Invariants: 1. Only its claim moves an entry out of FILLING. 2. READY and REFUSED never change, nor do the
+// pieces of a READY entry, except by rewrite(), whose caller keeps readers away. 3. `pieces` is written
+// before READY is stored with release, and read after READY was loaded with acquire (SYNC cache-entry).
 #pragma once
 
 #include <atomic>
@@ -29,15 +29,15 @@ namespace headrace::server::cache {
 /// One field of a sample.
 struct Piece {
   std::span<const std::uint8_t> bytes;
-  decode::PixelShape pixels;   ///< as source::Item's
-  decode::ImageSize base;      ///< of decoded images: transform::Prepared's
-  std::uint64_t capacity = 0;  ///< of a kept one: bytes that rewrite() may give it
+  decode::PixelShape pixels;   ///< as in source::Item
+  decode::ImageSize base;      ///< for decoded images: as in transform::Prepared
+  std::uint64_t capacity = 0;  ///< for a kept piece: bytes that rewrite() may give it
 };
 
-/// Thread safety: all members, any thread. A hit takes no lock and writes nothing but a counter.
+/// Thread safety: any thread may call any member. A hit takes no lock and writes only a counter.
 class SampleCache {
  public:
-  /// The right, and the duty, to fill an entry. Dropped: the entry is empty again.
+  /// The right and the duty to fill an entry. If it is dropped, the entry is empty again.
   class Claim {
    public:
     Claim(Claim&& other) noexcept : cache_(std::exchange(other.cache_, nullptr)), index_(other.index_) {}
@@ -46,8 +46,8 @@ class SampleCache {
       if (cache_ != nullptr) cache_->settle(index_, kEmpty);
     }
 
-    /// Copies the pieces, at least one. `room`: bytes that each of them takes at least, for rewrite(); none:
-    /// as many as it has. False: no room, which is as refuse().
+    /// Copies the pieces, at least one. `room`: least bytes to reserve for each of them, for rewrite();
+    /// empty: their sizes. False: there is no room, and the entry is refused.
     bool admit(std::span<const Piece> pieces, std::span<const std::uint64_t> room = {}) &&;
     /// This sample is never kept.
     void refuse() &&;
@@ -59,13 +59,13 @@ class SampleCache {
     std::uint64_t index_;
   };
 
-  /// Pieces, or (a miss) perhaps a claim.
+  /// The pieces, or after a miss perhaps a claim.
   struct Found {
-    std::span<const Piece> pieces;  ///< empty: make the sample
-    std::optional<Claim> claim;     ///< and then say what becomes of it
+    std::span<const Piece> pieces;  ///< empty: the caller makes the sample
+    std::optional<Claim> claim;     ///< the caller then fills or refuses the entry
   };
 
-  /// Beside the arena's budget: of each sample.
+  /// Per sample, beside the arena's budget.
   static constexpr std::uint64_t kTableBytes = 16;
   SampleCache(std::shared_ptr<Arena> arena, std::uint64_t samples,
               std::chrono::nanoseconds patience = std::chrono::seconds(1));
@@ -76,19 +76,25 @@ class SampleCache {
   [[nodiscard]] bool holds(std::uint64_t index) const {
     return entries_[index].state.load(std::memory_order_acquire) == kReady;  // SYNC cache-entry
   }
-  /// The pieces of one that holds() says yes to, without counting a hit.
+  /// The pieces of an entry for which holds() is true, without counting a hit.
   [[nodiscard]] std::span<const Piece> kept(std::uint64_t index) const {
     return {entries_[index].pieces, entries_[index].count};
   }
-  /// Puts other bytes in the place of a kept piece's. False: it has no capacity for them, and stays as it is.
-  /// Nobody may read that piece meanwhile, and `bytes` does not lie in it.
+  /// Replaces the bytes of a kept piece. False: its capacity is too small, and it stays as it is. No other
+  /// thread may read that piece meanwhile, and `bytes` must not overlap it.
   bool rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes);
-  /// Bytes that a sample's pieces can have and be admitted, as it looks now.
+  /// The most bytes with which a sample of so many pieces can be admitted at present.
   [[nodiscard]] std::uint64_t room(std::size_t pieces) const;
   [[nodiscard]] const Arena& arena() const { return *arena_; }
 
  private:
-  enum State : std::uint32_t { kEmpty, kFilling, kAwaited, kReady, kRefused };  // kAwaited: filling, and told
+  enum State : std::uint32_t {
+    kEmpty,
+    kFilling,
+    kAwaited,
+    kReady,
+    kRefused
+  };  // kAwaited: filling, and waiters must be woken
 
   struct Entry {
     std::atomic<std::uint32_t> state{kEmpty};
@@ -97,7 +103,7 @@ class SampleCache {
   };
 
   void settle(std::uint64_t index, State state);
-  /// False: it is still being filled, and patience is at its end.
+  /// False: it is still being filled, and `patience` has run out.
   bool wait(Entry& entry) const;
 
   const std::shared_ptr<Arena> arena_;
