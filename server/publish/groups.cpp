@@ -49,8 +49,7 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
   const Cursor origin = foremost.value_or(Cursor{});
   const bool as_before = found != groups_.end() && found->second.world_size == request.world_size;
   const bool comes_back = as_before && request.resume_server && !live;
-  // Ranks that were killed were not all at the same batch; the cursor is the same on every rank: the
-  // hindmost's.
+  // Ranks that were killed were not all at the same batch; all resume at the hindmost rank's cursor.
   Cursor start = comes_back
                      ? found->second.consumed_by_all()
                      : request.start.value_or(request.join == Join::kNow          ? origin
@@ -63,7 +62,7 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
           ErrorCode::kGroupMismatch,
           fmt::format("group `{}` has world size {}, rank {} came with {}: start all ranks with the same",
                       name, group.world_size, request.rank, request.world_size));
-    // Who comes back within one process goes on where it was: it has nothing to agree about.
+    // A client that reattaches within its process keeps its position, so it need not agree with the group.
     const bool says_where = !request.position && (request.start || request.join == Join::kDefault);
     if (says_where && !request.resume_server && group.start != start)
       return fail(
@@ -87,7 +86,7 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("stream `{}`: {}", request.stream,
                             sampler::no_batch(samples_, batch_size_, request.world_size)));
-  // One that comes back from having been fenced does not end its job, although nobody else is there just now.
+  // A client that reattaches after it was fenced does not end its job, even if no other rank is attached.
   const bool same_job = as_before && request.position;
   if (!live && !same_job) {
     Group group;

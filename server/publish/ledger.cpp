@@ -27,7 +27,7 @@ Ledger::Ledger(const Options& options)
       owed_(std::uint64_t{reserve_} * options.lanes) {
   require(options.lanes >= 1 && options.lanes <= kMaxLanes, "between 1 and 64 lanes");
   require(options.max_leases >= 1, "at least one lease");
-  freed_.reserve(slots_.size());  // so that a slot is not lost for want of memory
+  freed_.reserve(slots_.size());  // so that freeing a slot cannot fail
   counts_.free = static_cast<std::uint32_t>(slots_.size());
   for (Slot& slot : slots_) give_back(slot);
 }
@@ -147,7 +147,7 @@ Ledger::Slot* Ledger::find(const BatchKey& key, std::uint32_t lane) {
   for (auto slot = begin; slot != end; ++slot) {
     if (slot->leased & bit(lane)) continue;
     if (slot->pending & bit(lane)) return &*slot;
-    // The first of them in the ring, whatever the order in which they were filled.
+    // The first of them in the ring, in whatever order they were filled.
     if (!other || &*slot < other) other = &*slot;
   }
   return other;
@@ -165,10 +165,10 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
   Lane& lane = lanes_[index];
   if (!lane.plan || lane.fenced) return std::nullopt;
   update_lag(index);
-  // A cursor's window never holds the same batch twice: an epoch has at least one batch and epochs differ.
+  // A window never contains the same batch twice: an epoch has at least one batch, and epochs differ.
   Cursor cursor = lane.next;
   const std::uint32_t window = quota() - std::min(quota(), lane.leased);
-  if (lane.pending == window) return std::nullopt;  // all of it: what a lane waits for lies in its window
+  if (lane.pending == window) return std::nullopt;  // all of it: a lane waits only for batches in its window
   for (std::uint32_t i = 0; i < window; ++i, cursor = advance(*lane.plan, cursor)) {
     const BatchKey key = key_of(index, cursor);
     if (Slot* slot = find(key, index)) {
@@ -179,8 +179,8 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
     }
     if (too_far_ahead(*lane.plan, cursor) || !make_room(index, cursor)) return std::nullopt;
     Slot* slot = allocate(index);
-    // Batches farther away, which others built, may be all that it holds: then it is not entitled to a slot
-    // for its next one, without which it never goes on.
+    // If the lane holds only batches farther away, which other lanes built, it has no right to a slot for its
+    // next batch, and without that batch it never continues.
     while (!slot && i == 0 && options_.broadcast && options_.detach && freed_.empty() &&
            lane.leased < reserve_ && held(lane) >= reserve_) {
       drop_pending(index, *farthest_pending(index));
@@ -238,18 +238,19 @@ void Ledger::join_existing(std::uint32_t index) {
 }
 
 Ledger::Slot* Ledger::allocate(std::uint32_t index) {
-  Slot* first = nullptr;  // the lowest, whose memory the caches are likeliest to hold
+  Slot* first = nullptr;  // the lowest, which is most likely in the CPU caches
   for (std::size_t word = 0; word < idle_.size() && !first; ++word)
     if (idle_[word]) first = &slots_[word * 64 + std::countr_zero(idle_[word])];
   const std::uint32_t missing = reserve_ - std::min(reserve_, held(lanes_[index]));
   if (missing > 0) return first ? first : reclaim(index);
-  return idle_slots_ > owed_ ? first : nullptr;  // it lacks nothing itself: all of it is owed to others
+  return idle_slots_ > owed_ ? first
+                             : nullptr;  // this lane has its reserve: all idle slots are owed to others
 }
 
-/// The lane is entitled to a slot and none is free, because lanes with shared slots hold more than their
-/// reserve: take back the farthest batch that nobody has in hands yet. It will be built again.
-/// Lanes within their reserve keep theirs: they would take the slot back at once, and neither would get on.
-/// If none can be taken, fills under way hold the slots; they end.
+/// The lane is entitled to a slot but none is free, because lanes with shared slots hold more than their
+/// reserve: reclaims the farthest batch that no lane has leased yet. It will be built again. Lanes within
+/// their reserve keep theirs: otherwise they would reclaim the slot at once, and neither lane would make
+/// progress. If none can be reclaimed, the slots are being filled, which ends.
 Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
   if (options_.broadcast && !options_.detach) return nullptr;
   std::uint64_t entitled = 0;
@@ -265,7 +266,7 @@ Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
     if (farthest->pending & bit(lane)) drop_pending(lane, *farthest);
   ++detachments_;
-  return nullptr;  // free after the next take_freed()
+  return nullptr;  // it is free after the next take_freed()
 }
 
 void Ledger::drop_pending(std::uint32_t lane, Slot& slot) {
@@ -296,7 +297,7 @@ bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor)
   const Lane* const behind = hindmost();
   if (!behind) return false;
   const std::uint32_t most =
-      std::max(1U, options_.max_lag);  // no further than the hindmost lane's window reaches
+      std::max(1U, options_.max_lag);  // at most to the end of the hindmost lane's window
   std::uint32_t steps = 0;
   for (Cursor at = behind->next; place_of(plan, at) < wanted && steps < most; ++steps) at = advance(plan, at);
   return steps == most;

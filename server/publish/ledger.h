@@ -1,30 +1,29 @@
-// Who waits for which slot and who holds it: the server's private truth, as pure bookkeeping without memory
-// or sockets.
+// Tracks which lane waits for which slot and which lane holds it. Only the server sees this state; it is pure
+// bookkeeping without memory or sockets.
 //
 // A lane is one attached client. A slot carries one batch and two sets of lanes: `pending` (will be granted
-// it) and `leased` (holds it). A slot is free if and only if both sets are empty and nobody fills it.
+// the batch) and `leased` (holds it). A slot is free if and only if both sets are empty and no worker fills
+// it.
 //
-// Budgets. Every lane owns a reserve of slots that no other lane can keep from it; beyond the reserves lies a
-// pool:
-//   broadcast: reserve = max_leases, pool = prefetch     (consumers share slots; slots = prefetch + lanes *
-//   max_leases) shard:     reserve = max_leases + prefetch, pool = 0 (nothing is shared; a slow rank fills
-//   nobody else's slots)
-// A lane takes a slot beyond its reserve only if every other lane could still reach its own. A broadcast lane
-// more than `max_lag` batches behind the foremost one is cut down to its reserve (`detach`): it goes on as an
-// ordinary lane whose batches are built for it alone. With `wait` no batch is built that is `max_lag` or more
-// ahead of the hindmost lane's next, and a lane that opens waits at once for every batch of its window that
-// exists: nothing between the hindmost lane's next and the last one built is ever freed before it looked.
-//
-// Invariants (checked by tests/property/ledger_test.cpp after every step)
+// Budgets. Every lane owns a reserve of slots that no other lane can use; the slots beyond the reserves form
+// a pool:
+//   broadcast: reserve = max_leases, pool = prefetch     (lanes share slots)
+//   shard:     reserve = max_leases + prefetch, pool = 0 (nothing is shared)
+// A lane gets a slot beyond its reserve only if every other lane could still reach its own reserve. A
+// broadcast lane more than `max_lag` batches behind the foremost lane is detached (`detach`): it is limited
+// to its reserve, and batches are built for it alone. With `wait`, no batch is built that is `max_lag` or
+// more ahead of the hindmost lane's next one, and a newly opened lane waits at once for every existing batch
+// of its window: no batch between the hindmost lane's next one and the last one built is freed before the
+// lane joined it. Invariants (checked by tests/property/ledger_test.cpp after every step)
 //  1. pending and leased of a slot are disjoint; each lane's `leased` count <= max_leases.
 //  2. Lanes are granted the batches of their cursor's sequence in order, each once, until a seek.
-//  3. A slot is filled only when free, and is freed as soon as its last holder lets go.
+//  3. A slot is filled only when free, and is freed as soon as its last holder releases it.
 //
-// Cost. The engine's lock is held meanwhile: a batch costs O(lanes), and a lane whose window is full O(1). So
-// what a look would have to count is counted as it changes, slots are found by their batch's hash, and the
-// foremost and hindmost lanes are remembered.
+// Cost. All of this runs under the engine's lock: a batch costs O(lanes), and a lane with a full window O(1).
+// So counts are updated with each change, slots are found by a hash of their batch, and the foremost and
+// hindmost lanes are cached.
 //
-// Thread safety: none; the publisher's lock.
+// Thread safety: none; the caller holds the publisher's lock.
 #pragma once
 
 #include <boost/intrusive/unordered_set.hpp>
@@ -39,7 +38,7 @@
 
 namespace headrace::server::publish {
 
-/// Names a batch among a stream's slots.
+/// Identifies a batch among a stream's slots.
 struct BatchKey {
   static constexpr std::uint32_t kEveryone = ~0U;
   Cursor cursor;
@@ -65,7 +64,7 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  /// Slots that a ring needs for these options.
+  /// The number of slots that a ring needs for these options.
   static std::uint32_t slots_needed(const Options& options);
 
   // --- lanes
@@ -73,24 +72,24 @@ class Ledger {
   void open(std::uint32_t lane, const sampler::EpochPlan* plan, const Cursor& cursor);
   /// Cancels what is pending and frees what is leased. Returns the number of leases that were freed.
   std::uint32_t close(std::uint32_t lane);
-  /// Cancels what is pending for good; what is leased stays so until acked or closed.
+  /// Cancels what is pending for good; leases stay until they are acked or the lane is closed.
   void fence(std::uint32_t lane);
-  /// Cancels what is pending and goes on from `cursor`. Returns the lane's new seek number.
+  /// Cancels what is pending and continues from `cursor`. Returns the lane's new seek number.
   std::uint32_t seek(std::uint32_t lane, const Cursor& cursor);
 
-  /// No batch at or beyond `end` is built: it does not exist yet. Without a call they all exist.
+  /// Batches at or beyond `end` do not exist yet and are not built. Without this call all batches exist.
   void set_end(const Place& end) { end_ = end; }
 
   [[nodiscard]] bool is_open(std::uint32_t lane) const { return lanes_[lane].plan != nullptr; }
   [[nodiscard]] bool is_fenced(std::uint32_t lane) const { return lanes_[lane].fenced; }
   [[nodiscard]] Cursor next(std::uint32_t lane) const { return lanes_[lane].next; }
-  /// Of `next`. The lane must be open.
+  /// The position of `next`. The lane must be open.
   [[nodiscard]] Place place(std::uint32_t lane) const { return place(lanes_[lane]); }
   [[nodiscard]] std::uint32_t seek_number(std::uint32_t lane) const { return lanes_[lane].seek; }
   [[nodiscard]] std::uint32_t leases(std::uint32_t lane) const { return lanes_[lane].leased; }
-  /// Batches that the foremost open lane is ahead of this one, counted up to `most`.
+  /// How many batches the foremost open lane is ahead of this one, counted up to `most`.
   [[nodiscard]] std::uint32_t lag(std::uint32_t lane, std::uint32_t most) const;
-  /// Batches ready for this lane or in its hands; its ring is empty at 0, full at `quota`.
+  /// Batches that are ready for this lane or leased to it; its ring is empty at 0 and full at `quota`.
   [[nodiscard]] std::uint32_t ahead(std::uint32_t lane) const {
     return lanes_[lane].leased + lanes_[lane].ready;
   }
@@ -100,14 +99,14 @@ class Ledger {
   struct Fill {
     std::uint32_t slot = 0;
     BatchKey key;
-    std::uint32_t lane = 0;  ///< on whose behalf
+    std::uint32_t lane = 0;  ///< the lane that it is built for
   };
-  /// Joins this lane to the batches of its window that exist, and takes a slot for the first one that does
-  /// not. Joining a ready batch can make grants due: call take_grants() afterwards.
+  /// Joins this lane to the existing batches of its window, and allocates a slot for the first missing one.
+  /// Joining a ready batch can make grants due: call take_grants() afterwards.
   std::optional<Fill> take_fill(std::uint32_t lane);
-  /// The fill is done. False: nobody wants it any more; the slot is free again.
+  /// Ends a fill. False: no lane wants the batch any more; the slot is free again.
   bool filled(std::uint32_t slot);
-  /// The fill came to nothing (the stream failed): nobody waits for it any more, the slot is free.
+  /// Ends a failed fill: no lane waits for the batch any more, and the slot is free.
   void discard(std::uint32_t slot);
 
   struct Order {
@@ -115,7 +114,7 @@ class Ledger {
   };
   /// Appends the grants that are due, in order, and counts them as leased.
   void take_grants(std::vector<Order>& out);
-  /// False: this lane does not lease that slot.
+  /// False: this lane holds no lease on that slot.
   bool ack(std::uint32_t lane, std::uint32_t slot);
   /// Appends ready slots that became free since the last call.
   void take_freed(std::vector<std::uint32_t>& out);
@@ -126,7 +125,7 @@ class Ledger {
     friend bool operator==(const Counts&, const Counts&) = default;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
-  /// Whether some slot carries this batch, or will.
+  /// Whether a slot carries this batch, or is being filled with it.
   [[nodiscard]] bool holds(const BatchKey& key) const;
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] std::uint64_t detachments() const { return detachments_; }
@@ -146,7 +145,7 @@ class Ledger {
     using type = BatchKey;
     const BatchKey& operator()(const Slot& slot) const { return slot.key; }
   };
-  /// Slots that are not free, by their batch. After a seek back two may carry the same one.
+  /// Slots that are not free, by their batch. After a seek back two slots may carry the same batch.
   using ByBatch = boost::intrusive::unordered_multiset<Slot, boost::intrusive::key_of_value<KeyOfSlot>,
                                                        boost::intrusive::power_2_buckets<true>,
                                                        boost::intrusive::constant_time_size<false>>;
@@ -154,13 +153,13 @@ class Ledger {
     const sampler::EpochPlan* plan = nullptr;
     Cursor next;
     std::uint32_t seek = 0, pending = 0, leased = 0;
-    std::uint32_t ready = 0;  ///< of `pending`: those in READY slots
+    std::uint32_t ready = 0;  ///< those of `pending` that are in READY slots
     bool fenced = false, lagging = false;
   };
 
   [[nodiscard]] BatchKey key_of(std::uint32_t lane, const Cursor& cursor) const;
-  /// The slot of this batch for this lane: the one it waits for, else one that it does not hold already
-  /// (after a seek back a batch may be wanted again while a view on its first slot lives).
+  /// This batch's slot for this lane: the one that it waits for, or else one that it does not hold already
+  /// (after a seek back, a lane may want a batch again while a view of its first slot exists).
   [[nodiscard]] Slot* find(const BatchKey& key, std::uint32_t lane);
   [[nodiscard]] static Place place(const Lane& lane) { return place_of(*lane.plan, lane.next); }
   [[nodiscard]] std::uint32_t held(const Lane& lane) const { return lane.pending + lane.leased; }
@@ -168,9 +167,9 @@ class Ledger {
   [[nodiscard]] std::uint32_t number(const Slot& slot) const {
     return static_cast<std::uint32_t>(&slot - slots_.data());
   }
-  /// Changes what a lane holds, and `owed_` with it.
+  /// Changes the lane's counts, and `owed_` accordingly.
   void hold(Lane& lane, int pending, int leased);
-  void join(std::uint32_t lane, Slot& slot);        ///< it waits for the slot's batch
+  void join(std::uint32_t lane, Slot& slot);        ///< the lane waits for the slot's batch
   void take_slot(Slot& slot, const BatchKey& key);  ///< FREE to FILLING
   void give_back(Slot& slot);                       ///< to FREE, for the next fill
   void end_lease(std::uint32_t lane, Slot& slot);
@@ -178,12 +177,12 @@ class Ledger {
   void places_changed() { foremost_.reset(), hindmost_.reset(); }
   [[nodiscard]] const Place& foremost() const;  ///< of open lanes that are not fenced; {} without
   [[nodiscard]] const Lane* hindmost() const;   ///< null without
-  /// Lets every other lane whose window holds this new batch wait for it, too: it must not be freed before
-  /// they looked.
+  /// Joins every other lane whose window contains this new batch to it, so that it is not freed before they
+  /// need it.
   void join_others(Slot& slot);
   void join_existing(std::uint32_t lane);
   Slot* farthest_pending(std::uint32_t lane);
-  /// Keeps the lane within its limit by giving up batches farther away than `cursor`. False: there are none.
+  /// Keeps the lane within its limit by cancelling batches farther away than `cursor`. False: there are none.
   bool make_room(std::uint32_t lane, const Cursor& cursor);
   Slot* allocate(std::uint32_t lane);
   Slot* reclaim(std::uint32_t lane);
@@ -199,14 +198,14 @@ class Ledger {
   std::optional<Place> end_;
   std::vector<Slot> slots_;
   std::vector<ByBatch::bucket_type> buckets_;
-  ByBatch by_batch_;  ///< after what it links
+  ByBatch by_batch_;  ///< after the slots that it links
   std::vector<Lane> lanes_;
   std::vector<std::uint32_t> freed_;
-  /// Slots that are free and were so at the last take_freed(): until then the ring has them as READY. One bit
-  /// each.
+  /// One bit per slot that is free and was so at the last take_freed(): until that call, the ring still has
+  /// the slot as READY.
   std::vector<std::uint64_t> idle_;
   std::uint32_t idle_slots_ = 0;
-  std::uint64_t owed_ = 0;  ///< what all lanes together hold less than their reserves
+  std::uint64_t owed_ = 0;  ///< by how much all lanes together are below their reserves
   Counts counts_;
   mutable std::optional<Place> foremost_;
   mutable std::optional<const Lane*> hindmost_;

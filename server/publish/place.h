@@ -1,4 +1,4 @@
-// Where a cursor stands in the sequence of a group's batches. Pure functions.
+// The position of a cursor in the sequence of a group's batches. Pure functions.
 #pragma once
 
 #include <compare>
@@ -9,13 +9,13 @@
 
 namespace headrace::server::publish {
 
-/// The batch after `cursor`: past the last one of an epoch comes the next epoch's first.
+/// The batch after `cursor`; after the last batch of an epoch, the first one of the next epoch.
 Cursor advance(const sampler::EpochPlan& plan, Cursor cursor);
 /// A cursor at or past its epoch's end becomes the next epoch's start.
 Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor);
 
-/// How far a cursor is, comparable between cursors that count their batches from different origins or in
-/// batches of different size.
+/// How far a cursor is. Comparable between cursors that count batches from different origins or in different
+/// batch sizes.
 struct Place {
   std::uint64_t epoch = 0, position = 0;
 
