@@ -5,7 +5,7 @@
 namespace headrace::server::remote {
 namespace {
 
-/// Takes a number from the beginning of `text`.
+/// Parses and removes a number at the beginning of `text`.
 bool take(std::string_view& text, std::uint64_t& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc()) return false;

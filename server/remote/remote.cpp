@@ -17,19 +17,19 @@ namespace headrace::server::remote {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestPause{10'000};
-/// An attempt that brought so much is none of those that count.
+/// An attempt that transferred this much is not counted.
 constexpr std::uint64_t kProgress = std::uint64_t{1} << 20;
 
 std::string tag_of(const Reply& reply) {
   return reply.etag.empty() ? reply.last_modified : reply.etag;
 }
 
-/// Weak ETags match nothing, by the standard.
+/// By the standard, weak ETags match nothing.
 void expect_tag(Request& request, const std::string& tag) {
   if (tag.starts_with('"')) request.headers.push_back("If-Match: " + tag);
 }
 
-/// Longer or shorter by up to a half: clients that met the same fault do not come back together.
+/// Varies the pause by up to a half, so that clients that met the same fault do not return together.
 std::chrono::milliseconds jittered(std::chrono::milliseconds pause) {
   thread_local std::minstd_rand random(std::random_device{}());
   const double factor = std::uniform_real_distribution<double>(0.5, 1.5)(random);
@@ -188,14 +188,14 @@ Result<Stat> Remote::stat(const std::string& url) const {
               fmt::format("{}: the server answers 404: it is not there; correct the path", shown(url)));
 }
 
-// Not by HEAD: what a signed URL permits is one method, and whether parts are given shows here.
+// Not by HEAD: a signed URL permits only one method, and a ranged GET shows whether ranges are supported.
 Result<std::optional<Stat>> Remote::find(const std::string& url) const {
   auto first = request(url);
   if (!first) return fail(std::move(first.error()));
   first->range = {0, 0};
   std::optional<Stat> out;
   auto done = persist([&]() -> std::optional<Fault> {
-    std::size_t came = 0;  // one byte was asked for; to take it keeps the connection
+    std::size_t came = 0;  // the range is one byte; reading it keeps the connection
     const Reply reply = get(*first, [&came](const Reply& head, std::span<const std::uint8_t> part) {
       came += part.size();
       return head.status == 206 && came <= 1;
@@ -226,7 +226,7 @@ Result<void> Remote::read(const std::string& url, const Stat& known, std::uint64
   expect_tag(*base, known.tag);
   std::uint64_t done = 0, farthest = 0;
   return persist([&]() -> std::optional<Fault> {
-    if (!known.tag.starts_with('"')) done = 0;  // what follows may be of another file
+    if (!known.tag.starts_with('"')) done = 0;  // the rest may belong to another version
     const std::uint64_t first = offset + done, before = done;
     base->range = {first, offset + out.size() - 1};
     std::optional<Error> misfit;
@@ -248,7 +248,7 @@ Result<void> Remote::read(const std::string& url, const Stat& known, std::uint64
     };
     const Reply reply = get(*base, [&](const Reply& head, std::span<const std::uint8_t> part) {
       if (done == before && !see(head)) return false;
-      if (part.size() > out.size() - done) return false;  // more than was asked for
+      if (part.size() > out.size() - done) return false;  // more than was requested
       std::copy(part.begin(), part.end(), out.begin() + static_cast<std::ptrdiff_t>(done));
       done += part.size();
       return true;
@@ -273,11 +273,11 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
   out.clear();
   Stat known;
   bool begun = false;
-  std::uint64_t farthest = 0;  // that an attempt came
+  std::uint64_t farthest = 0;  // offset that an attempt reached
   std::optional<std::uint64_t> whole;
   auto done = persist([&]() -> std::optional<Fault> {
     Request next = *base;
-    if (begun && !out.empty() && known.tag.starts_with('"')) {  // else it may be another file by now
+    if (begun && !out.empty() && known.tag.starts_with('"')) {  // else it may be another version by now
       next.range = {out.size(), whole ? *whole - 1 : most};
       expect_tag(next, known.tag);
     } else {
@@ -300,7 +300,7 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
                          shown(url) +
                              ": the server does not say how long it is, so that a cut would not show; "
                              "serve it as a file"};
-        if (whole && *whole <= most) out.reserve(*whole);  // to grow would take twice as much for a moment
+        if (whole && *whole <= most) out.reserve(*whole);  // growing would take twice as much for a moment
       } else if (!next.range || !range || range->first != before || tag_of(head) != known.tag) {
         misfit = changed(url, "it was changed");
       }
@@ -314,7 +314,7 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
       out.insert(out.end(), part.begin(), part.end());
       return true;
     });
-    if (!seen && reply.status != 0 && reply.status < 300) see(reply);  // of no bytes
+    if (!seen && reply.status != 0 && reply.status < 300) see(reply);  // the reply was empty
     if (misfit) return Fault{std::move(*misfit)};
     if (seen && whole && out.size() == *whole) return std::nullopt;
     auto fault = fault_of(reply, url);
@@ -322,7 +322,7 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
       fault = Fault{{ErrorCode::kTransientIo,
                      fmt::format("{}: the reply ended after {} of {} bytes", shown(url), out.size(), *whole)},
                     true};
-    // One that begins anew each time, and is cut each time, brings nothing.
+    // If each attempt starts over and breaks, it makes no progress.
     if (fault) fault->progress = out.size() >= farthest + kProgress;
     farthest = std::max<std::uint64_t>(farthest, out.size());
     return fault;

@@ -1,13 +1,13 @@
-// What lies behind http://, https:// and s3:// URLs: sizes, ranges of bytes, whole objects, listings. Errors
-// that may pass (no connection, a cut or slow one, 408, 429, 5xx) are met by further attempts, farther and
-// farther apart; a cut reply is gone on with from where it ended. An object that is another one than it was
-// is an error by name: bytes of two of them never come together.
+// Reads http://, https:// and s3:// URLs: sizes, byte ranges, whole objects, listings. Errors that may pass
+// (no connection, a broken or slow one, 408, 429, 5xx) are retried with growing pauses; a broken reply is
+// continued from where it ended. A changed object is reported as an error: bytes of two versions are never
+// mixed.
 //
-// Errors name the URL without what is secret in it (url.h), and what to do. kTransientIo: what further
-// attempts did not heal, or a stop was requested. kDatasetInvalid: not there, barred, changed, not what a
-// server of files would answer. kBadSample: larger than allowed.
+// Errors name the URL without its secrets (url.h), and a remedy. kTransientIo: all retries failed, or a stop
+// was requested. kDatasetInvalid: missing, forbidden, changed, or a reply that no file server gives.
+// kBadSample: larger than allowed.
 //
-// Thread safety: all members, any number of threads.
+// Thread safety: any number of threads may call any member.
 #pragma once
 
 #include <atomic>
@@ -30,18 +30,19 @@ namespace headrace::server::remote {
 struct Options {
   S3Config s3;
   Transfers::Options transfers;
-  unsigned connections = 64;  ///< that may be open at once; advice to who opens a dataset
-  int attempts = 6;           ///< without a MiB of progress
+  unsigned connections =
+      64;            ///< most connections open at once; callers that open a dataset should respect it
+  int attempts = 6;  ///< that make less than a MiB of progress
   std::chrono::milliseconds backoff{
-      100};              ///< before the second attempt, about; twice as long before each next
+      100};              ///< mean pause before the second attempt; it doubles before each further one
   std::stop_token stop;  ///< ends reads and pauses within a second
 };
 
-/// What an object was when it was looked at.
+/// The properties of an object when it was first requested.
 struct Stat {
   std::uint64_t bytes = 0;
-  std::string tag;     ///< its ETag, else the time of its last change; empty: the server gives neither
-  bool ranges = true;  ///< parts of it can be read
+  std::string tag;     ///< its ETag, else its time of last change; empty: the server gives neither
+  bool ranges = true;  ///< whether parts of it can be read
 };
 
 struct Counts {
@@ -50,20 +51,20 @@ struct Counts {
 
 class Remote {
  public:
-  /// kConfigInvalid: S3::from_environment()'s errors, a tls_ca that cannot be read.
+  /// kConfigInvalid: S3::from_environment()'s errors, or a tls_ca that cannot be read.
   static Result<std::shared_ptr<const Remote>> make(Options options);
 
   [[nodiscard]] Result<Stat> stat(const std::string& url) const;
   /// None: 404.
   [[nodiscard]] Result<std::optional<Stat>> find(const std::string& url) const;
-  /// Fills `out` from byte `offset` on, of an object that still is as `known` says.
+  /// Fills `out` from byte `offset` on. The object must still match `known`.
   [[nodiscard]] Result<void> read(const std::string& url, const Stat& known, std::uint64_t offset,
                                   std::span<std::uint8_t> out) const;
-  /// All of an object, of at most so many bytes, and what it is. Memory is taken for as many
-  /// as the server announces.
+  /// Reads a whole object of at most so many bytes, and returns its properties. Allocates the size that the
+  /// server announces.
   [[nodiscard]] Result<Stat> fetch(const std::string& url, std::uint64_t most,
                                    std::vector<std::uint8_t>& out) const;
-  /// Of an s3:// URL: what is below it, sorted by bytes; see S3::listing(). `next` of the page is empty.
+  /// What is below an s3:// URL, sorted by bytes; see S3::listing(). The page's `next` is empty.
   [[nodiscard]] Result<ListedPage> list(const std::string& url, bool deep) const;
 
   [[nodiscard]] unsigned connections() const { return options_.connections; }
@@ -74,9 +75,9 @@ class Remote {
   explicit Remote(Options options, S3 s3);
   [[nodiscard]] Result<Request> request(const std::string& url) const;
   [[nodiscard]] Reply get(const Request& request, const TakePart& take) const;
-  /// What is wrong with a reply by its status, or with its way here.
+  /// What is wrong with a reply, by its status or its transfer.
   [[nodiscard]] std::optional<Fault> fault_of(const Reply& reply, const std::string& url) const;
-  /// Until an attempt has no fault, or one that lasts.
+  /// Repeats the attempt until it has no fault, or one that a retry cannot fix.
   [[nodiscard]] Result<void> persist(const std::function<std::optional<Fault>()>& attempt) const;
   [[nodiscard]] bool pause(std::chrono::milliseconds time) const;
 

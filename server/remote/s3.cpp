@@ -11,12 +11,12 @@ namespace headrace::server::remote {
 namespace {
 
 std::string environment(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here sets variables
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): this process sets no variables
   return value == nullptr ? "" : value;
 }
 
 pugi::xml_node root_of(pugi::xml_document& document, std::string_view xml, const char* name) {
-  // Its parser knows no entities of a document's own, and does not recurse.
+  // pugixml does not expand a document's own entities, and does not recurse.
   if (!document.load_buffer(xml.data(), xml.size())) return {};
   return document.child(name);
 }
@@ -65,7 +65,7 @@ Request S3::object(const S3Name& name) const {
 }
 
 Request S3::listing(const S3Name& prefix, bool deep, const std::string& continuation) const {
-  // libcurl 7.88 signs the query as it stands: so it is encoded and sorted here.
+  // libcurl 7.88 signs the query unchanged, so it is encoded and sorted here.
   std::string query;
   if (!continuation.empty()) query += fmt::format("continuation-token={}&", encoded(continuation, ""));
   if (!deep) query += "delimiter=%2F&";

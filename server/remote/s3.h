@@ -1,5 +1,5 @@
-// Amazon S3 and what speaks like it (MinIO, Ceph, ...): where objects are, whose keys sign for them, what
-// listings and errors say.
+// Amazon S3 and compatible services (MinIO, Ceph, ...): the URLs of objects, the keys that sign requests, and
+// the contents of listings and errors.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct S3Config {
   bool anonymous = false;
 };
 
-/// An object of a listing. `tag` is its ETag, with its quotes.
+/// An object of a listing. `tag` is its ETag, including the quotes.
 struct ListedObject {
   std::string key;
   std::uint64_t bytes = 0;
@@ -29,21 +29,22 @@ struct ListedObject {
 
 struct ListedPage {
   std::vector<ListedObject> objects;
-  std::vector<std::string> prefixes;  ///< with the / at their end
+  std::vector<std::string> prefixes;  ///< including the final /
   std::string next;                   ///< the continuation token; empty: this is the last page
 };
 
 class S3 {
  public:
-  /// Keys are read from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and from nowhere else
-  /// (no profiles, no instance metadata); without the first two requests are not signed. kConfigInvalid: one
-  /// of the two without the other, an endpoint that is no http:// or https:// URL.
+  /// Keys are read from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and nowhere else (no
+  /// profiles, no instance metadata); without the first two, requests are not signed. kConfigInvalid: only
+  /// one of the two is set, or the endpoint is not an http:// or https:// URL.
   static Result<S3> from_environment(const S3Config& config);
 
-  /// At an endpoint of its own the bucket is the path's first part; at AWS it is the host's, unless it has a
-  /// dot, which certificates do not cover.
+  /// With a configured endpoint the bucket is the first part of the path; at AWS it is part of the host,
+  /// unless its name has a dot, which certificates do not cover.
   [[nodiscard]] Request object(const S3Name& name) const;
-  /// Pages of up to 1000. `deep`: all keys below the prefix; else those without a further "/", and prefixes.
+  /// Pages of up to 1000. `deep`: all keys below the prefix; otherwise keys without a further "/", and
+  /// prefixes.
   [[nodiscard]] Request listing(const S3Name& prefix, bool deep, const std::string& continuation) const;
   [[nodiscard]] const std::string& region() const { return region_; }
   [[nodiscard]] bool has_keys() const { return keys_.has_value(); }
@@ -56,9 +57,9 @@ class S3 {
   std::optional<Keys> keys_;
 };
 
-/// ListObjectsV2's answer. An error's text ends the sentence "the listing ...".
+/// Parses ListObjectsV2's reply. An error's text continues the sentence "the listing ...".
 tl::expected<ListedPage, std::string> parse_listing(std::string_view xml, const std::string& prefix);
-/// The code of an error's answer ("NoSuchBucket"); empty: it has none. Nothing else of it is safe to show.
+/// The code of an error reply ("NoSuchBucket"); empty: it has none. No other part is safe to show.
 std::string error_code_in(std::string_view xml);
 
 }  // namespace headrace::server::remote

@@ -17,13 +17,13 @@ constexpr long kSlowest = 1024;                  // bytes/s
 constexpr curl_off_t kLongestRetryAfter = 3600;  // seconds
 constexpr long kBuffer = 256L << 10;
 constexpr std::size_t kLongestErrorBody = std::size_t{64} << 10;
-/// Of no bytes: GET has no body. libcurl 7.88 sends no such header by itself, and S3 wants one.
+/// The hash of an empty body: libcurl 7.88 omits this header for GET, and S3 requires it.
 constexpr const char* kNoContent =
     "x-amz-content-sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 void begin_curl() {
   static const bool kDone = [] {
-    // OpenSSL writes to sockets that the other side has closed.
+    // OpenSSL writes to sockets that the peer has closed.
     auto* const before = std::signal(SIGPIPE, SIG_IGN);
     if (before != SIG_DFL) std::signal(SIGPIPE, before);
     return ::curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
@@ -66,7 +66,7 @@ void read_head(CURL* easy, Reply& reply) {
   reply.bucket_region = header(easy, "x-amz-bucket-region");
 }
 
-/// Whether the same request would meet the same again.
+/// Whether a retry would fail the same way.
 bool lasts(CURLcode code) {
   switch (code) {
     case CURLE_UNSUPPORTED_PROTOCOL:
@@ -83,7 +83,7 @@ bool lasts(CURLcode code) {
   }
 }
 
-/// What libcurl's calls are given.
+/// The argument of libcurl's callbacks.
 struct Running {
   CURL* easy = nullptr;
   const std::stop_token* stop = nullptr;
@@ -107,7 +107,7 @@ std::size_t on_body(char* data, std::size_t one, std::size_t count, void* self) 
     }
     if ((*running.take)(running.reply, {reinterpret_cast<const std::uint8_t*>(data), size})) return size;
     running.enough = true;
-  } catch (...) {  // below us is C: nothing may pass
+  } catch (...) {  // the caller is C: no exception may pass
     running.thrown = std::current_exception();
   }
   return 0;
@@ -136,7 +136,7 @@ std::unique_ptr<Transfers::Handle> Transfers::take_handle() const {
   {
     const std::scoped_lock lock(mutex_);
     if (!idle_.empty()) {
-      // The last one was used last: its connection is the least likely to have been closed.
+      // Use the last one returned: its connection is the least likely to have been closed.
       auto handle = std::move(idle_.back());
       idle_.pop_back();
       return handle;
@@ -150,7 +150,7 @@ std::unique_ptr<Transfers::Handle> Transfers::take_handle() const {
 Reply Transfers::get(const Request& request, const TakePart& take) const {
   auto handle = take_handle();
   CURL* const easy = handle->easy.get();
-  ::curl_easy_reset(easy);  // of options; the connection stays
+  ::curl_easy_reset(easy);  // resets options; the connection stays
   Running running{.easy = easy, .stop = &stop_, .take = &take, .reply = {}, .thrown = {}};
   std::array<char, CURL_ERROR_SIZE> why{};
   List headers;
@@ -158,12 +158,12 @@ Reply Transfers::get(const Request& request, const TakePart& take) const {
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_PATH_AS_IS, 1L);  // S3's keys may have ".." in them
   set(CURLOPT_NOSIGNAL, 1L);
-  set(CURLOPT_QUICK_EXIT, 1L);  // who stops does not wait for a resolver
+  set(CURLOPT_QUICK_EXIT, 1L);  // a stop does not wait for the resolver
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_REDIR_PROTOCOLS_STR, request.url.starts_with("https:") ? "https" : "http,https");
   set(CURLOPT_FOLLOWLOCATION, request.follow ? 1L : 0L);
   set(CURLOPT_MAXREDIRS, kMostRedirects);
-  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // nothing shares a connection
+  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // HTTP/2 would share connections
   set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout.count()));
   set(CURLOPT_LOW_SPEED_LIMIT, kSlowest);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(options_.stall.count()));
@@ -200,7 +200,7 @@ Reply Transfers::get(const Request& request, const TakePart& take) const {
     running.reply.failure = why[0] != '\0' ? why.data() : ::curl_easy_strerror(code);
     running.reply.lasting = lasts(code);
   }
-  ::curl_easy_reset(easy);  // what it points to goes with this call
+  ::curl_easy_reset(easy);  // its pointers are valid only during this call
   const std::scoped_lock lock(mutex_);
   idle_.push_back(std::move(handle));
   return std::move(running.reply);

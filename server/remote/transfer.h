@@ -1,4 +1,4 @@
-// One HTTP request and its reply, over libcurl: connections stay open and are used again.
+// One HTTP request and its reply, over libcurl. Connections stay open and are reused.
 #pragma once
 
 #include <chrono>
@@ -18,32 +18,33 @@
 
 namespace headrace::server::remote {
 
-/// Of SigV4.
+/// Keys for SigV4.
 struct Keys {
   std::string id, secret, token;  ///< token: empty if there is none
 };
 
 struct Request {
-  std::string url;                                               ///< as it goes over the wire
+  std::string url;                                               ///< as sent
   std::optional<std::pair<std::uint64_t, std::uint64_t>> range;  ///< first and last byte
   std::vector<std::string> headers;
   const Keys* keys = nullptr;  ///< null: not signed
-  std::string region;          ///< that it is signed for
-  bool follow = true;          ///< redirects, to http and https, never from https to http
+  std::string region;          ///< the signature's region
+  bool follow = true;          ///< follows redirects to http and https, never from https to http
 };
 
 struct Reply {
-  int status = 0;                       ///< 0: there was none
-  std::string failure;                  ///< why it is not whole, in libcurl's words; empty: it is
-  bool lasting = false;                 ///< and it would be so again: a certificate, a redirect in circles
+  int status = 0;        ///< 0: no reply
+  std::string failure;   ///< why the reply is incomplete, in libcurl's words; empty: it is complete
+  bool lasting = false;  ///< a retry would fail the same way: a certificate, a redirect loop
   std::optional<std::uint64_t> length;  ///< Content-Length
-  bool delimited = false;               ///< a cut shows: it has a length, or comes in chunks
+  bool delimited = false;               ///< truncation is detectable: the reply has a length or is chunked
   std::string etag, last_modified, content_range, bucket_region;
   std::chrono::seconds retry_after{0};
-  std::string error_body;  ///< of a status from 300 on, its beginning
+  std::string error_body;  ///< beginning of the body if the status is 300 or above
 };
 
-/// Takes a part of the body of a status below 300; false: no more is wanted. `head`: without `failure`.
+/// Receives a part of the body if the status is below 300; false: no more is wanted. `head`: without
+/// `failure`.
 using TakePart = std::function<bool(const Reply& head, std::span<const std::uint8_t> part)>;
 
 /// Thread safety: any number of threads; each transfer has a connection of its own.
@@ -51,9 +52,9 @@ class Transfers {
  public:
   struct Options {
     std::chrono::milliseconds connect_timeout{10'000};
-    /// A reply that brings less than 1 KB/s for so long is given up.
+    /// A reply slower than 1 KB/s is given up after this long.
     std::chrono::seconds stall{20};
-    std::filesystem::path tls_ca;  ///< of authorities, PEM; empty: the system's
+    std::filesystem::path tls_ca;  ///< certificates of authorities, PEM; empty: the system's
   };
   Transfers(Options options, std::stop_token stop);
   Transfers(const Transfers&) = delete;

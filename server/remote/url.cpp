@@ -15,7 +15,7 @@ struct FreeUrl {
   void operator()(CURLU* url) const { ::curl_url_cleanup(url); }
 };
 
-/// A URL in its parts.
+/// A URL, split into its parts.
 class Parts {
  public:
   explicit Parts(std::string_view url) : url_(::curl_url()) {
@@ -30,7 +30,7 @@ class Parts {
     const std::unique_ptr<char, decltype(&::curl_free)> owner(text, &::curl_free);
     return text;
   }
-  /// Null: it has none.
+  /// A null `value` removes the part.
   void set(CURLUPart part, const char* value) { ::curl_url_set(url_.get(), part, value, 0); }
 
  private:
