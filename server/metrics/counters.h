@@ -1,5 +1,5 @@
-// What the workers count. One block per (worker, stream), written by that worker alone and summed at scrape
-// time: counting is a plain add to a line that nobody else writes.
+// The workers' counters. There is one block per (worker, stream), written only by that worker and summed at
+// scrape time: counting is a plain add to a cache line that no other thread writes.
 #pragma once
 
 #include <array>

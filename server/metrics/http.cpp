@@ -17,8 +17,8 @@
 namespace headrace::server::metrics {
 namespace {
 
-/// civetweb gives a connection a thread before its first byte is there. So another one waits at most for
-/// (silent connections / threads) times the patience.
+/// civetweb assigns a thread to a connection before its first byte arrives. So another connection waits at
+/// most (silent connections / threads) times the timeout.
 constexpr int kThreads = 32;
 constexpr int kPatienceMs = 1000;
 
@@ -32,7 +32,7 @@ class RouteHandler : public CivetHandler {
     HttpReply reply{500, "text/plain", "internal error\n"};
     try {
       reply = asked && path_ == asked ? handler_() : HttpReply{404, "text/plain", "not found\n"};
-    } catch (const std::exception&) {  // below is C, which nothing may pass: the answer is 500
+    } catch (const std::exception&) {  // the caller is C, which no exception may reach: reply with 500
     }
     mg_printf(connection,
               "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
@@ -56,19 +56,19 @@ Addresses numeric(const std::string& address, int port) {
   return {found, &::freeaddrinfo};
 }
 
-/// What the system says of the port, which civetweb keeps to itself; 0: nothing.
+/// The system's error for the port, which civetweb does not report; 0: none.
 int refusal(const std::string& address, int port) {
   const Addresses found = numeric(address, port);
   if (!found) return EADDRNOTAVAIL;
   const ring::UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int yes = 1;  // as civetweb has it: what waits for its last packets is no obstacle
+  const int yes = 1;  // as civetweb does: a port in TIME_WAIT is free
   if (!socket || ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
       ::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0)
     return errno;
   return 0;
 }
 
-/// Connects and hangs up. Errors do not matter.
+/// Connects and closes. Errors do not matter.
 void knock(const std::string& address, int port) {
   const Addresses found = numeric(address, port);
   if (!found) return;
@@ -88,7 +88,7 @@ struct HttpServer::Impl {
 HttpServer::HttpServer() : impl_(std::make_unique<Impl>()) {}
 HttpServer::~HttpServer() {
   if (!impl_->server) return;
-  // civetweb looks at its stop flag when its poll returns, up to 2 s later, unless somebody connects.
+  // civetweb checks its stop flag when its poll returns, up to 2 s later, unless a client connects.
   std::atomic<bool> stopped{false};
   std::thread knocker([&] {
     while (!stopped) {

@@ -1,7 +1,6 @@
-// One HTTP port: /metrics, /healthz, /readyz, / (civetweb), on threads of its own, so that nothing that
-// happens here holds up the data. A connection that asks nothing, or reads too slowly, has a thread for a
-// second; 32 are served at a time, the others wait: with 90 silent connections an answer takes up to three
-// seconds.
+// One HTTP port for /metrics, /healthz, /readyz and / (civetweb), on threads of its own, so that nothing here
+// delays the data. A connection that sends no request, or reads too slowly, occupies a thread for one second;
+// 32 are served at a time and the others wait: with 90 silent connections, a reply takes up to three seconds.
 #pragma once
 
 #include <functional>
