@@ -1,4 +1,4 @@
-// The server's log: lines go to a descriptor, mostly standard error, and never wait for whoever reads it.
+// The server's log: lines go to a descriptor, usually standard error, and never wait for its reader.
 #pragma once
 
 #include <spdlog/sinks/base_sink.h>
@@ -21,7 +21,7 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   /// reopened: its shared flags get O_NONBLOCK while the sink lives.
   explicit Sink(int fd);
   ~Sink() override;
-  /// As the destructor does: for a process that ends without one, as std::_Exit does.
+  /// Does what the destructor does, for a process that ends without it, as by std::_Exit.
   void restore_terminal() const;
   Sink(const Sink&) = delete;
   Sink& operator=(const Sink&) = delete;
