@@ -1,4 +1,4 @@
-// A running xxh3 of what a dataset's batches depend on.
+// A running xxh3 hash of everything that a dataset's batches depend on.
 #pragma once
 
 #include <xxhash.h>
@@ -25,7 +25,7 @@ class Fingerprint {
     XXH3_64bits_update(state_.get(), &number, sizeof number);
     return *this;
   }
-  /// Ended by a zero byte, so that "ab", "c" and "a", "bc" differ.
+  /// Hashes a final zero byte, too, so that "ab", "c" and "a", "bc" differ.
   Fingerprint& add(std::string_view text) {
     XXH3_64bits_update(state_.get(), text.data(), text.size());
     XXH3_64bits_update(state_.get(), "", 1);

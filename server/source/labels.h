@@ -13,7 +13,7 @@ using sample::label_out_of_range;
 using sample::numbered_classes;
 using sample::unknown_class;
 
-/// kDatasetInvalid: a sample's label is no class of the source; which sample, and what to do.
+/// kDatasetInvalid: a sample's label is not a class of the source; names the sample and the remedy.
 Result<void> check_labels(const Source& source);
 
 }  // namespace headrace::server::source

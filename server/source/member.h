@@ -1,4 +1,4 @@
-// What composed sources are made of.
+// The parts of composed sources.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace headrace::server::source {
 
-/// "photos", or "photos.train" for a part of it.
+/// "photos", or "photos.train" for one part of a split.
 struct SourceRef {
   std::string name;
-  std::string part;  ///< empty: the whole
+  std::string part;  ///< empty: the whole source
 
   static SourceRef of(const std::string& text) {
     const auto dot = text.find('.');
@@ -21,11 +21,11 @@ struct SourceRef {
 };
 
 struct Member {
-  std::string name;  ///< as messages call it: "photos", "photos.train"
+  std::string name;  ///< for messages: "photos", "photos.train"
   std::shared_ptr<const Source> source;
 };
 
-/// Sizes of composed sources stay below this: products cannot overflow.
+/// Composed sources are smaller than this, so that products of sizes cannot overflow.
 inline constexpr std::uint64_t kMostComposed = 1'000'000'000'000;
 
 }  // namespace headrace::server::source

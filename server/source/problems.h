@@ -1,4 +1,4 @@
-// What is wrong in many places at once: the first few in words, the others as a number.
+// Collects many similar problems: the first few with their text, the rest as a count.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ class Problems {
   explicit Problems(std::size_t shown = 10) : shown_(shown) {}
 
   void add(std::string problem);
-  /// Those of one file in the order of its lines, however they come.
+  /// Problems of one file are kept in the order of its lines, in whatever order they are added.
   void add(const std::filesystem::path& file, std::uint64_t line, std::string_view problem);
-  /// `later` comes after what is here.
+  /// Appends `later`'s problems to these.
   void merge(Problems&& later);
   [[nodiscard]] bool none() const { return first_.empty(); }
-  /// A problem a line, then "and N more".
+  /// One problem per line, then "and N more".
   [[nodiscard]] Error error(ErrorCode code) const;
 
  private:
   struct Problem {
-    std::string file;  ///< empty: of none
+    std::string file;  ///< empty: the problem concerns no file
     std::uint64_t line = 0;
     std::string text;
   };

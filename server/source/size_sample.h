@@ -1,5 +1,5 @@
-// Which rows of a column of files have their sizes asked for and kept: all of a small set, some of a large
-// one. To ask for each of millions would take longer than to list them, on a network mount many times so.
+// Chooses the rows of a file column whose sizes are read and kept: all rows of a small set, some of a large
+// one. Reading millions of sizes takes longer than listing the folders, on a network mount many times longer.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace headrace::server::source {
 
-/// Evenly spread over the rows, and a function of their number alone: fingerprints are of it.
+/// Evenly spread over the rows. Depends only on their number, because fingerprints include the sizes.
 class SizeSample {
  public:
   static constexpr std::uint64_t kMost = 65'536;
@@ -17,9 +17,9 @@ class SizeSample {
   explicit SizeSample(std::uint64_t rows) : rows_(rows), size_(std::min(rows, kMost)) {}
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  /// The one at `place`; rises with it.
+  /// The row at index `place` of the sample; increases with it.
   [[nodiscard]] std::uint64_t row(std::uint64_t place) const { return place * rows_ / size_; }
-  /// Where `row` is in the sample; none: it is not in it.
+  /// The index of `row` in the sample; none: it is not in the sample.
   [[nodiscard]] std::optional<std::uint64_t> place(std::uint64_t row) const {
     const std::uint64_t nearest = (row * size_ + rows_ - 1) / rows_;
     return nearest < size_ && this->row(nearest) == row ? std::optional(nearest) : std::nullopt;

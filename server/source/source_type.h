@@ -1,4 +1,4 @@
-// The types of sources that there are. To add one: its file, and its line in source_types.cpp.
+// The available types of sources. To add one, write its file and add its line to source_types.cpp.
 #pragma once
 
 #include <any>
@@ -16,30 +16,30 @@ namespace headrace::server::source {
 
 using SourcePtr = std::shared_ptr<const Source>;
 
-/// What a source is opened with, besides its options.
+/// What is needed to open a source, besides its options.
 struct OpenContext {
-  std::string name;                              ///< the source's, for messages
-  std::vector<Member> members;                   ///< of what it is made of, in the order of `of`
-  std::shared_ptr<const remote::Remote> remote;  ///< for its URLs
+  std::string name;                              ///< the source's name, for messages
+  std::vector<Member> members;                   ///< the sources that it is made of, in the order of `of`
+  std::shared_ptr<const remote::Remote> remote;  ///< reads the source's URLs
 };
 
-/// What a type can do, beyond its own keys.
+/// Traits of a type, beyond its own keys.
 struct SourceTraits {
-  bool one_size = false;  ///< all images may have one size: that is known once it is open
-  bool network = false;   ///< takes URLs, and with them the keys `s3` and `tls_ca`
-  bool cache = true, io = true, split = true;  ///< takes these keys
-  bool images = true;                          ///< may have some
-  const char* in_memory = nullptr;             ///< why a cache of its files would be of no use
-  bool mapped = false;                         ///< is read where it lies: no disk cache
+  bool one_size = false;  ///< all images may have one size, which is known once the source is open
+  bool network = false;   ///< accepts URLs, and with them the keys `s3` and `tls_ca`
+  bool cache = true, io = true, split = true;  ///< accepts these keys
+  bool images = true;                          ///< may have images
+  const char* in_memory = nullptr;             ///< why caching its files would be useless
+  bool mapped = false;                         ///< its files are mapped: no disk cache
   /// Why it cannot read this URL; empty: it can.
   std::function<std::string(const std::string& url)> refuse = {};
-  /// Of options that have a URL: each read of a sample is one over the network.
+  /// For options with a URL: whether each sample is read by a request of its own.
   std::function<bool(const described::Json& options)> by_sample = {};
 };
 
 struct SourceType {
   std::string name;
-  described::Schema schema;  ///< of its own keys
+  described::Schema schema;  ///< of the type's own keys
   SourceTraits traits;
   std::function<std::any(const described::Json&, const described::Reading&)> read;
   std::function<Result<SourcePtr>(const std::any& options, const OpenContext&)> open;
@@ -64,7 +64,7 @@ SourceType source_type(const SourceTraits& traits, Result<SourcePtr> (*open)(con
 }
 
 const std::vector<SourceType>& source_types();
-/// Null: there is none of that name.
+/// Null: no type has this name.
 const SourceType* find_source_type(std::string_view name);
 
 }  // namespace headrace::server::source

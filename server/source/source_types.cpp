@@ -2,7 +2,7 @@
 
 namespace headrace::server::source {
 
-/// Every type of source: each is in the file of its name.
+/// Every type of source; each is defined in the file of that name.
 // clang-format off
 #define HEADRACE_SOURCES(each) \
   each(image_folder) \

@@ -1,4 +1,4 @@
-// A source of images in one folder per class, once these are listed.
+// Makes a source from images listed in one folder per class.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 namespace headrace::server::source {
 
 struct ClassFolders {
-  std::string root;  ///< as messages call it
+  std::string root;  ///< the root's name in messages
   std::unique_ptr<ImageColumn> images;
-  std::vector<std::uint32_t> labels;  ///< of the images
+  std::vector<std::uint32_t> labels;  ///< one per image
   std::vector<std::string> classes;
-  std::vector<std::string> empty;  ///< those of the classes that have no image
+  std::vector<std::string> empty;  ///< classes without an image
   LeftOut left_out;
 };
 
-/// Error: a class without images; what ImageColumn::finish() refuses.
+/// Errors: a class without images; what ImageColumn::finish() refuses.
 Result<std::shared_ptr<const Source>> make_class_folders(ClassFolders found);
 
 }  // namespace headrace::server::source

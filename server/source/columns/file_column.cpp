@@ -20,7 +20,7 @@
 namespace headrace::server::source {
 namespace {
 
-/// Files that are asked for at one time: what a network mount makes wait for is not the processor.
+/// Files stat'ed in parallel: a network mount's limit is its latency, not the processor.
 constexpr std::size_t kAskAtOnce = 32;
 constexpr std::uint64_t kBlock = 64;
 constexpr std::uint64_t kBlocksAtOnce = 4096;
@@ -51,7 +51,7 @@ void FileColumn::add_in(std::string_view folder, std::string_view name) {
 void FileColumn::ask(const std::vector<std::uint64_t>& rows, const Refused& refused) {
   const SizeSample sample(size());
   sizes_.resize(sample.size());
-  // What is wrong waits for its turn: so there is a limit to how much of it there may be at one time.
+  // Problems are kept until all earlier rows are done, so their number is bounded.
   using Wrong = std::pair<std::uint64_t, int>;
   for (std::uint64_t begin = 0; begin < rows.size(); begin += kBlock * kBlocksAtOnce) {
     const std::uint64_t count = std::min<std::uint64_t>(rows.size() - begin, kBlock * kBlocksAtOnce);
@@ -78,7 +78,7 @@ void FileColumn::ask(const std::vector<std::uint64_t>& rows, const Refused& refu
 void FileColumn::check(const std::function<void(std::uint64_t, std::string_view)>& wrong) {
   const auto sampled = sampled_rows(size());
   std::vector<std::uint64_t> rows;
-  if (sampled.size() < size()) {  // or all are asked for anyway
+  if (sampled.size() < size()) {  // else all rows are read below
     const auto left = not_listed(root_fd_.get(), size(), [this](std::uint64_t row) {
       return std::string_view(path(row), end(row) - begins_[row] - 1);
     });
@@ -116,7 +116,8 @@ Result<void> FileColumn::read(std::uint64_t row, Item& out) const {
 }
 
 void FileColumn::add_to(Fingerprint& fingerprint) const {
-  // Paths lie one after the other, each ended by a zero byte: so all between two sizes are hashed at once.
+  // Paths are stored end to end, each ended by a zero byte, so all those between two sizes are hashed at
+  // once.
   const auto paths = [&](std::uint64_t begin, std::uint64_t end) {
     fingerprint.add(std::span(reinterpret_cast<const std::uint8_t*>(pool_.data()) + begin, end - begin));
   };

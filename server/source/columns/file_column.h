@@ -16,7 +16,7 @@ namespace headrace::server::source {
 
 class FileColumn final : public ImageColumn {
  public:
-  /// `fd`: of the root, which messages call `root`.
+  /// `fd`: the root's; messages call it `root`.
   FileColumn(SourceField field, std::string root, ring::UniqueFd fd, ReadPolicy policy)
       : field_(std::move(field)),
         root_(std::move(root)),
@@ -26,15 +26,15 @@ class FileColumn final : public ImageColumn {
   static Result<std::unique_ptr<FileColumn>> open(SourceField field, const std::filesystem::path& root,
                                                   ReadPolicy policy = {});
 
-  /// One more row: a file, relative to the root. 8 bytes and the path's own in memory.
+  /// Adds a row: a file, relative to the root. Takes 8 bytes plus the path in memory.
   void add(std::string_view path) override { add_in("", path); }
-  /// The same; `folder` and `name` are put together as they are.
+  /// The same, for the path `folder` + `name`.
   void add_in(std::string_view folder, std::string_view name);
-  /// For rows that come from anywhere but the folder itself: calls `wrong`, in the rows' order, for those
-  /// that are missing, unreadable or no regular file. Takes the sizes as finish() does.
+  /// For rows that were not listed from the folder itself: calls `wrong`, in the rows' order, for files that
+  /// are missing, unreadable or not regular. Reads the sizes, as finish() does.
   void check(const std::function<void(std::uint64_t row, std::string_view problem)>& wrong);
-  /// Takes the sizes of the rows that SizeSample says. read() refuses those files of which the size is
-  /// another one by then, and takes all others as they are.
+  /// Reads the sizes of the rows in the SizeSample. read() then refuses those files if their size has
+  /// changed, and accepts any size of the others.
   Result<void> finish() override;
   void set_scale(std::int32_t scale) override { field_.scale = scale; }
 
@@ -48,12 +48,12 @@ class FileColumn final : public ImageColumn {
   void add_to(Fingerprint& fingerprint) const override;
 
  private:
-  /// errno; 0: it is no regular file.
+  /// errno; 0: it is not a regular file.
   using Refused = std::function<void(std::uint64_t row, int error)>;
-  /// Asks for `rows`, which ascend, and keeps the sizes of those in the sample.
+  /// Stats `rows`, which ascend, and keeps the sizes of those in the sample.
   void ask(const std::vector<std::uint64_t>& rows, const Refused& refused);
   [[nodiscard]] const char* path(std::uint64_t row) const { return pool_.data() + begins_.at(row); }
-  /// Of its path, the zero byte included.
+  /// The end of the row's path, including the zero byte.
   [[nodiscard]] std::uint64_t end(std::uint64_t row) const {
     return row + 1 < begins_.size() ? begins_[row + 1] : pool_.size();
   }
@@ -63,7 +63,7 @@ class FileColumn final : public ImageColumn {
   const ring::UniqueFd root_fd_;
   const ReadPolicy policy_;
   std::string pool_;                   ///< paths, each ended by a zero byte
-  std::vector<std::uint64_t> begins_;  ///< of each row's path in pool_
+  std::vector<std::uint64_t> begins_;  ///< start of each row's path in pool_
   std::vector<std::uint64_t> sizes_;   ///< of the rows in the sample
 };
 

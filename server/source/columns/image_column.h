@@ -1,4 +1,4 @@
-// Columns of encoded images, row by row from one place: a folder, a database.
+// Columns of encoded images, row by row from one root: a folder or a database.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace headrace::server::source {
 
 class ImageColumn : public Column {
  public:
-  /// What messages call the place.
+  /// The root's name in messages.
   [[nodiscard]] virtual const std::string& root() const = 0;
-  /// One more row: an image of that place.
+  /// Adds a row: an image below the root.
   virtual void add(std::string_view path) = 0;
-  /// No more rows will come. Before anything is read.
+  /// Ends adding rows. Call it before anything is read.
   virtual Result<void> finish() = 0;
   virtual void set_scale(std::int32_t scale) = 0;
 };

@@ -1,4 +1,4 @@
-// A source made of columns: each is one field of every sample, and knows how to read it.
+// A source made of columns: each column reads one field of every sample.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace headrace::server::source {
 
-/// Thread safety: as Source.
+/// Thread safety: the same as Source's.
 class Column {
  public:
   virtual ~Column() = default;
@@ -20,7 +20,7 @@ class Column {
   virtual Result<void> read(std::uint64_t row, Item& out) const = 0;
   /// See Source::most_values.
   [[nodiscard]] virtual std::uint64_t most_values(std::uint64_t rows) const { return rows; }
-  /// The sample's name, if this column has one to give.
+  /// The sample's name, if this column knows one.
   [[nodiscard]] virtual std::string name(std::uint64_t row) const { return static_cast<void>(row), ""; }
   virtual void add_to(Fingerprint& fingerprint) const = 0;
   /// See Source::fault.
@@ -28,9 +28,10 @@ class Column {
 };
 
 struct Table {
-  std::string origin;  ///< what messages call a sample without a name: "<origin>#<row>"
-  std::vector<std::unique_ptr<const Column>> columns;  ///< at least one, all of one size above 0
-  std::vector<std::uint32_t> labels;                   ///< empty: no classes
+  std::string origin;  ///< messages name a sample without a name "<origin>#<row>"
+  std::vector<std::unique_ptr<const Column>>
+      columns;                        ///< at least one, all of the same size, which is above 0
+  std::vector<std::uint32_t> labels;  ///< empty: no classes
   std::vector<std::string> classes;
   std::string warning;
 };

@@ -67,7 +67,7 @@ std::size_t bytes_of(const SourceField& field) {
   return bytes;
 }
 
-/// The numbers of one row; `wrong_count` says of their number what is wrong with it. All or nothing.
+/// Reads the numbers of one row; `wrong_count` says what is wrong with their number. All or nothing.
 template <class WrongCount>
 std::string append_row(const json& value, DType dtype, std::vector<std::uint8_t>& out,
                        const WrongCount& wrong_count) {

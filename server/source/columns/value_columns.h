@@ -1,4 +1,4 @@
-// Columns of numbers and text that lie in memory.
+// Columns of numbers and text in memory.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,19 +9,19 @@
 
 namespace headrace::server::source {
 
-/// Appends a number, or a list of them, nested as may be, as values of `dtype` (no half types). Returns what
-/// is wrong with it; empty: nothing. A text that is JSON counts as what it says: cells of CSV are text.
+/// Appends a number, or a list of numbers nested to any depth, as values of `dtype` (no half types). Returns
+/// what is wrong with it; empty: nothing. Text that contains JSON is parsed, because cells of CSV are text.
 std::string append_numbers(const nlohmann::json& value, DType dtype, std::vector<std::uint8_t>& out);
 
-/// The same count of values in every row: a number, a vector, several hot classes.
+/// The same number of values in every row: a number, a vector, several hot classes.
 class FixedColumn final : public Column {
  public:
-  /// `field`: kValues, its shape that of a row.
+  /// `field`: kValues, with a row's shape.
   explicit FixedColumn(SourceField field);
 
-  /// One more row, if the returned text is empty.
+  /// Adds a row if the returned text is empty; otherwise the text says what is wrong.
   std::string add(const nlohmann::json& value);
-  /// 1 at the places in `hot`, 0 elsewhere, in a column of one dimension.
+  /// Adds a row with 1 at the indices in `hot` and 0 elsewhere, to a column of one dimension.
   void add_hot(const std::vector<std::size_t>& hot);
 
   [[nodiscard]] SourceField field() const override { return field_; }
@@ -41,7 +41,7 @@ class RaggedColumn final : public Column {
   /// `field`: kRagged.
   explicit RaggedColumn(SourceField field);
 
-  /// One more row, if the returned text is empty.
+  /// Adds a row if the returned text is empty; otherwise the text says what is wrong.
   std::string add(const nlohmann::json& value);
   void add_text(std::string_view text);
 

@@ -16,8 +16,8 @@ namespace {
 
 struct Piece {
   Member member;
-  std::uint64_t begin = 0;                                 ///< the index of its first sample
-  std::vector<std::int64_t> labels;                        ///< its own -> common; empty: the same
+  std::uint64_t begin = 0;           ///< index of its first sample
+  std::vector<std::int64_t> labels;  ///< maps its own labels to the common ones; empty: they are equal
   std::vector<std::pair<std::size_t, std::size_t>> swaps;  ///< of items, in this order; empty: none
 };
 
@@ -49,7 +49,7 @@ class Concat final : public Source {
     const std::int64_t own = piece.member.source->label(index - piece.begin);
     return piece.labels.empty() ? own : piece.labels.at(static_cast<std::size_t>(own));
   }
-  /// All rows may come from the member with the longest, or some from each.
+  /// A bound: all rows may come from the member with the longest samples.
   [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
     std::uint64_t sum = 0, longest = 0;
     for (const Piece& piece : pieces_) {
@@ -107,10 +107,10 @@ Error disagree(const std::string& what) {
   return {ErrorCode::kConfigInvalid, "concat: " + what};
 }
 
-/// Makes the items of `piece` come in the order of `fields`, and drops sizes that are not common.
+/// Reorders the items of `piece` to match `fields`, and drops image sizes that are not common.
 Result<void> fit_fields(const Piece& first, Piece& piece, std::vector<SourceField>& fields) {
   const auto& own = piece.member.source->fields();
-  std::vector<std::size_t> place(own.size());  // of item i among `fields`
+  std::vector<std::size_t> place(own.size());  // index of item i in `fields`
   for (std::size_t i = 0; i < own.size(); ++i) {
     const auto found = std::find_if(fields.begin(), fields.end(),
                                     [&](const SourceField& one) { return one.name == own[i].name; });

@@ -1,4 +1,4 @@
-// A source that reads through another one: what wraps a source overrides what it does otherwise.
+// A source that forwards to another one; wrappers override only what they change.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Finds samples by their names.
+// Finds samples by name.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace headrace::server::source {
 
-/// Hashes instead of names: 16 bytes per sample, whatever its path. Thread safety: immutable.
+/// Stores hashes instead of names: 16 bytes per sample, however long its path. Thread safety: immutable.
 class NameIndex {
  public:
   /// `source` must outlive it.
   explicit NameIndex(const Source& source);
 
-  /// A leading "./" does not count.
+  /// Ignores a leading "./".
   [[nodiscard]] std::optional<std::uint64_t> find(std::string_view name) const;
 
  private:

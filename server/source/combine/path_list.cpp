@@ -27,7 +27,7 @@ Result<std::map<std::string, std::vector<std::uint64_t>>> read_path_lists(
   std::map<std::string, std::vector<std::uint64_t>> out;
   Problems problems(kShownProblems);
   for (const auto& [part, list] : lists) {
-    const std::filesystem::path& file = list;  // a binding cannot be captured
+    const std::filesystem::path& file = list;  // a structured binding cannot be captured
     auto& indices = out[part];
     const auto why = each_line(file, [&](std::uint64_t line, std::string_view text) {
       const auto found = index.find(text);

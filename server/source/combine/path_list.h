@@ -1,4 +1,4 @@
-// Text files that name samples by their relative paths, one a line.
+// Text files that name samples by their relative paths, one per line.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,8 @@
 
 namespace headrace::server::source {
 
-/// Reads one list per part; gives each part's indices in `whole`, ascending. kConfigInvalid with file:line
-/// for each path that is unknown or that was listed before (here or in another part's list), the first ten of
-/// them.
+/// Reads one list per part and returns each part's indices in `whole`, ascending. kConfigInvalid with
+/// file:line for the first ten paths that are unknown or were listed before (here or in another part's list).
 Result<std::map<std::string, std::vector<std::uint64_t>>> read_path_lists(
     const Source& whole, const std::map<std::string, std::filesystem::path>& lists);
 

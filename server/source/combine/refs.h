@@ -1,4 +1,4 @@
-// Shared by the sources that combine other sources: the codecs of their references.
+// Codecs of references to sources, shared by the sources that combine others.
 #pragma once
 
 #include "server/described/names.h"
@@ -6,7 +6,7 @@
 
 namespace headrace::server::source {
 
-/// Files are kept by the sources that read them.
+/// Files are cached by the sources that read them.
 inline constexpr const char* kMembersKeep =
     "files are kept by the sources that read them: give those a `cache`";
 
@@ -25,7 +25,7 @@ inline described::Codec<std::vector<SourceRef>> source_refs() {
                                                               described::list(source_ref(), 1, 1000)));
 }
 
-/// One, kept as a list.
+/// A single reference, kept as a list.
 inline described::Codec<std::vector<SourceRef>> only_ref() {
   return described::converted<std::vector<SourceRef>, SourceRef>(
       source_ref(), [](const SourceRef& ref) { return std::vector<SourceRef>{ref}; },

@@ -17,7 +17,7 @@ namespace {
 
 class Relabelled final : public Source {
  public:
-  /// `labels`: the source's -> the new one.
+  /// `labels`: maps the source's labels to the new ones.
   Relabelled(std::shared_ptr<const Source> of, std::vector<std::int64_t> labels,
              std::vector<std::string> classes)
       : of_(std::move(of)), labels_(std::move(labels)), classes_(std::move(classes)) {

@@ -1,4 +1,4 @@
-// A source with other classes.
+// A source with its classes renamed, merged or reordered.
 #pragma once
 
 #include <map>
@@ -12,20 +12,21 @@
 namespace headrace::server::source {
 
 struct RelabelOptions {
-  std::vector<SourceRef> of = {};            ///< one
-  std::map<std::string, std::string> remap;  ///< class -> class, which may be new, or there already
-  std::vector<std::string> classes;  ///< labels 0, 1, ...; empty: in the order of the source's classes
+  std::vector<SourceRef> of = {};            ///< exactly one
+  std::map<std::string, std::string> remap;  ///< class -> class; the target may be new or exist already
+  std::vector<std::string>
+      classes;  ///< the names of labels 0, 1, ...; empty: in the order of the source's classes
 
   static described::Description<RelabelOptions> description();
 };
 
-/// The same samples, indices and names; classes are called anew, put together, and numbered 0, 1, ... without
-/// gaps. With `classes` each class of the source must be one of them (after `remap`); those may have more.
-/// Memory: 8 bytes per class.
+/// The same samples, indices and names, with classes renamed, merged, and numbered 0, 1, ... without gaps. If
+/// `classes` is given, it must contain each class of the source (after `remap`) and may contain more. Memory:
+/// 8 bytes per class.
 ///
-/// kConfigInvalid, all problems at once: the source has no classes, `remap` names one that is not there (with
-/// the nearest), a class that is none of `classes`, one that is there twice. kDatasetInvalid: a label without
-/// a class, with its sample.
+/// kConfigInvalid, with all problems at once: the source has no classes, `remap` names an unknown class (with
+/// the nearest one), a class is missing from `classes` or listed twice. kDatasetInvalid: a label without a
+/// class, with its sample.
 Result<std::shared_ptr<const Source>> relabel(const std::shared_ptr<const Source>& of,
                                               const RelabelOptions& options);
 

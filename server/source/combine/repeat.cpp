@@ -28,7 +28,7 @@ class Repeat final : public Source {
   }
   [[nodiscard]] bool labelled() const override { return of_->labelled(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return of_->label(index % once_); }
-  /// Each of the longest samples can be there `times` times.
+  /// A bound: each of the longest samples can occur `times` times.
   [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
     return times_ * of_->most_values(field, (rows + times_ - 1) / times_);
   }

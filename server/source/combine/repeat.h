@@ -1,4 +1,4 @@
-// A source whose samples come several times in an epoch.
+// A source whose samples occur several times in an epoch.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 namespace headrace::server::source {
 
 struct RepeatOptions {
-  std::vector<SourceRef> of;  ///< one
+  std::vector<SourceRef> of;  ///< exactly one
   std::uint64_t times = 1;
 
   static described::Description<RepeatOptions> description();
 };
 
-/// `times` times the samples of `of`, all of them before any comes again, numbered anew: sample i is sample
-/// i % of->size() of `of`, called "<name>#<copy>", copies from 0. No memory of its own. kConfigInvalid: 0
-/// times, or more than kMostComposed samples (member.h).
+/// All samples of `of`, `times` times over, renumbered: sample i is sample i % of->size() of `of`, named
+/// "<name>#<copy>" with copies from 0. Takes no memory. kConfigInvalid: 0 times, or more than kMostComposed
+/// samples (member.h).
 Result<std::shared_ptr<const Source>> repeat(const std::shared_ptr<const Source>& of, std::uint64_t times);
 
 }  // namespace headrace::server::source

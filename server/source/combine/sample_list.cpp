@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kShownProblems = 20;
 
-/// Where a source has the sample that batches report by this index.
+/// The index in `source` of the sample that batches report as `wanted`.
 std::optional<std::uint64_t> find(const Source& source, std::uint64_t wanted) {
   std::uint64_t low = 0, high = source.size();
   while (low < high) {

@@ -1,4 +1,4 @@
-// Lists of samples by their indices.
+// Lists of samples by index.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace headrace::server::source {
 
-/// Reads one index a line, as batches report them (of the whole source), repeats allowed; gives indices of
-/// `source`. kConfigInvalid, with file:line, for up to 20 lines: no whole number, no sample of
-/// `source`; also a list without any.
+/// Reads one index per line, as batches report it (in the whole source); repeats are allowed. Returns indices
+/// in `source`. kConfigInvalid with file:line, for up to 20 lines: not a whole number, not a sample of
+/// `source`; also for an empty list.
 Result<std::vector<std::uint64_t>> read_sample_list(const Source& source, const std::filesystem::path& file);
 
 }  // namespace headrace::server::source

@@ -28,7 +28,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-/// Any number that a double holds, also one that cannot be a weight.
+/// Any number that a double holds, even one that cannot be a weight.
 std::optional<double> number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -36,7 +36,7 @@ std::optional<double> number(std::string_view text) {
   return value;
 }
 
-/// Fills the weights of the whole source, line by line.
+/// Reads the weights of the whole source, line by line.
 class WeightFile {
  public:
   WeightFile(const Source& whole, const std::filesystem::path& file)
@@ -90,9 +90,9 @@ class WeightFile {
   const Source& whole_;
   const std::filesystem::path& file_;
   std::vector<double> weights_;
-  std::optional<NameIndex> names_;  ///< none: numbers alone
+  std::optional<NameIndex> names_;  ///< none: the file has only numbers
   bool first_ = true;
-  std::uint64_t next_ = 0;  ///< numbers so far
+  std::uint64_t next_ = 0;  ///< numbers read so far
   Problems problems_{kShownProblems};
 };
 
@@ -109,7 +109,7 @@ double as(std::span<const std::uint8_t> bytes) {
   return static_cast<double>(value);
 }
 
-/// A scalar; none: of a type that is not read as a weight.
+/// A scalar's value; none: this type is not read as a weight.
 std::optional<double> scalar(DType dtype, std::span<const std::uint8_t> bytes) {
   switch (dtype) {
     case DType::kUInt8:
@@ -134,7 +134,7 @@ std::optional<double> scalar(DType dtype, std::span<const std::uint8_t> bytes) {
   return std::nullopt;
 }
 
-/// Its number, or what is wrong with it.
+/// The field's index, or what is wrong with it.
 Result<std::size_t> find_scalar(const std::vector<SourceField>& fields, const std::string& name) {
   const auto found =
       std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.name == name; });

@@ -164,7 +164,7 @@ std::vector<std::string> part_names(const Split& split) {
 
 namespace {
 
-/// As it is written: one of them.
+/// As written in the configuration: exactly one is set.
 struct WrittenSplit {
   std::uint64_t seed = 0;
   std::optional<std::map<std::string, double>> fractions;

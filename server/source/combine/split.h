@@ -1,5 +1,5 @@
-// Parts of one source: named and disjoint by construction (training and validation data from one folder), or
-// one alone.
+// Parts of one source: several that are named and disjoint by construction (training and validation data from
+// one folder), or a single one.
 #pragma once
 
 #include <cstdint>
@@ -15,34 +15,34 @@
 
 namespace headrace::server::source {
 
-// Each map is part -> what belongs to it.
+// Each map's key is the part, its value the part's content.
 
-/// Each in (0, 1], sum at most 1. A keyed permutation of all samples is cut at the rounded cumulative sums
-/// (parts in the order of their names), so sizes are exact to one sample; with a sum of 1 every sample is in
-/// a part.
+/// Each fraction is in (0, 1], their sum at most 1. A keyed permutation of all samples is cut at the rounded
+/// cumulative sums (parts in the order of their names), so sizes are exact to one sample; if the sum is 1,
+/// every sample is in a part.
 struct SplitFractions {
   std::map<std::string, double> parts;
   std::uint64_t seed = 0;
 };
-/// By class names.
+/// Chosen by class names.
 struct SplitClasses {
   std::map<std::string, std::vector<std::string>> parts;
 };
-/// By text files of relative paths, one a line; empty lines and a leading "./" do not count.
+/// Text files of relative paths, one per line; empty lines and a leading "./" are ignored.
 struct SplitLists {
   std::map<std::string, std::filesystem::path> parts;
 };
 using Split = std::variant<SplitFractions, SplitClasses, SplitLists>;
 
 std::vector<std::string> part_names(const Split& split);  ///< sorted
-/// By exactly one of fractions, classes and lists, which a schema cannot say.
+/// Requires exactly one of fractions, classes and lists, which a schema cannot express.
 described::Codec<Split> split_codec();
 
-/// A view on some samples of a source, in the source's order. Labels, class names and whole_index() are the
-/// source's; fingerprint() is of the source and of the choice.
+/// A view of some samples of a source, in the source's order. Labels, class names and whole_index() are the
+/// source's; fingerprint() covers the source and the choice.
 class Part final : public Source {
  public:
-  /// `indices`: ascending, each once, below whole->size().
+  /// `indices`: ascending, without repeats, below whole->size().
   Part(std::shared_ptr<const Source> whole, std::vector<std::uint64_t> indices);
 
   [[nodiscard]] std::uint64_t size() const override { return indices_.size(); }
@@ -58,7 +58,7 @@ class Part final : public Source {
   }
   [[nodiscard]] bool labelled() const override { return whole_->labelled(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override;
-  /// The whole's: a bound.
+  /// The whole source's: an upper bound.
   [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
     return whole_->most_values(field, rows);
   }
@@ -75,17 +75,18 @@ class Part final : public Source {
 
 using Parts = std::map<std::string, std::shared_ptr<const Source>>;
 
-/// kConfigInvalid: fractions out of range, a class unknown or in two parts, a list unreadable, or a path in
-/// it unknown or listed before (with file:line; up to ten of them). kDatasetInvalid: a part without samples.
+/// kConfigInvalid: fractions out of range, a class that is unknown or in two parts, an unreadable list, or a
+/// path in it that is unknown or was listed before (with file:line, up to ten). kDatasetInvalid: a part
+/// without samples.
 Result<Parts> split(const std::shared_ptr<const Source>& whole, const Split& how);
 
-/// One part alone, which `how` has under no name (""). Errors as split()'s.
+/// A single part; `how` has it under the empty name. Errors: as split().
 Result<std::shared_ptr<const Source>> subset(const std::shared_ptr<const Source>& whole, const Split& how);
-/// kConfigInvalid: there are fewer, or it is 0.
+/// kConfigInvalid: `count` is 0 or more than there are.
 Result<std::shared_ptr<const Source>> first_samples(const std::shared_ptr<const Source>& whole,
                                                     std::uint64_t count);
-/// Those of a file that has an index a line, as batches report them, in any order. kConfigInvalid: wrong
-/// lines (see sample_list.h), an index that comes twice.
+/// Reads a file with one index per line, as batches report them, in any order. kConfigInvalid: wrong lines
+/// (see sample_list.h), a repeated index.
 Result<std::shared_ptr<const Source>> listed_samples(const std::shared_ptr<const Source>& whole,
                                                      const std::filesystem::path& file);
 

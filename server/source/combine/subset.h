@@ -12,11 +12,11 @@
 
 namespace headrace::server::source {
 
-/// By exactly one of them.
+/// Exactly one of the choices is set.
 struct SubsetOptions {
-  std::vector<SourceRef> of;           ///< one
-  std::optional<std::uint64_t> first;  ///< so many from the beginning
-  std::optional<double> fraction;      ///< so many, spread over the source by `seed`
+  std::vector<SourceRef> of;           ///< exactly one
+  std::optional<std::uint64_t> first;  ///< the number of samples, from the beginning
+  std::optional<double> fraction;      ///< the share of samples, spread over the source by `seed`
   std::uint64_t seed = 0;
   std::vector<std::string> classes;
   std::optional<std::filesystem::path> list;     ///< a file of relative paths

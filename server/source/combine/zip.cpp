@@ -16,7 +16,7 @@ using SourcePtr = std::shared_ptr<const Source>;
 
 class Zip final : public Source {
  public:
-  /// `classes`: whose the classes are; none: there are none.
+  /// `classes`: the member that has the samples' classes; none: samples have no classes.
   Zip(std::vector<SourcePtr> members, std::vector<SourceField> fields, SourcePtr classes)
       : members_(std::move(members)), fields_(std::move(fields)), classes_(std::move(classes)) {
     Fingerprint fingerprint;
@@ -60,8 +60,8 @@ class Zip final : public Source {
   std::uint64_t fingerprint_ = 0;
 };
 
-/// Every member writes the first items, which then move behind the others: after the last one, all are where
-/// they belong.
+/// Every member writes its items at the front, then they are rotated to the back; after the last member, all
+/// items are in order.
 Result<void> Zip::read(std::uint64_t index, Sample& out) const {
   out.item(fields_.size() - 1);
   for (const SourcePtr& member : members_) {
@@ -106,7 +106,7 @@ Result<std::vector<SourceField>> renamed(const Member& member, const ZipOptions&
   return fields;
 }
 
-/// Whose classes are the samples': none if no member has any.
+/// The member that has the samples' classes: none if no member has any.
 Result<SourcePtr> find_classes(const std::vector<Member>& members, const ZipOptions& options) {
   std::vector<std::string> names;
   SourcePtr classes;
@@ -157,7 +157,7 @@ Result<std::shared_ptr<const Source>> zip(const std::vector<Member>& members, co
 
 namespace {
 
-/// `label` and `rename` name members.
+/// Checks that `label` and `rename` name members.
 void check_members(const ZipOptions& options, const described::Json&, const described::Reading& reading) {
   std::vector<std::string> members;
   for (const SourceRef& ref : options.of) members.push_back(ref.text());

@@ -13,21 +13,21 @@ namespace headrace::server::source {
 
 struct ZipOptions {
   std::vector<SourceRef> of = {};
-  /// Member -> its field -> what that is called here. Fields that are not named keep their names.
+  /// Member -> its field -> the field's name here. Fields that are not listed keep their names.
   std::map<std::string, std::map<std::string, std::string>> rename;
-  std::string label;  ///< whose class is the sample's; empty: of the one member that has classes
+  std::string label;  ///< the member whose class is the sample's; empty: the only member that has classes
 
   static described::Description<ZipOptions> description();
 };
 
-/// Sample i is sample i of every member: the fields of the first, then those of the second, ... Its name and
-/// class are those of one: the name the first's, the class as `label` says. Numbered anew (where members are
-/// parts, those have no common index).
+/// Sample i combines sample i of every member: the fields of the first, then those of the second, and so on.
+/// Its name is the first member's, its class the one that `label` says. Indices are new (members that are
+/// parts have no common index).
 ///
-/// Memory: of the members. Reading moves items about in the reader's Sample, never their bytes.
+/// Memory: the members'. Reading moves items within the reader's Sample, never their bytes.
 ///
-/// kConfigInvalid: sizes that differ (both named), a field's name that comes twice, a name in `rename` or
-/// `label` that is not there (with the nearest), classes in several members and no `label`.
+/// kConfigInvalid: different sizes (names both), a field name that occurs twice, an unknown name in `rename`
+/// or `label` (with the nearest one), classes in several members and no `label`.
 Result<std::shared_ptr<const Source>> zip(const std::vector<Member>& members, const ZipOptions& options);
 
 }  // namespace headrace::server::source

@@ -12,16 +12,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// More .npy files in one folder are a file per sample, which no source reads.
+/// More .npy files in one folder mean one file per sample, which no source reads.
 constexpr std::size_t kMostFiles = 16;
 
 struct Candidate {
-  std::string name;   ///< of the array, or of its file
-  std::string value;  ///< what the configuration calls it
+  std::string name;   ///< of the array or its file
+  std::string value;  ///< its name in the configuration
   std::optional<NpyHeader> header;
 };
 
-/// Small letters, digits and _; without the word for the set.
+/// Lower case letters, digits and _; without the word for the set.
 std::string field_name(const std::string& name) {
   std::string out, word;
   const auto end_word = [&] {
@@ -73,7 +73,7 @@ std::string fields_of(const std::vector<Candidate>& candidates) {
   return fmt::format("{{{}}}", fmt::join(parts, ", "));
 }
 
-/// A part for each set that the names tell of; `before` is what its source has besides the fields.
+/// Adds a part for each set that the names indicate; `before`: the source's keys before `fields`.
 void add_parts(const std::vector<Candidate>& candidates, const std::string& set, const std::string& before,
                std::vector<ProposedStream>& parts) {
   std::map<std::string, std::vector<Candidate>> sets;
@@ -93,7 +93,7 @@ void add_npz(const fs::path& path, std::vector<ProposedStream>& parts) {
     for (const NpyArray& array : *arrays) candidates.push_back({array.name, array.name, array.header});
   const std::string before = fmt::format("path: {}, ", quoted(path.string()));
   add_parts(candidates, set_in(path.stem().string()), before, parts);
-  // Opening it tells what is wrong.
+  // The error appears when it is opened.
   if (candidates.empty())
     parts.push_back(
         {"train", fmt::format("{{type: npy, path: {}}}", quoted(path.string())), true, kAsTheyAre});

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Entries looked at in one class folder: what begins with more files of other kinds is none.
+/// Most entries checked in one class folder: if it begins with more files of other types, it is not one.
 constexpr int kMostLooks = 10'000;
 
 bool holds_image(const fs::path& folder) {
@@ -38,14 +38,14 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   return names;
 }
 
-/// One class folder with an image will do: opening it names those without.
+/// One class folder with an image is enough: opening the source names those without.
 bool is_image_folder(const fs::path& folder) {
   const auto names = folders_in(folder);
   return std::any_of(names.begin(), names.end(),
                      [&](const std::string& name) { return holds_image(folder / name); });
 }
 
-/// Of folders without an image, for who takes them for classes.
+/// For folders without images, which the user may regard as classes.
 std::string without_images(const fs::path& path) {
   constexpr std::size_t kMostNames = 10;
   std::vector<std::string> names = folders_in(path);
@@ -72,8 +72,7 @@ std::optional<Proposal> image_folders(const fs::path& folder) {
   return compose("images, a folder per class", {{"train", source(folder), true, crop_images(true)}});
 }
 
-/// Pairs of files as the sets of the MNIST family name them: <set>-images-idx3-ubyte[.gz],
-/// <set>-labels-idx1-…
+/// Pairs of files named as in the MNIST family: <set>-images-idx3-ubyte[.gz], <set>-labels-idx1-…
 std::optional<Proposal> idx_files(const fs::path& folder) {
   std::vector<ProposedStream> parts;
   for (const std::string& images : names_in(folder)) {
@@ -122,7 +121,7 @@ std::optional<Proposal> cifar_files(const fs::path& folder) {
   return compose(fmt::format("CIFAR-{}, binary version", ten ? 10 : 100), parts);
 }
 
-/// One that headrace pack wrote; whether it is finished, its source says.
+/// A database that headrace pack wrote; its source checks whether it is complete.
 Result<Proposal> lmdb(const fs::path& folder) {
   const auto found = store::look(folder);
   if (!found) return fail(found.error());

@@ -1,4 +1,4 @@
-// What lies in a folder or file, by names and first bytes, and a configuration that serves it.
+// Recognizes what a folder or file contains, by names and first bytes, and proposes a configuration for it.
 #pragma once
 
 #include <filesystem>
@@ -15,29 +15,29 @@ struct ProposedStream {
   std::string name;    ///< of the stream; the source is "<name>_set"
   std::string source;  ///< YAML flow mapping
   bool training;
-  std::string stream;  ///< YAML block lines of the stream, 4 columns in
+  std::string stream;  ///< YAML block lines of the stream, indented by 4 columns
 };
 
 struct Proposal {
   std::string found;                  ///< "CIFAR-10, binary version: training and test set"
   std::string config;                 ///< YAML; its paths are absolute, or URLs
-  std::vector<std::string> notes;     ///< what it leaves out of the files that it takes
-  std::vector<ProposedStream> parts;  ///< what `config` is made of
+  std::vector<std::string> notes;     ///< what the proposal leaves out of the files that it uses
+  std::vector<ProposedStream> parts;  ///< the parts of `config`
 };
 
 /// Whether a file of this name is data, not a configuration: .tar, .npy, .npz, .csv, .tsv, .jsonl, .ndjson,
 /// .txt.
 bool is_dataset_file(const std::filesystem::path& path);
 
-/// `path` may be a URL. kDatasetInvalid: nothing that a source reads; says what was looked for. Or an LMDB
+/// `path` may be a URL. kDatasetInvalid: nothing that a source reads (lists what was looked for), or an LMDB
 /// that headrace pack did not write.
 Result<Proposal> propose(const std::filesystem::path& path);
 
-/// Transforms of `stream` that were proposed before an image was opened are made to fit the images of its
-/// source: pairs are cropped as pairs, and small images are not enlarged. True: `config` is another.
+/// Adapts the transforms of `stream`, which were proposed before an image was opened, to the images of its
+/// source: pairs are cropped together, and small images are not enlarged. True: `config` has changed.
 bool fit(Proposal& proposal, const std::string& stream, const Source& source);
 
-/// What is there as well, and not in the proposal: its notes, and of a folder what lies beside.
+/// What the proposal does not cover: its notes and, for a folder, its other content.
 std::vector<std::string> notes_on(const std::filesystem::path& path, const Proposal& proposal);
 
 }  // namespace headrace::server::source

@@ -34,14 +34,14 @@ FirstRow first_row(const fs::path& manifest) {
   return out;
 }
 
-/// The columns that are taken.
+/// The columns that are used.
 struct Chosen {
   std::string image;
   std::string label;   ///< empty: none
-  bool usual = false;  ///< so are they without a word
+  bool usual = false;  ///< whether they need no `fields`
 };
 
-/// nullopt: no column holds an image that is there.
+/// nullopt: no column holds an existing image.
 std::optional<Chosen> choose(const fs::path& manifest, const FirstRow& row) {
   static constexpr std::array<const char*, 4> kImages{"path", "image", "file", "filename"};
   static constexpr std::array<const char*, 8> kClasses{"label",   "class",    "category", "target",
@@ -65,7 +65,7 @@ std::optional<Chosen> choose(const fs::path& manifest, const FirstRow& row) {
   return out;
 }
 
-/// The source's `fields`, with a comma before; empty: the defaults do.
+/// The source's `fields`, after a comma; empty: the defaults are enough.
 std::string fields_of(const Chosen& chosen) {
   if (chosen.usual) return "";
   std::string out = fmt::format(", fields: {{image: {{column: {}}}", quoted(chosen.image));
@@ -73,7 +73,7 @@ std::string fields_of(const Chosen& chosen) {
   return out + "}";
 }
 
-/// What is told of the columns that are not taken; empty: all are.
+/// A note about the unused columns; empty: all are used.
 std::string left_out(const fs::path& manifest, const FirstRow& row, const Chosen& chosen) {
   std::vector<std::string> others = row.columns;
   std::erase_if(others,

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 using Folders = std::map<std::string, PairedFolder>;
 
-/// Which field the name of a folder or file speaks of; empty: of none.
+/// The field that the name of a folder or file indicates; empty: none.
 std::string role_in(std::string_view name) {
   static constexpr std::array<std::string_view, 15> kRoles{"hr",     "gt",    "hq",    "lr",    "lq",
                                                            "high",   "low",   "clean", "noisy", "blur",
@@ -27,7 +27,7 @@ std::string role_in(std::string_view name) {
   const auto end_word = [&] {
     if (word == "images" || word == "img" || word == "jpegimages") word = "image";
     if (word == "masks") word = "mask";
-    // The last one counts: "image_masks".
+    // The last word counts: "image_masks".
     if (std::find(kRoles.begin(), kRoles.end(), word) != kRoles.end()) role = word;
     word.clear();
   };
@@ -53,7 +53,7 @@ std::string stem_of(const std::string& name) {
   return name.substr(0, name.rfind('.'));
 }
 
-/// The folder below which images lie (DIV2K has X4/0001x4.png), or the database, and the first one's name.
+/// The folder that contains images (in DIV2K, X4/0001x4.png is below it) or the database, and its first name.
 struct Place {
   fs::path path;
   std::string first;
@@ -81,8 +81,8 @@ std::optional<Place> place_of(fs::path path) {
   return std::nullopt;
 }
 
-/// How each field's files are called, from the first of each: "0001" and "0001x4" give {} and {}x4. False:
-/// they have no name in common.
+/// Derives the name pattern of each field from its first file: "0001" and "0001x4" give {} and {}x4. False:
+/// the names have nothing in common.
 bool name_partners(const std::map<std::string, Place>& places, Folders& out) {
   std::string shared;
   for (const auto& [field, place] : places)
@@ -97,7 +97,7 @@ bool name_partners(const std::map<std::string, Place>& places, Folders& out) {
   return true;
 }
 
-/// Of the first sample's smallest image; 0: opening tells what is wrong.
+/// For the first sample's smallest image; 0: it cannot be opened, which opening the source reports.
 std::int32_t smallest_side(const Folders& folders) {
   const auto source = open_paired_folders(folders);
   Sample sample;
@@ -131,7 +131,7 @@ ProposedStream part_of(const std::string& set, const Folders& folders) {
           crop_together(training, mask || folders.size() == 1, smallest_side(folders))};
 }
 
-/// Folders and databases called by their roles: a part for each set.
+/// Adds a part for each set of folders and databases that are named by their roles.
 void add_folders(const fs::path& folder, const std::string& set, std::vector<ProposedStream>& parts) {
   std::map<std::string, std::map<std::string, Place>> sets;
   for (const std::string& name : names_in(folder)) {
@@ -148,7 +148,7 @@ void add_folders(const fs::path& folder, const std::string& set, std::vector<Pro
   }
 }
 
-/// img_001_SRF_4_HR.png and img_001_SRF_4_LR.png: every image of the folder has such an end.
+/// Names such as img_001_SRF_4_HR.png and img_001_SRF_4_LR.png: every image of the folder has such a suffix.
 std::optional<Folders> ends_in(const fs::path& folder) {
   std::map<std::string, PairedFolder> out;
   for (const std::string& name : images_in(folder)) {

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 struct FirstSample {
   std::string key;
-  std::map<std::string, std::string> members;  ///< extension -> content, of those that are short
+  std::map<std::string, std::string> members;  ///< extension -> content of the short members
 };
 
 FirstSample first_sample(Result<TarReader> tar) {
@@ -41,7 +41,7 @@ FirstSample first_sample(Result<TarReader> tar) {
   return out;
 }
 
-/// Who has class folders in a .tar thinks of ImageFolder.
+/// A user with class folders in a .tar expects ImageFolder's labels.
 std::string note_on_folder(const std::string& key) {
   const std::string folder = fs::path(key).parent_path().filename().string();
   if (folder.empty() || folder == "." || !set_in(folder).empty()) return {};
@@ -83,7 +83,7 @@ std::string path_of(const fs::path& folder, const std::vector<std::string>& name
 }
 
 struct ShardNames {
-  std::string stem;  ///< what they have in common: the name up to the number
+  std::string stem;  ///< what their names share: the name up to the number
   std::vector<std::string> names;
 };
 
@@ -91,7 +91,7 @@ void add_note(const ShardMembers& members, std::vector<std::string>& notes) {
   if (!members.note.empty() && notes.empty()) notes.push_back(members.note);
 }
 
-/// A part for each set of shards, which have one name up to their numbers.
+/// Adds a part for each set of shards, whose names are equal up to their numbers.
 void add_parts(const fs::path& folder, const std::string& set, std::vector<ProposedStream>& parts,
                std::vector<std::string>& notes) {
   std::vector<ShardNames> sets;

@@ -10,13 +10,13 @@
 namespace headrace::server::source {
 namespace {
 
-/// What a few samples' images are, evenly spread over the source.
+/// Image sizes of a few samples, evenly spread over the source.
 struct Looks {
-  std::vector<std::int32_t> sides;          ///< the shorter one of each sample's smallest image; rising
-  std::optional<decode::ImageSize> common;  ///< of all images; none: they differ
+  std::vector<std::int32_t> sides;          ///< the shorter side of each sample's smallest image, ascending
+  std::optional<decode::ImageSize> common;  ///< of all images; none: sizes differ
 };
 
-/// Of samples that cannot be read nothing is said here: serving them tells.
+/// Ignores samples that cannot be read: serving them reports the error.
 Looks look_at(const Source& source) {
   constexpr std::uint64_t kMostLooks = 16;
   Looks out;
@@ -42,7 +42,7 @@ Looks look_at(const Source& source) {
   return out;
 }
 
-/// Lines for images of one small size, as CIFAR's are: cut from their own size, with room for shifts.
+/// Lines for images of one small size, as CIFAR's: cropped at their own size, with padding for shifts.
 std::string crop_small(bool training, const decode::ImageSize& size) {
   constexpr std::int32_t kShare = 8;  // 4 of 32, as is usual
   const std::int32_t side = std::min(size.height, size.width);

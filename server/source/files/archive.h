@@ -1,4 +1,4 @@
-// libarchive's reader with an owner, and names that do not depend on the process's locale.
+// An owning pointer to libarchive's reader, and names that do not depend on the process's locale.
 #pragma once
 
 #include <archive.h>
@@ -15,14 +15,14 @@ struct FreeArchive {
 };
 using Archive = std::unique_ptr<::archive, FreeArchive>;
 
-/// What libarchive says of its last call.
+/// libarchive's message for its last call.
 inline std::string why(::archive* reader) {
   const char* text = ::archive_error_string(reader);
   return text == nullptr ? "no reason given" : text;
 }
 
-/// While it lives, this thread's libarchive gives names as they are stored (UTF-8 or bare bytes); in the C
-/// locale it would put question marks for what is not ASCII.
+/// While it exists, libarchive on this thread returns names as they are stored (UTF-8 or plain bytes); in the
+/// C locale it would replace non-ASCII characters by question marks.
 class Utf8Names {
  public:
   Utf8Names() {

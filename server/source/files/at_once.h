@@ -1,4 +1,4 @@
-// The same work on many things, several at a time.
+// Runs the same work on many items, several at a time.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ inline std::size_t processors() {
   return std::max(std::thread::hardware_concurrency(), 1U);
 }
 
-/// Runs `work` for 0 to count - 1 on that many threads, or as many as can be had, and returns when all is
-/// done. Throws the first exception of `work`, after which no further item is begun.
+/// Runs `work` for 0 to count - 1 on that many threads, or on as many as can be started, and returns when all
+/// is done. Throws the first exception of `work`; no further item is begun after it.
 template <class Work>
 void for_each_at_once(std::size_t count, const Work& work, std::size_t at_once = processors()) {
   std::atomic<std::size_t> next{0};
@@ -32,7 +32,7 @@ void for_each_at_once(std::size_t count, const Work& work, std::size_t at_once =
   const std::size_t wanted = std::min(at_once, count);
   try {
     for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(loop);
-  } catch (const std::exception&) {  // no more threads, or no memory for them: those that there are do it
+  } catch (const std::exception&) {  // no more threads, or no memory: the existing threads do the work
   }
   loop();
   for (std::thread& thread : threads) thread.join();

@@ -70,7 +70,7 @@ std::string advice(Instead instead, const std::filesystem::path& path) {
 }
 
 std::string head_of(const std::filesystem::path& path) {
-  // First, as opening a pipe and closing it again would end who writes to it.
+  // Check this first: opening and closing a pipe would end the process that writes to it.
   std::error_code status;
   if (!std::filesystem::is_regular_file(path, status)) return {};
   const ring::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));

@@ -1,4 +1,4 @@
-// What a file is that was given where a configuration or a dataset belongs.
+// Recognizes a file that was given instead of a configuration or a dataset.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 namespace headrace::server::source {
 
-/// By its first bytes: "is a JPEG image, no configuration: give …". Empty: it may be text, or cannot be read,
-/// or is no file.
+/// Judges by the first bytes: "is a JPEG image, no configuration: give …". Empty: it may be text, cannot be
+/// read, or is not a file.
 std::string why_no_configuration(const std::filesystem::path& path);
 
 }  // namespace headrace::server::source

@@ -13,7 +13,7 @@
 namespace headrace::server::source {
 namespace {
 
-// Whether a later attempt may go better. Not so where the file itself is gone, barred or of another kind.
+// Whether a retry may succeed. Not if the file itself is gone, not permitted or of another type.
 bool may_heal(int error) {
   switch (error) {
     case ENOENT:
@@ -36,7 +36,7 @@ Error changed(const std::string& file, std::string_view how) {
                                                   file, how)};
 }
 
-// What to do about an error that the system gave.
+// What the user can do about a system error.
 const char* remedy(int error) {
   switch (error) {
     case EACCES:

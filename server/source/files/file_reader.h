@@ -1,5 +1,5 @@
-// Reads a file whole, or a range of an open one, and names what went wrong: the file, the disk or the
-// content.
+// Reads a whole file, or a range of an open one, and says whether the file, the disk or the content is at
+// fault.
 #pragma once
 
 #include <sys/types.h>
@@ -19,9 +19,9 @@ namespace headrace::server::source {
 
 struct ReadPolicy {
   std::uint64_t max_bytes = std::uint64_t{256} << 20;  ///< a larger file is a bad sample
-  int attempts = 4;                      ///< for what the system may heal: EIO, ESTALE, EMFILE, ...
-  std::chrono::milliseconds backoff{5};  ///< before the second attempt; four times as long before each next
-  /// pread(2). Tests put faults here.
+  int attempts = 4;                                    ///< for errors that may pass: EIO, ESTALE, EMFILE, ...
+  std::chrono::milliseconds backoff{5};  ///< before the second attempt; each later one is 4 times as long
+  /// pread(2). Tests inject faults here.
   std::function<ssize_t(int fd, void* buffer, std::size_t bytes, off_t offset)> pread;
 };
 
@@ -32,8 +32,8 @@ struct FilePlace {
   const std::string& shown_root;  ///< messages begin with `shown_root`/`path`
 };
 
-/// What one attempt came to: `healable` tells whether the error may go away. If so, its message says what to
-/// do (`remedy`) once the attempts are over.
+/// The failure of one attempt. `healable`: the error may pass, so the attempt is repeated; after the last
+/// one, `remedy` is added to the message.
 struct ReadFault {
   Error error;
   bool healable = false;
@@ -42,19 +42,19 @@ struct ReadFault {
 template <class T>
 using Attempt = tl::expected<T, ReadFault>;
 
-/// Opens a regular file, which had `expected_bytes` when it was indexed. One attempt.
+/// Opens a regular file that had `expected_bytes` when it was indexed. One attempt.
 Attempt<ring::UniqueFd> open_unchanged(const FilePlace& file, std::uint64_t expected_bytes);
 
-/// Fills `out` from `offset` on. `file` is for messages alone. One attempt.
+/// Fills `out` from `offset` on. `file` is used only for messages. One attempt.
 Attempt<void> read_range(int fd, std::uint64_t offset, std::span<std::uint8_t> out, const ReadPolicy& policy,
                          const FilePlace& file);
 
-/// Attempts, as often and as far apart as the policy says, until it succeeds or its error cannot heal.
-/// Give a lambda by std::cref: so nothing is allocated for it.
+/// Retries as the policy says, until an attempt succeeds or fails with an error that cannot pass. Pass a
+/// lambda by std::cref, so that nothing is allocated for it.
 Result<void> with_retries(const ReadPolicy& policy, const std::function<Attempt<void>()>& attempt);
 
-/// Reads a file whole into `out`; `expected_bytes`: what it had when it was indexed, where that is known.
-/// Errors as Source::read() has them.
+/// Reads a whole file into `out`; `expected_bytes`: its size when it was indexed, if known. Errors: as
+/// Source::read().
 Result<void> read_file(const FilePlace& file, std::optional<std::uint64_t> expected_bytes,
                        const ReadPolicy& policy, std::vector<std::uint8_t>& out);
 

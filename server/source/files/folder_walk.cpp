@@ -28,7 +28,7 @@ std::string extension(std::string_view name) {
   return out;
 }
 
-/// "train", "Val", "test2017": the name of a set and nothing else.
+/// Whether it names a set and nothing else: "train", "Val", "test2017".
 bool is_set_name(std::string_view name) {
   static constexpr std::array<std::string_view, 8> kSets{"train",      "training", "val",     "valid",
                                                          "validation", "test",     "testing", "eval"};
@@ -46,7 +46,7 @@ Result<void> take(int folder_fd, const dirent& entry, const std::function<std::s
   if (entry.d_type == DT_LNK || entry.d_type == DT_UNKNOWN) {
     struct stat status {};
     if (::fstatat(folder_fd, name.c_str(), &status, 0) != 0) {
-      if (!image) return {};  // a dangling link beside the images harms nobody
+      if (!image) return {};  // a dangling link beside the images is harmless
       return tl::make_unexpected(scan_error(fmt::format("file {}/{}", shown(), name), errno));
     }
     kind = status.st_mode;
@@ -150,7 +150,7 @@ std::string classes_warning(const std::string& root, const std::vector<std::stri
         root, classes.front());
   std::vector<std::string> sets;
   std::copy_if(classes.begin(), classes.end(), std::back_inserter(sets), is_set_name);
-  // A single one may well be a class: trains are.
+  // A single such name may well be a class: "train" can mean railways.
   if (sets.size() < 2) return {};
   return fmt::format(
       "image folder {0}: {1} are taken for classes, though sets are called so; point `path` at the folder "

@@ -16,12 +16,12 @@
 namespace headrace::server::source {
 namespace {
 
-/// A folder of which fewer files are wanted is not listed.
+/// A folder is not listed if fewer of its files are wanted.
 constexpr std::uint64_t kWorthListing = 16;
-/// Nor one that holds so many times more than is wanted: to ask for each is quicker then.
+/// Nor if it holds this many times more files than are wanted: checking each is faster then.
 constexpr std::uint64_t kMostListed = 4;
-/// Where there are fewer than that on average, not all folders are counted: their names take more room than
-/// all else.
+/// With fewer wanted files per folder on average, folders are not all counted: their names would take more
+/// memory than everything else.
 constexpr std::uint64_t kFilesPerFolder = 4;
 constexpr std::uint64_t kBlock = 4096;
 
@@ -30,9 +30,8 @@ std::uint64_t hash(std::string_view name) {
   return XXH3_64bits(name.data(), name.size()) | std::uint64_t{1} << 63;
 }
 
-/// A set of hashes: they are spread already, so each is looked for at its own place and those behind it. That
-/// two names share one is as likely as a damaged bit in memory, and all that it can do is to leave a missing
-/// file to be named when it is read.
+/// A set of hashes with linear probing; the hashes are uniform already. A collision of two names is as likely
+/// as a damaged bit in memory, and its only effect is that a missing file is reported when it is read.
 class NameSet {
  public:
   NameSet() = default;
@@ -45,7 +44,7 @@ class NameSet {
   }
 
  private:
-  /// Where it is, or would be: half of the places are empty, which 0 says.
+  /// The index where it is or would be. Half of the entries are empty, which is 0.
   [[nodiscard]] std::size_t place_of(std::uint64_t hash) const {
     std::size_t place = hash & (places_.size() - 1);
     while (places_[place] != 0 && places_[place] != hash) place = (place + 1) & (places_.size() - 1);
@@ -81,7 +80,7 @@ Folders count_by_folder(std::uint64_t count, const PathOf& path) {
 
 void list(int root_fd, std::string_view name, Folder& folder) {
   const std::string place = name.empty() ? "." : std::string(name);
-  // Of a folder that may be listed but not entered, no file can be opened.
+  // In a folder without search permission no file can be opened, even if it can be listed.
   if (::faccessat(root_fd, place.c_str(), X_OK, AT_EACCESS) != 0) return;
   const std::uint64_t most = folder.wanted * kMostListed;
   std::uint64_t seen = 0;

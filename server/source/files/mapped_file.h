@@ -1,4 +1,4 @@
-// A file's bytes as memory, read only.
+// A file's bytes as read-only memory.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace headrace::server::source {
 
-/// Bytes, and what keeps them.
+/// Bytes, and the owner of their memory.
 struct MappedBytes {
   std::span<const std::uint8_t> view;
   std::shared_ptr<const void> owner;
@@ -23,10 +23,9 @@ struct MappedBytes {
   [[nodiscard]] std::optional<Error> fault() const { return map ? map->fault() : std::nullopt; }
 };
 
-/// Maps all of it. Where a file is truncated while it is mapped, its lost part reads as zeros: check
-/// fault().
-/// kDatasetInvalid: missing, no regular file, empty, unreadable. What lies behind a URL is fetched into
-/// memory: see fetch_whole().
+/// Maps the whole file. If the file is truncated while it is mapped, the lost part reads as zeros: check
+/// fault(). kDatasetInvalid: missing, not a regular file, empty, unreadable. The content of a URL is fetched
+/// into memory: see fetch_whole().
 Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr& remote = {});
 
 }  // namespace headrace::server::source

@@ -24,7 +24,7 @@ Attempt<OpenFiles::Fd> OpenFiles::get(std::size_t file,
     const std::scoped_lock lock(mutex_);
     if (Fd fd = held()) return fd;
   }
-  // Without the lock: a slow disk holds up those alone who wait for it.
+  // Without the lock: a slow disk delays only the callers that need this file.
   auto fd = open();
   if (!fd) return tl::make_unexpected(std::move(fd.error()));
   const auto fresh = std::make_shared<const ring::UniqueFd>(std::move(*fd));

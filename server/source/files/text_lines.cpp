@@ -8,7 +8,7 @@ namespace headrace::server::source {
 
 std::string open_text(const std::filesystem::path& file, std::ifstream& stream) {
   std::error_code status;
-  // A pipe or a device might never end.
+  // Only regular files: a pipe or a device might never end.
   if (std::filesystem::exists(file, status) && !std::filesystem::is_regular_file(file, status))
     return "is no file";
   errno = 0;

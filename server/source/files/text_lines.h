@@ -1,4 +1,4 @@
-// Text files with one thing a line: reading them, and saying which lines are wrong.
+// Reads text files with one entry per line, and reports wrong lines.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace headrace::server::source {
 /// Opens a file for reading. Returns why it cannot be read; empty: it can.
 std::string open_text(const std::filesystem::path& file, std::ifstream& stream);
 
-/// Gives `each` the number (from 1) and the text of every line that is not empty, without its end, be that
-/// \n or \r\n. Returns why the file cannot be read; empty: it was.
+/// Calls `each` with the number (from 1) and the text of every non-empty line, without its \n or \r\n.
+/// Returns why the file cannot be read; empty: it was read.
 std::string each_line(const std::filesystem::path& file,
                       const std::function<void(std::uint64_t line, std::string_view text)>& each);
 std::string each_line(std::istream& stream,

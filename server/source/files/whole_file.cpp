@@ -18,7 +18,7 @@
 namespace headrace::server::source {
 namespace {
 
-/// Bytes as an open file that has no name.
+/// The bytes as an open anonymous file.
 Result<ring::UniqueFd> as_file(const std::vector<std::uint8_t>& bytes, const std::string& shown) {
   ring::UniqueFd fd(::memfd_create("headrace-fetched", MFD_CLOEXEC));
   for (std::size_t done = 0; fd && done < bytes.size();) {
@@ -40,7 +40,7 @@ Result<std::vector<std::uint8_t>> fetch_whole(const std::string& url, const Remo
   std::vector<std::uint8_t> bytes;
   auto got = remote->fetch(url, std::min(most, ring::memory_headroom().bytes), bytes);
   if (got) return bytes;
-  // A set that has no room is no bad sample.
+  // If the whole set does not fit, that is not a bad sample.
   if (got.error().code == ErrorCode::kBadSample) got.error().code = ErrorCode::kNotEnoughMemory;
   return fail(std::move(got.error()));
 }
@@ -88,7 +88,7 @@ Result<std::vector<std::uint8_t>> read_whole(const std::filesystem::path& path, 
     if (bytes.size() > most) return refuse(fmt::format("holds more than {} bytes", most));
     int error = Z_OK;
     const char* why = ::gzerror(file.get(), &error);
-    // A gzip stream that ends early reads like one that ends, with this error.
+    // A truncated gzip stream reads like a complete one, followed by this error.
     if (error == Z_BUF_ERROR) return refuse("is truncated: its gzip stream ends early; fetch it again");
     if (got < 0)
       return refuse(error == Z_ERRNO ? fmt::format("reading failed: {}", std::strerror(errno))

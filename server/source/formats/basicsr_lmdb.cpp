@@ -31,7 +31,7 @@ std::optional<std::int32_t> side(std::string_view text) {
   return number;
 }
 
-/// "name.png (h,w,c) level", of which the level may be missing.
+/// Parses "name.png (h,w,c) level"; the level may be missing.
 std::optional<BasicSrColumn::Listed> parse(std::string_view line) {
   const auto open = line.rfind(" ("), close = line.rfind(')');
   if (open == std::string_view::npos || open == 0 || close == std::string_view::npos || close < open)
@@ -116,7 +116,7 @@ const BasicSrColumn::Entry* BasicSrColumn::find(std::string_view path) const {
 
 void BasicSrColumn::add(std::string_view path) {
   const Entry* entry = find(path);
-  if (entry == nullptr) return;  // the file was truncated since: finish() says so
+  if (entry == nullptr) return;  // the file was truncated since: finish() reports it
   rows_.push_back({pool_.size(), entry->value});
   pool_.append(path).push_back('\0');
 }

@@ -1,6 +1,6 @@
-// Images in a database as BasicSR makes them: an LMDB of PNG or JPEG files by their names without extension,
-// and beside its data.mdb a meta_info.txt, which lists them: "0001_s001.png (480,480,3) 1" says name, height,
-// width, channels and how it was compressed.
+// Reads databases written by BasicSR: an LMDB of PNG or JPEG files, keyed by their names without extension. A
+// meta_info.txt beside its data.mdb lists them: "0001_s001.png (480,480,3) 1" gives the name, height, width,
+// channels and compression level.
 #pragma once
 
 #include <algorithm>
@@ -23,32 +23,33 @@ class BasicSrColumn final : public ImageColumn {
     decode::ImageSize size;  ///< as the list says
   };
 
-  /// Whether a database lies there: one that open() may still refuse.
+  /// Whether the folder holds such a database; open() may still refuse it.
   static bool is_one(const std::filesystem::path& folder);
-  /// kDatasetInvalid: no LMDB, cut, or of other programs (what to do about it), no list, wrong lines and
-  /// names that are not in the database (each with file:line, the first ten).
+  /// kDatasetInvalid: not an LMDB, truncated, written by another program (with a remedy), no list, wrong
+  /// lines and names that are not in the database (each with file:line, the first ten).
   static Result<std::unique_ptr<BasicSrColumn>> open(SourceField field, const std::filesystem::path& folder);
 
   /// In the list's order. Empty after finish().
   [[nodiscard]] const std::vector<Listed>& listed() const { return listed_; }
-  /// What the database holds and the list does not name.
+  /// The number of entries of the database that the list does not name.
   [[nodiscard]] std::uint64_t unlisted() const {
     return entries_.size() - std::min(entries_.size(), listed_.size());
   }
-  /// After it: 24 bytes per row and its path in memory. kDatasetInvalid: the file was truncated since open().
+  /// Afterwards it takes 24 bytes per row, plus its path. kDatasetInvalid: the file was truncated since
+  /// open().
   Result<void> finish() override;
 
   [[nodiscard]] const std::string& root() const override { return root_; }
-  /// `path`: one of listed(), before finish().
+  /// `path`: an element of listed(). Call it before finish().
   void add(std::string_view path) override;
   void set_scale(std::int32_t scale) override { field_.scale = scale; }
 
   [[nodiscard]] SourceField field() const override { return field_; }
   [[nodiscard]] std::uint64_t size() const override { return rows_.size(); }
-  /// The bytes lie in the mapped file: nothing is copied.
+  /// The bytes are in the mapped file: nothing is copied.
   Result<void> read(std::uint64_t row, Item& out) const override;
   [[nodiscard]] std::string name(std::uint64_t row) const override;
-  /// As of the same files in a folder.
+  /// The same as for these files in a folder.
   void add_to(Fingerprint& fingerprint) const override;
   [[nodiscard]] std::optional<Error> fault() const override { return env_.fault(); }
 
@@ -71,7 +72,7 @@ class BasicSrColumn final : public ImageColumn {
   SourceField field_;
   const std::string root_;
   const store::Env env_;
-  std::vector<Entry> entries_;  ///< all that the database holds, by key
+  std::vector<Entry> entries_;  ///< everything in the database, by key
   std::vector<Listed> listed_;
   std::string pool_;  ///< paths of rows, each ended by a zero byte
   std::vector<Row> rows_;

@@ -19,7 +19,7 @@ constexpr std::int32_t kSide = 32;
 constexpr std::size_t kPixels = 3 * 32 * 32;
 constexpr std::uint64_t kLongestNames = std::uint64_t{1} << 20;
 
-/// Of one of the two sets: a record is `label_bytes`, then the planes.
+/// The layout of one of the two datasets: a record is `label_bytes`, then the planes.
 struct Layout {
   std::vector<std::string> files;
   std::size_t label_bytes, label_at;
@@ -45,13 +45,13 @@ Layout layout_of(const CifarOptions& options, bool hundred) {
   return layout;
 }
 
-/// A file of the set, which may lie behind a URL.
+/// A file of the dataset, which may be a URL.
 fs::path file_of(const CifarOptions& options, const std::string& name) {
   const std::string root = options.path.string();
   return remote::is_url(root) ? fs::path(remote::below(root, name)) : options.path / name;
 }
 
-/// None: it is not there.
+/// None: the file does not exist.
 Result<std::vector<std::string>> lines_of(const fs::path& path, const RemotePtr& remote) {
   std::vector<std::string> lines;
   const auto there = is_there(path, remote);
@@ -64,7 +64,7 @@ Result<std::vector<std::string>> lines_of(const fs::path& path, const RemotePtr&
   return lines;
 }
 
-/// Whether one of these files is there.
+/// Whether one of these files exists.
 Result<bool> any_there(const CifarOptions& options, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     auto there = is_there(file_of(options, name), options.remote);

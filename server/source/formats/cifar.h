@@ -16,14 +16,15 @@ enum class CifarLabels : std::uint8_t { kFine, kCoarse };
 struct CifarOptions {
   std::filesystem::path path;  ///< the unpacked folder: cifar-10-batches-bin or cifar-100-binary
   CifarSet set = CifarSet::kTrain;
-  CifarLabels labels = CifarLabels::kFine;  ///< of CIFAR-100
+  CifarLabels labels = CifarLabels::kFine;  ///< for CIFAR-100
   RemotePtr remote = {};                    ///< for a path that is a URL
 
   static described::Description<CifarOptions> description();
 };
 
-/// Which of the two it is, its files tell. Samples in the files' order, class names from their text files (or
-/// numbers, if those are not there). kDatasetInvalid: files missing, cut, or with labels that there are not.
+/// Recognizes CIFAR-10 or CIFAR-100 by the files. Samples are in the files' order, class names come from the
+/// text files (without these, classes are numbers). kDatasetInvalid: files missing, truncated, or with labels
+/// out of range.
 Result<std::shared_ptr<const Source>> open_cifar(const CifarOptions& options);
 
 }  // namespace headrace::server::source

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::uint64_t kLargestSlot = std::uint64_t{1} << 40;
 
-/// kLargestSlot + 1 for whatever is more.
+/// kLargestSlot + 1 for every larger product.
 std::uint64_t times(std::uint64_t a, std::uint64_t b) {
   return b != 0 && a > kLargestSlot / b ? kLargestSlot + 1 : a * b;
 }

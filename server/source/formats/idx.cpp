@@ -20,7 +20,7 @@ struct Idx {
   std::size_t header = 0;
 };
 
-/// 0 0 type rank, then rank sizes of 4 bytes, big-endian; then the values.
+/// The header is 0 0 type rank, then rank sizes of 4 bytes, big-endian; the values follow.
 Result<Idx> read_idx(const std::filesystem::path& path, const RemotePtr& remote, std::string_view shape,
                      std::size_t least_rank, std::size_t most_rank) {
   auto bytes = read_whole(path, remote);

@@ -1,5 +1,5 @@
-// IDX files, as MNIST, Fashion-MNIST, KMNIST and EMNIST come: http://yann.lecun.com/exdb/mnist (its appendix
-// defines the format).
+// IDX files, the format of MNIST, Fashion-MNIST, KMNIST and EMNIST: http://yann.lecun.com/exdb/mnist (defined
+// in its appendix).
 #pragma once
 
 #include <filesystem>
@@ -22,8 +22,9 @@ struct IdxOptions {
   static described::Description<IdxOptions> description();
 };
 
-/// Plain or gzipped, read into memory. Sample i is image i. kDatasetInvalid, each by file and with what to
-/// do: not IDX, other types or dimensions, cut, trailing bytes, counts that differ, a label without a class.
+/// Reads plain or gzipped files into memory. Sample i is image i. kDatasetInvalid, each with the file and a
+/// remedy: not IDX, other types or dimensions, truncated, trailing bytes, different counts, a label without a
+/// class.
 Result<std::shared_ptr<const Source>> open_idx(const IdxOptions& options);
 
 }  // namespace headrace::server::source

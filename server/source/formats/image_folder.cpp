@@ -23,7 +23,7 @@ Result<void> list_classes(ClassFolders& out, FileColumn& column) {
     Result<std::vector<FoundFolder>> folders;
     LeftOut left_out;
   };
-  // A few at a time, since lists of files are larger than what is kept of them.
+  // A few classes at a time, because lists of files are larger than what is kept of them.
   constexpr std::size_t kAtOnce = 64;
   for (std::size_t begin = 0; begin < out.classes.size(); begin += kAtOnce) {
     std::vector<Found> found(std::min(kAtOnce, out.classes.size() - begin));

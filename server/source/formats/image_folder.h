@@ -1,4 +1,4 @@
-// A folder of images in which each class is a folder: torchvision's ImageFolder, for JPEG and PNG.
+// A folder of JPEG and PNG images with one folder per class, like torchvision's ImageFolder.
 #pragma once
 
 #include <filesystem>
@@ -17,16 +17,16 @@ struct ImageFolderOptions {
 };
 
 /// Indexes `root`: class folders sorted by name; within a class all files *.jpg, *.jpeg, *.png (any case),
-/// also in nested folders, in ImageFolder's own order (folder, then file name). So sample i here is
-/// sample i there, unless there are files of the kinds that only ImageFolder takes (ppm, bmp, pgm, tif, tiff,
-/// webp): they are left out, and `warning` tells how many there are. It also tells where `root` seems to lie
-/// above the folder of the classes. Symbolic links are followed. Folders are listed; the sizes of up to
-/// 65,536 files, evenly spread, are asked for (SizeSample): the fingerprint is of all paths and of these
-/// sizes. Memory: the relative paths plus 12 bytes per file.
+/// also in nested folders, in ImageFolder's order (folder, then file name). Sample i is therefore
+/// ImageFolder's sample i, unless there are files of formats that only ImageFolder accepts (ppm, bmp, pgm,
+/// tif, tiff, webp): these are left out, and `warning` reports their number. It also reports if `root` seems
+/// to be one level above the class folders. Symbolic links are followed. Folders are listed; the sizes of up
+/// to 65,536 files, evenly spread, are read (SizeSample): the fingerprint covers all paths and these sizes.
+/// Memory: the relative paths plus 12 bytes per file.
 ///
-/// kDatasetInvalid, each by name and with what to do: `root` missing, no folder or unreadable; no class
-/// folders; classes without images; a link into nothing or in circles; a folder that holds itself; files of
-/// the sample that the system does not let this user look at. kEnvironment: out of descriptors.
+/// kDatasetInvalid, each with the name and a remedy: `root` missing, not a folder or unreadable; no class
+/// folders; classes without images; a dangling or circular link; a folder that contains itself; files of the
+/// SizeSample that this user may not stat. kEnvironment: out of descriptors.
 Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::path& root,
                                                         const ReadPolicy& read = {});
 

@@ -1,4 +1,4 @@
-// A database that `headrace pack` wrote: see server/store.
+// A database written by `headrace pack`: see server/store.
 #pragma once
 
 #include <filesystem>
@@ -11,20 +11,20 @@ namespace headrace::server::source {
 
 struct LmdbOptions {
   std::filesystem::path path;  ///< the folder with data.mdb
-  bool verify = false;         ///< the checksum of each record that is read
+  bool verify = false;         ///< check the checksum of each record that is read
 
   static described::Description<LmdbOptions> description();
 };
 
-/// Samples, labels, names, classes, indices and fingerprint are the packed source's (the fingerprint says so
-/// where pixels were decoded or resized for good). Items are spans into the mapped file; what was compressed
-/// is unpacked. Bounds are checked at each read; checksums only with `verify`, and by `headrace verify`.
+/// Samples, labels, names, classes, indices and fingerprint are the packed source's (the fingerprint differs
+/// if pixels were decoded or resized permanently). Items are spans into the mapped file; compressed ones are
+/// uncompressed. Every read checks bounds; only `verify` and `headrace verify` check checksums.
 ///
-/// Nobody may write the database while it is served; headrace pack never does so once it is complete. Needs
-/// no right to write, and makes no lock file. Memory: 16 bytes per sample.
+/// No process may write the database while it is served; headrace pack never writes a complete one. Needs no
+/// write permission and creates no lock file. Memory: 16 bytes per sample.
 ///
-/// kDatasetInvalid, here or by read: no LMDB, none that headrace pack wrote, not finished, cut, samples
-/// missing, a damaged record.
+/// kDatasetInvalid, here or from read: not an LMDB, not written by headrace pack, unfinished, truncated,
+/// samples missing, a damaged record.
 Result<std::shared_ptr<const Source>> open_lmdb(const LmdbOptions& options);
 
 }  // namespace headrace::server::source

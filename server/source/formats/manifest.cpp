@@ -33,31 +33,31 @@ std::optional<std::uint64_t> whole_number(std::string_view text) {
   return number;
 }
 
-/// Numbers and text alike: "3" of CSV is 3 of JSON.
+/// Numbers and text are equal: "3" in CSV is 3 in JSON.
 std::optional<std::string> class_text(const json& value) {
   if (value.is_string() && !value.get_ref<const std::string&>().empty()) return value.get<std::string>();
   if (value.is_number_unsigned()) return value.dump();
   return std::nullopt;
 }
 
-/// Takes a field's cells in, row by row; then gives what it made of them.
+/// Receives a field's cells row by row, then gives the column made of them.
 class Intake {
  public:
   virtual ~Intake() = default;
-  /// What is wrong; empty: nothing.
+  /// Returns what is wrong; empty: nothing.
   virtual std::string add(const json& cell) = 0;
-  /// What is wrong that only shows, or shows quicker, when all rows are there.
+  /// Reports problems that can only be found, or are found faster, once all rows are there.
   virtual void look(const std::function<void(std::uint64_t line, std::string_view problem)>& wrong) {
     static_cast<void>(wrong);
   }
   virtual Result<void> finish(Table& table) = 0;
 };
 
-/// Of paths: C is FileColumn or UrlColumn.
+/// For paths: C is FileColumn or UrlColumn.
 template <class C>
 class FileIntake final : public Intake {
  public:
-  /// `line`: of the row that is added.
+  /// `line`: the line of the row that is being added.
   FileIntake(std::unique_ptr<C> column, const std::uint64_t& line)
       : column_(std::move(column)), line_(line) {}
   std::string add(const json& cell) override {
@@ -107,7 +107,7 @@ class TextIntake final : public ColumnIntake<RaggedColumn> {
   }
 };
 
-/// Names of classes to their indices; grows if none were given.
+/// Maps class names to indices; collects new names if none were given.
 class ClassNames {
  public:
   explicit ClassNames(std::vector<std::string> names) : names_(std::move(names)), given_(!names_.empty()) {
@@ -149,7 +149,7 @@ class ClassIntake final : public Intake {
     labels_.push_back(*place);
     return {};
   }
-  /// Names that came are sorted; if all of them are numbers, each is its own index.
+  /// Sorts collected names; if all of them are numbers, each is its own index.
   Result<void> finish(Table& table) override {
     table.classes = names_.names();
     if (!names_.given()) {
@@ -284,7 +284,7 @@ class Opener {
                                          : file.parent_path();
   }
 
-  /// Chooses fields if none were given, and gives the columns that they are read from.
+  /// Chooses the fields if none were given, and returns the columns that they are read from.
   Result<std::vector<std::string>> prepare(const std::vector<std::string>& columns) {
     const auto has = [&](const std::string& name) {
       return std::find(columns.begin(), columns.end(), name) != columns.end();
@@ -354,7 +354,7 @@ class Opener {
 
   const ManifestOptions& options_;
   std::map<std::string, ManifestField> fields_;
-  const std::filesystem::path file_;  ///< as messages call it
+  const std::filesystem::path file_;  ///< for messages
   const std::string name_;            ///< without its folder
   const std::filesystem::path root_;
   std::vector<std::unique_ptr<Intake>> intakes_;  ///< with columns_, in the order of fields_

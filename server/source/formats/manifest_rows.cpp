@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Cells into the places that the reader wants them at.
+/// Puts the wanted cells of a row into the reader's order.
 class Picker {
  public:
   Picker(const WantColumns& want, const EachRow& each) : want_(want), each_(each) {}
@@ -59,14 +59,14 @@ class Picker {
   std::size_t columns_ = 0;
   std::vector<std::string> wanted_;
   std::vector<std::size_t> places_;
-  std::vector<json> picked_;  ///< used again, row after row
+  std::vector<json> picked_;  ///< reused for every row
   const std::string no_fault_;
 };
 
-/// Spreadsheets begin their UTF-8 with it.
+/// Spreadsheets put it before their UTF-8.
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-/// libcsv's state, and the row that it is in.
+/// libcsv's state, and the row being parsed.
 class CsvRows {
  public:
   CsvRows(Picker& picker, char delimiter) : picker_(picker) {
@@ -77,7 +77,7 @@ class CsvRows {
   CsvRows(const CsvRows&) = delete;
   CsvRows& operator=(const CsvRows&) = delete;
 
-  /// False: the file is no CSV from here on.
+  /// False: the file is not CSV from here on.
   bool line(std::uint64_t number, const std::string& text) {
     if (!open_ && (text == "\n" || text == "\r\n")) return true;  // no row begins here
     if (!open_) first_line_ = number;
@@ -112,8 +112,8 @@ class CsvRows {
 
   Picker& picker_;
   csv_parser parser_{};
-  std::vector<std::string> cells_;  ///< used again, row after row
-  std::size_t count_ = 0;           ///< those of the row that is read
+  std::vector<std::string> cells_;  ///< reused for every row
+  std::size_t count_ = 0;           ///< in the row being parsed
   std::uint64_t first_line_ = 1;
   bool open_ = false;
 };

@@ -12,19 +12,19 @@
 
 namespace headrace::server::source {
 
-/// Gets the names of the columns first: of the header, of the first object, or "path" and "label" of a list
-/// (.txt: a path a line, and behind its last blank the label if the first line has a whole number there).
-/// Returns which of them it wants.
+/// Is called first, with the column names: those of the header or of the first object; for a list, "path" and
+/// "label" (.txt: one path per line, followed after its last blank by a label if that is a whole number in
+/// the first line). Returns the wanted columns.
 using WantColumns = std::function<std::vector<std::string>(const std::vector<std::string>& columns)>;
-/// A row: the cells of the wanted columns, null where there is none; text from CSV. `fault`: the row cannot
-/// be read, and why; `cells` is empty then.
+/// Is called for each row with the cells of the wanted columns; missing cells are null, cells from CSV are
+/// text. `fault`: why the row cannot be read; `cells` is then empty.
 using EachRow =
     std::function<void(std::uint64_t line, std::span<const nlohmann::json> cells, const std::string& fault)>;
 
-/// By the file's extension: .csv, .tsv, .jsonl (.ndjson), .txt. Returns why the file cannot be read; empty:
-/// it was.
+/// The file's extension decides the format: .csv, .tsv, .jsonl (.ndjson), .txt. Returns why the file cannot
+/// be read; empty: it was read.
 std::string each_row(const std::filesystem::path& file, const WantColumns& want, const EachRow& each);
-/// The same of what is not in a file. `name`: for its extension.
+/// The same for a stream. `name`: gives the extension.
 std::string each_row(std::istream& stream, const std::filesystem::path& name, const WantColumns& want,
                      const EachRow& each);
 

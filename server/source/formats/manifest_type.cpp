@@ -59,7 +59,7 @@ SourceType manifest() {
       {.network = true,
        .by_sample =
            [](const described::Json& options) {
-             // Of a manifest, the images are what is read again and again.
+             // A manifest is read once, its images again and again.
              return remote::is_url(options.value("root", options.value("path", "")));
            }},
       [](const ManifestOptions& options, const OpenContext& context) {

@@ -17,11 +17,11 @@
 namespace headrace::server::source {
 namespace {
 
-constexpr std::size_t kMostDimensions = 7;  // six of a row and the sample
+constexpr std::size_t kMostDimensions = 7;  // six for a row, one for the sample
 constexpr std::size_t kLongestName = 47;
 constexpr const char* kLabel = "label";
 
-/// A field by its name in batches.
+/// An array with its field name in batches.
 struct NamedArray {
   std::string field;
   NpyArray array;
@@ -81,7 +81,7 @@ Result<std::vector<NamedArray>> open_arrays(const NpyOptions& options) {
   return out;
 }
 
-/// Batches have these of their own (headrace.Loader's `meta`).
+/// Every batch has fields of these names (headrace.Loader's `meta`).
 constexpr std::array<std::string_view, 3> kTaken{"valid", "sample_index", "replaced"};
 
 bool is_field_name(const std::string& name) {
@@ -89,7 +89,7 @@ bool is_field_name(const std::string& name) {
          name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
 }
 
-/// What holds for every field.
+/// Checks the requirements on every field.
 Result<void> see_that_they_fit(const std::vector<NamedArray>& arrays) {
   const NamedArray& first = arrays.front();
   for (const auto& [field, array] : arrays) {
@@ -134,7 +134,7 @@ Result<void> see_labels(const NpyArray& labels, const std::vector<std::string>& 
   return {};
 }
 
-/// A field's array, and what its rows are.
+/// A field's array and the type of its rows.
 struct Column {
   NpyArray array;
   SourceField field;
@@ -160,7 +160,7 @@ Column column_of(NamedArray named, const std::optional<decode::PixelShape>& pixe
   return out;
 }
 
-/// Images in the order of `images`, then the others.
+/// Images in the order of `images`, then the other fields.
 Result<std::vector<Column>> columns_of(std::vector<NamedArray> arrays,
                                        const std::optional<std::vector<std::string>>& images,
                                        const std::string& shown) {
@@ -248,7 +248,7 @@ class NpySet final : public Source {
   std::vector<SourceField> fields_;
 };
 
-// All of it would read a file that may be larger than memory.
+// Hashing everything would read a file that may be larger than memory.
 std::uint64_t NpySet::fingerprint() const {
   constexpr std::size_t kEdge = std::size_t{1} << 20;
   Fingerprint fingerprint;
@@ -308,7 +308,7 @@ Result<std::shared_ptr<const Source>> open_npy_set(const NpyOptions& options) {
 
 described::Description<NpyOptions> NpyOptions::description() {
   using Self = NpyOptions;
-  // With `path`, the fields are names of its arrays; without it, they are files.
+  // With `path`, `fields` names its arrays; without it, `fields` names files.
   auto fields = described::without_default(described::key(
       "fields", &Self::arrays,
       described::map(described::expecting("a path, or the name of an array", described::text()), 1,

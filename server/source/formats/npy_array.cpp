@@ -12,9 +12,9 @@
 namespace headrace::server::source {
 namespace {
 
-/// Deflate cannot make more of one byte than this.
+/// Deflate's largest expansion of one byte.
 constexpr std::uint64_t kMostExpansion = 1032;
-/// Holds any header that is read.
+/// Enough for any header that is accepted.
 constexpr std::size_t kHeaderRoom = 4096;
 
 Result<NpyArray> make_array(std::string name, std::string shown, const MappedBytes& file) {
@@ -30,13 +30,13 @@ Result<NpyArray> make_array(std::string name, std::string shown, const MappedByt
   return NpyArray{std::move(name), std::move(shown), std::move(*header), values};
 }
 
-/// One pass over a .npz file: a zip file's local headers and what lies between them.
+/// One pass over an .npz file: a zip file's local headers and what is between them.
 class NpzReader {
  public:
   NpzReader(std::string path, MappedBytes file) : path_(std::move(path)), file_(std::move(file)) {}
 
   Result<void> open();
-  /// The next member's name in `name`; false at the end.
+  /// Sets `name` to the next member's name; false at the end.
   Result<bool> next(std::string& name);
   Result<NpyArray> array(const std::string& name, NpzLoad load);
 
@@ -58,7 +58,7 @@ class NpzReader {
 };
 
 Result<void> NpzReader::open() {
-  // The streaming reader, because it goes by the local headers and so knows where a member's bytes lie.
+  // The streaming reader uses the local headers, and so knows the offset of a member's bytes.
   ::archive_read_support_format_zip_streamable(reader_.get());
   if (::archive_read_open_memory(reader_.get(), file_.view.data(), file_.view.size()) != ARCHIVE_OK)
     return refuse("is no .npz file (a zip file of .npy files)");
@@ -76,7 +76,7 @@ Result<bool> NpzReader::next(std::string& name) {
   return true;
 }
 
-/// The member's bytes in the file, if it is not compressed.
+/// The member's bytes in the file, if they are not compressed.
 std::optional<MappedBytes> NpzReader::in_place() const {
   const std::string format = ::archive_format_name(reader_.get());
   if (format.find("(uncompressed)") == std::string::npos || ::archive_entry_size_is_set(entry_) == 0)
@@ -115,7 +115,8 @@ Result<NpyArray> NpzReader::array(const std::string& name, NpzLoad load) {
     return fail(ErrorCode::kDatasetInvalid,
                 fmt::format("{}: its header says {} bytes, more than a file of {} can hold; fetch it again",
                             shown, header->data_bytes, file_.view.size()));
-  // One byte more than there should be: so a longer member is seen, and its checksum is looked at.
+  // Asks for one byte more than expected: this detects a longer member and makes libarchive check the
+  // checksum.
   const std::uint64_t whole = header->data_offset + header->data_bytes + 1;
   if (whole > content->size()) {
     auto done = unpack(*content, whole - content->size());

@@ -12,11 +12,12 @@ namespace headrace::server::source {
 namespace {
 
 constexpr std::array<std::uint8_t, 6> kMagic{0x93, 'N', 'U', 'M', 'P', 'Y'};
-/// numpy's own are 128 bytes up to a dozen dimensions; std::regex takes stack by the byte.
+/// numpy's own headers are 128 bytes up to a dozen dimensions; std::regex uses stack in proportion to the
+/// length.
 constexpr std::size_t kLongestHeader = 2048;
 constexpr std::size_t kMostDimensions = 32;  // numpy's own limit
 
-/// By what follows the byte order in `descr`.
+/// `kind`: the part of `descr` after the byte order.
 std::optional<DType> dtype_of(std::string_view kind) {
   static constexpr std::array<std::pair<std::string_view, DType>, 9> kKnown{{{"u1", DType::kUInt8},
                                                                              {"i1", DType::kInt8},

@@ -79,7 +79,7 @@ class Opener {
       const std::string path = image.path;
       const auto name = common_name(path, folder.names);
       if (!name) {
-        stranger = path;  // another field's, maybe: that lies in the same folder
+        stranger = path;  // perhaps another field's file in the same folder
       } else if (!images.emplace(*name, std::move(image)).second) {
         doubled.push_back(path);
       }
@@ -124,7 +124,7 @@ class Opener {
     return images;
   }
 
-  /// Each name of any folder must be in all of them.
+  /// Requires that each name of any folder is in all of them.
   Result<void> check_partners() const {
     for (std::size_t one = 0; one < images_.size(); ++one) {
       for (std::size_t other = 0; other < images_.size(); ++other) {
@@ -141,7 +141,7 @@ class Opener {
     return {};
   }
 
-  /// "0001" here and "0001x4" there: says which `names` would fit.
+  /// For names such as "0001" and "0001x4": suggests `names` that would match them.
   [[nodiscard]] std::string hint(std::size_t one, std::size_t other) const {
     const std::string& name = images_[one].begin()->first;
     if (images_[other].contains(name)) return "; add what is missing, or remove what is alone";
@@ -190,7 +190,7 @@ class Opener {
     return {};
   }
 
-  /// Against the first image of scale 1 among its partners; of images whose sizes are known.
+  /// Compares each image with the first partner of scale 1; only images of known size.
   Result<void> check_sizes() const {
     Problems problems(kListed);
     for (const auto& [name, ignored] : images_.front()) {

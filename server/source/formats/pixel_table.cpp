@@ -14,8 +14,8 @@
 namespace headrace::server::source {
 namespace {
 
-/// Samples are read in any order: with pages of 4 KiB, each asks for a translation that is not at hand.
-/// Nothing depends on it, so it is no error if the kernel cannot or will not.
+/// Samples are read in random order, so with pages of 4 KiB each read misses the TLB. This is only a hint: a
+/// refusal by the kernel is no error.
 void want_huge_pages(std::span<const std::uint8_t> bytes) {
 #ifdef MADV_COLLAPSE
   constexpr std::uintptr_t kHuge = placement::kHugePage;
@@ -74,7 +74,7 @@ class PixelSource final : public Source {
   [[nodiscard]] std::uint64_t fingerprint() const override { return table_.fingerprint; }
 
  private:
-  /// The file, and the image's place in it.
+  /// The file, and the image's index in it.
   [[nodiscard]] std::pair<const PixelFile*, std::uint64_t> find(std::uint64_t index) const {
     const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
     const PixelFile& file = table_.files.at(static_cast<std::size_t>(end - ends_.begin()));

@@ -30,7 +30,7 @@ class Synthetic final : public Source {
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return classes_; }
   [[nodiscard]] std::uint64_t fingerprint() const override {
     const std::uint64_t numbers[2] = {count_, bytes_};
-    return XXH3_64bits_withSeed(numbers, sizeof numbers, 0x53594E5448455449);  // apart from every folder's
+    return XXH3_64bits_withSeed(numbers, sizeof numbers, 0x53594E5448455449);  // differs from every folder's
   }
 
  private:

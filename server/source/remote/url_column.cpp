@@ -37,7 +37,7 @@ void UrlColumn::check(const std::function<void(std::uint64_t, std::string_view)>
   const SizeSample sample(size());
   const std::uint64_t count = std::min(sample.size(), kChecked);
   std::vector<std::optional<Error>> errors(count);
-  std::atomic<bool> down{false};  // one server is enough to wait for
+  std::atomic<bool> down{false};  // one unreachable server is enough to wait for
   const auto row_of = [&](std::uint64_t i) { return sample.row(i * sample.size() / count); };
   for_each_at_once(
       count,

@@ -14,23 +14,23 @@
 
 namespace headrace::server::source {
 
-/// Each row is one request for the whole file. What is known of a file (its size, its ETag) must be so when
-/// it is read; else it is read as it is, but never a part of one and a part of another. The fingerprint is of
-/// paths and, of the rows that SizeSample says, of the sizes that are known: where all are, it is
-/// FileColumn's of the same files.
+/// Each row is one request for the whole file. If a file's size or ETag is known, read() refuses a changed
+/// file; otherwise it accepts any version, but never mixes parts of two. The fingerprint covers the paths and
+/// the known sizes of the rows in the SizeSample: if all are known, it equals FileColumn's for the same
+/// files.
 class UrlColumn final : public ImageColumn {
  public:
   static constexpr std::uint64_t kUnknown = UINT64_MAX;
-  /// How many files check() looks at, at most.
+  /// The most files that check() requests.
   static constexpr std::uint64_t kChecked = 1000;
 
   UrlColumn(SourceField field, std::string root, std::shared_ptr<const remote::Remote> remote);
 
-  /// One more row: a file's name relative to the root, not encoded, or a URL. 24 bytes and the path's own in
+  /// Adds a row: a file's name relative to the root, not encoded, or a URL. Takes 24 bytes plus the path in
   /// memory.
   void add(std::string_view path) override { add(path, kUnknown, {}); }
   void add(std::string_view path, std::uint64_t bytes, std::string_view tag);
-  /// Takes the sizes of some rows, evenly spread, of all if they are few; those of others stay unknown. Calls
+  /// Reads the sizes of some rows, evenly spread, or of all if they are few; the others stay unknown. Calls
   /// `wrong`, in the rows' order, for those that are missing or unreadable.
   void check(const std::function<void(std::uint64_t row, std::string_view problem)>& wrong);
   Result<void> finish() override;

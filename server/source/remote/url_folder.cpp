@@ -15,7 +15,7 @@
 namespace headrace::server::source {
 namespace {
 
-/// What a class holds.
+/// The content of a class.
 struct Found {
   Result<void> listed;
   std::vector<remote::ListedObject> images;  ///< in ImageFolder's order
@@ -66,7 +66,7 @@ Result<std::shared_ptr<const Source>> open_url_folder(const std::string& url,
 
   auto column = std::make_unique<UrlColumn>(SourceField{}, root, remote);
   ClassFolders out{.root = root, .images = {}, .labels = {}, .classes = {}, .empty = {}, .left_out = {}};
-  // A few at a time, since listings are larger than what is kept of them.
+  // A few classes at a time, because listings are larger than what is kept of them.
   constexpr std::size_t kAtOnce = 64;
   for (std::size_t begin = 0; begin < classes.size(); begin += kAtOnce) {
     std::vector<Found> found(std::min(kAtOnce, classes.size() - begin));

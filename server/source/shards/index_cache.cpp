@@ -24,10 +24,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// Raised with each change of the file's form or of what an index means.
+/// Increase it with each change of the file format or of the meaning of an index.
 constexpr int kVersion = 1;
-/// A file: magic, length of the head, head (JSON: key, then a line per shard), each shard's samples and
-/// names, xxh3 of all before. In the machine's byte order.
+/// File format: magic, length of the head, head (JSON: the key, then a line per shard), each shard's samples
+/// and names, xxh3 of everything before. In the machine's byte order.
 constexpr std::array<char, 8> kMagic{'H', 'R', 'S', 'H', 'A', 'R', 'D', 'S'};
 
 void add(Fingerprint& hash, const void* data, std::size_t size) {
@@ -42,7 +42,7 @@ class Reader {
   }
 
   [[nodiscard]] std::uint64_t left() const { return left_; }
-  /// False, and nothing is allocated, if that many are not left.
+  /// False, without an allocation, if fewer are left.
   template <class Values>
   bool read(Values& out, std::uint64_t count) {
     constexpr std::size_t kSize = sizeof(typename Values::value_type);
@@ -72,7 +72,7 @@ class Reader {
 
 class Writer {
  public:
-  /// Others may read it: an index that root made is one for all users.
+  /// Readable by all users: an index that root made is shared by them.
   explicit Writer(const fs::path& file) : file_(NewFile::create(AT_FDCWD, file.string(), 0644)) {}
 
   void write(const void* data, std::size_t size) {
@@ -91,7 +91,7 @@ class Writer {
   Fingerprint hash_;
 };
 
-/// The folder for caches of this user, or empty.
+/// This user's folder for caches, or empty.
 fs::path cache_home() {
   const auto absolute = [](const char* name) {
     const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here sets variables
@@ -106,7 +106,7 @@ std::string digest(const std::string& text) {
   return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
-/// Every number is within its bounds; what is read by it later is within the shard.
+/// Whether every number is within its bounds; later reads by it stay within the shard.
 bool is_sound(const ShardIndex& index, std::uint64_t shard_bytes, std::size_t extensions,
               std::int64_t label_limit) {
   std::uint32_t before = 0;
@@ -135,7 +135,7 @@ IndexCache::IndexCache(const fs::path& folder, const std::vector<ShardStamp>& sh
     return value.dump(-1, ' ', false, json::error_handler_t::replace);
   };
   key_ = text({kVersion, how, stamps});
-  // Beside the shards the folder does not count: it may be mounted elsewhere.
+  // Beside the shards, the key omits the folder, which may be mounted elsewhere later.
   if (!remote::is_url(folder.string()))
     files_.push_back(folder / fmt::format(".headrace-{}.index", digest(text({how, names}))));
   home_ = cache_home();
@@ -177,7 +177,7 @@ std::optional<std::vector<ShardIndex>> IndexCache::load() const {
   for (const fs::path& file : files_) {
     try {
       if (auto shards = load_from(file)) return shards;
-    } catch (const json::exception&) {  // a head of another form
+    } catch (const json::exception&) {  // the head has another format
       continue;
     }
   }

@@ -1,4 +1,4 @@
-// The index of a set of shards as a file, so that the next start does not walk them again.
+// Stores the index of a set of shards in a file, so that the next start does not walk them again.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,33 @@
 
 namespace headrace::server::source {
 
-/// What tells that a shard is the one that was indexed.
+/// Identifies the version of a shard that was indexed.
 struct ShardStamp {
   std::string name;  ///< relative to the shards' folder
   std::uint64_t bytes = 0;
   std::int64_t modified_ns = 0;  ///< of a file
-  std::string tag = {};          ///< of what lies behind a URL: see remote::Stat
+  std::string tag = {};          ///< of a URL: see remote::Stat
 };
 
 /// Best effort: shards whose index cannot be read, trusted or written are indexed again, without a message.
-/// The file lies beside the shards, or, where that folder is not writable or no folder but a URL, in
-/// $XDG_CACHE_HOME/headrace (~/.cache/headrace). Others may write to the shards' folder: a file there counts
-/// only if it is this user's or root's (clientlib/base/trusted_path.h).
+/// The file is beside the shards; if that folder is not writable or is a URL, it is in
+/// $XDG_CACHE_HOME/headrace (~/.cache/headrace). Other users may be able to write to the shards' folder, so a
+/// file there is used only if it belongs to this user or root (clientlib/base/trusted_path.h).
 class IndexCache {
  public:
   IndexCache(const std::filesystem::path& folder, const std::vector<ShardStamp>& shards,
              const ShardRule& rule);
 
-  /// One index per shard. None: there is no file, it is another user's, it is of other shards (name, size,
-  /// time of change) or of another rule or version, its checksum or one of its numbers is wrong, or its
-  /// samples have another fingerprint than it says. Nothing is allocated that the file's own size does not
-  /// cover.
+  /// One index per shard. None: there is no file; it belongs to another user, to other shards (name, size,
+  /// time of change) or to another rule or version; its checksum or one of its numbers is wrong; or its
+  /// samples' fingerprint differs from the stored one. Allocates no more than the file's own size.
   [[nodiscard]] std::optional<std::vector<ShardIndex>> load() const;
-  /// To a temporary file first, then renamed.
+  /// Writes a temporary file, then renames it.
   void store(const std::vector<ShardIndex>& shards) const;
 
  private:
-  std::vector<std::filesystem::path> files_;  // the first that works
-  std::filesystem::path home_;                // made if it is not there
+  std::vector<std::filesystem::path> files_;  // the first that works is used
+  std::filesystem::path home_;                // created if it does not exist
   std::string key_;                           // JSON: version, rule, stamps
   std::vector<std::uint64_t> shard_bytes_;
   std::vector<std::string> images_;  // the rule's extensions

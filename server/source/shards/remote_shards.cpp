@@ -31,7 +31,7 @@ class RemoteShards final : public ShardSet {
     return std::none_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard.tag.empty(); });
   }
   [[nodiscard]] std::size_t at_once() const override {
-    constexpr std::size_t kMost = 64;  // of which each may hold a block of BlockReader::kLargest
+    constexpr std::size_t kMost = 64;  // each may hold a block of BlockReader::kLargest
     return std::min<std::size_t>(remote_->connections(), kMost);
   }
   [[nodiscard]] Result<ShardIndex> index(std::size_t shard, const ShardRule& rule,
@@ -61,7 +61,7 @@ tl::unexpected<Error> refuse(const std::string& url, std::string_view what) {
   return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", remote::shown(url), what));
 }
 
-/// The *.tar that lie in it themselves.
+/// The *.tar objects directly below it.
 Result<std::vector<std::string>> shards_below(std::string url, const Remote& remote) {
   if (!url.ends_with('/')) url += '/';
   auto listed = remote.list(url, false);
@@ -95,7 +95,7 @@ Result<std::vector<std::string>> list(const std::vector<std::string>& paths, con
   return out;
 }
 
-/// The deepest folder of all; empty: they are of several servers or buckets.
+/// The deepest common folder; empty: they are on several servers or in several buckets.
 std::string common_folder(const std::vector<std::string>& shown) {
   std::string root = shown.front();
   const auto host = root.find("://") + 3;

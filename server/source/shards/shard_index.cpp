@@ -19,7 +19,7 @@ constexpr std::uint64_t kLongestJson = std::uint64_t{1} << 20;
 constexpr std::size_t kMostExtensions = 64;
 constexpr std::string_view kJsonLabel = "json.";
 
-/// What is known of the sample whose members are being read.
+/// The sample whose members are being read.
 struct Gathered {
   std::string key;
   bool image = false, label = false;
@@ -58,7 +58,7 @@ class Indexer {
 Result<void> Indexer::add(const TarMember& member, TarReader& tar) {
   const auto name = parse_member_name(member.name);
   if (!member.file || !name) {
-    // Folders are no loss; a link could be an image.
+    // Folders need not be counted; a link could be an image.
     if (member.file || !member.name.ends_with('/'))
       index_.leave_out(member.file ? "without extension" : "links and others", 1);
     return {};

@@ -19,7 +19,7 @@ tl::unexpected<Error> refuse(const std::string& path, const std::string& what) {
   return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", path, what));
 }
 
-/// Puts the numbers of the first range, then goes on behind it.
+/// Substitutes the numbers of the first range, then expands the rest.
 Result<void> expand(const std::string& before, const std::string& rest, const std::string& pattern,
                     std::vector<std::string>& out) {
   static const std::regex kRange(R"(\{([0-9]{1,12})\.\.([0-9]{1,12})\})");
@@ -33,7 +33,7 @@ Result<void> expand(const std::string& before, const std::string& rest, const st
   const std::string first = match[1], last = match[2];
   const auto from = std::stoull(first), to = std::stoull(last);
   if (from > to) return refuse(pattern, fmt::format("the range {} runs backwards", match.str()));
-  // The shell's rule: a leading zero on either side means that all have as many digits as the longer one.
+  // The shell's rule: with a leading zero on either side, all numbers have as many digits as the longer one.
   const bool padded = (first.size() > 1 && first[0] == '0') || (last.size() > 1 && last[0] == '0');
   const std::size_t width = padded ? std::max(first.size(), last.size()) : 0;
   for (auto number = from; number <= to; ++number) {

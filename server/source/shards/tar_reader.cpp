@@ -17,12 +17,12 @@ namespace headrace::server::source {
 namespace {
 
 constexpr std::uint64_t kBlock = 512;
-/// What one read takes at least and at most: headers lie between images; those that are larger than kSkip are
-/// skipped, so that what is read beyond a header is for nothing.
+/// Least and most bytes of one read: headers are between images, and images above kSkip are skipped, so bytes
+/// read beyond a header are wasted.
 constexpr std::size_t kLeastRead = std::size_t{4} << 10;
 constexpr std::size_t kMostRead = std::size_t{64} << 10;
 constexpr std::uint64_t kSkip = std::uint64_t{16} << 10;
-/// Writers fill their last record with zeros; the largest that tar makes by an option in use.
+/// Writers pad the last record with zeros; this is the largest record that tar writes by a common option.
 constexpr std::uint64_t kLongestPadding = std::uint64_t{1} << 20;
 
 }  // namespace
@@ -31,7 +31,7 @@ struct TarReader::State {
   ReadAt read_at;
   std::uint64_t file_bytes = 0;
   std::string shown;
-  std::uint64_t position = 0;  // of what libarchive reads next
+  std::uint64_t position = 0;  // offset that libarchive reads next
   std::optional<Error> read_error;
   std::uint64_t end = 0;  // where the next header must be; 0: not known
   std::size_t next_read = kLeastRead;
@@ -43,7 +43,7 @@ struct TarReader::State {
     Result<std::size_t> got = 0;
     try {
       got = state.read_at(state.position, std::span(state.buffer).first(state.next_read));
-    } catch (const std::bad_alloc&) {  // libarchive is C: nothing may pass
+    } catch (const std::bad_alloc&) {  // libarchive is C: no exception may pass through it
       got = fail(ErrorCode::kNotEnoughMemory, state.shown + ": no memory to read it");
     }
     if (!got) {
@@ -80,8 +80,8 @@ struct TarReader::State {
   [[nodiscard]] Result<void> see_end() const;
 };
 
-// libarchive takes the end of the file for the end of the archive, and ends at the first block of zeros: both
-// could hide samples.
+// libarchive accepts the end of the file as the end of the archive, and ends at the first block of zeros:
+// both could hide samples.
 Result<void> TarReader::State::see_end() const {
   const std::uint64_t at = header();
   if (file_bytes < at + kBlock)
@@ -133,7 +133,7 @@ Result<TarReader> TarReader::open(ReadAt read, std::uint64_t file_bytes, const s
   state->reader.reset(::archive_read_new());
   ::archive* reader = state->reader.get();
   ::archive_read_support_format_tar(reader);
-  // Only to say that they are there. Not all filters: some run programs.
+  // Only to report them. Not all filters: some run programs.
   ::archive_read_support_filter_gzip(reader);
   ::archive_read_support_filter_bzip2(reader);
   ::archive_read_support_filter_xz(reader);

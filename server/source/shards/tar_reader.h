@@ -1,4 +1,4 @@
-// The members of one tar file in order, and where in the file their bytes lie.
+// The members of a tar file in order, and the offsets of their bytes in the file.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,33 @@
 namespace headrace::server::source {
 
 struct TarMember {
-  std::string name;          ///< whole, also where the header has no room for it (GNU, pax)
+  std::string name;          ///< complete, even if the header has no room for it (GNU, pax)
   bool file = false;         ///< a regular file; else a folder, link, device
   std::uint64_t offset = 0;  ///< of its first byte in the tar file
   std::uint64_t bytes = 0;
 };
 
-/// Fills a part of `out`, at least a byte, with what a file has from `offset` on; gives how much, 0 at its
-/// end.
+/// Fills a part of `out`, at least one byte, with the file's bytes from `offset` on; returns their number, 0
+/// at the end of the file.
 using ReadAt = std::function<Result<std::size_t>(std::uint64_t offset, std::span<std::uint8_t> out)>;
 
-/// Reads headers only; what lies between them is skipped. Not thread safe.
+/// Reads only headers and skips what is between them. Not thread safe.
 class TarReader {
  public:
-  /// Of a file of `file_bytes`; `shown` begins each message.
+  /// For a file of `file_bytes`; `shown` begins each message.
   static Result<TarReader> open(ReadAt read, std::uint64_t file_bytes, const std::string& shown);
-  /// `fd` must live as long as this and stay `file_bytes` long.
+  /// `fd` must stay open, and its file `file_bytes` long, while this exists.
   static Result<TarReader> open(int fd, std::uint64_t file_bytes, const std::string& shown);
   TarReader(TarReader&&) noexcept;
   TarReader& operator=(TarReader&&) noexcept;
   ~TarReader();
 
-  /// The next member; false at the end. kDatasetInvalid, with the byte where it was found: compressed, no
-  /// tar, cut (also if only the blocks of zeros at its end are missing), more data behind its end, a sparse
-  /// file. Errors of `read`; of a file, kTransientIo for the system's.
+  /// The next member; false at the end. kDatasetInvalid, with the byte offset: compressed, not tar, truncated
+  /// (even if only the final blocks of zeros are missing), data after the end, a sparse file. Also errors of
+  /// `read`; for a file, kTransientIo for system errors.
   Result<bool> next(TarMember& member);
 
-  /// The content of the member that next() gave, once; the caller has looked at its size.
+  /// The content of the member that next() returned; call it at most once, after checking the member's size.
   Result<std::string> content();
 
  private:

@@ -88,7 +88,7 @@ class WebDataset final : public Source {
   [[nodiscard]] std::string warning() const override;
 
  private:
-  /// The shard, and the sample's place in it.
+  /// The shard, and the sample's index in it.
   [[nodiscard]] std::pair<std::size_t, std::size_t> find(std::uint64_t index) const {
     const auto shard =
         static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
