@@ -1,4 +1,4 @@
-// glibc's checked recv(2) is an inline function, which could not be defined here.
+// glibc's checked recv(2) is an inline function, so this file could not define recv(2) with it.
 #undef _FORTIFY_SOURCE
 
 #include "server/session/admission.h"
@@ -31,7 +31,7 @@ namespace {
 constexpr std::uint64_t kSayAgainNs = 5'000'000'000;
 /// Pause while no descriptor is free: poll(2) reports the listener ready all the time.
 constexpr std::chrono::milliseconds kNoDescriptorPause{10};
-/// What a connection sends besides requests: greeting and handshake.
+/// The bytes that a connection sends besides requests: greeting and handshake.
 constexpr std::uint32_t kHandshake = 4096;
 
 class Admitted {
@@ -54,14 +54,15 @@ Admitted& admitted() {
   return one;
 }
 
-/// By descriptor: 0 if it is no control connection, else 1 + its unprocessed bytes. Pages of descriptors that
-/// are never used take no memory.
+/// By descriptor: 0 if it is not a control connection, else 1 + its unprocessed bytes. The pages of unused
+/// descriptors take no memory.
 std::array<std::atomic<std::uint32_t>, kMostDescriptors> ahead;
 /// Includes `closed_bytes`.
 std::atomic<std::int64_t> ahead_in_all{0};
 std::atomic<std::int64_t> closed_bytes{0};
 
-/// Why connections are refused. Counts each; logs at most one in kSayAgainNs, so that no peer fills the log.
+/// A reason for refusing connections. Counts each refusal; logs at most one per kSayAgainNs, so that no peer
+/// can fill the log.
 class Reason {
  public:
   template <class... Args>
@@ -79,7 +80,8 @@ class Reason {
 };
 Reason wrong_user, flood, names_itself, no_descriptor;
 
-std::array<std::atomic<bool>, kMostDescriptors> unfinished;  // by descriptor: its handshake
+std::array<std::atomic<bool>, kMostDescriptors>
+    unfinished;  // by descriptor: whether its handshake is incomplete
 
 /// The first bytes of each control connection, until its handshake is complete.
 class Handshakes {
@@ -94,7 +96,7 @@ class Handshakes {
     const std::scoped_lock lock(mutex_);
     bytes_.erase(fd);
   }
-  /// False: the peer names itself.
+  /// False: the peer sets an identity.
   bool go_on(int fd, std::string_view more) {
     if (!unfinished[static_cast<std::size_t>(fd)].load(std::memory_order_relaxed)) return true;
     const std::scoped_lock lock(mutex_);
@@ -129,7 +131,7 @@ void set_ahead(int fd, std::uint32_t value) {
   if (old > 1) closed_bytes.fetch_add(old - 1, std::memory_order_release);
 }
 
-/// Called before `fd` is closed, after which another connection can get that number.
+/// Called before `fd` is closed, because another connection can get that number afterwards.
 [[maybe_unused]] void forget(int fd) {
   if (fd < 0 || fd >= static_cast<int>(kMostDescriptors)) return;
   if (ahead[static_cast<std::size_t>(fd)].load(std::memory_order_relaxed) == 0) return;
@@ -137,7 +139,7 @@ void set_ahead(int fd, std::uint32_t value) {
   handshakes.forget(fd);
 }
 
-/// Whether an accepted connection may stay.
+/// Whether to keep an accepted connection.
 bool may_stay(int fd) {
   if (in_reserve(fd)) {
     no_descriptor.refuse(
@@ -170,7 +172,7 @@ bool may_stay(int fd) {
 int accept_admitted(int listener, sockaddr* address, socklen_t* size, int flags) {
   const auto fd = static_cast<int>(::syscall(SYS_accept4, listener, address, size, flags));
   if (fd < 0) {
-    // libzmq ends the process if there is no descriptor or no memory. The connection stays where it is.
+    // libzmq ends the process if there is no descriptor or no memory. The connection stays in the queue.
     if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return fd;
     std::this_thread::sleep_for(kNoDescriptorPause);
     errno = ECONNABORTED;
@@ -206,7 +208,7 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
   auto& count = ahead[static_cast<std::size_t>(fd)];
   const std::uint32_t counted = count.load(std::memory_order_relaxed);
   if (counted == 0) return receive();
-  // Bytes beyond the limit are not read at all: malloc may keep the memory that they took.
+  // Bytes beyond the limit are not read at all: malloc might keep their memory.
   int waiting = 0;
   ::ioctl(fd, FIONREAD, &waiting);
   if (std::min<std::int64_t>(waiting, static_cast<std::int64_t>(size)) > room(counted - 1)) {
@@ -282,7 +284,8 @@ extern "C" {
   return headrace::server::session::accept_admitted(listener, address, size, 0);
 }
 
-#ifndef __SANITIZE_THREAD__  // its runtime closes descriptors while it reports, and has to see each close
+#ifndef __SANITIZE_THREAD__  // the sanitizer's runtime closes descriptors while it reports, and must see each
+                             // close
 [[gnu::used, gnu::visibility("default")]] int close(int fd) {
   headrace::server::session::forget(fd);
   return static_cast<int>(::syscall(SYS_close, fd));

@@ -2,20 +2,19 @@
 // control connection may have.
 //
 // libzmq accepts connections and reads from them on a thread of its own. It keeps the parts of a message
-// until the last one has come, bounds neither their number nor their bytes, and has no hook before any of
+// until the last one arrives, limits neither their number nor their bytes, and has no hook before any of
 // this. So admission.cpp defines accept(2), accept4(2), recv(2) and close(2) for the whole process:
 // - accept closes a connection at once (ECONNABORTED, which every caller must expect) if its peer is not
 //   admitted, or if its descriptor lies in the reserve (descriptors.h).
 // - recv ends a control connection (ECONNRESET) that has more than kMostAhead unprocessed bytes, or whose
-// peer
-//   sets an identity (handshake.h).
-// - close forgets what was counted for a descriptor: the next connection can get the same number. libzmq
-//   drops the unfinished bytes of a closed connection but keeps its complete messages. Which are which is not
-//   known here: all of them count for all connections together until the control socket was found empty.
-// Errors on which libzmq aborts (no descriptor, no memory) are reported as ECONNABORTED or ECONNRESET.
-// Half of the descriptors are reserved for the server's user and root: other users cannot use them up.
+//   peer sets an identity (handshake.h).
+// - close resets the counts of a descriptor: the next connection can get the same number. libzmq drops the
+//   incomplete messages of a closed connection but keeps its complete ones. This code cannot tell them apart,
+//   so all of them count towards the total until the control socket was found empty.
+// Errors on which libzmq aborts (no descriptor, no memory) are reported as ECONNABORTED or ECONNRESET. Half
+// of the descriptors are reserved for the server's user and root: other users cannot exhaust them.
 //
-// Thread safety: any thread.
+// Thread safety: any thread may call any function.
 #pragma once
 
 #include <cstddef>
@@ -26,30 +25,30 @@
 
 namespace headrace::server::session {
 
-/// Several requests of the largest size; a client sends one, and waits for its answer.
+/// Several requests of the largest size; a client sends one and waits for its reply.
 inline constexpr std::uint32_t kMostAhead = 4 * wire::kMaxFrame;
-/// For all connections together. Once it is exceeded, each may send no more than a handshake ahead.
+/// For all connections together. Once it is exceeded, each may send only a handshake ahead.
 inline constexpr std::uint32_t kMostAheadInAll = 16 * kMostAhead;
 
-/// Admits these users besides the server's own and root. Called before anything listens.
+/// Admits these users besides the server's own and root. Call it before any socket listens.
 void set_admitted(AllowedUsers allowed);
-/// The process behind an accepted connection. kPermissionDenied: it is not admitted.
+/// The process at the other end of an accepted connection. kPermissionDenied: it is not admitted.
 Result<Peer> admitted_peer(int socket);
 
-/// Subtracts a received message of `bytes`, ZMTP's framing included, from what connection `fd` has
-/// unprocessed. If its sender has closed, that may be another connection, which may then send as many bytes
-/// more: the limit for all still holds, because they also count as the closed one's.
+/// Subtracts a received message of `bytes`, including ZMTP's framing, from the unprocessed bytes of
+/// connection `fd`. If its sender has closed, `fd` may be another connection, which may then send that much
+/// more: the total limit still holds, because the bytes also count as the closed connection's.
 void count_taken(int fd, std::size_t bytes);
 
-/// Unprocessed bytes of closed connections. Whoever then finds the control socket empty releases so many:
-/// what was complete among them has been received.
+/// Unprocessed bytes of closed connections. A caller that then finds the control socket empty releases that
+/// many: every complete message among them has been received.
 std::int64_t closed_ahead();
 void release_closed(std::int64_t bytes);
 
 struct Refusals {
   std::uint64_t users = 0;        ///< connections of users that are not admitted
-  std::uint64_t floods = 0;       ///< connections that were ended by kMostAhead
-  std::uint64_t names = 0;        ///< connections of peers that named themselves: see handshake.h
+  std::uint64_t floods = 0;       ///< connections that were closed because of kMostAhead
+  std::uint64_t names = 0;        ///< connections of peers that set an identity: see handshake.h
   std::uint64_t descriptors = 0;  ///< connections for which only the reserve was left
 };
 Refusals refusals();

@@ -20,12 +20,12 @@
 namespace headrace::server::session {
 namespace {
 
-/// Raised whenever the same configuration and data would give other samples than before.
+/// Increase it whenever the same configuration and data would give different samples than before.
 constexpr const char* kAlgorithmVersion = "2";
 
 using SourcePtr = std::shared_ptr<const source::Source>;
 
-/// Keeps `error`'s code and says first where it happened.
+/// Prepends `where` to the message and keeps the code.
 Error at(const std::string& where, const Error& error) {
   return {error.code, fmt::format("{}: {}", where, error.message)};
 }
@@ -38,7 +38,7 @@ Fingerprint fingerprint(const source::Source& source, const sampler::Sampler& sa
                         const config::StreamConfig& config, const exec::RowMixer* mixer) {
   nlohmann::json plan = config::canonical(config);
   if (mixer != nullptr) plan["mix"]["num_classes"] = mixer->label_field().shape[0];
-  plan.erase("seed");  // named apart, so that a mismatch can say that it is the seed
+  plan.erase("seed");  // fingerprinted separately, so that a mismatch can name the seed
   if (config.sampler) plan["sampler_content"] = hex(sampler.content());
   const std::string text = plan.dump();
   return {hex(source.fingerprint()), hex(XXH3_64bits(text.data(), text.size())), std::to_string(config.seed),
@@ -57,8 +57,8 @@ publish::Ledger::Options ledger_options(const config::StreamConfig& config) {
 std::shared_ptr<io::ReadAhead> read_ahead(const config::StreamConfig& config, const SourcePtr& source,
                                           const Reads& reads) {
   if (!reads.pool) return nullptr;
-  // Beside what is read ahead: the batches that are being filled, and the next one of each client, which is
-  // expected however large it is.
+  // Besides the prefetched samples: the batches that are being filled, and the next batch of each client,
+  // which is expected however large it is.
   const std::uint64_t batches =
       publish::Ledger::slots_needed(ledger_options(config)) + config.ring.max_clients;
   return std::make_shared<io::ReadAhead>(
@@ -68,8 +68,8 @@ std::shared_ptr<io::ReadAhead> read_ahead(const config::StreamConfig& config, co
                              .bytes = reads.config->memory});
 }
 
-/// Of the transform that plan_fields() complains of, as the shortest chain with the same error ends with it;
-/// the stream's, if it is about all of them.
+/// The place of the transform that plan_fields() reports: the last one of the shortest chain with the same
+/// error. The stream's place if the error concerns all transforms.
 const std::string& place_of(const Error& error, const config::StreamConfig& config,
                             const source::Source& source) {
   transform::StreamPlan shorter = config.plan;
@@ -181,8 +181,8 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
   Caches caches(config);
   Sources sources(config.sources, &caches, std::move(stop));
   Assembly out;
-  // All that is wrong is said at once, and each thing once: what is made of a source that does not open does
-  // not open either.
+  // Report all errors at once, and each one once: a source made of one that does not open does not open
+  // either.
   std::vector<Error> wrong;
   const auto note = [&wrong](Error error) {
     if (std::none_of(wrong.begin(), wrong.end(), [&error](const Error& known) {

@@ -1,4 +1,4 @@
-// From configuration to running parts: sources opened, parts cut, plans compiled, rings sized.
+// Turns a configuration into running parts: opens sources, cuts parts, compiles plans, sizes rings.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ namespace headrace::server::session {
 
 struct Assembly {
   std::vector<exec::StreamSetup> streams;
-  std::vector<std::string> unused;  ///< sources that no stream serves, which are not opened
+  std::vector<std::string> unused;  ///< sources without a stream, which are not opened
   CachesInUse caches;
-  /// Memory that is taken beside rings and caches, at most: what is read ahead; caches' tables and feeds'
+  /// Upper bounds for memory besides rings and caches: prefetched samples; the caches' tables and the feeds'
   /// slots.
   std::uint64_t read_ahead_bytes = 0, other_bytes = 0;
   std::vector<RemoteUse> remotes;
 };
 
-/// Opens every source once and prepares every stream, without taking memory. `stop` ends reads over the
-/// network, now and later. Errors name source or stream, a line for each that is wrong.
+/// Opens every source once and prepares every stream, without allocating rings. `stop` ends network reads,
+/// now and later. Errors name the source or stream, one line for each.
 Result<Assembly> assemble(const config::Config& config, std::stop_token stop = {});
 
-/// Bytes that the caches of an assembly may take.
+/// The most bytes that the caches of an assembly use.
 std::uint64_t cache_bytes(const Assembly& assembly);
-/// kNotEnoughMemory: what an assembly may take beside `rings` bytes is more than this process can still take.
+/// kNotEnoughMemory: besides `rings` bytes, the assembly may need more than this process can still allocate.
 Result<void> check_memory(const Assembly& assembly, std::uint64_t rings);
 
-/// Bytes of shared memory that a stream's ring takes.
+/// Bytes of shared memory for a stream's ring.
 Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup);
 
 }  // namespace headrace::server::session

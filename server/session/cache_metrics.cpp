@@ -9,12 +9,13 @@ namespace {
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-/// What both sorts of caches count, and what one of them does alone.
+/// The counters common to both sorts of caches, and those of only one.
 struct Figures {
   const std::string& source;
   std::string_view kind;
   std::uint64_t hits, misses, bytes, budget;
-  std::optional<std::uint64_t> samples;  ///< of memory: a folder is shared, and lists nothing
+  std::optional<std::uint64_t>
+      samples;  ///< only for memory: a folder is shared, and does not know its number
   std::optional<io::DiskCache::Counts> on_disk;
   std::optional<cache::IdleTiler::Counts> tiles;
 };

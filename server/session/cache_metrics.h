@@ -1,4 +1,4 @@
-// What the caches of sources show of themselves, by `source` and `kind`.
+// The metrics of sources' caches, labelled by `source` and `kind`.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,7 +8,7 @@
 
 namespace headrace::server::session {
 
-/// `headrace_cache_…`; nothing where there are no caches.
+/// `headrace_cache_…`; adds nothing if there are no caches.
 void add_caches(Families& families, const CachesInUse& caches);
 /// The same as an array of objects, for `stats`.
 nlohmann::json caches_as_json(const CachesInUse& caches);

@@ -1,4 +1,4 @@
-// The caches that a configuration asks for, opened as streams need them.
+// The caches that a configuration requests, opened as streams need them.
 #pragma once
 
 #include <map>
@@ -19,16 +19,16 @@
 
 namespace headrace::server::session {
 
-/// One budget of memory, for metrics and `check`.
+/// One memory budget, for metrics and `check`.
 struct CacheUse {
   std::string source;
   std::string_view kind;      ///< "encoded", "decoded"
-  std::uint64_t samples = 0;  ///< of the source
+  std::uint64_t samples = 0;  ///< in the source
   std::shared_ptr<const cache::Arena> arena;
   std::shared_ptr<cache::IdleTiler> tiler;  ///< null: its images stay as they were read
 };
 
-/// One source's part in a disk cache.
+/// One source's share of a disk cache.
 struct DiskCacheUse {
   std::string source;
   std::shared_ptr<const io::DiskCache> cache;
@@ -44,38 +44,38 @@ class Caches {
   /// `config` must outlive it.
   explicit Caches(const config::Config& config);
 
-  /// `whole`, or a source that keeps what it reads of it. kNotEnoughMemory.
+  /// `whole`, or a source that caches what it reads of it. kNotEnoughMemory.
   Result<std::shared_ptr<const source::Source>> keep_encoded(const std::string& name,
                                                              std::shared_ptr<const source::Source> whole);
   /// The cache of what the plans' prefixes make of the source (`source` may be a part of it): one for all
-  /// streams that want the same. A subset, or other labels, of a source have its cache, unless they have one
-  /// of their own. Null: none is asked for, or it would spare nothing, which is told in the log.
-  /// kConfigInvalid: the budget is known to hold not even one sample. kNotEnoughMemory.
+  /// streams that need the same. A subset or a relabelled source shares the cache of its source, unless it
+  /// has one of its own. Null: none is configured, or it would save nothing, which is logged. kConfigInvalid:
+  /// the budget is known to be smaller than one sample. kNotEnoughMemory.
   Result<std::shared_ptr<cache::SampleCache>> decoded(const std::string& of, const source::Source& source,
                                                       const std::vector<exec::FieldPlan>& plans);
-  /// A disk cache that a source was opened with: for metrics.
+  /// Records the disk cache of a source, for metrics.
   void note(const std::string& name, std::shared_ptr<const io::DiskCache> cache) {
     all_.disk.push_back({name, std::move(cache)});
   }
   [[nodiscard]] const CachesInUse& all() const { return all_; }
-  /// Whether a stream came to the source's `decoded` cache.
+  /// Whether a stream uses the source's `decoded` cache.
   [[nodiscard]] bool in_use(const std::string& name) const { return asked_.contains(name); }
-  /// What tables of entries take beside the budgets.
+  /// Bytes of the entry tables, which the budgets do not include.
   [[nodiscard]] std::uint64_t table_bytes() const { return table_bytes_; }
 
  private:
   Result<std::shared_ptr<cache::Arena>> open(const std::string& name, std::string_view kind,
                                              std::uint64_t budget, const source::Source& whole);
   [[nodiscard]] const std::string& owner(const std::string& name) const;
-  /// A stream crops what it reads of this source, unless it takes it from a cache `decoded`.
+  /// Records that a stream crops what it reads of this source and does not use a cache `decoded`.
   void note_crops(const std::string& name);
 
   const std::map<std::string, config::SourceConfig>& configs_;
   std::map<std::string, std::shared_ptr<cache::Arena>> decoded_;  ///< by source
-  /// By source, and by what is kept.
+  /// By source and by what is kept.
   std::map<std::pair<std::string, std::string>, std::shared_ptr<cache::SampleCache>> shared_;
   std::set<std::string> asked_;
-  std::set<std::string> cropped_;  ///< sources of which tiles are wanted
+  std::set<std::string> cropped_;  ///< sources whose images should be tiled
   std::uint64_t table_bytes_ = 0;
   CachesInUse all_;
 };

@@ -34,11 +34,11 @@ struct StreamLook {
   std::vector<exec::ClientStatus> clients;
   exec::SampleMaker::BadSamples bad;
   std::vector<std::uint64_t> started;  ///< by rank
-  bool waits = false;                  ///< its clients wait for each other (`on_lag: wait`)
+  bool waits = false;                  ///< its clients wait for one another (`on_lag: wait`)
   bool failed = false;
   Error failure;
   publish::Place foremost;
-  std::string source_read_ahead;  ///< the source's name; empty: the stream does not read ahead
+  std::string source_read_ahead;  ///< the source's name; empty: the stream does not prefetch
   io::ReadAhead::Counts reads;
 };
 
@@ -54,7 +54,7 @@ StreamLook look(const exec::Engine& engine, std::size_t index) {
     seen.reads = reads->counts();
   }
   seen.figures = status.figures();
-  const std::uint64_t now = ring::monotonic_ns();  // not before the figures' times
+  const std::uint64_t now = ring::monotonic_ns();  // after the figures were taken
   seen.blocked_ns = status.blocked_ns(seen.figures, now);
   seen.since_batch_ns = seen.figures.last_batch_ns ? now - seen.figures.last_batch_ns : 0;
   seen.ring_bytes = stream.ring_bytes();
@@ -78,7 +78,7 @@ std::string storage(const io::ReadAhead::Counts& reads) {
                      reads.reading, reads.oldest_ns / 1'000'000'000);
 }
 
-/// Of the streams that read ahead.
+/// The metrics of streams that prefetch.
 void add_reads(Families& families, const std::vector<StreamLook>& streams) {
   const auto each = [&](const char* name, const char* help, MetricType type, auto value) {
     MetricFamily& family = families.open(name, help, type);

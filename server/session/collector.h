@@ -1,5 +1,5 @@
-// What the server shows of itself: Prometheus metrics and the control protocol's `stats`, from one look at
-// the engine. Names follow Prometheus's rules: base units, `_total` for counters. Thread safety: any thread.
+// Collects Prometheus metrics and the control protocol's `stats` from one look at the engine. Names follow
+// Prometheus's rules: base units, `_total` for counters. Thread safety: any thread.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -26,12 +26,12 @@ class Collector : public prometheus::Collectable {
   [[nodiscard]] nlohmann::json stats() const;
   /// Malformed control messages; written by the session thread.
   metrics::Count& bad_messages() { return bad_messages_; }
-  /// Empty if ready: every stream has a READY slot, or waits for a client, or keeps its clients supplied.
-  /// Else why not.
+  /// Empty if ready: every stream has a READY slot, waits for a client, or keeps its clients supplied.
+  /// Otherwise the reason.
   [[nodiscard]] std::string not_ready() const;
 
  private:
-  /// And what sources read over the network.
+  /// Adds the metrics of network reads.
   [[nodiscard]] std::vector<prometheus::MetricFamily> with_network(
       std::vector<prometheus::MetricFamily> families) const;
 

@@ -1,4 +1,4 @@
-// Collector: what sources read over the network.
+// Collector: the metrics of network reads.
 #include <prometheus/metric_family.h>
 
 #include "server/session/collector.h"

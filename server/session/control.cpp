@@ -21,13 +21,13 @@ using nlohmann::json;
 
 namespace {
 
-/// Of requests some cost a thousand times what others do: so it is time that is bounded, not their number.
+/// Some requests cost a thousand times as much as others: so their time is limited, not their number.
 constexpr std::uint64_t kTurnNs = 10'000'000;
 
-/// With more unread sample bytes than this, for all clients together, no more are made.
+/// No more samples are made while all clients together have this many unread sample bytes.
 constexpr std::size_t kMostUnread = std::size_t{64} << 20;
 
-/// A frame that owns `bytes` and counts them in `unread` while libzmq has it.
+/// A frame that owns `bytes` and counts them in `unread` while libzmq holds it.
 zmq::message_t counted(std::string bytes, std::atomic<std::size_t>& unread) {
   struct Held {
     Held(std::string given, std::atomic<std::size_t>& counter) : bytes(std::move(given)), unread(counter) {
@@ -43,21 +43,22 @@ zmq::message_t counted(std::string bytes, std::atomic<std::size_t>& unread) {
   zmq::message_t frame(
       held->bytes.data(), held->bytes.size(),
       [](void*, void* hint) { const std::unique_ptr<Held> gone(static_cast<Held*>(hint)); }, held.get());
-  (void)held.release();  // the frame's now
+  (void)held.release();  // owned by the frame now
   return frame;
 }
 
-/// Of a frame on the wire: flags, length (ZMTP 3: one byte up to 255) and payload.
+/// A frame's size on the wire: flags, length (ZMTP 3: one byte up to 255) and payload.
 std::size_t wire_bytes(const zmq::message_t& frame) {
   return frame.size() + (frame.size() > 255 ? 9 : 2);
 }
 
-/// False: nothing is there.
+/// False: no frame has arrived.
 bool receive(zmq::socket_t& socket, zmq::message_t& frame) {
   return wire::through_signals([&] { return socket.recv(frame, zmq::recv_flags::dontwait); }).has_value();
 }
 
-/// The user behind a frame, noted when its connection was made: the descriptor may be another one's by now.
+/// The user that sent a frame, as noted when it connected: the descriptor may belong to another connection by
+/// now.
 std::optional<std::uint32_t> sender(const zmq::message_t& frame) {
   return uid_of_peer_address(::zmq_msg_gets(frame.handle(), kPeerAddress));
 }
@@ -65,9 +66,9 @@ std::optional<std::uint32_t> sender(const zmq::message_t& frame) {
 }  // namespace
 
 struct Control::Socket {
-  /// With zero copy, libzmq keeps 8 KiB for each part received alone.
+  /// With zero copy, libzmq would keep 8 KiB for each part that arrives by itself.
   static zmq::context_t copying_context() {
-    constexpr int kZeroCopyRecv = 10;  // ZMQ_ZERO_COPY_RECV, which its header shows with drafts only
+    constexpr int kZeroCopyRecv = 10;  // ZMQ_ZERO_COPY_RECV, which libzmq's header defines only for drafts
     zmq::context_t context{1};
     ::zmq_ctx_set(context.handle(), kZeroCopyRecv, 0);
     return context;
@@ -95,7 +96,7 @@ Result<void> Control::bind(const std::filesystem::path& path) {
   try {
     zmq::socket_t& router = socket_->router;
     router.set(zmq::sockopt::linger, 200);
-    router.set(zmq::sockopt::sndhwm, 64);  // a client that never reads costs bounded memory
+    router.set(zmq::sockopt::sndhwm, 64);  // bounds the memory for a client that never reads
     router.set(zmq::sockopt::rcvhwm, 256);
     router.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(wire::kMaxFrame));
     router.bind("ipc://" + path.string());
@@ -131,7 +132,8 @@ bool Control::handle() {
   const std::uint64_t end = ring::monotonic_ns() + kTurnNs;
   while (ring::monotonic_ns() < end) {
     zmq::message_t identity, frame;
-    const std::int64_t closed = closed_ahead();  // before the look, which finds what these have sent
+    const std::int64_t closed =
+        closed_ahead();  // before receiving, which then finds what these connections have sent
     if (!receive(socket_->router, identity)) {
       release_closed(closed);
       return false;
@@ -141,7 +143,7 @@ bool Control::handle() {
     std::size_t bytes = 0;
     while (more) {
       zmq::message_t part;
-      if (!receive(socket_->router, part)) break;  // libzmq gives whole messages alone
+      if (!receive(socket_->router, part)) break;  // libzmq delivers only whole messages
       more = part.more();
       bytes += wire_bytes(part);
       frame = std::move(part);
@@ -172,7 +174,7 @@ void Control::serve(const std::string& asker, const Result<wire::Request>& reque
                                   "again later",
                                   unread_.load(std::memory_order_relaxed) >> 20, kMostUnread >> 20));
       auto asked = wanted ? samples_.ask({asker, id}, *wanted) : fail(wanted.error());
-      if (asked) return;  // answered once it is made
+      if (asked) return;  // the reply is sent once the sample is made
       body = tl::make_unexpected(asked.error());
     } else {
       body = answer(request->op, request->body, uid);

@@ -1,5 +1,5 @@
-// Control: one ROUTER socket, JSON requests in, JSON replies out (clientlib/wire/protocol.h).
-// Thread safety: the session thread alone.
+// Control: one ROUTER socket with JSON requests and JSON replies (clientlib/wire/protocol.h).
+// Thread safety: only the session thread.
 #pragma once
 
 #include <poll.h>
@@ -30,16 +30,16 @@ class Control {
   ~Control();
 
   Result<void> bind(const std::filesystem::path& path);
-  /// Appends what to poll. Call `handle` after every poll: ZeroMQ's descriptor is edge-triggered.
+  /// Appends the descriptors to poll. Call `handle` after every poll: ZeroMQ's descriptor is edge-triggered.
   void add_polls(std::vector<pollfd>& polls) const;
-  /// Answers what waits, for some milliseconds at a time, so that a flood holds up nobody else: true
-  /// if there is more. Malformed requests are counted, answered and dropped.
+  /// Answers waiting requests for a few milliseconds, so that a flood delays nothing else; true if there are
+  /// more. Malformed requests are counted, answered and dropped.
   bool handle();
   void refuse_opens() { draining_ = true; }
 
  private:
-  /// Answers one request; an exception is answered as kInternal. `uid`: the user that asks, if libzmq says
-  /// so.
+  /// Answers one request; an exception is answered as kInternal. `uid`: the user that sent it, if libzmq
+  /// knows it.
   void serve(const std::string& asker, const Result<wire::Request>& request,
              std::optional<std::uint32_t> uid);
   Result<nlohmann::json> answer(const std::string& op, const nlohmann::json& body,

@@ -1,18 +1,18 @@
-// Descriptors, when they run short. Files of the dataset and the sessions that exist go before new
-// connections: those are refused while only the reserve is left (admission.h).
+// Handles a shortage of descriptors. Dataset files and existing sessions have priority over new connections,
+// which are refused while only the reserve is left (admission.h).
 //
-// libzmq aborts when accept(2) on an ipc socket gives EMFILE, does not bound its connections, and cannot be
-// given an accepted socket, so admission.h refuses them. The kernel gives out the lowest free descriptor: its
-// number shows about how many are in use.
+// libzmq aborts when accept(2) on an ipc socket fails with EMFILE, does not limit its connections, and cannot
+// be given an accepted socket, so admission.h refuses them. The kernel assigns the lowest free descriptor, so
+// its number shows about how many are in use.
 //
-// Thread safety: any thread.
+// Thread safety: any thread may call any function.
 #pragma once
 
 #include <cstddef>
 
 namespace headrace::server::session {
 
-/// The server never uses more, whatever RLIMIT_NOFILE allows.
+/// The server uses no more, whatever RLIMIT_NOFILE allows.
 inline constexpr std::size_t kMostDescriptors = std::size_t{1} << 20;
 
 /// Raises the soft RLIMIT_NOFILE to the hard one, to kMostDescriptors at most.
@@ -21,10 +21,10 @@ void raise_descriptor_limit();
 /// RLIMIT_NOFILE, at most kMostDescriptors.
 int descriptor_limit();
 
-/// A quarter of RLIMIT_NOFILE, 16 to 256: a worker needs one at a time, a session that is being made five.
+/// A quarter of RLIMIT_NOFILE, 16 to 256: a worker needs one at a time, a starting session needs five.
 int reserved_descriptors();
 
-/// Whether so few are left that `fd`, the last one given out, came from the reserve.
+/// Whether `fd`, the latest descriptor, came from the reserve.
 bool in_reserve(int fd);
 
 }  // namespace headrace::server::session

@@ -52,7 +52,7 @@ std::string holder(int lock) {
   return length > 0 ? std::string(text, static_cast<std::size_t>(length)) : "unknown";
 }
 
-/// A server that was killed holds the lock until its memory, the rings' pages above all, is given back.
+/// A killed server holds the lock until the kernel has freed its memory, above all the rings' pages.
 bool take(int lock) {
   constexpr std::chrono::milliseconds kPatience{3000}, kPause{20};
   const auto until = std::chrono::steady_clock::now() + kPatience;
@@ -67,8 +67,8 @@ bool take(int lock) {
 
 namespace {
 
-/// Absolute, without a separator at the end: the parent of "run/" is "run", which create_directories() would
-/// make with the umask's mode.
+/// Absolute, without a final separator: otherwise the parent of "run/" would be "run", which
+/// create_directories() would make with the umask's mode.
 Result<std::filesystem::path> with_room_for_sockets(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
@@ -88,7 +88,7 @@ Result<void> Directory::check(const std::filesystem::path& path) {
   const auto absolute = with_room_for_sockets(path);
   if (!absolute) return fail(absolute.error());
   struct stat status {};
-  if (::lstat(absolute->c_str(), &status) != 0) return {};  // claim() makes it
+  if (::lstat(absolute->c_str(), &status) != 0) return {};  // claim() creates it
   const auto folder = open_trusted_directory(absolute->string());
   if (!folder) return refuse(folder.error());
   return {};

@@ -1,6 +1,6 @@
-// The server's directory: where its sockets live. One server per directory, held by a lock on
-// <directory>/lock that the kernel drops with the process; what a killed server left there is cleared by the
-// next one. Nobody but the server's user and root may write to it.
+// The server's directory, which contains its sockets. One server per directory, held by a lock on
+// <directory>/lock that the kernel releases with the process; the next server removes what a killed one left.
+// Only the server's user and root may write to it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace headrace::server::session {
 
-/// Whom the modes of the directory and of its sockets let in. Who is served is decided by admission.h.
+/// Which users the modes of the directory and its sockets admit. admission.h decides which of these are
+/// served.
 enum class Reach : std::uint8_t {
   kOwner,     ///< the server's user and root: directory 0700, sockets 0600
   kEverybody  ///< directory 0711 at least, sockets 0666: modes cannot name the users of `server.allow`
@@ -20,11 +21,12 @@ enum class Reach : std::uint8_t {
 
 class Directory {
  public:
-  /// Creates it if need be, locks it, removes stale sockets. kDirectoryInUse says which pid holds it;
-  /// kPermissionDenied: it is a symbolic link, another user's, or writable by group or others; kEnvironment
-  /// if it cannot be made or a socket path in it would be too long (sun_path: 108 bytes).
+  /// Creates the directory if necessary, locks it and removes stale sockets. kDirectoryInUse names the pid
+  /// that holds it; kPermissionDenied: it is a symbolic link, belongs to another user, or is writable by
+  /// group or others; kEnvironment: it cannot be created, or a socket path in it would be too long (sun_path:
+  /// 108 bytes).
   static Result<Directory> claim(const std::filesystem::path& path, Reach reach);
-  /// Those of claim()'s errors that show without making or locking anything.
+  /// Reports those errors of claim() that can be found without creating or locking anything.
   static Result<void> check(const std::filesystem::path& path);
   Directory(Directory&&) noexcept = default;
   Directory& operator=(Directory&&) = delete;
@@ -32,7 +34,7 @@ class Directory {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path socket(const char* name) const { return path_ / name; }
-  /// Gives a socket that was bound here the mode that lets clients connect.
+  /// Sets the mode of a socket that was bound here, so that clients can connect.
   Result<void> set_socket_mode(const char* name) const;
 
  private:

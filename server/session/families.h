@@ -10,7 +10,7 @@ namespace headrace::server::session {
 
 class Families {
  public:
-  /// The reference lasts until the next one is opened.
+  /// The reference is valid until the next family is opened.
   prometheus::MetricFamily& open(const char* name, const char* help, prometheus::MetricType type) {
     families_.push_back(prometheus::MetricFamily{name, help, type, {}});
     return families_.back();
@@ -23,7 +23,7 @@ class Families {
 
 using Labels = std::vector<prometheus::ClientMetric::Label>;
 
-/// To a family of counters or gauges.
+/// Adds to a family of counters or gauges.
 inline void add(prometheus::MetricFamily& family, Labels labels, double value) {
   prometheus::ClientMetric metric;
   metric.label = std::move(labels);

@@ -25,13 +25,13 @@ using std::chrono::milliseconds;
 constexpr std::uint32_t kVersion = 1;
 constexpr milliseconds kForever{-1};
 constexpr milliseconds kHello{5000};
-/// Until the next try to let somebody in, when there was none to give him.
+/// Pause before the next accept(2) after a failure, most often for lack of descriptors.
 constexpr int kNoDescriptors = 100;  // ms
-/// Between two looks whether clients had everything; only after the end.
+/// Interval of checks whether clients have had everything; only after the end.
 constexpr milliseconds kServedLook{20};
 constexpr std::size_t kLongestReason = 3500;
 
-/// Whatever happens to the packet: who does not read its packets learns of the end all the same.
+/// Errors are ignored: a peer that does not read its packets notices the end of the connection.
 void say(int socket, const json& what) {
   (void)ring::send_packet(socket, what.dump(-1, ' ', false, json::error_handler_t::replace), {});
 }
@@ -44,7 +44,7 @@ Result<std::unique_ptr<Feeder>> Feeder::start(std::shared_ptr<source::Feed> feed
   if (auto memory = feed->allocate(); !memory) return fail(memory.error());
   const auto path = directory / fmt::format("feed-{}.sock", feed->options().name);
   std::error_code ignored;
-  std::filesystem::remove(path, ignored);  // of a server that was killed: the directory is ours
+  std::filesystem::remove(path, ignored);  // left by a killed server: the directory is ours
   auto listener = listen_on(path, 8);
   if (!listener) return fail(listener.error());
   auto feeder = std::unique_ptr<Feeder>(new Feeder(std::move(feed), engine, stream));
@@ -74,7 +74,7 @@ bool Feeder::broke_off(milliseconds patience) const {
 
 bool Feeder::wait(int fd, milliseconds timeout) const {
   pollfd polls[] = {{stop_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
-  // A signal begins the wait anew: none of those that this process handles comes often.
+  // A signal restarts the timeout: this process handles no frequent ones.
   while (::poll(polls, 2, static_cast<int>(timeout.count())) < 0 && errno == EINTR) {
   }
   return polls[0].revents == 0 && polls[1].revents != 0;
@@ -85,7 +85,7 @@ void Feeder::run() try {
   listener_.reset();
   if (!socket) return;
   feed_->when_freed([fd = socket.get()](std::uint32_t slot) { say(fd, {{"free", slot}}); });
-  struct Unheard {  // before the socket closes, whatever is thrown
+  struct Unheard {  // runs before the socket closes, also after an exception
     source::Feed& feed;
     ~Unheard() { feed.when_freed({}); }
   };
@@ -122,7 +122,7 @@ ring::UniqueFd Feeder::admit() {
       (void)::poll(&stopped, 1, kNoDescriptors);
       continue;
     }
-    const auto peer = check_peer(socket.get());  // not those of server.allow, which read streams only
+    const auto peer = check_peer(socket.get());  // only this user and root: server.allow admits readers
     auto greeted = peer ? greet(socket.get()) : fail(peer.error());
     if (greeted) {
       pid_ = peer->pid;
@@ -211,7 +211,7 @@ void Feeder::await_served(int socket) {
     if (served()) return say(socket, {{"served", true}});
     if (!wait(socket, kServedLook)) continue;
     auto packet = ring::receive_packet(socket, milliseconds(0));
-    if (!packet && packet.error().code != ErrorCode::kTimeout) return;  // nobody wants to know any more
+    if (!packet && packet.error().code != ErrorCode::kTimeout) return;  // the feeder has disconnected
   }
 }
 

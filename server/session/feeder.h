@@ -1,19 +1,19 @@
-// Lets one process feed a stream: the door <directory>/feed-<source>.sock and what is said through it.
+// Lets one process feed a stream through the socket <directory>/feed-<source>.sock.
 //
-// SOCK_SEQPACKET, a JSON object a packet. The first peer that says hello is the feeder; nobody comes after
-// it.
+// Protocol: SOCK_SEQPACKET, one JSON object per packet. The first peer that sends a hello is the feeder;
+// there is no second one.
 //   feeder: {"feed": 1}
 //   server: {"feed": 1, "slots": S, "slot_bytes": N, "fields": [{"name", "values", "offsets"}, ...]}, and the
-//           slots' memory as a descriptor. Slot s begins at s * N; a field's rows lie at `values`, rows + 1
-//           offsets (int64) of a ragged one at `offsets`. All slots are free.
-//   feeder: {"batch": b, "slot": s, "rows": r}     batches count through all epochs, each once, in order
-//   server: {"free": s}                            its rows were read: the slot is the feeder's again
-//   feeder: {"end": "why", "done": bool}           no more batches; done: as it was meant
-//   server: {"served": true}                       after that: all clients had everything and let go of it
-// An "error" from the server, and its end of the connection, are its last words. Whatever else the feeder
-// says ends the stream, as its own end does: clients get what came before, then the reason.
+//           slots' memory as a descriptor. Slot s begins at s * N; a field's rows begin at `values`; a ragged
+//           field's rows + 1 offsets (int64) begin at `offsets`. All slots are free.
+//   feeder: {"batch": b, "slot": s, "rows": r}   numbers continue through all epochs, each once, in order
+//   server: {"free": s}                          its rows were read: the feeder owns the slot again
+//   feeder: {"end": "why", "done": bool}         no more batches; done: the data ended as planned
+//   server: {"served": true}                     then: all clients were granted everything and released it
+// After an "error" the server closes the connection. Anything else that the feeder sends ends the stream, as
+// its disconnection does: clients get the earlier batches, then the reason.
 //
-// Thread safety: public members, any thread. Its thread waits in poll() alone.
+// Thread safety: any thread may call the public members. The feeder's own thread waits only in poll().
 #pragma once
 
 #include <atomic>
@@ -32,32 +32,32 @@ namespace headrace::server::session {
 
 class Feeder {
  public:
-  /// Takes the feed's memory, binds the socket, and waits for the feeder of `stream`. kNotEnoughMemory,
+  /// Allocates the feed's memory, binds the socket, and waits for the feeder of `stream`. kNotEnoughMemory,
   /// kEnvironment.
   static Result<std::unique_ptr<Feeder>> start(std::shared_ptr<source::Feed> feed,
                                                const std::filesystem::path& directory, exec::Engine& engine,
                                                std::size_t stream);
-  ~Feeder();  ///< hangs up and joins; at once
+  ~Feeder();  ///< disconnects and joins, without delay
   Feeder(const Feeder&) = delete;
   Feeder& operator=(const Feeder&) = delete;
 
-  /// Whether the stream ended otherwise than it was meant to: its clients should be told why. Waits at most
-  /// `patience` for the feeder's end.
+  /// Whether the stream ended before the planned end, so that its clients should get the reason. Waits at
+  /// most `patience` for the feeder's end.
   [[nodiscard]] bool broke_off(std::chrono::milliseconds patience) const;
 
  private:
   Feeder(std::shared_ptr<source::Feed> feed, exec::Engine& engine, std::size_t stream)
       : feed_(std::move(feed)), engine_(engine), stream_(stream) {}
   void run();
-  /// The connection of whoever says hello; none if the server stops first.
+  /// The connection of the first peer that sends a hello; none if the server stops first.
   ring::UniqueFd admit();
   Result<void> greet(int socket);
-  /// Takes batches in until the end; gives it the reason.
+  /// Accepts batches until the end; returns the reason for it.
   std::string receive(int socket);
-  /// One packet. Gives the reason if it is the last one.
+  /// Processes one packet. Returns the reason if it is the last one.
   Result<std::optional<std::string>> take(const std::string& packet);
   void await_served(int socket);
-  /// Readable, or an end; false: the server stops, or `timeout` is over.
+  /// True: readable, or end of file; false: the server stops, or `timeout` has passed.
   [[nodiscard]] bool wait(int fd, std::chrono::milliseconds timeout) const;
 
   const std::shared_ptr<source::Feed> feed_;

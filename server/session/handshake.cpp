@@ -18,7 +18,7 @@ std::size_t number(std::string_view bytes) {
   return value;
 }
 
-/// Takes `size` bytes from the front. False: there are fewer.
+/// Removes `size` bytes from the front. False: there are fewer.
 bool take(std::string_view& from, std::size_t size, std::string_view& out) {
   if (from.size() < size) return false;
   out = from.substr(0, size);
@@ -26,7 +26,7 @@ bool take(std::string_view& from, std::size_t size, std::string_view& out) {
   return true;
 }
 
-/// Properties: a name and a value, each after its length of one byte and of four.
+/// Parses properties: a name after a length of one byte, a value after a length of four.
 bool is_anonymous(std::string_view properties) {
   while (!properties.empty()) {
     std::string_view length, name, value;

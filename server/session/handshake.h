@@ -10,16 +10,16 @@ namespace headrace::server::session {
 
 enum class Handshake : std::uint8_t {
   kUnfinished,
-  kAnonymous,  ///< as clients of headrace are
+  kAnonymous,  ///< like headrace's clients
   /// It sets an identity, speaks a version before ZMTP 3, or is malformed. libzmq accepts any identity, and
   /// aborts if it later generates the same one for another peer.
   kNamed
 };
 
-/// The longest handshake that is accepted: with so many bytes the result is never kUnfinished.
+/// The longest accepted handshake: with this many bytes the result is never kUnfinished.
 inline constexpr std::size_t kLongestHandshake = 64 + 2 + 255;
 
-/// `bytes`: all that the peer has sent so far, at least the first kLongestHandshake of it.
+/// `bytes`: everything that the peer has sent so far, at least its first kLongestHandshake bytes.
 Handshake classify_handshake(std::string_view bytes);
 
 }  // namespace headrace::server::session

@@ -8,7 +8,7 @@
 
 namespace headrace::server::session {
 
-/// A listening SOCK_SEQPACKET of mode 0600 that does not block. kEnvironment, also if the path is too long.
+/// A listening, non-blocking SOCK_SEQPACKET of mode 0600. kEnvironment, also if the path is too long.
 Result<ring::UniqueFd> listen_on(const std::filesystem::path& path, int backlog);
 
 }  // namespace headrace::server::session

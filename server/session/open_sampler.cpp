@@ -73,7 +73,7 @@ Result<std::vector<double>> weights_by_class(const config::WeightedSampler& by,
   return out;
 }
 
-/// While they are made, tables take 17 bytes a sample by class, 30 by weight.
+/// While samplers' tables are built, they take 17 bytes per sample by class, 30 by weight.
 Result<void> check_tables(std::uint64_t samples) {
   constexpr std::uint64_t kTableBytes = 32;
   const ring::MemoryHeadroom headroom = ring::memory_headroom();

@@ -1,4 +1,4 @@
-// From a configured sampler to one over an open source.
+// Opens a configured sampler over an open source.
 #pragma once
 
 #include "headrace/error.h"
@@ -8,8 +8,8 @@
 
 namespace headrace::server::session {
 
-/// Reads the files or the field that it is of. kConfigInvalid: what is wrong in those (file:line), classes
-/// that are not there, without a weight, too few or too small; otherwise the source's errors.
+/// Reads the files or the field that the sampler needs. kConfigInvalid: errors in these (file:line); classes
+/// that do not exist, have no weight, are too few or too small. Otherwise the source's errors.
 Result<sampler::SamplerPtr> open_sampler(const config::StreamConfig& stream, const source::Source& source);
 
 }  // namespace headrace::server::session

@@ -14,7 +14,7 @@ namespace {
 
 using SourcePtr = std::shared_ptr<const source::Source>;
 
-/// With what `io` says of each read.
+/// Adds what `io` configures for each read.
 Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, SourcePtr source,
                        Caches* caches) {
   if (how.delay.count() > 0) {

@@ -1,4 +1,4 @@
-// From configured sources to open ones.
+// Opens configured sources.
 #pragma once
 
 #include <map>
@@ -17,32 +17,32 @@
 
 namespace headrace::server::session {
 
-/// How a source is read ahead, and by whom; null: it is not.
+/// How a source is prefetched, and by which pool; null: it is not.
 struct Reads {
   const config::IoConfig* config = nullptr;
   std::shared_ptr<io::ReadPool> pool;
 };
 
-/// What reads a source's URLs, for metrics.
+/// The reader of a source's URLs, for metrics.
 struct RemoteUse {
   std::string source;
   std::shared_ptr<const remote::Remote> remote;
 };
 
-/// Opens each source once, when somebody asks for it: also one that others are made of.
+/// Opens each source once, on first use, including those that other sources are made of.
 class Sources {
  public:
-  /// `configs` must outlive it, and be checked: no cycles, no names that are not there. So must `caches`,
-  /// without which nothing is kept. `stop` ends reads over the network.
+  /// `configs` must outlive it and must have been checked: no cycles, no unknown names. `caches` must outlive
+  /// it, too; without it nothing is cached. `stop` ends network reads.
   explicit Sources(const std::map<std::string, config::SourceConfig>& configs, Caches* caches = nullptr,
                    std::stop_token stop = {})
       : configs_(configs), caches_(caches), stop_(std::move(stop)) {}
 
-  /// `part`: empty for a source without a split. Errors: the source's own.
+  /// `part`: empty for a source without a split. Errors: the source's.
   Result<std::shared_ptr<const source::Source>> open(const std::string& name, const std::string& part);
   [[nodiscard]] bool is_open(const std::string& name) const { return open_.contains(name); }
-  /// Of an opened source: as its own `io` says; or that of the one with the most threads, for what takes
-  /// longest, of those that it is made of.
+  /// For an opened source: its own `io`; for a composed one, the `io` of its slowest member, which is taken
+  /// to be the one with the most threads.
   [[nodiscard]] Reads reads(const std::string& name) const;
   [[nodiscard]] const std::vector<RemoteUse>& remotes() const { return remotes_; }
 
@@ -55,8 +55,8 @@ class Sources {
   Caches* caches_;
   const std::stop_token stop_;
   std::vector<RemoteUse> remotes_;
-  std::map<std::string, source::Parts> open_;  ///< "" is the whole
-  std::map<std::string, Error> failed_;        ///< they are not tried again
+  std::map<std::string, source::Parts> open_;  ///< "" is the whole source
+  std::map<std::string, Error> failed_;        ///< sources that are not tried again
   std::map<std::string, std::shared_ptr<io::ReadPool>> pools_;
 };
 

@@ -10,7 +10,7 @@
 namespace headrace::server::session {
 namespace {
 
-/// The size of an upload batch: small enough for a small ring, large enough that the cost per batch is small.
+/// The size of an upload batch: small enough for a small ring, large enough for a small cost per batch.
 constexpr std::size_t kUploadBytes = std::size_t{512} << 10;
 constexpr std::size_t kUploadRows = 65'536;
 

@@ -15,12 +15,12 @@ namespace headrace::server::session {
 
 struct ResidentStream {
   Residence residence;
-  std::string name;             ///< of the upload stream; a configured stream cannot have such a name
+  std::string name;             ///< of the upload stream; configured streams cannot have such names
   config::StreamConfig config;  ///< of the upload stream, which delivers the dataset in its own order
 };
 
-/// For the stream `name` with these fields of `source`. Error: kConfigInvalid for several images, masks,
-/// ragged fields, images of more than one size, and the errors of transform::resident_chain().
+/// For the stream `name` with these fields of `source`. kConfigInvalid: several images, masks, ragged fields,
+/// images of different sizes, and the errors of transform::resident_chain().
 Result<ResidentStream> resident_stream(const std::string& name, const config::StreamConfig& config,
                                        const source::Source& source,
                                        const std::vector<exec::FieldPlan>& fields);

@@ -76,7 +76,7 @@ void SampleDesk::work() {
       Answer answer = make(question);
       lock.lock();
       made_.push_back({question.asker, std::move(answer)});
-    } catch (...) {  // no answer: the client times out
+    } catch (...) {  // no reply: the client times out
       log::thrown("the thread that makes samples");
       if (!lock.owns_lock()) lock.lock();
       --open_;

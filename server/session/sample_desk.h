@@ -1,7 +1,7 @@
-// Makes the samples that people ask to see, on a thread of its own: a large image takes seconds to decode,
-// and the session thread has clients to attach meanwhile. Few wait at a time; who comes on top is told so.
+// Makes samples for inspection on a thread of its own: a large image takes seconds to decode, and the session
+// thread must attach clients meanwhile. Only a few requests wait at a time; further ones are refused.
 //
-// Thread safety: `ask`, `take` and `fd` from one thread.
+// Thread safety: call `ask`, `take` and `fd` from one thread.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@
 
 namespace headrace::server::session {
 
-/// What a request gets: a JSON body, and a second frame unless it is empty.
+/// The reply to a request: a JSON body, and a second frame unless it is empty.
 struct Answer {
   Result<nlohmann::json> body;
   std::string binary;
@@ -28,16 +28,16 @@ struct Answer {
 class SampleDesk {
  public:
   explicit SampleDesk(const exec::Engine& engine);
-  ~SampleDesk();  ///< waits for the sample that is at hand; those that wait are dropped
+  ~SampleDesk();  ///< waits for the sample in progress; drops the waiting requests
   SampleDesk(const SampleDesk&) = delete;
   SampleDesk& operator=(const SampleDesk&) = delete;
 
-  /// Who asked, for the answer's way back.
+  /// The sender of a request, to which the reply is routed.
   struct Asker {
     std::string identity;
     std::int64_t id = 0;
   };
-  /// kTimeout if too many wait; kNoSuchStream, kInvalidArgument for what is not there.
+  /// kTimeout: too many requests wait; kNoSuchStream, kInvalidArgument: the sample does not exist.
   Result<void> ask(Asker asker, const wire::SampleRequest& request);
 
   struct Made {
@@ -62,9 +62,9 @@ class SampleDesk {
   std::condition_variable asked_;
   std::deque<Question> waiting_;  ///< [mutex]
   std::vector<Made> made_;        ///< [mutex]
-  std::size_t open_ = 0;          ///< [mutex] asked and not taken yet
+  std::size_t open_ = 0;          ///< [mutex] requests without a taken reply
   bool stopping_ = false;         ///< [mutex]
-  exec::RowScratch scratch_;      ///< the thread's
+  exec::RowScratch scratch_;      ///< used only by the thread
   std::thread thread_;
 };
 

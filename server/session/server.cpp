@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kTickMs = 250;
 
-/// As assemble(); what a network takes to answer does not hold up who wants to stop the server meanwhile.
+/// Like assemble(), but a stop signal ends it while it waits for the network.
 Result<Assembly> assemble_until_told(const config::Config& config, std::stop_source& reads) {
   const std::jthread watch([&reads](const std::stop_token& done) {
     while (!done.stop_requested()) {
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   if (!directory) return tl::make_unexpected(directory.error());
   placement::Placement placement;
   if (config.server.numa == config::Numa::kAuto) placement = placement::place_here(config.server.threads);
-  // Of sources, caches and rings; not of the workers, whose own memory is of their nodes.
+  // For sources, caches and rings; not for the workers, whose own memory belongs on their nodes.
   std::optional<placement::InterleavedMemory> shared(std::in_place, placement.memory);
   if (!shared->in_effect()) placement.memory.clear();
   if (!placement.empty()) spdlog::info("numa: {}", placement::to_string(placement));
@@ -71,7 +71,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   for (exec::StreamSetup& setup : assembly->streams) {
     const auto bytes = ring_bytes(setup);
     if (!bytes) return tl::make_unexpected(bytes.error());
-    // Beforehand: to touch all pages of a large ring takes a while.
+    // Log it first: touching all pages of a large ring takes a while.
     spdlog::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB", setup.info.name,
                  setup.info.samples, setup.info.batch_size, publish::Ledger::slots_needed(setup.ledger),
                  static_cast<double>(*bytes) / 1e6);
@@ -80,7 +80,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
     streams.push_back(std::move(*stream));
   }
   shared.reset();
-  // The rings have their memory by now.
+  // The rings are allocated by now.
   if (auto fits = check_memory(*assembly, 0); !fits) return tl::make_unexpected(fits.error());
 
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
@@ -140,7 +140,8 @@ Result<void> Server::start_feeders() {
 }
 
 void Server::tell_why() {
-  // A feeder is most often the parent: its last word, or its end, and ours come together, in either order.
+  // The feeder is usually the parent process: its last packet or disconnection and our stop arrive in either
+  // order.
   const std::chrono::milliseconds patience(parent_ended_ ? 500 : 100);
   const bool any = std::any_of(feeders_.begin(), feeders_.end(),
                                [&](const auto& feeder) { return feeder->broke_off(patience); });
@@ -203,9 +204,9 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
       next_tick = now + kTickMs * 1'000'000ULL;
       tick(now);
     } catch (...) {
-      // One request or client failed; the server continues.
+      // Only one request or client failed; the server continues.
       log::thrown("the session thread");
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // should it throw each time
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // in case it throws each time
     }
   }
 }

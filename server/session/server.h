@@ -1,5 +1,5 @@
 // A running server: directory, engine, control, sessions, metrics, and the thread that serves them until it
-// is told to stop.
+// stops.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,15 @@ namespace headrace::server::session {
 
 class Server {
  public:
-  /// Everything that can fail fails here: after it the sockets are bound and the workers run.
+  /// Everything that can fail fails here: afterwards the sockets are bound and the workers run.
   static Result<std::unique_ptr<Server>> start(const config::Config& config);
   ~Server();
 
-  /// Serves until one of stop_signals() (which the caller must have blocked in all threads), a `drain`
-  /// request, or the end of `parent_fd`. Then drains: no new grants, waits for leases at most drain_timeout.
+  /// Serves until a signal of stop_signals() (which the caller must have blocked in all threads), a `drain`
+  /// request, or the end of `parent_fd`. Then it drains: no new grants, a wait for leases of at most
+  /// drain_timeout.
   void run(int parent_fd = -1);
-  /// From any thread: makes run() drain and return.
+  /// Makes run() drain and return. Any thread may call it.
   void ask_to_stop();
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_.path(); }
@@ -40,11 +41,11 @@ class Server {
 
  private:
   Server(config::ServerConfig config, Directory directory);
-  /// Binds the doors of streams that are fed from outside.
+  /// Binds the sockets of streams that are fed from outside.
   Result<void> start_feeders();
-  /// A stream that broke off has its reason with it: its clients take that along before they lose the server.
+  /// Gives clients of failed feeds time to read the reason before they lose the server.
   void tell_why();
-  /// Calls `work` for each stream. An exception is logged, and the other streams go on.
+  /// Calls `work` for each stream. An exception is logged, and the other streams continue.
   template <class F>
   void each_stream(const char* doing, F work);
   void tick(std::uint64_t now_ns);
@@ -58,7 +59,7 @@ class Server {
   std::vector<std::unique_ptr<Feeder>> feeders_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<metrics::HttpServer> http_;
-  std::stop_source reads_;  ///< those over the network
+  std::stop_source reads_;  ///< network reads
   std::atomic<bool> stop_{false};
   bool parent_ended_ = false;
 };

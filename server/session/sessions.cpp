@@ -22,9 +22,9 @@ namespace headrace::server::session {
 namespace {
 
 constexpr std::uint64_t kTokenLifeNs = 5'000'000'000;
-/// Who connects and stays silent costs a seat; when all are taken, the oldest goes.
+/// Cap connections that have not sent a token; beyond it the oldest is closed.
 constexpr std::size_t kMaxGuests = 256;
-/// So many turns of the loop pass at least before a new guest is the oldest: he speaks at once or not at all.
+/// A new connection survives at least this many rounds of the loop before it can be the oldest.
 constexpr std::size_t kTurnsToSpeak = 4;
 
 std::string random_token() {
@@ -33,7 +33,7 @@ std::string random_token() {
   return fmt::format("{:016x}{:016x}", words[0], words[1]);
 }
 
-/// None: it has no number in this pid namespace, or is gone; its socket tells, too.
+/// None: the process has no number in this pid namespace, or is gone. Its socket reports its end, too.
 ring::UniqueFd open_pidfd(std::int64_t pid) {
   return pid > 0 ? ring::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) : ring::UniqueFd();
 }
@@ -65,11 +65,11 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
   const auto stream = engine_.find(request.stream);
   if (!stream) return tl::make_unexpected(stream.error());
   const std::uint64_t now = ring::monotonic_ns();
-  // A successor may come before its predecessor's end was noticed, and wants its name and rank.
+  // A successor may connect before its predecessor's end was noticed, and needs its name and rank.
   std::vector<pollfd> polls;
   add_polls(polls);
   if (::poll(polls.data(), polls.size(), 0) > 0) end_dead(polls, now);
-  // All memory is taken before the lane is: a lane without a session would never be given back.
+  // Allocate everything before the lane is opened: a lane without a session would never be closed.
   std::list<Session> opened(1);
   Session& session = opened.front();
   session.stream = *stream;
@@ -99,8 +99,8 @@ Result<wire::FailureReply> Sessions::failure(const wire::FailureRequest& request
   const auto found = find(request.session);
   if (!found) return fail(found.error());
   const Session& session = **found;
-  const auto why = engine_.look(session.stream,
-                                [&](const exec::Stream& stream) { return stream.lanes().failure_of(session.lane); });
+  const auto why = engine_.look(
+      session.stream, [&](const exec::Stream& stream) { return stream.lanes().failure_of(session.lane); });
   return wire::FailureReply{why ? why->message : std::string()};
 }
 
@@ -134,7 +134,7 @@ void Sessions::end_dead(const std::vector<pollfd>& ready, std::uint64_t now_ns) 
     if (session->attached && rang(session->pidfd.get())) {
       session = end(session, "its process ended", now_ns);
     } else if (session->attached && rang(session->socket.get())) {
-      session = end(session, "it closed its socket", now_ns);  // clients say nothing after the token
+      session = end(session, "it closed its socket", now_ns);  // clients send nothing after the token
     } else {
       ++session;
     }
@@ -194,7 +194,7 @@ Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
 
   auto doorbell = engine_.make_doorbell();
   if (!doorbell) return tl::make_unexpected(doorbell.error());
-  if (in_reserve(doorbell->get() - reserved_descriptors() / 2)) {  // the other half is the workers'
+  if (in_reserve(doorbell->get() - reserved_descriptors() / 2)) {  // the other half is reserved for workers
     engine_.unwatch(*doorbell);
     end(session, "no descriptors are left", now_ns);
     return fail(ErrorCode::kEnvironment,

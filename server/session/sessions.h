@@ -1,8 +1,8 @@
 // Sessions: from a token to an attached client, and to its end. A session is a connection to
 // <directory>/attach.sock; it ends with that connection or with the client's process (pidfd), whichever is
-// told first.
+// noticed first.
 //
-// Thread safety: the session thread alone.
+// Thread safety: only the session thread.
 #pragma once
 
 #include <poll.h>
@@ -35,10 +35,10 @@ class Sessions {
   Result<wire::FailureReply> failure(const wire::FailureRequest& request);
 
   // --- the session thread's loop
-  /// Appends what to poll. Call `handle` with the same entries afterwards.
+  /// Appends the descriptors to poll. Call `handle` with the same entries afterwards.
   void add_polls(std::vector<pollfd>& polls) const;
   void handle(const std::vector<pollfd>& ready, std::uint64_t now_ns);
-  /// Expired tokens, offending and stuck clients.
+  /// Ends sessions with expired tokens and clients with invalid segments; fences stuck clients.
   void tick(std::uint64_t now_ns, std::uint64_t evict_after_ns);
 
   [[nodiscard]] std::size_t attached() const;
@@ -50,11 +50,11 @@ class Sessions {
     std::uint32_t lane = 0;
     std::string token, name, client;
     std::int64_t pid = 0;
-    std::uint64_t expires_ns = 0;  ///< until attached
+    std::uint64_t expires_ns = 0;  ///< of the token, until attached
     ring::UniqueFd socket, pidfd, doorbell;
     bool attached = false;
   };
-  /// Connected, token not seen yet.
+  /// A connection that has not sent its token yet.
   struct Guest {
     ring::UniqueFd socket;
     std::uint64_t expires_ns = 0;
