@@ -8,7 +8,7 @@ namespace headrace::server::transform {
 namespace {
 
 constexpr std::size_t kSlack = 16;  // floats
-// Added to a float of less than 2^22 it leaves no bits for fractions: ties go to even. nearbyint is a call.
+// Added to a float below 2^22, it leaves no fraction bits, with ties to even. nearbyint would be a call.
 constexpr float kRounding = 0x1.8p23F;
 
 std::vector<float> gaussian(std::int32_t size, double sigma) {
@@ -46,7 +46,7 @@ BlurRows::BlurRows(const PixelOp& op, const PictureView& in)
 
 const float* BlurRows::across(std::int32_t y) {
   const std::int32_t row = reflected(y, in_.size.height);
-  // Neighbours that are reflected are within the kernel, too: each row has a place of its own.
+  // Reflected neighbours are within the kernel, too, so each row has its own index.
   const std::size_t place = static_cast<std::size_t>(row) % rows_.size();
   float* const line = lines_.data() + place * stride_;
   if (held_[place] == row) return line;

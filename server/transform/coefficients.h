@@ -10,10 +10,10 @@
 
 namespace headrace::server::transform {
 
-/// How each output sample of one axis is made: output i = round(sum over k < count[i] of
+/// The inputs and weights of each output sample of one axis: output i = round(sum over k < count[i] of
 /// weights[i * taps + k] * input[first[i] + k]), clipped to [0, 255].
 struct Coefficients {
-  std::int32_t taps = 0;  ///< most inputs of an output
+  std::int32_t taps = 0;  ///< most inputs per output
   std::vector<std::int32_t> first, count;
   std::vector<std::int32_t> weights;
 
@@ -21,10 +21,10 @@ struct Coefficients {
   struct Range {
     std::int32_t begin = 0, end = 0;
   };
-  Range inputs;  ///< all that the outputs read
+  Range inputs;  ///< all inputs that the outputs read
 };
 
-/// One axis of a resize from `in` to `out` samples, of which outputs [from, from + outputs) are wanted.
+/// One axis of a resize from `in` to `out` samples, limited to outputs [from, from + outputs).
 struct Axis {
   std::int32_t in = 0, out = 0, from = 0, outputs = 0;
   Interpolation interpolation = Interpolation::kBilinear;
@@ -34,10 +34,10 @@ struct Axis {
 /// Bilinear or bicubic. `from` becomes index 0 of the result.
 Coefficients coefficients_of(const Axis& axis);
 
-/// Nearest neighbour as Pillow's affine scaling finds it: the input index of each wanted output.
+/// Nearest neighbour by the rule of Pillow's affine scaling: the input index of each wanted output.
 std::vector<std::int32_t> nearest_of(const Axis& axis);
 
-/// Tables of recent axes; random crops meet the same few hundred lengths again and again. One per worker.
+/// Keeps tables of recent axes, because random crops repeat the same few hundred lengths. One per worker.
 class CoefficientCache {
  public:
   std::shared_ptr<const Coefficients> get(const Axis& axis);

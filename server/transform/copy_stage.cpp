@@ -14,8 +14,8 @@ tl::unexpected<decode::Bad> pass_on(decode::Bad& error) {
   return tl::make_unexpected(std::move(error));
 }
 
-// Source index of each output index along one axis, or -1 where there is only fill: of a crop, or (nearest)
-// through the resize's window to the crop, then to the input.
+// The source index of each output index along one axis, or -1 for fill. Maps outputs to the crop (for
+// nearest, through the resize's window), then to the input.
 void input_indices(const Axis& axis, bool resized, std::int32_t begin, std::int32_t length, PaddingMode mode,
                    std::vector<std::int32_t>& index) {
   if (resized) {
@@ -47,7 +47,7 @@ Decoded<void> copy_stage(const Stage& stage, RowSource& source, RowSink& sink, S
       begin = std::min(begin, i);
       end = std::max(end, i + 1);
     }
-    return begin < end ? std::pair{begin, end} : std::pair{0, 1};  // nothing but fill: any pixel will do
+    return begin < end ? std::pair{begin, end} : std::pair{0, 1};  // only fill: any pixel will do
   };
   const auto wanted_columns = span_of(columns), wanted_rows = span_of(rows);
   const std::int32_t left = wanted_columns.first, right = wanted_columns.second;

@@ -25,7 +25,7 @@ PixelView view_of(const ImageData& image) {
   return view;
 }
 
-/// Whether the window is of whole rows, top to bottom.
+/// Whether the window covers whole rows, from top to bottom.
 bool is_contiguous(const Stage& stage) {
   const decode::Rect& window = stage.crop;
   return !stage.mirrored && !stage.flipped && !stage.transposed && window.left == 0 &&
@@ -33,22 +33,22 @@ bool is_contiguous(const Stage& stage) {
          window.top + window.height <= stage.input.height;
 }
 
-/// A strip of rows of bytes is made and then stored: it should lie in the nearest cache meanwhile.
+/// A strip of rows of bytes is made, then stored: it should stay in the L1 cache in between.
 constexpr std::size_t kStripBytes = 16 * 1024;
-/// Rows of a strip of wider elements. Stores that bypass the caches drain while the next strip is made: with
+/// Rows in a strip of wider elements. Stores that bypass the caches drain while the next strip is made: with
 /// one strip per picture, W2 of tests/bench takes 3% more CPU.
 constexpr std::size_t kRowsOfStrip = 8;
-/// Of columns, whatever their length: one vector of the widest instruction set. No strip is narrower unless
-/// the picture is.
+/// Columns in a strip, whatever their length: one vector of the widest instruction set. A strip is narrower
+/// only if the picture is.
 constexpr std::size_t kColumnsOfStrip = 64;
 
-/// Strips end at whole cache lines where the width allows it: bytes need multiples of 16 rows.
+/// Strips end at whole cache lines if the width allows it: bytes need multiples of 16 rows.
 std::size_t rows_of_strip(std::size_t row_bytes, bool as_bytes) {
   if (!as_bytes) return kRowsOfStrip;
   return std::max<std::size_t>(16, kStripBytes / row_bytes / 16 * 16);
 }
 
-/// Strips of `count`; the last one has less than `least` that are left over as well.
+/// Divides into strips of `count`; a remainder below `least` is added to the last one.
 template <class Make>
 void each_strip(std::size_t whole, std::size_t count, std::size_t least, Make make) {
   for (std::size_t first = 0; first < whole;) {
@@ -58,7 +58,7 @@ void each_strip(std::size_t whole, std::size_t count, std::size_t least, Make ma
   }
 }
 
-/// Bytes of the picture, if the row is those and nothing else; else 0.
+/// The picture's bytes, if the row is an exact copy of them; else 0.
 std::size_t copied_bytes(const Stage& stage, const ImageData& image, const PixelFormat& format) {
   const PixelShape& shape = image.pixels;
   const bool same = format.dtype == DType::kUInt8 && shape.channels == format.channels &&
@@ -97,7 +97,7 @@ void run_cut(const Stage& stage, const ImageData& image, const PixelFormat& form
   if (as_bytes && view.pixel == 3 && format.layout == PixelLayout::kNhwc && is_contiguous(stage))
     return copy_bytes(view.at + stage.crop.top * view.row, 3 * plane, row, scratch.streamed);
 
-  // Planes of bytes are the row itself, if that is what is wanted.
+  // Planar bytes are the row itself, if the output is planar bytes.
   const bool planar = format.layout == PixelLayout::kNchw;
   const bool in_place = as_bytes && planar && !scratch.streamed;
   const auto store = [&](const std::uint8_t* made, std::size_t first, std::size_t pixels) {
@@ -138,7 +138,7 @@ bool can_open(const ImageData& image, std::uint64_t max_pixels) {
          decode::RawReader::check(image.bytes, image.pixels, max_pixels).has_value();
 }
 
-/// Whether transforms from `first` on do.
+/// Whether a transform from `first` on resizes.
 bool resizes(const PlanConfig& config, std::size_t first) {
   return std::any_of(config.transforms.begin() + static_cast<std::ptrdiff_t>(first), config.transforms.end(),
                      [](const Transform& transform) { return transform->traits().resizes; });

@@ -1,5 +1,5 @@
-// A stage of bare pixels that only moves them, without rows in between: a window of the picture is mirrored,
-// turned and converted straight into the row of the batch. The same bytes as run_stages().
+// Stages of bare pixels that only move them, without intermediate rows: a window of the picture is mirrored,
+// turned and converted straight into the row of the batch. The bytes equal run_stages()'s.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace headrace::server::transform {
 
-/// Whether `stages` of this image can be done by run_cut(). `moves_only`: see Plan::Impl.
+/// Whether run_cut() can run `stages` on this image. `moves_only`: see Plan::Impl.
 bool is_cut(bool moves_only, std::span<const Stage> stages, const decode::ImageData& image);
 
-/// `image`: bare pixels that a decoder has opened, and so as many as their shape says.
+/// `image`: bare pixels that a decoder has opened, so there are as many bytes as their shape requires.
 void run_cut(const Stage& stage, const decode::ImageData& image, const PixelFormat& format,
              Scratch::State& scratch, std::byte* out);
 

@@ -13,7 +13,7 @@ tl::unexpected<Error> invalid(std::string what) {
   return fail(ErrorCode::kConfigInvalid, "transforms: " + std::move(what));
 }
 
-/// The device's first transform, and the largest number of contrast changes in a row.
+/// The device's first transform, and the longest run of contrast changes.
 struct Split {
   std::size_t first = 0;
   std::int32_t contrasts = 0;
@@ -34,7 +34,7 @@ Split split_of(const std::vector<Transform>& chain) {
 }
 
 /// Describes the transforms from `first` on in `image`. Returns what the device cannot do, or an empty
-/// string.
+/// string. string.
 std::string describe(const PlanConfig& config, std::size_t first, Size size, DeviceImage& image) {
   Values values;
   for (std::size_t i = first; i < config.transforms.size(); ++i) {

@@ -10,16 +10,16 @@
 
 namespace headrace::server::transform {
 
-/// The index of a chain's first transform that runs on the device, as do all behind it.
+/// The index of a chain's first transform that runs on the device; all later ones do, too.
 std::size_t device_begins(const std::vector<Transform>& chain);
 
 class DeviceRows {
  public:
-  /// Error: kConfigInvalid for random_erasing with random values or more than once, and for rows with a side
-  /// above kMaxDeviceSide.
+  /// kConfigInvalid: random_erasing with random values or more than once; rows with a side above
+  /// kMaxDeviceSide.
   static Result<DeviceRows> split(const PlanConfig& config, const Plan& whole);
 
-  /// The server's part, which gives interleaved uint8 images.
+  /// The server's part, which makes interleaved uint8 images.
   [[nodiscard]] const Plan& pictures() const { return pictures_; }
   /// The device's part; the field's index is not known here.
   [[nodiscard]] const DeviceImage& image() const { return image_; }

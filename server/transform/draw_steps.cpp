@@ -12,7 +12,7 @@ using decode::bad;
 using decode::Decoded;
 using decode::ImageSize;
 
-/// What comes before the chain; `size` becomes what enters it.
+/// The steps before the chain; `size` becomes the size of the chain's input.
 Decoded<void> steps_before(const PlanConfig& config, ImageSize& size, std::vector<Step>& steps) {
   const auto step = [&](Step::Kind kind) -> Step& {
     steps.emplace_back().kind = kind;
@@ -50,20 +50,20 @@ void multiply(Step& step, std::int32_t scale) {
     if (op.kind == PixelOp::Kind::kTranslateX || op.kind == PixelOp::Kind::kTranslateY) op.factor *= scale;
 }
 
-// A mask's values are classes: between two of them there is no third, and colours mean nothing to it.
+// A mask's values are classes: they cannot be interpolated, and colour changes do not apply to them.
 void keep_geometry(Step& step) {
   step.interpolation = Interpolation::kNearest;
   std::erase_if(step.ops, [](const PixelOp& op) { return !op.geometric(); });
   for (PixelOp& op : step.ops) op.warp.bilinear = false;
 }
 
-/// Transforms [from, to) of an image of `size` pixels.
+/// Draws transforms [from, to) for an image of `size` pixels.
 Decoded<void> draw_range(const PlanConfig& config, std::size_t from, std::size_t to, ImageSize size,
                          DrawKey key, std::vector<Step>& steps) {
   const std::int32_t scale = config.scale;
   size = {size.width / scale, size.height / scale};
   for (std::size_t i = from; i < to; ++i) {
-    // Drawn in place: a copy of a step whose members were just written one by one stalls.
+    // Draw in place: copying a step right after its members were written one by one stalls.
     Step& step = steps.emplace_back();
     step.transform = i;
     if (auto done = config.transforms[i]->draw(key, size, step); !done) {

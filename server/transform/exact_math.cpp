@@ -10,11 +10,11 @@
 namespace headrace::server::transform {
 namespace {
 
-// ln 2 in two parts, the first with zeros at its end so that small multiples of it are exact.
+// ln 2 in two parts; the first ends with zeros, so that small multiples of it are exact.
 constexpr double kLn2High = 0x1.62e42feep-1;
 constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
 
-// ARM's long double has 113 bits, which would round otherwise.
+// ARM's long double has 113 bits, which would round differently.
 using Real = std::conditional_t<std::numeric_limits<long double>::digits == 64, long double, Extended>;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Mathematics of the random draws: the same bits on every machine. libm's exp and log differ between
+// Mathematics of the random draws, with the same bits on every machine. libm's exp and log differ between
 // versions; sums, products, quotients and square roots of doubles do not.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace headrace::server::transform {
 double exact_log(double x);
 /// e to the x for |x| <= 700, within a few units in the last place.
 double exact_exp(double x);
-/// Sine and cosine for |x| <= 100, within 2^-52: in x87's extended precision, on every machine (extended.h).
+/// Sine and cosine for |x| <= 100, within 2^-52, in x87's extended precision on every machine (extended.h).
 double exact_sin(double x);
 double exact_cos(double x);
 /// Python's round(x, 15) for |x| <= 1.

@@ -1,5 +1,5 @@
-// x87's extended precision in whole numbers, for machines whose long double is another one: the same bits
-// there.
+// x87's extended precision in integer arithmetic, for machines whose long double has another format: it gives
+// the same bits there.
 #pragma once
 
 #include <bit>
@@ -8,12 +8,11 @@
 
 namespace headrace::server::transform {
 
-/// A number with 64 bits of mantissa. Sums, products and quotients are rounded to the nearest, of two equally
-/// near ones to the even, as IEEE 754 has it. Finite numbers alone, and exponents that neither overflow nor
-/// underflow: enough for a sine.
+/// A number with a mantissa of 64 bits. Sums, products and quotients are rounded to nearest, ties to even, as
+/// in IEEE 754. Only finite numbers, whose exponents neither overflow nor underflow: enough for a sine.
 class Extended {
  public:
-  /// Exactly a finite double.
+  /// Converts a finite double exactly.
   constexpr Extended(double x) {  // NOLINT(google-explicit-constructor): as long double
     const auto bits = std::bit_cast<std::uint64_t>(x);
     const auto exponent = static_cast<int>(bits >> 52 & 0x7FF);
@@ -25,9 +24,9 @@ class Extended {
   friend constexpr Extended operator*(Extended a, Extended b) {
     return rounded(a.negative_ != b.negative_, Wide{a.mantissa_} * b.mantissa_, a.exponent_ + b.exponent_);
   }
-  /// b is not 0.
+  /// REQUIRES: b is not 0.
   friend constexpr Extended operator/(Extended a, Extended b) {
-    // 66 bits of the quotient at least, and one that stands for all that follow.
+    // At least 66 bits of the quotient, and a sticky bit for all that follow.
     const Wide whole = Wide{a.mantissa_} << 64;
     const Wide rest = whole % b.mantissa_ << 2;
     const Wide quotient = whole / b.mantissa_ << 2 | rest / b.mantissa_;
@@ -42,7 +41,7 @@ class Extended {
       return a;
     }
     if (a.exponent_ < b.exponent_) return b + a;
-    // 63 places below a's last: what b has further down is one bit, which makes the sum inexact.
+    // 63 bits below a's last: b's lower bits are combined into one sticky bit, which makes the sum inexact.
     const int down = a.exponent_ - b.exponent_;
     const Wide high = Wide{a.mantissa_} << 63;
     Wide low = Wide{b.mantissa_} << 63;
@@ -55,12 +54,12 @@ class Extended {
   friend constexpr Extended operator-(Extended a, Extended b) { return a + -b; }
   constexpr Extended operator-() const { return {!negative_, mantissa_, exponent_}; }
 
-  /// The nearest double, of two the even one.
+  /// The nearest double, ties to even.
   explicit operator double() const {
     const int least = -1074 - exponent_;  // doubles end at 2^-1074
     return at_places(least > 11 ? least : 11);
   }
-  /// The nearest whole number, of two the even one, with x's sign. |x| < 2^52.
+  /// The nearest integer, ties to even, with x's sign. |x| < 2^52.
   friend double nearbyint(Extended x) { return x.at_places(-x.exponent_); }
 
  private:
@@ -69,7 +68,7 @@ class Extended {
   constexpr Extended(bool negative, std::uint64_t mantissa, int exponent)
       : negative_(negative), mantissa_(mantissa), exponent_(exponent) {}
 
-  /// `places` of wide's are cut off, and the rest is rounded.
+  /// Removes the last `places` bits of `wide` and rounds.
   static constexpr Wide cut(Wide wide, int places) {
     if (places == 0) return wide;
     if (places > 127) return 0;
@@ -85,7 +84,7 @@ class Extended {
     if (kept >> 64 != 0) return {negative, std::uint64_t{1} << 63, exponent + 65 - zeros};
     return {negative, static_cast<std::uint64_t>(kept), exponent + 64 - zeros};
   }
-  /// mantissa_ without its last `places`, which leave 53 bits at most.
+  /// mantissa_ without its last `places` bits; at most 53 bits must remain.
   [[nodiscard]] double at_places(int places) const {
     const double size =
         mantissa_ == 0 ? 0.0
@@ -99,9 +98,9 @@ class Extended {
   int exponent_ = 0;            ///< the value is mantissa_ * 2^exponent_
 };
 
-/// The sine of x and of `quarters` quarter turns more, |x| <= 100. Real: long double, where that is x87's, or
-/// Extended. The double is the nearest one but for 1 in 1000 arguments: Pillow rounds it to 15 digits, where
-/// a last bit can show.
+/// The sine of x plus `quarters` quarter turns, |x| <= 100. Real: long double if it has x87's format, else
+/// Extended. The result is the nearest double except for 1 in 1000 arguments: Pillow rounds it to 15 digits,
+/// so a last bit could show.
 template <class Real>
 double extended_sine(int quarters, double x) {
   const Real half_pi = Real(0xC90F'DAA2p-31) + Real(0x2168'C235p-63);  // to 64 bits

@@ -1,4 +1,4 @@
-// From a chain of transforms, an image's size and a draw key to the few stages that make one row.
+// Turns a chain of transforms, an image's size and a draw key into the few stages that make one row.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,8 +11,8 @@
 
 namespace headrace::server::transform {
 
-/// What one transform does to one image, its random parts drawn. Coordinates are those of the transform's
-/// input, padded.
+/// One transform applied to one image, with its random parts drawn. Coordinates are those of the transform's
+/// input, including padding.
 struct Step {
   enum class Kind : std::uint8_t {
     kResize,
@@ -39,30 +39,30 @@ struct Step {
   static constexpr std::size_t kBefore = SIZE_MAX;  ///< PlanConfig::multiple and derived
 };
 
-/// Draws every transform for an image of this size into `steps`, whose memory is reused. Gives
-/// RenderReport::base. Refused where torchvision raises (an image smaller than a
-/// random crop, a side of zero) and where a side would be longer than 2^28. Of an image between two
-/// transforms only what its stage hands on is ever made, and max_pixels is asked of that (Plan::render): so a
-/// long thin image may be resized to more than max_pixels if a crop follows.
+/// Draws every transform for an image of this size into `steps`, whose memory is reused. Returns
+/// RenderReport::base. Refuses what torchvision refuses (an image smaller than a random crop, a side of
+/// zero), and a side longer than 2^28. Between two transforms, only the pixels that a stage passes on are
+/// made, and only these are limited by max_pixels (Plan::render): a long thin image may be resized to more
+/// than max_pixels if a crop follows.
 decode::Decoded<Size> draw_steps(const PlanConfig& config, decode::ImageSize size, DrawKey key,
                                  std::vector<Step>& steps);
 
 /// How many of the chain's first transforms draw nothing and only move or resample pixels.
 std::size_t prefix_length(const PlanConfig& config);
-/// draw_steps() in two parts: what comes before the chain and its first `count` <= prefix_length transforms;
-/// then the others, for what those make of an image.
+/// draw_steps() in two parts: the steps before the chain with its first `count` <= prefix_length transforms;
+/// then the other transforms, for the image that the first part makes.
 decode::Decoded<Size> prefix_steps(const PlanConfig& config, std::size_t count, decode::ImageSize size,
                                    std::vector<Step>& steps);
 decode::Decoded<void> steps_after(const PlanConfig& config, std::size_t count, decode::ImageSize size,
                                   DrawKey key, std::vector<Step>& steps);
 
-/// The same as torchvision would be told: see Plan::parameters.
+/// The parameters in torchvision's terms: see Plan::parameters.
 nlohmann::json parameters_of(const PlanConfig& config, const std::vector<Step>& steps);
 
 /// Crop (with padding), then resize, then a window of the result, then flips and turns, then colours. Most
 /// chains are one stage: leading crops become the decoder's region, crops after a resize become its window,
-/// flips move to the end. A flip before a resize stays where it is: Pillow's coefficients are not symmetric
-/// to the last bit.
+/// flips move to the end. A flip before a resize stays in order: Pillow's coefficients are not symmetric to
+/// the last bit.
 struct Stage {
   decode::ImageSize input;
   decode::Rect crop;    ///< of the input; reaches beyond it when padded
@@ -75,7 +75,7 @@ struct Stage {
   decode::Rect window;                     ///< of `size`; all of it if there is no resize
   bool mirrored = false, flipped = false;  ///< left to right, top to bottom
   bool transposed = false;                 ///< rows become columns, after the flips
-  std::vector<PixelOp> ops;                ///< on the pixels of the output, at the very end
+  std::vector<PixelOp> ops;                ///< on the output's pixels, last
 
   [[nodiscard]] decode::ImageSize output() const {
     return transposed ? decode::ImageSize{window.height, window.width}
@@ -83,15 +83,15 @@ struct Stage {
   }
 };
 
-/// Into `stages`, whose memory is reused: at least one.
+/// Fills `stages`, whose memory is reused, with at least one.
 void stages_of(const std::vector<Step>& steps, decode::ImageSize size, std::vector<Stage>& stages);
 
-/// In which order a stage's resize does its passes.
+/// The order of a stage's resize passes.
 bool vertical_first(const Stage& stage, ResizePasses passes);
 
 using pixels::padded_index;
 
-/// Whether a fill fits pictures of one channel.
+/// Whether the fill can be used in pictures of one channel.
 inline bool is_gray(const std::uint8_t* rgb) {
   return rgb[0] == rgb[1] && rgb[1] == rgb[2];
 }

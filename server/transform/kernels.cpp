@@ -4,7 +4,7 @@
 
 #include "server/decode/grow.h"
 
-// Sizeless vectors cannot stand in arrays; machines with SVE run the NEON code.
+// Sizeless vectors cannot be array elements; machines with SVE run the NEON code.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "server/transform/kernels.cpp"
@@ -61,7 +61,7 @@ HWY_INLINE hn::Vec<DBytes> finish(hn::Vec<DInt> sum) {
   return hn::DemoteTo(DBytes(), hn::ShiftRight<kPrecisionBits>(sum));
 }
 
-// The 16 rows are turned so that one vector holds one column; then the horizontal pass is as regular as the
+// Transposes the 16 rows so that one vector holds one column; the horizontal pass then is as regular as the
 // vertical.
 void ResampleRows(const HorizontalJob& job, std::vector<std::uint8_t>& scratch) {
   const D8 d8;
@@ -139,7 +139,8 @@ void WriteFloats(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT rgb
   const DFloat d;
   const hn::Rebind<Element, DFloat> de;
   const bool planar = format.layout == PixelLayout::kNchw;
-  // Half types are parts of a vector, which cannot be streamed; nor can vectors that lie on two lines.
+  // Half types fill only parts of a vector, which cannot be streamed; nor can vectors that span two cache
+  // lines.
   const auto aligned = [&](const std::byte* to) {
     return reinterpret_cast<std::uintptr_t>(to) % (hn::Lanes(d) * sizeof(Element)) == 0;
   };

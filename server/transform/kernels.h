@@ -1,5 +1,5 @@
-// The inner loops, for every instruction set that the compiler knows; the best one is chosen at run time.
-// Integer results are the same on all of them, and the same as `scalar`, their twin in plain C++.
+// The inner loops, compiled for every instruction set that the compiler knows; the best one is chosen at run
+// time. Integer results are the same on all of them, and equal those of `scalar`, the reference in plain C++.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace headrace::server::transform {
 
-/// Bytes that kernels may write past the end of a row that they make.
+/// Bytes that kernels may write past the end of an output row.
 inline constexpr std::size_t kWriteSlack = decode::kRowSlack;
 
 /// Horizontal pass over one block of rows.
@@ -26,7 +26,7 @@ struct HorizontalJob {
   std::array<std::uint8_t*, decode::kBlockRows> out{};  ///< all set; kWriteSlack writable past the last pixel
 };
 
-/// How a row of RGB bytes becomes output values: value[c][b] is what channel c's byte b becomes.
+/// How a row of RGB bytes becomes output values: value[c][b] is the value of channel c's byte b.
 struct PixelFormat {
   DType dtype = DType::kUInt8;
   PixelLayout layout = PixelLayout::kNchw;
@@ -34,13 +34,13 @@ struct PixelFormat {
   std::array<float, 3> mean{}, std{};
   std::array<float, 3> reciprocal{};  ///< of std
   bool normalized = false;
-  bool luma = false;  ///< channels is 1, and that is BT.601's Y of the three
+  bool luma = false;  ///< channels is 1: BT.601's Y of the three
   pixels::ValueTable value{};
-  /// How a kernel gets there: whichever of these reproduced `value` for all 256 bytes.
+  /// How a kernel computes the values: the first of these methods that reproduced `value` for all 256 bytes.
   enum class Way : std::uint8_t { kReciprocal, kDivision, kTable } way = Way::kTable;
 };
 
-/// Where one row goes. NHWC uses the first pointer only.
+/// Where one row is written. NHWC uses only the first pointer.
 using RowTarget = std::array<std::byte*, 3>;
 
 /// scratch: grown as needed.
@@ -49,7 +49,7 @@ void resample_rows(const HorizontalJob& job, std::vector<std::uint8_t>& scratch)
 /// past each row's end, writes kWriteSlack past out's.
 void resample_column(const std::uint8_t* in, std::ptrdiff_t stride, const std::int32_t* weights,
                      std::int32_t count, std::size_t bytes, std::uint8_t* out);
-/// Writes exactly `width` pixels. Reads kRowSlack past the row's end. `streamed`: past the caches, see
+/// Writes exactly `width` pixels. Reads kRowSlack past the row's end. `streamed`: bypasses the caches, see
 /// Scratch::set_streamed.
 void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32_t width,
                   const RowTarget& out, bool streamed = false);
@@ -64,7 +64,7 @@ void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32
 
 using pixels::bits_of;
 
-/// Tables and way for an output. mean and std empty: values are x / 255.
+/// The tables and the method for an output. mean and std empty: values are x / 255.
 PixelFormat make_pixel_format(const Output& output, const std::vector<double>& mean,
                               const std::vector<double>& std, std::int32_t channels = 3);
 

@@ -27,7 +27,7 @@ void MixValues(DType dtype, double lambda, std::size_t count, std::byte* own, co
 
 #else
 
-// The whole vectors of a line; the caller sees to the rest. Returns how many values that were.
+// Processes the whole vectors of a line and returns how many values these are; the caller processes the rest.
 template <class As>
 std::size_t Mix(double lambda, std::size_t count, std::byte* own_bytes, const std::byte* partner_bytes) {
   using Element = typename As::Element;
@@ -52,7 +52,7 @@ void MixValues(DType dtype, double lambda, std::size_t count, std::byte* own, co
   } else if (dtype == DType::kBFloat16) {
     done = Mix<AsBFloat>(lambda, count, own, partner);
   } else {
-    // Where Highway has no instruction for it, it does not round to even.
+    // If Highway has no instruction for it, it does not round to even.
 #if HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON
     done = Mix<AsHalf>(lambda, count, own, partner);
 #endif

@@ -7,8 +7,9 @@
 
 namespace headrace::server::transform {
 
-/// Of `count` values of a float dtype. The shares are rounded to float32 before they are used, and the sum is
-/// not fused: the same bits on every machine, and as torch's `partner.mul_(1 - lambda).add_(own * lambda)`.
+/// For `count` values of a float dtype. The shares are rounded to float32 before use, and the sum is not
+/// fused, so the bits are the same on every machine and equal torch's `partner.mul_(1 - lambda).add_(own *
+/// lambda)`.
 void mix_values(DType dtype, double lambda, std::size_t count, std::byte* own, const std::byte* partner);
 
 namespace scalar {

@@ -20,7 +20,7 @@ using sampler::Draws;
 constexpr std::uint32_t kMixStage = 0xFFFF0020;   // which of the two, and the box
 constexpr std::uint32_t kBetaStage = 0xFFFF0021;  // lambda
 
-/// Standard normal: the polar method (Marsaglia and Bray 1964), of which one of the two numbers is used.
+/// Standard normal: the polar method (Marsaglia and Bray 1964); uses one of its two numbers.
 double normal(Draws& draws) {
   while (true) {
     const double x = draws.uniform(-1, 1), y = draws.uniform(-1, 1);
@@ -50,7 +50,7 @@ double draw_beta(double alpha, const DrawKey& key) {
     const double own = gamma(alpha, draws), other = gamma(alpha, draws);
     return own / (own + other);
   }
-  // Jöhnk 1964, in logarithms: of a small alpha the powers would underflow.
+  // Jöhnk 1964, in logarithms, because the powers would underflow for a small alpha.
   while (true) {
     const double log_x = exact_log(1 - draws.uniform()) / alpha;
     const double log_y = exact_log(1 - draws.uniform()) / alpha;
@@ -124,7 +124,7 @@ void ImageMixer::mix(const Mixing& how, std::byte* row, const std::byte* partner
 void ImageMixer::mix_pair(const Mixing& how, std::byte* row, const Mixing& others, std::byte* other) const {
   if (others.kind == Mixing::Kind::kNone) return mix(how, row, other);
   if (how.kind == Mixing::Kind::kNone) return mix(others, other, row);
-  // Line by line, so that what the row was before fits beside them. Plan::compile() bounds the sides.
+  // Line by line, so that a copy of the row's old line fits on the stack. Plan::compile() bounds the sides.
   std::array<std::byte, 4 * std::size_t{kLargestSide} * 3> before;
   const std::size_t bytes = elements_ * size_of(dtype_);
   for (std::size_t line = 0; line < lines_; ++line) {

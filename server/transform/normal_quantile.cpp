@@ -8,7 +8,7 @@
 namespace headrace::server::transform {
 namespace {
 
-using Coefficients = std::array<double, 8>;  // of the highest power first
+using Coefficients = std::array<double, 8>;  // highest power first
 
 double polynomial(const Coefficients& coefficients, double x) {
   double sum = 0;
@@ -40,7 +40,7 @@ double normal_of(std::uint32_t bits) {
     const double r = 0.180625 - q * q;
     return polynomial(kCentralUpper, r) / polynomial(kCentralLower, r) * q;
   }
-  // At most 4.8, where the algorithm's third case begins at 5.
+  // At most 4.8; the algorithm's third case begins at 5.
   const double r = std::sqrt(-exact_log(q < 0 ? p : 1.0 - p)) - 1.6;
   const double x = polynomial(kTailUpper, r) / polynomial(kTailLower, r);
   return q < 0 ? -x : x;

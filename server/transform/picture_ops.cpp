@@ -53,8 +53,8 @@ ByteTable table_of(F&& value) {
   return table;
 }
 
-// ImageFilter.SMOOTH: of thirteen parts the pixel has five, each neighbour one. Rounded to the nearest;
-// halves cannot be.
+// ImageFilter.SMOOTH: of thirteen parts, five are the pixel and one is each neighbour. Rounded to nearest;
+// ties cannot occur.
 std::uint8_t smooth(const std::uint8_t* above, const std::uint8_t* at, const std::uint8_t* below) {
   const int sum =
       above[-3] + above[0] + above[3] + at[-3] + 5 * at[0] + at[3] + below[-3] + below[0] + below[3];

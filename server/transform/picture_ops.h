@@ -1,4 +1,4 @@
-// Operations whose pixels come from several of the picture's, or from elsewhere in it.
+// Operations in which a result pixel depends on several pixels of the picture, or on one at another position.
 #pragma once
 
 #include <array>
@@ -20,18 +20,19 @@ struct PictureView {
   }
 };
 
-/// PIL's ImageEnhance.Sharpness: row y of a blend of its SMOOTH filter (edges as they are) and the picture.
+/// PIL's ImageEnhance.Sharpness: row y of a blend of the picture and its SMOOTH filter (which keeps edges
+/// unchanged).
 void sharpen_row(const PictureView& in, float factor, std::int32_t y, std::uint8_t* out);
 
-/// Shears, translations and rotations as torchvision asks Pillow for them, by Pillow's arithmetic
-/// (libImaging's Geometry.c): nearest in 16.16 fixed point where all corners fit, bilinear and the rest in
-/// doubles. Sines are exact_math's, so a pixel at a rounding's very edge may be another one than with a libm
-/// that rounds differently.
+/// Shears, translations and rotations as torchvision requests them from Pillow, by Pillow's arithmetic
+/// (libImaging's Geometry.c): nearest in 16.16 fixed point if all corners fit, bilinear and everything else
+/// in doubles. Sines are exact_math's, so a pixel at the very edge of a rounding may differ from that of a
+/// libm that rounds differently.
 class WarpRows {
  public:
-  /// `op` is geometric; the pixels must stay.
+  /// `op` is geometric; the pixels must outlive this object.
   WarpRows(const PixelOp& op, const PictureView& in);
-  /// The next row, from the topmost on.
+  /// Makes the next row, from the topmost on.
   void next(std::uint8_t* out);
 
  private:
@@ -44,7 +45,7 @@ class WarpRows {
   bool fixed_ = false;
   std::array<std::int64_t, 6> fixed_matrix_{};
   std::int32_t y_ = 0;
-  double x_start_ = 0, y_start_ = 0;  // of the row, in doubles
+  double x_start_ = 0, y_start_ = 0;  // start of the row, in doubles
 };
 
 /// ImageOps.autocontrast and ImageOps.equalize, without arguments.

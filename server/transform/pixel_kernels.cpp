@@ -3,7 +3,7 @@
 #include "server/decode/decoder.h"
 #include "server/transform/pixel_ops.h"
 
-// As kernels.cpp has it.
+// As in kernels.cpp.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "server/transform/pixel_kernels.cpp"
@@ -38,8 +38,8 @@ using V = hn::Vec<D>;
 
 constexpr std::size_t kBlock = 16;  // pixels
 
-// Channels are floats that hold integers from 0 to 255. Integers below 2^24 are exact in them, so what is
-// made of integers alone may be computed in any order.
+// Channels are floats that hold integers from 0 to 255. Floats represent integers below 2^24 exactly, so
+// results made only of integers may be computed in any order.
 struct Pixels {
   V r, g, b;
 };
@@ -65,18 +65,18 @@ HWY_INLINE Pixels Blend(V a, const Pixels& p, V factor) {
 }
 
 // The integer part of 255 x, for 0 <= x <= 1. The product may have been rounded up to an integer: then 255 of
-// x are less than it, which shows in 256 x, a number without rounding.
+// x are less than it, which shows in 256 x, which is exact.
 HWY_INLINE V TimesByte(V x) {
   const auto whole = hn::Floor(hn::Mul(x, Splat(255)));
   const auto beyond = hn::Sub(hn::Mul(x, Splat(256)), whole);
   return hn::Sub(whole, hn::IfThenElseZero(hn::Lt(beyond, x), Splat(1)));
 }
 
-// libImaging goes to HSV and back with a mixture of float and double; this gives the same bytes: for each of
-// the 2^24 colours, and on the way back for each of the 2^24 triples.
-//   There: the quotients are libImaging's own; of the other two channels one is the least, whose quotient is
-// 1, so h is a single difference, rounded once.
-//   Back: what is rounded has no halves in exact arithmetic, so it can be a rounded quotient of integers.
+// libImaging converts to HSV and back with a mixture of float and double; this gives the same bytes for each
+// of the 2^24 colours, and on the way back for each of the 2^24 triples.
+//   To HSV: the quotients are libImaging's own; one of the other two channels is the least, whose quotient is
+//   1, so h is a single difference, rounded once.
+//   Back: the rounded values have no ties in exact arithmetic, so each can be a rounded quotient of integers.
 HWY_INLINE Pixels ShiftHue(const Pixels& p, V shift) {
   const V zero = hn::Zero(D()), one = Splat(1);
   const V most = hn::Max(p.r, hn::Max(p.g, p.b)), least = hn::Min(p.r, hn::Min(p.g, p.b));
@@ -111,7 +111,7 @@ HWY_INLINE Pixels ShiftHue(const Pixels& p, V shift) {
   middle = hn::Add(middle, hn::IfThenElseZero(hn::Gt(missing, Splat(32512)), one));
   middle = hn::Sub(middle, hn::IfThenElseZero(hn::Lt(missing, Splat(-32512)), one));
 
-  // From the red's point of view sectors 0 and 5 have it at its most, 1 and 4 in the middle, 2 and 3 low.
+  // Seen from red, sectors 0 and 5 have it at its maximum, 1 and 4 in the middle, 2 and 3 at its minimum.
   const auto channel = [&](V turned) {
     const V away = hn::Abs(hn::Sub(turned, Splat(2.5F)));
     return hn::IfThenElse(hn::Gt(away, Splat(2)), most, hn::IfThenElse(hn::Gt(away, one), middle, low));

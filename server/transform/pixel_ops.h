@@ -1,4 +1,4 @@
-// What augmentations do to the pixels of a picture, their random parts drawn.
+// What augmentations do to the pixels of a picture, with the random parts drawn.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@ struct Bounds {
   double low = 1, high = 1;
 };
 
-/// How pixels between pixels are made where a picture is sheared, moved or turned, and what is beyond its
-/// edges.
+/// How values between pixels are computed when a picture is sheared, translated or rotated, and what is
+/// beyond its edges.
 struct Warp {
   bool bilinear = false;  ///< else nearest
   std::array<std::uint8_t, 3> fill{};
@@ -42,33 +42,33 @@ struct PixelOp {
     kBlur,
   };
   Kind kind = Kind::kIdentity;
-  /// Of the blends. kHue: turns; kShear: tangents; kTranslate: pixels to the right or down; kRotate: degrees,
-  /// counter-clockwise; kPosterize: bits; kSolarize: the least value that is inverted; kBlur: sigma.
+  /// The factor of blends. kHue: turns; kShear: tangents; kTranslate: pixels to the right or down; kRotate:
+  /// degrees, counter-clockwise; kPosterize: bits; kSolarize: the least value that is inverted; kBlur: sigma.
   double factor = 1;
-  double magnitude = 0;                              ///< torchvision's, of its augmentation lists
-  Warp warp;                                         ///< of the geometric ones
+  double magnitude = 0;  ///< torchvision's magnitude in its lists of augmentations
+  Warp warp;             ///< for the geometric operations
   std::int32_t kernel_width = 1, kernel_height = 1;  ///< kBlur
 
   [[nodiscard]] bool geometric() const { return kind >= Kind::kShearX && kind <= Kind::kRotate; }
 };
 
-/// Whether pixels of the result come from other places of the picture, too.
+/// Whether result pixels depend on other positions of the picture, too.
 inline bool moves_pixels(const PixelOp& op) {
   return op.geometric() || op.kind == PixelOp::Kind::kSharpness || op.kind == PixelOp::Kind::kBlur;
 }
 
-/// What kHue adds to H: torchvision's adjust_hue truncates toward zero, and then it is modulo 256.
+/// The offset that kHue adds to H: torchvision's adjust_hue truncates toward zero, then takes it modulo 256.
 inline std::uint8_t hue_shift(double turns) {
   return static_cast<std::uint8_t>(static_cast<std::int32_t>(turns * 255.0));
 }
 
-/// What a byte of each channel becomes.
+/// The new value of each byte of each channel.
 using ByteTable = std::array<std::array<float, 256>, 3>;
 
-/// One operation on each pixel alone.
+/// One operation that depends on one pixel only.
 struct PointOp {
-  /// A blend of a (all channels alike) and the pixel b is a + factor * (b - a), cut to 0..255 and to an
-  /// integer: libImaging's Blend.c, in single precision without fused multiply-add.
+  /// A blend of a (equal in all channels) and the pixel b is a + factor * (b - a), clipped to 0..255 and
+  /// truncated to an integer: libImaging's Blend.c, in single precision without fused multiply-add.
   enum class Kind : std::uint8_t {
     kBlendConstant,
     kBlendGray,  ///< with the pixel's own gray
@@ -82,10 +82,9 @@ struct PointOp {
   const ByteTable* table = nullptr;
 };
 
-/// Applies all of `ops` to a row of RGB pixels, one after the other. `out` is `in` or does not overlap with
-/// it. Reads decode::kRowSlack past the row's end, writes kWriteSlack past it.
-/// Gray is PIL's "L": (19595 R + 38470 G + 7471 B + 32768) >> 16. With `sum` returns the sum of the result's,
-/// else 0.
+/// Applies all of `ops` to a row of RGB pixels, one after the other. `out` is `in` or does not overlap it.
+/// Reads decode::kRowSlack past the row's end, writes kWriteSlack past it. Gray is PIL's "L": (19595 R +
+/// 38470 G + 7471 B + 32768) >> 16. With `sum` returns the sum of the result's grays, else 0.
 std::uint64_t apply_ops(std::span<const PointOp> ops, const std::uint8_t* in, std::size_t width,
                         std::uint8_t* out, bool sum);
 
@@ -97,7 +96,7 @@ void weighted_sum(const float* const* rows, const float* weights, std::size_t co
 namespace scalar {
 void weighted_sum(const float* const* rows, const float* weights, std::size_t count, std::size_t size,
                   float* out);
-/// As libImaging does it: the twin that the kernels are tested against.
+/// libImaging's method: the reference that the kernels are tested against.
 std::uint64_t apply_ops(std::span<const PointOp> ops, const std::uint8_t* in, std::size_t width,
                         std::uint8_t* out, bool sum);
 }  // namespace scalar

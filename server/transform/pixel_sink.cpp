@@ -82,7 +82,7 @@ void PixelSink::run_pass(const PixelOp& op) {
   const PictureView in{from, stride_, size_};
   pass_.clear();
   if (op.kind == Kind::kContrast) {
-    // Rounded, halves up: as PIL's int(mean + 0.5) for fewer than 2^44 pixels.
+    // Rounded, ties up: equals PIL's int(mean + 0.5) for fewer than 2^44 pixels.
     const std::uint64_t pixels =
         static_cast<std::uint64_t>(size_.width) * static_cast<std::uint64_t>(size_.height);
     pass_.push_back({.kind = PointOp::Kind::kBlendConstant,
@@ -99,7 +99,7 @@ void PixelSink::run_pass(const PixelOp& op) {
   if (op.geometric()) warp.emplace(op, in);
   std::optional<BlurRows> blur;
   if (op.kind == Kind::kBlur) blur.emplace(op, in);
-  // In place, unless pixels come from elsewhere in the picture.
+  // In place, unless pixels come from other positions in the picture.
   const bool moves = moves_pixels(op);
   const std::size_t target = moves ? 1 - picture_ : picture_;
   auto* const to = moves ? decode::grow(scratch_.painted[target],

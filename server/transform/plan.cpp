@@ -22,7 +22,7 @@ bool fits(Size size) {
   return size.height >= 1 && size.width >= 1 && size.height <= kLargestSide && size.width <= kLargestSide;
 }
 
-/// What is wrong with the order of a chain of which `last` was the transform before `next`; empty: nothing.
+/// What is wrong with `next` after `last` in a chain; empty: nothing.
 const char* wrong_order(Op::Stage last, Op::Stage next) {
   using Stage = Op::Stage;
   if (last == Stage::kErase && next != Stage::kErase)
@@ -50,7 +50,7 @@ Decoded<ImageSize> Plan::Impl::open(const decode::ImageData& data, decode::Decod
   const auto start = ring::monotonic_ns();
   auto image = decoder.open(open_as(data), config.max_pixels);
   decode_ns += ring::monotonic_ns() - start;
-  // Without a crop or a resize the row has room for that size alone.
+  // Without a crop or a resize the row has room only for that size.
   if (image && config.input.height > 0 &&
       (image->height != config.input.height || image->width != config.input.width))
     return bad(BadReason::kUnsupported, fmt::format("{} x {} pixels in a set of {} x {}", image->width,
@@ -100,7 +100,7 @@ Result<Plan> Plan::compile(const PlanConfig& config, std::optional<std::size_t>*
   }
   Values values;
   const auto& chain = impl->config.transforms;
-  std::size_t last = 0;  // before `i`, without those that are skipped
+  std::size_t last = 0;  // index before `i`, without the skipped ones
   for (std::size_t i = 0; i < chain.size(); ++i) {
     if (is_skipped(chain[i])) continue;
     if (auto wrong = chain[i]->check(state); !wrong.empty()) return invalid(std::move(wrong), i);

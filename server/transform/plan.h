@@ -29,14 +29,14 @@ struct Size {
 };
 
 class Op;
-/// One transform of a chain, never null: see op.h, and ops/ops.h for those that there are.
+/// One transform of a chain, never null: see op.h; ops/ops.h lists the available ones.
 using Transform = std::shared_ptr<const Op>;
 
-/// A smaller version of the image, made before the chain begins: what super-resolution trains on.
+/// A smaller version of the image, made before the chain begins: the input of super-resolution training.
 struct Derivation {
   std::int32_t factor = 1;  ///< sides are divided by it
   Interpolation interpolation = Interpolation::kBicubic;
-  bool enlarge = false;  ///< and multiplied again
+  bool enlarge = false;  ///< and then multiplied by it
 };
 
 struct Output {
@@ -44,44 +44,46 @@ struct Output {
   PixelLayout layout = PixelLayout::kNchw;
 };
 
-/// Of what a transform makes.
+/// Longest side of a transform's result.
 inline constexpr std::int32_t kLargestSide = 16'384;
 
-/// In which order a resize does its two passes; each rounds to bytes, so results can differ by one. Pillow 13
-/// goes vertically first where the height shrinks by more than twice the pixels that the width shrinks by;
-/// before, the horizontal pass always came first.
+/// The order of a resize's two passes; each rounds to bytes, so results can differ by one. Pillow 13 does the
+/// vertical pass first if the height shrinks by more than twice the pixels that the width shrinks by; before
+/// version 13 the horizontal pass was always first.
 enum class ResizePasses : std::uint8_t { kPillow13, kHorizontalFirst };
 
 struct PlanConfig {
   std::vector<Transform> transforms;
   Output output;
   Size input;                 // of all images; 0, 0: they differ
-  std::int32_t channels = 3;  // of the images: 1 if all are gray, and then of the output, too
+  std::int32_t channels = 3;  // of the images and of the output; 1 if all images are gray
   bool mask = false;  // see source::SourceField; the output is uint8 of (H, W), whatever `output` says
-  // Every size, position and padding of the chain is multiplied by this: so one chain cuts the same part out
-  // of images of several scales. After `multiple` and `derived` an image must have sides that are multiples.
+  // Every size, position and padding of the chain is multiplied by this, so that one chain cuts the same part
+  // out of images of several scales. After `multiple` and `derived`, an image must have sides that are
+  // multiples of it.
   std::int32_t scale = 1;
-  // Sides of the image must be multiples of this, before anything else; images that belong together have as
-  // many of them.
+  // Sides of the image must be multiples of this before anything else; images that belong together must have
+  // the same number of units.
   std::int32_t unit = 1;
-  std::int32_t multiple = 1;  // first the image is cut, right and bottom, to sides that are multiples
+  std::int32_t multiple = 1;  // first the image is cut, right and bottom, to sides that are multiples of this
   std::optional<Derivation> derived;
-  // PIL's decompression-bomb limit. Of an image, and of what one stage of the chain hands to the next;
+  // PIL's decompression-bomb limit, for an image and for what one stage of the chain passes to the next;
   // refused before allocation.
   std::uint64_t max_pixels = 178'956'970;
   ResizePasses passes = ResizePasses::kPillow13;
-  bool warnings_are_bad = false;  // corrupt-but-decodable images: counted always; true: treated as bad
+  bool warnings_are_bad =
+      false;  // for corrupt but decodable images, which are always counted; true: they are bad
 };
 
 /// Why a sample was refused; also the `reason` label of the error counter.
 using BadReason = decode::BadReason;
 using decode::name_of;
 
-/// What one render did, for metrics and for bad-sample policy.
+/// What one render did, for metrics and for the policy on bad samples.
 struct RenderReport {
   BadReason bad = BadReason::kNone;
   std::string detail;   // filled when bad
-  Size base;            // of the image, in PlanConfig::unit
+  Size base;            // of the image, in units of PlanConfig::unit
   bool warned = false;  // decoder warned, pixels were produced
   std::uint64_t decode_ns = 0, transform_ns = 0;
 };
@@ -96,8 +98,9 @@ class Scratch {
   Scratch& operator=(Scratch&&) noexcept;
   struct State;
   State& state() { return *state_; }
-  /// Rows go past the caches, where a kernel can: for those that will have left them before anybody reads
-  /// them. It spares reading what is overwritten. finish_streaming() before others may look.
+  /// Rows bypass the caches if a kernel can do so: for rows that will have been evicted before they are read.
+  /// It saves reading the memory that is overwritten. Call finish_streaming() before other threads may read
+  /// the rows.
   void set_streamed(bool streamed);
   static void finish_streaming();
 
@@ -105,24 +108,24 @@ class Scratch {
   std::unique_ptr<State> state_;
 };
 
-/// What a draw depends on.
+/// The inputs of a random draw.
 struct DrawKey {
   std::uint64_t seed, epoch, position;
 };
 
-/// An image after the chain's prefix: what comes before the first transform that draws or that changes
-/// colours. The whole image as decoded if there is nothing.
+/// An image after the chain's prefix: the part before the first transform that draws or changes colours.
+/// Without such a part, the whole image as decoded.
 struct Prepared {
   std::span<const std::uint8_t> bytes;
-  decode::PixelShape pixels;  ///< interleaved; one channel where all three are equal by the configuration
+  decode::PixelShape pixels;  ///< interleaved; one channel if the configuration makes all three equal
   Size base;                  ///< see RenderReport
 };
 
-/// A compiled chain. Thread safety: immutable; `render` from any thread with its own Scratch.
+/// A compiled chain. Thread safety: immutable; any thread may call `render` with its own Scratch.
 class Plan {
  public:
   /// kConfigInvalid: no fixed output size, normalize not last or with uint8 output, sizes out of range.
-  /// `culprit` becomes the transform that the error is about; none: it is about the whole chain.
+  /// `culprit` becomes the transform that the error concerns; none: it concerns the whole chain.
   static Result<Plan> compile(const PlanConfig& config, std::optional<std::size_t>* culprit = nullptr);
 
   [[nodiscard]] Size output_size() const;
@@ -135,26 +138,25 @@ class Plan {
   /// Never throws, never reads or writes out of bounds on hostile input.
   RenderReport render(const decode::ImageData& image, DrawKey key, Scratch& scratch, std::byte* out) const;
 
-  /// render() in two parts, with the same row: prepare() what is the same in every epoch, finish() the rest.
-  /// prepare() makes the pixels in `storage`. False: they are more than `room` bytes, or only render() can
-  /// tell about this image: it is bad, the decoder warned, or it is too large to be made whole. The pixels
-  /// then are unspecified. As render(), both never throw.
+  /// render() in two parts, with the same row: prepare() does what is the same in every epoch, finish() the
+  /// rest. prepare() makes the pixels in `storage`. False: they are more than `room` bytes, or only render()
+  /// can handle this image: it is bad, the decoder warned, or it is too large to be made whole. The pixels
+  /// are then unspecified. Like render(), both never throw.
   bool prepare(const decode::ImageData& image, Scratch& scratch, std::uint64_t room,
                std::vector<std::uint8_t>& storage, Prepared& out) const;
   RenderReport finish(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* out) const;
-  /// render() of bare pixels and finish(), where no more is done to them than crops, flips, turns and
-  /// normalize: without looking at the clock, and without allocation once `scratch` is warm. False: nothing
-  /// is said of this image, and `out`'s content is unspecified; ask render() or finish(). Throws
-  /// std::bad_alloc.
-  [[nodiscard]] bool may_cut_bare() const;  ///< false: cut() of bare pixels always gives false
+  /// render() of bare pixels and finish(), if they need only crops, flips, turns and normalize: without
+  /// reading the clock, and without allocation once `scratch` is warm. False: this image needs render() or
+  /// finish(), and `out`'s content is unspecified. Throws std::bad_alloc.
+  [[nodiscard]] bool may_cut_bare() const;  ///< false: cut() of bare pixels always returns false
   [[nodiscard]] bool may_cut_prepared() const;
   bool cut(const decode::ImageData& image, DrawKey key, Scratch& scratch, std::byte* out, Size& base) const;
   bool cut(const Prepared& image, DrawKey key, Scratch& scratch, std::byte* out) const;
-  /// What prepare() does, as text: of one image, equal texts mean equal pixels.
+  /// Describes what prepare() does: for the same image, equal texts mean equal pixels.
   [[nodiscard]] std::string prefix() const;
-  /// Whether the prefix has a transform; else prepare() only decodes.
+  /// Whether the prefix has a transform; otherwise prepare() only decodes.
   [[nodiscard]] bool has_prefix() const;
-  /// Bytes that prepare() makes, if those of every image.
+  /// Bytes that prepare() makes, if they are the same for every image.
   [[nodiscard]] std::optional<std::uint64_t> prepared_bytes() const;
 
   /// The parameters that render() draws, as JSON: an array with one object per transform, e.g.

@@ -1,4 +1,4 @@
-// What a compiled chain consists of: shared by the files that implement Plan.
+// The parts of a compiled chain, shared by the files that implement Plan.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ struct Plan::Impl {
   PlanConfig config;
   Size size;
   PixelFormat format;
-  std::size_t prefix = 0;    ///< transforms that prepare() does
-  PixelFormat prepared;      ///< of its pixels
-  bool drawn = false;        ///< something depends on the DrawKey
-  std::uint64_t number = 0;  ///< no other plan of this process has it
+  std::size_t prefix = 0;    ///< transforms that prepare() applies
+  PixelFormat prepared;      ///< of the prepared pixels
+  bool drawn = false;        ///< a step depends on the DrawKey
+  std::uint64_t number = 0;  ///< unique among the plans of this process
   bool moves_only = false;   ///< geometry, and `format` for the values: no transform changes colours
 
   [[nodiscard]] decode::ImageData open_as(const decode::ImageData& data) const {
@@ -33,15 +33,15 @@ struct Plan::Impl {
 
   decode::Decoded<decode::ImageSize> open(const decode::ImageData& data, decode::Decoder& decoder,
                                           std::uint64_t& decode_ns) const;
-  /// The same for finish(): opens the prepared pixels and draws what is left into scratch.steps.
+  /// The same for finish(): opens the prepared pixels and draws the remaining steps into scratch.steps.
   decode::Decoded<decode::ImageSize> open_prepared(const Prepared& image, DrawKey key,
                                                    Scratch::State& scratch) const;
-  /// What scratch.steps say of `image`, which the decoder has open. All stages but the last are asked about
-  /// max_pixels: the last one makes the row, whose size compile() has bounded.
+  /// Applies scratch.steps to `image`, which the decoder has open. max_pixels limits all stages but the last,
+  /// whose row has a size bounded by compile().
   decode::Decoded<void> run(const decode::ImageData& image, decode::ImageSize input, Scratch::State& scratch,
                             std::byte* out, std::uint64_t& decode_ns) const;
 
-  /// All stages but the last are asked about max_pixels.
+  /// Checks all stages but the last against max_pixels.
   [[nodiscard]] decode::Decoded<void> check_between(const std::vector<Stage>& stages) const;
   /// Times `work` and reports how it ended.
   template <class F>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-// Sizeless vectors cannot stand in arrays; machines with SVE run the NEON code.
+// Sizeless vectors cannot be array elements; machines with SVE run the NEON code.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "server/transform/plane_kernels.cpp"
@@ -40,8 +40,8 @@ HWY_INLINE hn::Vec<D> reverse(D d, hn::Vec<D> v) {
   return hn::ReverseBlocks(d, hn::TableLookupBytes(v, hn::LoadDup128(d, kReversed)));
 }
 
-/// to[i] = from[i], or from[count - 1 - i]. The last vector overlaps the one before: nothing is read or
-/// written beyond `count`.
+/// to[i] = from[i], or from[count - 1 - i]. The last vector overlaps the one before, so that nothing beyond
+/// `count` is read or written.
 template <bool kMirror, class D>
 HWY_INLINE void move_vectors(D d, const std::uint8_t* HWY_RESTRICT from, std::size_t count,
                              std::uint8_t* HWY_RESTRICT to) {
@@ -65,7 +65,7 @@ HWY_INLINE void move_pixels(const std::uint8_t* HWY_RESTRICT from, std::size_t c
   for (std::size_t x = 0; x < count; ++x) to[x] = from[kMirror ? count - 1 - x : x];
 }
 
-/// The same of interleaved RGB, into three planes that lie `plane` bytes apart.
+/// The same for interleaved RGB, into three planes that are `plane` bytes apart.
 template <bool kMirror>
 HWY_INLINE void split_pixels(const std::uint8_t* HWY_RESTRICT from, std::size_t count, std::size_t plane,
                              std::uint8_t* HWY_RESTRICT to) {
@@ -94,8 +94,7 @@ HWY_INLINE void split_pixels(const std::uint8_t* HWY_RESTRICT from, std::size_t 
     for (std::size_t c = 0; c < 3; ++c) to[c * plane + x] = from[3 * (kMirror ? count - 1 - x : x) + c];
 }
 
-/// Columns of the window in the order in which they are written: padding, `inside` pixels from `first` on,
-/// padding.
+/// Columns of the window in the order of writing: padding, `inside` pixels from `first` on, padding.
 struct Columns {
   std::size_t before, inside;
   std::int32_t first;
@@ -109,8 +108,8 @@ HWY_INLINE Columns columns_of(const PlaneCut& cut) {
           static_cast<std::size_t>(end - left), end > left ? cut.window.left + left : 0};
 }
 
-/// What a row has beyond the picture, and perhaps more: the pixels are to follow. source: the picture's row
-/// in this channel.
+/// Writes a row's padding, and perhaps more: the pixels are written afterwards. source: the picture's row in
+/// this channel.
 template <bool kMirror>
 void pad_row(const PlaneCut& cut, const Columns& columns, std::uint8_t fill, const std::uint8_t* source,
              std::uint8_t* to) {
@@ -134,8 +133,8 @@ void pad_row(const PlaneCut& cut, const Columns& columns, std::uint8_t fill, con
   }
 }
 
-/// Planes of rows that two vectors hold, with constant padding: what small pictures have, of which there are
-/// many rows for few pixels.
+/// Planes with rows of up to two vectors and constant padding: small pictures, which have many rows of few
+/// pixels.
 template <bool kMirror>
 void CutSmall(const PlaneCut& cut, Strip rows, const Columns& columns, std::uint8_t* HWY_RESTRICT out) {
   const D8 d;
@@ -167,7 +166,7 @@ void CutSmall(const PlaneCut& cut, Strip rows, const Columns& columns, std::uint
   }
 }
 
-/// Bytes of a picture, above which it is not in the cache nor asked for by whoever has it cut.
+/// A picture larger than this is not in the cache, and its caller has not prefetched it.
 constexpr std::ptrdiff_t kFar = 16 * 1024;
 constexpr std::size_t kRowsAhead = 8;
 
@@ -194,7 +193,7 @@ void CutAs(const PlaneCut& cut, Strip rows, std::uint8_t* out) {
       prefetch({from.at + source_row * from.row + columns.first * from.pixel,
                 columns.inside * static_cast<std::size_t>(from.pixel)});
   };
-  // Rows of a large picture are no stream that the hardware foresees.
+  // The hardware does not predict the rows of a large picture.
   const bool far = from.pixel == 3 && from.row * from.height > kFar;
   if (far && rows.first == 0)
     for (std::size_t y = 0; y < kRowsAhead; ++y) ask_for(y);
@@ -234,7 +233,7 @@ void CutPlanes(const PlaneCut& cut, Strip rows, std::uint8_t* HWY_RESTRICT out) 
 
 // --- transpose_plane
 
-/// Blocks of 16 bytes, `stride` bytes apart.
+/// Transposes blocks of 16 bytes, `stride` bytes apart.
 template <class D>
 HWY_INLINE void store_blocks(D d, hn::Vec<D> v, std::uint8_t* HWY_RESTRICT out, std::size_t stride) {
   if constexpr (hn::MaxLanes(D()) == 16) {
@@ -246,8 +245,8 @@ HWY_INLINE void store_blocks(D d, hn::Vec<D> v, std::uint8_t* HWY_RESTRICT out, 
   }
 }
 
-/// 16 rows of as many pixels as a vector has: 16 x 16 of them in each of its blocks. Each round rotates the
-/// eight bits of (row, column) by one.
+/// Transposes 16 rows of one vector each: every block of the vectors is 16 x 16 pixels. Each round rotates
+/// the eight bits of (row, column) by one.
 template <class D>
 HWY_INLINE void transpose_blocks(D d, const std::uint8_t* HWY_RESTRICT in, std::size_t in_stride,
                                  std::uint8_t* HWY_RESTRICT out, std::size_t out_stride) {

@@ -5,7 +5,7 @@
 
 #include "server/transform/plane_kernels.h"
 
-// Sizeless vectors cannot stand in arrays; machines with SVE run the NEON code.
+// Sizeless vectors cannot be array elements; machines with SVE run the NEON code.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "server/transform/plane_values.cpp"
@@ -35,7 +35,7 @@ void CopyStreamed(const std::uint8_t* in, std::size_t size, std::uint8_t* out) {
 void CopyStreamed(const std::uint8_t* HWY_RESTRICT in, std::size_t size, std::uint8_t* HWY_RESTRICT out) {
   const hn::ScalableTag<std::uint8_t> d;
   const std::size_t n = hn::Lanes(d);
-  // Whole lines: one that is stored both ways is written twice.
+  // Whole cache lines: a line that is stored both ways is written twice.
   constexpr std::size_t kLine = 64;
   const std::size_t head = std::min(size, (kLine - reinterpret_cast<std::uintptr_t>(out) % kLine) % kLine);
   std::memcpy(out, in, head);
@@ -73,7 +73,7 @@ void WriteFloatPlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRIC
       const auto value = [&](std::size_t x) {
         return As::of(value_of<kDivide>(from + x, values, normalized));
       };
-      if constexpr (sizeof(Element) == sizeof(float)) {  // half types are parts of a vector
+      if constexpr (sizeof(Element) == sizeof(float)) {  // half types fill only parts of a vector
         if (streamed && reinterpret_cast<std::uintptr_t>(target) % (n * sizeof(Element)) == 0) {
           std::size_t x = 0;
           for (; x + n <= pixels; x += n) hn::Stream(value(x), de, target + x);
@@ -98,7 +98,7 @@ void WriteBytePlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT
                      bool streamed) {
   if (format.layout == PixelLayout::kNchw) {
     const auto channels = static_cast<std::size_t>(format.channels);
-    // Each copy by itself may begin and end within a line, which is then read.
+    // Each copy may begin and end within a cache line, which must then be read.
     if (pixels == out_plane && plane == static_cast<std::ptrdiff_t>(pixels))
       return copy_bytes(in, channels * pixels, out, streamed);
     for (std::size_t c = 0; c < channels; ++c)

@@ -1,4 +1,4 @@
-// What will be read soon is asked for ahead.
+// Prefetches memory that will soon be read.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,9 @@
 
 namespace headrace::server::transform {
 
-/// Asks for every cache line that `bytes` touch, the one in which they end too: their number rounded up
-/// leaves that out where they begin within a line. Into the second cache, of which more lines can be under
-/// way than of the first. Of more than a page the beginning: the rest follows in the order of addresses,
-/// which the hardware foresees.
+/// Prefetches every cache line that `bytes` touch, including the last one: rounding up their number would
+/// miss it if they begin within a line. Uses the L2 cache, which can fetch more lines at a time than L1. For
+/// more than a page only the beginning: the rest follows in address order, which the hardware predicts.
 inline void prefetch(std::span<const std::uint8_t> bytes) {
   constexpr std::uintptr_t kLine = 64;
   constexpr std::size_t kMost = 4096;
@@ -20,7 +19,7 @@ inline void prefetch(std::span<const std::uint8_t> bytes) {
   for (std::uintptr_t line = begin - begin % kLine; begin < end && line < end; line += kLine)
     __builtin_prefetch(reinterpret_cast<const void*>(line), 0,
                        2);  // NOLINT(performance-no-int-to-ptr): lines are numbers
-  asm volatile("");         // GCC leaves out calls of a function that only prefetches, as without effect
+  asm volatile("");         // GCC removes calls of a function that only prefetches
 }
 
 }  // namespace headrace::server::transform

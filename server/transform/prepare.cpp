@@ -1,4 +1,4 @@
-// A chain in two parts: what is the same in every epoch, and the rest.
+// Divides a chain into the part that is the same in every epoch, and the rest.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   if (!base) return false;
   const auto& stages = state.stages;
   stages_of(state.steps, *size, state.stages);
-  // render() need not make all of it: crops that follow may keep it small.
+  // render() may not need the whole image: later crops can keep it small.
   for (const Stage& stage : stages)
     if (pixels_of(stage.output()) > plan.config.max_pixels) return false;
   const ImageSize made = stages.back().output();
@@ -47,7 +47,7 @@ bool Plan::prepare(const decode::ImageData& image, Scratch& scratch, std::uint64
   out.bytes = std::span(storage).first(bytes);
   out.pixels = {.width = made.width, .height = made.height, .channels = channels, .planar = false};
   out.base = *base;
-  // Damage that render() does not come across, because it decodes less, must not be told either.
+  // render() decodes less and may not meet this damage, so it must not be reported here either.
   return !state.decoder.warned();
 } catch (const std::bad_alloc&) {
   return false;
@@ -98,7 +98,7 @@ bool Plan::has_prefix() const {
 
 std::optional<std::uint64_t> Plan::prepared_bytes() const {
   const PlanConfig& config = impl_->config;
-  // Images of any size are alike after a transform to a fixed one: so any will do.
+  // After a transform to a fixed size, images of any size are alike, so any size will do.
   ImageSize size{config.input.width, config.input.height};
   const bool one_size = size.height > 0;
   if (!one_size) {

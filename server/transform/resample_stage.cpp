@@ -15,7 +15,7 @@ tl::unexpected<decode::Bad> pass_on(decode::Bad& error) {
   return tl::make_unexpected(std::move(error));
 }
 
-// What both orders of the passes need. A missing table means that this axis keeps its length.
+// The inputs of both orders of the passes. A missing table means that the axis keeps its length.
 struct Job {
   const Stage& stage;
   RowSource& source;
@@ -32,7 +32,7 @@ struct Job {
   void emit(std::int32_t y, const std::uint8_t* row) {
     sink.write(stage.flipped ? stage.window.height - 1 - y : y, row);
   }
-  // Up to 16 rows: from[i * from_stride] to to[i * to_stride].
+  // Processes up to 16 rows: from[i * from_stride] to to[i * to_stride].
   void horizontal(const std::uint8_t* from, std::ptrdiff_t from_stride, std::uint8_t* to,
                   std::size_t to_stride, std::int32_t count) {
     HorizontalJob job{columns.get(), stage.mirrored, across.begin, {}, {}};
@@ -52,7 +52,7 @@ struct Job {
   }
 };
 
-// Vertical output rows follow as soon as their inputs are there, while those are in the cache.
+// Makes each vertical output row as soon as its inputs exist, while they are in the cache.
 Decoded<void> make_horizontal_first(Job& job) {
   const auto& window = job.stage.window;
   const std::size_t stride = padded_stride(window.width);

@@ -43,14 +43,14 @@ struct Filter {
     support = (cubic ? 2.0 : 1.0) * filter_scale;
     step = 1.0 / filter_scale;
   }
-  /// Most inputs of an output.
+  /// Most inputs per output.
   [[nodiscard]] std::int32_t taps() const {
     auto whole = static_cast<std::int32_t>(support);
     if (whole < support) ++whole;
     return whole * 2 + 1 < in ? whole * 2 + 1 : in;
   }
   [[nodiscard]] double center(std::int32_t output) const { return (output + 0.5) * scale; }
-  /// Inputs [begin, end) of an output; both rise with it.
+  /// Inputs [begin, end) of an output; both increase with it.
   [[nodiscard]] std::int32_t begin(std::int32_t output) const {
     const auto first = truncated(center(output) - support + 0.5);
     return first > 0 ? first : 0;
@@ -59,21 +59,21 @@ struct Filter {
     const auto last = truncated(center(output) + support + 0.5);
     return last < in ? last : in;
   }
-  /// What an input weighs for an output, before weights are made to add up to one.
+  /// The weight of an input for an output, before weights are normalised.
   [[nodiscard]] double value(std::int32_t input, double output_center) const {
     return filter_value(cubic, (input - output_center + 0.5) * step);
   }
 };
 
-/// The weight of a value of those that add up to `sum`.
+/// The fixed-point weight of a value; all values of the output add up to `sum`.
 inline std::int32_t fixed_point(double value, double sum) {
   if (sum != 0.0) value /= sum;
   return static_cast<std::int32_t>((value < 0 ? -0.5 : 0.5) + value * (1 << kPrecisionBits));
 }
 
-/// Nearest neighbour as Pillow's affine scaling finds it: it adds the step again and again, and the rounding
-/// of that sum is part of the result. Calls `each(output, input)` for outputs [0, end) from `from` on; input
-/// -1: Pillow leaves black.
+/// Nearest neighbour by the rule of Pillow's affine scaling: it adds the step repeatedly, and the rounding of
+/// that sum is part of the result. Calls `each(output, input)` for outputs [0, end) from `from` on; input -1:
+/// Pillow leaves black.
 template <class Each>
 inline void each_nearest(std::int32_t in, std::int32_t out, std::int32_t from, std::int32_t end,
                          Each&& each) {

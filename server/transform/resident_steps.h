@@ -17,8 +17,8 @@ struct ResidentObstacle {
   std::string why;
 };
 
-/// Nothing: from the first random transform on, the chain has only crops, flips, 90-degree rotations and
-/// normalize. Image sizes, which may need the source, are checked by resident_chain().
+/// Empty: from the first random transform on, the chain has only crops, flips, 90-degree rotations and
+/// normalize. resident_chain() checks image sizes, which may depend on the source.
 std::optional<ResidentObstacle> resident_obstacle(const PlanConfig& config);
 
 struct ResidentChain {
@@ -26,8 +26,8 @@ struct ResidentChain {
   DeviceImage image;  ///< the transforms on the device; the field's index is not known here
 };
 
-/// Error: kConfigInvalid for a resident_obstacle(), for images that differ in size before the first random
-/// transform, and for images larger than kMaxDeviceSide.
+/// kConfigInvalid: a resident_obstacle(), images that differ in size before the first random transform, and
+/// images larger than kMaxDeviceSide.
 Result<ResidentChain> resident_chain(const PlanConfig& config);
 
 }  // namespace headrace::server::transform

@@ -51,7 +51,7 @@ class Picture final : public RowSource, public RowSink {
   void write(std::int32_t y, const std::uint8_t* rgb) override {
     std::memcpy(pixels_.data() + static_cast<std::size_t>(y) * width_bytes_, rgb, width_bytes_);
   }
-  /// Its columns, as rows.
+  /// Passes on its columns as rows.
   void transpose(RowSink& sink, std::vector<std::uint8_t>& row) const {
     const std::size_t width = width_bytes_ / 3, height = height_;
     decode::grow(row, height * 3 + decode::kRowSlack);
@@ -82,7 +82,7 @@ class Picture final : public RowSource, public RowSink {
   std::int32_t done_ = 0;
 };
 
-// The last stage's output: dtype and layout, row by row while the row is in the cache.
+// The last stage's output: converts to dtype and layout row by row, while the row is in the cache.
 class OutputSink final : public RowSink {
  public:
   OutputSink(const PixelFormat& format, ImageSize size, std::byte* out, Scratch::State& scratch)
@@ -120,7 +120,7 @@ class OutputSink final : public RowSink {
   ImageSize size_;
   std::byte* out_;
   std::size_t row_bytes_;
-  std::byte* spare_;  // what one channel has no room for, the second and third of equal ones
+  std::byte* spare_;  // receives the second and third of equal channels, for which the row has no room
   bool streamed_;
   std::uint8_t* luma_;  // a row
 };
@@ -151,7 +151,7 @@ Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, con
     return {};
   };
   if (stages.size() == 1) return run_stage(stages[0], decoder, last);
-  std::array<std::optional<Picture>, 2> pictures;  // what a stage reads and what it makes
+  std::array<std::optional<Picture>, 2> pictures;  // the input and the output of a stage
   for (std::size_t i = 0; i < stages.size(); ++i) {
     RowSource& source = i == 0 ? static_cast<RowSource&>(decoder) : *pictures[(i + 1) % 2];
     RowSink* sink = &last;

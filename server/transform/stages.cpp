@@ -16,7 +16,7 @@ class Builder {
     start(size);
   }
 
-  // `crop` in coordinates of the current image; where it reaches outside, mode and fill say what is there.
+  // `crop` is in coordinates of the current image; `mode` and `fill` define what is outside the image.
   void crop(Rect crop, PaddingMode mode, std::array<std::uint8_t, 3> fill) {
     after_colours();
     const ImageSize seen = current();
@@ -40,7 +40,7 @@ class Builder {
 
   void resize(ImageSize size, Interpolation interpolation) {
     const ImageSize seen = current();
-    if (size == seen) return;  // torchvision returns the image as it is
+    if (size == seen) return;  // torchvision returns the image unchanged
     after_colours();
     if (stage().resized || stage().padded || mirrored_ || flipped_ || transposed_) {
       orient();
@@ -63,7 +63,7 @@ class Builder {
     before_turning();
     flipped_ = !flipped_;
   }
-  /// Counter-clockwise: rows become columns, then top and bottom change places.
+  /// Counter-clockwise: rows become columns, then top and bottom are swapped.
   void turn() {
     before_turning();
     std::swap(mirrored_, flipped_);
@@ -88,14 +88,14 @@ class Builder {
     stage().size = {stage().crop.width, stage().crop.height};
     stage().window = {0, 0, stage().crop.width, stage().crop.height};
   }
-  /// The stage flips before it transposes, the orientation says it the other way round.
+  /// The stage flips before it transposes; the orientation is defined the other way round.
   void orient() {
     stage().mirrored = transposed_ ? flipped_ : mirrored_;
     stage().flipped = transposed_ ? mirrored_ : flipped_;
     stage().transposed = transposed_;
     mirrored_ = flipped_ = transposed_ = false;
   }
-  /// Flips and turns may be made before colours change, but not before the picture moves.
+  /// Flips and turns may be done before colours change, but not before the picture moves.
   void before_turning() {
     if (std::any_of(stage().ops.begin(), stage().ops.end(), moves_pixels)) after_colours();
   }
@@ -106,12 +106,12 @@ class Builder {
   }
   void finish() { start(stage().output()); }
 
-  /// Built in place: a copy would read single bytes together that were just written apart, which stalls.
+  /// Built in place: copying single bytes that were just written would stall.
   [[nodiscard]] Stage& stage() { return stages_.back(); }
   [[nodiscard]] const Stage& stage() const { return stages_.back(); }
 
   std::vector<Stage>& stages_;
-  // The current image against the stage's window: transposed first, then these.
+  // The current image relative to the stage's window: transposed first, then flipped.
   bool mirrored_ = false, flipped_ = false, transposed_ = false;
 };
 
@@ -122,7 +122,7 @@ void stages_of(const std::vector<Step>& steps, ImageSize size, std::vector<Stage
   for (const auto& step : steps) {
     switch (step.kind) {
       case Step::Kind::kResize:
-        // RandomResizedCrop carries its crop along.
+        // RandomResizedCrop includes its crop.
         if (step.crop.width > 0) builder.crop(step.crop, PaddingMode::kConstant, {});
         builder.resize({step.size.width, step.size.height}, step.interpolation);
         break;
@@ -143,7 +143,7 @@ void stages_of(const std::vector<Step>& steps, ImageSize size, std::vector<Stage
       case Step::Kind::kPixels:
         builder.colour(step.ops);
         break;
-      case Step::Kind::kErase:  // in the row that is made
+      case Step::Kind::kErase:  // applied to the finished row
       case Step::Kind::kNone:
         break;
     }

@@ -1,4 +1,4 @@
-// What a stream does to each field of its samples: one chain for all, of which each field sees its part.
+// The transforms of each field of a stream's samples: one chain, of which each field uses its part.
 #pragma once
 
 #include <map>
@@ -11,26 +11,27 @@
 
 namespace headrace::server::transform {
 
-/// A field that is made of another one.
+/// A field made from another one.
 struct DerivedField {
   std::string from;
   Derivation how;
 };
 
 struct StreamPlan {
-  PlanConfig chain;  ///< as for a field that takes part in everything
-  /// Of each transform of the chain: the fields that it is for; empty: all images.
+  PlanConfig chain;  ///< for a field that every transform applies to
+  /// For each transform of the chain: the fields that it applies to; empty: all images.
   std::vector<std::vector<std::string>> only;
   std::map<std::string, DerivedField> derived;
-  std::optional<MixConfig> mix;  ///< of finished rows
-  /// `device: gpu`: images are finished there, but for masks. The same rows, so it is no part of any
+  std::optional<MixConfig> mix;  ///< mixes finished rows
+  /// `device: gpu`: the device finishes images, except masks. The rows are the same, so it is not part of any
   /// fingerprint.
   bool on_device = false;
-  std::vector<std::string> select;  ///< the fields that batches have, besides "label"; empty: all
+  std::vector<std::string> select;  ///< the fields of batches, besides "label"; empty: all
 
-  /// The chain as `field` sees it: what is for others holds its place. A mask is spared what changes colours.
+  /// The chain for `field`: transforms for other fields are replaced by skipped(), for a mask also colour
+  /// changes.
   [[nodiscard]] PlanConfig chain_of(const std::string& field, bool mask) const;
-  /// Whether a crop comes before colours change: then no more of an image is decoded than the crop needs.
+  /// Whether a crop comes before colours change: only the crop's part of an image is then decoded.
   [[nodiscard]] bool crops() const;
   /// All fields that transforms name.
   [[nodiscard]] std::vector<std::string> named() const;

@@ -1,4 +1,4 @@
-// How bytes become values, for the kernels: included once for each instruction set, after
+// Converts bytes to values, for the kernels: included once for each instruction set, after
 // <hwy/foreach_target.h>.
 #if defined(HEADRACE_TRANSFORM_VALUES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEADRACE_TRANSFORM_VALUES_INL_H
@@ -25,8 +25,8 @@ using DFloat = hn::CappedTag<float, 16>;
 using DBytes = hn::Rebind<std::uint8_t, DInt>;
 
 // value / divisor: by division, or by multiplication and one corrected remainder, which with fused
-// multiply-add is the same for almost every divisor. make_pixel_format tries all 256 bytes before it takes
-// the second.
+// multiply-add gives the same result for almost every divisor. make_pixel_format tries all 256 bytes before
+// it chooses the second.
 template <bool kDivide>
 HWY_INLINE hn::Vec<DFloat> quotient(hn::Vec<DFloat> value, hn::Vec<DFloat> divisor,
                                     hn::Vec<DFloat> reciprocal) {
@@ -49,8 +49,8 @@ HWY_INLINE hn::Vec<DFloat> value_of(const std::uint8_t* HWY_RESTRICT from, const
   return value;
 }
 
-// One type per dtype: the element, how elements are loaded as a vector of floats, and how such a vector
-// becomes one of elements. As halves.h has it.
+// One type per dtype: the element, loading elements as a vector of floats, and converting such a vector to
+// elements. As in halves.h.
 struct AsFloat {
   using Element = float;
   static HWY_INLINE hn::Vec<DFloat> load(const float* from) { return hn::LoadU(DFloat(), from); }

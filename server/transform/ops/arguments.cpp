@@ -8,7 +8,7 @@ using namespace described;
 
 namespace {
 
-/// [first, second] of two values that are read alike.
+/// [first, second]: two values that are read alike.
 template <class T, class Pair>
 Codec<Pair> pair_of(const Codec<T>& item, const char* what, T Pair::*first, T Pair::*second) {
   const auto both = list(item, 2, 2);

@@ -1,4 +1,4 @@
-// How arguments that several transforms have are written.
+// Codecs of arguments that several transforms share.
 #pragma once
 
 #include <array>
@@ -21,10 +21,11 @@ described::Codec<Interpolation> warp_interpolation();
 described::Codec<std::array<std::uint8_t, 3>> fill();
 /// [smallest, largest], above 0.
 described::Codec<Bounds> range();
-/// [smallest, largest], each from `least` to `most`. `what`: as messages call it.
+/// [smallest, largest], each from `least` to `most`. `what`: the range in messages.
 described::Codec<Bounds> range(std::optional<double> least, std::optional<double> most, const char* what);
 
-/// "NAME: KEY [LOW, HIGH] must rise within WHERE"; empty: it does. `low` is in the range unless `open`.
+/// "NAME: KEY [LOW, HIGH] must rise within WHERE"; empty: it does. The range includes `low` unless it is
+/// `open`.
 std::string check_range(const char* name, const char* key, const Bounds& bounds, double low, double high,
                         const char* where, bool open = false);
 

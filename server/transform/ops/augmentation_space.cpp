@@ -31,7 +31,8 @@ constexpr std::array<Augmentation, 14> kSpace{{{PixelOp::Kind::kIdentity, "Ident
                                                {PixelOp::Kind::kAutoContrast, "AutoContrast"},
                                                {PixelOp::Kind::kEqualize, "Equalize"}}};
 
-/// torch.linspace(from, to, bins)[bin]: single precision, from the nearer end, each value rounded once.
+/// torch.linspace(from, to, bins)[bin]: single precision, counted from the nearer end, each value rounded
+/// once.
 double linspace(double from, double to, std::int32_t bins, std::int32_t bin) {
   const auto first = static_cast<float>(from), last = static_cast<float>(to);
   const auto step = static_cast<double>((last - first) / static_cast<float>(bins - 1));
@@ -112,7 +113,7 @@ nlohmann::json describe_augmentations(std::string_view name, const Step& step) {
 
 std::vector<described::Key<SpaceArguments>> SpaceArguments::keys() {
   using Self = SpaceArguments;
-  // One bin has no step between bins: torchvision divides by zero.
+  // With one bin, torchvision divides by zero.
   const auto bins = described::named("magnitude_bins", described::integer<std::int32_t>(2, 1000));
   return {described::key("num_magnitude_bins", &Self::num_magnitude_bins, bins),
           described::key("interpolation", &Self::how, warp_interpolation()),

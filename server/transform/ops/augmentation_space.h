@@ -1,4 +1,4 @@
-// torchvision's list of augmentations, of which RandAugment and TrivialAugmentWide draw.
+// torchvision's list of augmentations, from which RandAugment and TrivialAugmentWide draw.
 #pragma once
 
 #include <array>
@@ -12,21 +12,20 @@
 
 namespace headrace::server::transform {
 
-/// The largest magnitudes, in which the two differ.
+/// The largest magnitudes, by which the two differ.
 struct Strength {
   double shear, translate_x, translate_y, rotate, enhance;
   int posterize;
 };
 
-/// Draws one operation and appends it to the step's. Without a `bin` of the magnitude, one of `bins` is
-/// drawn.
+/// Draws one operation and appends it to the step's. Without `bin`, the magnitude is drawn from `bins`.
 void draw_augmentation(sampler::Draws& random, const Strength& most, std::int32_t bins,
                        std::optional<std::int32_t> bin, const Warp& warp, Step& step);
 
-/// The operations by torchvision's names, with its magnitudes.
+/// The operations with torchvision's names and magnitudes.
 nlohmann::json describe_augmentations(std::string_view name, const Step& step);
 
-/// The arguments of both.
+/// The arguments that both share.
 struct SpaceArguments {
   std::int32_t num_magnitude_bins = 31;
   Interpolation how = Interpolation::kNearest;

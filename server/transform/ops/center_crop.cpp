@@ -1,4 +1,4 @@
-// v2.CenterCrop(size). What is missing is padded with black.
+// v2.CenterCrop(size). Smaller images are padded with black.
 #include <algorithm>
 
 #include "server/transform/exact_math.h"
@@ -44,7 +44,7 @@ struct CenterCrop : DescribedOp<CenterCrop> {
     return describe_padded_crop("center_crop", step);
   }
   [[nodiscard]] std::optional<Move> move(Size& size) const override {
-    // As draw(): cuts half of the excess, or pads by half of what is missing, on each side.
+    // As draw(): on each side, cuts half of the excess or pads by half of the difference.
     const auto first = [](std::int32_t have, std::int32_t want) {
       return want > have ? -((want - have) / 2)
                          : static_cast<std::int32_t>(round_half_even((have - want) / 2.0));

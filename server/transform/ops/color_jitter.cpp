@@ -1,5 +1,5 @@
-// v2.ColorJitter(brightness, contrast, saturation, hue) within v2.RandomApply(p). Factors are drawn
-// uniformly, and so is the order in which they are applied.
+// v2.ColorJitter(brightness, contrast, saturation, hue) within v2.RandomApply(p). Factors and their order are
+// drawn uniformly.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -10,10 +10,10 @@
 namespace headrace::server::transform {
 namespace {
 
-using Jitter = std::optional<Bounds>;  ///< none: the adjustment is not made
+using Jitter = std::optional<Bounds>;  ///< none: the adjustment is not applied
 
-/// A number is how far from `center` (and, of factors, not below 0); [low, high] is as it stands. Nothing
-/// where that cannot change anything.
+/// A number is the distance from `center` (factors are never below 0); [low, high] is used unchanged. Empty
+/// if it cannot change anything.
 described::Codec<Jitter> jitter(double center, const described::Codec<double>& number,
                                 const described::Codec<Bounds>& bounds) {
   return {{{"anyOf", {number.schema, bounds.schema}}},
@@ -101,7 +101,7 @@ struct ColorJitter : DescribedOp<ColorJitter> {
   }
 
  private:
-  /// Left out of the canonical form where it is nothing.
+  /// Omitted from the canonical form if it is empty.
   static described::Key<ColorJitter> adjustment(const char* name, Jitter ColorJitter::*member,
                                                 const described::Codec<Jitter>& codec,
                                                 const char* documentation) {

@@ -1,4 +1,4 @@
-// What transforms that crop have in common.
+// Shared by the transforms that crop.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// v2.GaussianBlur(kernel_size, sigma) within v2.RandomApply(p). Within 1 of torchvision, which sums in an
-// order of its own. Edges are reflected.
+// v2.GaussianBlur(kernel_size, sigma) within v2.RandomApply(p). Within 1 of torchvision, which sums in a
+// different order. Edges are reflected.
 #include <fmt/format.h>
 
 #include "server/transform/ops/arguments.h"
@@ -59,7 +59,7 @@ struct GaussianBlur : DescribedOp<GaussianBlur> {
  private:
   static constexpr std::int32_t kLargestKernel = 255;
 
-  /// [width, height], unlike sizes: so has torchvision it.
+  /// [width, height], unlike sizes: this is torchvision's order.
   static described::Codec<Size> kernel_size() {
     const auto one = described::named(
         "kernel_side", described::expecting("an odd number from 1 to 255",

@@ -1,4 +1,4 @@
-// What the files of this folder are made with: a described struct that is an Op.
+// Makes a described struct an Op, for the files of this folder.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace headrace::server::transform {
 
-/// `T` is a struct with its arguments as members and with T::description().
+/// `T` is a struct with its arguments as members and a T::description().
 template <class T>
 class DescribedOp : public Op {
  public:

@@ -6,7 +6,7 @@
 
 namespace headrace::server::transform {
 
-/// Every transform: each is in the file of its name, flips in random_flips.cpp.
+/// Every transform; each is in the file of its name, flips are in random_flips.cpp.
 // clang-format off
 #define HEADRACE_OPS(each) \
   each(resize) \

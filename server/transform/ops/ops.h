@@ -1,4 +1,4 @@
-// The transforms that there are. To add one: its file here, and its line in ops.cpp; and a kernel, if no
+// The available transforms. To add one, write its file here and its line in ops.cpp; and a kernel, if no
 // PixelOp does what it needs.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace headrace::server::transform {
 
-/// A transform of that name. `arguments` conform to the schema of the configuration. Throws std::out_of_range
-/// for a name that is none.
+/// The transform of that name. `arguments` must conform to the configuration's schema. Throws
+/// std::out_of_range for an unknown name.
 Transform make_op(const std::string& name, const nlohmann::json& arguments);
 Transform make_op(const std::string& name);
 
-/// The schema of one item of a chain: a name alone, where no argument is required, or a map from a name to
-/// arguments. `common`: keys that every map of arguments may have, too.
+/// The schema of one item of a chain: only a name, if no argument is required, or a map from a name to
+/// arguments. `common`: keys that every map of arguments may have as well.
 nlohmann::ordered_json chain_item_schema(const nlohmann::ordered_json& common);
 
 }  // namespace headrace::server::transform

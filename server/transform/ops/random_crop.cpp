@@ -117,7 +117,7 @@ struct RandomCrop : DescribedOp<RandomCrop> {
   }
 
  private:
-  /// With what an image of `size` needs besides.
+  /// Including the padding that an image of `size` needs.
   [[nodiscard]] Padding padding_of(Size size) const {
     const auto missing = [this](std::int32_t have, std::int32_t want) {
       return pad_if_needed ? std::max(0, want - have) : 0;

@@ -1,4 +1,4 @@
-// v2.RandomErasing(p, scale, ratio, value), in the output after normalize: so values are in the output's
+// v2.RandomErasing(p, scale, ratio, value), in the output after normalize, so values are in the output's
 // units.
 #include <fmt/format.h>
 
@@ -14,8 +14,8 @@ namespace headrace::server::transform {
 namespace {
 
 struct Written {
-  std::vector<double> value{0};  ///< one for all channels, or one each
-  bool noise = false;            ///< instead: each drawn from the standard normal distribution
+  std::vector<double> value{0};  ///< one for all channels, or one per channel
+  bool noise = false;            ///< instead: each value is drawn from the standard normal distribution
 };
 
 described::Codec<Written> written() {
@@ -137,7 +137,7 @@ struct RandomErasing : DescribedOp<RandomErasing> {
         std::byte* at = row + c * channel + first * pixel;
         for (std::int32_t x = 0; x < step.crop.width; ++x, at += pixel) {
           if (noise) written = bits(normal_of(random.next_u32()));
-          std::memcpy(at, &written, element);  // little endian, as all of it
+          std::memcpy(at, &written, element);  // little-endian, like the whole row
         }
       }
     }

@@ -81,7 +81,7 @@ struct RandomResizedCrop : DescribedOp<RandomResizedCrop> {
     } else if (aspect > ratio.high) {
       crop.width = static_cast<std::int32_t>(round_half_even(size.height * ratio.high));
     }
-    // A degenerate range of ratios can round to nothing or to one more than there is.
+    // A degenerate range of ratios can round to zero or to one more than the image has.
     crop.width = std::clamp(crop.width, 1, size.width);
     crop.height = std::clamp(crop.height, 1, size.height);
     crop.top = (size.height - crop.height) / 2;

@@ -12,7 +12,7 @@ namespace {
 using decode::Decoded;
 using decode::ImageSize;
 
-/// Of the result: both sides, or the shorter one, and the longer one in proportion.
+/// The size of the result: both sides, or the shorter side with the longer one in proportion.
 struct Target {
   std::int32_t shorter = 0;  ///< 0: `size`
   Size size;
