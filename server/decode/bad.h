@@ -13,13 +13,13 @@ enum class BadReason : std::uint8_t {
   kNone,
   kEmpty,          ///< zero bytes
   kUnknownFormat,  ///< neither JPEG nor PNG by content
-  kTruncated,      ///< the bytes end too early
+  kTruncated,      ///< the file ends too early
   kCorrupt,
-  kTooLarge,     ///< more than max_pixels, or than memory allows
+  kTooLarge,     ///< more than max_pixels, or than there is memory for
   kUnsupported,  ///< a valid file of a kind that PIL refuses too, or more than 500 scans
-  kWarning,      ///< decodable with a warning, where the configuration says that warnings are bad
-  kMismatch,     ///< the images of one sample do not fit together, in size or scale
-  kUnreadable  ///< storage has it, but not so that it can be taken: too many bytes, or bad when it was packed
+  kWarning,      ///< decodable with a warning, and the configuration says that warnings are bad
+  kMismatch,     ///< the images of one sample do not fit together in size or scale
+  kUnreadable    ///< the sample exists but cannot be used: too many bytes, or bad when it was packed
 };
 std::string_view name_of(BadReason reason);
 

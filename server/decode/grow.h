@@ -1,4 +1,4 @@
-// Scratch memory that is used again for image after image.
+// Scratch memory that is reused for image after image.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace headrace::server::decode {
 
-/// Marks memory whose content is out of use. The memcheck build overwrites it with a changing value and marks
-/// it undefined, so Valgrind reports any later read. A no-op in other builds.
+/// Marks memory whose content is no longer valid. The memcheck build overwrites it with a changing value and
+/// marks it undefined, so Valgrind reports any later read. A no-op in other builds.
 inline void mark_undefined([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef HEADRACE_MEMCHECK
   static thread_local unsigned char value = 0;
@@ -22,15 +22,15 @@ inline void mark_undefined([[maybe_unused]] void* memory, [[maybe_unused]] std::
 #endif
 }
 
-/// Marks bytes behind a row's last pixel as defined: kernels load them in whole vectors and discard them.
+/// Marks bytes after a row's last pixel as defined: kernels load them in whole vectors and discard them.
 inline void mark_defined([[maybe_unused]] const void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef HEADRACE_MEMCHECK
   (void)VALGRIND_MAKE_MEM_DEFINED(memory, bytes);
 #endif
 }
 
-/// Makes room for `size` elements of unspecified content. A vector that is shrunk and grown for every image
-/// would clear its bytes every time. A buffer that one giant image left behind is given back.
+/// Makes room for `size` elements of unspecified content. A vector that shrinks and grows with every image
+/// would clear its bytes every time. A buffer enlarged by one giant image is freed.
 template <class T>
 T* grow(std::vector<T>& buffer, std::size_t size) {
   constexpr std::size_t kLarge = (std::size_t{64} << 20) / sizeof(T);

@@ -20,7 +20,7 @@ bool HuffmanTable::is(const JHUFF_TBL& table) const {
 void HuffmanTable::make(const JHUFF_TBL& table, bool ac) {
   made_from_ = table;
   made_ = true;
-  // Codes go up with their lengths: each one's places follow those of the one before.
+  // Codes increase with their lengths: each code's entries follow those of the one before.
   auto* to = look_.data();
   std::int32_t code = 0, at = 0;
   for (int bits = 1; bits <= 16; ++bits, code <<= 1) {
@@ -66,7 +66,7 @@ HuffmanTable::LongSymbol HuffmanTable::long_symbol(std::uint64_t bits) const {
 
 void AcTable::make(const JHUFF_TBL& table) {
   HuffmanTable::make(table, true);
-  // From few bits to many: behind a code and its value lies what fewer bits hold.
+  // From few bits to many: what follows a code and its value is the entry for fewer bits.
   passes_[0] = passes_[1] = 0;
   for (int bits = 1; bits <= kPassBits; ++bits) {
     auto* const begin = passes_.data() + (std::size_t{1} << bits);

@@ -1,5 +1,5 @@
-// A JPEG's Huffman table (ITU-T T.81, annex C) as tables to look into: one look gives a coefficient's code,
-// run and value together, or passes several coefficients whose values nobody needs.
+// A JPEG's Huffman table (ITU-T T.81, annex C) as lookup tables: one lookup gives a coefficient's code, run
+// and value together, or skips several coefficients whose values are not needed.
 #pragma once
 
 #include <array>
@@ -10,12 +10,12 @@
 
 namespace headrace::server::decode {
 
-/// What the next bits mean.
+/// The meaning of the next bits.
 struct HuffmanSymbol {
   std::int16_t value = 0;
   std::uint8_t run = 0;  ///< zeros before it; kEnd or kNoValue, with `length` 0
   std::uint8_t length =
-      0;  ///< bits of the code and its value; 0: see `run`, or the code is longer than a look
+      0;  ///< bits of the code and its value; 0: see `run`, or the code is longer than a lookup
 };
 
 /// T.81, F.2.2.1: the value of the first `size` of these bits. 1 <= size <= 15.
@@ -31,14 +31,14 @@ class HuffmanTable {
   static constexpr std::uint8_t kNoValue = 0xFE;  ///< `value` is the code's length * 256 + its symbol
 
   [[nodiscard]] bool is(const JHUFF_TBL& table) const;
-  /// libjpeg must have taken it: no more codes than their lengths allow, and of DC sizes up to 15.
+  /// libjpeg must have accepted the table: no more codes than their lengths allow, and DC sizes up to 15.
   void make(const JHUFF_TBL& table, bool ac);
 
   [[nodiscard]] HuffmanSymbol look(std::uint64_t bits) const { return look_[bits >> (64 - kLookBits)]; }
   struct LongSymbol {
     int symbol, length;  ///< -1: there is no such code
   };
-  /// Where look() has neither a value nor an end.
+  /// For bits that look() cannot decode.
   [[nodiscard]] LongSymbol long_symbol(std::uint64_t bits) const;
 
  protected:
@@ -48,7 +48,7 @@ class HuffmanTable {
   bool made_ = false;
   std::array<HuffmanSymbol, 1 << kLookBits> look_;
   std::array<std::int32_t, 17> max_code_{},
-      offset_{};  ///< of each length: -1: none; from a code to its place
+      offset_{};  ///< of each length; -1: none; maps a code to its index
 };
 
 class AcTable : public HuffmanTable {
@@ -57,19 +57,21 @@ class AcTable : public HuffmanTable {
 
   void make(const JHUFF_TBL& table);
 
-  /// As many symbols as kPassBits hold.
+  /// The symbols that fit into kPassBits bits.
   struct Passed {
     std::uint16_t packed = 0;
-    [[nodiscard]] int length() const { return packed & 0x1F; }  ///< bits; 0: not one symbol
+    [[nodiscard]] int length() const { return packed & 0x1F; }  ///< bits; 0: not even one symbol
     [[nodiscard]] bool ends() const { return packed & 0x20; }   ///< the block, with the last of them
-    [[nodiscard]] int advance() const { return packed >> 6; }   ///< coefficients; its end counts as one
+    [[nodiscard]] int advance() const {
+      return packed >> 6;
+    }  ///< coefficients; the end of a block counts as one
   };
   [[nodiscard]] Passed pass(std::uint64_t bits) const {
     return {passes_[(std::uint64_t{1} << kPassBits) + (bits >> (64 - kPassBits))]};
   }
 
  private:
-  /// For n bits, from 1 << n on.
+  /// The entries for n bits begin at 1 << n.
   std::array<std::uint16_t, 2 << kPassBits> passes_;
 };
 

@@ -46,7 +46,7 @@ bool JpegReader::Handle::take_tiles() {
   const Frame whole = frame;
   if (!read_header(spliced)) return false;
   note_frame();
-  // What the index calls tables may be others than those of the file's header.
+  // The header in the tables that the index names may differ from the file's own.
   if (info.image_width != static_cast<JDIMENSION>(cut.coded.width) ||
       info.image_height != static_cast<JDIMENSION>(cut.coded.height) || frame != whole)
     return other_tiles();
@@ -84,7 +84,7 @@ Decoded<ImageSize> JpegReader::open(std::span<const std::uint8_t> encoded, std::
     return bad(BadReason::kUnsupported, fmt::format("a JPEG of {} components", h.info.num_components));
   }
   if (h.tiled) return size;  // its index ends at the end-of-image marker
-  // The end-of-image marker is in the last two bytes of almost every file, so this costs nothing there.
+  // Almost every file has its end-of-image marker in the last two bytes, so this costs nothing.
   const auto* first = reinterpret_cast<const std::uint8_t*>(h.source.next_input_byte);
   const auto* last = encoded.data() + encoded.size();
   bool ended = false;
@@ -112,7 +112,7 @@ Decoded<void> JpegReader::begin(Rect region, bool keep) {
 
 namespace {
 
-// PIL takes every four-component JPEG for an inverted one, then converts without a colour profile.
+// PIL assumes that every four-component JPEG is inverted, then converts without a colour profile.
 void cmyk_to_rgb(const std::uint8_t* cmyk, std::uint8_t* rgb, std::int32_t width) {
   for (std::int32_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
     const int ink = cmyk[3];

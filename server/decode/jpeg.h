@@ -9,10 +9,10 @@
 
 namespace headrace::server::decode {
 
-/// Columns decoded beyond the region on both sides, so that fancy upsampling sees the same neighbours at the
-/// region's edges as in a full decode. It looks one chroma sample to each side, which is at most two columns
-/// away; libjpeg widens the left edge to a whole MCU besides. With 0, regions differ; with 2 none does, for
-/// any sampling (decode_test).
+/// Columns decoded beyond the region on both sides, so that fancy upsampling has the same neighbours at the
+/// region's edges as in a full decode. It uses one chroma sample on each side, which is at most two columns
+/// away; libjpeg also widens the left edge to a whole MCU. With 0, regions differ; with 2 none does, for any
+/// sampling (decode_test).
 inline constexpr std::int32_t kJpegMargin = 2;
 
 /// See Decoder for the order of calls.
@@ -27,7 +27,7 @@ class JpegReader {
   Decoded<void> begin(Rect region, bool keep);
   Decoded<Rows> next();
   [[nodiscard]] long warnings() const;
-  [[nodiscard]] std::string_view warning() const;  ///< the first one
+  [[nodiscard]] std::string_view warning() const;  ///< the first warning
 
  private:
   struct Handle;

@@ -14,17 +14,17 @@
 namespace headrace::server::decode {
 namespace {
 
-/// Scans of fewer bytes are decoded sooner than their tables are made.
+/// Decoding a smaller scan takes less time than making its tables.
 constexpr std::size_t kSmallScan = 4 * 1024;
-/// Looks between two refills.
+/// Lookups between two refills.
 constexpr int kAtOnce = 4;
 static_assert(kAtOnce * AcTable::kPassBits <= 56 && HuffmanTable::kLookBits <= AcTable::kPassBits);
-/// Whose jpeg_entropy_decoder this is written for.
+/// The versions whose jpeg_entropy_decoder this code matches.
 constexpr bool kKnownLibjpeg =
     LIBJPEG_TURBO_VERSION_NUMBER >= 2'000'000 && LIBJPEG_TURBO_VERSION_NUMBER < 3'000'000;
 
-/// T.81, figure A.6, and 16 more: a run may lead out of the block before that is looked at.
-/// libjpeg has this table, too (jpeg_natural_order), of ints and behind an address to be loaded: 3% slower.
+/// T.81, figure A.6, and 16 more entries: a run may leave the block before that is checked. libjpeg's
+/// jpeg_natural_order has ints and an address that must be loaded: 3% slower.
 constexpr std::array<std::uint8_t, DCTSIZE2 + 16> kNaturalOrder = [] {
   std::array<std::uint8_t, DCTSIZE2 + 16> order{};
   int x = 0, y = 0;
@@ -53,8 +53,8 @@ std::uint64_t load_big_endian(const std::uint8_t* from) {
 struct Bits {
   const std::uint8_t* next = nullptr;
   const std::uint8_t* end = nullptr;
-  std::uint64_t bits = 0;  ///< the next ones, from the top
-  int count = 0;           ///< how many of these are there; below 0: more were taken than there are
+  std::uint64_t bits = 0;  ///< the next bits, from the top
+  int count = 0;           ///< valid bits; below 0: more were consumed than there are
 
   void drop(int length) {
     bits <<= length;
@@ -62,7 +62,7 @@ struct Bits {
   }
 };
 
-/// What lies beyond `count` may be there already, of bytes that were not counted.
+/// The bits beyond `count` may be valid already, from bytes that were not counted.
 Bits refilled_slowly(Bits in) {
   while (in.count >= 0 && in.count <= 56 && in.next < in.end) {
     const std::uint8_t byte = *in.next;
@@ -77,11 +77,11 @@ Bits refilled_slowly(Bits in) {
   return in;
 }
 
-/// To 56 bits at least, or all that there are.
+/// Refills to at least 56 bits, or to all that remain.
 HEADRACE_INLINE void refill(Bits& in) {
   if (in.end - in.next >= 8) [[likely]] {
     const std::uint64_t word = load_big_endian(in.next);
-    // No byte is 0xFF, after which something else than its bits may come.
+    // No byte is 0xFF, which could begin a marker or a stuffed byte.
     constexpr std::uint64_t kOnes = 0x0101010101010101, kTops = 0x8080808080808080;
     if (((~word - kOnes) & word & kTops) == 0 && in.count < 64) [[likely]] {
       in.bits |= word >> in.count;
@@ -116,7 +116,7 @@ HEADRACE_INLINE bool decode_block(Bits& in, const HuffmanTable& dc, const AcTabl
   block[0] = static_cast<JCOEF>(predictor);
   for (int k = 1;;) {
     refill(in);
-    // Each takes HuffmanTable::kLookBits at most.
+    // Each lookup uses at most HuffmanTable::kLookBits.
     for (int i = 0; i < kAtOnce; ++i) {
       const HuffmanSymbol next = ac.look(in.bits);
       if (next.length == 0) {
@@ -154,7 +154,7 @@ HEADRACE_INLINE bool pass_block(Bits& in, const HuffmanTable& dc, const AcTable&
     for (int i = 0; i < kAtOnce; ++i) {
       const AcTable::Passed passed = ac.pass(in.bits);
       const int after = k + passed.advance();
-      // Beyond its last coefficient comes the next block, but the first of these may be the last.
+      // The next block begins after this one's last coefficient, but the first symbol may be the last one.
       if (passed.length() == 0 || after > DCTSIZE2) {
         const HuffmanSymbol next = ac.look(in.bits);
         if (next.run == HuffmanTable::kEnd) {
@@ -186,7 +186,7 @@ HEADRACE_INLINE bool pass_block(Bits& in, const HuffmanTable& dc, const AcTable&
 }  // namespace
 
 struct JpegEntropy::Scan {
-  /// What libjpeg sees: its own decoders begin with these members.
+  /// libjpeg's view: its own decoders begin with these members.
   struct Hook : jpeg_entropy_decoder {
     Scan* scan = nullptr;
   };
@@ -199,7 +199,7 @@ struct JpegEntropy::Scan {
   Hook hook{};
   std::array<HuffmanTable, NUM_HUFF_TBLS> dc;
   std::array<AcTable, NUM_HUFF_TBLS> ac;
-  std::array<Block, D_MAX_BLOCKS_IN_MCU> blocks{};  ///< of an MCU
+  std::array<Block, D_MAX_BLOCKS_IN_MCU> blocks{};  ///< of one MCU
   std::array<int, MAX_COMPS_IN_SCAN> predictors{};
   Bits bits;
   JDIMENSION column = 0, columns = 0;  ///< of MCUs
@@ -264,7 +264,7 @@ bool JpegEntropy::Scan::find_tables(const jpeg_decompress_struct& info, bool sma
 }
 
 bool JpegEntropy::Scan::restart() {
-  // All bits but those that fill the last byte were taken, and the marker is the one whose turn it is.
+  // Only padding bits of the last byte may remain, and the marker must be the next in turn.
   if (bits.count >= 8 || bits.count < 0) return false;
   while (bits.end - bits.next > 2 && bits.next[0] == 0xFF && bits.next[1] == 0xFF)
     ++bits.next;  // T.81, B.1.1.2

@@ -1,9 +1,9 @@
-// The Huffman codes of a baseline JPEG (ITU-T T.81, F.2.2), read for libjpeg: most of what a crop costs is
-// entropy decoding, of blocks that the crop does not need as well.
+// Reads the Huffman codes of a baseline JPEG (ITU-T T.81, F.2.2) for libjpeg: most of a crop's cost is
+// entropy decoding, including blocks that the crop does not need.
 //
-// The coefficients are libjpeg's, bit for bit. Whatever is not as the standard has it (bytes missing or left
-// over, unknown codes, blocks of more than 64 coefficients, restart markers out of turn) is not judged here:
-// it is kOddScan, and libjpeg reads the file from its beginning with its own decoder, its messages included.
+// The coefficients equal libjpeg's, bit for bit. Deviations from the standard (missing or extra bytes,
+// unknown codes, blocks of more than 64 coefficients, restart markers out of order) are not judged here: they
+// are kOddScan, and libjpeg reads the file again with its own decoder, including its messages.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace headrace::server::decode {
 
-/// libjpeg's error code for a scan that its own decoder has to read.
+/// The error code for a scan that libjpeg's own decoder must read.
 inline constexpr int kOddScan = 100'004;
 
-/// Not thread safe: of one decompressor. Tables are kept from one image to the next.
+/// Not thread safe: belongs to one decompressor. Tables are kept from one image to the next.
 class JpegEntropy {
  public:
   JpegEntropy();
@@ -26,18 +26,18 @@ class JpegEntropy {
   JpegEntropy(const JpegEntropy&) = delete;
   JpegEntropy& operator=(const JpegEntropy&) = delete;
 
-  /// After jpeg_start_decompress() and before any row is read or skipped: takes the place of libjpeg's
-  /// decoder for this image, whose scan begins at `scan`. Does nothing for what it cannot read (progressive
-  /// or arithmetic coding, several scans, another libjpeg), nor where making tables would cost more than it
-  /// saves. libjpeg's error_exit is called with kOddScan from its decoding calls.
+  /// Call it after jpeg_start_decompress() and before any row is read or skipped. Replaces libjpeg's decoder
+  /// for this image, whose scan begins at `scan`. Has no effect on images that it cannot read (progressive or
+  /// arithmetic coding, several scans, another libjpeg) or whose tables would cost more than they save.
+  /// libjpeg's decoding calls may then call error_exit with kOddScan.
   void take_over(jpeg_decompress_struct& info, std::span<const std::uint8_t> scan);
 
-  /// Leaves the next image to libjpeg's own decoder.
+  /// Uses libjpeg's own decoder for the next image.
   void stand_aside() { active_ = false; }
-  /// The first byte of the scan that was not read yet; never behind a marker. Null: libjpeg reads this image.
+  /// The first unread byte of the scan, never after a marker. Null: libjpeg reads this image.
   [[nodiscard]] const std::uint8_t* position() const;
 
-  /// After jpeg_crop_scanline(): what that said. No pixel of other columns is asked for.
+  /// Call it after jpeg_crop_scanline(), with its result. Pixels of other columns are not needed.
   void need(const jpeg_decompress_struct& info, JDIMENSION x, JDIMENSION width);
 
  private:

@@ -32,8 +32,8 @@ BadReason reason_of(int code) {
   }
 }
 
-/// Whether libjpeg smooths between blocks, because a progressive file lacks scans. The smoothing starts anew
-/// at the first column that it is asked for, and differs between versions of libjpeg-turbo.
+/// Whether libjpeg smooths between blocks because a progressive file lacks scans. The smoothing restarts at
+/// the first requested column, and differs between versions of libjpeg-turbo.
 bool smooths(const jpeg_decompress_struct& info) {
   constexpr int kLooksAt = 10;  // coefficients, of libjpeg-turbo 2.1's smoothing
   if (!info.progressive_mode || info.coef_bits == nullptr) return false;
@@ -47,7 +47,7 @@ bool is_restart(int marker) {
   return marker >= JPEG_RST0 && marker <= JPEG_RST0 + 7;
 }
 
-/// The next marker that ends entropy-coded data; restart markers do not. 0: there is none.
+/// The next marker that ends entropy-coded data, which restart markers do not. 0: there is none.
 int marker_after(const std::uint8_t* at, const std::uint8_t* end) {
   while (at < end) {
     at = static_cast<const std::uint8_t*>(std::memchr(at, 0xFF, static_cast<std::size_t>(end - at)));
@@ -181,7 +181,7 @@ bool JpegReader::Handle::reread() {
 
 bool JpegReader::Handle::ends_plainly() {
   if (jpeg_has_multiple_scans(&info)) return true;  // jpeg_start_decompress() read up to the end
-  const int met = info.unread_marker;               // by libjpeg's entropy decoder
+  const int met = info.unread_marker;               // found by libjpeg's entropy decoder
   if (met != 0 && !is_restart(met)) return met == JPEG_EOI;
   const std::uint8_t* const ours = entropy.position();
   return marker_after(ours != nullptr ? ours : source.next_input_byte, file.data() + file.size()) == JPEG_EOI;
@@ -200,8 +200,8 @@ bool JpegReader::Handle::read_to_end() {
   jpeg_abort_decompress(&info);
   const long warned = errors.num_warnings;
   const bool good = read_header(file) && run([](Handle& self) { self.finish(); });
-  errors.num_warnings = warned;  // repairs below the region are not delivered
-  // PIL accepts a file that ends inside a segment behind its scan, even if half of the image is flat.
+  errors.num_warnings = warned;  // ignore repairs below the region, which are not delivered
+  // PIL accepts a file that ends inside a segment after its scan, even if half of the image is flat.
   return good || (code == kOutOfBytes && warned == header_warnings);
 }
 

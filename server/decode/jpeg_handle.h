@@ -1,4 +1,4 @@
-// libjpeg's state behind a JpegReader, and the steps that call it: an error leaves a step by longjmp.
+// libjpeg's state behind a JpegReader, and the steps that call libjpeg: an error leaves a step by longjmp.
 #pragma once
 
 #include <array>
@@ -32,26 +32,26 @@ struct JpegReader::Handle : JpegMemory {
   char first_warning[JMSG_LENGTH_MAX] = {};
 
   std::span<const std::uint8_t> encoded;
-  std::span<const std::uint8_t> file;  // whose header was read: `encoded`, or tiles of it
+  std::span<const std::uint8_t> file;  // the input whose header was read: `encoded`, or a splice of its tiles
   long header_warnings = 0;
   JpegEntropy entropy;
-  bool libjpeg_alone = false;  // without it
+  bool libjpeg_alone = false;  // do not use `entropy`
   Rect region;
   std::int32_t done = 0;  // rows of the region
   bool keep = false;
-  std::int32_t slot = 0;      // row of the buffers that the block begins at
+  std::int32_t slot = 0;      // row of the buffers at which the block begins
   std::int32_t block = 0;     // rows of the block being read
-  std::int32_t left = 0;      // the region's first column within what libjpeg delivers
-  std::size_t row_bytes = 0;  // of what libjpeg delivers
+  std::int32_t left = 0;      // the region's first column in libjpeg's output
+  std::size_t row_bytes = 0;  // of libjpeg's output
   bool inverted_cmyk = false;
   std::vector<std::uint8_t> rows, rgb;
   std::vector<std::uint8_t> line;  // one row of finish()
 
   bool tiled = false;  // the open file has a tile index
   TileMap tiles;
-  TileCut cut;              // which part of it is decoded
-  J_COLOR_SPACE colours{};  // of the whole file, whose header says it
-  // What decides how many pixels a tile has.
+  TileCut cut;              // the part of it that is decoded
+  J_COLOR_SPACE colours{};  // from the header of the whole file
+  // The parameters that determine how many pixels a tile has.
   struct Frame {
     int components = 0;
     unsigned restart_mcus = 0;
@@ -73,10 +73,10 @@ struct JpegReader::Handle : JpegMemory {
     step(*this);
     return true;
   }
-  // Of a file with a tile index:
+  // For a file with a tile index:
   bool read_tiles();
   bool take_tiles();
-  // As in an image of that width: fancy upsampling ends at its last column.
+  // Ends rows as in an image of that width: fancy upsampling ends at its last column.
   void end_rows_at(JDIMENSION width);
 
   // Call between jpeg_read_header(), which resets these parameters, and jpeg_start_decompress().
@@ -84,14 +84,14 @@ struct JpegReader::Handle : JpegMemory {
   void warn(const char* text) {
     if (errors.num_warnings++ == 0) std::snprintf(first_warning, sizeof(first_warning), "%s", text);
   }
-  // Steps: to the region's first row; `count` rows, into the buffers from `at` on.
+  // Steps: advance to the region's first row; read `count` rows into the buffers from `at` on.
   void start();
   void read(std::int32_t at, std::int32_t count);
-  // Up to the region's next row again, by libjpeg's own entropy decoder. False: libjpeg failed at that, too.
+  // Advances to the region's next row again with libjpeg's own entropy decoder. False: libjpeg failed, too.
   bool reread();
-  // Whether nothing but the end of the image follows the entropy-coded data that is left.
+  // Whether only the end of the image follows the remaining entropy-coded data.
   bool ends_plainly();
-  // Decodes all of the image and what follows it, as PIL does. False: libjpeg refuses it.
+  // Decodes the whole image and what follows it, as PIL does. False: libjpeg refuses it.
   bool read_to_end();
   void finish();
 
@@ -100,18 +100,18 @@ struct JpegReader::Handle : JpegMemory {
     std::snprintf(message, sizeof(message), "%s", text);
     std::longjmp(escape, 1);
   }
-  // Adds to the warnings.
+  // Keeps the count of warnings.
   bool read_header(std::span<const std::uint8_t> from) {
     file = from;
     source.next_input_byte = file.data();
     source.bytes_in_buffer = file.size();
     forget_tables(info);
-    const long warned = errors.num_warnings;  // which libjpeg forgets
+    const long warned = errors.num_warnings;  // libjpeg resets it
     const bool good = run([](Handle& self) { jpeg_read_header(&self.info, TRUE); });
     errors.num_warnings += warned;
     return good;
   }
-  tl::unexpected<Bad> failure();  ///< the error that a step ended with
+  tl::unexpected<Bad> failure();  ///< the error that ended a step
 
   static Handle& of(j_common_ptr common) { return of(common->client_data); }
   static Handle& of(j_decompress_ptr info) { return of(info->client_data); }

@@ -11,10 +11,11 @@
 namespace headrace::server::decode {
 namespace {
 
-/// Twice libjpeg-turbo's ALIGN_SIZE, which its rows are padded to.
+/// Twice libjpeg-turbo's ALIGN_SIZE, to which its rows are padded.
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kFirst = std::size_t{64} << 10;
-/// An image that needs more (thousands of pixels wide) gets it anew: no worker keeps what one file wanted.
+/// Memory beyond this (for images thousands of pixels wide) is freed after each image, so that no worker
+/// keeps it.
 constexpr std::size_t kKept = std::size_t{16} << 20;
 /// libjpeg's own limit.
 constexpr std::size_t kMost = 1'000'000'000;
@@ -91,7 +92,7 @@ void JpegMemory::give_back() {
   std::size_t all = 0;
   for (std::size_t i = 0; i < count_; ++i) all += blocks_[i].size;
   if (count_ == 1 && all <= kKept) return;
-  // One block for the next image of this size, instead of several.
+  // Replace several blocks by one for the next image of this size.
   while (count_ > 0) blocks_[--count_] = {};
   if (all > 0 && all <= kKept) add(all);
 }

@@ -9,14 +9,14 @@
 namespace headrace::server::decode {
 namespace {
 
-constexpr std::size_t kHead = 8;                                        // of the index: four integers
-constexpr std::size_t kSegmentHead = 4 + kTileTag.size();               // marker, length, tag
+constexpr std::size_t kHead = 8;                           // size of the index head: four integers
+constexpr std::size_t kSegmentHead = 4 + kTileTag.size();  // marker, length, tag
 constexpr std::size_t kMostPayload = 65'535 - 2 - kTileTag.size() - 1;  // even: no integer is cut in two
 constexpr std::uint16_t kMost16 = std::numeric_limits<std::uint16_t>::max();
-/// Pixels beyond the region which fancy upsampling may look at: one chroma sample, at most two pixels away.
+/// Pixels beyond the region that fancy upsampling may use: one chroma sample, at most two pixels away.
 constexpr std::int32_t kMargin = 2;
-/// Fancy upsampling is not made for one or two chroma columns: where SOF says that there are more, and the
-/// true width ends it there, its C code would run over. No cut is so narrow.
+/// Fancy upsampling needs more than two chroma columns: if SOF claims more and the true width ends the row
+/// earlier, libjpeg's C code would read past it. No cut is narrower than this.
 constexpr std::int32_t kNarrow = 16;
 
 std::uint32_t read16(const std::uint8_t* at) {
@@ -31,7 +31,7 @@ std::int32_t divide_up(std::int32_t a, std::int32_t b) {
   return (a + b - 1) / b;
 }
 
-/// The payload of a segment of the index at `at`, which is moved behind it; empty: there is none.
+/// The payload of the index segment at `at`; advances `at` past it. Empty: there is none.
 std::span<const std::uint8_t> next_segment(std::span<const std::uint8_t> file, std::size_t& at) {
   const auto rest = file.subspan(at);
   if (rest.size() < kSegmentHead || rest[0] != 0xFF || rest[1] != kTileMarker ||
@@ -43,7 +43,7 @@ std::span<const std::uint8_t> next_segment(std::span<const std::uint8_t> file, s
   return rest.subspan(kSegmentHead, length - kSegmentHead);
 }
 
-/// Where the frame header of a baseline image lies in the tables; 0: nowhere.
+/// The offset of a baseline image's frame header in the tables; 0: there is none.
 std::size_t find_frame(std::span<const std::uint8_t> tables) {
   constexpr std::size_t kFrameBytes = 9;  // marker, length, precision, height, width
   for (std::size_t at = 0; at + kFrameBytes <= tables.size() && tables[at] == 0xFF;) {
@@ -117,7 +117,7 @@ TileCut TileMap::cut(Rect region) const {
   while (cut.column > 0 && size_.width - cut.column * tile_.width < kNarrow) --cut.column;
   cut.columns = divide_up(right, tile_.width) - cut.column;
   cut.rows = divide_up(bottom, tile_.height) - cut.row;
-  // Rows below a region cost nothing where its columns are all there: they are not read.
+  // If all columns are needed, rows below the region cost nothing: they are not read.
   if (cut.columns == columns_ && cut.row == 0) {
     cut.whole = true;
     cut.rows = rows_;

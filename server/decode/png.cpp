@@ -11,9 +11,9 @@
 namespace headrace::server::decode {
 namespace {
 
-// Of one chunk, and of all ancillary data together: text and colour profiles are never used.
+// Limit for one chunk, and for all ancillary data together: text and colour profiles are never used.
 constexpr std::size_t kChunkLimit = std::size_t{8} << 20;
-// No deflate stream grows more than this.
+// Deflate's largest expansion.
 constexpr std::uint64_t kDeflateRatio = 1032;
 
 BadReason reason_of(int code) {
@@ -64,7 +64,7 @@ Decoded<ImageSize> PngReader::open(std::span<const std::uint8_t> encoded, std::u
   encoded_ = encoded;
   context_.reset(spng_ctx_new(0));
   if (!context_) return bad(BadReason::kTooLarge, "no memory for a PNG decoder");
-  spng_set_crc_action(context_.get(), SPNG_CRC_ERROR, SPNG_CRC_ERROR);  // in every chunk, as PIL
+  spng_set_crc_action(context_.get(), SPNG_CRC_ERROR, SPNG_CRC_ERROR);  // in every chunk, as PIL does
   spng_set_chunk_limits(context_.get(), kChunkLimit, kChunkLimit);
   if (const int code = spng_set_png_buffer(context_.get(), encoded.data(), encoded.size()))
     return failure(code);

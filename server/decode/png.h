@@ -35,8 +35,8 @@ class PngReader {
   int color_type_ = 0, bit_depth_ = 0;
   bool interlaced_ = false, indices_ = false;
   std::array<std::array<std::uint8_t, 3>, 256> palette_{};
-  std::size_t raw_row_ = 0;  // bytes of one row as libspng delivers it
-  /// The image as libspng delivers it, where it cannot deliver single rows.
+  std::size_t raw_row_ = 0;  // bytes of one row of libspng's output
+  /// The whole image from libspng, if it cannot deliver single rows.
   std::unique_ptr<std::uint8_t[]> whole_;
   std::vector<std::uint8_t> raw_, rgb_;
   Rect region_;

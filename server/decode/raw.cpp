@@ -78,7 +78,7 @@ void RawReader::copy_row(std::int32_t y, std::uint8_t* rgb) const {
 Decoded<Rows> RawReader::next() {
   const std::int32_t count = std::min(kBlockRows, region_.height - done_);
   const std::int32_t row = region_.top + done_;
-  // Kept blocks follow one another: either none of them is copied or all are.
+  // Kept blocks are contiguous: either none of them is copied or all are.
   const std::int32_t last = keep_ ? region_.top + region_.height - 1 : row + count - 1;
   if (const std::uint8_t* there = in_place(row, last); there != nullptr) {
     done_ += count;

@@ -1,4 +1,4 @@
-// Pixels that need no decoding (IDX, CIFAR, arrays, decoded records) as a decoder gives them: rows of RGB.
+// Reads pixels that need no decoding (IDX, CIFAR, arrays, decoded records) like a decoder: as rows of RGB.
 #pragma once
 
 #include <span>
@@ -8,15 +8,14 @@
 
 namespace headrace::server::decode {
 
-/// Gray is given as three equal channels. Rows that are RGB already are given where they lie, but for those
-/// so near to the end of the bytes that a reader would look beyond it.
+/// Gray is returned as three equal channels. RGB rows are returned in place, except those so near to the end
+/// of the bytes that a reader would read beyond it.
 class RawReader {
  public:
-  /// kTruncated if there are fewer bytes than pixels, kUnsupported for a shape that makes no sense,
-  /// kTooLarge.
+  /// kTruncated: fewer bytes than pixels; kUnsupported: an invalid shape; kTooLarge.
   static Decoded<void> check(std::span<const std::uint8_t> bytes, const PixelShape& shape,
                              std::uint64_t max_pixels);
-  /// What check() says; then begin().
+  /// Returns check()'s error; call begin() next.
   Decoded<ImageSize> open(std::span<const std::uint8_t> bytes, const PixelShape& shape,
                           std::uint64_t max_pixels);
   Decoded<void> begin(Rect region, bool keep);
@@ -24,7 +23,7 @@ class RawReader {
 
  private:
   void copy_row(std::int32_t y, std::uint8_t* rgb) const;
-  /// The region's part of row `y` where it lies; null if rows up to `last` must be copied.
+  /// The region's part of row `y` in place; null if rows up to `last` must be copied.
   [[nodiscard]] const std::uint8_t* in_place(std::int32_t y, std::int32_t last) const;
 
   std::span<const std::uint8_t> bytes_;

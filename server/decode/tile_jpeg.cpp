@@ -22,7 +22,8 @@ bool is_jpeg(std::span<const std::uint8_t> file) {
   return file.size() >= 3 && file[0] == 0xFF && file[1] == 0xD8 && file[2] == 0xFF;
 }
 
-/// Of the bytes between SOS and the end of the file, the tiles' lengths; empty: they are no such bytes.
+/// The tiles' lengths in the bytes between SOS and the end of the file; empty: they are not a scan with
+/// tiles.
 bool tile_lengths(std::span<const std::uint8_t> scan, std::vector<std::uint32_t>& lengths) {
   lengths.clear();
   std::size_t start = 0;
@@ -63,12 +64,12 @@ struct JpegTiler::Handle {
   bool ready = false, no_room = false, several_scans = false;
 
   std::span<const std::uint8_t> file;
-  std::vector<std::uint8_t> plain;  // what libjpeg writes: all but the index
+  std::vector<std::uint8_t> plain;  // libjpeg's output: everything but the index
   std::size_t plain_bytes = 0;
   std::size_t other_segments = 0;  // bytes of APPn and COM
   Tiling answer = Tiling::kTiled;
   ImageSize size, mcu;
-  std::int32_t mcus = 0, columns = 0, rows = 0;  // of a tile; tiles
+  std::int32_t mcus = 0, columns = 0, rows = 0;  // per tile; in tiles
 
   std::vector<std::uint32_t> lengths;
   JpegReader before, after;
@@ -119,7 +120,7 @@ JpegTiler::Handle::Handle() {
   to.dest = &destination;
 }
 
-/// Forgets the file before, with the tables that libjpeg would keep for one that has none.
+/// Resets the state of the previous file, including tables that libjpeg would keep for a file without any.
 void JpegTiler::Handle::start(std::span<const std::uint8_t> of) {
   jpeg_destroy_decompress(&from);
   jpeg_abort_compress(&to);
@@ -130,7 +131,7 @@ void JpegTiler::Handle::start(std::span<const std::uint8_t> of) {
   other_segments = 0;
 }
 
-/// The header, and whether the file is one that can be tiled.
+/// Reads the header and checks whether the file can be tiled.
 void JpegTiler::Handle::look() {
   jpeg_create_decompress(&from);
   from.progress = &progress;
@@ -165,15 +166,15 @@ void JpegTiler::Handle::append_padding(jvirt_barray_ptr source, jvirt_barray_ptr
     const JBLOCKROW in = from.mem->access_virt_barray(common, source, row, 1, FALSE)[0];
     const JBLOCKROW out = from.mem->access_virt_barray(common, padded, row, 1, TRUE)[0];
     std::memcpy(out, in, own * sizeof(JBLOCK));
-    // What is appended costs fewest bits as the last block's mean; the array is cleared.
+    // Padding costs the fewest bits with the last block's mean; the array is cleared.
     for (JDIMENSION block = own; block < wide; ++block) out[block][0] = in[own - 1][0];
   }
 }
 
-/// All of the file but the index, into `plain`.
+/// Writes everything but the index into `plain`.
 void JpegTiler::Handle::rewrite() {
   const bool single = from.num_components == 1;
-  // They have to be asked for before the coefficients are read, which makes libjpeg allocate.
+  // Request these arrays before the coefficients are read, which makes libjpeg allocate.
   jvirt_barray_ptr padded[MAX_COMPONENTS] = {};
   for (int c = 0; c < from.num_components; ++c) {
     const jpeg_component_info& component = from.comp_info[c];
@@ -192,7 +193,7 @@ void JpegTiler::Handle::rewrite() {
   if (single) to.comp_info[0].h_samp_factor = to.comp_info[0].v_samp_factor = 1;
   to.restart_interval = static_cast<unsigned>(mcus);
   to.optimize_coding = TRUE;
-  // They are among the segments that are copied, if the file has them.
+  // If the file has these markers, they are among the copied segments.
   to.write_JFIF_header = to.write_Adobe_marker = FALSE;
   destination.next_output_byte = plain.data();
   destination.free_in_buffer = plain.size();
@@ -246,8 +247,8 @@ std::uint64_t JpegTiler::room(std::span<const std::uint8_t> file, std::uint64_t 
     return static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b);
   };
   if (area(h.size.width, h.size.height) > most_pixels) return 0;
-  // A tile adds four bytes of marker and index, and its first coefficients, without any before them. What was
-  // progressive is larger as one scan.
+  // A tile adds four bytes of marker and index, and codes its first coefficients without a prediction. A
+  // progressive file grows when it becomes one scan.
   constexpr std::uint64_t kTileBytes = 8, kHeadBytes = 128;
   const std::uint64_t scans = h.several_scans ? file.size() / 16 : 0;
   return file.size() + scans + kTileBytes * area(h.columns, h.rows) + kHeadBytes;
@@ -266,7 +267,7 @@ Tiling JpegTiler::tile(std::span<const std::uint8_t> file, std::vector<std::uint
   if (h.errors.num_warnings > 0) return Tiling::kWarned;
 
   const std::span<const std::uint8_t> plain(h.plain.data(), h.plain_bytes);
-  // SOS is the last segment; libjpeg writes one that says its own length.
+  // SOS is the last segment, and libjpeg writes its length correctly.
   const std::size_t tables_at = 2 + h.other_segments;
   std::size_t scan = tables_at;
   for (bool last = false; !last && scan + 4 <= plain.size();) {
