@@ -8,7 +8,7 @@
 
 namespace headrace::server::sample {
 
-/// As many classes may go without names: each client gets the whole list.
+/// The most classes without names: each client receives the whole list.
 inline constexpr std::int64_t kMostNumberedClasses = 100'000;
 
 /// Labels are below this.
@@ -16,7 +16,7 @@ inline std::int64_t label_limit(const std::vector<std::string>& classes) {
   return classes.empty() ? kMostNumberedClasses : static_cast<std::int64_t>(classes.size());
 }
 
-/// Why `label` has no class; ends with what to do. `what` names it: "the label of image 3".
+/// Why `label` has no class, ending with a remedy. `what` names it: "the label of image 3".
 std::string label_out_of_range(const std::string& what, std::int64_t label,
                                const std::vector<std::string>& classes);
 
@@ -25,7 +25,7 @@ std::string unknown_class(std::string_view name, const std::vector<std::string>&
 
 /// "0", "1", ...: `count` names.
 std::vector<std::string> numbered_classes(std::int64_t count);
-/// Whether they are those.
+/// Whether the names are numbered_classes().
 bool are_numbers(const std::vector<std::string>& classes);
 
 }  // namespace headrace::server::sample

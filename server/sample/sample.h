@@ -1,5 +1,5 @@
-// A sample as it is read: one item per field, not yet decoded. Sources make them; packed databases and caches
-// hold them.
+// A sample as it is read: one item per field, not yet decoded. Sources make samples; packed databases and
+// caches store them.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace headrace::server::sample {
 
-/// How an item's bytes are read.
+/// How an item's bytes are interpreted.
 enum class Content : std::uint8_t {
   kEncodedImage,  ///< a JPEG or PNG file
   kPixels,        ///< 8-bit pixels, as Item::pixels says
-  kValues,        ///< dtype and shape, as they go into the batch
+  kValues,        ///< dtype and shape, unchanged in the batch
   kRagged         ///< any number of values of dtype and shape: boxes, tokens, text
 };
 
@@ -32,7 +32,7 @@ struct SourceField {
   /// one channel and are never interpolated.
   bool mask = false;
   DType dtype = DType::kUInt8;      ///< kValues, kRagged
-  std::vector<std::int64_t> shape;  ///< kValues: of one sample; kRagged: of one of its values
+  std::vector<std::int64_t> shape;  ///< kValues: of one sample; kRagged: of one value
 
   [[nodiscard]] bool is_image() const {
     return content == Content::kEncodedImage || content == Content::kPixels;
@@ -52,7 +52,7 @@ struct Item {
   [[nodiscard]] decode::ImageData image() const { return {bytes, pixels}; }
 };
 
-/// Its reader's, and reused for sample after sample.
+/// Owned by its reader, and reused for sample after sample.
 struct Sample {
   std::vector<Item> items;
 
