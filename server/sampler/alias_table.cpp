@@ -12,10 +12,9 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-constexpr std::uint64_t kFull = std::uint64_t{1} << 32;  // what a column holds
+constexpr std::uint64_t kFull = std::uint64_t{1} << 32;  // the size of a column
 
-/// Whole numbers in the ratio of the weights, each a column's part times their count; their sum is exactly
-/// count * kFull.
+/// Integers in the ratio of the weights, scaled so that their sum is exactly count * kFull.
 std::vector<std::uint64_t> shares(std::span<const double> weights, double largest) {
   constexpr int kBits = 62;
   std::vector<std::uint64_t> out(weights.size());
@@ -63,7 +62,7 @@ Result<AliasTable> AliasTable::make(std::span<const double> weights) {
     columns[i].alias = i;
     (left[i] < kFull ? small : large).push_back(i);
   }
-  // Columns not yet closed hold kFull each on average: where one holds less, another holds more.
+  // Unfinished columns hold kFull each on average: if one holds less, another holds more.
   while (!small.empty()) {
     const std::uint32_t poor = small.back(), rich = large.back();
     small.pop_back();

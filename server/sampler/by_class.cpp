@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint32_t kClassStage = 0xFFFF0012;   // the order of classes
 constexpr std::uint32_t kMemberStage = 0xFFFF0013;  // the order within a class
 
-/// What a permutation of n, keyed by a stage's draws for `key`, has at `at`.
+/// Element `at` of a permutation of n, keyed by a stage's draws for `key`.
 struct Keyed {
   std::uint64_t seed, epoch;
 
@@ -38,7 +38,7 @@ class ByClass : public Sampler {
  protected:
   [[nodiscard]] const ClassIndex& classes() const { return classes_; }
   [[nodiscard]] Keyed keyed(std::uint64_t epoch) const { return {seed_, epoch}; }
-  /// The sample at `at` of the `pass`-th order of class c.
+  /// The sample at index `at` of the `pass`-th order of class c.
   [[nodiscard]] std::uint64_t member(std::uint64_t epoch, std::uint64_t c, std::uint64_t pass,
                                      std::uint64_t at) const {
     const auto members = classes_.members(c);
@@ -74,7 +74,7 @@ class Pk final : public ByClass {
  private:
   [[nodiscard]] std::uint64_t choose(std::uint64_t epoch, std::uint64_t position) const override {
     const std::uint64_t group = position / (p_ * k_);
-    const std::uint64_t row = group / groups_per_row_;  // in which a class comes at most once
+    const std::uint64_t row = group / groups_per_row_;  // within a row each class occurs at most once
     const std::uint64_t slot = group % groups_per_row_ * p_ + position / k_ % p_;
     const std::uint64_t j = position % k_;
     const std::uint64_t c = keyed(epoch)(classes().size(), slot, row, kClassStage);

@@ -1,4 +1,5 @@
-// In which order an epoch visits the samples, and which positions a batch of a rank covers. Pure functions.
+// The order in which an epoch visits the samples, and the positions that a rank's batch covers. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 
 namespace headrace::server::sampler {
 
-/// A keyed permutation of [0, n): clientlib/draws/permutation.h, which devices compute, too.
+/// A keyed permutation of [0, n): clientlib/draws/permutation.h, which devices also compute.
 class Permutation {
  public:
   /// n >= 1; the epoch's order of samples.
   Permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch);
-  /// n >= 1; another for other draws.
+  /// n >= 1; other draws give another permutation.
   Permutation(std::uint64_t n, Draws keys);
   [[nodiscard]] std::uint64_t operator()(std::uint64_t position) const;  ///< position < n
   /// The same of many positions, in place.
@@ -29,7 +30,7 @@ class Permutation {
 using headrace::BatchRows;
 using headrace::EpochPlan;
 
-/// Why the epochs of such a group have no batch, and what to do; `last` is drop.
+/// Why the epochs of such a group have no batch, with a remedy; `last` is drop.
 std::string no_batch(std::uint64_t n, std::uint32_t batch_size, std::uint32_t world_size);
 
 }  // namespace headrace::server::sampler

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-// Sizeless vectors cannot stand in arrays; machines with SVE run the NEON code.
+// Sizeless vectors cannot be array elements; machines with SVE run the NEON code.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "server/sampler/permute.cpp"

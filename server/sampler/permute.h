@@ -1,5 +1,5 @@
-// Permutation::apply()'s loop, for every instruction set that the compiler knows; draws::permuted() is the
-// twin in plain C++.
+// Permutation::apply()'s loop, compiled for every instruction set that the compiler knows; draws::permuted()
+// is the reference in plain C++.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Counter-based random numbers: clientlib/draws/philox.h, which devices draw from, too.
+// Counter-based random numbers: clientlib/draws/philox.h, which devices also use.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
-// Which samples an epoch visits, and in which order. All samplers are pure functions of what they were made
-// from, the seed, the epoch and the position: a position costs O(1) time and memory, and there is no state to
-// save or to resume.
+// Which samples an epoch visits, and in which order. All samplers are pure functions of their construction,
+// the seed, the epoch and the position: a position costs O(1) time and memory, and there is no state to save
+// or to resume.
 #pragma once
 
 #include <cstdint>
@@ -21,29 +21,30 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  /// Positions of an epoch; at least 1.
+  /// Positions in an epoch; at least 1.
   [[nodiscard]] virtual std::uint64_t size() const = 0;
   [[nodiscard]] virtual EpochOrder order(std::uint64_t epoch) const = 0;
-  /// A sample to stand in for the sample `bad`, chosen so that the sampler keeps its promise as far as it
-  /// can: one of its class, one of the list, one by weight. May be `bad` itself.
+  /// A replacement for the sample `bad`, chosen so that the sampler keeps its promise as far as possible: one
+  /// of its class, one of the list, one by weight. May be `bad` itself.
   [[nodiscard]] virtual std::uint64_t substitute(std::uint64_t bad, Draws& draws) const = 0;
-  /// How many different samples it can give.
+  /// How many different samples it can choose.
   [[nodiscard]] virtual std::uint64_t reach() const = 0;
-  /// Whether a sample may come more than once in an epoch, and so in a batch.
+  /// Whether a sample can occur more than once in an epoch, and so in a batch.
   [[nodiscard]] virtual bool repeats() const { return true; }
-  /// xxh3 of what it was given that neither dataset nor configuration hold; 0: nothing.
+  /// xxh3 of its input that is neither in the dataset nor in the configuration; 0: there is none.
   [[nodiscard]] virtual std::uint64_t content() const { return 0; }
 
  private:
   friend class EpochOrder;
-  /// The sample at a position, for an order that asks (its permutation, if it has one, was applied).
+  /// The sample at a position, for an order without a fixed rule (its permutation, if it has one, was
+  /// applied).
   [[nodiscard]] virtual std::uint64_t choose(std::uint64_t epoch, std::uint64_t position) const {
     return static_cast<void>(epoch), position;
   }
 };
 
-/// One epoch: position -> index of the sample in the source. A value without memory of its own; what asks a
-/// sampler is valid as long as that one lives.
+/// One epoch: maps a position to the sample's index in the source. A value without memory of its own; one
+/// that refers to a sampler is valid as long as the sampler exists.
 class EpochOrder {
  public:
   EpochOrder() = default;  ///< position p has sample p
@@ -77,10 +78,10 @@ using SamplerPtr = std::shared_ptr<const Sampler>;
 SamplerPtr make_sequential(std::uint64_t n);
 /// Each of n >= 1 samples once, in another order each epoch.
 SamplerPtr make_shuffled(std::uint64_t n, std::uint64_t seed);
-/// Epochs of n >= 1 samples that lie one behind the other in the source: epoch * n + position.
+/// Epochs of n >= 1 samples that are consecutive in the source: epoch * n + position.
 SamplerPtr make_epochs(std::uint64_t n);
 
-/// Samplers that hold something per sample take at most so many.
+/// Limit of samplers that store something per sample.
 constexpr std::uint64_t kMostSamples = 0xFFFFFFFF;
 
 }  // namespace headrace::server::sampler
