@@ -16,7 +16,7 @@
 
 namespace headrace::server::mapped {
 
-/// Read by the signal handler: so lock-free, and never freed.
+/// The signal handler reads it, so it is lock-free and never freed.
 struct WatchedMap::Slot {
   std::atomic<std::uintptr_t> begin{0}, end{0};
   std::atomic<std::uintptr_t> lost{0};  ///< the first address that could not be read; 0: none
@@ -42,14 +42,14 @@ struct sigaction previous {};
 thread_local constinit UnwatchedFaults* unwatched = nullptr;  // read by the signal handler
 const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 
-/// 0 if the file cannot be asked.
+/// 0 if the size cannot be read.
 std::uint64_t bytes_of(int fd) {
   struct stat status {};
   return ::fstat(fd, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
-/// Zeros over whole pages. The system call: ThreadSanitizer takes mmap(2) for a write to bytes that other
-/// threads read.
+/// Maps zeros over whole pages. Calls the system directly, because ThreadSanitizer treats mmap(2) as a write
+/// to bytes that other threads read.
 bool map_zeros(std::uintptr_t begin, std::uintptr_t end) {
   return ::syscall(SYS_mmap, begin, end - begin, PROT_READ,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != -1;
@@ -70,8 +70,8 @@ void Slots::on_bus_error(int signal, siginfo_t* info, void* context) {
   for (Slots* some = &first_slots; some != nullptr; some = some->next.load(std::memory_order_acquire)) {
     for (Slot& slot : some->slots) {
       const std::uintptr_t begin = slot.begin.load(), end = slot.end.load();
-      if (begin == 0 || at < begin || at >= end) continue;  // 0: free, or just being taken
-      // Noted before the zeros appear: a thread that reads them finds the note.
+      if (begin == 0 || at < begin || at >= end) continue;  // 0: free, or being initialised
+      // Record it before the zeros appear: a thread that reads zeros then finds the record.
       std::uintptr_t none = 0;
       slot.lost.compare_exchange_strong(none, at);
       const bool mapped = map_zeros(page, end);

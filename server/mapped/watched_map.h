@@ -1,8 +1,7 @@
-// Memory-mapped files, and what happens when such a file is truncated or its disk fails: the kernel raises
-// SIGBUS in the thread that reads a lost page. A handler then maps zeros over the rest of the mapping and
-// notes the fault. The thread reads zeros, continues, and checks fault() before it publishes what it made.
-// Bytes lost within the file's last page read as zeros without a signal: so fault() also checks the file's
-// size.
+// Memory-mapped files whose truncation or disk failure must not end the process: the kernel raises SIGBUS in
+// the thread that reads a lost page. A handler then maps zeros over the rest of the mapping and records the
+// fault. The thread reads zeros, continues, and checks fault() before it publishes what it made. Bytes lost
+// within the file's last page read as zeros without a signal, so fault() also checks the file's size.
 #pragma once
 
 #include <atomic>
@@ -15,24 +14,24 @@
 
 namespace headrace::server::mapped {
 
-/// Watches a mapping while it lives. A fault is lasting: the mapping's content cannot be trusted any more,
-/// not even where another thread found zeros without a fault of its own.
+/// Watches a mapping while it exists. A fault is permanent: no content of the mapping can be trusted any
+/// more, even if another thread read zeros without a fault of its own.
 ///
-/// Thread safety: const members by any thread. REQUIRES: the mapping outlives the object, and nobody reads it
-/// afterwards.
+/// Thread safety: any thread may call const members. REQUIRES: the mapping outlives the object, and no thread
+/// reads it afterwards.
 class WatchedMap {
  public:
-  /// `fd`: the mapped file, which stays open while the object lives. A duplicate could fail, and the check of
-  /// the size with it. `path`: for messages. The first object installs the handler;
-  /// signals that belong to no watched mapping go to the handler that was there before.
+  /// `fd`: the mapped file, which must stay open while the object exists (duplicating it could fail, and the
+  /// check of the size with it). `path`: for messages. The first object installs the handler; signals outside
+  /// watched mappings are passed to the previous handler.
   WatchedMap(std::span<const std::uint8_t> bytes, int fd, std::string path);
   ~WatchedMap();
   WatchedMap(const WatchedMap&) = delete;
   WatchedMap& operator=(const WatchedMap&) = delete;
 
   [[nodiscard]] std::span<const std::uint8_t> bytes() const { return bytes_; }
-  /// kDatasetInvalid, with the file and the first lost byte. Costs an fstat(2): once per batch, not per
-  /// sample.
+  /// kDatasetInvalid, with the file and the first lost byte. Costs an fstat(2): call it once per batch, not
+  /// per sample.
   [[nodiscard]] std::optional<Error> fault() const;
 
  private:
@@ -46,8 +45,8 @@ class WatchedMap {
   Slot& slot_;
 };
 
-/// While it lives, this thread reads zeros from a lost page of a mapping that no WatchedMap knows. For a
-/// library that maps a file and reads it before it can be said where the map lies.
+/// While it exists, this thread reads zeros from a lost page of a mapping without a WatchedMap. For a library
+/// that maps and reads a file before the address of its map is known.
 class UnwatchedFaults {
  public:
   UnwatchedFaults();
