@@ -19,7 +19,7 @@ constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
 /// CONFIG_NODES_SHIFT is 10 at most.
 constexpr std::size_t kMostNodes = 1024;
 using NodeMask = std::array<unsigned long, kMostNodes / kWordBits>;
-/// The kernel reads one bit less than it is told (a bug that it has kept).
+/// The kernel reads one bit less than it is given (a bug that it has kept).
 constexpr unsigned long kMaskBits = kMostNodes + 1;
 
 struct Policy {
@@ -27,7 +27,7 @@ struct Policy {
   NodeMask nodes{};
 };
 
-/// Of the calling thread; false: the kernel does not tell, and errno says why.
+/// The calling thread's policy; false: the kernel does not report it, and errno says why.
 bool get_policy(Policy& policy) {
   return ::get_mempolicy(&policy.mode, policy.nodes.data(), kMostNodes, nullptr, 0) == 0;
 }

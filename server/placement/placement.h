@@ -1,9 +1,9 @@
-// On which NUMA nodes workers run and what they share lies.
+// Decides on which NUMA nodes workers run, and which nodes hold the memory that they share.
 //
-// Each worker stays on one node, on any of its CPUs, so that its own memory is near. What all workers read or
-// write (rings, caches, sets in memory) has no such node: it lies on the workers' nodes in turn, page by
-// page, so that no node's memory serves them all. A ring is no exception: any worker fills any slice of a
-// slot, and trainers, which read it, run where they like.
+// Each worker stays on one node, on any of its CPUs, so that its own memory is near. Memory that all workers
+// read or write (rings, caches, sets in memory) has no such node: it is interleaved over the workers' nodes,
+// page by page, so that no single node's memory serves them all. This includes rings: any worker fills any
+// slice of a slot, and clients, which read them, run anywhere.
 #pragma once
 
 #include <span>
@@ -14,25 +14,25 @@
 
 namespace headrace::server::placement {
 
-/// Empty: everything stays where the kernel puts it.
+/// Empty: the kernel decides everything.
 struct Placement {
   struct Home {
     int node = 0;
-    std::vector<int> cpus;  ///< of the node, those that the process may use
+    std::vector<int> cpus;  ///< CPUs of the node that the process may use
   };
   std::vector<Home> homes;
-  std::vector<std::size_t> workers;  ///< worker i lives at homes[workers[i]]
-  std::vector<int> memory;           ///< nodes of what workers share; empty: where the kernel puts it
+  std::vector<std::size_t> workers;  ///< worker i runs at homes[workers[i]]
+  std::vector<int> memory;           ///< nodes of the memory that workers share; empty: the kernel decides
 
   [[nodiscard]] bool empty() const { return homes.empty(); }
 };
 
-/// Workers are shared out in proportion to the nodes' allowed CPUs (D'Hondt's method: as many workers as CPUs
-/// is one for each). Empty unless workers come to two nodes at least. Memory is that of nodes with workers,
-/// if two of them have some.
+/// Workers are distributed in proportion to the nodes' allowed CPUs (D'Hondt's method: with as many workers
+/// as CPUs, each CPU gets one). Empty unless at least two nodes get workers. Memory is that of nodes with
+/// workers, if at least two of them have memory.
 Placement place(std::span<const Node> nodes, std::span<const int> allowed_cpus, unsigned workers);
 
-/// Of this machine and process.
+/// For this machine and process.
 Placement place_here(unsigned workers);
 
 /// "3 workers on node 0, 2 on node 1; rings, caches and sets in memory on nodes 0, 1 in turn"

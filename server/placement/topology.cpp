@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 /// More than any Linux has: CONFIG_NR_CPUS ends at 8,192, CONFIG_NODES_SHIFT at 10.
 constexpr int kMostIds = 1 << 16;
 
-/// The kernel's lists: "0-3,8" is 0 1 2 3 8. What is no number ends it. (libnuma reads them, too, but refuses
-/// numbers beyond this machine's, so that no other machine could be described to it.)
+/// Parses the kernel's lists: "0-3,8" is 0 1 2 3 8. Stops at anything else. (libnuma parses them, too, but
+/// refuses numbers beyond this machine's, so tests could not describe another machine.)
 std::vector<int> ids_of(std::string_view text) {
   std::vector<int> ids;
   const char* at = text.data();
@@ -45,7 +45,7 @@ std::vector<int> ids_in(const fs::path& file) {
   return ids_of(line);
 }
 
-/// Nodes that the cgroup's cpuset leaves to this process.
+/// Nodes that the cgroup's cpuset allows this process.
 std::vector<int> allowed_memory(const fs::path& root) {
   constexpr std::string_view kKey = "Mems_allowed_list:";
   std::ifstream in(root / "proc/self/status");

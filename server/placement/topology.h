@@ -1,4 +1,4 @@
-// The NUMA nodes of this machine, and what of them this process may use.
+// The NUMA nodes of this machine, and which of their CPUs and memory this process may use.
 #pragma once
 
 #include <filesystem>
@@ -8,15 +8,15 @@ namespace headrace::server::placement {
 
 struct Node {
   int id = 0;
-  std::vector<int> cpus;  ///< online, ascending; none: a node of memory alone
-  bool memory = false;    ///< has memory, and this process may take it
+  std::vector<int> cpus;  ///< online, ascending; empty: a node with memory only
+  bool memory = false;    ///< has memory that this process may use
 };
 
-/// By id. Empty where the kernel says nothing of nodes. `root` is put before /proc and /sys: for tests.
+/// By id. Empty if the kernel reports no nodes. `root` is prepended to /proc and /sys: for tests.
 std::vector<Node> read_nodes(const std::filesystem::path& root = "/");
 
-/// CPUs that the calling thread may run on (its affinity mask, which lies in the cgroup's cpuset), ascending;
-/// empty if the kernel does not tell.
+/// CPUs on which the calling thread may run (its affinity mask, which is within the cgroup's cpuset),
+/// ascending; empty if the kernel does not report them.
 std::vector<int> allowed_cpus();
 
 }  // namespace headrace::server::placement
