@@ -37,7 +37,7 @@ bool compress(Compression how, std::span<const std::uint8_t> raw, std::vector<st
   std::size_t size = 0;
   if (how == Compression::kLz4) {
     if (raw.size() > LZ4_MAX_INPUT_SIZE) return false;
-    // Room for less than `raw`: what does not shrink is given up early.
+    // Room for less than `raw`: compression that does not shrink it ends early.
     out.resize(raw.size());
     const int made = LZ4_compress_default(chars(raw.data()), chars(out.data()), static_cast<int>(raw.size()),
                                           static_cast<int>(out.size()) - 1);

@@ -1,4 +1,4 @@
-// The compressors of records, one call each.
+// The compressors of records, each with one call.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ enum class Compression : std::uint8_t { kNone = 0, kLz4 = 1, kZstd = 2 };
 std::string_view name_of(Compression compression);
 std::optional<Compression> compression_from_name(std::string_view name);
 
-/// Replaces `out` by `raw`, compressed. False if that does not shrink it (then `out` means nothing): JPEG
-/// files, say. Any thread; contexts are the thread's own.
+/// Replaces `out` by the compressed `raw`. False if that does not shrink it, as for JPEG files; `out` is then
+/// unspecified. Any thread may call it; contexts are per thread.
 bool compress(Compression how, std::span<const std::uint8_t> raw, std::vector<std::uint8_t>& out);
 
-/// Fills `out`, whose size is what was compressed. False if the bytes are damaged or of another length;
-/// never writes beyond `out`. Any thread.
+/// Fills `out`, which has the uncompressed size. False if the bytes are damaged or of another length; never
+/// writes beyond `out`. Any thread may call it.
 bool decompress(Compression how, std::span<const std::uint8_t> stored, std::span<std::uint8_t> out);
 
 }  // namespace headrace::server::store

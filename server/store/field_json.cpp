@@ -21,7 +21,7 @@ bool is_side(std::int32_t value, std::int32_t least) {
   return value >= least && value <= static_cast<std::int32_t>(decode::kMaxSide);
 }
 
-/// nullptr: nothing.
+/// nullptr: the field is valid.
 const char* wrong_with(const SourceField& field) {
   if (field.name.empty() || field.name.size() > kLongestName) return "its name has 1 to 47 bytes";
   if (field.channels != 1 && field.channels != 3) return "images have 1 or 3 channels";

@@ -1,4 +1,4 @@
-// A field's description as JSON: in a packed database, and in front of records from another program.
+// A field's description as JSON: in a packed database, and before records from another program.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,8 +10,8 @@ namespace headrace::server::store {
 
 nlohmann::json to_json(const sample::SourceField& field);
 
-/// `name` and `content` must be there; what else is not has the default of SourceField. kDatasetInvalid:
-/// unknown names, values that make no sense; the message is for somebody who knows where it stands.
+/// `name` and `content` are required; other members default to those of SourceField. kDatasetInvalid: unknown
+/// names, invalid values; the caller adds to the message where they are.
 Result<sample::SourceField> field_from_json(const nlohmann::json& value);
 
 }  // namespace headrace::server::store

@@ -17,7 +17,7 @@ void populate(Bytes bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
   const auto length = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size() - begin;
   auto* at = reinterpret_cast<void*>(begin);
-  // The map is marked for random access: without this, the disk is asked for one page at a time.
+  // The map is marked for random access; without this, the disk is read one page at a time.
   if (length > 4 * page) ::madvise(at, length, MADV_WILLNEED);
   ::madvise(at, length, MADV_POPULATE_READ);
 #else
@@ -57,7 +57,7 @@ Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view
 
 namespace {
 
-/// Gives the file's bytes. LMDB maps what its head says, even beyond the end of the file.
+/// Returns the file's size. LMDB maps what its header says, even beyond the end of the file.
 Result<std::uint64_t> check_length(MDB_env* env, const std::filesystem::path& folder) {
   MDB_envinfo info{};
   MDB_stat stat{};
@@ -99,7 +99,7 @@ Result<Env> Env::open_unchecked(const std::filesystem::path& folder, Access acce
   if (map_bytes != 0) ::mdb_env_set_mapsize(raw, map_bytes);
   unsigned flags = MDB_NOTLS | MDB_NOLOCK;
   if (access != Access::kWrite) flags |= MDB_RDONLY;
-  // A transaction that writes must not go on.
+  // A transaction that writes must not continue after a failed assertion.
   if (access != Access::kWrite) ::mdb_env_set_assert(raw, [](MDB_env*, const char*) { throw TreeFault(); });
   if (access == Access::kRandom) flags |= MDB_NORDAHEAD;
   constexpr mdb_mode_t kMode = 0644;
@@ -119,7 +119,7 @@ Result<void> Env::find_map() {
   const auto key = txn->last_key();
   if (!key) return fail(key.error());
   if (*key) mapped_ = mapped::mapping_around((*key)->data());
-  file_bytes_ = std::min<std::uint64_t>(file_bytes_, mapped_.size());  // a file may be longer than its map
+  file_bytes_ = std::min<std::uint64_t>(file_bytes_, mapped_.size());  // a file can be longer than its map
   return {};
 }
 

@@ -1,4 +1,4 @@
-// LMDB's environment, transactions and cursors with owners, and its errors with what to do.
+// Owners for LMDB's environments, transactions and cursors, and its errors with a remedy.
 #pragma once
 
 #include <lmdb.h>
@@ -21,10 +21,10 @@ inline Bytes bytes_of(std::string_view text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
-/// Brings mapped bytes into memory in one go, where the kernel can (5.14 and later).
+/// Brings mapped bytes into memory with one call, if the kernel can do so (5.14 and later).
 void populate(Bytes bytes);
 
-/// Thrown where LMDB finds that a tree contradicts itself, as it may once its file is truncated. LMDB would
+/// Thrown if LMDB finds that a tree contradicts itself, which happens once its file is truncated. LMDB would
 /// abort the process.
 struct TreeFault {};
 
@@ -37,19 +37,19 @@ int without_abort(const Call& call) {
   }
 }
 
-/// kDatasetInvalid for what is wrong with the database, kEnvironment for the machine.
+/// kDatasetInvalid for faults of the database, kEnvironment for those of the machine.
 Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view doing);
 
-/// One writer at a time, and no reader that needs protection from it: see Writer. So LMDB's lock file is
-/// never made, and read-only media can be read.
+/// One writer at a time, and no reader that needs protection from it: see Writer. Therefore LMDB's lock file
+/// is never created, and read-only media can be read.
 class Env {
  public:
   enum class Access : std::uint8_t {
-    kRandom,      ///< read, no read-ahead
-    kSequential,  ///< read from one end to the other
+    kRandom,      ///< reads without read-ahead
+    kSequential,  ///< reads from one end to the other
     kWrite
   };
-  /// `map_bytes`: 0 for what the database says of itself. kDatasetInvalid: the file was truncated, or its
+  /// `map_bytes`: 0 for the size that the database states. kDatasetInvalid: the file was truncated, or its
   /// tree is damaged (tree_check.h).
   static Result<Env> open(const std::filesystem::path& folder, Access access, std::uint64_t map_bytes = 0);
   /// Skips the tree check and fault(). Takes no lock, so a forked child can call it.
@@ -59,10 +59,10 @@ class Env {
   /// No transaction may be open.
   Result<void> resize_map(std::uint64_t bytes);
   [[nodiscard]] std::uint64_t map_bytes() const;
-  /// Records of every kind, by the last commit. REQUIRES: nobody else writes; Txn::entries() is for readers.
+  /// All records by the last commit. REQUIRES: no other process writes; readers use Txn::entries().
   [[nodiscard]] std::uint64_t entries() const;
   [[nodiscard]] std::uint64_t file_bytes() const { return file_bytes_; }
-  /// Whether these bytes lie within the mapped file. REQUIRES: opened for reading.
+  /// Whether these bytes are within the mapped file. REQUIRES: opened for reading.
   [[nodiscard]] bool holds(Bytes bytes) const;
   /// See WatchedMap. REQUIRES: opened for reading.
   [[nodiscard]] std::optional<Error> fault() const { return map_ ? map_->fault() : std::nullopt; }
@@ -84,15 +84,15 @@ class Env {
   std::unique_ptr<const mapped::WatchedMap> map_;  ///< null: as above, or unchecked
 };
 
-/// Ends without effect unless committed. Its Env must outlive it.
+/// Is rolled back unless committed. Its Env must outlive it.
 class Txn {
  public:
   static Result<Txn> begin(const Env& env, bool write);
 
-  /// nullopt: there is no such key. Valid until the transaction ends; of a read transaction over a database
-  /// that nobody writes, as long as the Env.
+  /// nullopt: there is no such key. The bytes are valid until the transaction ends; in a read transaction
+  /// over a database that no process writes, as long as the Env.
   [[nodiscard]] Result<std::optional<Bytes>> get(Bytes key) const;
-  /// LMDB's own code, because some of them are to be acted upon.
+  /// Returns LMDB's own code, because callers handle some of them.
   int put(Bytes key, Bytes value, unsigned flags = 0);
   int remove(Bytes key);
   int commit();
@@ -100,11 +100,11 @@ class Txn {
     return lmdb_error(code, *folder_, doing);
   }
 
-  /// Calls `use(key, value)` for each entry in order until it gives false.
+  /// Calls `use(key, value)` for each entry in order until it returns false.
   template <class F>
   Result<void> each(F use) const;
   [[nodiscard]] Result<std::optional<Bytes>> last_key() const;
-  /// Records of every kind.
+  /// The number of all records.
   [[nodiscard]] std::uint64_t entries() const;
 
  private:

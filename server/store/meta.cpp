@@ -29,7 +29,7 @@ json sizes_json(const std::vector<decode::ImageSize>& sizes) {
   return list;
 }
 
-/// Databases of a version before these have no such keys.
+/// Databases of earlier versions have no such keys.
 void read_streamed(const json& value, Meta& meta) {
   meta.streamed = value.value("streamed", false);
   if (!meta.streamed) return;
@@ -52,7 +52,7 @@ std::string described(const std::vector<SourceField>& fields) {
   return fmt::format("{}", fmt::join(all, "; "));
 }
 
-/// Throws json's errors, and std::exception for values that make no sense.
+/// Throws json's errors, and std::exception for invalid values.
 Meta read(const json& value) {
   Meta meta;
   const auto refuse = [](const char* what) { throw std::invalid_argument(what); };
@@ -128,7 +128,7 @@ std::uint64_t Meta::fingerprint() const {
       streamed ? XXH3_64bits_withSeed(&content_hash, sizeof content_hash, source_fingerprint)
                : source_fingerprint;
   if (options.storing != Storing::kDecoded && !options.resize.wanted()) return given;
-  // Tiled ones have the pixels of encoded ones.
+  // Tiled files have the same pixels as encoded ones.
   const Storing storing = options.storing == Storing::kTiled ? Storing::kEncoded : options.storing;
   const std::string how = fmt::format("{} {} {}", name_of(storing), to_string(options.resize), algorithm);
   return XXH3_64bits_withSeed(how.data(), how.size(), given);
@@ -140,7 +140,7 @@ std::string Meta::difference(const Meta& other) const {
     if (mine != asked) all.push_back(fmt::format("its {} is {}, and {} is asked for", what, mine, asked));
   };
   const auto number = [](std::uint64_t value) { return value > 0 ? std::to_string(value) : "unknown"; };
-  // What cannot be counted in advance may have been finished.
+  // A set whose size is not known in advance may be complete already.
   if (other.count > 0 || !complete) compare("number of samples", number(count), number(other.count));
   if (streamed || other.streamed) {
     compare("origin", streamed ? "another program" : "a source",

@@ -1,11 +1,11 @@
 // The value of one sample in a packed database: heads, the name, each field's bytes, a checksum. All integers
-// are little-endian and of fixed width.
+// are little-endian and have a fixed width.
 //
 //   RecordHead | FieldHead per field | name | stored bytes of each field | xxh3-64 of all before it
 //
 // Name and fields are padded to 8 bytes. LMDB aligns values to 8 here, because every key and value of a
-// packed database has a multiple of 8 bytes (its last ones apart): so fields that are not compressed can be
-// used where they lie.
+// packed database has a multiple of 8 bytes (except its last ones), so uncompressed fields can be used in
+// place.
 #pragma once
 
 #include <bit>
@@ -25,13 +25,13 @@ static_assert(std::endian::native == std::endian::little, "records are read wher
 
 inline constexpr std::uint32_t kRecordMagic = 0x43455248;  // "HREC"
 inline constexpr std::uint16_t kRecordVersion = 1;
-/// Of one field, unpacked: a record that promises more is damaged.
+/// Limit of an uncompressed field: a record that claims more is damaged.
 inline constexpr std::uint64_t kMostUnpacked = std::uint64_t{1} << 30;
 
 struct RecordHead {
   std::uint32_t magic = kRecordMagic;
   std::uint16_t version = kRecordVersion;
-  std::uint16_t unreadable = 0;  ///< 1: the source called the sample bad; its fields are empty
+  std::uint16_t unreadable = 0;  ///< 1: the source reported a bad sample; its fields are empty
   std::uint32_t fields = 0;
   std::uint32_t name_bytes = 0;
   std::int64_t label = 0;
@@ -41,18 +41,18 @@ struct RecordHead {
 static_assert(sizeof(RecordHead) == 40 && std::is_trivially_copyable_v<RecordHead>);
 
 struct FieldHead {
-  std::uint64_t bytes = 0;             ///< unpacked
+  std::uint64_t bytes = 0;             ///< uncompressed
   std::uint64_t stored = 0;            ///< in the record, without padding
   std::int32_t width = 0, height = 0;  ///< of pixels; 0: a file, or values
   std::uint8_t channels = 0;           ///< of pixels
   std::uint8_t planar = 0;             ///< of pixels
   std::uint8_t compression = 0;        ///< Compression
-  std::uint8_t undecodable = 0;        ///< 1: was to be pixels, and is the file that could not be decoded
+  std::uint8_t undecodable = 0;        ///< 1: should be pixels, but is the file that could not be decoded
   std::uint32_t reserved = 0;
 };
 static_assert(sizeof(FieldHead) == 32 && std::is_trivially_copyable_v<FieldHead>);
 
-/// What a record is made of.
+/// The input of a record's field.
 struct RecordField {
   std::span<const std::uint8_t> bytes;
   decode::PixelShape pixels{.width = 0, .height = 0, .channels = 0, .planar = false};
@@ -66,27 +66,27 @@ struct RecordContent {
   std::span<const RecordField> fields;
 };
 
-/// Replaces `out` by the record. A field that compression does not shrink is stored as it is. `scratch`:
+/// Replaces `out` by the record. A field that compression does not shrink is stored uncompressed. `scratch`:
 /// reused.
 void encode(const RecordContent& content, Compression how, std::vector<std::uint8_t>& scratch,
             std::vector<std::uint8_t>& out);
 
-/// A record where it lies, its bounds checked: nothing that it points at lies outside.
+/// A record in place, with its bounds checked: it refers to nothing outside itself.
 class RecordView {
  public:
-  /// What is wrong, for somebody who knows where it is: "its head is damaged".
+  /// The error says what is wrong, without where: "its head is damaged".
   static tl::expected<RecordView, const char*> of(std::span<const std::uint8_t> value, std::uint64_t index,
                                                   std::size_t fields);
 
   [[nodiscard]] const RecordHead& head() const { return head_; }
   [[nodiscard]] std::string_view name() const;
   [[nodiscard]] FieldHead field(std::size_t index) const;
-  /// As stored. Walks over the fields before it.
+  /// As stored. Skips over the fields before it.
   [[nodiscard]] std::span<const std::uint8_t> stored(std::size_t index) const;
-  /// Whether the checksum is right. Reads the whole record; nothing else here does.
+  /// Whether the checksum is right. The only member that reads the whole record.
   [[nodiscard]] bool sound() const;
-  /// The field's bytes: a span into the record, or unpacked into the item's storage. False: its compressed
-  /// bytes are damaged.
+  /// The field's bytes: a span into the record, or uncompressed into the item's storage. False: the
+  /// compressed bytes are damaged.
   bool unpack(std::size_t index, sample::Item& item) const;
 
  private:

@@ -15,27 +15,27 @@
 
 namespace headrace::server::store {
 
-/// What lies in a folder, finished or not.
+/// The content of a folder, complete or not.
 struct Found {
   Meta meta;
-  std::uint64_t packed = 0;  ///< samples that are there
+  std::uint64_t packed = 0;  ///< samples packed so far
   std::uint64_t file_bytes = 0;
 };
 
 /// kDatasetInvalid: no LMDB, truncated, damaged, or "is an LMDB, but not one that headrace pack wrote".
 Result<Found> look(const std::filesystem::path& folder);
-/// The same of one that is open. Reads no more than a few records.
+/// The same for an open one. Reads only a few records.
 Result<Found> look(const Env& env);
 
-/// The tree is walked once, when it is opened: that finds gaps, and later reads need no LMDB: so they share
-/// nothing and cannot meet a damaged page of the tree. 16 bytes of memory per sample.
+/// Opening walks the tree once, which finds gaps. Later reads do not use LMDB, so they share nothing and
+/// cannot meet a damaged page of the tree. Takes 16 bytes of memory per sample.
 ///
-/// Thread safety: const members by any number of threads. Spans live as long as the object.
+/// Thread safety: any number of threads may call const members. Spans are valid as long as the object.
 class Store {
  public:
   enum class Reading : std::uint8_t { kRandom, kInOrder };
-  /// Errors of look(); kDatasetInvalid also: not finished ("run the same headrace pack again"), samples
-  /// missing, tables that are damaged.
+  /// look()'s errors; also kDatasetInvalid: not complete ("run the same headrace pack again"), samples
+  /// missing, damaged tables.
   static Result<std::shared_ptr<const Store>> open(const std::filesystem::path& folder, Reading reading);
 
   [[nodiscard]] const Meta& meta() const { return meta_; }
@@ -45,13 +45,13 @@ class Store {
   [[nodiscard]] Bytes value(std::uint64_t index) const { return records_[index]; }
   enum class Extent : std::uint8_t {
     kWhole,
-    kHeads  ///< heads and name only: one page, mostly
+    kHeads  ///< heads and name only: usually one page
   };
-  /// Its bounds checked; see RecordView. Brings its pages into memory first, in one go. kDatasetInvalid.
+  /// With checked bounds; see RecordView. Brings its pages into memory first, with one call. kDatasetInvalid.
   [[nodiscard]] Result<RecordView> record(std::uint64_t index, Extent extent = Extent::kWhole) const;
-  /// The file was truncated, or its disk failed: what was read may be zeros (WatchedMap).
+  /// The file was truncated, or its disk failed: data that was read may be zeros (WatchedMap).
   [[nodiscard]] std::optional<Error> fault() const { return env_.fault(); }
-  /// "sample 7 (folder)", and what is wrong with it.
+  /// "sample 7 (folder)", followed by what is wrong with it.
   [[nodiscard]] Error damaged(std::uint64_t index, const char* what) const;
 
   [[nodiscard]] std::int64_t label(std::uint64_t index) const;
@@ -69,7 +69,7 @@ class Store {
   std::uint64_t file_bytes_ = 0;
   std::vector<Bytes> records_;
   Bytes labels_, wholes_;
-  std::vector<Bytes> lengths_;  // of fields; empty for those that are not ragged
+  std::vector<Bytes> lengths_;  // of each field; empty for fields that are not ragged
 };
 
 }  // namespace headrace::server::store

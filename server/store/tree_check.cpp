@@ -29,14 +29,14 @@ constexpr std::uint64_t kLeastEntryBytes = 8;
 constexpr int kTickMs = 20;
 constexpr int kTries = 3;
 
-/// In the child.
+/// Runs in the child.
 Outcome walk(const std::filesystem::path& folder) {
   const auto env = Env::open_unchecked(folder, Env::Access::kSequential);
-  if (!env) return kSound;  // whoever opens it next is told why
+  if (!env) return kSound;  // the next process to open it gets the error
   const auto txn = Txn::begin(*env, false);
   if (!txn) return kSound;
   const std::uint64_t claimed = txn->entries();
-  // Pages that name the same pages again and again would make the walk endless.
+  // Pages that refer to the same pages repeatedly would make the walk endless.
   if (claimed > env->file_bytes() / kLeastEntryBytes) return kDamaged;
   std::uint64_t entries = 0;
   const auto walked = txn->each(
@@ -62,11 +62,11 @@ Outcome walk(const std::filesystem::path& folder) {
 
 struct Ended {
   int status = 0;
-  bool stopped = false;  ///< killed, because this process is told to stop
+  bool stopped = false;  ///< killed, because this process should stop
 };
 
-/// nullopt: SIGCHLD is ignored, so the kernel keeps no status. A server blocks stop_signals():
-/// one that is pending tells it to stop.
+/// nullopt: SIGCHLD is ignored, so the kernel keeps no status. A server blocks stop_signals(): a pending one
+/// requests a stop.
 std::optional<Ended> wait_for(pid_t child) {
   const sigset_t stop = stop_signals();
   const ring::UniqueFd end(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
@@ -134,7 +134,7 @@ Result<void> check_tree(const std::filesystem::path& folder) {
     if (checked || checked.error().code != ErrorCode::kDatasetInvalid || first_meta_page(folder) == before)
       return checked;
   }
-  return {};  // it is being written too fast to tell
+  return {};  // it is written too fast to check
 }
 
 }  // namespace headrace::server::store

@@ -34,7 +34,7 @@ std::uint64_t hash_of(const std::vector<std::uint64_t>& table) {
   return XXH3_64bits(table.data(), table.size() * sizeof(std::uint64_t));
 }
 
-/// The database's file, locked for this process.
+/// Opens the database's file and locks it for this process.
 Result<ring::UniqueFd> take(const fs::path& folder) {
   const auto refuse = [&](ErrorCode code, const std::string& why) {
     return fail(code, fmt::format("{}: {}", folder.string(), why));
@@ -165,7 +165,7 @@ Error Writer::cannot_write(int code) const {
   ::getrlimit(RLIMIT_FSIZE, &limit);
   const std::uint64_t room = std::min<std::uint64_t>(
       space.available, limit.rlim_cur - std::min(limit.rlim_cur, rlim_t{file_bytes()}));
-  // LMDB calls a write that was cut short EIO.
+  // LMDB reports a short write as EIO.
   const bool full = code == ENOSPC || code == EDQUOT || code == EFBIG ||
                     (code == EIO && room < pending_bytes_ + options_.transaction_bytes);
   if (!full) return lmdb_error(code, env_.folder(), "written");

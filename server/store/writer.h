@@ -1,5 +1,5 @@
-// Writes a packed database, sample after sample, so that a kill at any moment loses little and a later
-// run goes on.
+// Writes a packed database, sample after sample, so that a kill at any moment loses little and a later run
+// continues.
 #pragma once
 
 #include <chrono>
@@ -21,59 +21,60 @@ struct WriterOptions {
   std::uint64_t first_map_bytes = std::uint64_t{1} << 30;  ///< doubled whenever it is full
 };
 
-/// What a record adds to the set's statistics.
+/// A record's contribution to the set's statistics.
 struct RecordFacts {
-  std::uint64_t raw_bytes = 0;         ///< as the source has it
-  std::string undecodable;             ///< why, if it is
+  std::uint64_t raw_bytes = 0;         ///< as read from the source
+  std::string undecodable;             ///< why it is undecodable; empty: it is not
   std::vector<std::uint64_t> lengths;  ///< of ragged fields, in their order
-  // Of streamed sets:
+  // Only for streamed sets:
   std::int64_t label = 0;
   std::uint64_t content_hash = 0;
-  std::vector<decode::ImageSize> sizes;  ///< of each field's pixels, 0: no pixels; of a bad sample: none
+  std::vector<decode::ImageSize> sizes;  ///< of each field's pixels, 0: not pixels; empty for a bad sample
 };
 
-/// Holds the database alone: a second writer is refused. Not thread safe.
+/// The only writer of the database: a second one is refused. Not thread safe.
 class Writer {
  public:
-  /// Makes `folder`, or goes on with what lies there if it was packed from the same source with the same
+  /// Creates `folder`, or continues what is there if it was packed from the same source with the same
   /// options. kInvalidArgument: it holds something else ("OUT holds another packing: ..."), which is never
-  /// touched, or another process packs into it. kEnvironment: the disk, rights.
+  /// modified, or another process packs into it. kEnvironment: disk or permission errors.
   static Result<Writer> open(const std::filesystem::path& folder, const Meta& meta,
                              const WriterOptions& options = {});
 
-  /// It was finished before; then nothing else may be called.
+  /// Whether an earlier run completed it; then no other member may be called.
   [[nodiscard]] bool complete() const { return meta_.complete; }
-  /// The first sample that is not there yet.
+  /// The first missing sample.
   [[nodiscard]] std::uint64_t next() const { return committed_ + pending_.size(); }
-  /// Of these a kill loses none.
+  /// Samples that a kill cannot lose.
   [[nodiscard]] std::uint64_t committed() const { return committed_; }
   [[nodiscard]] const Meta& meta() const { return meta_; }
   [[nodiscard]] std::uint64_t file_bytes() const;
 
-  /// The record of sample next(). Commits when enough is pending. kEnvironment: the disk is full (how much
-  /// there is and is needed), or fails; what was committed stays, and a later run goes on from there.
+  /// Appends the record of sample next(). Commits when enough is pending. kEnvironment: the disk is full
+  /// (says how much is free and needed) or fails; committed samples stay, and a later run continues after
+  /// them.
   Result<void> append(std::vector<std::uint8_t> record, const RecordFacts& facts);
   Result<void> commit();
 
   struct Tables {
     std::vector<std::uint64_t> labels;  ///< empty: not labelled
-    std::vector<std::uint64_t> wholes;  ///< empty: each sample's index is its own
+    std::vector<std::uint64_t> wholes;  ///< empty: each sample's index in the whole source is its own
   };
-  /// All samples are there: now the database is whole. Of a streamed set the tables are empty: its labels,
-  /// the number of samples, the images' size if all have one, and the numbers that are the names of classes
-  /// without names follow from its records. kInvalidArgument: it has no sample.
+  /// Completes the database after the last sample. For a streamed set the tables are empty: its labels, the
+  /// number of samples, the images' size if all have the same, and numbered class names are derived from its
+  /// records. kInvalidArgument: it has no sample.
   Result<void> finish(const Tables& tables);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   Result<void> resume();
-  /// From the heads of the records that are there.
+  /// Reads the heads of the existing records.
   Result<void> recount();
   void note(const RecordFacts& facts);
-  /// What a streamed set turned out to be.
+  /// Derives the final description of a streamed set.
   void conclude(Meta& whole, std::vector<std::uint64_t>& labels) const;
-  /// Runs `put(txn)` in a transaction of its own, again with a larger map while that is full.
+  /// Runs `put(txn)` in a transaction of its own, and again with a larger map while the map is full.
   template <class Put>
   Result<void> transact(Put put);
   [[nodiscard]] Error cannot_write(int code) const;
@@ -86,7 +87,7 @@ class Writer {
   std::vector<std::vector<std::uint8_t>> pending_;
   std::uint64_t pending_bytes_ = 0;
   Clock::time_point since_ = Clock::now();
-  std::vector<std::vector<std::uint64_t>> lengths_;  // of each ragged field, of all samples
+  std::vector<std::vector<std::uint64_t>> lengths_;  // of each ragged field, for all samples
   std::vector<std::uint64_t> labels_;                // streamed: of all samples
 };
 
