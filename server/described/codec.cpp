@@ -7,13 +7,13 @@
 namespace headrace::server::described {
 namespace {
 
-/// Without ".0", as messages show it.
+/// Without ".0", as in messages.
 Schema bound(double value) {
   const auto whole = static_cast<std::int64_t>(value);
   return static_cast<double>(whole) == value ? Schema(whole) : Schema(value);
 }
 
-/// `text` up to the end of the first name with a `~` or `$NAME` that a shell would expand; empty: it has
+/// `text` up to the end of the first name with a `~` or `$NAME` that a shell would expand; empty: there is
 /// none.
 std::string_view up_to_expanded(std::string_view text) {
   std::size_t found = text.starts_with('~') ? 0 : std::string_view::npos;
@@ -25,7 +25,7 @@ std::string_view up_to_expanded(std::string_view text) {
   return found == std::string_view::npos ? std::string_view() : text.substr(0, text.find('/', found));
 }
 
-/// A path that `also` sees as it is written.
+/// A path whose written form is passed to `also`.
 Codec<std::filesystem::path> path_that(void (*also)(const std::string&, const Reading&)) {
   return named(
       "path",
@@ -66,7 +66,7 @@ Codec<std::string> text() {
 void check_path(const std::string& path, const Reading& reading) {
   const std::string begin(up_to_expanded(path));
   std::error_code status;
-  // What comes behind may be a pattern, or be made later.
+  // What follows may be a pattern, or be created later.
   if (begin.empty() || is_url(path) || std::filesystem::exists(absolute(reading.folder(), begin), status))
     return;
   reading.wrong(

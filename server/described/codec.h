@@ -1,5 +1,5 @@
-// How one kind of value is written in a configuration: its JSON Schema, how it is read, and how it is written
-// back in its canonical form.
+// How one kind of value is written in a configuration: its JSON Schema, its reader, and its writer for the
+// canonical form.
 #pragma once
 
 #include <chrono>
@@ -22,25 +22,25 @@ using Schema = nlohmann::ordered_json;  ///< keys stay in the order of their dec
 template <class T>
 struct Codec {
   Schema schema;
-  std::function<T(const Json&, const Reading&)> read;  ///< of a value that conforms to the schema
+  std::function<T(const Json&, const Reading&)> read;  ///< the value conforms to the schema
   std::function<Json(const T&)> write;                 ///< the canonical form
 };
 
-/// A codec whose schema stands under `definitions` of the document, by this name.
+/// A codec whose schema is stored in the document's `definitions` under this name.
 template <class T>
 Codec<T> named(const char* name, Codec<T> codec) {
   codec.schema["x-name"] = name;
   return codec;
 }
 
-/// Messages say that `what` was expected, instead of what the schema says.
+/// Messages say that `what` was expected, instead of the schema's wording.
 template <class T>
 Codec<T> expecting(const char* what, Codec<T> codec) {
   codec.schema["x-expected"] = what;
   return codec;
 }
 
-/// Values that JSON has as such.
+/// Values of JSON's own types.
 template <class T>
 Codec<T> plain(Schema schema) {
   return {std::move(schema), [](const Json& value, const Reading&) { return value.get<T>(); },
@@ -56,31 +56,31 @@ Codec<T> integer(std::int64_t least, std::int64_t most) {
   return plain<T>({{"type", "integer"}, {"minimum", least}, {"maximum", most}});
 }
 
-/// Numbers from `least` to `most`; without bounds where they are nothing.
+/// Numbers from `least` to `most`; an empty bound means none.
 Codec<double> number(std::optional<double> least = {}, std::optional<double> most = {});
 /// Numbers above `least`.
 Codec<double> number_above(double least, std::optional<double> most = {});
 
-/// Text that matches the regular expression `pattern`; `what` is how messages call it.
+/// Text that matches the regular expression `pattern`; `what` is its description in messages.
 Codec<std::string> text(const char* pattern, const char* what);
-/// Text that is not empty.
+/// Non-empty text.
 Codec<std::string> text();
 
-/// Relative paths are made absolute; URLs stay as they are. Refused: `~` and `$NAME`, which nobody expands,
-/// unless there is a file of that name. What is made in its place would be in a folder called `~`.
+/// Relative paths are made absolute; URLs stay as they are. Refuses `~` and `$NAME`, which are not expanded,
+/// unless there is a file of that name: otherwise files would be created in a folder called `~`.
 Codec<std::filesystem::path> path();
-/// Where a source's data are, perhaps a URL: Reading's user gets to know it.
+/// The path or URL of a source's data, which is reported to the Reading's owner.
 Codec<std::filesystem::path> data_path();
 /// A file on this machine: URLs are refused.
 Codec<std::filesystem::path> local_path();
-/// For codecs of other paths: what path() refuses.
+/// Refuses what path() refuses; for codecs of other paths.
 void check_path(const std::string& path, const Reading& reading);
 /// "30s", up to a year.
 Codec<std::chrono::milliseconds> duration();
 /// "1.5 GiB", up to 2^53 bytes.
 Codec<std::uint64_t> bytes();
 
-/// Values that `wrong` says something about are refused: "VALUE is too long".
+/// Refuses values for which `wrong` returns a text: "VALUE is too long".
 template <class T>
 Codec<T> checked(Codec<T> codec, std::function<std::string(const T&)> wrong) {
   codec.read = [read = codec.read, wrong](const Json& value, const Reading& reading) {
@@ -96,7 +96,7 @@ Codec<T> checked(Codec<T> codec, std::function<std::string(const T&)> wrong) {
 template <class Enum>
 using Words = std::vector<std::pair<const char*, Enum>>;
 
-/// "?": it has none.
+/// "?": the value has no word.
 template <class Enum>
 const char* word_of(const Words<Enum>& words, Enum value) {
   for (const auto& [name, meaning] : words)
@@ -144,12 +144,12 @@ Codec<std::vector<T>> list(Codec<T> item, std::size_t least = 0, std::size_t mos
           }};
 }
 
-/// The schema of one thing among several that have names and arguments: a name alone, if it is one of
+/// The schema of a choice among several things with a name and arguments: only a name, if it is one of
 /// `names`, or a map from one name to its arguments. Messages call the map `what`, and the names `expected`,
 /// if given.
 Schema name_or_map(Schema names, Schema properties, const char* what, const std::string& expected = {});
 
-/// A map from names, which `names` describes, to values. `least`: entries.
+/// A map from names, which `names` describes, to values. `least`: fewest entries.
 template <class T>
 Codec<std::map<std::string, T>> map(Codec<T> item, std::size_t least = 0,
                                     std::optional<Codec<std::string>> names = {}) {
@@ -171,7 +171,7 @@ Codec<std::map<std::string, T>> map(Codec<T> item, std::size_t least = 0,
           }};
 }
 
-/// Either of several forms of one value. Written in the first form.
+/// One of several forms of the same value, which is written in the first form.
 template <class T>
 Codec<T> any_of(std::vector<std::pair<Codec<T>, std::function<bool(const Json&)>>> forms) {
   Schema schema{{"anyOf", Schema::array()}};

@@ -5,7 +5,7 @@
 namespace headrace::server::described {
 namespace {
 
-/// Moves what is named below `node` to `definitions`.
+/// Moves the named schemas below `node` to `definitions`.
 Schema collect(const Schema& node, Schema& definitions) {
   if (node.is_array()) {
     Schema out = Schema::array();
@@ -19,7 +19,7 @@ Schema collect(const Schema& node, Schema& definitions) {
   if (!node.contains("x-name")) return body;
   const auto name = node["x-name"].get<std::string>();
   Schema reference{{"$ref", "#/definitions/" + name}};
-  for (const char* own : {"description", "default"})  // of this use
+  for (const char* own : {"description", "default"})  // they belong to this use
     if (body.contains(own)) {
       reference[own] = body[own];
       body.erase(own);

@@ -1,11 +1,11 @@
-// From the schemas of codecs to one JSON Schema document.
+// Combines the schemas of codecs into one JSON Schema document.
 #pragma once
 
 #include "server/described/codec.h"
 
 namespace headrace::server::described {
 
-/// `root` with each named() schema in it replaced by a reference to `definitions`, where it stands once.
+/// `root` with each named() schema moved to `definitions` once and replaced by a reference.
 Schema with_definitions(const Schema& root);
 
 }  // namespace headrace::server::described

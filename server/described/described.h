@@ -1,5 +1,5 @@
 // A described struct lists its members once, as the keys of a map in the configuration. The reader, the
-// canonical form and the JSON Schema (and so the reference and the messages about mistakes) come from that
+// canonical form and the JSON Schema (and so the reference and the error messages) are derived from that
 // list:
 //
 //   struct RandomGrayscale {
@@ -34,13 +34,13 @@ template <class S>
 struct Description {
   std::string name, documentation;
   std::vector<Key<S>> keys;
-  /// What must hold between its keys, which are sound one by one. `map`: as it is written.
+  /// Checks across keys, each of which is valid by itself. `map`: as it is written.
   std::function<void(const S&, const Json& map, const Reading&)> check = {};
 };
 
 namespace detail {
 
-/// Of a member that is an M, or an optional one; without `write`.
+/// A key for a member that is an M or an optional M; without `write`.
 template <class S, class Member, class M>
 Key<S> read_key(const char* name, Member S::*member, const Codec<M>& codec, const char* documentation) {
   Key<S> out{.name = name, .schema = codec.schema};
@@ -62,7 +62,8 @@ Key<S> plain_key(const char* name, M S::*member, const Codec<M>& codec, const ch
 
 }  // namespace detail
 
-/// A key that may be left out: then the member keeps the value of S{}, which the schema names as the default.
+/// An optional key: if it is missing, the member keeps the value of S{}, which the schema names as the
+/// default.
 template <class S, class M>
 Key<S> key(const char* name, M S::*member, const Codec<M>& codec, const char* documentation = "") {
   auto out = detail::plain_key(name, member, codec, documentation);
@@ -77,7 +78,7 @@ Key<S> required(const char* name, M S::*member, const Codec<M>& codec, const cha
   return out;
 }
 
-/// A key without a default: left out, the member is empty, and is not written.
+/// An optional key without a default: if it is missing, the member is empty, and is not written.
 template <class S, class M>
 Key<S> optional(const char* name, std::optional<M> S::*member, const Codec<M>& codec,
                 const char* documentation = "") {
@@ -88,7 +89,7 @@ Key<S> optional(const char* name, std::optional<M> S::*member, const Codec<M>& c
   return out;
 }
 
-/// A key that is written as null where it was left out.
+/// A key that is written as null if it was missing.
 template <class S, class M>
 Key<S> nullable(const char* name, std::optional<M> S::*member, const Codec<M>& codec,
                 const char* documentation = "") {
@@ -99,14 +100,14 @@ Key<S> nullable(const char* name, std::optional<M> S::*member, const Codec<M>& c
   return out;
 }
 
-/// For a key whose default depends on others: its documentation says how.
+/// For a key whose default depends on other keys: its documentation explains the default.
 template <class S>
 Key<S> without_default(Key<S> key) {
   key.schema.erase("default");
   return key;
 }
 
-/// A key of S that is one of its member's.
+/// A key of S that is a key of one of its members.
 template <class S, class M>
 Key<S> within(M S::*member, Key<M> key) {
   return {key.name, key.schema, key.required,
@@ -166,7 +167,7 @@ Codec<S> object(const Description<S>& description = description_of<S>()) {
           [description](const S& from) { return write(from, description); }};
 }
 
-/// The same, or nothing at all: "key:" in YAML.
+/// The same, or no value: "key:" in YAML.
 template <class S>
 Codec<S> object_or_null(const Description<S>& description = description_of<S>()) {
   auto out = object(description);

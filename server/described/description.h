@@ -1,4 +1,4 @@
-// For headers of described structs: described.h is for the files that describe them.
+// For headers that declare described structs; the files that describe them include described.h.
 #pragma once
 
 namespace headrace::server::described {

@@ -1,4 +1,4 @@
-// How values that several parts of a configuration have are written.
+// Codecs of values that several parts of a configuration share.
 #pragma once
 
 #include "headrace/field.h"
@@ -13,7 +13,7 @@ Codec<std::string> field();
 Codec<std::vector<std::string>> fields();
 Codec<std::uint64_t> seed();
 Codec<std::uint32_t> count();
-/// One of these.
+/// One of `some`.
 Codec<DType> dtype(const std::vector<DType>& some);
 /// From 0 to 1.
 Codec<double> fraction();

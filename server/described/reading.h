@@ -1,5 +1,5 @@
-// How a document is read: where the value that is read stands, what relative paths are relative to, and what
-// is wrong so far.
+// The state of reading a document: the place of the current value, the folder of relative paths, and the
+// faults found so far.
 #pragma once
 
 #include <filesystem>
@@ -15,19 +15,19 @@ using Json = nlohmann::json;
 using Pointer = Json::json_pointer;
 using Folder = std::filesystem::path;
 
-/// What is wrong in a document, in the order in which it was found.
+/// The faults of a document, in the order in which they were found.
 class Faults {
  public:
   struct Fault {
     Pointer at;
-    bool at_key;  ///< the key is wrong, or what is missing beside it; else the value
+    bool at_key;  ///< the key is wrong, or something missing beside it; otherwise the value
     std::string message, suggestion;
   };
 
   void add(Fault fault);
-  /// The node counts as wrong; somebody else reports why.
+  /// Marks the node as wrong; the caller reports the reason elsewhere.
   void mark(const Pointer& at);
-  /// Nothing is wrong with the node, or below it.
+  /// Whether neither the node nor anything below it is wrong.
   [[nodiscard]] bool sound(const Pointer& at) const;
   [[nodiscard]] const std::vector<Fault>& all() const { return all_; }
 
@@ -36,7 +36,7 @@ class Faults {
   std::set<std::string> wrong_;  ///< pointers
 };
 
-/// A value that says where data are: a path or a URL.
+/// A value that names data: a path or a URL.
 struct Location {
   Pointer at;
   std::string text;
@@ -44,7 +44,7 @@ struct Location {
 
 class Reading {
  public:
-  /// `faults`, `data`: what is wrong, and where data are, is added to them; null: nobody asks.
+  /// `faults` and `data` collect the faults and the locations of data; null: they are not needed.
   explicit Reading(Folder folder = {}, Pointer at = Pointer(), Faults* faults = nullptr,
                    std::vector<Location>* data = nullptr)
       : folder_(std::move(folder)), at_(std::move(at)), faults_(faults), data_(data) {}
@@ -59,12 +59,12 @@ class Reading {
   [[nodiscard]] const Pointer& at() const { return at_; }
   [[nodiscard]] Faults* faults() const { return faults_; }
 
-  /// Nothing is wrong with the value that is read, or below it.
+  /// Whether neither the current value nor anything below it is wrong.
   [[nodiscard]] bool sound() const { return faults_ == nullptr || faults_->sound(at_); }
-  /// The same of some of its keys.
+  /// The same for some of its keys.
   [[nodiscard]] bool sound(std::initializer_list<const char*> keys) const;
 
-  /// The value at `below` is wrong, or the key. "": what is read itself; "a/b": b in a.
+  /// Reports the value at `below`, or the key. "": the current value; "a/b": b in a.
   void wrong(const std::string& below, std::string message, std::string suggestion = {}) const;
   void wrong_key(const std::string& below, std::string message, std::string suggestion = {}) const;
   void wrong(const Pointer& below, std::string message, std::string suggestion = {}) const;
@@ -81,7 +81,8 @@ class Reading {
   std::vector<Location>* data_;
 };
 
-/// Whether `map` has exactly one of the keys `ways`; else that is wrong. `all`: how messages list them.
+/// Whether `map` has exactly one of the keys `ways`; otherwise reports it. `all`: the list of them in
+/// messages.
 bool check_one_of(const Json& map, std::initializer_list<const char*> ways, const char* all,
                   const Reading& reading);
 

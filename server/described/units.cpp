@@ -53,7 +53,7 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
     return std::nullopt;
   if (!unit.empty()) power = std::max(1, static_cast<int>(kPrefixes.find(unit)));
   const double bytes = measure->count * std::pow(base, power);
-  // Where doubles are whole numbers, and far above any machine's memory.
+  // Doubles are exact up to here, which is far above any machine's memory.
   if (bytes > 0x1p53) return std::nullopt;
   return static_cast<std::uint64_t>(bytes);
 }

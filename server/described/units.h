@@ -1,4 +1,4 @@
-// Numbers with a unit and paths, as configurations write them.
+// Numbers with a unit, and paths, as written in configurations.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace headrace::server::described {
 
-/// In nanoseconds, and added to a clock, longer ones would overflow some day.
+/// Longer durations, in nanoseconds and added to a clock, would eventually overflow.
 inline constexpr std::chrono::milliseconds kLongestDuration = std::chrono::hours{365 * 24};
 
 /// "30s", "500ms", "2m", "1h", up to a year; nullopt for anything else.
@@ -22,7 +22,7 @@ std::optional<std::uint64_t> parse_size(std::string_view text);
 /// "scheme://..."
 bool is_url(const std::string& text);
 
-/// A path in a configuration, relative to the `folder` that this lies in. URLs stay as they are.
+/// A path in a configuration that is in `folder`, made absolute. URLs stay as they are.
 std::filesystem::path absolute(const std::filesystem::path& folder, const std::string& path);
 
 }  // namespace headrace::server::described
