@@ -25,7 +25,7 @@ transform::Transform resize_to(const store::ResizeTo& to) {
 
 constexpr std::uint64_t kMaxPixels = transform::PlanConfig{}.max_pixels;
 
-/// A mask's pixels are classes, which a decoder of colours does not give.
+/// A mask's pixels are classes, which a colour decoder does not return.
 bool changes(const SourceField& field, const store::Options& options) {
   if (!field.is_image() || field.mask) return false;
   return options.resize.wanted() ||
@@ -55,7 +55,7 @@ Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& g
       field.width = options.resize.width;
     }
     field.content = options.storing == Storing::kDecoded ? Content::kPixels : Content::kEncodedImage;
-    // A file that cannot be decoded has no size that one could promise.
+    // A file that cannot be decoded has no known size.
     if (options.storing != Storing::kDecoded) field.height = field.width = 0;
   }
   return fields;
@@ -73,7 +73,7 @@ std::string Converter::change(std::size_t field, const decode::ImageData& image,
                                .channels = channels};
   transform::Size size = config.input;
   if (const store::ResizeTo& to = options_.resize; to.wanted()) {
-    // A plan makes images of one size: this one's, which torchvision's rule gives.
+    // A plan makes images of one size: this image's, by torchvision's rule.
     config.transforms = {resize_to(to)};
     std::vector<transform::Step> steps;
     if (const auto drawn = transform::draw_steps(config, *opened, {}, steps); !drawn)

@@ -1,4 +1,4 @@
-// From a sample as its feed gives it to its record: decoded, tiled or resized where that is asked for.
+// Turns a sample from its feed into a record: decodes, tiles or resizes it as the options say.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace headrace::server::pack {
 
-/// The fields of the packed set. kInvalidArgument: a resize of a set whose fields go together pixel by pixel
+/// The fields of the packed set. kInvalidArgument: a resize of a set whose fields match pixel by pixel
 /// (masks, super-resolution pairs).
 Result<std::vector<source::SourceField>> packed_fields(const std::vector<source::SourceField>& given,
                                                        const store::Options& options);
@@ -29,12 +29,12 @@ struct Converted {
 /// One per thread.
 class Converter {
  public:
-  /// `fields`: what samples have; they outlive this.
+  /// `fields`: of the samples; they must outlive this object.
   Converter(const std::vector<source::SourceField>& fields, const store::Options& options)
       : fields_(fields), options_(options), images_(fields.size()) {}
 
-  /// An image that cannot be decoded is kept as the file that it is; a sample that its source calls bad is
-  /// packed as a bad one.
+  /// An image that cannot be decoded is stored as its file; a sample that its source reports as bad is packed
+  /// as a bad one.
   Converted convert(std::uint64_t index, const FedSample& given);
 
  private:
@@ -43,10 +43,10 @@ class Converter {
     decode::PixelShape shape;
   };
 
-  /// The file, or what it became by tiling.
+  /// The file, or its tiled version.
   std::span<const std::uint8_t> tile(std::span<const std::uint8_t> file, std::vector<std::uint8_t>& out,
                                      decode::TilingCounts& counts);
-  /// Decodes and resizes as the options say; what is wrong with the image, if something is.
+  /// Decodes and resizes as the options say; returns what is wrong with the image, if anything is.
   std::string change(std::size_t field, const decode::ImageData& image, Image& out, bool& warned);
 
   const std::vector<source::SourceField>& fields_;

@@ -1,4 +1,4 @@
-// Where the packer has samples from: a source of the server, or another program.
+// Where the packer gets samples: a source of the server, or another program.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,32 @@
 
 namespace headrace::server::pack {
 
-/// Its reader's, and reused for sample after sample.
+/// Owned by its reader, and reused for sample after sample.
 struct FedSample {
   source::Sample sample;
   std::string name;
   std::int64_t label = 0;
-  std::string bad;                            ///< why the source cannot give it; empty: it can
-  std::optional<std::uint64_t> content_hash;  ///< of streamed sets
+  std::string bad;                            ///< why the source cannot read it; empty: it can
+  std::optional<std::uint64_t> content_hash;  ///< for streamed sets
 };
 
 class Feed {
  public:
   virtual ~Feed() = default;
 
-  /// What is packed, before any --store or --resize.
+  /// The description of the set, before --store and --resize.
   [[nodiscard]] virtual const store::Meta& meta() const = 0;
-  /// Called once, before all reads: so many samples are there; `complete`: all of them, and nothing is read.
+  /// Called once, before all reads: `there` samples exist already; `complete`: all of them, and none is read.
   virtual Result<void> begin(std::uint64_t there, bool complete) {
     return static_cast<void>(there), static_cast<void>(complete), Result<void>();
   }
-  /// By any number of threads. Each index is read once, and none before all smaller ones were asked for, so a
-  /// read may wait for those. False: there is no such sample, or the user stopped it. Errors end the packing.
+  /// Any number of threads may call it. Each index is read once, and only after all smaller ones were
+  /// requested, so a read may wait for those. False: there is no such sample, or the user stopped it. Errors
+  /// end the packing.
   virtual Result<bool> read(std::uint64_t index, FedSample& out) = 0;
-  /// See Source::fault; nothing that was made since may be written.
+  /// See Source::fault; nothing that was made since then may be written.
   [[nodiscard]] virtual std::optional<Error> fault() const { return std::nullopt; }
-  /// Of a complete set. Streamed: none, see Writer::finish.
+  /// For a complete set; empty if it is streamed, see Writer::finish.
   [[nodiscard]] virtual store::Writer::Tables tables() const { return {}; }
 };
 

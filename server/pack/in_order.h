@@ -1,4 +1,4 @@
-// Many threads make things, one takes them in order: the bounded middle between them.
+// A bounded buffer between many threads that make items and one that takes them in order.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 
 namespace headrace::server::pack {
 
-/// Thread safety: all members by any thread; `take` by one.
+/// Thread safety: any thread may call any member, but only one may call `take`.
 ///
-/// 1. Numbers are claimed in order, so what `take` waits for is always claimed before what follows it.
-/// 2. A maker waits only before it claims: so what is claimed gets finished, and nobody waits for ever.
+/// 1. Numbers are claimed in order, so the item that `take` waits for is always claimed before later ones.
+/// 2. A maker waits only before it claims, so every claimed item gets finished, and no thread waits for ever.
 template <class T>
 class InOrder {
  public:
-  /// Of what is finished and not taken: at most about `most_bytes`, and `most_ahead` things.
+  /// Limits of finished items that are not taken: about `most_bytes`, and `most_ahead` items.
   InOrder(std::uint64_t begin, std::uint64_t end, std::uint64_t most_bytes, std::uint64_t most_ahead)
       : claimed_(begin), taken_(begin), end_(end), most_bytes_(most_bytes), most_ahead_(most_ahead) {}
 
@@ -43,7 +43,7 @@ class InOrder {
     if (number == taken_) next_.notify_one();
   }
 
-  /// The next thing in order; nullopt: all were taken, or `stop` was called.
+  /// The next item in order; nullopt: all were taken, or `stop` was called.
   std::optional<T> take() {
     std::unique_lock lock(mutex_);
     next_.wait(lock, [this] { return stopped_ || taken_ == end_ || done_.contains(taken_); });
@@ -54,7 +54,7 @@ class InOrder {
     return std::move(entry.mapped().thing);
   }
 
-  /// It turned out that nothing is to be made from `number` on.
+  /// Sets the end to `number`: there is nothing to make from it on.
   void end_at(std::uint64_t number) {
     const std::scoped_lock lock(mutex_);
     end_ = std::min(end_, number);
@@ -67,7 +67,7 @@ class InOrder {
     return taken_ == end_;
   }
 
-  /// Ends all waiting. What was not taken is lost.
+  /// Ends all waiting. Items that were not taken are lost.
   void stop() {
     const std::scoped_lock lock(mutex_);
     stopped_ = true;
@@ -90,8 +90,8 @@ class InOrder {
   bool stopped_ = false;
 };
 
-/// Runs `work` on so many threads (fewer, if the system gives no more) until it ends of its own; joined when
-/// it goes.
+/// Runs `work` on this many threads (fewer if the system provides no more) until it returns; the destructor
+/// joins them.
 class Crew {
  public:
   template <class Work>

@@ -19,7 +19,7 @@ constexpr std::uint64_t kMostReadyBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMostAhead = 4096;
 constexpr std::uint64_t kUnknownEnd = std::numeric_limits<std::uint64_t>::max();
 
-/// The database's description is JSON, which has room for UTF-8 alone; a replaced name would be another one.
+/// The description is JSON, which can hold only UTF-8; replacing bytes of a name would change it.
 Result<void> check_classes(const std::vector<std::string>& classes) {
   for (const std::string& name : classes) try {
       static_cast<void>(nlohmann::json(name).dump());
@@ -85,7 +85,7 @@ Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const Pack
   if (auto begun = feed.begin(report.before, report.was_complete); !begun) return fail(begun.error());
   if (report.was_complete) return conclude();
 
-  // A streamed set ends where its feed says so: only then it is known to be whole.
+  // A streamed set ends where its feed says so; only then is it known to be complete.
   const std::uint64_t end = meta.streamed ? kUnknownEnd : report.total;
   InOrder<Made> ready(report.before, end, kMostReadyBytes, kMostAhead);
   Result<void> done;
@@ -96,7 +96,7 @@ Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const Pack
       while (const auto index = ready.claim()) {
         Made made = make(feed, converter, *index, sample);
         if (made && !*made) {
-          // A feed that was stopped has not ended.
+          // A stopped feed has not ended.
           if (stop) {
             ready.stop();
           } else {
@@ -127,7 +127,7 @@ Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const Pack
     report.stopped = !ready.all_taken();
     ready.stop();
   }
-  // What is ready need not be made again; unless it is the disk that failed.
+  // Commit finished samples even after an error, unless the disk failed.
   if (done || done.error().code != ErrorCode::kEnvironment) {
     const auto kept = writer->commit();
     if (done) done = kept;

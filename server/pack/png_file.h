@@ -1,4 +1,4 @@
-// Pixels as a PNG file.
+// Writes pixels as a PNG file.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace headrace::server::pack {
 
-/// Interleaved pixels, gray or RGB; fast rather than small. kEnvironment: no memory. Any thread.
+/// Interleaved pixels, gray or RGB; optimised for speed, not size. kEnvironment: no memory. Any thread may
+/// call it.
 Result<std::vector<std::uint8_t>> encode_png(std::span<const std::uint8_t> pixels,
                                              const decode::PixelShape& shape);
 

@@ -49,7 +49,7 @@ struct Notify {
   ~Notify() { all.notify_all(); }
 };
 
-/// Empty: nothing.
+/// Empty: nothing is wrong.
 std::string wrong_with(const std::vector<SourceField>& fields, bool labelled) {
   if (fields.empty() || fields.size() > kMostFields) return fmt::format("1 to {} fields go", kMostFields);
   std::set<std::string> names;
@@ -71,7 +71,7 @@ std::string wrong_with(const std::vector<SourceField>& fields, bool labelled) {
 std::uint64_t hash_of(const FedSample& sample) {
   source::Fingerprint hash;
   hash.add(static_cast<std::uint64_t>(sample.label)).add(std::string_view(sample.bad));
-  // Items of a bad sample are another one's.
+  // A bad sample's items are left over from another sample.
   if (!sample.bad.empty()) return hash.value();
   for (const source::Item& item : sample.sample.items)
     hash.add(item.bytes.size()).add(static_cast<std::uint64_t>(item.pixels.width)).add(item.bytes);
@@ -190,8 +190,8 @@ Result<bool> RecordFeed::read(std::uint64_t index, FedSample& out) {
   {
     std::unique_lock lock(mutex_);
     turn_.wait(lock, [&] { return over_ || next_ == index; });
-    if (over_) return false;  // who found out says why
-    // Also where memory ends and read_next throws, nobody waits on.
+    if (over_) return false;  // the thread that found the end reports why
+    // Notifies the other threads even if read_next throws.
     const Notify others{turn_};
     over_ = true;
     auto there = read_next(out);
@@ -292,7 +292,7 @@ Result<void> RecordFeed::read_field(const SourceField& field, std::span<const st
   } else if (head.height != 0 || head.width != 0) {
     return refuse("only pixels have a size");
   }
-  // A promise of bytes is no reason to have room for all of them.
+  // Allocate only as bytes arrive: the announced size is not trusted.
   out.own(0);
   while (out.storage.size() < head.bytes) {
     const std::size_t had = out.storage.size();

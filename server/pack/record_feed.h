@@ -7,13 +7,13 @@
 //   sample:  u64 index, i64 label, u32 bytes of the name, u32 1
 //            per field: u64 bytes, u32 height, u32 width      (0 x 0 unless its content is pixels)
 //            the name, then each field's bytes
-//   or bad:  u64 index, i64 label, u32 bytes of the reason, u32 2, the reason: it cannot be had; packed as
-//   bad end:     u64 count, i64 0, u32 0, u32 0
+//   or bad:  u64 index, i64 label, u32 bytes of the reason, u32 2, the reason (packed as a bad sample)
+//   end:     u64 count, i64 0, u32 0, u32 0
 //
-// Integers are little-endian; nothing is padded. Fields are described as a packed database does it (its meta
-// record, server/store/field_json.h). `count`, `classes` and `identity` may be left out: a count that is not
-// known is the end mark's. Samples come in order, from `next` on: those before are in OUT. If `complete`, no
-// sample is wanted. A pipe that ends without the end mark leaves OUT incomplete, with all that came.
+// Integers are little-endian; nothing is padded. Fields are described as in a packed database (its meta
+// record, server/store/field_json.h). `count`, `classes` and `identity` are optional: without a count, the
+// end mark gives it. Samples come in order, from `next` on: the earlier ones are in OUT. If `complete`, no
+// sample is wanted. A pipe that ends without the end mark leaves OUT incomplete, with all samples that came.
 #pragma once
 
 #include <array>
@@ -27,15 +27,15 @@
 
 namespace headrace::server::pack {
 
-/// Fills buffers from a descriptor, whatever sizes its reads have. Not thread safe.
+/// Fills buffers from a descriptor, however its reads are divided. Not thread safe.
 class PipeReader {
  public:
   PipeReader(int fd, const std::atomic<bool>& stop) : fd_(fd), stop_(stop) {}
 
-  /// How many bytes it got: fewer than wanted at the end, and when it was stopped. kEnvironment: the read
-  /// fails.
+  /// Returns the number of bytes read: fewer than wanted at the end, or if it was stopped. kEnvironment: the
+  /// read failed.
   Result<std::size_t> read(std::span<std::uint8_t> out);
-  /// Without its end; nullopt: there is no whole line of at most `most` bytes.
+  /// A line without its end; nullopt: there is no complete line of at most `most` bytes.
   Result<std::optional<std::string>> line(std::size_t most);
 
  private:
@@ -49,15 +49,15 @@ class PipeReader {
 
 class RecordFeed final : public Feed {
  public:
-  /// Reads the first line. The descriptors stay the caller's. kBadMessage: it is no such line; what is wrong
-  /// with it, and where.
+  /// Reads the first line. The caller keeps the descriptors. kBadMessage: it is not such a line; says what is
+  /// wrong and where.
   static Result<std::unique_ptr<RecordFeed>> open(int in, int out, const std::atomic<bool>& stop);
 
   [[nodiscard]] const store::Meta& meta() const override { return meta_; }
-  /// Writes the answer.
+  /// Writes the reply.
   Result<void> begin(std::uint64_t there, bool complete) override;
-  /// kBadMessage: the pipe ended within a sample or before the end mark; another index, size or shape than
-  /// the first line says. What a sample says of its size is believed as far as bytes come.
+  /// kBadMessage: the pipe ended within a sample or before the end mark; an index, size or shape that
+  /// contradicts the first line. A sample's size is trusted only as far as its bytes arrive.
   Result<bool> read(std::uint64_t index, FedSample& out) override;
 
  private:

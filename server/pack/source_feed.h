@@ -1,4 +1,4 @@
-// A source of the server as what is packed.
+// Packs a source of the server.
 #pragma once
 
 #include "server/pack/feed.h"
@@ -7,7 +7,7 @@ namespace headrace::server::pack {
 
 class SourceFeed final : public Feed {
  public:
-  /// The source outlives this.
+  /// The source must outlive this object.
   explicit SourceFeed(const source::Source& source);
 
   [[nodiscard]] const store::Meta& meta() const override { return meta_; }

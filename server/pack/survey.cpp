@@ -60,7 +60,7 @@ class Sum {
   std::uint64_t bytes_ = 0;
 };
 
-/// `look(index, seen)` fills all of `seen`; `of` is what it reads.
+/// `look(index, seen)` fills all of `seen`; `of` is its input.
 template <class Of, class Look>
 Result<Survey> walk(const Of& of, std::size_t fields, unsigned threads, const Tell& tell, Look look) {
   const std::uint64_t count = of.size();

@@ -21,21 +21,22 @@ struct Survey {
   std::uint64_t samples = 0;
   std::vector<FieldSizes> fields;                   ///< of good samples, as the source gives them
   std::map<std::int64_t, std::uint64_t> per_label;  ///< empty: not labelled
-  std::uint64_t unreadable = 0;                     ///< samples that the source calls bad
+  std::uint64_t unreadable = 0;                     ///< samples that the source reports as bad
 };
 
 using Tell = std::function<void(std::uint64_t done, std::uint64_t bytes)>;
 
-/// Reads everything, on so many threads; `tell` now and then, by one thread at a time. Errors: the source's.
+/// Reads everything on this many threads; calls `tell` now and then, by one thread at a time. Errors: the
+/// source's.
 Result<Survey> survey(const source::Source& source, unsigned threads, const Tell& tell);
-/// The same of a packed set, from its records' heads alone.
+/// The same for a packed set, from its records' heads only.
 Result<Survey> survey(const store::Store& store, unsigned threads, const Tell& tell);
 
-inline constexpr std::int32_t kSheetCells = 8;  ///< in a row, and rows
+inline constexpr std::int32_t kSheetCells = 8;  ///< columns and rows
 inline constexpr std::int32_t kCellSide = 96;   ///< pixels
 
-/// A PNG of 8 x 8 images from the whole set, evenly spaced and in its order, each resized and cropped to 96
-/// x 96. What cannot be decoded is red, what is not there black. kInvalidArgument: no field is an image.
+/// A PNG of 8 x 8 images, evenly spaced over the set and in its order, each resized and cropped to 96 x 96.
+/// Undecodable images are red, missing ones black. kInvalidArgument: no field is an image.
 Result<std::vector<std::uint8_t>> contact_sheet(const source::Source& source);
 
 }  // namespace headrace::server::pack

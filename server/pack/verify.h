@@ -1,4 +1,4 @@
-// `headrace verify`: every record of a packed database.
+// `headrace verify`: checks every record of a packed database.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,9 @@ struct VerifyReport {
   std::optional<Error> lost;     ///< the file was truncated meanwhile: ignore the rest
 };
 
-/// Bounds, checksums, labels against their table, unpacking; with `decode` each image, but for those that
-/// were undecodable when they were packed. `tell(done, bytes)` now and then, by one thread at a time.
+/// Checks bounds, checksums, labels against their table, and compression; with `decode` also each image,
+/// except those that were undecodable when they were packed. Calls `tell(done, bytes)` now and then, by one
+/// thread at a time.
 VerifyReport verify(const store::Store& store, const VerifyOptions& options,
                     const std::function<void(std::uint64_t, std::uint64_t)>& tell);
 
