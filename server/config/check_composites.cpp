@@ -1,4 +1,4 @@
-// What must hold between sources that are made of each other.
+// Checks across sources that are made of each other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr int kDeepest = 16;  // sources may be nested
+constexpr int kDeepest = 16;  // most levels of nested sources
 
-/// How a source comes in another one: by which parts on the way.
+/// How a source occurs in another one: through which parts.
 struct Use {
   std::string source;
   std::map<std::string, std::string> parts;  ///< source with a split -> its part
 
-  /// Parts of one split share no sample.
+  /// Whether two uses share no sample, because they go through different parts of one split.
   [[nodiscard]] bool disjoint(const Use& other) const {
     return std::any_of(parts.begin(), parts.end(), [&](const auto& own) {
       const auto theirs = other.parts.find(own.first);
@@ -30,10 +30,10 @@ struct Use {
   }
 };
 
-/// The sources below one, as long as no sample can come twice.
+/// The sources below one, if no sample can occur twice.
 struct Below {
   std::vector<Use> uses;
-  std::string twice;  ///< why one can; then `uses` is not whole
+  std::string twice;  ///< why a sample can occur twice; then `uses` is incomplete
 };
 
 class Checker {
@@ -68,7 +68,7 @@ class Checker {
   }
 
  private:
-  /// Where the i-th reference stands.
+  /// The place of the i-th reference.
   [[nodiscard]] Pointer place(const std::string& name, std::size_t i) const {
     const Pointer of = Pointer("/sources") / name / "of";
     return document_.value.at(of).is_array() ? of / std::to_string(i) : of;
@@ -115,7 +115,7 @@ class Checker {
     }
   }
 
-  /// How deep sources are nested in it. A reference to a source that is on the way closes a cycle.
+  /// The nesting depth of a source. A reference to a source that is being visited closes a cycle.
   int depth(const std::string& name) {
     if (const auto known = depths_.find(name); known != depths_.end()) return known->second;
     if (!sources_.contains(name)) return 0;
@@ -135,7 +135,7 @@ class Checker {
     return depths_[name] = deepest;
   }
 
-  // From here on every reference is sound, and there are no cycles.
+  // From here on every reference is valid, and there are no cycles.
 
   const Below& below(const std::string& name) {
     if (const auto known = below_.find(name); known != below_.end()) return known->second;
@@ -155,7 +155,7 @@ class Checker {
         const bool shared = std::any_of(out.uses.begin(), out.uses.end(), [&](const Use& other) {
           return other.source == use.source && !other.disjoint(use);
         });
-        // Members of a zip share samples, but have each at one place.
+        // Members of a zip share samples, but each sample occurs at one index.
         if (shared && !zip)
           out.twice = fmt::format("\"{}\" comes more than once in \"{}\"", use.source, name);
       }

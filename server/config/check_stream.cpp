@@ -1,4 +1,4 @@
-// What must hold between the keys of a stream, and between streams and sources.
+// Checks across the keys of a stream, and between streams and sources.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using namespace described;
 
 namespace {
 
-/// The source that the stream names; null: there is none, or it is wrong itself.
+/// The source that the stream names; null: it does not exist, or is invalid itself.
 const SourceConfig* check_source(const StreamConfig& stream, const Reading& reading, const Config& config,
                                  const std::vector<std::string>* all) {
   if (stream.source.empty() || all == nullptr) return nullptr;
@@ -52,7 +52,7 @@ void check_part(const StreamConfig& stream, const SourceConfig& source, const Js
   }
 }
 
-/// None of `keys` is given.
+/// Requires that none of `keys` is given.
 template <class S>
 void refuse(const std::vector<Key<S>>& keys, const std::set<std::string>& but, const char* why,
             const Json& map, const Reading& reading) {
@@ -60,7 +60,7 @@ void refuse(const std::vector<Key<S>>& keys, const std::set<std::string>& but, c
     if (!but.contains(key.name) && map.contains(key.name)) reading.wrong_key(key.name, why);
 }
 
-/// What the feeder decides, or would need a batch twice, has no meaning.
+/// Refuses keys that the feeder decides, or that would need a batch twice.
 void check_fed(const StreamConfig& stream, const Json& map, const Reading& reading, const Config& config) {
   refuse(description_of<StreamConfig>().keys, {"source", "part", "fields", "ring", "sharing"},
          "the source is a feed: its batches come as they are, in its order; leave this out", map, reading);
@@ -170,7 +170,7 @@ void check_stream(const StreamConfig& stream, const Json& value, const Reading& 
     refuse(plan_keys(), {"fields"}, "the source is synthetic and has no images; leave this out", value,
            reading);
   } else if (source != nullptr || value.contains("transforms")) {
-    // Of a source that is wrong itself nothing is known that could be held against its streams.
+    // An invalid source is unknown, so no stream is checked against it.
     check_plan(stream.plan, source == nullptr || source->type->traits.one_size, value, reading);
   }
   if (reading.sound({"sharing", "ring", "delivery"})) check_sharing(stream, value, reading);

@@ -37,7 +37,7 @@ std::string Problem::to_string() const {
 
 namespace {
 
-/// The keys of the map at `at` that are sound; of `transforms` those before the first wrong one.
+/// The valid keys of the map at `at`; of `transforms`, those before the first invalid one.
 json sound_keys(const Document& document, const Pointer& at) {
   json out = json::object();
   for (const auto& [key, value] : document.value.at(at).items()) {
@@ -59,7 +59,7 @@ StreamPlaces places_of(const Document& document, const Pointer& at, std::size_t 
   return out;
 }
 
-/// Reads what is sound and checks it. The result is only whole if nothing is wrong.
+/// Reads and checks the valid parts. The result is complete only if nothing is wrong.
 Config read(Document& document, const std::filesystem::path& folder, const Environment& environment) {
   Config out;
   const auto reading = [&](const Pointer& at) { return described::Reading(folder, at, &document.faults); };

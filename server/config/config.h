@@ -1,5 +1,6 @@
 // The configuration of a server as plain structs, and how it is read: YAML, then environment and flags, then
-// one JSON Schema, then what a schema cannot say. Every problem is found in one go, each with its place.
+// the JSON Schema, then the checks that a schema cannot express. All problems are reported together, each
+// with its place.
 #pragma once
 
 #include <chrono>
@@ -37,13 +38,13 @@ struct MetricsConfig {
   static described::Description<MetricsConfig> description();
 };
 
-/// Whether workers and memory are placed where the machine has several NUMA nodes: server/placement.
+/// Whether to assign workers and memory to nodes if the machine has several NUMA nodes: server/placement.
 enum class Numa : std::uint8_t { kAuto, kOff };
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kOff };
 
 struct ServerConfig {
-  std::filesystem::path directory;  ///< of the sockets; absolute. See default_directory()
-  AllowedUsers allow;               ///< may attach, besides the server's user and root
+  std::filesystem::path directory;  ///< for the sockets; absolute. See default_directory()
+  AllowedUsers allow;               ///< users that may attach, besides the server's user and root
   unsigned threads = 0;             ///< never 0 after load(): `auto` is default_threads()
   Numa numa = Numa::kAuto;
   std::optional<MetricsConfig> metrics = MetricsConfig{};  ///< none: `metrics: off`
@@ -61,25 +62,25 @@ enum class Access : std::uint8_t { kReadWrite, kReadOnly };
 enum class OnLag : std::uint8_t { kDetach, kWait };
 
 struct RingConfig {
-  std::uint32_t prefetch = 4;    ///< look-ahead, batches
+  std::uint32_t prefetch = 4;    ///< batches
   std::uint32_t max_leases = 3;  ///< per client
   std::uint32_t max_clients = 4;
-  Access data_access = Access::kReadWrite;  ///< with ServerConfig::allow the default is kReadOnly
+  Access data_access = Access::kReadWrite;  ///< if ServerConfig::allow is set, the default is kReadOnly
 
   static described::Description<RingConfig> description();
 };
 
-/// Of broadcast streams.
+/// For broadcast streams.
 struct SharingConfig {
   std::uint32_t max_lag = 4;  ///< batches; <= prefetch, which is the default
   OnLag on_lag = OnLag::kDetach;
-  std::uint32_t wait_for = 1;  ///< clients that must be there before the first batch
+  std::uint32_t wait_for = 1;  ///< clients that must be attached before the first batch
   std::chrono::milliseconds wait_timeout{60'000};
 
   static described::Description<SharingConfig> description();
 };
 
-/// Where a stream's text lies, as messages begin ("train.yaml:12:3"); empty: it comes from no text.
+/// Where a stream is in the text, as messages begin ("train.yaml:12:3"); empty: it does not come from a text.
 struct StreamPlaces {
   std::string stream, batch_size;
   std::vector<std::string> transforms;
@@ -88,13 +89,13 @@ struct StreamPlaces {
 struct StreamConfig {
   std::string source;
   std::string part;                      ///< empty: the whole source (which then has no split)
-  bool shuffle = true;                   ///< epochs differ in order
-  std::optional<SamplerConfig> sampler;  ///< none: each sample once, in the order that `shuffle` says
+  bool shuffle = true;                   ///< each epoch has another order
+  std::optional<SamplerConfig> sampler;  ///< none: each sample once, in the order that `shuffle` chooses
   std::uint64_t seed = 0;
   std::uint32_t batch_size = 64;
   LastBatch last = LastBatch::kShort;
   Delivery delivery = Delivery::kBroadcast;
-  transform::StreamPlan plan;  ///< meaningless for a synthetic source
+  transform::StreamPlan plan;  ///< unused for a synthetic source
   bool resident = false;       ///< `residence: gpu`: each loader with a device uploads the dataset once
   OnError on_error = OnError::kReplace;
   double max_bad = 0.1;  ///< fraction of the part's distinct samples found bad at which the stream fails
@@ -105,11 +106,11 @@ struct StreamConfig {
   static described::Description<StreamConfig> description();
 };
 
-/// Of a server: what exec::Engine can tell apart.
+/// Most streams of a server: the limit of exec::Engine.
 inline constexpr std::size_t kMaxStreams = 64;
 
 struct Config {
-  std::filesystem::path file;  ///< where it was read from; empty for parse() without a file
+  std::filesystem::path file;  ///< the file that was read; empty for parse() without a file
   ServerConfig server;
   std::map<std::string, SourceConfig> sources;
   std::map<std::string, StreamConfig> streams;
@@ -121,54 +122,54 @@ struct Problem {
   std::string file;
   int line = 0, column = 0;
   std::string path;        ///< dotted: "streams.train.batch_size"; empty for syntax errors
-  std::string message;     ///< with the offending value
-  std::string suggestion;  ///< the nearest right name, or empty
+  std::string message;     ///< includes the wrong value
+  std::string suggestion;  ///< the nearest valid name, or empty
 
   /// "train.yaml:12:17: streams.train.last: \"shrot\" is none of short, pad, drop; did you mean \"short\"?"
   [[nodiscard]] std::string to_string() const;
 };
 
-/// One value from outside of the file, typed by YAML's scalar rules.
+/// One value from outside the file, typed by YAML's scalar rules.
 struct Override {
   std::string path;    ///< dotted
   std::string value;   ///< as written
-  std::string origin;  ///< how messages name it: "HEADRACE_SERVER__THREADS", "--set server.threads=x"
+  std::string origin;  ///< its name in messages: "HEADRACE_SERVER__THREADS", "--set server.threads=x"
 };
 
 /// "NAME=value" strings as in `environ`.
 using Environment = std::vector<std::string>;
 Environment process_environment();
 
-/// From `--set streams.train.batch_size=32`; kInvalidArgument if there is no "=".
+/// Parses `--set streams.train.batch_size=32`; kInvalidArgument if there is no "=".
 Result<Override> parse_flag(std::string_view flag);
 
-/// Either a whole configuration or every problem there is (then at least one).
+/// Either a complete configuration or every problem (at least one).
 struct Outcome {
   std::optional<Config> config;
   std::vector<Problem> problems;
 };
 
 /// Later overrides win; flags win over the environment, which wins over the file. Relative paths in the text
-/// are relative to `name`'s folder. No dataset is opened.
+/// are relative to `name`'s folder. Opens no dataset.
 Outcome examine(std::string_view text, const std::string& name, std::span<const Override> flags = {},
                 const Environment& environment = {});
 
-/// As examine(); the error kConfigInvalid holds all problems, one per line.
+/// Like examine(); the error kConfigInvalid contains all problems, one per line.
 Result<Config> parse(std::string_view text, const std::string& name, std::span<const Override> flags = {},
                      const Environment& environment = {});
-/// Reads the file and parses it. kConfigInvalid also when it cannot be read.
+/// Reads and parses the file. kConfigInvalid also if it cannot be read.
 Result<Config> load(const std::filesystem::path& path, std::span<const Override> flags = {},
                     const Environment& environment = process_environment());
 
-/// The part of a stream's plan that enters its fingerprint: transforms, output, seed, shuffle,
-/// sampler, part, split. Not batch size, threads or ring. Equal plans written differently give equal JSON
-/// (defaults are filled in, keys are sorted); what files hold is not in it.
+/// The part of a stream's plan that enters its fingerprint: transforms, output, seed, shuffle, sampler, part,
+/// split. Not batch size, threads or ring. Equal plans give equal JSON however they are written (defaults are
+/// filled in, keys are sorted); the content of files is not included.
 nlohmann::json canonical(const StreamConfig& stream);
 
 /// clientlib/base/default_directory.h with the environment's XDG_RUNTIME_DIR.
 std::filesystem::path default_directory(const Environment& environment);
 
-/// The JSON Schema of configurations, as it stands in configs/headrace.schema.json.
+/// The JSON Schema of configurations, equal to configs/headrace.schema.json.
 std::string schema_text();
 
 std::string_view name_of(Delivery delivery);

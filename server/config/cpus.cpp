@@ -20,7 +20,7 @@ unsigned affinity() {
   return cpus > 0 ? cpus : std::max(1U, std::thread::hardware_concurrency());
 }
 
-// Both files hold words; v2's cpu.max is "max 100000" or "200000 100000".
+// Both files hold words; cgroup v2's cpu.max is "max 100000" or "200000 100000".
 std::optional<double> quota_v2(const fs::path& group) {
   std::ifstream file(group / "cpu.max");
   double quota = 0, period = 0;
@@ -37,7 +37,7 @@ std::optional<double> quota_v1(const fs::path& group) {
 
 template <class Read>
 void take_smallest(const fs::path& mount, fs::path group, Read read, std::optional<double>& smallest) {
-  // In a container the path may be the host's, with only the root mounted: what is not there limits nothing.
+  // In a container the path may be the host's while only the root is mounted: a missing group sets no limit.
   for (group = group.relative_path();; group = group.parent_path()) {
     if (const auto quota = read(mount / group); quota && (!smallest || *quota < *smallest)) smallest = quota;
     if (group.empty()) return;

@@ -1,4 +1,4 @@
-// A YAML text as JSON, with the place of every key and value.
+// A YAML text as JSON, with the place of every key and value in the text.
 #pragma once
 
 #include <map>
@@ -29,19 +29,19 @@ class Document {
  public:
   explicit Document(std::string name);
 
-  /// Value or key at `pointer`, or of the nearest node above that has a place.
+  /// The place of the value or key at `pointer`, or of the nearest node above that has one.
   [[nodiscard]] Place value_place(const Pointer& pointer) const;
   [[nodiscard]] Place key_place(const Pointer& pointer) const;
   void put(const Pointer& pointer, Places places);
-  /// The node now comes from outside of the file: so does all below it.
+  /// Records that the node, with everything below it, now comes from outside the file.
   void put_override(const Pointer& pointer, const std::string& origin);
 
-  /// The value, or the key, of `pointer` is wrong.
+  /// Reports that the value, or the key, at `pointer` is wrong.
   void wrong(const Pointer& pointer, std::string message, std::string suggestion = {});
   void wrong_key(const Pointer& pointer, std::string message, std::string suggestion = {});
-  /// The same for what has no place of its own in `value`.
+  /// The same for a problem without a place of its own in `value`.
   void wrong_at(const Place& place, const Pointer& pointer, std::string message, std::string suggestion = {});
-  /// All that is wrong, in the order of the file; what comes from outside of it last.
+  /// All problems, in the order of the file; those from outside the file come last.
   [[nodiscard]] std::vector<Problem> problems() const;
 
   nlohmann::json value;
@@ -61,11 +61,12 @@ std::string to_string(const Place& place);
 /// "streams.train.transforms[0].size"
 std::string dotted(const Pointer& pointer);
 
-/// Reads one YAML document; scalars as YAML 1.2's core schema has them (so `off` and `yes` are text). `out`
-/// gets syntax errors and repeated keys, too. False if there is nothing to go on with.
+/// Reads one YAML document, with scalars by YAML 1.2's core schema (so `off` and `yes` are text). Also
+/// reports syntax errors and repeated keys to `out`. False if the document cannot be used.
 bool read_yaml(std::string_view text, const std::string& name, Document& out);
 
-/// A value from a variable or flag: flow lists, flow maps and quoted text as YAML; all else one plain scalar.
+/// A value from a variable or flag: flow lists, flow maps and quoted text as in YAML; anything else is one
+/// plain scalar.
 Result<nlohmann::json> read_override(const std::string& text);
 
 }  // namespace headrace::server::config

@@ -43,7 +43,7 @@ bool is_index(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// What may stand below a node: the document's keys or indices, and those that the schema knows.
+// The possible members of a node: the document's keys or indices, and those that the schema knows.
 Segments keys_below(const json& node, const json& value) {
   Segments out = value.is_array() ? Segments{} : known_keys(node);
   if (value.is_object())
@@ -55,7 +55,7 @@ Segments keys_below(const json& node, const json& value) {
   return out;
 }
 
-// The schema below, also where it is open which branch is meant.
+// The schema of a member, even if it is undecided which branch applies.
 const json* schema_below(const json& node, const json& value, const std::string& name) {
   if (const json* found = child(node, value, name)) return found;
   for (const char* key : {"anyOf", "oneOf"}) {
@@ -75,7 +75,7 @@ const json& member(const json& value, const std::string& name) {
   return kNothing;
 }
 
-// Every path that can be set, or those to what `into` lets through: keys and how deep they are.
+// Every path that can be set, or only those below nodes that `into` accepts: keys and how deep they are.
 using Into = std::function<bool(const std::string& key, std::size_t depth)>;
 
 void list_paths(const json& start, const json& value, const Segments& above, const Into& into,
@@ -84,7 +84,7 @@ void list_paths(const json& start, const json& value, const Segments& above, con
   static const json kAny = json::object();
   if (above.size() > kDeepest || out.size() > kMost) return;
   if (!above.empty()) out.push_back(above);
-  // A scalar gives way to the map that the path goes through: metrics: off, then metrics.port.
+  // A scalar is replaced by the map on the path: metrics: off, then metrics.port.
   const bool map = value.is_object() || value.is_array();
   const json& node = resolve(start, map ? value : json());
   for (const auto& key : keys_below(node, value)) {
@@ -125,7 +125,7 @@ std::string suggest(const Document& document, const std::string& written, Write 
   return nearest(written, names);
 }
 
-// What was a scalar becomes the map that a path goes through.
+// Replaces scalars on the path by maps.
 json& make(json& root, const Pointer& at) {
   if (at.empty()) return root;
   json& above = make(root, at.parent_pointer());

@@ -1,4 +1,4 @@
-// Values from flags and environment variables, put over the file's.
+// Values from flags and environment variables, which override the file's.
 #pragma once
 
 #include <span>
@@ -9,10 +9,10 @@
 
 namespace headrace::server::config {
 
-/// The overrides among HEADRACE_ variables, ordered by name: those with "__" behind the prefix, or that begin
-/// like a top-level key (HEADRACE_SERVER_...), so that a mistyped one is told and not ignored. Others
-/// (HEADRACE_ADDRESS, HEADRACE_LOG, ...) belong to somebody else. Names are matched to keys without regard to
-/// case and to - against _.
+/// Applies the overrides among HEADRACE_ variables, ordered by name: those with "__" after the prefix, or
+/// with the first word of a top-level key (HEADRACE_SERVER_...), so that a mistyped one is reported and not
+/// ignored. Others (HEADRACE_ADDRESS, HEADRACE_LOG, ...) are not overrides. Names match keys regardless of
+/// case, and _ matches -.
 void apply_environment(const Environment& environment, Document& document);
 
 /// Dotted paths with the keys as they are written; list items by index ("transforms.0.resize.size").

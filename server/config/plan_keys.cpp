@@ -14,7 +14,7 @@ using namespace transform;
 
 namespace {
 
-/// Each transform, and for which fields it is.
+/// Each transform, and the fields that it applies to.
 Key<StreamPlan> transforms() {
   Schema item = chain_item_schema({{"fields", fields().schema}});
   item["x-name"] = "transform";
@@ -112,7 +112,7 @@ Codec<bool> device() {
   return out;
 }
 
-/// Left out of the canonical form where it is empty.
+/// Omitted from the canonical form if it is empty.
 template <class S>
 Key<S> unless_empty(Key<S> key) {
   key.schema.erase("default");
@@ -159,7 +159,8 @@ std::vector<Key<StreamPlan>> plan_keys() {
 
 namespace {
 
-/// What compiling says of a field's chain. `whole`: it has all transforms, not only those before a wrong one.
+/// Reports the errors of compiling a field's chain. `whole`: the chain has all transforms, not only those
+/// before an invalid one.
 bool check_chain(PlanConfig config, const std::string& field, bool whole, const Json& map,
                  const Reading& reading) {
   Values values;
@@ -184,20 +185,20 @@ bool check_chain(PlanConfig config, const std::string& field, bool whole, const 
 
 void check_plan(const StreamPlan& plan, bool one_size, const Json& map, const Reading& reading) {
   const bool known_output = reading.sound({"output"});
-  // Without `transforms`, another key may have been meant to be that one.
+  // Without `transforms`, another key may be a misspelling of it.
   const bool whole = reading.sound({"transforms"}) && (map.contains("transforms") || reading.sound());
   if (known_output && reading.sound({"mix"}) && plan.mix && plan.mix->mixup_alpha &&
       plan.chain.output.dtype == DType::kUInt8)
     reading.wrong_key("mix/mixup",
                       "gives fractions, which uint8 cannot hold; set output.dtype to float32, float16 or "
                       "bfloat16, or use cutmix alone");
-  // What the source's images are is not known before it is opened; then all is compiled again.
+  // Unless the source is open, its images are unknown; then all chains are compiled again.
   std::vector<std::string> fields = plan.named();
   if (fields.empty()) fields.emplace_back();
   for (const std::string& field : fields) {
     PlanConfig chain = plan.chain_of(field, false);
     if (one_size) chain.input = {kLargestSide, kLargestSide};
-    if (!known_output) chain.output.dtype = DType::kFloat32;  // which takes all of them
+    if (!known_output) chain.output.dtype = DType::kFloat32;  // which accepts all of them
     if (!check_chain(std::move(chain), field, whole, map, reading)) return;
   }
 }

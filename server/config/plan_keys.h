@@ -1,4 +1,4 @@
-// The keys of a stream that say what happens to its images.
+// The keys of a stream that define what is done to its images.
 #pragma once
 
 #include <vector>
@@ -10,9 +10,9 @@ namespace headrace::server::config {
 
 std::vector<described::Key<transform::StreamPlan>> plan_keys();
 
-/// What must hold between the keys of a plan: each field's chain compiles. `one_size`: the source's images
-/// may have one size. `map`: the stream, at `reading`; of `transforms` that are not sound, those before the
-/// first wrong one.
+/// Checks across the keys of a plan: each field's chain must compile. `one_size`: the source's images may
+/// have one size. `map`: the stream, at `reading`; of invalid `transforms`, only those before the first
+/// invalid one.
 void check_plan(const transform::StreamPlan& plan, bool one_size, const described::Json& map,
                 const described::Reading& reading);
 

@@ -22,7 +22,7 @@ Key<S> epoch_samples() {
                   "Samples of an epoch. Default: as many as the source has. pk rounds down to whole groups.");
 }
 
-/// Written only where `counts`; a path never does, as what the file holds counts.
+/// A key that is written only if it `counts`. A path never does: the content of the file counts.
 template <class S>
 Key<S> written_if(bool (*counts)(const S&), Key<S> key) {
   key.schema.erase("default");
@@ -41,7 +41,7 @@ Codec<double> weight() {
   return named("weight", number(0));
 }
 
-/// What belongs to each way of weighing: the first is needed, the second may be there.
+/// The keys of each way of weighing: the first is required, the second optional.
 struct Weighing {
   const char *by, *needs, *takes;
 };
@@ -64,7 +64,7 @@ void check_weights(const WeightedSampler& sampler, const Json& map, const Readin
     reading.wrong("weights", "weights that sum to zero: give a class more");
 }
 
-/// One of the ways to sample, told apart by its name.
+/// One of the ways to sample, selected by its name.
 struct Way {
   std::string name;
   Schema schema;

@@ -33,7 +33,7 @@ const Words<LogLevel>& words_of(LogLevel) {
   return all;
 }
 
-/// A number, or `auto`, which is 0 here.
+/// A number, or `auto`, which is stored as 0.
 Codec<unsigned> thread_count() {
   const auto chosen = word<unsigned>({{"auto", 0}});
   const auto number = integer<unsigned>(1, 4096);
@@ -49,7 +49,7 @@ Codec<std::chrono::milliseconds> eviction() {
   });
 }
 
-/// A map, or `off`: none.
+/// A map, or `off`, which is stored as none.
 Codec<std::optional<MetricsConfig>> metrics_or_off() {
   using Maybe = std::optional<MetricsConfig>;
   const auto off = converted<Maybe, bool>(

@@ -35,14 +35,14 @@ Description<CacheConfig> CacheConfig::description() {
 
 namespace {
 
-/// Of what is read and not used yet.
+/// A size for data that is read ahead or kept.
 Codec<std::uint64_t> room() {
   constexpr std::uint64_t kLeast = 1'000'000;
   return checked<std::uint64_t>(
       bytes(), [](std::uint64_t size) { return size < kLeast ? "is not between 1MB and 9007TB" : ""; });
 }
 
-/// Of each read; no storage that still works takes longer.
+/// A delay of each read; working storage never takes longer.
 Codec<std::chrono::milliseconds> delay() {
   return checked<std::chrono::milliseconds>(duration(), [](std::chrono::milliseconds time) {
     return time > std::chrono::seconds{10} ? "is too long for each read; at most 10s" : "";
@@ -149,7 +149,7 @@ std::string refusal(const source::SourceTraits& traits, const std::string& url) 
   return sound ? "" : sound.error().message;
 }
 
-/// How the URLs among `data` are read; none: there are none. `whole`: `data` are all that there are.
+/// How the URLs among `data` are read; none: there are no URLs. `whole`: `data` is complete.
 std::optional<NetworkConfig> read_network(const Json& value, const std::vector<Location>& data,
                                           const source::SourceTraits& traits, bool whole,
                                           const Reading& reading) {

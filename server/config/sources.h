@@ -1,4 +1,4 @@
-// The configuration of a source: its type with its options, and the keys that several types have.
+// The configuration of a source: its type with its options, and the keys that several types share.
 #pragma once
 
 #include <any>
@@ -25,16 +25,16 @@ using source::SourceRef;
 /// Budgets in bytes; 0: none.
 struct CacheConfig {
   std::uint64_t encoded = 0, decoded = 0;
-  bool tile = true;  ///< of `encoded`: idle workers may make tiles of its JPEGs
+  bool tile = true;  ///< for `encoded`: idle workers may tile its JPEGs
 
   static described::Description<CacheConfig> description();
 };
-/// Reading ahead; see server/io/read_ahead.h.
+/// Prefetching; see server/io/read_ahead.h.
 struct IoConfig {
-  unsigned threads = 64;               ///< of the source
-  std::uint64_t read_ahead = 256;      ///< samples of each stream; 0: the workers read
-  std::uint64_t memory = 256'000'000;  ///< bytes of each stream
-  std::chrono::milliseconds delay{0};  ///< of each read, for trials
+  unsigned threads = 64;               ///< per source
+  std::uint64_t read_ahead = 256;      ///< samples per stream; 0: the workers read
+  std::uint64_t memory = 256'000'000;  ///< bytes per stream
+  std::chrono::milliseconds delay{0};  ///< added to each read, for trials
   struct DiskCache {
     std::filesystem::path path;  ///< absolute
     std::uint64_t size = 0;      ///< bytes
@@ -45,11 +45,11 @@ struct IoConfig {
 
   static described::Description<IoConfig> description();
 };
-/// Of a source whose data lie behind URLs; see server/remote/remote.h.
+/// For a source with data behind URLs; see server/remote/remote.h.
 struct NetworkConfig {
   remote::S3Config s3;
   std::filesystem::path tls_ca;  ///< absolute; empty: the system's authorities
-  bool by_sample = false;        ///< each read of a sample is one over the network
+  bool by_sample = false;        ///< each sample is read by a request of its own
 
   static described::Description<NetworkConfig> description();
 };
@@ -61,23 +61,24 @@ struct SourceConfig {
   std::optional<IoConfig> io;
   std::optional<NetworkConfig> network;
 
-  /// Null: it is of another type.
+  /// Null: it has another type.
   template <class Options>
   [[nodiscard]] const Options* as() const {
     return std::any_cast<Options>(&options);
   }
-  /// Its batches come from another process; its name in it is empty. Null: no feed.
+  /// The options of a feed, whose batches come from another process; the name in them is empty. Null: not a
+  /// feed.
   [[nodiscard]] const source::FeedOptions* feed() const { return as<source::FeedOptions>(); }
-  /// The sources that it refers to; empty for those that read data of their own.
+  /// The sources that it refers to; empty for sources with data of their own.
   [[nodiscard]] std::vector<SourceRef> made_of() const { return type->made_of(options); }
 };
 
-/// The source at `reading`, each key of which the schema holds good; what else is wrong with it is added to
-/// the faults. No message has more of a URL than remote::shown(). A source that is read over the network
-/// sample by sample has `io`, also where nothing is said of it.
+/// The source at `reading`, which conforms to the schema; other problems are added to the faults. Messages
+/// show only remote::shown() of a URL. A source that is read over the network sample by sample has `io`, even
+/// if it is not configured.
 SourceConfig read_source(const nlohmann::json& value, const described::Reading& reading);
 
-/// One of the types, told apart by the key `type`.
+/// One of the types, selected by the key `type`.
 nlohmann::ordered_json source_schema();
 
 }  // namespace headrace::server::config

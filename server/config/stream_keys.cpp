@@ -123,7 +123,7 @@ StreamConfig read_stream(const Json& value, const Reading& reading, const Server
     out.shuffle = samples != nullptr ? samples->shuffle : *given != "sequential";
   }
   const auto has = [&](const char* key) { return value.contains(Pointer(key)); };
-  // A device's client holds a batch until its copy has ended: with fewer, copies wait for one another.
+  // A device's client holds a batch until its copy has ended: with fewer leases, copies wait for one another.
   constexpr std::uint32_t kForDevices = 5;
   if (out.plan.on_device && !has("/ring/max_leases")) out.ring.max_leases = kForDevices;
   // Allowed users can only read, unless the configuration says otherwise.

@@ -1,4 +1,5 @@
-// Where a document does not conform to the schema, and what the schema wanted there, in words.
+// Finds where a document does not conform to the schema, and describes in words what the schema expects
+// there.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,12 +63,12 @@ std::string shown(const json& value) {
   return text;
 }
 
-// A choice that is written as a map of one key, its name (a transform with arguments).
+// Whether a choice is written as a map with one key, its name (a transform with arguments).
 bool named_by_key(const json& branch) {
   return branch.contains("properties") && branch.value("maxProperties", 0) == 1;
 }
 
-// A word that is one of those names, but came without its arguments. Empty: it is not.
+// The message for a word that names such a choice but lacks its required arguments. Empty: it does not.
 std::string missing_arguments(const json& node, const json& value, const std::string& key) {
   if (!value.is_string() || !node.contains("anyOf")) return {};
   const auto& name = value.get_ref<const std::string&>();
@@ -112,7 +113,7 @@ const std::regex& compiled(const std::string& pattern) {
   return found != known.end() ? found->second : known.emplace(pattern, pattern).first->second;
 }
 
-// Whether a value of the right type breaks a bound.
+// Whether a value of the right type is out of bounds.
 bool outside(const json& node, const json& value) {
   if (const auto words = node.find("enum");
       words != node.end() && std::find(words->begin(), words->end(), value) == words->end())
@@ -165,8 +166,8 @@ std::string home_of(const json& node, const std::string& name) {
   return fmt::format("it belongs under `{}`", fmt::join(homes, "` or `"));
 }
 
-// A map whose keys are not indented below its own key, which then seems empty. Returns what is left of
-// `value` without them.
+// Reports keys that are not indented below their own map, which then seems empty. Returns `value` without
+// them.
 json without_slips(Document& document, const Pointer& at, const json& node, const json& value) {
   json rest = value;
   for (const auto& [name, empty] : value.items()) {
@@ -222,7 +223,7 @@ void check_keys(Document& document, const Pointer& at, const json& node, const j
   }
 }
 
-// Of branches told apart by their `type`, none was meant.
+// Reports a `type` that selects none of the branches.
 bool wrong_type(Document& document, const Pointer& at, const json& node, const json& value) {
   if (!node.contains("oneOf") || !value.is_object()) return false;
   std::vector<std::string> types;
@@ -248,7 +249,7 @@ bool conforms(const json& schema, const json& value) {
 
 /// `asked`: the schema of the value at `at`.
 void check(Document& document, const Pointer& at, const json& asked, const json& value) {
-  // Without a value, what is left are the choices.
+  // Resolved without a value: the choices themselves.
   const json& any = resolve(asked, json::value_t::discarded);
   if (const auto forms = any.find("anyOf");
       forms != any.end() &&
@@ -262,7 +263,7 @@ void check(Document& document, const Pointer& at, const json& asked, const json&
     }
   if (wrong_type(document, at, node, value)) return;
   if (node.contains("anyOf") || !has_type(node, value) || outside(node, value)) {
-    // A scalar may have been meant as another of the choices.
+    // A scalar may have been meant as another one of the choices.
     const json& choices = value.is_structured() ? node : any;
     if (auto needs = missing_arguments(choices, value, at.empty() ? "" : at.back()); !needs.empty()) {
       document.wrong(at, std::move(needs));

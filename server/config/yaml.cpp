@@ -1,4 +1,4 @@
-// From YAML to JSON with places.
+// Converts YAML to JSON, with the places in the text.
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Aliases can blow a short text up; no configuration comes near these.
+// Aliases can expand a short text enormously; no real configuration comes near these limits.
 constexpr int kMaxNodes = 100'000;
 constexpr int kMaxDepth = 64;
 
@@ -42,8 +42,7 @@ std::optional<json> integer(const std::string& text) {
     std::uint64_t number = 0;
     if (std::from_chars(digits.data(), end, number, base).ec == std::errc{}) return json(number);
   }
-  return json(
-      std::strtod(text.c_str(), nullptr));  // too large for an integer: still a number, refused by its range
+  return json(std::strtod(text.c_str(), nullptr));  // too large for an integer: its range refuses it
 }
 
 json plain_scalar(const std::string& text) {
@@ -87,7 +86,7 @@ class Converter {
   }
 
  private:
-  // One more node is looked at. False, told once: enough.
+  // Counts one more node. False, reported once: there are too many.
   bool counted(const Place& place, const Pointer& at, int depth) {
     if (depth <= kMaxDepth && ++nodes_ <= kMaxNodes) return !overflowed_;
     if (!overflowed_) out_.wrong_at(place, at, "is too deep or too large (do aliases contain themselves?)");
@@ -125,7 +124,7 @@ class Converter {
     return out;
   }
 
-  // The keys of `node`, then what it merges; a key that is there already wins.
+  // The keys of `node`, then those that it merges; a key that exists already wins.
   void collect(const YAML::Node& node, const Pointer& at, int depth, Entries& out) {
     Entries own;
     std::vector<YAML::Node> merged;
@@ -175,7 +174,7 @@ class Converter {
   bool overflowed_ = false;
 };
 
-/// Lines up to the one at `last`, which counts from 0.
+/// Lines up to the one at index `last`, which counts from 0.
 std::vector<std::string_view> lines_up_to(std::string_view text, int last) {
   std::vector<std::string_view> out;
   while (static_cast<int>(out.size()) <= last) {
@@ -187,11 +186,11 @@ std::vector<std::string_view> lines_up_to(std::string_view text, int last) {
   return out;
 }
 
-/// Why the last of `lines` may be indented wrongly; empty: it is as others.
+/// Why the last of `lines` may be indented wrongly; empty: its indentation is consistent.
 std::string word_on_indentation(const std::vector<std::string_view>& lines) {
   const auto indentation = [](std::string_view line) { return line.find_first_not_of(' '); };
   const std::size_t found = indentation(lines.back());
-  std::vector<std::size_t> open;  // from the last line on, of the lines that it could continue
+  std::vector<std::size_t> open;  // lines, from the last on, that it could continue
   std::size_t above = 0;          // the line before
   for (std::size_t i = lines.size() - 1; i-- > 0;) {
     const std::size_t own = indentation(lines[i]);
@@ -208,7 +207,7 @@ std::string word_on_indentation(const std::vector<std::string_view>& lines) {
   return fmt::format("; indentation: expected {} spaces, found {}", fmt::join(open, " or "), found);
 }
 
-/// yaml-cpp does not say that a tab or the indentation is what it could not read: it names what came of that.
+/// yaml-cpp does not report that a tab or the indentation is wrong: it reports a consequence.
 std::string word_on_spaces(std::string_view text, const YAML::Exception& error) {
   if (error.mark.line < 0) return {};
   const auto lines = lines_up_to(text, error.mark.line);
