@@ -1,4 +1,4 @@
-// The verbs that ask a running server: health, ls, stats, sample, drain.
+// The verbs that query a running server: health, ls, stats, sample, drain.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -31,13 +31,13 @@ const CLI::Validator kNumber(
 
 struct Address {
   std::string address;
-  std::string stray;  ///< an argument that is no option
+  std::string stray;  ///< an argument that is not an option
   double timeout = 5;
 
   void add_to(CLI::App& verb) {
     verb.add_option("--address", address,
                     "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
-    verb.add_option("directory", stray)->group("");  // not in the help: refused, with advice
+    verb.add_option("directory", stray)->group("");  // hidden in the help: refused, with advice
     verb.add_option("--timeout", timeout, "Seconds to wait for the server")->check(kSeconds);
   }
   [[nodiscard]] Result<Client> connect() const {
@@ -46,7 +46,7 @@ struct Address {
   }
 };
 
-/// Adds a verb that connects, then does `what`.
+/// Adds a verb that connects, then calls `what`.
 template <class F>
 CLI::App* add_question(CLI::App& app, const char* name, const char* help, int& exit_code, F what) {
   auto address = std::make_shared<Address>();
@@ -68,7 +68,7 @@ CLI::App* add_question(CLI::App& app, const char* name, const char* help, int& e
   return verb;
 }
 
-/// Why, by name.
+/// The failed streams with their reasons.
 Result<std::map<std::string, std::string>> failed_streams(Client& client) {
   const auto stats = client.stats();
   if (!stats) return tl::make_unexpected(stats.error());

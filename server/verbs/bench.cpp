@@ -1,4 +1,5 @@
-// `headrace bench`: how fast this machine builds a stream's batches, and what handing them to clients adds.
+// `headrace bench`: measures how fast this machine builds a stream's batches, and what handing them to
+// clients adds.
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -45,8 +46,8 @@ double cpu_seconds(int who) {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-/// A client process: takes batches as fast as they come until it is killed.
-/// [number] of [count]: on a shard stream its rank of so many.
+/// A client process: consumes batches as fast as they come until it is killed. On a shard stream it is rank
+/// `number` of `count`.
 [[noreturn]] void consume(const std::string& directory, const std::string& stream, unsigned number,
                           unsigned count) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -68,12 +69,13 @@ double cpu_seconds(int who) {
   ::_exit(1);
 }
 
-/// The children are made before the server has threads; each waits at the pipe until the server is up.
+/// The child processes are forked before the server has threads; each waits at the pipe until the server is
+/// up.
 struct Consumers {
   std::vector<pid_t> pids;
   int gate[2] = {-1, -1};
 
-  /// kEnvironment if they cannot all be made; then there is none.
+  /// kEnvironment if not all can be forked; then there are none.
   Result<void> spawn(unsigned count, const std::string& directory, const std::string& stream) {
     const auto refuse = [](const char* what) {
       return fail(ErrorCode::kEnvironment, fmt::format("{} for a client: {}", what, std::strerror(errno)));
@@ -99,7 +101,7 @@ struct Consumers {
     return {};
   }
   void open_gate() { ::close(gate[1]); }
-  /// Kills them and gives the CPU seconds that they took.
+  /// Kills them and returns the CPU seconds that they used.
   double finish() {
     const double before = cpu_seconds(RUSAGE_CHILDREN);
     for (const pid_t pid : pids) ::kill(pid, SIGKILL);
@@ -205,7 +207,7 @@ int bench(const BenchArguments& arguments) {
     return report(
         {ErrorCode::kNoSuchStream, fmt::format("no stream `{}`; there are: {}", arguments.stream, names)});
   }
-  // A server of the bench's own: its own directory, one stream, no HTTP port, as many lanes as clients.
+  // A separate server for the bench: its own directory, one stream, no HTTP port, as many lanes as clients.
   const auto folder = ScratchFolder::make("headrace-bench-");
   if (!folder) return report(folder.error());
   config->server.directory = folder->path();

@@ -38,7 +38,7 @@ std::string resident_size(const StreamInfo& from) {
   return megabytes(row * from.samples);
 }
 
-/// Which transforms run on the device: those of `chain` from `first` on.
+/// Reports which transforms run on the device: those of `chain` from `first` on.
 void say_where(const std::vector<transform::Transform>& chain, std::size_t first) {
   std::vector<std::string_view> server, device;
   for (std::size_t i = 0; i < chain.size(); ++i)
@@ -54,7 +54,7 @@ void say_where(const std::vector<transform::Transform>& chain, std::size_t first
         "`transforms` that flip, rotate by 90 degrees, change colors, normalize or erase\n");
 }
 
-/// What a stream has on its loader's device.
+/// Reports what a stream computes on its loader's device.
 void say_device(const StreamInfo& info, const config::Config& config) {
   const auto found = config.streams.find(info.name);
   if (found == config.streams.end()) return;  // an upload stream
@@ -68,7 +68,8 @@ void say_device(const StreamInfo& info, const config::Config& config) {
   }
 }
 
-/// The first samples of the first epoch, as they would be served. All bad: so is the stream, soon.
+/// Makes the first samples of the first epoch, as a server would. If all are bad, the stream would soon fail,
+/// too.
 Result<void> try_samples(const std::string& stream, const exec::SampleMaker& maker) {
   exec::RowScratch scratch;
   exec::LooseRow row(maker);
@@ -91,7 +92,7 @@ Result<void> try_samples(const std::string& stream, const exec::SampleMaker& mak
   return {};
 }
 
-/// How far a cache's budget reaches, by the samples that were tried.
+/// Estimates from the samples that were tried how many a cache's budget holds.
 std::string room_of(const session::CacheUse& use) {
   const cache::Arena& arena = *use.arena;
   const auto counts = arena.counts();
@@ -105,7 +106,7 @@ std::string room_of(const session::CacheUse& use) {
       static_cast<double>(arena.budget()) / each, use.samples);
 }
 
-/// Classes of one that the other has not, the first few.
+/// Classes of `one` that `other` lacks, the first few.
 std::string only_in(const StreamInfo& one, const StreamInfo& other) {
   constexpr std::size_t kMost = 5;
   std::vector<std::string> names;
@@ -118,8 +119,8 @@ std::string only_in(const StreamInfo& one, const StreamInfo& other) {
   return fmt::format("; only in {}: {}{}", one.name, fmt::join(names, ", "), total > kMost ? ", ..." : "");
 }
 
-/// A label is a place in a stream's own classes: it means the same in both only if the one's list begins the
-/// other's. What is evaluated may lack classes at the end, not have further ones.
+/// A label is an index into a stream's own classes: it means the same in both only if one list of classes
+/// begins the other. An evaluated set may lack classes at the end, but not have additional ones.
 std::string other_classes(const StreamInfo& trained, const StreamInfo& shown) {
   const auto& own = trained.classes;
   if (own.empty() || shown.classes.empty() ||
@@ -132,7 +133,8 @@ std::string other_classes(const StreamInfo& trained, const StreamInfo& shown) {
       shown.name, trained.name, only_in(trained, shown), only_in(shown, trained));
 }
 
-/// A dataset instead of a configuration: the configuration goes to stdout, to be kept as a file.
+/// Handles a dataset instead of a configuration: prints the proposed configuration on stdout, to be saved as
+/// a file.
 int propose(const std::string& path) {
   auto proposal = source::propose(path);
   if (!proposal) return report(proposal.error());
@@ -186,7 +188,7 @@ int check(const ConfigArguments& arguments) {
     if (!info.live && info.batch_size > info.samples)
       fmt::print("  warning: an epoch is one batch that is not full; each slot has room for {} samples\n",
                  info.batch_size);
-    // A live stream's samples are yet to come.
+    // The samples of a live stream are yet to come.
     if (!info.live)
       if (auto sound = try_samples(info.name, *setup.maker); !sound) return report(sound.error());
     fmt::print("  ring: {} slots for {} clients, {}\n", publish::Ledger::slots_needed(setup.ledger),
@@ -196,7 +198,7 @@ int check(const ConfigArguments& arguments) {
   const std::uint64_t beside =
       session::cache_bytes(*assembly) + assembly->read_ahead_bytes + assembly->other_bytes;
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
-  // While clients of a server that died still hold its ring, the next server's ring lives beside it.
+  // While clients of a dead server still hold its ring, the next server's ring exists beside it.
   fmt::print("memory: rings {}, twice that while a server restarts, {}{} available ({})\n", megabytes(total),
              beside > 0 ? fmt::format("caches {}, reading ahead {}, tables, tiles and feeds {}, ",
                                       megabytes(session::cache_bytes(*assembly)),

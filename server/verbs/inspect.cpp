@@ -1,4 +1,4 @@
-// `headrace inspect`: what a packed database, or any source, holds.
+// `headrace inspect`: shows the content of a packed database, or of any source.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::string_view name_of(source::Content content) {
   return kNames.at(static_cast<std::size_t>(content));
 }
 
-/// Of the database alone.
+/// Describes only the database.
 json describe(const store::Found& found) {
   const store::Meta& meta = found.meta;
   return {{"complete", meta.complete},
@@ -67,7 +67,7 @@ void add_survey(json& out, const source::Source& source, const pack::Survey& sur
                              {"max", sizes.most}});
     if (out.contains("complete")) out["fields"].back()["stored"] = sizes.stored;
   }
-  // Ordered by how many there are, then by label.
+  // Ordered by the number of samples, then by label.
   std::vector<std::pair<std::int64_t, std::uint64_t>> labels(survey.per_label.begin(),
                                                              survey.per_label.end());
   std::stable_sort(labels.begin(), labels.end(),

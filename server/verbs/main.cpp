@@ -70,7 +70,7 @@ Result<config::Config> ConfigArguments::load() const {
 
 namespace {
 
-/// CLI11 says of a mistyped verb that one is missing. Nothing: it is one, or an option.
+/// For a mistyped verb, CLI11 reports that one is missing. Empty: it is a verb, or an option.
 std::optional<headrace::Error> wrong_verb(const CLI::App& app, const std::string& name) {
   std::vector<std::string> verbs;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
   verbs::add_stats(app, exit_code);
   verbs::add_sample(app, exit_code);
   verbs::add_drain(app, exit_code);
-  // A command waits for whoever reads its output; serve() replaces this.
+  // Commands may wait for the reader of their output; serve() replaces this log.
   verbs::log_to(std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   if (argc > 1)
     if (const auto wrong = wrong_verb(app, argv[1])) return verbs::report(*wrong);
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     return verbs::report({headrace::ErrorCode::kInternal, error.what()});
   }
-  // Buffered until here: a disk that is full shows only now.
+  // Output was buffered until here: a full disk shows only now.
   if (std::fflush(stdout) != 0 && exit_code == 0)
     return verbs::report({headrace::ErrorCode::kEnvironment,
                           fmt::format("standard output cannot be written: {}", std::strerror(errno))});

@@ -1,4 +1,4 @@
-// `headrace pack`: a source into one database.
+// `headrace pack`: packs a source into one database.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -63,7 +63,7 @@ const CLI::Validator kSize(
     },
     "N|HxW");
 
-/// Nothing, if there was no image to tile.
+/// Prints nothing if there was no image to tile.
 void print_tiling(const decode::TilingCounts& counts) {
   std::vector<std::string> left;
   for (std::size_t i = 1; i < decode::kTilings; ++i)
@@ -102,7 +102,7 @@ void print_summary(const PackArguments& arguments, const pack::PackReport& done,
 Result<pack::PackReport> run(pack::Feed& feed, const PackArguments& arguments) {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
-  std::signal(SIGXFSZ, SIG_IGN);  // the write's own error names it
+  std::signal(SIGXFSZ, SIG_IGN);  // the write's own error reports it
   const pack::PackOptions options{
       .how = {.storing = store::storing_from_name(arguments.store).value_or(store::Storing::kTiled),
               .compression =
@@ -117,7 +117,8 @@ Result<pack::PackReport> run(pack::Feed& feed, const PackArguments& arguments) {
   });
 }
 
-/// Who interrupts a terminal's processes also ends the check of what was packed before.
+/// The exit code after an error: an interrupt's if there was one, because an interrupt from a terminal also
+/// ends the child that checks an existing database.
 int failed(int code) {
   return stop ? 128 + stopped_by : code;
 }
@@ -147,7 +148,7 @@ int pack_source(const PackArguments& arguments) {
   return 0;
 }
 
-/// What it says, it says to the program that sends the records: the last line on stdout, also of errors.
+/// Reports everything to the program that sends the records: the last line on stdout, including errors.
 int pack_records(const PackArguments& arguments) {
   std::signal(SIGPIPE, SIG_IGN);
   const auto conclude = [](const nlohmann::json& line, int code) {

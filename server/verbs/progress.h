@@ -1,4 +1,4 @@
-// How far a long verb is, on stderr: a bar on a terminal, else a line every few seconds.
+// Shows the progress of a long verb on stderr: a bar on a terminal, otherwise a line every few seconds.
 #pragma once
 
 #include <chrono>
@@ -7,17 +7,17 @@
 
 namespace headrace::server::verbs {
 
-/// One thread at a time.
+/// Use it from one thread at a time.
 class Progress {
  public:
-  /// `begin`: samples that were done before. `total` 0: not known.
+  /// `begin`: samples that were done before. `total`: 0 if it is not known.
   Progress(std::string what, std::uint64_t begin, std::uint64_t total);
   /// Clears the bar.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Cheap: shows something only now and then. `bytes`: since this began.
+  /// Cheap: prints only now and then. `bytes`: since this object was created.
   void tell(std::uint64_t done, std::uint64_t bytes);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder of this user, locked; empty: it is none, or somebody holds it.
+/// A folder of this user, locked; empty: it is not such a folder, or another process has locked it.
 ring::UniqueFd locked(const fs::path& path) {
   ring::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
@@ -49,8 +49,8 @@ Result<ScratchFolder> ScratchFolder::make(const std::string& prefix) {
       return fail(ErrorCode::kEnvironment,
                   fmt::format("{} cannot be made: {}; set TMPDIR to a place that this user can write", path,
                               std::strerror(errno)));
-    // Another process's sweep may have come between.
-    errno = EPERM;  // it is another user's: file systems may change that
+    // Another process may have removed it in between.
+    errno = EPERM;  // it belongs to another user: file systems may change that
     auto lock = locked(path);
     const int why = errno;
     if (lock && fs::exists(path, error)) return ScratchFolder(path, std::move(lock));

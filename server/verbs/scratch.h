@@ -1,4 +1,5 @@
-// A folder for temporary files that goes with its process: at the latest when the next one makes its own.
+// A folder for temporary files that is removed with its process, or else when the next process creates its
+// own.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +11,12 @@
 
 namespace headrace::server::verbs {
 
-/// Locked by its process, which the kernel undoes however that ends (bindings/headrace/_scratch.py does the
-/// same).
+/// Locked by its process; the kernel releases the lock however the process ends
+/// (bindings/headrace/_scratch.py does the same).
 class ScratchFolder {
  public:
-  /// <temporary files>/<prefix>XXXXXX; removes this user's folders of this prefix that nobody holds any more.
-  /// kEnvironment: it cannot be made.
+  /// <temporary files>/<prefix>XXXXXX; also removes this user's folders with this prefix that no process has
+  /// locked. kEnvironment: it cannot be created.
   static Result<ScratchFolder> make(const std::string& prefix);
   ScratchFolder(ScratchFolder&& other) noexcept
       : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)) {}

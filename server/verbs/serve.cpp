@@ -56,8 +56,8 @@ std::chrono::nanoseconds cpu_time() {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-/// Who waits in vain for storage cannot be called back: then the process ends without that thread, and says
-/// so. One that works is waited for: giving back the pages of a large ring takes seconds.
+/// A thread that waits in vain for storage cannot be interrupted: the process then ends without it, and says
+/// so. A thread that makes progress is waited for: freeing the pages of a large ring takes seconds.
 void end_after(const std::stop_token& ended, std::chrono::seconds patience, const log::Sink& sink) {
   std::mutex mutex;
   std::unique_lock lock(mutex);

@@ -1,5 +1,5 @@
-// The verbs of the `headrace` program. Each adds its subcommand; what it returns from its callback is the
-// exit code: 0 good, 2 the configuration or a call is wrong, 3 the machine, the data or the server is.
+// The verbs of the `headrace` program. Each adds its subcommand; its callback sets the exit code: 0 success,
+// 2 a wrong configuration or call, 3 a fault of the machine, the data or the server.
 #pragma once
 
 #include <spdlog/common.h>
@@ -27,7 +27,7 @@ void add_sample(CLI::App& app, int& exit_code);
 void add_drain(CLI::App& app, int& exit_code);
 
 int exit_code_of(const Error& error);
-/// Prints "headrace: NAME: message" on stderr and gives the exit code.
+/// Prints "headrace: NAME: message" on stderr and returns the exit code.
 int report(const Error& error);
 
 /// "1 class", "10 classes".
@@ -36,11 +36,11 @@ std::string count_of_classes(std::size_t classes);
 /// Makes `sink` the log of this process.
 void log_to(std::shared_ptr<spdlog::sinks::sink> sink);
 
-/// stop_signals() are the session thread's alone, which takes them from a signalfd; SIGPIPE is ignored.
-/// To be called before there is any thread.
+/// Reserves stop_signals() for the session thread, which reads them from a signalfd, and ignores SIGPIPE.
+/// Call it before any thread exists.
 void leave_signals_to_the_server();
 
-/// kInvalidArgument: the file is data (an image, an archive, ...), where a configuration belongs.
+/// kInvalidArgument: the file is data (an image, an archive, ...), not a configuration.
 Result<void> not_data(const std::string& file);
 
 /// CONFIG and --set, shared by the verbs that read a configuration.

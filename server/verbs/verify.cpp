@@ -1,4 +1,4 @@
-// `headrace verify`: every record of a packed database.
+// `headrace verify`: checks every record of a packed database.
 #include "server/pack/verify.h"
 
 #include <fmt/format.h>
