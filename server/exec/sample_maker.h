@@ -75,7 +75,7 @@ struct RowScratch {
   std::vector<std::vector<std::uint8_t>> prepared;  ///< pixels for the cache
   // for a slice
   std::vector<std::uint64_t> samples;
-  source::Lent lent;
+  source::SampleView view;
   std::vector<SliceRow> rows;
 };
 

@@ -56,18 +56,18 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
   scratch.samples.resize(count);
   for (std::uint32_t i = 0; i < count; ++i) scratch.samples[i] = (first + i) % positions;
   order.apply(scratch.samples);
-  source::Lent& lent = scratch.lent;
+  source::SampleView& view = scratch.view;
   if (!options_.decoded) {
-    lent.indices = scratch.samples;
-    if (!source_->lend(lent)) return {};
+    view.indices = scratch.samples;
+    if (!source_->view_samples(view)) return {};
   }
   const std::uint64_t found = ring::monotonic_ns();
   const std::size_t fields = source_->fields().size();
-  const auto lent_item = [&](std::size_t row, std::size_t field) {
-    return lent.items[row * fields + plans_[field].source_field];
+  const auto viewed_item = [&](std::size_t row, std::size_t field) {
+    return view.items[row * fields + plans_[field].source_field];
   };
   const auto prefetch_row = [&](std::size_t row) {
-    for (std::size_t f = 0; f < plans_.size() && row < count; ++f) transform::prefetch(lent_item(row, f));
+    for (std::size_t f = 0; f < plans_.size() && row < count; ++f) transform::prefetch(viewed_item(row, f));
   };
   if (!options_.decoded)
     for (std::size_t i = 0; i < kRowsAhead; ++i) prefetch_row(i);
@@ -87,10 +87,10 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
     } else {
       prefetch_row(i + kRowsAhead);
       const auto item_of = [&](std::size_t f) {
-        return cache::Piece{lent_item(i, f), lent.pixels[plans_[f].source_field], {}};
+        return cache::Piece{viewed_item(i, f), view.pixels[plans_[f].source_field], {}};
       };
       row.made = cut_row(item_of, key, i, out, scratch);
-      for (std::size_t f = 0; f < fields && row.made; ++f) bytes += lent.items[i * fields + f].size();
+      for (std::size_t f = 0; f < fields && row.made; ++f) bytes += view.items[i * fields + f].size();
     }
     if (!row.made) continue;
     row.sample_index = source_->whole_index(sample);

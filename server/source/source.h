@@ -20,8 +20,8 @@ using sample::Item;
 using sample::Sample;
 using sample::SourceField;
 
-/// Samples as decoded pixels in memory: see Source::lend().
-struct Lent {
+/// Samples as decoded pixels in memory: see Source::view_samples().
+struct SampleView {
   std::vector<std::uint64_t> indices;                ///< of the samples; unspecified afterwards
   std::vector<std::span<const std::uint8_t>> items;  ///< items of sample i: [i * fields, (i + 1) * fields)
   std::vector<decode::PixelShape> pixels;            ///< per field: Item::pixels, the same for every sample
@@ -42,7 +42,7 @@ class Source {
   virtual Result<void> read(std::uint64_t index, Sample& out) const = 0;
   /// Gives what read() would give for all these samples, without a copy, in memory that lives as long as the
   /// source. False: this source has to read.
-  virtual bool lend(Lent& lent) const { return static_cast<void>(lent), false; }
+  virtual bool view_samples(SampleView& view) const { return static_cast<void>(view), false; }
   /// The outermost source of which this one is a part; itself if it is not a part.
   [[nodiscard]] virtual const Source& whole() const { return *this; }
   /// The sample's index in whole(); increases with `index`.

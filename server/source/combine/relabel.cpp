@@ -31,7 +31,7 @@ class Relabelled final : public Source {
   [[nodiscard]] std::uint64_t size() const override { return of_->size(); }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return of_->fields(); }
   Result<void> read(std::uint64_t index, Sample& out) const override { return of_->read(index, out); }
-  bool lend(Lent& lent) const override { return of_->lend(lent); }
+  bool view_samples(SampleView& view) const override { return of_->view_samples(view); }
   [[nodiscard]] const Source& whole() const override { return of_->whole(); }
   [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
     return of_->index_in_whole(index);

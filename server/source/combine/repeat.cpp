@@ -22,9 +22,9 @@ class Repeat final : public Source {
   [[nodiscard]] std::uint64_t size() const override { return times_ * once_; }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return of_->fields(); }
   Result<void> read(std::uint64_t index, Sample& out) const override { return of_->read(index % once_, out); }
-  bool lend(Lent& lent) const override {
-    for (std::uint64_t& index : lent.indices) index %= once_;
-    return of_->lend(lent);
+  bool view_samples(SampleView& view) const override {
+    for (std::uint64_t& index : view.indices) index %= once_;
+    return of_->view_samples(view);
   }
   [[nodiscard]] bool labelled() const override { return of_->labelled(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return of_->label(index % once_); }

@@ -98,9 +98,9 @@ Part::Part(std::shared_ptr<const Source> whole, std::vector<std::uint64_t> indic
 Result<void> Part::read(std::uint64_t index, Sample& out) const {
   return whole_->read(indices_.at(index), out);
 }
-bool Part::lend(Lent& lent) const {
-  for (std::uint64_t& index : lent.indices) index = indices_.at(index);
-  return whole_->lend(lent);
+bool Part::view_samples(SampleView& view) const {
+  for (std::uint64_t& index : view.indices) index = indices_.at(index);
+  return whole_->view_samples(view);
 }
 std::int64_t Part::label(std::uint64_t index) const {
   return whole_->label(indices_.at(index));

@@ -48,7 +48,7 @@ class Part final : public Source {
   [[nodiscard]] std::uint64_t size() const override { return indices_.size(); }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return whole_->fields(); }
   Result<void> read(std::uint64_t index, Sample& out) const override;
-  bool lend(Lent& lent) const override;
+  bool view_samples(SampleView& view) const override;
   [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override {
     return whole_->whole_index(indices_.at(index));
   }

@@ -212,16 +212,16 @@ class NpySet final : public Source {
     }
     return {};
   }
-  bool lend(Lent& lent) const override {
-    const std::size_t count = lent.indices.size(), fields = columns_.size();
-    lent.pixels.clear();
-    lent.items.resize(count * fields);
+  bool view_samples(SampleView& view) const override {
+    const std::size_t count = view.indices.size(), fields = columns_.size();
+    view.pixels.clear();
+    view.items.resize(count * fields);
     for (std::size_t f = 0; f < fields; ++f) {
       const Column& column = columns_[f];
-      lent.pixels.push_back(column.pixels);
+      view.pixels.push_back(column.pixels);
       for (std::size_t i = 0; i < count; ++i)
-        lent.items[i * fields + f] =
-            column.array.values.view.subspan(lent.indices[i] * column.row_bytes, column.row_bytes);
+        view.items[i * fields + f] =
+            column.array.values.view.subspan(view.indices[i] * column.row_bytes, column.row_bytes);
     }
     return true;
   }

@@ -55,13 +55,13 @@ class PixelSource final : public Source {
     image.pixels = table_.shape;
     return {};
   }
-  bool lend(Lent& lent) const override {
-    lent.pixels.assign(1, table_.shape);
-    lent.items.resize(lent.indices.size());
-    for (std::size_t i = 0; i < lent.items.size(); ++i) {
-      const auto [file, at] = find(lent.indices[i]);
-      lent.items[i] = std::span(file->bytes).subspan(file->first + at * file->stride, bytes_);
-      if (lent.indices[i] < table_.labels.size()) __builtin_prefetch(&table_.labels[lent.indices[i]], 0, 2);
+  bool view_samples(SampleView& view) const override {
+    view.pixels.assign(1, table_.shape);
+    view.items.resize(view.indices.size());
+    for (std::size_t i = 0; i < view.items.size(); ++i) {
+      const auto [file, at] = find(view.indices[i]);
+      view.items[i] = std::span(file->bytes).subspan(file->first + at * file->stride, bytes_);
+      if (view.indices[i] < table_.labels.size()) __builtin_prefetch(&table_.labels[view.indices[i]], 0, 2);
     }
     return true;
   }
