@@ -17,10 +17,10 @@ class SizeSample {
   explicit SizeSample(std::uint64_t rows) : rows_(rows), size_(std::min(rows, kMost)) {}
 
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  /// The row at index `place` of the sample; increases with it.
-  [[nodiscard]] std::uint64_t row(std::uint64_t place) const { return place * rows_ / size_; }
+  /// The row at `index` of the sample; increases with it.
+  [[nodiscard]] std::uint64_t row(std::uint64_t index) const { return index * rows_ / size_; }
   /// The index of `row` in the sample; none: it is not in the sample.
-  [[nodiscard]] std::optional<std::uint64_t> place(std::uint64_t row) const {
+  [[nodiscard]] std::optional<std::uint64_t> index_of(std::uint64_t row) const {
     const std::uint64_t nearest = (row * size_ + rows_ - 1) / rows_;
     return nearest < size_ && this->row(nearest) == row ? std::optional(nearest) : std::nullopt;
   }

@@ -32,7 +32,7 @@ TEST(SizeSampleTest, HasEveryRowOfASmallSet) {
   for (const std::uint64_t rows : {std::uint64_t{1}, std::uint64_t{1000}, SizeSample::kMost}) {
     const SizeSample sample(rows);
     ASSERT_EQ(sample.size(), rows);
-    for (std::uint64_t row = 0; row < rows; ++row) ASSERT_EQ(sample.place(row), row);
+    for (std::uint64_t row = 0; row < rows; ++row) ASSERT_EQ(sample.index_of(row), row);
   }
 }
 
@@ -46,9 +46,9 @@ TEST(SizeSampleTest, IsSpreadEvenlyOverALargeSet) {
       const std::uint64_t row = sample.row(place);
       ASSERT_GE(row, next);
       ASSERT_LE(row, next + 1);
-      ASSERT_EQ(sample.place(row), place);
+      ASSERT_EQ(sample.index_of(row), place);
       if (step > 1) {
-        ASSERT_EQ(sample.place(row + 1), std::nullopt);
+        ASSERT_EQ(sample.index_of(row + 1), std::nullopt);
       }
       next = row + step;
     }

@@ -21,7 +21,7 @@ namespace headrace::server::source {
 namespace {
 
 /// Files stat'ed in parallel: a network mount's limit is its latency, not the processor.
-constexpr std::size_t kAskAtOnce = 32;
+constexpr std::size_t kStatsAtOnce = 32;
 constexpr std::uint64_t kBlock = 64;
 constexpr std::uint64_t kBlocksAtOnce = 4096;
 
@@ -48,7 +48,7 @@ void FileColumn::add_in(std::string_view folder, std::string_view name) {
   pool_.append(folder).append(name).push_back('\0');
 }
 
-void FileColumn::ask(const std::vector<std::uint64_t>& rows, const Refused& refused) {
+void FileColumn::stat_rows(const std::vector<std::uint64_t>& rows, const Refused& refused) {
   const SizeSample sample(size());
   sizes_.resize(sample.size());
   // Problems are kept until all earlier rows are done, so their number is bounded.
@@ -56,7 +56,7 @@ void FileColumn::ask(const std::vector<std::uint64_t>& rows, const Refused& refu
   for (std::uint64_t begin = 0; begin < rows.size(); begin += kBlock * kBlocksAtOnce) {
     const std::uint64_t count = std::min<std::uint64_t>(rows.size() - begin, kBlock * kBlocksAtOnce);
     std::vector<std::vector<Wrong>> found((count + kBlock - 1) / kBlock);
-    const auto ask_block = [&](std::size_t block) {
+    const auto stat_block = [&](std::size_t block) {
       const std::uint64_t first = begin + block * kBlock;
       const std::uint64_t end = std::min(first + kBlock, begin + count);
       for (std::uint64_t i = first; i < end; ++i) {
@@ -66,10 +66,11 @@ void FileColumn::ask(const std::vector<std::uint64_t>& rows, const Refused& refu
           found[block].emplace_back(row, errno);
         else if (!S_ISREG(status.st_mode))
           found[block].emplace_back(row, 0);
-        if (const auto place = sample.place(row)) sizes_[*place] = static_cast<std::uint64_t>(status.st_size);
+        if (const auto index = sample.index_of(row))
+          sizes_[*index] = static_cast<std::uint64_t>(status.st_size);
       }
     };
-    for_each_at_once(found.size(), ask_block, kAskAtOnce);
+    for_each_at_once(found.size(), stat_block, kStatsAtOnce);
     for (const auto& block : found)
       for (const auto& [row, error] : block) refused(row, error);
   }
@@ -84,7 +85,7 @@ void FileColumn::check(const std::function<void(std::uint64_t, std::string_view)
     });
     std::set_union(sampled.begin(), sampled.end(), left.begin(), left.end(), std::back_inserter(rows));
   }
-  ask(rows.empty() ? sampled : rows, [&](std::uint64_t row, int error) {
+  stat_rows(rows.empty() ? sampled : rows, [&](std::uint64_t row, int error) {
     wrong(row, fmt::format("{}: {}", (std::filesystem::path(root_) / path(row)).string(),
                            error == 0 ? "is no regular file" : std::strerror(error)));
   });
@@ -95,7 +96,7 @@ Result<void> FileColumn::finish() {
   begins_.shrink_to_fit();
   std::optional<Error> first;
   if (sizes_.empty())
-    ask(sampled_rows(size()), [&](std::uint64_t row, int error) {
+    stat_rows(sampled_rows(size()), [&](std::uint64_t row, int error) {
       const std::string what = fmt::format("file {}/{}", root_, path(row));
       if (first) return;
       first = error != 0 ? scan_error(what, error)
@@ -106,8 +107,8 @@ Result<void> FileColumn::finish() {
 }
 
 Result<void> FileColumn::read(std::uint64_t row, Item& out) const {
-  const auto place = SizeSample(size()).place(row);
-  const auto expected = place ? std::optional(sizes_.at(*place)) : std::nullopt;
+  const auto index = SizeSample(size()).index_of(row);
+  const auto expected = index ? std::optional(sizes_.at(*index)) : std::nullopt;
   if (auto read = read_file({root_fd_.get(), path(row), root_}, expected, policy_, out.storage); !read)
     return read;
   out.bytes = out.storage;

@@ -51,7 +51,7 @@ class FileColumn final : public ImageColumn {
   /// errno; 0: it is not a regular file.
   using Refused = std::function<void(std::uint64_t row, int error)>;
   /// Stats `rows`, which ascend, and keeps the sizes of those in the sample.
-  void ask(const std::vector<std::uint64_t>& rows, const Refused& refused);
+  void stat_rows(const std::vector<std::uint64_t>& rows, const Refused& refused);
   [[nodiscard]] const char* path(std::uint64_t row) const { return pool_.data() + begins_.at(row); }
   /// The end of the row's path, including the zero byte.
   [[nodiscard]] std::uint64_t end(std::uint64_t row) const {

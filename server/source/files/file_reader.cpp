@@ -14,7 +14,7 @@ namespace headrace::server::source {
 namespace {
 
 // Whether a retry may succeed. Not if the file itself is gone, not permitted or of another type.
-bool may_heal(int error) {
+bool is_retryable(int error) {
   switch (error) {
     case ENOENT:
     case ENOTDIR:
@@ -59,20 +59,20 @@ const char* remedy(int error) {
 Error system_error(const std::string& file, std::string_view doing, int error) {
   if (error == ENOENT || error == ENOTDIR) return changed(file, "vanished");
   const std::string what = fmt::format("{}: cannot be {}: {}", file, doing, std::strerror(error));
-  if (!may_heal(error)) return {ErrorCode::kDatasetInvalid, fmt::format("{}; {}", what, remedy(error))};
+  if (!is_retryable(error)) return {ErrorCode::kDatasetInvalid, fmt::format("{}; {}", what, remedy(error))};
   return {ErrorCode::kTransientIo, what};
 }
 
-std::string shown(const FilePlace& file) {
+std::string shown(const FileRef& file) {
   return fmt::format("{}/{}", file.shown_root, file.path);
 }
 
-tl::unexpected<ReadFault> system_fault(const FilePlace& file, std::string_view doing, int error) {
+tl::unexpected<ReadFault> system_fault(const FileRef& file, std::string_view doing, int error) {
   return tl::make_unexpected(
-      ReadFault{system_error(shown(file), doing, error), may_heal(error), remedy(error)});
+      ReadFault{system_error(shown(file), doing, error), is_retryable(error), remedy(error)});
 }
 
-tl::unexpected<ReadFault> changed_fault(const FilePlace& file, std::string_view how) {
+tl::unexpected<ReadFault> changed_fault(const FileRef& file, std::string_view how) {
   return tl::make_unexpected(ReadFault{changed(shown(file), how), false});
 }
 
@@ -81,7 +81,7 @@ struct OpenFile {
   std::uint64_t bytes = 0;
 };
 
-Attempt<OpenFile> open_regular(const FilePlace& file, std::optional<std::uint64_t> expected_bytes) {
+Attempt<OpenFile> open_regular(const FileRef& file, std::optional<std::uint64_t> expected_bytes) {
   OpenFile open;
   do {
     open.fd.reset(::openat(file.root_fd, file.path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
@@ -99,12 +99,12 @@ Attempt<OpenFile> open_regular(const FilePlace& file, std::optional<std::uint64_
 
 }  // namespace
 
-Attempt<ring::UniqueFd> open_unchanged(const FilePlace& file, std::uint64_t expected_bytes) {
+Attempt<ring::UniqueFd> open_unchanged(const FileRef& file, std::uint64_t expected_bytes) {
   return open_regular(file, expected_bytes).map([](OpenFile&& open) { return std::move(open.fd); });
 }
 
 Attempt<void> read_range(int fd, std::uint64_t offset, std::span<std::uint8_t> out, const ReadPolicy& policy,
-                         const FilePlace& file) {
+                         const FileRef& file) {
   std::uint64_t done = 0;
   while (done < out.size()) {
     const auto at = static_cast<off_t>(offset + done);
@@ -128,7 +128,7 @@ Result<void> with_retries(const ReadPolicy& policy, const std::function<Attempt<
     auto result = attempt();
     if (result) return {};
     Error& error = result.error().error;
-    if (!result.error().healable) return fail(std::move(error));
+    if (!result.error().retryable) return fail(std::move(error));
     if (i >= policy.attempts) {
       error.message += fmt::format(" (after {} attempts); {}", i, result.error().remedy);
       return fail(std::move(error));
@@ -138,7 +138,7 @@ Result<void> with_retries(const ReadPolicy& policy, const std::function<Attempt<
   }
 }
 
-Result<void> read_file(const FilePlace& file, std::optional<std::uint64_t> expected_bytes,
+Result<void> read_file(const FileRef& file, std::optional<std::uint64_t> expected_bytes,
                        const ReadPolicy& policy, std::vector<std::uint8_t>& out) {
   const auto attempt = [&]() -> Attempt<void> {
     const auto open = open_regular(file, expected_bytes);

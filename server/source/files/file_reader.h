@@ -26,28 +26,28 @@ struct ReadPolicy {
 };
 
 /// A file below an open directory.
-struct FilePlace {
+struct FileRef {
   int root_fd;
   const char* path;               ///< relative to it
   const std::string& shown_root;  ///< messages begin with `shown_root`/`path`
 };
 
-/// The failure of one attempt. `healable`: the error may pass, so the attempt is repeated; after the last
+/// The failure of one attempt. `retryable`: the error may pass, so the attempt is repeated; after the last
 /// one, `remedy` is added to the message.
 struct ReadFault {
   Error error;
-  bool healable = false;
+  bool retryable = false;
   const char* remedy = "look at the disk or mount it lies on";
 };
 template <class T>
 using Attempt = tl::expected<T, ReadFault>;
 
 /// Opens a regular file that had `expected_bytes` when it was indexed. One attempt.
-Attempt<ring::UniqueFd> open_unchanged(const FilePlace& file, std::uint64_t expected_bytes);
+Attempt<ring::UniqueFd> open_unchanged(const FileRef& file, std::uint64_t expected_bytes);
 
 /// Fills `out` from `offset` on. `file` is used only for messages. One attempt.
 Attempt<void> read_range(int fd, std::uint64_t offset, std::span<std::uint8_t> out, const ReadPolicy& policy,
-                         const FilePlace& file);
+                         const FileRef& file);
 
 /// Retries as the policy says, until an attempt succeeds or fails with an error that cannot pass. Pass a
 /// lambda by std::cref, so that nothing is allocated for it.
@@ -55,7 +55,7 @@ Result<void> with_retries(const ReadPolicy& policy, const std::function<Attempt<
 
 /// Reads a whole file into `out`; `expected_bytes`: its size when it was indexed, if known. Errors: as
 /// Source::read().
-Result<void> read_file(const FilePlace& file, std::optional<std::uint64_t> expected_bytes,
+Result<void> read_file(const FileRef& file, std::optional<std::uint64_t> expected_bytes,
                        const ReadPolicy& policy, std::vector<std::uint8_t>& out);
 
 }  // namespace headrace::server::source

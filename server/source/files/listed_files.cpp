@@ -36,22 +36,22 @@ class NameSet {
  public:
   NameSet() = default;
   explicit NameSet(const std::vector<std::uint64_t>& hashes)
-      : places_(hashes.empty() ? 0 : std::bit_ceil(2 * hashes.size())) {
-    for (const std::uint64_t hash : hashes) places_[place_of(hash)] = hash;
+      : table_(hashes.empty() ? 0 : std::bit_ceil(2 * hashes.size())) {
+    for (const std::uint64_t hash : hashes) table_[slot_of(hash)] = hash;
   }
   [[nodiscard]] bool contains(std::uint64_t hash) const {
-    return !places_.empty() && places_[place_of(hash)] == hash;
+    return !table_.empty() && table_[slot_of(hash)] == hash;
   }
 
  private:
   /// The index where it is or would be. Half of the entries are empty, which is 0.
-  [[nodiscard]] std::size_t place_of(std::uint64_t hash) const {
-    std::size_t place = hash & (places_.size() - 1);
-    while (places_[place] != 0 && places_[place] != hash) place = (place + 1) & (places_.size() - 1);
-    return place;
+  [[nodiscard]] std::size_t slot_of(std::uint64_t hash) const {
+    std::size_t slot = hash & (table_.size() - 1);
+    while (table_[slot] != 0 && table_[slot] != hash) slot = (slot + 1) & (table_.size() - 1);
+    return slot;
   }
 
-  std::vector<std::uint64_t> places_;
+  std::vector<std::uint64_t> table_;
 };
 
 struct Folder {
@@ -79,13 +79,13 @@ Folders count_by_folder(std::uint64_t count, const PathOf& path) {
 }
 
 void list(int root_fd, std::string_view name, Folder& folder) {
-  const std::string place = name.empty() ? "." : std::string(name);
+  const std::string path = name.empty() ? "." : std::string(name);
   // In a folder without search permission no file can be opened, even if it can be listed.
-  if (::faccessat(root_fd, place.c_str(), X_OK, AT_EACCESS) != 0) return;
+  if (::faccessat(root_fd, path.c_str(), X_OK, AT_EACCESS) != 0) return;
   const std::uint64_t most = folder.wanted * kMostListed;
   std::uint64_t seen = 0;
   std::vector<std::uint64_t> names;
-  const int error = each_entry(root_fd, place, [&](int, const dirent& entry) {
+  const int error = each_entry(root_fd, path, [&](int, const dirent& entry) {
     if (entry.d_type == DT_REG) names.push_back(hash(entry.d_name));
     return ++seen <= most;
   });

@@ -17,7 +17,7 @@ Attempt<OpenFiles::Fd> OpenFiles::get(std::size_t file,
                                       const std::function<Attempt<ring::UniqueFd>()>& open) {
   const auto held = [&]() -> Fd {
     if (!is_open_[file]) return nullptr;
-    open_.splice(open_.begin(), open_, places_[file]);
+    open_.splice(open_.begin(), open_, entries_[file]);
     return open_.front().fd;
   };
   {
@@ -35,7 +35,7 @@ Attempt<OpenFiles::Fd> OpenFiles::get(std::size_t file,
     open_.pop_back();
   }
   open_.push_front({file, fresh});
-  places_[file] = open_.begin();
+  entries_[file] = open_.begin();
   is_open_[file] = true;
   return fresh;
 }

@@ -21,7 +21,7 @@ class OpenFiles {
  public:
   using Fd = std::shared_ptr<const ring::UniqueFd>;
 
-  OpenFiles(std::size_t files, std::size_t most) : places_(files), most_(most) {}
+  OpenFiles(std::size_t files, std::size_t most) : entries_(files), most_(most) {}
 
   /// The file's descriptor; calls `open` if the file is not open. Allocates nothing if it is.
   Attempt<Fd> get(std::size_t file, const std::function<Attempt<ring::UniqueFd>()>& open);
@@ -33,9 +33,9 @@ class OpenFiles {
   };
 
   std::mutex mutex_;
-  std::list<Entry> open_;                           // most recently used first
-  std::vector<std::list<Entry>::iterator> places_;  // valid where is_open_
-  std::vector<bool> is_open_ = std::vector<bool>(places_.size());
+  std::list<Entry> open_;                            // most recently used first
+  std::vector<std::list<Entry>::iterator> entries_;  // valid where is_open_
+  std::vector<bool> is_open_ = std::vector<bool>(entries_.size());
   const std::size_t most_;
 };
 

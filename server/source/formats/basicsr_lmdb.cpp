@@ -146,7 +146,7 @@ void BasicSrColumn::add_to(Fingerprint& fingerprint) const {
   const SizeSample sizes(rows_.size());
   for (std::uint64_t row = 0; row < rows_.size(); ++row) {
     fingerprint.add(std::string_view(pool_.data() + rows_[row].path));
-    if (sizes.place(row)) fingerprint.add(rows_[row].value.size());
+    if (sizes.index_of(row)) fingerprint.add(rows_[row].value.size());
   }
   fingerprint.add(std::uint64_t{field_.mask}).add(static_cast<std::uint64_t>(field_.scale));
 }

@@ -47,7 +47,7 @@ class Intake {
   /// Returns what is wrong; empty: nothing.
   virtual std::string add(const json& cell) = 0;
   /// Reports problems that can only be found, or are found faster, once all rows are there.
-  virtual void look(const std::function<void(std::uint64_t line, std::string_view problem)>& wrong) {
+  virtual void check_rows(const std::function<void(std::uint64_t line, std::string_view problem)>& wrong) {
     static_cast<void>(wrong);
   }
   virtual Result<void> finish(Table& table) = 0;
@@ -67,7 +67,7 @@ class FileIntake final : public Intake {
     lines_.push_back(line_);
     return {};
   }
-  void look(const std::function<void(std::uint64_t, std::string_view)>& wrong) override {
+  void check_rows(const std::function<void(std::uint64_t, std::string_view)>& wrong) override {
     column_->check([&](std::uint64_t row, std::string_view problem) { wrong(lines_[row], problem); });
     lines_ = {};
   }
@@ -266,7 +266,7 @@ class Opener {
     if (!why.empty()) return refuse(why);
     if (broken) return fail(*broken);
     for (std::size_t f = 0; f < intakes_.size(); ++f)
-      intakes_[f]->look([&](std::uint64_t line, std::string_view problem) {
+      intakes_[f]->check_rows([&](std::uint64_t line, std::string_view problem) {
         problems.add(file_, line, fmt::format("column `{}`: {}", columns_[f], problem));
       });
     if (!problems.none()) return fail(problems.error(ErrorCode::kDatasetInvalid));

@@ -90,7 +90,7 @@ bool is_field_name(const std::string& name) {
 }
 
 /// Checks the requirements on every field.
-Result<void> see_that_they_fit(const std::vector<NamedArray>& arrays) {
+Result<void> check_arrays(const std::vector<NamedArray>& arrays) {
   const NamedArray& first = arrays.front();
   for (const auto& [field, array] : arrays) {
     const auto& shape = array.header.shape;
@@ -286,7 +286,7 @@ std::optional<decode::PixelShape> pixel_shape(const NpyHeader& header) {
 Result<std::shared_ptr<const Source>> open_npy_set(const NpyOptions& options) {
   auto arrays = open_arrays(options);
   if (!arrays) return fail(std::move(arrays.error()));
-  if (auto fit = see_that_they_fit(*arrays); !fit) return fail(std::move(fit.error()));
+  if (auto fit = check_arrays(*arrays); !fit) return fail(std::move(fit.error()));
   std::optional<NpyArray> labels;
   const auto label = std::find_if(arrays->begin(), arrays->end(),
                                   [](const NamedArray& named) { return named.field == kLabel; });

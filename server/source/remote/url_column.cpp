@@ -95,7 +95,7 @@ void UrlColumn::add_to(Fingerprint& fingerprint) const {
   const SizeSample sample(size());
   for (std::uint64_t row = 0; row < entries_.size(); ++row) {
     fingerprint.add(std::string_view(path(row)));
-    if (entries_[row].bytes != kUnknown && sample.place(row)) fingerprint.add(entries_[row].bytes);
+    if (entries_[row].bytes != kUnknown && sample.index_of(row)) fingerprint.add(entries_[row].bytes);
   }
   fingerprint.add(std::uint64_t{field_.mask}).add(static_cast<std::uint64_t>(field_.scale));
 }

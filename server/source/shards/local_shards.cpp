@@ -30,7 +30,7 @@ class LocalShards final : public ShardSet {
   [[nodiscard]] std::size_t at_once() const override { return processors(); }
   [[nodiscard]] Result<ShardIndex> index(std::size_t shard, const ShardRule& rule,
                                          Problems& problems) const override {
-    const auto fd = open_unchanged(place(shard), shards_[shard].bytes);
+    const auto fd = open_unchanged(file_of(shard), shards_[shard].bytes);
     if (!fd) return fail(fd.error().error);
     const std::string shown = fmt::format("{}/{}", root(), shards_[shard].name);
     auto tar = TarReader::open(fd->get(), shards_[shard].bytes, shown);
@@ -39,7 +39,7 @@ class LocalShards final : public ShardSet {
   }
   [[nodiscard]] Result<void> read(std::size_t shard, std::uint64_t offset,
                                   std::span<std::uint8_t> out) const override {
-    const FilePlace file = place(shard);
+    const FileRef file = file_of(shard);
     const auto open = [&] { return open_unchanged(file, shards_[shard].bytes); };
     const auto attempt = [&]() -> Attempt<void> {
       const auto fd = files_.get(shard, std::cref(open));
@@ -50,7 +50,7 @@ class LocalShards final : public ShardSet {
   }
 
  private:
-  [[nodiscard]] FilePlace place(std::size_t shard) const {
+  [[nodiscard]] FileRef file_of(std::size_t shard) const {
     return {root_fd_.get(), shards_[shard].name.c_str(), root()};
   }
 
