@@ -17,7 +17,7 @@ std::uint64_t entry(Bytes table, std::uint64_t index) {
 
 }  // namespace
 
-Result<Found> look(const Env& env) {
+Result<Found> inspect(const Env& env) {
   const auto txn = Txn::begin(env, false);
   if (!txn) return fail(txn.error());
   const std::string where = env.folder().string();
@@ -42,10 +42,10 @@ Result<Found> look(const Env& env) {
   return Found{std::move(*meta), packed, std::filesystem::file_size(env.folder() / "data.mdb", status)};
 }
 
-Result<Found> look(const std::filesystem::path& folder) {
+Result<Found> inspect(const std::filesystem::path& folder) {
   const auto env = Env::open(folder, Env::Access::kRandom);
   if (!env) return fail(env.error());
-  auto found = look(*env);
+  auto found = inspect(*env);
   if (const auto lost = env->fault()) return fail(*lost);
   return found;
 }
@@ -64,7 +64,7 @@ Result<std::shared_ptr<const Store>> Store::open(const std::filesystem::path& fo
 Result<void> Store::load() {
   const auto txn = Txn::begin(env_, false);
   if (!txn) return fail(txn.error());
-  auto found = look(env_);
+  auto found = inspect(env_);
   if (!found) return fail(found.error());
   meta_ = std::move(found->meta);
   file_bytes_ = found->file_bytes;

@@ -23,9 +23,9 @@ struct Found {
 };
 
 /// kDatasetInvalid: no LMDB, truncated, damaged, or "is an LMDB, but not one that headrace pack wrote".
-Result<Found> look(const std::filesystem::path& folder);
+Result<Found> inspect(const std::filesystem::path& folder);
 /// The same for an open one. Reads only a few records.
-Result<Found> look(const Env& env);
+Result<Found> inspect(const Env& env);
 
 /// Opening walks the tree once, which finds gaps. Later reads do not use LMDB, so they share nothing and
 /// cannot meet a damaged page of the tree. Takes 16 bytes of memory per sample.
@@ -34,7 +34,7 @@ Result<Found> look(const Env& env);
 class Store {
  public:
   enum class Reading : std::uint8_t { kRandom, kInOrder };
-  /// look()'s errors; also kDatasetInvalid: not complete ("run the same headrace pack again"), samples
+  /// inspect()'s errors; also kDatasetInvalid: not complete ("run the same headrace pack again"), samples
   /// missing, damaged tables.
   static Result<std::shared_ptr<const Store>> open(const std::filesystem::path& folder, Reading reading);
 

@@ -91,7 +91,7 @@ Result<Writer> Writer::open(const fs::path& folder, const Meta& meta, const Writ
 }
 
 Result<void> Writer::resume() {
-  auto found = look(env_);
+  auto found = inspect(env_);
   if (!found)
     return fail(ErrorCode::kInvalidArgument, found.error().message + "; remove it or choose another name");
   if (const std::string difference = found->meta.difference(meta_); !difference.empty())

@@ -133,7 +133,7 @@ Result<json> gather(const InspectArguments& arguments) {
   json out = json::object();
   const bool packed = is_lmdb(arguments.dataset.path);
   if (packed) {
-    const auto found = store::look(arguments.dataset.path);
+    const auto found = store::inspect(arguments.dataset.path);
     if (!found) return fail(found.error());
     out = describe(*found);
     if (!found->meta.complete) {

@@ -133,7 +133,7 @@ TEST_F(PackTest, TiledIsTheSourcePixelForPixelAndSaysWhatBecameOfIt) {
     }
   }
   // An older program would take what pads them for pixels: it is to refuse them.
-  EXPECT_THAT(store::look(out_)->meta.to_json(), HasSubstr(R"("format":2)"));
+  EXPECT_THAT(store::inspect(out_)->meta.to_json(), HasSubstr(R"("format":2)"));
 }
 
 TEST_F(PackTest, DecodedIsTheDecodersPixels) {

@@ -132,7 +132,7 @@ TEST_F(StoreTest, WhatIsNotFinishedIsNeverTakenForWhole) {
   }
   EXPECT_THAT(refusal(),
               HasSubstr("packing was not finished: 40 of 100 samples; run the same headrace pack again"));
-  const auto found = look(out_);
+  const auto found = inspect(out_);
   ASSERT_TRUE(found);
   EXPECT_FALSE(found->meta.complete);
   EXPECT_EQ(found->packed, 40u);

@@ -123,7 +123,7 @@ std::optional<Proposal> cifar_files(const fs::path& folder) {
 
 /// A database that headrace pack wrote; its source checks whether it is complete.
 Result<Proposal> lmdb(const fs::path& folder) {
-  const auto found = store::look(folder);
+  const auto found = store::inspect(folder);
   if (!found) return fail(found.error());
   const auto& fields = found->meta.fields;
   const bool sizes_differ = std::any_of(fields.begin(), fields.end(), [](const SourceField& field) {

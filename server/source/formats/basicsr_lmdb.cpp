@@ -57,7 +57,7 @@ Result<std::unique_ptr<BasicSrColumn>> BasicSrColumn::open(SourceField field, co
   if (!env) return fail(std::move(env.error()));
   std::error_code status;
   if (!fs::exists(folder / kList, status)) {
-    const bool packed = store::look(*env).has_value();
+    const bool packed = store::inspect(*env).has_value();
     return fail(
         ErrorCode::kDatasetInvalid,
         fmt::format("{}: {}", folder.string(),
