@@ -35,7 +35,7 @@ Arena::~Arena() {
   ::munmap(begin_, budget_);
 }
 
-std::byte* Arena::take(std::uint64_t size) {
+std::byte* Arena::allocate(std::uint64_t size) {
   std::uint64_t at = used_.load(std::memory_order_relaxed);
   std::uint64_t rounded = 0;
   do {

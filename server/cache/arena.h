@@ -15,7 +15,7 @@
 
 namespace headrace::server::cache {
 
-/// Thread safety: any thread may call any member; `take` uses no lock.
+/// Thread safety: any thread may call any member; `allocate` uses no lock.
 class Arena {
  public:
   /// Allocations are rounded up to a multiple of this and aligned to it.
@@ -29,7 +29,7 @@ class Arena {
   ~Arena();
 
   /// Memory that lives as long as the arena; null if less than `size` is left.
-  std::byte* take(std::uint64_t size);
+  std::byte* allocate(std::uint64_t size);
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::uint64_t budget() const { return budget_; }

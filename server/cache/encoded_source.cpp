@@ -18,7 +18,7 @@ class EncodedSource final : public source::ForwardingSource {
       : ForwardingSource(std::move(inner)), cache_(std::move(cache)), tiler_(std::move(tiler)) {}
 
   Result<void> read(std::uint64_t index, Sample& out) const override {
-    SampleCache::Found found = cache_->look(index);
+    SampleCache::Found found = cache_->lookup(index);
     if (!found.pieces.empty()) {
       give(index, found.pieces, out);
       return {};

@@ -41,7 +41,7 @@ void IdleTiler::admitted(std::uint64_t index, std::span<const std::uint64_t> roo
   const std::scoped_lock lock(mutex_);
   if (open) {
     waiting_.push_back(index);
-    waits_.store(waiting_.size(), std::memory_order_relaxed);
+    waiting_count_.store(waiting_.size(), std::memory_order_relaxed);
   } else {
     counts_.untiled += images_per_sample_;
   }
@@ -81,7 +81,7 @@ void IdleTiler::tile_one(std::optional<decode::JpegTiler>& tiler) {
     if (waiting_.empty()) return;
     index = waiting_.back();
     waiting_.pop_back();
-    waits_.store(waiting_.size(), std::memory_order_relaxed);
+    waiting_count_.store(waiting_.size(), std::memory_order_relaxed);
   }
   const std::span<const Piece> pieces = cache_->kept(index);
   const std::vector<Tiled> tiled = tile(pieces, tiler);

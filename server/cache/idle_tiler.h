@@ -61,7 +61,7 @@ class IdleTiler {
   void copy(std::uint64_t index, source::Sample& out);
 
   /// Whether a sample waits; another worker may take it first.
-  [[nodiscard]] bool waits() const { return waits_.load(std::memory_order_relaxed) > 0; }
+  [[nodiscard]] bool has_work() const { return waiting_count_.load(std::memory_order_relaxed) > 0; }
   /// Settles one waiting sample; returns at once if there is none. `tiler`: the worker's own; it keeps the
   /// memory of its largest image until it is reset. Does not throw.
   void tile_one(std::optional<decode::JpegTiler>& tiler);
@@ -91,7 +91,7 @@ class IdleTiler {
   std::uint64_t images_per_sample_ = 0;
   const std::unique_ptr<std::atomic<bool>[]> settled_;
   std::array<std::shared_mutex, 64> locks_;
-  std::atomic<std::uint64_t> waits_{0};  ///< equals waiting_.size(); written under mutex_
+  std::atomic<std::uint64_t> waiting_count_{0};  ///< equals waiting_.size(); written under mutex_
   mutable std::mutex mutex_;
   std::vector<std::uint64_t> waiting_;  // guarded by mutex_, as the next
   Counts counts_;

@@ -17,7 +17,7 @@ SampleCache::SampleCache(std::shared_ptr<Arena> arena, std::uint64_t samples,
   static_assert(alignof(Piece) <= Arena::kAlignment && std::is_trivially_destructible_v<Piece>);
 }
 
-SampleCache::Found SampleCache::look(std::uint64_t index) {
+SampleCache::Found SampleCache::lookup(std::uint64_t index) {
   Entry& entry = entries_[index];
   for (;;) {
     std::uint32_t state = entry.state.load(std::memory_order_acquire);  // SYNC cache-entry
@@ -73,7 +73,7 @@ bool SampleCache::Claim::admit(std::span<const Piece> pieces, std::span<const st
   };
   std::uint64_t size = pieces.size_bytes();
   for (std::size_t i = 0; i < pieces.size(); ++i) size += room_of(i);
-  std::byte* const memory = cache_->arena_->take(size);
+  std::byte* const memory = cache_->arena_->allocate(size);
   if (memory == nullptr) {
     std::move(*this).refuse();
     return false;

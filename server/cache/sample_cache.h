@@ -1,8 +1,8 @@
 // Keeps what was made of each sample for all users that need the same: one entry per sample, filled once.
 //
-//   EMPTY ──look──> FILLING ──admit──> READY      final: spans into it are valid as long as the cache
-//     ^                │  └──refuse──> REFUSED    final: no room for it, or not to be kept
-//     └────abandoned───┘
+//   EMPTY ──lookup──> FILLING ──admit──> READY      final: spans into it are valid as long as the cache
+//     ^                  │  └──refuse──> REFUSED    final: no room for it, or not to be kept
+//     └─────abandoned────┘
 //
 // If several workers miss together, one fills the entry and the others wait: it began first, so it finishes
 // before they would, and their cores have other work. If it takes longer than `patience` (it may not be
@@ -71,8 +71,8 @@ class SampleCache {
               std::chrono::nanoseconds patience = std::chrono::seconds(1));
 
   /// index < samples. Waits at most `patience`.
-  Found look(std::uint64_t index);
-  /// Whether look() would give pieces: index < samples.
+  Found lookup(std::uint64_t index);
+  /// Whether lookup() would give pieces: index < samples.
   [[nodiscard]] bool holds(std::uint64_t index) const {
     return entries_[index].state.load(std::memory_order_acquire) == kReady;  // SYNC cache-entry
   }

@@ -232,7 +232,7 @@ void Engine::park(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
 
 bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
   const auto found =
-      std::find_if(tilers_.begin(), tilers_.end(), [](const auto& tiler) { return tiler->waits(); });
+      std::find_if(tilers_.begin(), tilers_.end(), [](const auto& tiler) { return tiler->has_work(); });
   if (found == tilers_.end()) {
     worker.tiler.reset();
     return false;

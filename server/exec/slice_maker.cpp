@@ -81,7 +81,7 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
     if (options_.decoded) {
       const std::uint64_t index = source_->index_in_whole(sample);
       if (!options_.decoded->holds(index)) continue;
-      const auto pieces = options_.decoded->look(index).pieces;
+      const auto pieces = options_.decoded->lookup(index).pieces;
       row.made = cut_row([&](std::size_t f) { return pieces[f]; }, key, i, out, scratch);
       if (row.made && options_.read_ahead) options_.read_ahead->forget({&sample, 1});
     } else {

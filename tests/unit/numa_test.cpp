@@ -115,13 +115,13 @@ TEST_F(Numa, ACacheIsInterleavedWhoeverFillsIt) {
   std::optional<InterleavedMemory> interleaved(std::in_place, nodes_);
   const auto arena = server::cache::Arena::create("a", kBytes).value();
   interleaved.reset();
-  std::byte* const memory = arena->take(kBytes);
+  std::byte* const memory = arena->allocate(kBytes);
   EXPECT_EQ(policy(memory), MPOL_INTERLEAVE);
   std::thread([&] { std::fill_n(memory, kBytes, std::byte{1}); }).join();
   expect_in_turn(memory, kBytes);
 
   const auto plain = server::cache::Arena::create("b", kBytes).value();
-  EXPECT_EQ(policy(plain->take(64)), MPOL_DEFAULT) << "made outside";
+  EXPECT_EQ(policy(plain->allocate(64)), MPOL_DEFAULT) << "made outside";
 }
 
 TEST_F(Numa, ASetInMemoryIsInterleavedHugePagesIncluded) {

@@ -60,14 +60,14 @@ void expect_content(std::span<const Piece> pieces, std::uint64_t index) {
 
 TEST(Arena, IsFullToTheLastByte) {
   const auto arena = arena_of(4 * 64);
-  std::byte* const first = arena->take(64);
+  std::byte* const first = arena->allocate(64);
   ASSERT_NE(first, nullptr);
-  EXPECT_EQ(arena->take(65), first + 64);
+  EXPECT_EQ(arena->allocate(65), first + 64);
   EXPECT_EQ(arena->left(), 64U);
-  EXPECT_EQ(arena->take(65), nullptr);
-  EXPECT_EQ(arena->take(1), first + 192) << "a smaller one still fits";
+  EXPECT_EQ(arena->allocate(65), nullptr);
+  EXPECT_EQ(arena->allocate(1), first + 192) << "a smaller one still fits";
   EXPECT_EQ(arena->left(), 0U);
-  EXPECT_EQ(arena->take(1), nullptr);
+  EXPECT_EQ(arena->allocate(1), nullptr);
   EXPECT_EQ(arena->used(), 4U * 64);
 }
 
@@ -106,7 +106,7 @@ TEST(Arena, LiesOnHugePagesWhereTheKernelHasThem) {
   constexpr std::size_t kPiece = 100'003;
   std::array<std::vector<std::byte*>, 2> pieces;
   const auto fill = [&](std::size_t mine) {
-    while (std::byte* const piece = arena->take(kPiece)) {
+    while (std::byte* const piece = arena->allocate(kPiece)) {
       std::memset(piece, static_cast<int>(pieces[mine].size() % 251), kPiece);
       pieces[mine].push_back(piece);
     }
@@ -125,14 +125,14 @@ TEST(Arena, LiesOnHugePagesWhereTheKernelHasThem) {
 TEST(SampleCache, GivesWhatWasAdmittedFromTheSamePlaceForGood) {
   const auto arena = arena_of(1 << 20);
   SampleCache cache(arena, 10);
-  auto found = cache.look(3);
+  auto found = cache.lookup(3);
   EXPECT_TRUE(found.pieces.empty());
   ASSERT_TRUE(found.claim);
   EXPECT_TRUE(fill(std::move(*found.claim), 3));
-  const auto again = cache.look(3);
+  const auto again = cache.lookup(3);
   EXPECT_FALSE(again.claim);
   expect_content(again.pieces, 3);
-  EXPECT_EQ(cache.look(3).pieces.data(), again.pieces.data());
+  EXPECT_EQ(cache.lookup(3).pieces.data(), again.pieces.data());
   EXPECT_EQ(arena->counts().hits, 2U);
   EXPECT_EQ(arena->counts().misses, 1U);
   EXPECT_EQ(arena->counts().samples, 1U);
@@ -143,8 +143,8 @@ TEST(SampleCache, KeepsSeveralPiecesAlsoEmptyOnes) {
   SampleCache cache(arena_of(1 << 20), 2);
   const Bytes first = content(1, 5), last = content(2, 200);
   const std::vector<Piece> pieces{{first, {}, {}}, {{}, {}, {}}, {last, {}, {}}};
-  EXPECT_TRUE(std::move(*cache.look(1).claim).admit(pieces));
-  const auto found = cache.look(1);
+  EXPECT_TRUE(std::move(*cache.lookup(1).claim).admit(pieces));
+  const auto found = cache.lookup(1);
   ASSERT_EQ(found.pieces.size(), 3U);
   EXPECT_EQ(Bytes(found.pieces[0].bytes.begin(), found.pieces[0].bytes.end()), first);
   EXPECT_TRUE(found.pieces[1].bytes.empty());
@@ -154,12 +154,12 @@ TEST(SampleCache, KeepsSeveralPiecesAlsoEmptyOnes) {
 TEST(SampleCache, AsksAgainAfterADroppedClaimAndNeverAfterARefusedOne) {
   const auto arena = arena_of(1 << 20);
   SampleCache cache(arena, 2);
-  EXPECT_TRUE(cache.look(0).claim) << "dropped at once: reading failed";
-  auto found = cache.look(0);
+  EXPECT_TRUE(cache.lookup(0).claim) << "dropped at once: reading failed";
+  auto found = cache.lookup(0);
   ASSERT_TRUE(found.claim);
   std::move(*found.claim).refuse();
   for (int i = 0; i < 3; ++i) {
-    const auto refused = cache.look(0);
+    const auto refused = cache.lookup(0);
     EXPECT_FALSE(refused.claim);
     EXPECT_TRUE(refused.pieces.empty());
   }
@@ -177,7 +177,7 @@ TEST(SampleCache, AtHalfCapacityHitsHalfOfEveryReshuffledEpoch) {
   for (std::uint64_t epoch = 0; epoch < 6; ++epoch) {
     const auto order = sampler->order(epoch);
     for (std::uint64_t i = 0; i < kSamples; ++i) {
-      auto found = cache.look(order(i));
+      auto found = cache.lookup(order(i));
       if (!found.pieces.empty()) expect_content(found.pieces, order(i));
       if (found.claim) fill(std::move(*found.claim), order(i));
     }
@@ -194,7 +194,7 @@ TEST(SampleCache, RewritesAPieceWithinTheCapacityThatItWasAdmittedWith) {
   const Bytes first = content(0, 40), second = content(1, 50);
   const Piece pieces[] = {{first, {}, {}}, {second, {}, {}}};
   const std::uint64_t room[] = {60, 10};  // less than it has is as much as it has
-  ASSERT_TRUE(std::move(*cache.look(0).claim).admit(pieces, room));
+  ASSERT_TRUE(std::move(*cache.lookup(0).claim).admit(pieces, room));
   const auto now = [&](std::size_t i) {
     const auto bytes = cache.kept(0)[i].bytes;
     return Bytes(bytes.begin(), bytes.end());
@@ -214,14 +214,14 @@ TEST(SampleCache, RewritesAPieceWithinTheCapacityThatItWasAdmittedWith) {
 TEST(SampleCache, ThatSeveralShareFillsOneBudget) {
   const auto arena = arena_of(3 * cost());
   SampleCache one(arena, 2), other(arena, 2);
-  EXPECT_TRUE(fill(*one.look(0).claim, 0));
-  EXPECT_TRUE(fill(*other.look(0).claim, 5));
+  EXPECT_TRUE(fill(*one.lookup(0).claim, 0));
+  EXPECT_TRUE(fill(*other.lookup(0).claim, 5));
   EXPECT_EQ(one.room(1), cost() - sizeof(Piece));
-  EXPECT_TRUE(fill(*one.look(1).claim, 1));
+  EXPECT_TRUE(fill(*one.lookup(1).claim, 1));
   EXPECT_EQ(one.room(1), 0U);
-  EXPECT_FALSE(fill(*other.look(1).claim, 6));
-  expect_content(one.look(0).pieces, 0);
-  expect_content(other.look(0).pieces, 5);
+  EXPECT_FALSE(fill(*other.lookup(1).claim, 6));
+  expect_content(one.lookup(0).pieces, 0);
+  expect_content(other.lookup(0).pieces, 5);
 }
 
 TEST(SampleCache, SaysOnceInTheLogThatItKeepsNothing) {
@@ -230,7 +230,7 @@ TEST(SampleCache, SaysOnceInTheLogThatItKeepsNothing) {
   spdlog::set_default_logger(
       std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
   SampleCache cache(arena_of(64), 40);
-  for (std::uint64_t i = 0; i < 40; ++i) EXPECT_FALSE(fill(*cache.look(i).claim, i));
+  for (std::uint64_t i = 0; i < 40; ++i) EXPECT_FALSE(fill(*cache.lookup(i).claim, i));
   spdlog::set_default_logger(before);
   const std::string text = log.str();
   EXPECT_THAT(text,
@@ -254,7 +254,7 @@ TEST(SampleCache, IsFilledOncePerSampleHoweverManyAsk) {
       for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
         std::shuffle(order.begin(), order.end(), random);
         for (const std::uint64_t i : order) {
-          auto found = cache.look(i);
+          auto found = cache.lookup(i);
           if (!found.pieces.empty()) {
             expect_content(found.pieces, i);
           } else {
@@ -276,28 +276,28 @@ TEST(SampleCache, IsFilledOncePerSampleHoweverManyAsk) {
 TEST(SampleCache, WaitsForTheOneThatFillsButNotForever) {
   const auto arena = arena_of(1 << 20);
   SampleCache patient(arena, 1, kForever), hasty(arena, 1, std::chrono::milliseconds(5));
-  auto claim = patient.look(0).claim;
-  std::thread waiting([&] { expect_content(patient.look(0).pieces, 0); });
+  auto claim = patient.lookup(0).claim;
+  std::thread waiting([&] { expect_content(patient.lookup(0).pieces, 0); });
   EXPECT_TRUE(fill(std::move(*claim), 0));
   waiting.join();
 
-  const auto held = hasty.look(0).claim;
-  const auto alone = hasty.look(0);
+  const auto held = hasty.lookup(0).claim;
+  const auto alone = hasty.lookup(0);
   EXPECT_TRUE(alone.pieces.empty());
   EXPECT_FALSE(alone.claim) << "what it makes itself is not kept";
 }
 
 TEST(SampleCache, LetsOneThatWaitedFillWhenTheFirstGaveUp) {
   SampleCache cache(arena_of(1 << 20), 1, kForever);
-  std::optional<SampleCache::Found> first(cache.look(0));
+  std::optional<SampleCache::Found> first(cache.lookup(0));
   std::thread waiting([&] {
-    auto found = cache.look(0);
+    auto found = cache.lookup(0);
     ASSERT_TRUE(found.claim);
     EXPECT_TRUE(fill(std::move(*found.claim), 0));
   });
   first.reset();
   waiting.join();
-  expect_content(cache.look(0).pieces, 0);
+  expect_content(cache.lookup(0).pieces, 0);
 }
 
 }  // namespace
