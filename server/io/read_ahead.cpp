@@ -53,20 +53,20 @@ ReadAhead::ReadAhead(std::shared_ptr<ReadPool> pool, std::shared_ptr<const sourc
                      const Options& options)
     : pool_(std::move(pool)), source_(std::move(source)), options_(options) {
   const std::scoped_lock lock(pool_->mutex());
-  pool_->enter(*this);
+  pool_->add(*this);
 }
 
 ReadAhead::~ReadAhead() {
   std::unique_lock lock(pool_->mutex());
-  pool_->leave(*this);
+  pool_->remove(*this);
   drop_all();
   ++waiting_;
-  landed_.wait(lock, [this] { return reading_.empty(); });
+  read_done_.wait(lock, [this] { return reading_.empty(); });
 }
 
 void ReadAhead::expect(std::span<const std::uint64_t> indices, Urgency urgency) {
   const std::scoped_lock lock(pool_->mutex());
-  auto before = urgency == Urgency::kNext ? first_not_asked() : queued_.end();
+  auto before = urgency == Urgency::kNext ? first_unrequested() : queued_.end();
   for (const std::uint64_t index : indices) {
     if (const auto found = entries_.find(index); found != entries_.end()) {
       ++found->second->expected;
@@ -75,24 +75,24 @@ void ReadAhead::expect(std::span<const std::uint64_t> indices, Urgency urgency) 
     if (entries_.size() >= options_.samples && !drop_oldest()) {
       // Nothing is read yet: an urgent sample replaces the last one of the queue.
       if (before == queued_.end()) break;
-      const Place last = std::prev(queued_.end());
+      const Iterator last = std::prev(queued_.end());
       if (before == last) before = queued_.end();
       ++counts_.dropped;
       drop(last);
     }
     queued_.splice(before, spare_, take_spare(index));
   }
-  if (!queued_.empty() && !pool_->call()) drop_all();
+  if (!queued_.empty() && !pool_->notify()) drop_all();
 }
 
-ReadAhead::Place ReadAhead::first_not_asked() {
-  return std::find_if(queued_.begin(), queued_.end(), [](const Entry& entry) { return !entry.asked; });
+ReadAhead::Iterator ReadAhead::first_unrequested() {
+  return std::find_if(queued_.begin(), queued_.end(), [](const Entry& entry) { return !entry.requested; });
 }
 
-ReadAhead::Place ReadAhead::take_spare(std::uint64_t index) {
+ReadAhead::Iterator ReadAhead::take_spare(std::uint64_t index) {
   if (spare_.empty()) spare_.emplace_back();
   // The last one was used last: its storage is warm in the CPU cache.
-  const Place entry = std::prev(spare_.end());
+  const Iterator entry = std::prev(spare_.end());
   entry->index = index;
   entry->state = State::kQueued;
   entry->expected = 1;
@@ -112,7 +112,7 @@ void ReadAhead::forget(std::span<const std::uint64_t> indices) {
   const std::scoped_lock lock(pool_->mutex());
   for (const std::uint64_t index : indices)
     if (const auto found = entries_.find(index); found != entries_.end()) unexpect(found->second);
-  if (!queued_.empty()) pool_->call();  // there is room again
+  if (!queued_.empty()) pool_->notify();  // there is room again
 }
 
 void ReadAhead::clear() {
@@ -120,7 +120,7 @@ void ReadAhead::clear() {
   drop_all();
 }
 
-void ReadAhead::unexpect(Place entry) {
+void ReadAhead::unexpect(Iterator entry) {
   if (entry->expected > 0) --entry->expected;
   if (entry->expected == 0 && entry->state != State::kReading && entry->waiting == 0) drop(entry);
 }
@@ -128,14 +128,14 @@ void ReadAhead::unexpect(Place entry) {
 void ReadAhead::drop_all() {
   while (!queued_.empty()) drop(queued_.begin());
   for (Entry& entry : reading_) entry.expected = 0;
-  for (Place entry = read_.begin(); entry != read_.end();) {
+  for (Iterator entry = read_.begin(); entry != read_.end();) {
     entry->expected = 1;
     unexpect(entry++);
   }
 }
 
 bool ReadAhead::drop_oldest() {
-  const Place oldest =
+  const Iterator oldest =
       std::find_if(read_.begin(), read_.end(), [](const Entry& entry) { return entry.waiting == 0; });
   if (oldest == read_.end()) return false;
   ++counts_.dropped;
@@ -143,7 +143,7 @@ bool ReadAhead::drop_oldest() {
   return true;
 }
 
-void ReadAhead::drop(Place entry) {
+void ReadAhead::drop(Iterator entry) {
   std::list<Entry>& from = entry->state == State::kQueued    ? queued_
                            : entry->state == State::kReading ? reading_
                                                              : read_;
@@ -155,9 +155,10 @@ void ReadAhead::drop(Place entry) {
     entry->memory = 0;
   }
   spare_bytes_ += entry->memory;
-  if (entry->asked && entry->state == State::kQueued) ring_bell();  // there is nothing to wait for any more
+  if (entry->requested && entry->state == State::kQueued)
+    ring_bell();  // there is nothing to wait for any more
   entry->state = State::kSpare;
-  entry->asked = false;
+  entry->requested = false;
   entry->expected = 0;
   entry->error.reset();
   entry->exception = nullptr;
@@ -168,18 +169,18 @@ void ReadAhead::drop(Place entry) {
 
 bool ReadAhead::may_begin() const {
   if (queued_.empty()) return false;
-  return queued_.front().asked || held_bytes_ + (reading_.size() + 1) * mean_bytes_ <= options_.bytes ||
+  return queued_.front().requested || held_bytes_ + (reading_.size() + 1) * mean_bytes_ <= options_.bytes ||
          (reading_.empty() && read_.empty());
 }
 
 bool ReadAhead::read_one(std::unique_lock<std::mutex>& lock) {
   if (!may_begin()) return false;
-  const Place entry = queued_.begin();
+  const Iterator entry = queued_.begin();
   reading_.splice(reading_.end(), queued_, entry);
   entry->state = State::kReading;
   entry->since_ns = ring::monotonic_ns();
   spare_bytes_ -= entry->memory;
-  if (may_begin()) pool_->call();
+  if (may_begin()) pool_->notify();
   lock.unlock();
   try {
     if (auto read = source_->read(entry->index, entry->sample); !read) entry->error = std::move(read.error());
@@ -188,11 +189,11 @@ bool ReadAhead::read_one(std::unique_lock<std::mutex>& lock) {
     entry->exception = std::current_exception();
   }
   lock.lock();
-  land(entry);
+  finish_read(entry);
   return true;
 }
 
-void ReadAhead::land(Place entry) {
+void ReadAhead::finish_read(Iterator entry) {
   ++counts_.reads;
   counts_.read_ns += ring::monotonic_ns() - entry->since_ns;
   if (entry->expected == 0 && entry->waiting == 0) {
@@ -203,9 +204,9 @@ void ReadAhead::land(Place entry) {
     held_bytes_ += entry->memory;
     mean_bytes_ = mean_bytes_ == 0 ? entry->memory : (7 * mean_bytes_ + entry->memory) / 8;
     read_.splice(read_.end(), reading_, entry);
-    if (entry->asked) ring_bell();
+    if (entry->requested) ring_bell();
   }
-  if (waiting_ > 0) landed_.notify_all();
+  if (waiting_ > 0) read_done_.notify_all();
 }
 
 void ReadAhead::ring_when_ready(ring::UniqueFd bell) {
@@ -222,37 +223,37 @@ void ReadAhead::ring_bell() const {
 bool ReadAhead::ready(std::span<const std::uint64_t> indices) {
   const std::scoped_lock lock(pool_->mutex());
   bool all = true;
-  std::optional<Place>
+  std::optional<Iterator>
       before;  // after what others asked for, so that the last to ask cannot starve the first
   for (const std::uint64_t index : indices) {
     const auto found = entries_.find(index);
     if (found == entries_.end() || found->second->state == State::kRead) continue;
-    const Place entry = found->second;
+    const Iterator entry = found->second;
     if (entry->state == State::kReading) {
       const auto age = std::chrono::nanoseconds(ring::monotonic_ns() - entry->since_ns);
       if (age > options_.patience) continue;  // read() reports it
-    } else if (!entry->asked) {
-      if (!before) before = first_not_asked();
+    } else if (!entry->requested) {
+      if (!before) before = first_unrequested();
       if (*before == entry) {
         ++*before;
       } else {
         queued_.splice(*before, queued_, entry);
       }
     }
-    entry->asked = true;
+    entry->requested = true;
     all = false;
   }
-  if (!all && !queued_.empty() && queued_.front().asked && !pool_->call()) drop_all();
+  if (!all && !queued_.empty() && queued_.front().requested && !pool_->notify()) drop_all();
   return all;
 }
 
-bool ReadAhead::wait_for(Place entry, std::unique_lock<std::mutex>& lock) {
-  entry->asked = true;
+bool ReadAhead::wait_for(Iterator entry, std::unique_lock<std::mutex>& lock) {
+  entry->requested = true;
   ++entry->waiting;
   ++waiting_;
   const auto age = std::chrono::nanoseconds(ring::monotonic_ns() - entry->since_ns);
-  const bool there = landed_.wait_for(lock, std::max(options_.patience - age, std::chrono::nanoseconds(0)),
-                                      [&] { return entry->state == State::kRead; });
+  const bool there = read_done_.wait_for(lock, std::max(options_.patience - age, std::chrono::nanoseconds(0)),
+                                         [&] { return entry->state == State::kRead; });
   --waiting_;
   --entry->waiting;
   return there;
@@ -267,7 +268,7 @@ Result<void> ReadAhead::read(std::uint64_t index, source::Sample& out) {
     lock.unlock();
     return source_->read(index, out);
   }
-  const Place entry = found->second;
+  const Iterator entry = found->second;
   if (entry->state == State::kReading && !wait_for(entry, lock)) {
     unexpect(entry);
     return fail(ErrorCode::kTransientIo,
@@ -276,12 +277,12 @@ Result<void> ReadAhead::read(std::uint64_t index, source::Sample& out) {
                             std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count()));
   }
   auto taken = take(entry, out);
-  if (!queued_.empty()) pool_->call();  // there is room again
+  if (!queued_.empty()) pool_->notify();  // there is room again
   return taken;
 }
 
-Result<void> ReadAhead::take(Place entry, source::Sample& out) {
-  ++(entry->asked ? counts_.waits : counts_.hits);
+Result<void> ReadAhead::take(Iterator entry, source::Sample& out) {
+  ++(entry->requested ? counts_.waits : counts_.hits);
   if (entry->expected > 0) --entry->expected;
   const bool last = entry->expected == 0 && entry->waiting == 0;
   const std::exception_ptr exception = entry->exception;

@@ -91,12 +91,12 @@ class ReadAhead final : private ReadPool::Member {
  private:
   enum class State : std::uint8_t { kSpare, kQueued, kReading, kRead };
   struct Entry;
-  using Place = std::list<Entry>::iterator;
-  using Entries = std::unordered_map<std::uint64_t, Place>;
+  using Iterator = std::list<Entry>::iterator;
+  using Entries = std::unordered_map<std::uint64_t, Iterator>;
   struct Entry {
     std::uint64_t index = 0;
     State state = State::kSpare;
-    bool asked = false;          ///< a worker found it missing
+    bool requested = false;      ///< a worker found it missing
     std::uint32_t expected = 0;  ///< reads to come
     std::uint32_t waiting = 0;   ///< readers that wait for it now
     std::uint64_t since_ns = 0;  ///< start of the read, in state kReading
@@ -110,23 +110,23 @@ class ReadAhead final : private ReadPool::Member {
   bool read_one(std::unique_lock<std::mutex>& lock) override;
   // [lock], as all that follow
   [[nodiscard]] bool may_begin() const;
-  void land(Place entry);
-  [[nodiscard]] Place
-  first_not_asked();  ///< in `queued_`; those before it are read in the order in which they were asked for
-  Place take_spare(std::uint64_t index);  ///< still in `spare_`, but otherwise ready to be queued
-  void drop(Place entry);                 ///< makes it spare; no reader waits for it
-  bool drop_oldest();                     ///< among the entries that are read
+  void finish_read(Iterator entry);
+  [[nodiscard]] Iterator
+  first_unrequested();  ///< in `queued_`; those before it are read in the order in which they were asked for
+  Iterator take_spare(std::uint64_t index);  ///< still in `spare_`, but otherwise ready to be queued
+  void drop(Iterator entry);                 ///< makes it spare; no reader waits for it
+  bool drop_oldest();                        ///< among the entries that are read
   void drop_all();
-  void unexpect(Place entry);
+  void unexpect(Iterator entry);
   void ring_bell() const;
   /// False: the read did not end in time.
-  bool wait_for(Place entry, std::unique_lock<std::mutex>& lock);
-  Result<void> take(Place entry, source::Sample& out);
+  bool wait_for(Iterator entry, std::unique_lock<std::mutex>& lock);
+  Result<void> take(Iterator entry, source::Sample& out);
 
   const std::shared_ptr<ReadPool> pool_;
   const std::shared_ptr<const source::Source> source_;
   const Options options_;
-  std::condition_variable landed_;
+  std::condition_variable read_done_;
   std::atomic<bool> expects_{false};                  ///< there are entries; written under the lock
   Entries entries_;                                   ///< [lock], as all that follow
   std::list<Entry> spare_, queued_, reading_, read_;  ///< the oldest first

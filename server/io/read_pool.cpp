@@ -17,12 +17,12 @@ ReadPool::~ReadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ReadPool::enter(Member& member) {
+void ReadPool::add(Member& member) {
   members_.push_back(&member);
   if (threads_.empty()) start_threads();
 }
 
-void ReadPool::leave(Member& member) {
+void ReadPool::remove(Member& member) {
   std::erase(members_, &member);
 }
 
@@ -36,10 +36,10 @@ void ReadPool::start_threads() try {
       source_, threads_.size(), wanted_, error.what());
 }
 
-bool ReadPool::call() {
+bool ReadPool::notify() {
   if (idle_ > 0) {
     --idle_;
-    ++called_;
+    ++notified_;
     work_.notify_one();
   }
   return !threads_.empty();
@@ -55,9 +55,9 @@ void ReadPool::run() {
       log::thrown("an I/O thread");
     }
     ++idle_;
-    work_.wait(lock, [this] { return stopping_ || called_ > 0; });
+    work_.wait(lock, [this] { return stopping_ || notified_ > 0; });
     if (stopping_) return;
-    --called_;
+    --notified_;
   }
 }
 

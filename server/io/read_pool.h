@@ -39,13 +39,13 @@ class ReadPool {
 
   [[nodiscard]] const std::string& source() const { return source_; }
   [[nodiscard]] std::mutex& mutex() const { return mutex_; }
-  void enter(Member& member);  ///< [lock] the first one starts the threads
-  void leave(Member& member);  ///< [lock]
+  void add(Member& member);     ///< [lock] the first one starts the threads
+  void remove(Member& member);  ///< [lock]
   [[nodiscard]] std::size_t threads() const { return threads_.size(); }  ///< [lock]
 
   /// [lock] Wakes an idle thread, if there is one, because there is work. A thread that begins a read
   /// notifies again if there is more. False: there are no threads.
-  bool call();
+  bool notify();
 
  private:
   void start_threads();
@@ -60,8 +60,8 @@ class ReadPool {
   std::vector<Member*> members_;  ///< [lock], as all that follow
   std::size_t next_ = 0;          ///< the member after which the next turn begins
   std::vector<std::thread> threads_;
-  std::size_t idle_ = 0;    ///< threads that wait and were not notified yet
-  std::size_t called_ = 0;  ///< threads that wait and were notified
+  std::size_t idle_ = 0;      ///< threads that wait and were not notified yet
+  std::size_t notified_ = 0;  ///< threads that wait and were notified
   bool stopping_ = false;
 };
 
