@@ -18,9 +18,9 @@ Cursor FedSupply::cursor_of(std::uint64_t number) const {
   return {number / feed_->batches(), 0, number % feed_->batches()};
 }
 
-std::optional<publish::Place> FedSupply::end() const {
+std::optional<publish::Position> FedSupply::end() const {
   const Cursor next = cursor_of(feed_->received());
-  return publish::Place{next.epoch, next.batch * batch_size_};
+  return publish::Position{next.epoch, next.batch * batch_size_};
 }
 
 Cursor FedSupply::oldest(const std::optional<Cursor>& hindmost) const {

@@ -19,7 +19,7 @@ class FedSupply final : public Supply {
   /// `stream`: the stream's name, for messages.
   FedSupply(std::string stream, std::uint32_t batch_size, std::shared_ptr<source::Feed> feed);
 
-  [[nodiscard]] std::optional<publish::Place> end() const override;
+  [[nodiscard]] std::optional<publish::Position> end() const override;
   [[nodiscard]] bool once() const override { return true; }
   [[nodiscard]] Result<void> may_join(const wire::OpenRequest& request,
                                       const std::optional<Cursor>& hindmost) const override;

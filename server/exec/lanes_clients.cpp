@@ -13,12 +13,12 @@ namespace headrace::server::exec {
 std::optional<Cursor> Lanes::meeting_point() const {
   std::optional<std::uint32_t> foremost;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (ledger_.is_open(lane) && (!foremost || ledger_.place(*foremost) < ledger_.place(lane)))
+    if (ledger_.is_open(lane) && (!foremost || ledger_.position(*foremost) < ledger_.position(lane)))
       foremost = lane;
   if (!foremost) return std::nullopt;
   // A batch of a group of w ranks covers w batches of samples: only positions are comparable between groups.
   if (info_.delivery == Delivery::kShard)
-    return Cursor{ledger_.place(*foremost).epoch, ledger_.place(*foremost).position, 0};
+    return Cursor{ledger_.position(*foremost).epoch, ledger_.position(*foremost).position, 0};
   return ledger_.next(*foremost);
 }
 
@@ -157,7 +157,7 @@ Cursor Lanes::consumed_by(std::uint32_t index) const {
   const sampler::EpochPlan& plan = *lane.group->plan;
   const Cursor said = publish::normalised(plan, *word->consumed);
   // The client's own claim: never beyond what it was granted.
-  return publish::place_of(plan, said) <= ledger_.place(index) ? said : ledger_.next(index);
+  return publish::position_of(plan, said) <= ledger_.position(index) ? said : ledger_.next(index);
 }
 
 bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
@@ -168,7 +168,7 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
   lane.member->lane.reset();
   lane.member->detached_ns = now_ns;
   if (ledger_.is_open(index)) {
-    left_ = ledger_.place(index);
+    last_detached_ = ledger_.position(index);
     leases_reclaimed_ += ledger_.close(index);
     --open_;
     free_slots();

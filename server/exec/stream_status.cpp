@@ -52,19 +52,20 @@ std::vector<std::uint64_t> StreamStatus::started_by_rank() const {
   return counts;
 }
 
-publish::Place StreamStatus::foremost_of_attached() const {
-  publish::Place foremost;
+publish::Position StreamStatus::foremost_of_attached() const {
+  publish::Position foremost;
   for (std::size_t lane = 0; lane < clients_.size(); ++lane) {
     if (!clients_[lane]) continue;
     const LaneFigures figures = lanes_[lane].load();
-    if (!figures.fenced) foremost = std::max(foremost, publish::place_of(clients_[lane]->plan, figures.next));
+    if (!figures.fenced)
+      foremost = std::max(foremost, publish::position_of(clients_[lane]->plan, figures.next));
   }
   return foremost;
 }
 
 std::vector<ClientStatus> StreamStatus::clients() const {
   const std::scoped_lock lock(clients_mutex_);
-  const publish::Place foremost = foremost_of_attached();
+  const publish::Position foremost = foremost_of_attached();
   std::vector<ClientStatus> found;
   for (std::uint32_t lane = 0; lane < clients_.size(); ++lane) {
     if (!clients_[lane]) continue;
@@ -80,11 +81,11 @@ std::vector<ClientStatus> StreamStatus::clients() const {
   return found;
 }
 
-publish::Place StreamStatus::foremost() const {
+publish::Position StreamStatus::foremost() const {
   const std::scoped_lock lock(clients_mutex_);
   const bool anyone =
       std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client.has_value(); });
-  return anyone ? foremost_of_attached() : figures_.load().left;
+  return anyone ? foremost_of_attached() : figures_.load().last_detached;
 }
 
 }  // namespace headrace::server::exec

@@ -31,7 +31,7 @@ struct StreamFigures {
   std::uint64_t detachments = 0, leases_reclaimed = 0;
   std::uint64_t awaited_clients = 0;  ///< clients to wait for before the first grant (`wait_for`)
   std::uint64_t missing_ranks = 0;    ///< in groups with attached clients
-  publish::Place left;                ///< position of the client that detached last
+  publish::Position last_detached;    ///< position of the client that detached last
 };
 
 /// The figures of one lane.
@@ -97,10 +97,10 @@ class StreamStatus {
   void publish(std::uint32_t lane, const LaneFigures& figures) { lanes_[lane].store(figures); }  ///< [lock]
   [[nodiscard]] std::vector<ClientStatus> clients() const;
   /// The position of the foremost client, or its last position if it has detached.
-  [[nodiscard]] publish::Place foremost() const;
+  [[nodiscard]] publish::Position foremost() const;
 
  private:
-  [[nodiscard]] publish::Place foremost_of_attached()
+  [[nodiscard]] publish::Position foremost_of_attached()
       const;  ///< under clients_mutex_; {} if none is attached
 
   const std::string stream_;

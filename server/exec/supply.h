@@ -19,7 +19,7 @@ class Supply {
   Supply& operator=(const Supply&) = delete;
 
   /// No batch at or beyond this position exists yet. nullopt: all exist.
-  [[nodiscard]] virtual std::optional<publish::Place> end() const { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<publish::Position> end() const { return std::nullopt; }
   /// Each batch can be built only once. Then a lane holds every batch from `open` on, and begins at
   /// `oldest()`.
   [[nodiscard]] virtual bool once() const { return false; }

@@ -17,7 +17,7 @@ Cursor Group::consumed_by_all() const {
   if (members.size() < world_size) return start;
   const auto hindmost =
       std::min_element(members.begin(), members.end(), [this](const auto& a, const auto& b) {
-        return place_of(*plan, a.second.consumed) < place_of(*plan, b.second.consumed);
+        return position_of(*plan, a.second.consumed) < position_of(*plan, b.second.consumed);
       });
   return hindmost->second.consumed;
 }
@@ -47,10 +47,10 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
   const bool live = found != groups_.end() && found->second.anyone_attached();
 
   const Cursor origin = foremost.value_or(Cursor{});
-  const bool as_before = found != groups_.end() && found->second.world_size == request.world_size;
-  const bool comes_back = as_before && request.resume_server && !live;
+  const bool same_size = found != groups_.end() && found->second.world_size == request.world_size;
+  const bool resumes = same_size && request.resume_server && !live;
   // Ranks that were killed were not all at the same batch; all resume at the hindmost rank's cursor.
-  Cursor start = comes_back
+  Cursor start = resumes
                      ? found->second.consumed_by_all()
                      : request.start.value_or(request.join == Join::kNow          ? origin
                                               : request.join == Join::kEpochStart ? Cursor{origin.epoch, 0, 0}
@@ -63,8 +63,8 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
           fmt::format("group `{}` has world size {}, rank {} came with {}: start all ranks with the same",
                       name, group.world_size, request.rank, request.world_size));
     // A client that reattaches within its process keeps its position, so it need not agree with the group.
-    const bool says_where = !request.position && (request.start || request.join == Join::kDefault);
-    if (says_where && !request.resume_server && group.start != start)
+    const bool names_start = !request.position && (request.start || request.join == Join::kDefault);
+    if (names_start && !request.resume_server && group.start != start)
       return fail(
           ErrorCode::kGroupMismatch,
           fmt::format(
@@ -87,7 +87,7 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
                 fmt::format("stream `{}`: {}", request.stream,
                             sampler::no_batch(samples_, batch_size_, request.world_size)));
   // A client that reattaches after it was fenced does not end its job, even if no other rank is attached.
-  const bool same_job = as_before && request.position;
+  const bool same_job = same_size && request.position;
   if (!live && !same_job) {
     Group group;
     group.world_size = request.world_size;

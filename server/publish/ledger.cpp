@@ -71,16 +71,16 @@ void Ledger::end_lease(std::uint32_t lane, Slot& slot) {
 }
 
 void Ledger::move(Lane& lane, const Cursor& next) {
-  if (hindmost_ && *hindmost_ && place(lane) == place(**hindmost_)) hindmost_.reset();
+  if (hindmost_ && *hindmost_ && position(lane) == position(**hindmost_)) hindmost_.reset();
   lane.next = next;
-  if (foremost_) foremost_ = std::max(*foremost_, place(lane));
+  if (foremost_) foremost_ = std::max(*foremost_, position(lane));
 }
 
-const Place& Ledger::foremost() const {
+const Position& Ledger::foremost() const {
   if (!foremost_) {
     foremost_.emplace();
     for (const Lane& lane : lanes_)
-      if (lane.plan && !lane.fenced) foremost_ = std::max(*foremost_, place(lane));
+      if (lane.plan && !lane.fenced) foremost_ = std::max(*foremost_, position(lane));
   }
   return *foremost_;
 }
@@ -89,7 +89,8 @@ const Ledger::Lane* Ledger::hindmost() const {
   if (!hindmost_) {
     hindmost_ = nullptr;
     for (const Lane& lane : lanes_)
-      if (lane.plan && !lane.fenced && (!*hindmost_ || place(lane) < place(**hindmost_))) hindmost_ = &lane;
+      if (lane.plan && !lane.fenced && (!*hindmost_ || position(lane) < position(**hindmost_)))
+        hindmost_ = &lane;
   }
   return *hindmost_;
 }
@@ -106,7 +107,7 @@ void Ledger::open(std::uint32_t lane, const sampler::EpochPlan* plan, const Curs
   lanes_[lane].plan = plan;
   lanes_[lane].next = normalised(*plan, cursor);
   lanes_[lane].seek = seek;
-  places_changed();
+  positions_changed();
   if (options_.broadcast && !options_.detach) join_existing(lane);
 }
 
@@ -116,20 +117,20 @@ std::uint32_t Ledger::close(std::uint32_t lane) {
   for (Slot& slot : slots_)
     if (slot.leased & bit(lane)) end_lease(lane, slot);
   lanes_[lane].plan = nullptr;
-  places_changed();
+  positions_changed();
   return reclaimed;
 }
 
 void Ledger::fence(std::uint32_t lane) {
   cancel_pending(lane);
   lanes_[lane].fenced = true;
-  places_changed();
+  positions_changed();
 }
 
 std::uint32_t Ledger::seek(std::uint32_t lane, const Cursor& cursor) {
   cancel_pending(lane);
   lanes_[lane].next = normalised(*lanes_[lane].plan, cursor);
-  places_changed();
+  positions_changed();
   return ++lanes_[lane].seek;
 }
 
@@ -260,7 +261,8 @@ Ledger::Slot* Ledger::reclaim(std::uint32_t index) {
   Slot* farthest = nullptr;
   for (Slot& slot : slots_) {
     if (slot.state != State::kReady || slot.leased || slot.pending & entitled) continue;
-    if (!farthest || place_of(plan, farthest->key.cursor) < place_of(plan, slot.key.cursor)) farthest = &slot;
+    if (!farthest || position_of(plan, farthest->key.cursor) < position_of(plan, slot.key.cursor))
+      farthest = &slot;
   }
   if (!farthest) return nullptr;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
@@ -291,15 +293,16 @@ void Ledger::free_if_unwanted(Slot& slot) {
 }
 
 bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const {
-  if (end_ && place_of(plan, cursor) >= *end_) return true;
+  if (end_ && position_of(plan, cursor) >= *end_) return true;
   if (!options_.broadcast || options_.detach) return false;
-  const Place wanted = place_of(plan, cursor);
+  const Position wanted = position_of(plan, cursor);
   const Lane* const behind = hindmost();
   if (!behind) return false;
   const std::uint32_t most =
       std::max(1U, options_.max_lag);  // at most to the end of the hindmost lane's window
   std::uint32_t steps = 0;
-  for (Cursor at = behind->next; place_of(plan, at) < wanted && steps < most; ++steps) at = advance(plan, at);
+  for (Cursor at = behind->next; position_of(plan, at) < wanted && steps < most; ++steps)
+    at = advance(plan, at);
   return steps == most;
 }
 

@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "headrace/cursor.h"
-#include "server/publish/place.h"
+#include "server/publish/position.h"
 #include "server/sampler/order.h"
 
 namespace headrace::server::publish {
@@ -78,13 +78,13 @@ class Ledger {
   std::uint32_t seek(std::uint32_t lane, const Cursor& cursor);
 
   /// Batches at or beyond `end` do not exist yet and are not built. Without this call all batches exist.
-  void set_end(const Place& end) { end_ = end; }
+  void set_end(const Position& end) { end_ = end; }
 
   [[nodiscard]] bool is_open(std::uint32_t lane) const { return lanes_[lane].plan != nullptr; }
   [[nodiscard]] bool is_fenced(std::uint32_t lane) const { return lanes_[lane].fenced; }
   [[nodiscard]] Cursor next(std::uint32_t lane) const { return lanes_[lane].next; }
   /// The position of `next`. The lane must be open.
-  [[nodiscard]] Place place(std::uint32_t lane) const { return place(lanes_[lane]); }
+  [[nodiscard]] Position position(std::uint32_t lane) const { return position(lanes_[lane]); }
   [[nodiscard]] std::uint32_t seek_number(std::uint32_t lane) const { return lanes_[lane].seek; }
   [[nodiscard]] std::uint32_t leases(std::uint32_t lane) const { return lanes_[lane].leased; }
   /// How many batches the foremost open lane is ahead of this one, counted up to `most`.
@@ -161,7 +161,7 @@ class Ledger {
   /// This batch's slot for this lane: the one that it waits for, or else one that it does not hold already
   /// (after a seek back, a lane may want a batch again while a view of its first slot exists).
   [[nodiscard]] Slot* find(const BatchKey& key, std::uint32_t lane);
-  [[nodiscard]] static Place place(const Lane& lane) { return place_of(*lane.plan, lane.next); }
+  [[nodiscard]] static Position position(const Lane& lane) { return position_of(*lane.plan, lane.next); }
   [[nodiscard]] std::uint32_t held(const Lane& lane) const { return lane.pending + lane.leased; }
   [[nodiscard]] std::uint32_t limit(const Lane& lane) const;
   [[nodiscard]] std::uint32_t number(const Slot& slot) const {
@@ -174,9 +174,9 @@ class Ledger {
   void give_back(Slot& slot);                       ///< to FREE, for the next fill
   void end_lease(std::uint32_t lane, Slot& slot);
   void move(Lane& lane, const Cursor& next);  ///< forward, by grants
-  void places_changed() { foremost_.reset(), hindmost_.reset(); }
-  [[nodiscard]] const Place& foremost() const;  ///< of open lanes that are not fenced; {} without
-  [[nodiscard]] const Lane* hindmost() const;   ///< null without
+  void positions_changed() { foremost_.reset(), hindmost_.reset(); }
+  [[nodiscard]] const Position& foremost() const;  ///< of open lanes that are not fenced; {} without
+  [[nodiscard]] const Lane* hindmost() const;      ///< null without
   /// Joins every other lane whose window contains this new batch to it, so that it is not freed before they
   /// need it.
   void join_others(Slot& slot);
@@ -195,7 +195,7 @@ class Ledger {
 
   const Options options_;
   const std::uint32_t reserve_;
-  std::optional<Place> end_;
+  std::optional<Position> end_;
   std::vector<Slot> slots_;
   std::vector<ByBatch::bucket_type> buckets_;
   ByBatch by_batch_;  ///< after the slots that it links
@@ -207,7 +207,7 @@ class Ledger {
   std::uint32_t idle_slots_ = 0;
   std::uint64_t owed_ = 0;  ///< by how much all lanes together are below their reserves
   Counts counts_;
-  mutable std::optional<Place> foremost_;
+  mutable std::optional<Position> foremost_;
   mutable std::optional<const Lane*> hindmost_;
   std::uint64_t detachments_ = 0;
 };

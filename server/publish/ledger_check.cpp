@@ -24,8 +24,8 @@ void Ledger::check() const {
     require(lane.plan || held(lane) == 0, "a closed lane holds slots");
     owed += reserve_ - std::min(reserve_, held(lane));
     if (!lane.plan || lane.fenced) continue;
-    require(!foremost_ || place(lane) <= *foremost_, "a lane is before the foremost one");
-    require(!hindmost_ || (*hindmost_ && place(**hindmost_) <= place(lane)),
+    require(!foremost_ || position(lane) <= *foremost_, "a lane is before the foremost one");
+    require(!hindmost_ || (*hindmost_ && position(**hindmost_) <= position(lane)),
             "a lane is behind the hindmost one");
   }
   require(owed == owed_, "what is owed to the lanes differs from what they hold");

@@ -37,7 +37,7 @@ struct StreamLook {
   bool waits = false;                  ///< its clients wait for one another (`on_lag: wait`)
   bool failed = false;
   Error failure;
-  publish::Place foremost;
+  publish::Position foremost;
   std::string source_read_ahead;  ///< the source's name; empty: the stream does not prefetch
   io::ReadAhead::Counts reads;
 };

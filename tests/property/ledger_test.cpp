@@ -324,7 +324,7 @@ TEST(Ledger, MeasuresLagInSamplesWhateverOriginsBatchesAreCountedFrom) {
         {.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4, .detach = detach});
     ledger.open(0, &plan, {0, 400, 0});  // resumed at another batch size
     ledger.open(1, &plan, {0, 0, 49});   // 8 samples behind
-    EXPECT_LT(ledger.place(1), ledger.place(0));
+    EXPECT_LT(ledger.position(1), ledger.position(0));
     EXPECT_EQ(ledger.lag(0, 1000), 0U);
     EXPECT_EQ(ledger.lag(1, 1000), 1U);
     for (const std::uint32_t lane : {0U, 1U})

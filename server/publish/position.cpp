@@ -1,4 +1,4 @@
-#include "server/publish/place.h"
+#include "server/publish/position.h"
 
 namespace headrace::server::publish {
 
@@ -7,14 +7,14 @@ Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor) {
   return Cursor{cursor.epoch + 1, 0, 0};
 }
 
-Place place_of(const sampler::EpochPlan& plan, const Cursor& cursor) {
+Position position_of(const sampler::EpochPlan& plan, const Cursor& cursor) {
   return {cursor.epoch, plan.consumed(cursor.origin, cursor.batch)};
 }
 
-std::uint32_t lag(const sampler::EpochPlan& plan, const Cursor& next, const Place& place,
+std::uint32_t lag(const sampler::EpochPlan& plan, const Cursor& next, const Position& position,
                   std::uint32_t most) {
   std::uint32_t steps = 0;
-  for (Cursor at = next; steps < most && place_of(plan, at) < place; ++steps) at = advance(plan, at);
+  for (Cursor at = next; steps < most && position_of(plan, at) < position; ++steps) at = advance(plan, at);
   return steps;
 }
 

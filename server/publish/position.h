@@ -16,14 +16,15 @@ Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor);
 
 /// How far a cursor is. Comparable between cursors that count batches from different origins or in different
 /// batch sizes.
-struct Place {
+struct Position {
   std::uint64_t epoch = 0, position = 0;
 
-  friend auto operator<=>(const Place&, const Place&) = default;
+  friend auto operator<=>(const Position&, const Position&) = default;
 };
-Place place_of(const sampler::EpochPlan& plan, const Cursor& cursor);
+Position position_of(const sampler::EpochPlan& plan, const Cursor& cursor);
 
-/// Batches from `next` up to `place`, counted up to `most`.
-std::uint32_t lag(const sampler::EpochPlan& plan, const Cursor& next, const Place& place, std::uint32_t most);
+/// Batches from `next` up to `position`, counted up to `most`.
+std::uint32_t lag(const sampler::EpochPlan& plan, const Cursor& next, const Position& position,
+                  std::uint32_t most);
 
 }  // namespace headrace::server::publish
