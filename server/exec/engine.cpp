@@ -133,7 +133,7 @@ bool Engine::run_one(Worker& worker, RowScratch& scratch, std::unique_lock<std::
     kick();
   }
   worker.away = !brief;
-  announce();
+  publish_idle();
   // There may be rows, acks or slots for another worker, too; SYNC server-sleeps for the sleeping ones.
   if (!brief || (job->unclaimed() && job->rows.rows > job->slice)) kick();
   lock.unlock();
@@ -207,11 +207,11 @@ bool Engine::has_acks() const {
                      [](const auto& stream) { return stream->lanes().has_acks(); });
 }
 
-void Engine::announce() {
+void Engine::publish_idle() {
   const auto away = std::count_if(workers_.begin(), workers_.end(), [](const auto& w) { return w->away; });
-  const bool nobody_looks = sleepers_ + static_cast<std::size_t>(away) == workers_.size();
+  const bool none_polls = sleepers_ + static_cast<std::size_t>(away) == workers_.size();
   const ring::ServerIdle idle = sleepers_ == 0 ? ring::kServerAwake
-                                : nobody_looks ? ring::kServerRests
+                                : none_polls   ? ring::kServerRests
                                                : ring::kServerHalfAwake;
   if (idle == idle_) return;
   idle_ = idle;
@@ -222,7 +222,7 @@ void Engine::park(Worker& worker, RowScratch& scratch, std::unique_lock<std::mut
   const std::uint64_t since = ring::monotonic_ns();
   worker.busy_since_ns = 0;
   if (tile(worker, lock)) return;
-  if (!looks_again(since + worker.spin.ns(), lock)) {
+  if (!poll_acks(since + worker.spin.ns(), lock)) {
     // While the lock was released, new work woke only sleeping workers, not this one.
     if (run_one(worker, scratch, lock)) return;
     sleep(lock);
@@ -242,7 +242,7 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
   if (std::any_of(streams_.begin(), streams_.end(), [](const auto& stream) { return stream->filling(); }))
     return false;
   worker.away = true;
-  announce();
+  publish_idle();
   // SYNC server-sleeps, as before sleeping: acks for which no client rang come first.
   if (!has_acks()) {
     ++tiling_;
@@ -261,10 +261,10 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
   return true;
 }
 
-bool Engine::looks_again(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock) {
+bool Engine::poll_acks(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock) {
   // One worker at a time: a second one would only contend for the lock.
-  if (looking_) return false;
-  looking_ = true;
+  if (polling_) return false;
+  polling_ = true;
   bool found = false;
   while (!found && ring::monotonic_ns() < until_ns) {
     lock.unlock();
@@ -272,13 +272,13 @@ bool Engine::looks_again(std::uint64_t until_ns, std::unique_lock<std::mutex>& l
     lock.lock();
     found = has_acks();
   }
-  looking_ = false;
+  polling_ = false;
   return found;
 }
 
 void Engine::sleep(std::unique_lock<std::mutex>& lock) {
   ++sleepers_;
-  announce();
+  publish_idle();
   // SYNC server-sleeps: an ack stored before its client saw the flag is seen now; a later one rings.
   const bool again = has_acks();
   if (!again) {
@@ -288,7 +288,7 @@ void Engine::sleep(std::unique_lock<std::mutex>& lock) {
     lock.lock();
   }
   --sleepers_;
-  announce();
+  publish_idle();
 }
 
 Result<ring::UniqueFd> Engine::make_doorbell() {

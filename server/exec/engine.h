@@ -62,7 +62,7 @@ class Engine {
   }
   /// The same, without waking a worker.
   template <class F>
-  auto look(std::size_t index, F&& what) const {
+  auto inspect(std::size_t index, F&& what) const {
     const std::scoped_lock lock(mutex_);
     return what(*streams_[index]);
   }
@@ -112,9 +112,9 @@ class Engine {
   /// [lock] Tiles one image, with the lock released meanwhile. False: none waits, or enough workers tile.
   bool tile(Worker& worker, std::unique_lock<std::mutex>& lock);
   /// [lock] Polls for acks, for which a sleeping worker would have to be woken. True: there are some.
-  bool looks_again(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock);
+  bool poll_acks(std::uint64_t until_ns, std::unique_lock<std::mutex>& lock);
   void sleep(std::unique_lock<std::mutex>& lock);
-  void announce();                      ///< [lock] tells the clients when to ring their doorbells
+  void publish_idle();                  ///< [lock] tells the clients when to ring their doorbells
   [[nodiscard]] bool has_acks() const;  ///< [lock]
 
   std::vector<std::unique_ptr<Stream>> streams_;
@@ -126,7 +126,7 @@ class Engine {
   unsigned sleepers_ = 0;
   unsigned tiling_ = 0;  ///< workers that tile an image
   ring::ServerIdle idle_ = ring::kServerAwake;
-  bool looking_ = false;  ///< a worker polls before it sleeps
+  bool polling_ = false;  ///< a worker polls before it sleeps
   std::atomic<bool> stopping_{false};
 };
 

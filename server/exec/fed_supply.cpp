@@ -41,7 +41,7 @@ void FedSupply::finish(std::string why, bool done) {
 Result<void> FedSupply::may_join(const wire::OpenRequest& request,
                                  const std::optional<Cursor>& hindmost) const {
   const Cursor first = oldest(hindmost);
-  if (over(first)) return fail(end_error());
+  if (exhausted(first)) return fail(end_error());
   const auto refuse = [&](const std::string& what) {
     return fail(
         ErrorCode::kInvalidArgument,
@@ -71,7 +71,7 @@ Result<void> FedSupply::may_seek() const {
                   stream_));
 }
 
-bool FedSupply::over(const Cursor& next) const {
+bool FedSupply::exhausted(const Cursor& next) const {
   return ended_ && number(next) >= ended_->batches;
 }
 

@@ -20,15 +20,15 @@ class FedSupply final : public Supply {
   FedSupply(std::string stream, std::uint32_t batch_size, std::shared_ptr<source::Feed> feed);
 
   [[nodiscard]] std::optional<publish::Position> end() const override;
-  [[nodiscard]] bool once() const override { return true; }
+  [[nodiscard]] bool builds_once() const override { return true; }
   [[nodiscard]] Result<void> may_join(const wire::OpenRequest& request,
                                       const std::optional<Cursor>& hindmost) const override;
   [[nodiscard]] Cursor oldest(const std::optional<Cursor>& hindmost) const override;
   /// kInvalidArgument. A client skips batches by releasing them instead.
   [[nodiscard]] Result<void> may_seek() const override;
-  [[nodiscard]] bool over(const Cursor& next) const override;
+  [[nodiscard]] bool exhausted(const Cursor& next) const override;
   [[nodiscard]] Error end_error() const override;
-  [[nodiscard]] bool broke_off() const override { return ended_ && !ended_->done; }
+  [[nodiscard]] bool ended_early() const override { return ended_ && !ended_->done; }
   void started(const Cursor& batch) override;
   void completed(const Cursor& batch) override;
 

@@ -96,7 +96,7 @@ bool Lanes::take_acks() {
 
 bool Lanes::give_grants(std::uint64_t now_ns) {
   orders_.clear();
-  if (draining_ || (supply_.once() && expects_client()) || !gate_open(now_ns)) return false;
+  if (draining_ || (supply_.builds_once() && expects_client()) || !gate_open(now_ns)) return false;
   ledger_.take_grants(orders_);
   if (ledger_.detachments() > 0 && !std::exchange(detachment_announced_, true))
     spdlog::info(
@@ -120,7 +120,7 @@ void Lanes::announce_failure() {
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
     if (!lane.attached || lane.sink || lane.failure_announced) continue;
-    if (!failed && !supply_.over(ledger_.next(index))) continue;
+    if (!failed && !supply_.exhausted(ledger_.next(index))) continue;
     lane.failure_announced = true;
     ring_.set_lane_state(index, ring::kLaneFailed);
   }
@@ -138,7 +138,7 @@ bool Lanes::gate_open(std::uint64_t now_ns) {
   const auto waited = std::chrono::nanoseconds(now_ns - first_attach_ns_);
   // If the feeder failed, clients that wait for others get the error at once. If it has sent everything,
   // waiting still makes sense: every client yet to come gets the batches.
-  const bool complete = attached_ >= options_.wait_for || supply_.broke_off();
+  const bool complete = attached_ >= options_.wait_for || supply_.ended_early();
   gate_passed_ = complete || (attached_ > 0 && waited > options_.wait_timeout);
   if (gate_passed_ && !complete)
     spdlog::warn("stream `{}` begins with {} of {} clients, after {} s (wait_timeout)", info_.name, attached_,
@@ -159,7 +159,7 @@ bool Lanes::expects_client() const {
 bool Lanes::all_served() const {
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
     if (ledger_.is_open(lane) && !ledger_.is_fenced(lane) &&
-        (!supply_.over(ledger_.next(lane)) || ledger_.leases(lane) > 0))
+        (!supply_.exhausted(ledger_.next(lane)) || ledger_.leases(lane) > 0))
       return false;
   return true;
 }

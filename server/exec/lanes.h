@@ -105,7 +105,7 @@ class Lanes {
   void publish(StreamFigures& figures);
 
  private:
-  [[nodiscard]] std::optional<Cursor> meeting_point() const;
+  [[nodiscard]] std::optional<Cursor> join_cursor() const;
   [[nodiscard]] std::optional<Cursor> hindmost_next() const;
   [[nodiscard]] Result<void> check(const wire::OpenRequest& request) const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;

@@ -10,7 +10,7 @@
 namespace headrace::server::exec {
 
 /// The position at which a client begins that joins the foremost one.
-std::optional<Cursor> Lanes::meeting_point() const {
+std::optional<Cursor> Lanes::join_cursor() const {
   std::optional<std::uint32_t> foremost;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
     if (ledger_.is_open(lane) && (!foremost || ledger_.position(*foremost) < ledger_.position(lane)))
@@ -69,11 +69,12 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
                 fmt::format("all {} lanes of stream `{}` are taken: raise ring.max_clients", lanes_.size(),
                             info_.name));
   wire::OpenRequest wanted = request;
-  if (supply_.once()) {
+  if (supply_.builds_once()) {
     wanted.start.reset();
     wanted.join = Join::kNow;
   }
-  auto admitted = groups_.admit(wanted, supply_.once() ? supply_.oldest(hindmost_next()) : meeting_point());
+  auto admitted =
+      groups_.admit(wanted, supply_.builds_once() ? supply_.oldest(hindmost_next()) : join_cursor());
   if (!admitted) return tl::make_unexpected(admitted.error());
 
   const auto index = static_cast<std::uint32_t>(free - lanes_.begin());
@@ -86,7 +87,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
             .group_name = request.group,
             .client = request.client,
             .rank = request.rank,
-            .reattaches = request.position.has_value() && !supply_.once(),
+            .reattaches = request.position.has_value() && !supply_.builds_once(),
             .begin = begin};
   publish::Member member{
       .lane = index, .client = request.client, .pid = request.pid, .granted = begin, .consumed = begin};
@@ -102,7 +103,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   *free = std::move(lane);
   *admitted->member = std::move(member);
   count_missing_ranks();
-  if (supply_.once())
+  if (supply_.builds_once())
     open_ledger(index);  // else in attach(); here the lane must hold every batch from now on
   return reply;
 }
@@ -186,7 +187,7 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
 
 std::optional<Error> Lanes::failure_of(std::uint32_t index) const {
   if (status_.failed()) return status_.failure();
-  if (supply_.over(ledger_.next(index))) return supply_.end_error();
+  if (supply_.exhausted(ledger_.next(index))) return supply_.end_error();
   return std::nullopt;
 }
 

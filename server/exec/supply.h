@@ -22,24 +22,24 @@ class Supply {
   [[nodiscard]] virtual std::optional<publish::Position> end() const { return std::nullopt; }
   /// Each batch can be built only once. Then a lane holds every batch from `open` on, and begins at
   /// `oldest()`.
-  [[nodiscard]] virtual bool once() const { return false; }
+  [[nodiscard]] virtual bool builds_once() const { return false; }
   /// Whether a client may join as it asks. `hindmost`: the next batch of the hindmost lane, if there are
   /// lanes.
   [[nodiscard]] virtual Result<void> may_join(const wire::OpenRequest& /*request*/,
                                               const std::optional<Cursor>& /*hindmost*/) const {
     return {};
   }
-  /// The oldest batch that a new lane can get; only if once().
+  /// The oldest batch that a new lane can get; only if builds_once().
   [[nodiscard]] virtual Cursor oldest(const std::optional<Cursor>& hindmost) const {
     return hindmost.value_or(Cursor{});
   }
   [[nodiscard]] virtual Result<void> may_seek() const { return {}; }
   /// Whether no batch from `next` on will ever come.
-  [[nodiscard]] virtual bool over(const Cursor& /*next*/) const { return false; }
+  [[nodiscard]] virtual bool exhausted(const Cursor& /*next*/) const { return false; }
   /// The error that its clients get then.
   [[nodiscard]] virtual Error end_error() const { return {}; }
   /// It ended before all batches came: clients need not wait for each other any more.
-  [[nodiscard]] virtual bool broke_off() const { return false; }
+  [[nodiscard]] virtual bool ended_early() const { return false; }
 
   virtual void started(const Cursor& /*batch*/) {}    ///< a worker builds it
   virtual void completed(const Cursor& /*batch*/) {}  ///< its rows were read, or will not be

@@ -237,7 +237,7 @@ Result<json> Control::answer(const std::string& op, const json& body, std::optio
     const auto stream = engine_.find(request->stream);
     if (!stream) return fail(stream.error());
     auto reply =
-        engine_.look(*stream, [&](const exec::Stream& s) { return s.lanes().cursors(request->group); });
+        engine_.inspect(*stream, [&](const exec::Stream& s) { return s.lanes().cursors(request->group); });
     if (!reply) return fail(reply.error());
     return wire::to_json(*reply);
   }

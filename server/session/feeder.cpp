@@ -65,11 +65,11 @@ Feeder::~Feeder() {
   std::filesystem::remove(path_, ignored);
 }
 
-bool Feeder::broke_off(milliseconds patience) const {
+bool Feeder::ended_early(milliseconds patience) const {
   const auto until = std::chrono::steady_clock::now() + patience;
   while (state_.load() == State::kFeeds && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(milliseconds(5));
-  return state_.load() == State::kBrokeOff;
+  return state_.load() == State::kEndedEarly;
 }
 
 bool Feeder::wait(int fd, milliseconds timeout) const {
@@ -99,10 +99,10 @@ void Feeder::run() try {
     stream.end_feed(std::move(why), done_);
     return 0;
   });
-  state_.store(done_ ? State::kDone : State::kBrokeOff);
+  state_.store(done_ ? State::kDone : State::kEndedEarly);
   await_served(socket.get());
 } catch (...) {
-  state_.store(State::kBrokeOff);
+  state_.store(State::kEndedEarly);
   const char* const error = thrown();
   engine_.with(stream_, [error](exec::Stream& stream) {
     stream.stop_after("could not read the stream's feed", error);
@@ -204,7 +204,7 @@ Result<std::optional<std::string>> Feeder::take(const std::string& packet) {
 
 void Feeder::await_served(int socket) {
   const auto served = [&] {
-    return engine_.look(stream_, [](const exec::Stream& stream) { return stream.served_to_end(); });
+    return engine_.inspect(stream_, [](const exec::Stream& stream) { return stream.served_to_end(); });
   };
   pollfd stopped{stop_.get(), POLLIN, 0};
   while (::poll(&stopped, 1, 0) == 0) {

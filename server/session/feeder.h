@@ -43,7 +43,7 @@ class Feeder {
 
   /// Whether the stream ended before the planned end, so that its clients should get the reason. Waits at
   /// most `patience` for the feeder's end.
-  [[nodiscard]] bool broke_off(std::chrono::milliseconds patience) const;
+  [[nodiscard]] bool ended_early(std::chrono::milliseconds patience) const;
 
  private:
   Feeder(std::shared_ptr<source::Feed> feed, exec::Engine& engine, std::size_t stream)
@@ -67,7 +67,7 @@ class Feeder {
   ring::UniqueFd listener_, stop_;
   std::int64_t pid_ = 0;
   bool done_ = false;
-  enum class State : std::uint8_t { kFeeds, kDone, kBrokeOff };
+  enum class State : std::uint8_t { kFeeds, kDone, kEndedEarly };
   std::atomic<State> state_{State::kFeeds};
   std::thread thread_;
 };

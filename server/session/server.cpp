@@ -144,7 +144,7 @@ void Server::tell_why() {
   // order.
   const std::chrono::milliseconds patience(parent_ended_ ? 500 : 100);
   const bool any = std::any_of(feeders_.begin(), feeders_.end(),
-                               [&](const auto& feeder) { return feeder->broke_off(patience); });
+                               [&](const auto& feeder) { return feeder->ended_early(patience); });
   if (!any) return;
   const std::uint64_t deadline = ring::monotonic_ns() + nanoseconds(config_.drain_timeout);
   serve_until([&] { return sessions_->attached() == 0 || ring::monotonic_ns() > deadline; }, -1, -1);
@@ -171,7 +171,8 @@ void Server::run(int parent_fd) {
         if (!drained) {
           drained = true;
           for (std::size_t i = 0; i < engine_->stream_count(); ++i)
-            drained &= engine_->look(i, [](const exec::Stream& stream) { return stream.lanes().drained(); });
+            drained &=
+                engine_->inspect(i, [](const exec::Stream& stream) { return stream.lanes().drained(); });
         }
         return drained || ring::monotonic_ns() > deadline;
       },

@@ -99,7 +99,7 @@ Result<wire::FailureReply> Sessions::failure(const wire::FailureRequest& request
   const auto found = find(request.session);
   if (!found) return fail(found.error());
   const Session& session = **found;
-  const auto why = engine_.look(
+  const auto why = engine_.inspect(
       session.stream, [&](const exec::Stream& stream) { return stream.lanes().failure_of(session.lane); });
   return wire::FailureReply{why ? why->message : std::string()};
 }
@@ -244,7 +244,7 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
   std::erase_if(guests_, [&](const Guest& guest) { return guest.expires_ns < now_ns; });
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
     const auto errors =
-        engine_.look(i, [](const exec::Stream& stream) { return stream.lanes().protocol_errors(); });
+        engine_.inspect(i, [](const exec::Stream& stream) { return stream.lanes().protocol_errors(); });
     for (const auto& [lane, why] : errors) {
       const auto session = std::find_if(sessions_.begin(), sessions_.end(), [&, l = lane](const Session& s) {
         return s.stream == i && s.lane == l && s.attached;
@@ -258,7 +258,7 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
         engine_.with(i, [&](exec::Stream& stream) { return stream.fence_stuck(now_ns, evict_after_ns); });
     for (const std::uint32_t lane : stuck)
       spdlog::warn("client `{}` on stream `{}` gave no sign of life for {} s: fenced",
-                   engine_.look(i, [&](const exec::Stream& s) { return s.lanes().all()[lane].client; }),
+                   engine_.inspect(i, [&](const exec::Stream& s) { return s.lanes().all()[lane].client; }),
                    engine_.stream(i).info().name, evict_after_ns / 1'000'000'000);
   }
 }

@@ -106,7 +106,7 @@ int take(Engine& engine, RingClient& client, int count) {
 /// After its clients left.
 void expect_all_slots_free(Engine& engine, std::size_t stream) {
   const auto counts = [&] {
-    return engine.look(stream, [](const Stream& s) { return s.lanes().ledger().counts(); });
+    return engine.inspect(stream, [](const Stream& s) { return s.lanes().ledger().counts(); });
   };
   for (int look = 0; look < 500 && counts().filling > 0; ++look)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -10,7 +10,7 @@ namespace headrace::testing {
 namespace {
 
 std::vector<std::pair<std::uint32_t, std::string>> protocol_errors(Engine& engine) {
-  return engine.look(0, [](const Stream& s) { return s.lanes().protocol_errors(); });
+  return engine.inspect(0, [](const Stream& s) { return s.lanes().protocol_errors(); });
 }
 
 template <class Condition>

@@ -151,7 +151,7 @@ TEST(Engine, KeepsASlowRankFromFillingTheOthersSlots) {
     ASSERT_TRUE(grant) << "starved at batch " << i;
     fast.reader().ack(*grant);
   }
-  engine->look(0, [&](const Stream& s) {
+  engine->inspect(0, [&](const Stream& s) {
     EXPECT_LE(s.lanes().ledger().leases(stuck.opened().lane), 3U);
     return 0;
   });
