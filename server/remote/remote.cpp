@@ -56,7 +56,7 @@ Error no_ranges(const std::string& url) {
 
 struct Remote::Fault {
   Error error;
-  bool heals = false;
+  bool retryable = false;
   std::chrono::milliseconds not_before{0};
   bool progress = false;
 };
@@ -99,17 +99,17 @@ Reply Remote::get(const Request& request, const TakePart& take) const {
 }
 
 std::optional<Remote::Fault> Remote::fault_of(const Reply& reply, const std::string& url) const {
-  const auto lasting = [&url](std::string_view what) {
+  const auto make_fault = [&url](std::string_view what) {
     return Fault{{ErrorCode::kDatasetInvalid, fmt::format("{}: {}", shown(url), what)}};
   };
   if (options_.stop.stop_requested())
     return Fault{{ErrorCode::kTransientIo, shown(url) + ": not read, as the server stops"}};
-  if (reply.status < 300 || reply.lasting) {
+  if (reply.status < 300 || reply.permanent) {
     if (reply.failure.empty()) return std::nullopt;
-    Fault fault = lasting(reply.failure);
-    fault.heals = !reply.lasting;
-    if (fault.heals) fault.error.code = ErrorCode::kTransientIo;
-    if (reply.lasting)
+    Fault fault = make_fault(reply.failure);
+    fault.retryable = !reply.permanent;
+    if (fault.retryable) fault.error.code = ErrorCode::kTransientIo;
+    if (reply.permanent)
       fault.error.message += "; correct the URL, or of a certificate name its authority by `tls_ca`";
     return fault;
   }
@@ -119,16 +119,17 @@ std::optional<Remote::Fault> Remote::fault_of(const Reply& reply, const std::str
   switch (reply.status) {
     case 404:
     case 410:
-      return lasting(status + ": it is not there; correct the path");
+      return make_fault(status + ": it is not there; correct the path");
     case 401:
     case 403: {
-      if (!is_s3(url)) return lasting(status + ": see that it may be read by anybody, or by the URL's user");
+      if (!is_s3(url))
+        return make_fault(status + ": see that it may be read by anybody, or by the URL's user");
       const char* const remedy =
           s3_.has_keys()
               ? "see that the keys in the environment are right, may read it, and that the clock is set"
               : "requests are not signed: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, unless "
                 "anybody may read it";
-      return lasting(fmt::format("{}; {}", status, remedy));
+      return make_fault(fmt::format("{}; {}", status, remedy));
     }
     case 412:
       return Fault{changed(url, "it was changed")};
@@ -139,13 +140,13 @@ std::optional<Remote::Fault> Remote::fault_of(const Reply& reply, const std::str
     default:
       if (reply.status >= 500) break;
       if (!reply.bucket_region.empty() && reply.bucket_region != s3_.region())
-        return lasting(fmt::format("{}; the bucket is in region {}: set `s3: {{region: {}}}`", status,
-                                   reply.bucket_region, reply.bucket_region));
-      return lasting(status + "; correct the URL or the S3 endpoint");
+        return make_fault(fmt::format("{}; the bucket is in region {}: set `s3: {{region: {}}}`", status,
+                                      reply.bucket_region, reply.bucket_region));
+      return make_fault(status + "; correct the URL or the S3 endpoint");
   }
-  Fault fault = lasting(status);
+  Fault fault = make_fault(status);
   fault.error.code = ErrorCode::kTransientIo;
-  fault.heals = true;
+  fault.retryable = true;
   fault.not_before = reply.retry_after;
   return fault;
 }
@@ -158,13 +159,13 @@ bool Remote::pause(std::chrono::milliseconds time) const {
   return !options_.stop.stop_requested();
 }
 
-Result<void> Remote::persist(const std::function<std::optional<Fault>()>& attempt) const {
+Result<void> Remote::with_retries(const std::function<std::optional<Fault>()>& attempt) const {
   auto wait = options_.backoff;
   int tries = 0;
   for (;;) {
     std::optional<Fault> fault = attempt();
     if (!fault) return {};
-    if (!fault->heals) return fail(std::move(fault->error));
+    if (!fault->retryable) return fail(std::move(fault->error));
     if (fault->progress) {
       tries = 0;
       wait = options_.backoff;
@@ -194,7 +195,7 @@ Result<std::optional<Stat>> Remote::find(const std::string& url) const {
   if (!first) return fail(std::move(first.error()));
   first->range = {0, 0};
   std::optional<Stat> out;
-  auto done = persist([&]() -> std::optional<Fault> {
+  auto done = with_retries([&]() -> std::optional<Fault> {
     std::size_t came = 0;  // the range is one byte; reading it keeps the connection
     const Reply reply = get(*first, [&came](const Reply& head, std::span<const std::uint8_t> part) {
       came += part.size();
@@ -225,7 +226,7 @@ Result<void> Remote::read(const std::string& url, const Stat& known, std::uint64
   if (!base) return fail(std::move(base.error()));
   expect_tag(*base, known.tag);
   std::uint64_t done = 0, farthest = 0;
-  return persist([&]() -> std::optional<Fault> {
+  return with_retries([&]() -> std::optional<Fault> {
     if (!known.tag.starts_with('"')) done = 0;  // the rest may belong to another version
     const std::uint64_t first = offset + done, before = done;
     base->range = {first, offset + out.size() - 1};
@@ -275,7 +276,7 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
   bool begun = false;
   std::uint64_t farthest = 0;  // offset that an attempt reached
   std::optional<std::uint64_t> whole;
-  auto done = persist([&]() -> std::optional<Fault> {
+  auto done = with_retries([&]() -> std::optional<Fault> {
     Request next = *base;
     if (begun && !out.empty() && known.tag.starts_with('"')) {  // else it may be another version by now
       next.range = {out.size(), whole ? *whole - 1 : most};
@@ -342,7 +343,7 @@ Result<ListedPage> Remote::list(const std::string& url, bool deep) const {
   do {
     const Request next = s3_.listing(prefix, deep, out.next);
     std::string xml;
-    auto done = persist([&]() -> std::optional<Fault> {
+    auto done = with_retries([&]() -> std::optional<Fault> {
       xml.clear();
       const Reply reply = get(next, [&](const Reply&, std::span<const std::uint8_t> part) {
         xml.append(part.begin(), part.end());

@@ -78,7 +78,7 @@ class Remote {
   /// What is wrong with a reply, by its status or its transfer.
   [[nodiscard]] std::optional<Fault> fault_of(const Reply& reply, const std::string& url) const;
   /// Repeats the attempt until it has no fault, or one that a retry cannot fix.
-  [[nodiscard]] Result<void> persist(const std::function<std::optional<Fault>()>& attempt) const;
+  [[nodiscard]] Result<void> with_retries(const std::function<std::optional<Fault>()>& attempt) const;
   [[nodiscard]] bool pause(std::chrono::milliseconds time) const;
 
   const Options options_;

@@ -67,7 +67,7 @@ void read_head(CURL* easy, Reply& reply) {
 }
 
 /// Whether a retry would fail the same way.
-bool lasts(CURLcode code) {
+bool is_permanent(CURLcode code) {
   switch (code) {
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT:
@@ -198,7 +198,7 @@ Reply Transfers::get(const Request& request, const TakePart& take) const {
   if (!running.head) read_head(easy, running.reply);
   if (code != CURLE_OK && !running.enough) {
     running.reply.failure = why[0] != '\0' ? why.data() : ::curl_easy_strerror(code);
-    running.reply.lasting = lasts(code);
+    running.reply.permanent = is_permanent(code);
   }
   ::curl_easy_reset(easy);  // its pointers are valid only during this call
   const std::scoped_lock lock(mutex_);

@@ -33,9 +33,9 @@ struct Request {
 };
 
 struct Reply {
-  int status = 0;        ///< 0: no reply
-  std::string failure;   ///< why the reply is incomplete, in libcurl's words; empty: it is complete
-  bool lasting = false;  ///< a retry would fail the same way: a certificate, a redirect loop
+  int status = 0;          ///< 0: no reply
+  std::string failure;     ///< why the reply is incomplete, in libcurl's words; empty: it is complete
+  bool permanent = false;  ///< a retry would fail the same way: a certificate, a redirect loop
   std::optional<std::uint64_t> length;  ///< Content-Length
   bool delimited = false;               ///< truncation is detectable: the reply has a length or is chunked
   std::string etag, last_modified, content_range, bucket_region;
