@@ -92,16 +92,16 @@ void Sink::restore_terminal() const {
 }
 
 void Sink::sink_it_(const spdlog::details::log_msg& record) {
-  if (unsaid_ > 0) {
+  if (dropped_ > 0) {
     const std::string text = fmt::format(
         "{} log lines were dropped because the log's reader was slow or gone; read the log, or redirect it "
         "to a "
         "file (metric: headrace_log_lines_dropped_total)",
-        unsaid_);
-    if (write({record.time, {}, {}, spdlog::level::warn, text})) unsaid_ = 0;
+        dropped_);
+    if (write({record.time, {}, {}, spdlog::level::warn, text})) dropped_ = 0;
   }
-  if (unsaid_ == 0 && write(record)) return;
-  ++unsaid_;
+  if (dropped_ == 0 && write(record)) return;
+  ++dropped_;
   dropped.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -40,9 +40,9 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   const int fd_;
   Kind kind_ = Kind::kPolled;
   bool colored_ = false;
-  int shared_flags_ = -1;     ///< of another user's terminal, as they were
-  std::string rest_;          ///< of a line that a socket or terminal took a part of
-  std::uint64_t unsaid_ = 0;  ///< lines dropped since the last one that was written
+  int shared_flags_ = -1;      ///< of another user's terminal, as they were
+  std::string rest_;           ///< of a line that a socket or terminal took a part of
+  std::uint64_t dropped_ = 0;  ///< lines dropped since the last one that was written
 };
 
 /// Of all sinks of this process.

@@ -57,7 +57,7 @@ Addresses numeric(const std::string& address, int port) {
 }
 
 /// The system's error for the port, which civetweb does not report; 0: none.
-int refusal(const std::string& address, int port) {
+int bind_error(const std::string& address, int port) {
   const Addresses found = numeric(address, port);
   if (!found) return EADDRNOTAVAIL;
   const ring::UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -69,7 +69,7 @@ int refusal(const std::string& address, int port) {
 }
 
 /// Connects and closes. Errors do not matter.
-void knock(const std::string& address, int port) {
+void connect_once(const std::string& address, int port) {
   const Addresses found = numeric(address, port);
   if (!found) return;
   const ring::UniqueFd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -90,15 +90,15 @@ HttpServer::~HttpServer() {
   if (!impl_->server) return;
   // civetweb checks its stop flag when its poll returns, up to 2 s later, unless a client connects.
   std::atomic<bool> stopped{false};
-  std::thread knocker([&] {
+  std::thread waker([&] {
     while (!stopped) {
-      knock(impl_->address, impl_->port);
+      connect_once(impl_->address, impl_->port);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   });
   impl_->server.reset();
   stopped = true;
-  knocker.join();
+  waker.join();
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address, int port,
@@ -112,7 +112,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
   try {
     http->impl_->server = std::make_unique<CivetServer>(options);
   } catch (const CivetException& error) {
-    const int refused = refusal(address, port);
+    const int refused = bind_error(address, port);
     if (refused == EADDRINUSE)
       return fail(ErrorCode::kEnvironment,
                   fmt::format("metrics port {} of {} is taken, perhaps by another server: set another "
