@@ -28,7 +28,7 @@
 namespace headrace::server::session {
 namespace {
 
-constexpr std::uint64_t kSayAgainNs = 5'000'000'000;
+constexpr std::uint64_t kLogIntervalNs = 5'000'000'000;
 /// Pause while no descriptor is free: poll(2) reports the listener ready all the time.
 constexpr std::chrono::milliseconds kNoDescriptorPause{10};
 /// The bytes that a connection sends besides requests: greeting and handshake.
@@ -61,24 +61,24 @@ std::array<std::atomic<std::uint32_t>, kMostDescriptors> ahead;
 std::atomic<std::int64_t> ahead_in_all{0};
 std::atomic<std::int64_t> closed_bytes{0};
 
-/// A reason for refusing connections. Counts each refusal; logs at most one per kSayAgainNs, so that no peer
-/// can fill the log.
+/// A reason for refusing connections. Counts each refusal; logs at most one per kLogIntervalNs, so that no
+/// peer can fill the log.
 class Reason {
  public:
   template <class... Args>
   void refuse(fmt::format_string<Args...> text, Args&&... args) {
     count_.fetch_add(1, std::memory_order_relaxed);
     const std::uint64_t now = ring::monotonic_ns();
-    std::uint64_t last = said_.load(std::memory_order_relaxed);
-    if (last != 0 && now - last < kSayAgainNs) return;
-    if (said_.compare_exchange_strong(last, now)) spdlog::warn(text, std::forward<Args>(args)...);
+    std::uint64_t last = logged_ns_.load(std::memory_order_relaxed);
+    if (last != 0 && now - last < kLogIntervalNs) return;
+    if (logged_ns_.compare_exchange_strong(last, now)) spdlog::warn(text, std::forward<Args>(args)...);
   }
   [[nodiscard]] std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:
-  std::atomic<std::uint64_t> count_{0}, said_{0};
+  std::atomic<std::uint64_t> count_{0}, logged_ns_{0};
 };
-Reason wrong_user, flood, names_itself, no_descriptor;
+Reason wrong_user, flood, sets_identity, no_descriptor;
 
 std::array<std::atomic<bool>, kMostDescriptors>
     unfinished;  // by descriptor: whether its handshake is incomplete
@@ -97,7 +97,7 @@ class Handshakes {
     bytes_.erase(fd);
   }
   /// False: the peer sets an identity.
-  bool go_on(int fd, std::string_view more) {
+  bool advance(int fd, std::string_view more) {
     if (!unfinished[static_cast<std::size_t>(fd)].load(std::memory_order_relaxed)) return true;
     const std::scoped_lock lock(mutex_);
     std::string& bytes = bytes_[fd];
@@ -140,7 +140,7 @@ void set_ahead(int fd, std::uint32_t value) {
 }
 
 /// Whether to keep an accepted connection.
-bool may_stay(int fd) {
+bool is_allowed(int fd) {
   if (in_reserve(fd)) {
     no_descriptor.refuse(
         "connection refused: the last {} of {} descriptors are reserved for data files and attached clients; "
@@ -178,7 +178,7 @@ int accept_admitted(int listener, sockaddr* address, socklen_t* size, int flags)
     errno = ECONNABORTED;
     return fd;
   }
-  if (may_stay(fd)) return fd;
+  if (is_allowed(fd)) return fd;
   ::close(fd);
   errno = ECONNABORTED;
   return -1;
@@ -223,8 +223,8 @@ ssize_t receive_counted(int fd, void* buffer, std::size_t size, int flags) {
   if (got <= 0) return got;
   count.fetch_add(static_cast<std::uint32_t>(got), std::memory_order_relaxed);
   ahead_in_all.fetch_add(got, std::memory_order_relaxed);
-  if (handshakes.go_on(fd, {static_cast<const char*>(buffer), static_cast<std::size_t>(got)})) return got;
-  names_itself.refuse(
+  if (handshakes.advance(fd, {static_cast<const char*>(buffer), static_cast<std::size_t>(got)})) return got;
+  sets_identity.refuse(
       "control connection of {} closed: expected a ZMTP 3 handshake without an identity (routing id); "
       "connect with a headrace client",
       describe_peer(fd));
@@ -266,7 +266,7 @@ void release_closed(std::int64_t bytes) {
 Refusals refusals() {
   return {.users = wrong_user.count(),
           .floods = flood.count(),
-          .names = names_itself.count(),
+          .names = sets_identity.count(),
           .descriptors = no_descriptor.count()};
 }
 

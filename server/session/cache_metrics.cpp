@@ -20,7 +20,7 @@ struct Figures {
   std::optional<cache::IdleTiler::Counts> tiles;
 };
 
-std::vector<Figures> look(const CachesInUse& caches) {
+std::vector<Figures> figures_of(const CachesInUse& caches) {
   std::vector<Figures> all;
   for (const CacheUse& use : caches.memory) {
     const auto counts = use.arena->counts();
@@ -39,7 +39,7 @@ std::vector<Figures> look(const CachesInUse& caches) {
 }  // namespace
 
 void add_caches(Families& families, const CachesInUse& caches) {
-  const std::vector<Figures> all = look(caches);
+  const std::vector<Figures> all = figures_of(caches);
   const auto family = [&](const char* name, const char* help, MetricType type, auto value) {
     MetricFamily made{name, help, type, {}};
     for (const Figures& of : all)
@@ -92,7 +92,7 @@ void add_caches(Families& families, const CachesInUse& caches) {
 
 nlohmann::json caches_as_json(const CachesInUse& caches) {
   nlohmann::json all = nlohmann::json::array();
-  for (const Figures& of : look(caches)) {
+  for (const Figures& of : figures_of(caches)) {
     all.push_back({{"source", of.source},
                    {"kind", of.kind},
                    {"hits", of.hits},

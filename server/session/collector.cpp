@@ -26,7 +26,7 @@ using prometheus::MetricType;
 constexpr double kNs = 1e-9;
 constexpr std::uint64_t kStallNs = 10'000'000'000;
 
-struct StreamLook {
+struct StreamSnapshot {
   StreamInfo info;
   metrics::StreamTotals totals;
   exec::StreamFigures figures;
@@ -42,10 +42,10 @@ struct StreamLook {
   io::ReadAhead::Counts reads;
 };
 
-StreamLook look(const exec::Engine& engine, std::size_t index) {
+StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index) {
   const exec::Stream& stream = engine.stream(index);
   const exec::StreamStatus& status = stream.status();
-  StreamLook seen;
+  StreamSnapshot seen;
   seen.info = stream.info();
   seen.totals = engine.totals(index);
   seen.bad = stream.maker().bad_samples();
@@ -79,10 +79,10 @@ std::string storage(const io::ReadAhead::Counts& reads) {
 }
 
 /// The metrics of streams that prefetch.
-void add_reads(Families& families, const std::vector<StreamLook>& streams) {
+void add_reads(Families& families, const std::vector<StreamSnapshot>& streams) {
   const auto each = [&](const char* name, const char* help, MetricType type, auto value) {
     MetricFamily& family = families.open(name, help, type);
-    for (const StreamLook& s : streams)
+    for (const StreamSnapshot& s : streams)
       if (!s.source_read_ahead.empty())
         add(family, {{"stream", s.info.name}}, static_cast<double>(value(s.reads)));
   };
@@ -93,7 +93,7 @@ void add_reads(Families& families, const std::vector<StreamLook>& streams) {
                     "(never taken).",
                     MetricType::Counter);
   std::map<std::string, std::size_t> threads;
-  for (const StreamLook& s : streams) {
+  for (const StreamSnapshot& s : streams) {
     if (s.source_read_ahead.empty()) continue;
     threads[s.source_read_ahead] = s.reads.threads;
     const std::pair<const char*, std::uint64_t> outcomes[] = {{"hit", s.reads.hits},
@@ -118,27 +118,29 @@ void add_reads(Families& families, const std::vector<StreamLook>& streams) {
   for (const auto& [source, count] : threads) add(family, {{"source", source}}, static_cast<double>(count));
 }
 
-double progress(const StreamLook& stream) {
+double progress(const StreamSnapshot& stream) {
   return static_cast<double>(stream.foremost.position) / static_cast<double>(stream.info.samples);
 }
 
 }  // namespace
 
 std::vector<MetricFamily> Collector::Collect() const {
-  std::vector<StreamLook> streams;
-  for (std::size_t i = 0; i < engine_.stream_count(); ++i) streams.push_back(look(engine_, i));
+  std::vector<StreamSnapshot> streams;
+  for (std::size_t i = 0; i < engine_.stream_count(); ++i) streams.push_back(snapshot_of(engine_, i));
   Families families;
   const auto counter = [&](const char* name, const char* help, auto value) {
     MetricFamily& family = families.open(name, help, MetricType::Counter);
-    for (const StreamLook& s : streams) add(family, {{"stream", s.info.name}}, static_cast<double>(value(s)));
+    for (const StreamSnapshot& s : streams)
+      add(family, {{"stream", s.info.name}}, static_cast<double>(value(s)));
   };
   const auto gauge = [&](const char* name, const char* help, auto value) {
     MetricFamily& family = families.open(name, help, MetricType::Gauge);
-    for (const StreamLook& s : streams) add(family, {{"stream", s.info.name}}, static_cast<double>(value(s)));
+    for (const StreamSnapshot& s : streams)
+      add(family, {{"stream", s.info.name}}, static_cast<double>(value(s)));
   };
   const auto by_client = [&](const char* name, const char* help, MetricType type, auto value) {
     MetricFamily& family = families.open(name, help, type);
-    for (const StreamLook& s : streams)
+    for (const StreamSnapshot& s : streams)
       for (const exec::ClientStatus& c : s.clients)
         add(family, {{"stream", s.info.name}, {"client", c.client}}, static_cast<double>(value(c)));
   };
@@ -156,7 +158,7 @@ std::vector<MetricFamily> Collector::Collect() const {
   {
     MetricFamily& family =
         families.open("headrace_sample_errors_total", "Bad samples met, by reason.", MetricType::Counter);
-    for (const StreamLook& s : streams)
+    for (const StreamSnapshot& s : streams)
       for (std::size_t r = 1; r < metrics::kReasons; ++r)
         add(family,
             {{"stream", s.info.name}, {"reason", std::string(name_of(static_cast<transform::BadReason>(r)))}},
@@ -165,7 +167,7 @@ std::vector<MetricFamily> Collector::Collect() const {
   {
     MetricFamily& family =
         families.open("headrace_stage_seconds", "Time per sample in a stage.", MetricType::Histogram);
-    for (const StreamLook& s : streams)
+    for (const StreamSnapshot& s : streams)
       for (std::size_t stage = 0; stage < metrics::kStages; ++stage) {
         const auto& from = s.totals.stages[stage];
         ClientMetric metric;
@@ -204,7 +206,7 @@ std::vector<MetricFamily> Collector::Collect() const {
             MetricType::Counter, [](const auto& c) { return words(c).staged_copies; });
   {
     MetricFamily& family = families.open("headrace_ring_slots", "Slots by state.", MetricType::Gauge);
-    for (const StreamLook& s : streams) {
+    for (const StreamSnapshot& s : streams) {
       add(family, {{"stream", s.info.name}, {"state", "free"}}, static_cast<double>(s.figures.free));
       add(family, {{"stream", s.info.name}, {"state", "filling"}}, static_cast<double>(s.figures.filling));
       add(family, {{"stream", s.info.name}, {"state", "ready"}}, static_cast<double>(s.figures.ready));
@@ -260,7 +262,7 @@ std::string Collector::exposition() const {
 nlohmann::json Collector::stats() const {
   nlohmann::json streams = nlohmann::json::object();
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
-    const StreamLook s = look(engine_, i);
+    const StreamSnapshot s = snapshot_of(engine_, i);
     nlohmann::json clients = nlohmann::json::array();
     for (const exec::ClientStatus& c : s.clients)
       clients.push_back({{"client", c.client},
@@ -327,7 +329,7 @@ std::string Collector::not_ready() const {
   if (const std::uint64_t stall = engine_.longest_slice_ns(now); stall > kStallNs)
     return fmt::format("a worker has been in one slice for {} s", stall / 1'000'000'000);
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
-    const StreamLook s = look(engine_, i);
+    const StreamSnapshot s = snapshot_of(engine_, i);
     if (s.failed) return s.failure.message;
     if (s.clients.empty() || s.figures.ready + s.figures.leased > 0) continue;
     if (s.totals.batches == 0)

@@ -33,7 +33,7 @@ tl::unexpected<Error> refuse(const Error& error) {
 
 /// Adds mode 0011 so that allowed users can reach the sockets; socket modes and admission.h decide who may
 /// connect.
-Result<void> widen(int folder, const std::filesystem::path& path) {
+Result<void> allow_traversal(int folder, const std::filesystem::path& path) {
   const ring::UniqueFd fd(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
   constexpr mode_t kReach = S_IXGRP | S_IXOTH;
@@ -53,7 +53,7 @@ std::string holder(int lock) {
 }
 
 /// A killed server holds the lock until the kernel has freed its memory, above all the rings' pages.
-bool take(int lock) {
+bool lock_exclusively(int lock) {
   constexpr std::chrono::milliseconds kPatience{3000}, kPause{20};
   const auto until = std::chrono::steady_clock::now() + kPatience;
   while (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
@@ -105,14 +105,14 @@ Result<Directory> Directory::claim(const std::filesystem::path& path, Reach reac
   auto folder = open_trusted_directory(absolute.string());
   if (!folder) return refuse(folder.error());
   if (reach == Reach::kEverybody)
-    if (auto wide = widen(folder->get(), absolute); !wide) return fail(wide.error());
+    if (auto wide = allow_traversal(folder->get(), absolute); !wide) return fail(wide.error());
   auto lock = open_trusted_file(folder->get(), "lock", O_RDWR | O_CREAT);
   if (!lock)
     return fail(lock.error().code,
                 fmt::format("server directory {}: {}; remove that file, or set server.directory to a folder "
                             "that this user can write",
                             absolute.string(), lock.error().message));
-  if (!take(lock->get()))
+  if (!lock_exclusively(lock->get()))
     return fail(ErrorCode::kDirectoryInUse,
                 fmt::format("{} is held by another server (pid {}): stop it, or give this one a "
                             "server.directory and a server.metrics.port of its own",

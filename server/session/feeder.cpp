@@ -24,15 +24,15 @@ using std::chrono::milliseconds;
 
 constexpr std::uint32_t kVersion = 1;
 constexpr milliseconds kForever{-1};
-constexpr milliseconds kHello{5000};
+constexpr milliseconds kHelloTimeout{5000};
 /// Pause before the next accept(2) after a failure, most often for lack of descriptors.
-constexpr int kNoDescriptors = 100;  // ms
+constexpr int kAcceptRetryMs = 100;  // ms
 /// Interval of checks whether clients have had everything; only after the end.
-constexpr milliseconds kServedLook{20};
+constexpr milliseconds kServedCheck{20};
 constexpr std::size_t kLongestReason = 3500;
 
 /// Errors are ignored: a peer that does not read its packets notices the end of the connection.
-void say(int socket, const json& what) {
+void send_json(int socket, const json& what) {
   (void)ring::send_packet(socket, what.dump(-1, ' ', false, json::error_handler_t::replace), {});
 }
 
@@ -81,17 +81,17 @@ bool Feeder::wait(int fd, milliseconds timeout) const {
 }
 
 void Feeder::run() try {
-  const ring::UniqueFd socket = admit();
+  const ring::UniqueFd socket = accept_feeder();
   listener_.reset();
   if (!socket) return;
-  feed_->when_freed([fd = socket.get()](std::uint32_t slot) { say(fd, {{"free", slot}}); });
-  struct Unheard {  // runs before the socket closes, also after an exception
+  feed_->when_freed([fd = socket.get()](std::uint32_t slot) { send_json(fd, {{"free", slot}}); });
+  struct StopNotifying {  // runs before the socket closes, also after an exception
     source::Feed& feed;
-    ~Unheard() { feed.when_freed({}); }
+    ~StopNotifying() { feed.when_freed({}); }
   };
   std::string why;
   {
-    const Unheard unheard{*feed_};
+    const StopNotifying stop_notifying{*feed_};
     why = receive(socket.get());
   }
   if (why.empty()) return;
@@ -110,7 +110,7 @@ void Feeder::run() try {
   });
 }
 
-ring::UniqueFd Feeder::admit() {
+ring::UniqueFd Feeder::accept_feeder() {
   for (;;) {
     pollfd stopped{stop_.get(), POLLIN, 0};
     if (!wait(listener_.get(), kForever)) {
@@ -119,23 +119,23 @@ ring::UniqueFd Feeder::admit() {
     }
     ring::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
-      (void)::poll(&stopped, 1, kNoDescriptors);
+      (void)::poll(&stopped, 1, kAcceptRetryMs);
       continue;
     }
     const auto peer = check_peer(socket.get());  // only this user and root: server.allow admits readers
-    auto greeted = peer ? greet(socket.get()) : fail(peer.error());
+    auto greeted = peer ? handshake(socket.get()) : fail(peer.error());
     if (greeted) {
       pid_ = peer->pid;
       spdlog::info("pid {} feeds stream `{}`", pid_, engine_.stream(stream_).info().name);
       return socket;
     }
     spdlog::warn("feed `{}`: refused: {}", feed_->options().name, greeted.error().message);
-    say(socket.get(), {{"error", greeted.error().to_string()}});
+    send_json(socket.get(), {{"error", greeted.error().to_string()}});
   }
 }
 
-Result<void> Feeder::greet(int socket) {
-  if (!wait(socket, kHello)) return fail(ErrorCode::kTimeout, "it did not say hello");
+Result<void> Feeder::handshake(int socket) {
+  if (!wait(socket, kHelloTimeout)) return fail(ErrorCode::kTimeout, "it did not say hello");
   auto packet = ring::receive_packet(socket, milliseconds(0));
   if (!packet) return fail(packet.error());
   const json hello = json::parse(packet->bytes, nullptr, false);
@@ -169,16 +169,16 @@ std::string Feeder::receive(int socket) {
     if (!packet && packet.error().code == ErrorCode::kTimeout) continue;
     if (!packet && packet.error().code == ErrorCode::kServerLost)
       return fmt::format("the process that fed it (pid {}) ended", pid_);
-    auto last = packet ? take(packet->bytes) : fail(packet.error());
+    auto last = packet ? handle_packet(packet->bytes) : fail(packet.error());
     if (!last) {
-      say(socket, {{"error", last.error().to_string()}});
+      send_json(socket, {{"error", last.error().to_string()}});
       return fmt::format("pid {}, which fed it, broke the feed's rules: {}", pid_, last.error().to_string());
     }
     if (*last) return std::move(**last);
   }
 }
 
-Result<std::optional<std::string>> Feeder::take(const std::string& packet) {
+Result<std::optional<std::string>> Feeder::handle_packet(const std::string& packet) {
   const json body = json::parse(packet, nullptr, false);
   wire::ObjectReader reader(body, "feed packet");
   if (body.is_object() && body.contains("end")) {
@@ -208,8 +208,8 @@ void Feeder::await_served(int socket) {
   };
   pollfd stopped{stop_.get(), POLLIN, 0};
   while (::poll(&stopped, 1, 0) == 0) {
-    if (served()) return say(socket, {{"served", true}});
-    if (!wait(socket, kServedLook)) continue;
+    if (served()) return send_json(socket, {{"served", true}});
+    if (!wait(socket, kServedCheck)) continue;
     auto packet = ring::receive_packet(socket, milliseconds(0));
     if (!packet && packet.error().code != ErrorCode::kTimeout) return;  // the feeder has disconnected
   }

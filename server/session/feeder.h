@@ -50,12 +50,12 @@ class Feeder {
       : feed_(std::move(feed)), engine_(engine), stream_(stream) {}
   void run();
   /// The connection of the first peer that sends a hello; none if the server stops first.
-  ring::UniqueFd admit();
-  Result<void> greet(int socket);
+  ring::UniqueFd accept_feeder();
+  Result<void> handshake(int socket);
   /// Accepts batches until the end; returns the reason for it.
   std::string receive(int socket);
   /// Processes one packet. Returns the reason if it is the last one.
-  Result<std::optional<std::string>> take(const std::string& packet);
+  Result<std::optional<std::string>> handle_packet(const std::string& packet);
   void await_served(int socket);
   /// True: readable, or end of file; false: the server stops, or `timeout` has passed.
   [[nodiscard]] bool wait(int fd, std::chrono::milliseconds timeout) const;

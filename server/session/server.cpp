@@ -24,7 +24,7 @@ namespace {
 constexpr int kTickMs = 250;
 
 /// Like assemble(), but a stop signal ends it while it waits for the network.
-Result<Assembly> assemble_until_told(const config::Config& config, std::stop_source& reads) {
+Result<Assembly> assemble_until_stopped(const config::Config& config, std::stop_source& reads) {
   const std::jthread watch([&reads](const std::stop_token& done) {
     while (!done.stop_requested()) {
       if (stop_is_pending()) reads.request_stop();
@@ -65,7 +65,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   if (!shared->in_effect()) placement.memory.clear();
   if (!placement.empty()) spdlog::info("numa: {}", placement::to_string(placement));
   std::stop_source reads;
-  auto assembly = assemble_until_told(config, reads);
+  auto assembly = assemble_until_stopped(config, reads);
   if (!assembly) return tl::make_unexpected(assembly.error());
   std::vector<std::unique_ptr<exec::Stream>> streams;
   for (exec::StreamSetup& setup : assembly->streams) {
@@ -139,7 +139,7 @@ Result<void> Server::start_feeders() {
   return {};
 }
 
-void Server::tell_why() {
+void Server::deliver_feed_errors() {
   // The feeder is usually the parent process: its last packet or disconnection and our stop arrive in either
   // order.
   const std::chrono::milliseconds patience(parent_ended_ ? 500 : 100);
@@ -159,11 +159,11 @@ void Server::run(int parent_fd) {
   const ring::UniqueFd signals(::signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK));
   serve_until([this] { return stop_.load(); }, signals.get(), parent_fd);
 
-  tell_why();
+  deliver_feed_errors();
   spdlog::info("draining: no further batches; waiting at most {} ms for {} clients to finish theirs",
                config_.drain_timeout.count(), sessions_->attached());
   control_->refuse_opens();
-  each_stream("the drain of a stream", [](exec::Stream& stream) { stream.drain(); });
+  for_each_stream("the drain of a stream", [](exec::Stream& stream) { stream.drain(); });
   const std::uint64_t deadline = ring::monotonic_ns() + nanoseconds(config_.drain_timeout);
   serve_until(
       [&] {
@@ -214,12 +214,13 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
 
 void Server::tick(std::uint64_t now_ns) {
   const std::uint64_t grace = nanoseconds(config_.group_grace);
-  each_stream("the periodic check of a stream", [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
+  for_each_stream("the periodic check of a stream",
+                  [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
 }
 
 template <class F>
-void Server::each_stream(const char* doing, F work) {
+void Server::for_each_stream(const char* doing, F work) {
   for (std::size_t i = 0; i < engine_->stream_count(); ++i) {
     try {
       engine_->with(i, [&](exec::Stream& stream) {

@@ -44,10 +44,10 @@ class Server {
   /// Binds the sockets of streams that are fed from outside.
   Result<void> start_feeders();
   /// Gives clients of failed feeds time to read the reason before they lose the server.
-  void tell_why();
+  void deliver_feed_errors();
   /// Calls `work` for each stream. An exception is logged, and the other streams continue.
   template <class F>
-  void each_stream(const char* doing, F work);
+  void for_each_stream(const char* doing, F work);
   void tick(std::uint64_t now_ns);
   void serve_until(const std::function<bool()>& done, int signals, int parent_fd);
 

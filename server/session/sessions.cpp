@@ -23,9 +23,9 @@ namespace {
 
 constexpr std::uint64_t kTokenLifeNs = 5'000'000'000;
 /// Cap connections that have not sent a token; beyond it the oldest is closed.
-constexpr std::size_t kMaxGuests = 256;
+constexpr std::size_t kMaxPending = 256;
 /// A new connection survives at least this many rounds of the loop before it can be the oldest.
-constexpr std::size_t kTurnsToSpeak = 4;
+constexpr std::size_t kRoundsToSend = 4;
 
 std::string random_token() {
   std::uint64_t words[2];
@@ -68,7 +68,7 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
   // A successor may connect before its predecessor's end was noticed, and needs its name and rank.
   std::vector<pollfd> polls;
   add_polls(polls);
-  if (::poll(polls.data(), polls.size(), 0) > 0) end_dead(polls, now);
+  if (::poll(polls.data(), polls.size(), 0) > 0) end_disconnected(polls, now);
   // Allocate everything before the lane is opened: a lane without a session would never be closed.
   std::list<Session> opened(1);
   Session& session = opened.front();
@@ -120,7 +120,7 @@ Result<wire::CursorSetReply> Sessions::seek(const wire::CursorSetRequest& reques
 
 void Sessions::add_polls(std::vector<pollfd>& polls) const {
   polls.push_back({listener_.get(), POLLIN, 0});
-  for (const Guest& guest : guests_) polls.push_back({guest.socket.get(), POLLIN, 0});
+  for (const PendingClient& client : pending_) polls.push_back({client.socket.get(), POLLIN, 0});
   for (const Session& session : sessions_) {
     if (!session.attached) continue;
     polls.push_back({session.socket.get(), POLLIN, 0});
@@ -128,12 +128,12 @@ void Sessions::add_polls(std::vector<pollfd>& polls) const {
   }
 }
 
-void Sessions::end_dead(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
-  const auto rang = [&](int fd) { return in(ready, fd); };
+void Sessions::end_disconnected(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
+  const auto is_ready = [&](int fd) { return in(ready, fd); };
   for (auto session = sessions_.begin(); session != sessions_.end();) {
-    if (session->attached && rang(session->pidfd.get())) {
+    if (session->attached && is_ready(session->pidfd.get())) {
       session = end(session, "its process ended", now_ns);
-    } else if (session->attached && rang(session->socket.get())) {
+    } else if (session->attached && is_ready(session->socket.get())) {
       session = end(session, "it closed its socket", now_ns);  // clients send nothing after the token
     } else {
       ++session;
@@ -142,46 +142,46 @@ void Sessions::end_dead(const std::vector<pollfd>& ready, std::uint64_t now_ns) 
 }
 
 void Sessions::handle(const std::vector<pollfd>& ready, std::uint64_t now_ns) {
-  const auto rang = [&](int fd) { return in(ready, fd); };
-  end_dead(ready, now_ns);
-  for (auto guest = guests_.begin(); guest != guests_.end();) {
-    if (rang(guest->socket.get())) {
-      welcome(*guest, now_ns);
-      guest = guests_.erase(guest);
+  const auto is_ready = [&](int fd) { return in(ready, fd); };
+  end_disconnected(ready, now_ns);
+  for (auto client = pending_.begin(); client != pending_.end();) {
+    if (is_ready(client->socket.get())) {
+      handle_hello(*client, now_ns);
+      client = pending_.erase(client);
     } else {
-      ++guest;
+      ++client;
     }
   }
-  if (rang(listener_.get())) accept_guests(now_ns);
+  if (is_ready(listener_.get())) accept_clients(now_ns);
 }
 
-void Sessions::accept_guests(std::uint64_t now_ns) {
-  const std::size_t seats = std::min(kMaxGuests, static_cast<std::size_t>(reserved_descriptors()));
-  for (std::size_t i = 0; i < seats / kTurnsToSpeak; ++i) {
+void Sessions::accept_clients(std::uint64_t now_ns) {
+  const std::size_t most = std::min(kMaxPending, static_cast<std::size_t>(reserved_descriptors()));
+  for (std::size_t i = 0; i < most / kRoundsToSend; ++i) {
     ring::UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket && (errno == ECONNABORTED || errno == EINTR)) continue;
     if (!socket) return;
-    if (guests_.size() >= seats) guests_.pop_front();
-    guests_.push_back({std::move(socket), now_ns + kTokenLifeNs});
+    if (pending_.size() >= most) pending_.pop_front();
+    pending_.push_back({std::move(socket), now_ns + kTokenLifeNs});
   }
 }
 
-void Sessions::welcome(Guest& guest, std::uint64_t now_ns) try {
-  if (auto done = attach(guest, now_ns); !done) {
+void Sessions::handle_hello(PendingClient& client, std::uint64_t now_ns) try {
+  if (auto done = attach(client, now_ns); !done) {
     spdlog::warn("attach refused: {}", done.error().message);
     const std::string answer = fmt::format("error {} {}", name_of(done.error().code), done.error().message);
-    if (guest.socket) (void)ring::send_packet(guest.socket.get(), answer, {});
+    if (client.socket) (void)ring::send_packet(client.socket.get(), answer, {});
   }
 } catch (...) {  // other clients are unaffected
   spdlog::error("attach failed: {}", thrown());
 }
 
-Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
-  const auto peer = admitted_peer(guest.socket.get());
+Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
+  const auto peer = admitted_peer(client.socket.get());
   if (!peer) return fail(peer.error());
   // Another user's descriptor may be on that user's FUSE file system, where poll(2) can block.
   const bool own = is_trusted_user(peer->uid);
-  auto packet = ring::receive_packet(guest.socket.get(), std::chrono::milliseconds(0),
+  auto packet = ring::receive_packet(client.socket.get(), std::chrono::milliseconds(0),
                                      own ? ring::Descriptors::kTake : ring::Descriptors::kDrop);
   if (!packet) return tl::make_unexpected(packet.error());
   if (!packet->bytes.starts_with(wire::kAttachHello))
@@ -211,7 +211,7 @@ Result<void> Sessions::attach(Guest& guest, std::uint64_t now_ns) {
   });
   session->attached = true;
   session->doorbell = std::move(*doorbell);
-  session->socket = std::move(guest.socket);
+  session->socket = std::move(client.socket);
   // The client sends its pidfd because a process of another pid namespace (a container) has no number here.
   session->pidfd = packet->fds.empty() ? open_pidfd(peer->pid) : std::move(packet->fds[0]);
   const int fds[] = {attachment.data_fd, attachment.control_fd, attachment.lease_fd.get(),
@@ -241,7 +241,7 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
   for (auto session = sessions_.begin(); session != sessions_.end();)
     session = !session->attached && session->expires_ns < now_ns ? end(session, "its token expired", now_ns)
                                                                  : std::next(session);
-  std::erase_if(guests_, [&](const Guest& guest) { return guest.expires_ns < now_ns; });
+  std::erase_if(pending_, [&](const PendingClient& client) { return client.expires_ns < now_ns; });
   for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
     const auto errors =
         engine_.inspect(i, [](const exec::Stream& stream) { return stream.lanes().protocol_errors(); });

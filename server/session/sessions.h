@@ -44,7 +44,7 @@ class Sessions {
   [[nodiscard]] std::size_t attached() const;
 
  private:
-  void end_dead(const std::vector<pollfd>& ready, std::uint64_t now_ns);
+  void end_disconnected(const std::vector<pollfd>& ready, std::uint64_t now_ns);
   struct Session {
     std::size_t stream = 0;
     std::uint32_t lane = 0;
@@ -55,7 +55,7 @@ class Sessions {
     bool attached = false;
   };
   /// A connection that has not sent its token yet.
-  struct Guest {
+  struct PendingClient {
     ring::UniqueFd socket;
     std::uint64_t expires_ns = 0;
   };
@@ -63,15 +63,15 @@ class Sessions {
 
   /// The attached session of this name; kTokenInvalid: it has ended.
   Result<SessionIt> find(const std::string& name);
-  void accept_guests(std::uint64_t now_ns);
-  void welcome(Guest& guest, std::uint64_t now_ns);
-  Result<void> attach(Guest& guest, std::uint64_t now_ns);
+  void accept_clients(std::uint64_t now_ns);
+  void handle_hello(PendingClient& client, std::uint64_t now_ns);
+  Result<void> attach(PendingClient& client, std::uint64_t now_ns);
   SessionIt end(SessionIt session, const std::string& why, std::uint64_t now_ns);
 
   exec::Engine& engine_;
   ring::UniqueFd listener_;
   std::list<Session> sessions_;
-  std::list<Guest> guests_;  ///< oldest first
+  std::list<PendingClient> pending_;  ///< oldest first
 };
 
 }  // namespace headrace::server::session
