@@ -21,7 +21,7 @@ void HuffmanTable::make(const JHUFF_TBL& table, bool ac) {
   made_from_ = table;
   made_ = true;
   // Codes increase with their lengths: each code's entries follow those of the one before.
-  auto* to = look_.data();
+  auto* to = table_.data();
   std::int32_t code = 0, at = 0;
   for (int bits = 1; bits <= 16; ++bits, code <<= 1) {
     const auto of_length = static_cast<std::size_t>(bits);
@@ -49,11 +49,11 @@ void HuffmanTable::make(const JHUFF_TBL& table, bool ac) {
     at += count;
     max_code_[of_length] = count > 0 ? code - 1 : -1;
   }
-  std::fill(to, look_.data() + look_.size(), HuffmanSymbol{});
+  std::fill(to, table_.data() + table_.size(), HuffmanSymbol{});
 }
 
 HuffmanTable::LongSymbol HuffmanTable::long_symbol(std::uint64_t bits) const {
-  const HuffmanSymbol seen = look(bits);
+  const HuffmanSymbol seen = lookup(bits);
   if (seen.run == kNoValue) return {seen.value & 0xFF, seen.value >> 8};
   for (int length = kLookBits + 1; length <= 16; ++length) {
     const auto of_length = static_cast<std::size_t>(length);

@@ -34,11 +34,11 @@ class HuffmanTable {
   /// libjpeg must have accepted the table: no more codes than their lengths allow, and DC sizes up to 15.
   void make(const JHUFF_TBL& table, bool ac);
 
-  [[nodiscard]] HuffmanSymbol look(std::uint64_t bits) const { return look_[bits >> (64 - kLookBits)]; }
+  [[nodiscard]] HuffmanSymbol lookup(std::uint64_t bits) const { return table_[bits >> (64 - kLookBits)]; }
   struct LongSymbol {
     int symbol, length;  ///< -1: there is no such code
   };
-  /// For bits that look() cannot decode.
+  /// For bits that lookup() cannot decode.
   [[nodiscard]] LongSymbol long_symbol(std::uint64_t bits) const;
 
  protected:
@@ -46,7 +46,7 @@ class HuffmanTable {
 
  private:
   bool made_ = false;
-  std::array<HuffmanSymbol, 1 << kLookBits> look_;
+  std::array<HuffmanSymbol, 1 << kLookBits> table_;
   std::array<std::int32_t, 17> max_code_{},
       offset_{};  ///< of each length; -1: none; maps a code to its index
 };

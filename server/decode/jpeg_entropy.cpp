@@ -95,7 +95,7 @@ HEADRACE_INLINE void refill(Bits& in) {
 
 HEADRACE_INLINE bool decode_dc(Bits& in, const HuffmanTable& dc, int& predictor) {
   refill(in);
-  if (const HuffmanSymbol first = dc.look(in.bits); first.length > 0) {
+  if (const HuffmanSymbol first = dc.lookup(in.bits); first.length > 0) {
     predictor += first.value;
     in.drop(first.length);
     return true;
@@ -118,7 +118,7 @@ HEADRACE_INLINE bool decode_block(Bits& in, const HuffmanTable& dc, const AcTabl
     refill(in);
     // Each lookup uses at most HuffmanTable::kLookBits.
     for (int i = 0; i < kAtOnce; ++i) {
-      const HuffmanSymbol next = ac.look(in.bits);
+      const HuffmanSymbol next = ac.lookup(in.bits);
       if (next.length == 0) {
         if (next.run == HuffmanTable::kEnd) {
           in.drop(next.value);
@@ -156,7 +156,7 @@ HEADRACE_INLINE bool pass_block(Bits& in, const HuffmanTable& dc, const AcTable&
       const int after = k + passed.advance();
       // The next block begins after this one's last coefficient, but the first symbol may be the last one.
       if (passed.length() == 0 || after > DCTSIZE2) {
-        const HuffmanSymbol next = ac.look(in.bits);
+        const HuffmanSymbol next = ac.lookup(in.bits);
         if (next.run == HuffmanTable::kEnd) {
           in.drop(next.value);
           return true;

@@ -33,7 +33,7 @@ class JpegEntropy {
   void take_over(jpeg_decompress_struct& info, std::span<const std::uint8_t> scan);
 
   /// Uses libjpeg's own decoder for the next image.
-  void stand_aside() { active_ = false; }
+  void disable() { active_ = false; }
   /// The first unread byte of the scan, never after a marker. Null: libjpeg reads this image.
   [[nodiscard]] const std::uint8_t* position() const;
 

@@ -133,7 +133,7 @@ void JpegReader::Handle::start() {
   set_output();
   jpeg_start_decompress(&info);
   if (libjpeg_alone) {
-    entropy.stand_aside();
+    entropy.disable();
   } else {
     entropy.take_over(info, {source.next_input_byte, source.bytes_in_buffer});
   }

@@ -89,7 +89,7 @@ struct JpegTiler::Handle {
     return true;
   }
   void start(std::span<const std::uint8_t> of);
-  void look();
+  void inspect();
   void rewrite();
   void append_padding(jvirt_barray_ptr source, jvirt_barray_ptr padded, const jpeg_component_info& component);
   bool same_pixels();
@@ -132,7 +132,7 @@ void JpegTiler::Handle::start(std::span<const std::uint8_t> of) {
 }
 
 /// Reads the header and checks whether the file can be tiled.
-void JpegTiler::Handle::look() {
+void JpegTiler::Handle::inspect() {
   jpeg_create_decompress(&from);
   from.progress = &progress;
   jpeg_mem_src(&from, file.data(), static_cast<unsigned long>(file.size()));
@@ -242,7 +242,7 @@ std::uint64_t JpegTiler::room(std::span<const std::uint8_t> file, std::uint64_t 
   Handle h;
   if (!h.ready) return 0;
   h.start(file);
-  if (!h.run([](Handle& self) { self.look(); }) || h.answer != Tiling::kTiled) return 0;
+  if (!h.run([](Handle& self) { self.inspect(); }) || h.answer != Tiling::kTiled) return 0;
   const auto area = [](std::int32_t a, std::int32_t b) {
     return static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b);
   };
@@ -260,7 +260,7 @@ Tiling JpegTiler::tile(std::span<const std::uint8_t> file, std::vector<std::uint
   if (TileMap::claimed_by(file)) return Tiling::kAlready;
   if (!h.ready || !h.before.open(file, kMaxSide * std::uint64_t{kMaxSide})) return Tiling::kUndecodable;
   h.start(file);
-  if (!h.run([](Handle& self) { self.look(); })) return Tiling::kUndecodable;
+  if (!h.run([](Handle& self) { self.inspect(); })) return Tiling::kUndecodable;
   if (h.answer != Tiling::kTiled) return h.answer;
   h.plain.resize(file.size() + file.size() / 2 + kSpareBytes);
   if (!h.run([](Handle& self) { self.rewrite(); })) return h.no_room ? Tiling::kSmall : Tiling::kUnsupported;

@@ -224,7 +224,7 @@ void WriteBytes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT rgb,
 template <class As>
 void WriteAs(const PixelFormat& format, const std::uint8_t* rgb, std::size_t width, const RowTarget& out,
              bool streamed) {
-  if (format.way == PixelFormat::Way::kDivision)
+  if (format.method == PixelFormat::Method::kDivision)
     return WriteFloats<As, true>(format, rgb, width, out, streamed);
   WriteFloats<As, false>(format, rgb, width, out, streamed);
 }
@@ -267,7 +267,7 @@ void resample_column(const std::uint8_t* in, std::ptrdiff_t stride, const std::i
 
 void write_pixels(const PixelFormat& format, const std::uint8_t* rgb, std::int32_t width,
                   const RowTarget& out, bool streamed) {
-  if (format.way == PixelFormat::Way::kTable && format.dtype != DType::kUInt8) {
+  if (format.method == PixelFormat::Method::kTable && format.dtype != DType::kUInt8) {
     return scalar::write_pixels(format, rgb, width, out);
   }
   HWY_DYNAMIC_DISPATCH(WritePixels)(format, rgb, static_cast<std::size_t>(width), out, streamed);

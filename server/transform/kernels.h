@@ -37,7 +37,7 @@ struct PixelFormat {
   bool luma = false;  ///< channels is 1: BT.601's Y of the three
   pixels::ValueTable value{};
   /// How a kernel computes the values: the first of these methods that reproduced `value` for all 256 bytes.
-  enum class Way : std::uint8_t { kReciprocal, kDivision, kTable } way = Way::kTable;
+  enum class Method : std::uint8_t { kReciprocal, kDivision, kTable } method = Method::kTable;
 };
 
 /// Where one row is written. NHWC uses only the first pointer.

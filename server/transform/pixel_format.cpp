@@ -36,9 +36,9 @@ PixelFormat make_pixel_format(const Output& output, const std::vector<double>& m
   format.value = format.normalized
                      ? pixels::value_table(output.dtype, Floats(format.mean), Floats(format.std))
                      : pixels::value_table(output.dtype, Floats(), Floats());
-  for (const auto way :
-       {PixelFormat::Way::kReciprocal, PixelFormat::Way::kDivision, PixelFormat::Way::kTable}) {
-    format.way = way;
+  for (const auto method :
+       {PixelFormat::Method::kReciprocal, PixelFormat::Method::kDivision, PixelFormat::Method::kTable}) {
+    format.method = method;
     if (reproduces(format)) break;
   }
   return format;

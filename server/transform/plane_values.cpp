@@ -118,7 +118,7 @@ void WriteBytePlanes(const PixelFormat& format, const std::uint8_t* HWY_RESTRICT
 template <class As>
 void WritePlanesAs(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane,
                    std::size_t pixels, std::byte* out, std::size_t out_plane, bool streamed) {
-  if (format.way == PixelFormat::Way::kDivision)
+  if (format.method == PixelFormat::Method::kDivision)
     return WriteFloatPlanes<As, true>(format, in, plane, pixels, out, out_plane, streamed);
   WriteFloatPlanes<As, false>(format, in, plane, pixels, out, out_plane, streamed);
 }
@@ -160,7 +160,7 @@ void Scratch::finish_streaming() {
 
 void write_planes(const PixelFormat& format, const std::uint8_t* in, std::ptrdiff_t plane, std::size_t pixels,
                   std::byte* out, std::size_t out_plane, bool streamed) {
-  if (format.way == PixelFormat::Way::kTable && format.dtype != DType::kUInt8)
+  if (format.method == PixelFormat::Method::kTable && format.dtype != DType::kUInt8)
     return scalar::write_planes(format, in, plane, pixels, out, out_plane);
   HWY_DYNAMIC_DISPATCH(WritePlanes)(format, in, plane, pixels, out, out_plane, streamed);
 }

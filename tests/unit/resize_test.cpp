@@ -111,7 +111,7 @@ TEST(WritePixels, GivesTheExactValueOfEveryByteInEveryTypeLayoutAndInstructionSe
               for (const bool streamed : {false, true})
                 ASSERT_EQ(written(write_pixels, streamed), want)
                     << name_of(dtype) << " layout " << static_cast<int>(layout) << " width " << width
-                    << " way " << static_cast<int>(format.way) << (streamed ? " streamed" : "");
+                    << " way " << static_cast<int>(format.method) << (streamed ? " streamed" : "");
             }
           }
         }
