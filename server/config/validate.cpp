@@ -140,27 +140,28 @@ bool outside(const json& node, const json& value) {
 
 // The maps that may have the key `name`, from `node` on, as messages call them: "output", "sources.NAME.io",
 // "transforms[].resize".
-void find_homes(const json& start, const std::string& name, const std::string& path,
-                std::vector<std::string>& out) {
+void find_parents(const json& start, const std::string& name, const std::string& path,
+                  std::vector<std::string>& out) {
   const json& node = resolve(start, json::value_t::discarded);
   if (const json* choices = branches(node)) {
-    for (const json& choice : *choices) find_homes(choice, name, path, out);
+    for (const json& choice : *choices) find_parents(choice, name, path, out);
     return;
   }
   const auto properties = node.value("properties", json::object());
   if (properties.contains(name) && std::find(out.begin(), out.end(), path) == out.end()) out.push_back(path);
   const std::string lead = path.empty() ? "" : path + ".";
-  for (const auto& [key, below] : properties.items()) find_homes(below, name, lead + key, out);
+  for (const auto& [key, below] : properties.items()) find_parents(below, name, lead + key, out);
   if (const auto others = node.find("additionalProperties"); others != node.end() && others->is_object())
-    find_homes(*others, name, lead + "NAME", out);
-  if (const auto items = node.find("items"); items != node.end()) find_homes(*items, name, path + "[]", out);
+    find_parents(*others, name, lead + "NAME", out);
+  if (const auto items = node.find("items"); items != node.end())
+    find_parents(*items, name, path + "[]", out);
 }
 
 // "it belongs under `output`": one or two maps, below `node` or anywhere. Empty: there are none, or too many.
-std::string home_of(const json& node, const std::string& name) {
+std::string parent_hint(const json& node, const std::string& name) {
   constexpr std::size_t kMost = 2;
   std::vector<std::string> homes;
-  find_homes(node, name, "", homes);
+  find_parents(node, name, "", homes);
   std::erase(homes, "");
   if (homes.empty() || homes.size() > kMost) return {};
   return fmt::format("it belongs under `{}`", fmt::join(homes, "` or `"));
@@ -168,7 +169,7 @@ std::string home_of(const json& node, const std::string& name) {
 
 // Reports keys that are not indented below their own map, which then seems empty. Returns `value` without
 // them.
-json without_slips(Document& document, const Pointer& at, const json& node, const json& value) {
+json without_misindented(Document& document, const Pointer& at, const json& node, const json& value) {
   json rest = value;
   for (const auto& [name, empty] : value.items()) {
     const json* schema = empty.is_null() ? child(node, value, name) : nullptr;
@@ -210,9 +211,9 @@ void check_keys(Document& document, const Pointer& at, const json& node, const j
   for (const auto& [name, ignored] : value.items()) {
     if (node.value("additionalProperties", json(true)) != json(false) || child(node, value, name) != nullptr)
       continue;
-    auto home = home_of(node, name);
+    auto home = parent_hint(node, name);
     auto suggestion = home.empty() ? nearest(name, known) : "";
-    if (home.empty() && suggestion.empty()) home = home_of(schema(), name);
+    if (home.empty() && suggestion.empty()) home = parent_hint(schema(), name);
     if (home.empty() && suggestion.empty()) home = fmt::format("known here: {}", fmt::join(known, ", "));
     document.wrong_key(at / name, fmt::format("unknown key \"{}\"{}{}", name, home.empty() ? "" : "; ", home),
                        std::move(suggestion));
@@ -257,7 +258,7 @@ void check(Document& document, const Pointer& at, const json& asked, const json&
     return;
   const json& node = resolve(asked, value);
   if (value.is_object())
-    if (const json rest = without_slips(document, at, node, value); rest.size() < value.size()) {
+    if (const json rest = without_misindented(document, at, node, value); rest.size() < value.size()) {
       if (!rest.empty()) check(document, at, asked, rest);
       return;
     }

@@ -187,7 +187,7 @@ std::vector<std::string_view> lines_up_to(std::string_view text, int last) {
 }
 
 /// Why the last of `lines` may be indented wrongly; empty: its indentation is consistent.
-std::string word_on_indentation(const std::vector<std::string_view>& lines) {
+std::string indentation_hint(const std::vector<std::string_view>& lines) {
   const auto indentation = [](std::string_view line) { return line.find_first_not_of(' '); };
   const std::size_t found = indentation(lines.back());
   std::vector<std::size_t> open;  // lines, from the last on, that it could continue
@@ -208,12 +208,12 @@ std::string word_on_indentation(const std::vector<std::string_view>& lines) {
 }
 
 /// yaml-cpp does not report that a tab or the indentation is wrong: it reports a consequence.
-std::string word_on_spaces(std::string_view text, const YAML::Exception& error) {
+std::string whitespace_hint(std::string_view text, const YAML::Exception& error) {
   if (error.mark.line < 0) return {};
   const auto lines = lines_up_to(text, error.mark.line);
   if (static_cast<int>(lines.size()) <= error.mark.line) return {};
   if (lines.back().find('\t') != std::string_view::npos) return "; a tab: YAML indents with spaces";
-  return error.msg.find("flow") == std::string::npos ? word_on_indentation(lines) : "";
+  return error.msg.find("flow") == std::string::npos ? indentation_hint(lines) : "";
 }
 
 }  // namespace
@@ -231,7 +231,7 @@ bool read_yaml(std::string_view text, const std::string& name, Document& out) {
     out.value = Converter(name, out).convert(documents[0], Pointer(), {name, 1, 1});
     return true;
   } catch (const YAML::Exception& error) {
-    return refuse(error.mark, "YAML: " + error.msg + word_on_spaces(text, error));
+    return refuse(error.mark, "YAML: " + error.msg + whitespace_hint(text, error));
   }
 }
 
