@@ -92,10 +92,10 @@ class InOrder {
 
 /// Runs `work` on this many threads (fewer if the system provides no more) until it returns; the destructor
 /// joins them.
-class Crew {
+class ThreadGroup {
  public:
   template <class Work>
-  Crew(unsigned threads, Work work) {
+  ThreadGroup(unsigned threads, Work work) {
     for (unsigned i = 0; i < threads; ++i) try {
         threads_.emplace_back(work);
       } catch (const std::system_error&) {

@@ -53,13 +53,14 @@ Made make(Feed& feed, Converter& converter, std::uint64_t index, FedSample& samp
 
 Result<PackReport> pack(const source::Source& source, const std::filesystem::path& out,
                         const PackOptions& options, const std::atomic<bool>& stop,
-                        const std::function<void(const PackProgress&)>& tell) {
+                        const std::function<void(const PackProgress&)>& on_progress) {
   SourceFeed feed(source);
-  return pack(feed, out, options, stop, tell);
+  return pack(feed, out, options, stop, on_progress);
 }
 
 Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const PackOptions& options,
-                        const std::atomic<bool>& stop, const std::function<void(const PackProgress&)>& tell) {
+                        const std::atomic<bool>& stop,
+                        const std::function<void(const PackProgress&)>& on_progress) {
   store::Meta meta = feed.meta();
   if (auto sound = check_classes(meta.classes); !sound) return fail(sound.error());
   auto fields = packed_fields(meta.fields, options.how);
@@ -90,7 +91,7 @@ Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const Pack
   InOrder<Made> ready(report.before, end, kMostReadyBytes, kMostAhead);
   Result<void> done;
   {
-    const Crew crew(options.threads, [&] {
+    const ThreadGroup group(options.threads, [&] {
       Converter converter(feed.meta().fields, options.how);
       FedSample sample;
       while (const auto index = ready.claim()) {
@@ -122,7 +123,7 @@ Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const Pack
       report.tiling += one.tiling;
       done = writer->append(std::move(one.record), one.facts);
       ++progress.done;
-      tell(progress);
+      on_progress(progress);
     }
     report.stopped = !ready.all_taken();
     ready.stop();

@@ -42,14 +42,16 @@ struct PackReport {
 
 /// Reads, decodes and compresses on `threads` threads, and writes in order on the caller's. `stop` is checked
 /// after each sample: then finished samples are committed, and the report says `stopped`. The caller's thread
-/// calls `tell` after each sample. Memory: at most about 256 MB of finished records, and one transaction.
+/// calls `on_progress` after each sample. Memory: at most about 256 MB of finished records, and one
+/// transaction.
 ///
 /// Errors: the feed's; Writer's; kInvalidArgument: a class name that is not UTF-8, an invalid resize.
 /// Committed samples stay.
 Result<PackReport> pack(const source::Source& source, const std::filesystem::path& out,
                         const PackOptions& options, const std::atomic<bool>& stop,
-                        const std::function<void(const PackProgress&)>& tell);
+                        const std::function<void(const PackProgress&)>& on_progress);
 Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const PackOptions& options,
-                        const std::atomic<bool>& stop, const std::function<void(const PackProgress&)>& tell);
+                        const std::atomic<bool>& stop,
+                        const std::function<void(const PackProgress&)>& on_progress);
 
 }  // namespace headrace::server::pack

@@ -32,7 +32,9 @@ struct Seen {
 
 class Sum {
  public:
-  Sum(std::size_t fields, const Tell& tell) : tell_(tell) { all_.fields.resize(fields); }
+  Sum(std::size_t fields, const OnProgress& on_progress) : on_progress_(on_progress) {
+    all_.fields.resize(fields);
+  }
 
   void add(const Seen& seen) {
     const bool first = all_.samples++ == all_.unreadable;
@@ -51,25 +53,26 @@ class Sum {
       bytes_ += one.bytes;
     }
   }
-  void tell() const { tell_(all_.samples, bytes_); }
+  void on_progress() const { on_progress_(all_.samples, bytes_); }
   Survey result() && { return std::move(all_); }
 
  private:
-  const Tell& tell_;
+  const OnProgress& on_progress_;
   Survey all_;
   std::uint64_t bytes_ = 0;
 };
 
 /// `look(index, seen)` fills all of `seen`; `of` is its input.
 template <class Of, class Look>
-Result<Survey> walk(const Of& of, std::size_t fields, unsigned threads, const Tell& tell, Look look) {
+Result<Survey> walk(const Of& of, std::size_t fields, unsigned threads, const OnProgress& on_progress,
+                    Look look) {
   const std::uint64_t count = of.size();
   std::atomic<std::uint64_t> next{0};
   std::mutex mutex;
   Result<void> done;
-  Sum sum(fields, tell);
+  Sum sum(fields, on_progress);
   {
-    const Crew crew(threads, [&] {
+    const ThreadGroup group(threads, [&] {
       Seen seen;
       seen.fields.resize(fields);
       for (;;) {
@@ -86,7 +89,7 @@ Result<Survey> walk(const Of& of, std::size_t fields, unsigned threads, const Te
           sum.add(seen);
         }
         const std::scoped_lock lock(mutex);
-        sum.tell();
+        sum.on_progress();
       }
     });
   }
@@ -97,8 +100,8 @@ Result<Survey> walk(const Of& of, std::size_t fields, unsigned threads, const Te
 
 }  // namespace
 
-Result<Survey> survey(const source::Source& source, unsigned threads, const Tell& tell) {
-  return walk(source, source.fields().size(), threads, tell,
+Result<Survey> survey(const source::Source& source, unsigned threads, const OnProgress& on_progress) {
+  return walk(source, source.fields().size(), threads, on_progress,
               [&source](std::uint64_t index, Seen& seen) -> Result<void> {
                 auto read = source.read(index, seen.sample);
                 if (!read && read.error().code != ErrorCode::kBadSample) return read;
@@ -110,8 +113,8 @@ Result<Survey> survey(const source::Source& source, unsigned threads, const Tell
               });
 }
 
-Result<Survey> survey(const store::Store& store, unsigned threads, const Tell& tell) {
-  return walk(store, store.meta().fields.size(), threads, tell,
+Result<Survey> survey(const store::Store& store, unsigned threads, const OnProgress& on_progress) {
+  return walk(store, store.meta().fields.size(), threads, on_progress,
               [&store](std::uint64_t index, Seen& seen) -> Result<void> {
                 const auto record = store.record(index, store::Store::Extent::kHeads);
                 if (!record) return fail(record.error());

@@ -24,13 +24,13 @@ struct Survey {
   std::uint64_t unreadable = 0;                     ///< samples that the source reports as bad
 };
 
-using Tell = std::function<void(std::uint64_t done, std::uint64_t bytes)>;
+using OnProgress = std::function<void(std::uint64_t done, std::uint64_t bytes)>;
 
-/// Reads everything on this many threads; calls `tell` now and then, by one thread at a time. Errors: the
-/// source's.
-Result<Survey> survey(const source::Source& source, unsigned threads, const Tell& tell);
+/// Reads everything on this many threads; calls `on_progress` now and then, by one thread at a time. Errors:
+/// the source's.
+Result<Survey> survey(const source::Source& source, unsigned threads, const OnProgress& on_progress);
 /// The same for a packed set, from its records' heads only.
-Result<Survey> survey(const store::Store& store, unsigned threads, const Tell& tell);
+Result<Survey> survey(const store::Store& store, unsigned threads, const OnProgress& on_progress);
 
 inline constexpr std::int32_t kSheetCells = 8;  ///< columns and rows
 inline constexpr std::int32_t kCellSide = 96;   ///< pixels

@@ -71,12 +71,12 @@ class Checker {
 }  // namespace
 
 VerifyReport verify(const store::Store& store, const VerifyOptions& options,
-                    const std::function<void(std::uint64_t, std::uint64_t)>& tell) {
+                    const std::function<void(std::uint64_t, std::uint64_t)>& on_progress) {
   std::atomic<std::uint64_t> next{0};
   std::mutex mutex;
   VerifyReport report;
   {
-    const Crew crew(options.threads, [&] {
+    const ThreadGroup group(options.threads, [&] {
       Checker checker(store, options.decode);
       for (;;) {
         const std::uint64_t begin = next.fetch_add(kAtOnce);
@@ -99,7 +99,7 @@ VerifyReport verify(const store::Store& store, const VerifyOptions& options,
           report.first.insert(at, std::move(one));
           if (report.first.size() > kShown) report.first.pop_back();
         }
-        tell(report.checked, report.bytes);
+        on_progress(report.checked, report.bytes);
       }
     });
   }

@@ -31,9 +31,9 @@ struct VerifyReport {
 };
 
 /// Checks bounds, checksums, labels against their table, and compression; with `decode` also each image,
-/// except those that were undecodable when they were packed. Calls `tell(done, bytes)` now and then, by one
-/// thread at a time.
+/// except those that were undecodable when they were packed. Calls `on_progress(done, bytes)` now and then,
+/// by one thread at a time.
 VerifyReport verify(const store::Store& store, const VerifyOptions& options,
-                    const std::function<void(std::uint64_t, std::uint64_t)>& tell);
+                    const std::function<void(std::uint64_t, std::uint64_t)>& on_progress);
 
 }  // namespace headrace::server::pack

@@ -31,13 +31,13 @@ const CLI::Validator kNumber(
 
 struct Address {
   std::string address;
-  std::string stray;  ///< an argument that is not an option
+  std::string unexpected;  ///< an argument that is not an option
   double timeout = 5;
 
   void add_to(CLI::App& verb) {
     verb.add_option("--address", address,
                     "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
-    verb.add_option("directory", stray)->group("");  // hidden in the help: refused, with advice
+    verb.add_option("directory", unexpected)->group("");  // hidden in the help: refused, with advice
     verb.add_option("--timeout", timeout, "Seconds to wait for the server")->check(kSeconds);
   }
   [[nodiscard]] Result<Client> connect() const {
@@ -53,12 +53,12 @@ CLI::App* add_question(CLI::App& app, const char* name, const char* help, int& e
   CLI::App* verb = app.add_subcommand(name, help);
   address->add_to(*verb);
   verb->callback([address, what, name, &exit_code] {
-    if (!address->stray.empty()) {
+    if (!address->unexpected.empty()) {
       exit_code =
           report({ErrorCode::kInvalidArgument,
                   fmt::format("unexpected argument `{0}`; a server is named by its directory: `headrace {1} "
                               "--address {0}`",
-                              address->stray, name)});
+                              address->unexpected, name)});
       return;
     }
     auto client = address->connect();

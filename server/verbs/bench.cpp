@@ -200,7 +200,7 @@ int bench(const BenchArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   spdlog::set_level(spdlog::level::warn);
-  leave_signals_to_the_server();
+  reserve_stop_signals();
   if (!config->streams.contains(arguments.stream)) {
     std::string names;
     for (const auto& [name, stream] : config->streams) names += (names.empty() ? "" : ", ") + name;

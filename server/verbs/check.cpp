@@ -39,7 +39,7 @@ std::string resident_size(const StreamInfo& from) {
 }
 
 /// Reports which transforms run on the device: those of `chain` from `first` on.
-void say_where(const std::vector<transform::Transform>& chain, std::size_t first) {
+void print_device_split(const std::vector<transform::Transform>& chain, std::size_t first) {
   std::vector<std::string_view> server, device;
   for (std::size_t i = 0; i < chain.size(); ++i)
     if (!transform::is_skipped(chain[i])) (i < first ? server : device).push_back(chain[i]->name());
@@ -55,7 +55,7 @@ void say_where(const std::vector<transform::Transform>& chain, std::size_t first
 }
 
 /// Reports what a stream computes on its loader's device.
-void say_device(const StreamInfo& info, const config::Config& config) {
+void print_device_fields(const StreamInfo& info, const config::Config& config) {
   const auto found = config.streams.find(info.name);
   if (found == config.streams.end()) return;  // an upload stream
   const transform::StreamPlan& plan = found->second.plan;
@@ -64,7 +64,7 @@ void say_device(const StreamInfo& info, const config::Config& config) {
     fmt::print("  {}: computed on the loader's device (device: gpu), from {} KB a row in the ring\n", field,
                (image.row_bytes() + 500) / 1000);
     const auto chain = plan.chain_of(field, false).transforms;
-    say_where(chain, transform::device_begins(chain));
+    print_device_split(chain, transform::device_begins(chain));
   }
 }
 
@@ -177,13 +177,13 @@ int check(const ConfigArguments& arguments) {
     fmt::print("stream {}: {} samples, {}, batches of {}\n", info.name, info.samples,
                count_of_classes(info.classes.size()), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
-    say_device(info, *config);
+    print_device_fields(info, *config);
     for (const exec::StreamSetup& other : assembly->streams)
       if (info.residence && other.info.name == info.residence->upload) {
         fmt::print("  residence: {} of GPU memory for each loader with a device, uploaded from stream {}\n",
                    resident_size(other.info), other.info.name);
         const transform::PlanConfig& chain = config->streams.at(info.name).plan.chain;
-        say_where(chain.transforms, transform::prefix_length(chain));
+        print_device_split(chain.transforms, transform::prefix_length(chain));
       }
     if (!info.live && info.batch_size > info.samples)
       fmt::print("  warning: an epoch is one batch that is not full; each slot has room for {} samples\n",

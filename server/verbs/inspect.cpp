@@ -149,13 +149,13 @@ Result<json> gather(const InspectArguments& arguments) {
   {
     Progress progress("inspect", 0, (*source)->size());
     const unsigned threads = threads_or_all(arguments.threads);
-    const auto tell = [&](std::uint64_t done, std::uint64_t bytes) { progress.tell(done, bytes); };
+    const auto on_progress = [&](std::uint64_t done, std::uint64_t bytes) { progress.update(done, bytes); };
     if (packed) {
       const auto store = store::Store::open(arguments.dataset.path, store::Store::Reading::kRandom);
       if (!store) return fail(store.error());
-      survey = pack::survey(**store, threads, tell);
+      survey = pack::survey(**store, threads, on_progress);
     } else {
-      survey = pack::survey(**source, threads, tell);
+      survey = pack::survey(**source, threads, on_progress);
     }
   }
   if (!survey) return fail(survey.error());

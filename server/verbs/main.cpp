@@ -38,7 +38,7 @@ void log_to(std::shared_ptr<spdlog::sinks::sink> sink) {
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
 }
 
-void leave_signals_to_the_server() {
+void reserve_stop_signals() {
   const sigset_t stop = stop_signals();
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   std::signal(SIGPIPE, SIG_IGN);

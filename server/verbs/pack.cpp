@@ -113,7 +113,7 @@ Result<pack::PackReport> run(pack::Feed& feed, const PackArguments& arguments) {
   return pack::pack(feed, arguments.out, options, stop, [&](const pack::PackProgress& now) {
     if (arguments.quiet) return;
     if (!progress) progress.emplace("pack", now.done, now.total);
-    progress->tell(now.done, now.raw_bytes);
+    progress->update(now.done, now.raw_bytes);
   });
 }
 

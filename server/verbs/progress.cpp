@@ -36,7 +36,7 @@ Progress::~Progress() {
   if (terminal_) fmt::print(stderr, "\r\x1b[K");
 }
 
-void Progress::tell(std::uint64_t done, std::uint64_t bytes) {
+void Progress::update(std::uint64_t done, std::uint64_t bytes) {
   const auto now = Clock::now();
   if (now - shown_ < (terminal_ ? Clock::duration(kBarPause) : Clock::duration(kLinePause))) return;
   shown_ = now;

@@ -18,7 +18,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   /// Cheap: prints only now and then. `bytes`: since this object was created.
-  void tell(std::uint64_t done, std::uint64_t bytes);
+  void update(std::uint64_t done, std::uint64_t bytes);
 
  private:
   using Clock = std::chrono::steady_clock;

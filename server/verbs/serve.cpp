@@ -77,7 +77,7 @@ void end_after(const std::stop_token& ended, std::chrono::seconds patience, cons
 }
 
 /// Gives up after a second: a full pipe must not delay the server.
-void tell_ready(int fd, const std::string& line) {
+void write_ready_line(int fd, const std::string& line) {
   const ring::UniqueFd end(fd);
   constexpr int kPatienceMs = 1000;
   pollfd room{fd, POLLOUT, 0};
@@ -97,7 +97,7 @@ int serve(const ServeArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   spdlog::set_level(spd_level(config->server.log_level));
-  leave_signals_to_the_server();
+  reserve_stop_signals();
 
   auto server = session::Server::start(*config);
   if (!server) return report(server.error());
@@ -106,7 +106,7 @@ int serve(const ServeArguments& arguments) {
   if (arguments.ready_fd >= 0) {
     const std::string line =
         fmt::format("ready {} {}\n", (*server)->directory().string(), (*server)->metrics_url());
-    tell_ready(arguments.ready_fd, line);
+    write_ready_line(arguments.ready_fd, line);
   }
   (*server)->run(arguments.parent_fd);
   {

@@ -38,7 +38,7 @@ void log_to(std::shared_ptr<spdlog::sinks::sink> sink);
 
 /// Reserves stop_signals() for the session thread, which reads them from a signalfd, and ignores SIGPIPE.
 /// Call it before any thread exists.
-void leave_signals_to_the_server();
+void reserve_stop_signals();
 
 /// kInvalidArgument: the file is data (an image, an archive, ...), not a configuration.
 Result<void> not_data(const std::string& file);

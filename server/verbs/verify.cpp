@@ -24,7 +24,7 @@ int verify(const VerifyArguments& arguments) {
   {
     Progress progress("verify", 0, (*store)->size());
     found = pack::verify(**store, {threads_or_all(arguments.threads), arguments.decode},
-                         [&](std::uint64_t done, std::uint64_t bytes) { progress.tell(done, bytes); });
+                         [&](std::uint64_t done, std::uint64_t bytes) { progress.update(done, bytes); });
   }
   if (found.lost) return report(*found.lost);
   if (found.bad == 0) {

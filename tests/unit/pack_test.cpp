@@ -378,7 +378,7 @@ TEST_F(PackTest, ATruncatedDatabaseIsNeitherSurveyedNorVerified) {
 
 TEST(InOrder, GivesThingsInOrderAndStopsEverybody) {
   InOrder<std::uint64_t> middle(10, 500, 100, 20);
-  const Crew crew(4, [&] {
+  const ThreadGroup group(4, [&] {
     while (const auto number = middle.claim()) middle.put(*number, 1 + *number % 50, *number * 2);
   });
   for (std::uint64_t i = 10; i < 400; ++i) ASSERT_EQ(middle.take(), i * 2);
