@@ -49,7 +49,7 @@ Result<void> FedSupply::may_join(const wire::OpenRequest& request,
                     "order and where it resumes. Attach without this option, to begin at {}",
                     stream_, what, feed_->where(number(first))));
   };
-  if (request.resume_server) return refuse("it cannot be resumed by the server's memory");
+  if (request.resume_server) return refuse("it cannot resume from the server's memory");
   if (request.position) {
     const Cursor& position = *request.position;
     if (position.origin != 0 || position.epoch > first.epoch + (1U << 20) || position < first ||

@@ -38,9 +38,9 @@ Result<void> check_names(const source::Source& source, const StreamPlan& plan) {
   for (const auto& [name, derived] : plan.derived) {
     const auto origin = find(derived.from);
     if (origin == fields.end() || !origin->is_image() || origin->mask)
-      return fail(
-          ErrorCode::kConfigInvalid,
-          fmt::format("derive: `{}` is made of `{}`, which is no image of the source", name, derived.from));
+      return fail(ErrorCode::kConfigInvalid,
+                  fmt::format("derive: `{}` is derived from `{}`, which is not an image of the source", name,
+                              derived.from));
     if (find(name) != fields.end() || name == "label")
       return fail(ErrorCode::kConfigInvalid,
                   fmt::format("derive: the source has a field `{}` already", name));
@@ -49,8 +49,9 @@ Result<void> check_names(const source::Source& source, const StreamPlan& plan) {
     if (auto fine = known(name, "transforms"); !fine) return fine;
     const auto field = find(name);
     if (field != fields.end() && !field->is_image())
-      return fail(ErrorCode::kConfigInvalid,
-                  fmt::format("transforms: field `{}` is no image; transforms are of images", name));
+      return fail(
+          ErrorCode::kConfigInvalid,
+          fmt::format("transforms: field `{}` is not an image; transforms apply only to images", name));
   }
   for (const std::string& name : plan.select)
     if (auto fine = known(name, "fields"); !fine) return fine;

@@ -85,7 +85,7 @@ bool Lanes::take_acks() {
           ledger_.ack(index, ack.slot))
         continue;
       lane.protocol_error =
-          fmt::format("ack of slot {} generation {}, which it does not lease", ack.slot, ack.generation);
+          fmt::format("ack of slot {} generation {}, on which it has no lease", ack.slot, ack.generation);
     }
     changed(index);
     taken_any = true;
@@ -100,8 +100,8 @@ bool Lanes::give_grants(std::uint64_t now_ns) {
   ledger_.take_grants(orders_);
   if (ledger_.detachments() > 0 && !std::exchange(detachment_announced_, true))
     spdlog::info(
-        "stream `{}`: a client fell more than {} batches (max_lag) behind another and goes on with batches "
-        "of its own, which are built anew; from here on headrace_detachments_total counts them",
+        "stream `{}`: a client is more than {} batches (max_lag) behind another; its batches are now built "
+        "for it alone. headrace_detachments_total counts such clients",
         info_.name, options_.ledger.max_lag);
   for (const auto& order : orders_) {
     changed(order.lane);

@@ -54,9 +54,8 @@ FieldSpec RowMixer::label_field() const {
 
 Result<void> RowMixer::check_label(std::int64_t label) const {
   if (label >= 0 && label < config_.num_classes) return {};
-  return fail(
-      ErrorCode::kDatasetInvalid,
-      fmt::format("class {} is outside of the {} classes (mix.num_classes)", label, config_.num_classes));
+  return fail(ErrorCode::kDatasetInvalid, fmt::format("class {} is outside the {} classes (mix.num_classes)",
+                                                      label, config_.num_classes));
 }
 
 void RowMixer::write_label(const MixedRow& row, std::int64_t partner, double share) const {

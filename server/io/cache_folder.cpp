@@ -98,7 +98,8 @@ Result<void> CacheFolder::prepare() {
   for (bool said = false; ::flock(users_.get(), LOCK_SH | LOCK_NB) != 0;) {
     if (errno != EWOULDBLOCK && errno != EINTR) return refuse("cannot be locked", errno);
     const auto waited = std::chrono::steady_clock::now() - begun;
-    if (waited > kCountPatience) return refuse("another server has it locked, and does not go on", ETIMEDOUT);
+    if (waited > kCountPatience)
+      return refuse("another server has locked it and makes no progress", ETIMEDOUT);
     if (!said && waited > std::chrono::seconds(1)) {
       spdlog::info("disk cache {}: waiting for another server, which counts what is in it", path_.string());
       said = true;
@@ -168,7 +169,7 @@ bool CacheFolder::add(const char* file, std::span<const std::uint8_t> bytes) {
   if (closed()) return false;
   if (reserve(pages(bytes.size()))) return put(file, bytes);
   if (!full_.exchange(true))
-    spdlog::info("disk cache {}: full; what is in it stays, nothing is added", path_.string());
+    spdlog::info("disk cache {}: full: its samples stay, no more are added", path_.string());
   return false;
 }
 

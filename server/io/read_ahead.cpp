@@ -271,10 +271,10 @@ Result<void> ReadAhead::read(std::uint64_t index, source::Sample& out) {
   const Iterator entry = found->second;
   if (entry->state == State::kReading && !wait_for(entry, lock)) {
     unexpect(entry);
-    return fail(ErrorCode::kTransientIo,
-                fmt::format("{}: a read has not come back for {} s; look at the disk or mount it lies on",
-                            source_->name(index),
-                            std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count()));
+    return fail(
+        ErrorCode::kTransientIo,
+        fmt::format("{}: a read has not returned for {} s; check its disk or mount", source_->name(index),
+                    std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count()));
   }
   auto taken = take(entry, out);
   if (!queued_.empty()) pool_->notify();  // there is room again

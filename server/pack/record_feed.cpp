@@ -51,7 +51,8 @@ struct Notify {
 
 /// Empty: nothing is wrong.
 std::string wrong_with(const std::vector<SourceField>& fields, bool labelled) {
-  if (fields.empty() || fields.size() > kMostFields) return fmt::format("1 to {} fields go", kMostFields);
+  if (fields.empty() || fields.size() > kMostFields)
+    return fmt::format("expected 1 to {} fields", kMostFields);
   std::set<std::string> names;
   for (const SourceField& field : fields) {
     if (!std::all_of(field.name.begin(), field.name.end(),
@@ -81,7 +82,7 @@ std::uint64_t hash_of(const FedSample& sample) {
 /// Throws json's errors.
 Result<store::Meta> read_header(const json& header) {
   const auto refuse = [](const std::string& why) { return fail(ErrorCode::kBadMessage, why); };
-  if (header.at("headrace").get<std::string>() != "records") return refuse("it is of something else");
+  if (header.at("headrace").get<std::string>() != "records") return refuse("it describes something else");
   if (const int version = header.at("version").get<int>(); version != kVersion)
     return refuse(fmt::format("its version is {}; this program reads {}", version, kVersion));
   store::Meta meta;
@@ -167,7 +168,7 @@ Result<std::unique_ptr<RecordFeed>> RecordFeed::open(int in, int out, const std:
   if (!line) return fail(line.error());
   if (!*line) return refuse("there is none; it is JSON, see server/pack/record_feed.h");
   const json header = json::parse(**line, nullptr, false);
-  if (!header.is_object()) return refuse("it is no JSON object");
+  if (!header.is_object()) return refuse("it is not a JSON object");
   try {
     auto meta = read_header(header);
     if (!meta) return refuse(meta.error().message);
@@ -182,7 +183,8 @@ Result<void> RecordFeed::begin(std::uint64_t there, bool complete) {
   next_ = there;
   const std::string answer = json{{"next", there}, {"complete", complete}}.dump() + "\n";
   if (::write(out_, answer.data(), answer.size()) != static_cast<ssize_t>(answer.size()))
-    return fail(ErrorCode::kEnvironment, "nobody reads the answer to the first line of the records");
+    return fail(ErrorCode::kEnvironment,
+                "the reply to the first line of the records cannot be written: its reader is gone");
   return {};
 }
 
@@ -206,7 +208,7 @@ Result<bool> RecordFeed::read(std::uint64_t index, FedSample& out) {
 
 Error RecordFeed::wrong(const std::string& what) const {
   return {ErrorCode::kBadMessage,
-          fmt::format("the records, at sample {}: {}; what came before is kept: mend it, and run the same "
+          fmt::format("the records, at sample {}: {}; what came before is kept: fix it, and run the same "
                       "headrace pack again",
                       next_, what)};
 }
@@ -228,17 +230,17 @@ Result<bool> RecordFeed::read_next(FedSample& out) {
   heads_.resize(sizeof head);
   if (auto got = fill(heads_, "before their end mark"); !got) return fail(got.error());
   std::memcpy(&head, heads_.data(), sizeof head);
-  if (head.kind > kBad) return fail(wrong("its head is none"));
-  if (head.index != next_) return fail(wrong(fmt::format("it says that it is sample {}", head.index)));
+  if (head.kind > kBad) return fail(wrong("its head is invalid"));
+  if (head.index != next_) return fail(wrong(fmt::format("its index is {}", head.index)));
   if (head.kind == kEnd) {
     if (meta_.count != 0 && meta_.count != next_)
-      return fail(wrong(fmt::format("they end, and {} were promised", meta_.count)));
+      return fail(wrong(fmt::format("they end, but {} were announced", meta_.count)));
     return false;
   }
   if (meta_.count != 0 && next_ >= meta_.count)
-    return fail(wrong(fmt::format("it is one more than the {} that were promised", meta_.count)));
+    return fail(wrong(fmt::format("it is one more than the {} that were announced", meta_.count)));
   if (head.name_bytes > kLongestText)
-    return fail(wrong(fmt::format("its text has {} bytes; {} go", head.name_bytes, kLongestText)));
+    return fail(wrong(fmt::format("its text has {} bytes, the limit is {}", head.name_bytes, kLongestText)));
   out.label = meta_.labelled ? head.label : 0;
   if (meta_.labelled && (head.label < 0 || head.label >= source::label_limit(meta_.classes)))
     return fail(wrong(source::label_out_of_range("its label", head.label, meta_.classes)));
@@ -272,7 +274,7 @@ Result<void> RecordFeed::read_field(const SourceField& field, std::span<const st
   };
   const std::uint64_t one = store::value_bytes(field);
   if (head.bytes > store::kMostUnpacked)
-    return refuse(fmt::format("{} bytes are more than the {} that go", head.bytes, store::kMostUnpacked));
+    return refuse(fmt::format("{} bytes exceed the limit of {}", head.bytes, store::kMostUnpacked));
   if (field.content == Content::kValues && head.bytes != one)
     return refuse(fmt::format("it has {} bytes, and its shape {}", head.bytes, one));
   if (field.content == Content::kRagged && head.bytes % one != 0)

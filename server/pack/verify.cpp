@@ -27,13 +27,13 @@ class Checker {
     if (!record) return record.error().message;
     const std::string name(record->name());
     const auto wrong = [&name](std::string_view what) { return fmt::format("{}: {}", name, what); };
-    if (!record->sound()) return wrong("its checksum is another one");
+    if (!record->sound()) return wrong("its checksum is wrong");
     if (store_.meta().labelled && record->head().label != store_.label(index))
       return wrong(
           fmt::format("its label is {}, and {} in the table", record->head().label, store_.label(index)));
     for (std::size_t f = 0; f < store_.meta().fields.size(); ++f) {
       sample::Item& item = sample_.item(f);
-      if (!record->unpack(f, item)) return wrong("its compressed bytes make no sense");
+      if (!record->unpack(f, item)) return wrong("its compressed bytes are damaged");
       if (decode_ && record->head().unreadable == 0 && record->field(f).undecodable == 0)
         if (std::string bad = undecodable(store_.meta().fields[f], item); !bad.empty()) return wrong(bad);
     }

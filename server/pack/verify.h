@@ -20,7 +20,7 @@ struct VerifyOptions {
 
 struct BadRecord {
   std::uint64_t index = 0;
-  std::string what;  ///< "cat/1.jpg: its checksum is another one"
+  std::string what;  ///< "cat/1.jpg: its checksum is wrong"
 };
 
 struct VerifyReport {

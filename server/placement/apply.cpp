@@ -41,8 +41,9 @@ void tell_once(const char* call) {
   const int error = errno;
   std::call_once(told, [&] {
     spdlog::warn(
-        "numa: {}: {}: memory lies where it is first written. Where a container forbids the call, allow it "
-        "(Docker: --cap-add SYS_NICE; move_pages: a seccomp profile of your own), or say `server.numa: off`",
+        "numa: {}: {}: memory stays on the node that first writes it. If a container forbids the call, allow "
+        "it "
+        "(Docker: --cap-add SYS_NICE; move_pages: a custom seccomp profile), or set `server.numa: off`",
         call, std::strerror(error));
   });
 }

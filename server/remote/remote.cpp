@@ -45,11 +45,10 @@ Error changed(const std::string& url, std::string_view how) {
 }
 
 Error no_ranges(const std::string& url) {
-  return {
-      ErrorCode::kDatasetInvalid,
-      fmt::format("{}: the server gives no parts of files (it ignores Range); serve it with one that does "
-                  "(nginx, Apache, MinIO), or copy the files",
-                  shown(url))};
+  return {ErrorCode::kDatasetInvalid,
+          fmt::format("{}: the server does not support range requests; serve it with one that does "
+                      "(nginx, Apache, MinIO), or copy the files",
+                      shown(url))};
 }
 
 }  // namespace
@@ -103,14 +102,14 @@ std::optional<Remote::Fault> Remote::fault_of(const Reply& reply, const std::str
     return Fault{{ErrorCode::kDatasetInvalid, fmt::format("{}: {}", shown(url), what)}};
   };
   if (options_.stop.stop_requested())
-    return Fault{{ErrorCode::kTransientIo, shown(url) + ": not read, as the server stops"}};
+    return Fault{{ErrorCode::kTransientIo, shown(url) + ": not read, because the server is stopping"}};
   if (reply.status < 300 || reply.permanent) {
     if (reply.failure.empty()) return std::nullopt;
     Fault fault = make_fault(reply.failure);
     fault.retryable = !reply.permanent;
     if (fault.retryable) fault.error.code = ErrorCode::kTransientIo;
     if (reply.permanent)
-      fault.error.message += "; correct the URL, or of a certificate name its authority by `tls_ca`";
+      fault.error.message += "; correct the URL, or for a certificate error name its authority in `tls_ca`";
     return fault;
   }
   const std::string code = is_s3(url) ? error_code_in(reply.error_body) : "";
@@ -122,8 +121,7 @@ std::optional<Remote::Fault> Remote::fault_of(const Reply& reply, const std::str
       return make_fault(status + ": it is not there; correct the path");
     case 401:
     case 403: {
-      if (!is_s3(url))
-        return make_fault(status + ": see that it may be read by anybody, or by the URL's user");
+      if (!is_s3(url)) return make_fault(status + ": make it readable by everyone, or by the URL's user");
       const char* const remedy =
           s3_.has_keys()
               ? "see that the keys in the environment are right, may read it, and that the clock is set"
@@ -171,7 +169,7 @@ Result<void> Remote::with_retries(const std::function<std::optional<Fault>()>& a
       wait = options_.backoff;
     }
     if (++tries >= options_.attempts) {
-      fault->error.message += fmt::format(" (after {} attempts); look at the server and the network", tries);
+      fault->error.message += fmt::format(" (after {} attempts); check the server and the network", tries);
       return fail(std::move(fault->error));
     }
     retries_.fetch_add(1, std::memory_order_relaxed);
@@ -211,7 +209,7 @@ Result<std::optional<Stat>> Remote::find(const std::string& url) const {
     const auto bytes = reply.status != 206 ? reply.length : range ? range->total : std::nullopt;
     if (!bytes)
       return Fault{{ErrorCode::kDatasetInvalid,
-                    shown(url) + ": the server does not say how long it is; serve it as a file"}};
+                    shown(url) + ": the server does not send its size; serve it as a file"}};
     out = Stat{*bytes, tag_of(reply), reply.status == 206};
     return std::nullopt;
   });
@@ -237,9 +235,10 @@ Result<void> Remote::read(const std::string& url, const Stat& known, std::uint64
       if (head.status != 206 && !(first == 0 && out.size() == known.bytes && head.length == known.bytes))
         misfit = no_ranges(url);
       else if (head.status == 206 && (!range || range->first != first || range->last >= offset + out.size()))
-        misfit = Error{ErrorCode::kDatasetInvalid,
-                       fmt::format("{}: the server gave bytes {} instead of {}-{}; look at what is before it",
-                                   shown(url), head.content_range, first, offset + out.size() - 1)};
+        misfit =
+            Error{ErrorCode::kDatasetInvalid,
+                  fmt::format("{}: the server sent bytes {} instead of {}-{}; check the proxy in front of it",
+                              shown(url), head.content_range, first, offset + out.size() - 1)};
       else if (range && range->total && *range->total != known.bytes)
         misfit =
             changed(url, fmt::format("it has {} bytes, had {}; it was changed", *range->total, known.bytes));
@@ -299,7 +298,7 @@ Result<Stat> Remote::fetch(const std::string& url, std::uint64_t most, std::vect
         if (!head.delimited)
           misfit = Error{ErrorCode::kDatasetInvalid,
                          shown(url) +
-                             ": the server does not say how long it is, so that a cut would not show; "
+                             ": the server does not send its size, so truncation could not be detected; "
                              "serve it as a file"};
         if (whole && *whole <= most) out.reserve(*whole);  // growing would take twice as much for a moment
       } else if (!next.range || !range || range->first != before || tag_of(head) != known.tag) {
@@ -360,7 +359,7 @@ Result<ListedPage> Remote::list(const std::string& url, bool deep) const {
       const bool nothing = page->objects.empty() && page->prefixes.empty();
       empty = nothing ? empty + 1 : 0;
       if ((!nothing && !begun.insert(first).second) || empty > kMostEmptyPages)
-        page = tl::make_unexpected(std::string("goes round in a circle"));
+        page = tl::make_unexpected(std::string("repeats its pages"));
     }
     if (!page) return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: the listing {}", url, page.error()));
     std::move(page->objects.begin(), page->objects.end(), std::back_inserter(out.objects));

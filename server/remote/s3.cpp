@@ -28,8 +28,9 @@ Result<S3> S3::from_environment(const S3Config& config) {
   out.endpoint_ = config.endpoint.empty() ? environment("AWS_ENDPOINT_URL") : config.endpoint;
   while (out.endpoint_.ends_with('/')) out.endpoint_.pop_back();
   if (!out.endpoint_.empty() && (!is_url(out.endpoint_) || is_s3(out.endpoint_)))
-    return fail(ErrorCode::kConfigInvalid,
-                "the S3 endpoint is no http:// or https:// URL: correct `s3.endpoint` or AWS_ENDPOINT_URL");
+    return fail(
+        ErrorCode::kConfigInvalid,
+        "the S3 endpoint is not an http:// or https:// URL: correct `s3.endpoint` or AWS_ENDPOINT_URL");
   out.region_ = config.region;
   for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"})
     if (out.region_.empty()) out.region_ = environment(name);
@@ -77,7 +78,7 @@ tl::expected<ListedPage, std::string> parse_listing(std::string_view xml, const 
   const auto refuse = [](std::string what) { return tl::make_unexpected(std::move(what)); };
   pugi::xml_document document;
   const pugi::xml_node root = root_of(document, xml, "ListBucketResult");
-  if (!root) return refuse("is no answer of S3's ListObjectsV2; is the endpoint right?");
+  if (!root) return refuse("is not a reply of S3's ListObjectsV2; is the endpoint right?");
   ListedPage out;
   for (const pugi::xml_node node : root.children("Contents")) {
     ListedObject object{node.child_value("Key"), 0, node.child_value("ETag")};

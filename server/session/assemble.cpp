@@ -209,8 +209,8 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
   for (const auto& [name, source] : config.sources)
     if (source.cache.decoded > 0 && sources.is_open(name) && !caches.in_use(name))
       spdlog::warn(
-          "source `{}`, cache.decoded: no stream comes to it, but through a source of type concat, repeat "
-          "or zip: give that one the cache",
+          "source `{}`, cache.decoded: no stream uses it directly, only through a source of type concat, "
+          "repeat or zip: give the cache to that source",
           name);
   out.caches = caches.all();
   out.other_bytes += caches.table_bytes();

@@ -74,7 +74,7 @@ ring::RingWriter::ClientWord words(const exec::ClientStatus& client) {
 /// What a stream without batches may be waiting for.
 std::string storage(const io::ReadAhead::Counts& reads) {
   if (reads.oldest_ns < kStallNs) return {};
-  return fmt::format("; {} reads are under way, the oldest for {} s: look at the disk or mount they are of",
+  return fmt::format("; {} reads are in progress, the oldest for {} s: check their disk or mount",
                      reads.reading, reads.oldest_ns / 1'000'000'000);
 }
 

@@ -18,9 +18,10 @@ namespace headrace::server::session {
 namespace {
 
 tl::unexpected<Error> no_directory(const std::filesystem::path& path, const std::string& why) {
-  return fail(ErrorCode::kEnvironment,
-              fmt::format("server directory {}: {}; set server.directory to a place that this user can write",
-                          path.string(), why));
+  return fail(
+      ErrorCode::kEnvironment,
+      fmt::format("server directory {}: {}; set server.directory to a folder that this user can write",
+                  path.string(), why));
 }
 
 /// `error` names the path and what is wrong with it.

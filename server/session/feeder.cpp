@@ -26,7 +26,7 @@ constexpr std::uint32_t kVersion = 1;
 constexpr milliseconds kForever{-1};
 constexpr milliseconds kHelloTimeout{5000};
 /// Pause before the next accept(2) after a failure, most often for lack of descriptors.
-constexpr int kAcceptRetryMs = 100;  // ms
+constexpr int kAcceptRetryMs = 100;
 /// Interval of checks whether clients have had everything; only after the end.
 constexpr milliseconds kServedCheck{20};
 constexpr std::size_t kLongestReason = 3500;
@@ -135,7 +135,7 @@ ring::UniqueFd Feeder::accept_feeder() {
 }
 
 Result<void> Feeder::handshake(int socket) {
-  if (!wait(socket, kHelloTimeout)) return fail(ErrorCode::kTimeout, "it did not say hello");
+  if (!wait(socket, kHelloTimeout)) return fail(ErrorCode::kTimeout, "the peer sent no hello in time");
   auto packet = ring::receive_packet(socket, milliseconds(0));
   if (!packet) return fail(packet.error());
   const json hello = json::parse(packet->bytes, nullptr, false);
@@ -144,7 +144,7 @@ Result<void> Feeder::handshake(int socket) {
     return fail(read.error());
   if (version != kVersion)
     return fail(ErrorCode::kVersionMismatch,
-                fmt::format("it speaks version {} of the feed, this server {}", version, kVersion));
+                fmt::format("feed protocol: expected version {}, found {}", kVersion, version));
   json fields = json::array();
   for (std::size_t f = 0; f < feed_->places().size(); ++f)
     fields.push_back({{"name", feed_->options().fields[f].name},
@@ -168,11 +168,11 @@ std::string Feeder::receive(int socket) {
     auto packet = ring::receive_packet(socket, milliseconds(0));
     if (!packet && packet.error().code == ErrorCode::kTimeout) continue;
     if (!packet && packet.error().code == ErrorCode::kServerLost)
-      return fmt::format("the process that fed it (pid {}) ended", pid_);
+      return fmt::format("the feeder (pid {}) exited", pid_);
     auto last = packet ? handle_packet(packet->bytes) : fail(packet.error());
     if (!last) {
       send_json(socket, {{"error", last.error().to_string()}});
-      return fmt::format("pid {}, which fed it, broke the feed's rules: {}", pid_, last.error().to_string());
+      return fmt::format("the feeder (pid {}) sent an invalid packet: {}", pid_, last.error().to_string());
     }
     if (*last) return std::move(**last);
   }
@@ -185,7 +185,7 @@ Result<std::optional<std::string>> Feeder::handle_packet(const std::string& pack
     std::string why;
     if (auto read = reader.text("end", why, kLongestReason).flag("done", done_).done(); !read)
       return fail(read.error());
-    return why.empty() ? "its feeder gave no reason" : std::move(why);
+    return why.empty() ? "the feeder gave no reason" : std::move(why);
   }
   source::Feed::Batch batch;
   if (auto read = reader.integer("batch", batch.number, wire::kMaxCount)

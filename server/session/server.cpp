@@ -160,7 +160,7 @@ void Server::run(int parent_fd) {
   serve_until([this] { return stop_.load(); }, signals.get(), parent_fd);
 
   deliver_feed_errors();
-  spdlog::info("draining: no further batches; waiting at most {} ms for {} clients to finish theirs",
+  spdlog::info("draining: no new batches; waiting at most {} ms for {} clients to release theirs",
                config_.drain_timeout.count(), sessions_->attached());
   control_->refuse_opens();
   for_each_stream("the drain of a stream", [](exec::Stream& stream) { stream.drain(); });

@@ -48,7 +48,7 @@ bool in(const std::vector<pollfd>& ready, int fd) {
 Sessions::~Sessions() {
   try {
     for (auto session = sessions_.begin(); session != sessions_.end();)
-      session = end(session, "server stops", ring::monotonic_ns());
+      session = end(session, "the server is stopping", ring::monotonic_ns());
   } catch (...) {
     spdlog::error("could not detach all clients at shutdown: {}", thrown());
   }
@@ -132,9 +132,9 @@ void Sessions::end_disconnected(const std::vector<pollfd>& ready, std::uint64_t 
   const auto is_ready = [&](int fd) { return in(ready, fd); };
   for (auto session = sessions_.begin(); session != sessions_.end();) {
     if (session->attached && is_ready(session->pidfd.get())) {
-      session = end(session, "its process ended", now_ns);
+      session = end(session, "its process exited", now_ns);
     } else if (session->attached && is_ready(session->socket.get())) {
-      session = end(session, "it closed its socket", now_ns);  // clients send nothing after the token
+      session = end(session, "it closed its connection", now_ns);  // clients send nothing after the token
     } else {
       ++session;
     }
@@ -217,7 +217,7 @@ Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
   const int fds[] = {attachment.data_fd, attachment.control_fd, attachment.lease_fd.get(),
                      session->doorbell.get()};
   if (auto sent = ring::send_packet(session->socket.get(), fmt::format("ok {}", session->lane), fds); !sent) {
-    end(session, "it went before it was attached", now_ns);
+    end(session, "it disconnected before it was attached", now_ns);
     return {};
   }
   spdlog::info("client `{}` (pid {}) attached to stream `{}`, lane {}", session->client, session->pid,
@@ -232,7 +232,7 @@ Sessions::SessionIt Sessions::end(SessionIt session, const std::string& why, std
   });
   engine_.unwatch(session->doorbell);
   if (session->attached)
-    spdlog::info("client `{}` (pid {}) left stream `{}`: {}", session->client, session->pid,
+    spdlog::info("client `{}` (pid {}) disconnected from stream `{}`: {}", session->client, session->pid,
                  engine_.stream(session->stream).info().name, why);
   return sessions_.erase(session);
 }
@@ -250,14 +250,14 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
         return s.stream == i && s.lane == l && s.attached;
       });
       if (session == sessions_.end()) continue;
-      spdlog::warn("client `{}` (pid {}) is dropped, its segment holds garbage: {}", session->client,
+      spdlog::warn("client `{}` (pid {}) is dropped: its lease segment is invalid: {}", session->client,
                    session->pid, why);
-      end(session, "garbage in its segment", now_ns);
+      end(session, "invalid data in its lease segment", now_ns);
     }
     const auto stuck =
         engine_.with(i, [&](exec::Stream& stream) { return stream.fence_stuck(now_ns, evict_after_ns); });
     for (const std::uint32_t lane : stuck)
-      spdlog::warn("client `{}` on stream `{}` gave no sign of life for {} s: fenced",
+      spdlog::warn("client `{}` on stream `{}` sent no heartbeat for {} s: fenced",
                    engine_.inspect(i, [&](const exec::Stream& s) { return s.lanes().all()[lane].client; }),
                    engine_.stream(i).info().name, evict_after_ns / 1'000'000'000);
   }

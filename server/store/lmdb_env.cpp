@@ -37,7 +37,7 @@ Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view
                      ? "there is no data.mdb in it, as in what `headrace pack` makes"
                      : "there is no such folder");
     case MDB_INVALID:
-      return say(ErrorCode::kDatasetInvalid, "its data.mdb is no LMDB database");
+      return say(ErrorCode::kDatasetInvalid, "its data.mdb is not an LMDB database");
     case MDB_VERSION_MISMATCH:
       return say(ErrorCode::kDatasetInvalid, "it was written by another version of LMDB");
     case MDB_CORRUPTED:

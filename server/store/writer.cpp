@@ -266,7 +266,7 @@ Result<void> Writer::finish(const Tables& given) {
   if (auto done = commit(); !done) return done;
   if (committed_ == 0)
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: there was no sample to pack", env_.folder().string()));
+                fmt::format("{}: there is no sample to pack", env_.folder().string()));
   Tables tables = given;
   Meta whole = meta_;
   whole.complete = true;

@@ -18,14 +18,14 @@ const CLI::Validator kSeconds(
     [](std::string& text) {
       double seconds = 0;
       const bool sound = CLI::detail::lexical_cast(text, seconds) && seconds >= 0.001 && seconds <= 1e9;
-      return sound ? std::string() : "'" + text + "' is no number of seconds from 0.001 to 1e9";
+      return sound ? std::string() : "'" + text + "' is not a number of seconds from 0.001 to 1e9";
     },
     "SECONDS");
 const CLI::Validator kNumber(
     [](std::string& text) {
       std::int64_t number = 0;
       const bool sound = CLI::detail::lexical_cast(text, number) && number >= 0;
-      return sound ? std::string() : "'" + text + "' is no whole number from 0";
+      return sound ? std::string() : "'" + text + "' is not a whole number from 0";
     },
     "NUMBER");
 

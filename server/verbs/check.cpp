@@ -99,7 +99,7 @@ std::string room_of(const session::CacheUse& use) {
   const std::string head = fmt::format("{}: {}", arena.name(), megabytes(arena.budget()));
   if (counts.samples == 0)
     return fmt::format("{}\n  warning: it took none of the samples that were tried: {}", head,
-                       counts.misses > 0 ? "they are bad, or larger than it" : "none was asked of it");
+                       counts.misses > 0 ? "they are bad, or larger than it" : "none was requested from it");
   const double each = static_cast<double>(arena.used()) / static_cast<double>(counts.samples);
   return fmt::format(
       "{}, room for about {:.0f} samples of the size of those that were tried; the source has {}", head,
@@ -128,7 +128,7 @@ std::string other_classes(const StreamInfo& trained, const StreamInfo& shown) {
        std::equal(shown.classes.begin(), shown.classes.end(), own.begin())))
     return {};
   return fmt::format(
-      "warning: {} has other classes than {}, so that a label does not mean the same in both{}{}. Give both "
+      "warning: {} has other classes than {}, so a label does not mean the same in both{}{}. Give both "
       "the same class folders, or a `relabel` with one list of `classes` over each\n",
       shown.name, trained.name, only_in(trained, shown), only_in(shown, trained));
 }

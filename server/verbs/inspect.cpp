@@ -91,7 +91,7 @@ void print(const std::string& path, const json& what) {
     const bool complete = what["complete"].get<bool>();
     const auto count = number(what["count"]);
     fmt::print("{}: packed, {} samples, {}\n", path,
-               count > 0 ? std::to_string(count) : "so far unknown many",
+               count > 0 ? std::to_string(count) : "an unknown number of",
                complete ? "complete"
                         : fmt::format("NOT complete: {} are there; run the same headrace pack again",
                                       number(what["packed"])));

@@ -93,8 +93,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.failure_message([](const CLI::App* verb, const CLI::Error& error) {
     const std::string name = verb->get_parent() == nullptr ? "headrace" : "headrace " + verb->get_name();
-    return fmt::format("headrace: INVALID_ARGUMENT: {}; `{} --help` tells what there is\n", error.what(),
-                       name);
+    return fmt::format("headrace: INVALID_ARGUMENT: {}; `{} --help` lists the options\n", error.what(), name);
   });
   int exit_code = 0;
   verbs::add_serve(app, exit_code);

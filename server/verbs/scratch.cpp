@@ -47,7 +47,7 @@ Result<ScratchFolder> ScratchFolder::make(const std::string& prefix) {
     std::string path = (folder / (prefix + "XXXXXX")).string();
     if (::mkdtemp(path.data()) == nullptr)
       return fail(ErrorCode::kEnvironment,
-                  fmt::format("{} cannot be made: {}; set TMPDIR to a place that this user can write", path,
+                  fmt::format("{} cannot be made: {}; set TMPDIR to a folder that this user can write", path,
                               std::strerror(errno)));
     // Another process may have removed it in between.
     errno = EPERM;  // it belongs to another user: file systems may change that

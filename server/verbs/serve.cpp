@@ -69,8 +69,8 @@ void end_after(const std::stop_token& ended, std::chrono::seconds patience, cons
     if (ended.stop_requested()) return;
   } while (cpu_time() - before > std::chrono::nanoseconds(patience) / 4);
   spdlog::error(
-      "stopped, without what has not ended within {} s: most often a read that does not come back; look at "
-      "the disks, mounts and servers that the sources lie on",
+      "stopped without a thread that did not end within {} s, most often because a read does not return; "
+      "check the disks, mounts and servers of the sources",
       patience.count());
   sink.restore_terminal();
   std::_Exit(0);

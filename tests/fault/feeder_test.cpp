@@ -143,7 +143,7 @@ TEST_F(LiveStream, WhatCameBeforeTheFeedersEndIsHandedOutFirst) {
   EXPECT_EQ(first_of(stream), 4);
   const Error error = failure_of(stream);
   EXPECT_EQ(error.code, ErrorCode::kStreamFailed);
-  EXPECT_THAT(error.message, HasSubstr("ended before batch 2 of epoch 0: the process that fed it (pid"));
+  EXPECT_THAT(error.message, HasSubstr("ended before batch 2 of epoch 0: the feeder (pid"));
   const auto late = Client::connect({.address = directory()})->open({.stream = "train", .client = "late"});
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, ErrorCode::kStreamFailed);
@@ -199,8 +199,8 @@ TEST_F(LiveStream, HostileBytesEndTheStreamByName) {
       {R"({"batch": -1, "slot": 0, "rows": 4})", "'batch'"},
       {R"({"batch": 0, "slot": 4294967295, "rows": 4})", "not free"},
       {R"({"batch": 0, "slot": 99999999999, "rows": 4})", "'slot'"},
-      {R"({"batch": 281474976710656, "slot": 0, "rows": 4})", "came where 0 is due"},
-      {R"({"batch": 0, "slot": 0, "rows": 0})", "0 rows; it has 4"},
+      {R"({"batch": 281474976710656, "slot": 0, "rows": 4})", "expected batch number 0, found"},
+      {R"({"batch": 0, "slot": 0, "rows": 0})", "expected 4 rows, found 0"},
       {R"({"batch": 0, "slot": 0})", "'rows'"},
       {R"({"end": 7, "done": true})", "'end'"},
   };
@@ -259,7 +259,7 @@ TEST_F(LiveStream, HasNoSampleToShowAndNoMemoryToResumeFrom) {
   EXPECT_THAT(sample.error().message, HasSubstr("there is none to show"));
   const auto resumed = client.open({.stream = "train", .resume_from_server = true});
   ASSERT_FALSE(resumed);
-  EXPECT_THAT(resumed.error().message, HasSubstr("it cannot be resumed by the server's memory"));
+  EXPECT_THAT(resumed.error().message, HasSubstr("it cannot resume from the server's memory"));
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ def test_an_image_folder_above_its_class_folders_is_warned_of(tmp_path: Path) ->
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert "has one class only, `images`" in said and f"the folders in {tmp_path}/photos/images, point `path` at that" in said
-    assert "train, val are taken for classes, though sets are called so" in said
+    assert "train, val look like sets but are read as classes" in said
 
 
 def classes_of_images(root: Path) -> None:

@@ -154,7 +154,7 @@ def test_sets_with_other_classes_are_warned_of(tmp_path: Path) -> None:
     proposal = check(tmp_path)
     assert proposal.returncode == 0
     assert (
-        "warning: val has other classes than train, so that a label does not mean the same in both; only in train: class_2; "
+        "warning: val has other classes than train, so a label does not mean the same in both; only in train: class_2; "
         "only in val: apple. Give both the same class folders, or a `relabel` with one list of `classes` over each\n"
     ) in proposal.stderr
     write_images(tmp_path / "more", classes=4, per_class=1)

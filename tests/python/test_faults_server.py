@@ -230,9 +230,9 @@ def test_an_address_that_waiting_does_not_mend_is_refused_at_once(tmp_path: Path
     [
         (["frobnicate"], "there is no verb `frobnicate`; verbs: serve, check, "),
         (["serve"], "config is required"),
-        (["health", "--timeout", "nan"], "'nan' is no number of seconds"),
-        (["health", "--timeout=-1"], "'-1' is no number of seconds"),
-        (["sample", "--stream", "train", "--index=-1"], "'-1' is no whole number"),
+        (["health", "--timeout", "nan"], "'nan' is not a number of seconds"),
+        (["health", "--timeout=-1"], "'-1' is not a number of seconds"),
+        (["sample", "--stream", "train", "--index=-1"], "'-1' is not a whole number"),
         (["bench", "x.yaml", "--stream", "train", "--clients", "65"], "65 not in range 0 to 64"),
     ],
     ids=["unknown verb", "no config", "no number", "negative time", "negative index", "more clients than lanes"],

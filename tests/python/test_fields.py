@@ -312,7 +312,7 @@ def test_an_image_without_partner_is_told_and_what_it_may_be_called(tmp_path: Pa
         ),
         (
             {"transforms": AUGMENTED, "derive": {"x": {"from": "y", "factor": 2}}},
-            "derive: `x` is made of `y`, which is no image of the source",
+            "derive: `x` is derived from `y`, which is not an image of the source",
         ),
         (
             {"transforms": [{"random_crop": {"size": 16, "fields": ["hr"]}}]},

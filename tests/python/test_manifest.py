@@ -154,7 +154,7 @@ def test_a_manifest_of_many_lines_is_served_and_its_missing_files_are_told(
     assert "set.txt:66002: column `path`: " in told.stderr
     assert "photos/gone.png: No such file or directory" in told.stderr
     assert "set.txt:70000: column `path`: " in told.stderr
-    assert "photos: is no regular file" in told.stderr
+    assert "photos: is not a regular file" in told.stderr
 
 
 def test_wrong_lines_are_told_each_with_its_number_up_to_twenty(tmp_path: Path) -> None:
@@ -189,11 +189,11 @@ def test_wrong_lines_are_told_each_with_its_number_up_to_twenty(tmp_path: Path) 
     for words in (
         ":3: column `path`: ",
         "photos/9, or so.png: No such file or directory",
-        ':4: column `label`: "" is no class',
-        ':5: column `age`: "x" is no number',
+        ':4: column `label`: "" is not a class',
+        ':5: column `age`: "x" is not a number',
         ":6: has 2 cells, the header has 3",
-        ":7: column `age`: 300 is outside of 0 to 255",
-        ":8: column `age`: 1.5 is no whole number",
+        ":7: column `age`: 300 is outside 0 to 255",
+        ":8: column `age`: 1.5 is not a whole number",
         "and 15 more",
     ):
         assert words in told.stderr, told.stderr
@@ -213,7 +213,7 @@ def test_wrong_lines_are_told_each_with_its_number_up_to_twenty(tmp_path: Path) 
             {"image": {"column": "photo"}},
             "has no column `photo` for field `image`; columns: path",
         ),
-        ('path,label\n"photos/1, or so.png"x,1\n', None, ":2: is no CSV"),
+        ('path,label\n"photos/1, or so.png"x,1\n', None, ":2: is not CSV"),
         (
             'path,label\n"photos/1, or so.png",owl\n',
             {"image": {"column": "path"}, "label": {"kind": "class", "classes": ["cat"]}},

@@ -234,7 +234,7 @@ def test_iterables_are_packed_in_order_and_gone_on_with_by_iterating(start_serve
     dataset.fails_at = 25
     with pytest.raises(DatasetInvalid, match="sample 25: the dataset raised ValueError"):
         pack(Iterated(dataset), out)
-    assert "so far unknown many samples, NOT complete: 25 are there" in good("inspect", out)
+    assert "an unknown number of samples, NOT complete: 25 are there" in good("inspect", out)
     with pytest.raises(AssertionError, match="packing was not finished: 25 samples"):
         start_server(config(lmdb(out)))
     with pytest.raises(DatasetInvalid, match="sample 25: the iterable ended before it"):

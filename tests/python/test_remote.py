@@ -273,7 +273,7 @@ def test_a_server_ends_also_while_it_opens_what_does_not_answer(
     server = Server(config(source, **CROP), tmp_path / "server", env={"no_proxy": "*"})
     wait_until(lambda: web.requests, "the server's first request")
     assert server.stop(seconds=10) == 3
-    assert "train-0000.tar: not read, as the server stops" in server.output()
+    assert "train-0000.tar: not read, because the server is stopping" in server.output()
 
 
 def test_check_proposes_a_configuration_for_urls(far: Any, image_folder: Path, tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_who_waits_for_others_hears_of_the_owners_death(how: signal.Signals) -> 
     process.wait(20)
     error = alone.lines()[-1]
     assert error["code"] == "STREAM_FAILED"
-    assert f"the process that fed it (pid {process.pid}) ended" in error["message"]
+    assert f"the feeder (pid {process.pid}) exited" in error["message"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -217,7 +217,7 @@ def test_the_death_of_the_owner_is_named_to_its_consumers(how: signal.Signals) -
     for consumer in consumers:
         error = consumer.lines()[-1]
         assert error["code"] == "STREAM_FAILED"
-        assert f"the process that fed it (pid {process.pid}) ended" in error["message"]
+        assert f"the feeder (pid {process.pid}) exited" in error["message"]
     assert time.monotonic() - began < 30
     wait_until(lambda: not Path(address, "control.sock").exists(), "the end of the owner's server")
 

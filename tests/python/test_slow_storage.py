@@ -172,4 +172,4 @@ def test_a_server_ends_without_the_reads_that_do_not_come_back(start_server: Any
     with headrace.Loader(server.address, stream="train", batch_timeout=0.5) as loader, pytest.raises(headrace.Error):
         next(iter(loader))
     assert server.stop() == 0
-    assert "stopped, without what has not ended within 2 s: most often a read" in server.output()
+    assert "stopped without a thread that did not end within 2 s, most often because a read" in server.output()

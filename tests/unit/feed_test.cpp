@@ -125,12 +125,12 @@ TEST_F(Window, AWrongBatchIsRefusedAndNothingChanges) {
     EXPECT_EQ(done.error().code, ErrorCode::kBadMessage);
     EXPECT_THAT(done.error().message, HasSubstr(why));
   };
-  refused({.number = 1, .slot = 0, .rows = 4}, "batch number 1 came where 0 is due");
+  refused({.number = 1, .slot = 0, .rows = 4}, "expected batch number 0, found 1");
   refused({.number = 0, .slot = 2, .rows = 4}, "slot 2, which is not free");
-  refused({.number = 0, .slot = 0, .rows = 3}, "3 rows; it has 4");
+  refused({.number = 0, .slot = 0, .rows = 3}, "expected 4 rows, found 3");
   ASSERT_TRUE(feed_->accept({.number = 0, .slot = 0, .rows = 4}));
   refused({.number = 1, .slot = 0, .rows = 4}, "slot 0, which is not free");
-  refused({.number = 0, .slot = 1, .rows = 4}, "batch number 0 came where 1 is due");
+  refused({.number = 0, .slot = 1, .rows = 4}, "expected batch number 1, found 0");
   for (const std::vector<std::int64_t>& offsets : std::vector<std::vector<std::int64_t>>{
            {1, 1, 2, 3, 4}, {0, 2, 1, 3, 4}, {0, 1, 2, 3, 21}, {0, 0, 0, 0, -1}, {0, 0, 0, 0, INT64_MAX}}) {
     write(1, {}, offsets);

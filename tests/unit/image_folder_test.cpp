@@ -67,8 +67,7 @@ TEST_F(ImageFolder, ThatLiesAboveTheClassFoldersSaysWhereTheyAre) {
   put("trams/1.jpg");
   EXPECT_EQ(open()->warning(), "") << "trains may be a class beside others";
   put("Val/cat/2.jpg");
-  EXPECT_THAT(open()->warning(),
-              HasSubstr("Val, train2017 are taken for classes, though sets are called so"));
+  EXPECT_THAT(open()->warning(), HasSubstr("Val, train2017 look like sets but are read as classes"));
   EXPECT_THAT(open()->warning(), HasSubstr("as in " + root_.string() + "/Val, and give each set a source"));
 }
 
@@ -198,7 +197,7 @@ TEST_F(ImageFolder, RefusesAFolderThatHoldsItself) {
 TEST_F(ImageFolder, RefusesAPipeNamedLikeAnImageInsteadOfHanging) {
   put("cat/1.jpg");
   ASSERT_EQ(::mkfifo((root_ / "cat" / "2.jpg").c_str(), 0600), 0);
-  EXPECT_THAT(refused().message, HasSubstr("is no regular file"));
+  EXPECT_THAT(refused().message, HasSubstr("is not a regular file"));
 }
 
 Error read_error(const Source& source) {
@@ -231,7 +230,7 @@ TEST_F(ImageFolder, TellsThatAFileBecameAPipeInsteadOfHanging) {
   const auto source = open();
   fs::remove(root_ / "cat/1.jpg");
   ASSERT_EQ(::mkfifo((root_ / "cat" / "1.jpg").c_str(), 0600), 0);
-  EXPECT_THAT(read_error(*source).message, HasSubstr("is no regular file any more"));
+  EXPECT_THAT(read_error(*source).message, HasSubstr("is no longer a regular file"));
 }
 
 TEST_F(ImageFolder, ReadsAnEmptyFileAsEmptyForTheDecoderToName) {
@@ -299,9 +298,9 @@ TEST_F(ImageFolder, SaysWhatToDoAboutAFileThatCannotBeRead) {
   put("cat/1.jpg", "hello");
   for (const auto& [number, what] : std::vector<std::pair<int, std::string>>{
            {EACCES, "Permission denied; give this user the right to read it"},
-           {EISDIR, "Is a directory; put a regular file in its place, or take it out of the dataset"},
+           {EISDIR, "Is a directory; replace it by a regular file, or remove it from the dataset"},
            {EMFILE, "Too many open files (after 4 attempts); raise the limit (ulimit -n, memory)"},
-           {EIO, "Input/output error (after 4 attempts); look at the disk or mount it lies on"}}) {
+           {EIO, "Input/output error (after 4 attempts); check its disk or mount"}}) {
     ReadPolicy policy;
     policy.backoff = std::chrono::milliseconds(1);
     policy.pread = [number = number](int, void*, std::size_t, off_t) -> ssize_t {

@@ -220,7 +220,7 @@ TEST_F(LargeManifest, NamesTheLineOfEveryPathThatDoesNot) {
   EXPECT_EQ(source.error().code, ErrorCode::kDatasetInvalid);
   const std::vector<std::pair<std::string, const char*>> told{
       {"cat/10.jpg", "No such file or directory"},       {"cat/1.JPG", "No such file or directory"},
-      {"dog/1.jpg", "No such file or directory"},        {"cat", "is no regular file"},
+      {"dog/1.jpg", "No such file or directory"},        {"cat", "is not a regular file"},
       {"cat/link.jpg", "No such file or directory"},     {"cat/1.jpg/", "Not a directory"},
       {"dog/../cat/1.jpg", "No such file or directory"}, {"/nowhere/1.jpg", "No such file or directory"}};
   for (std::size_t i = 0; i < told.size(); ++i)

@@ -167,7 +167,7 @@ TEST_F(NpyTest, FieldsAreImagesIfTheyAreNamedSo) {
   options_.images = {"vector"};
   EXPECT_THAT(refusal(), HasSubstr("vectors.npy: is (5, 2) of float32, no images"));
   options_.images = {"imgae"};
-  EXPECT_THAT(refusal(), HasSubstr("`images` names \"imgae\", which is no field"));
+  EXPECT_THAT(refusal(), HasSubstr("`images` names \"imgae\", which is not a field"));
   options_.images.emplace();
   EXPECT_EQ(open()->fields().at(0).content, Content::kValues);
 }
@@ -195,8 +195,8 @@ TEST_F(NpyTest, WhatIsWrongWithAFileIsSaidByFile) {
           "vectors.npy: its header says (5, 2) of float32 = 40 bytes, but 39 bytes follow; it is truncated"));
   EXPECT_THAT(refusal_of(vectors_ + "x"), HasSubstr("but 41 bytes follow; save it again"));
   EXPECT_THAT(refusal_of(vectors_.substr(0, 30)), HasSubstr("is truncated within its header"));
-  EXPECT_THAT(refusal_of(vectors_.substr(0, 8)), HasSubstr("is no .npy file"));
-  EXPECT_THAT(refusal_of("hello, world"), HasSubstr("is no .npy file"));
+  EXPECT_THAT(refusal_of(vectors_.substr(0, 8)), HasSubstr("is not an .npy file"));
+  EXPECT_THAT(refusal_of("hello, world"), HasSubstr("is not an .npy file"));
   EXPECT_THAT(refusal_of(""), HasSubstr("is empty"));
   EXPECT_THAT(refusal_of(npy("{}", "", 4)), HasSubstr("is of .npy version 4.0"));
   EXPECT_THAT(refusal_of(dict(std::string(3000, ' '))), HasSubstr("has a header of 3001 bytes"));
@@ -218,7 +218,7 @@ TEST_F(NpyTest, WhatIsWrongWithAFileIsSaidByFile) {
   fs::remove(folder_.path() / "vectors.npy");
   EXPECT_THAT(refusal(), HasSubstr("vectors.npy: No such file"));
   options_.files["vector"] = folder_.path();
-  EXPECT_THAT(refusal(), HasSubstr("is no regular file"));
+  EXPECT_THAT(refusal(), HasSubstr("is not a regular file"));
 }
 
 TEST_F(NpyTest, ArraysThatMakeNoSetAreNamed) {
@@ -280,13 +280,13 @@ TEST_F(NpyTest, BrokenNpzFilesAreNamed) {
   EXPECT_THAT(refusal(), HasSubstr("set.npz: holds no array \"images\"; it holds image, label, vector"));
   options_.arrays.clear();
   folder_.put("set.npz", "no zip file at all");
-  EXPECT_THAT(refusal(), HasSubstr("set.npz: is no .npz file"));
+  EXPECT_THAT(refusal(), HasSubstr("set.npz: is not an .npz file"));
   const auto fields = [&](const std::string& name, const std::string& content, bool compressed) {
     write_npz(options_.npz, {{name, content}}, compressed);
     return refusal();
   };
   EXPECT_THAT(fields("X", vectors_, false), HasSubstr("give it another name in `fields`, as in {image: X}"));
-  EXPECT_THAT(fields("v", "text", true), HasSubstr("set.npz, array \"v\": is no .npy file"));
+  EXPECT_THAT(fields("v", "text", true), HasSubstr("set.npz, array \"v\": is not an .npy file"));
   EXPECT_THAT(fields("v", vectors_ + "x", true), HasSubstr("array \"v\": its header says (5, 2)"));
   EXPECT_THAT(fields("v", vectors_.substr(0, vectors_.size() - 3), true), HasSubstr("it is truncated"));
   EXPECT_THAT(fields("v", vectors_.substr(0, vectors_.size() - 3), false), HasSubstr("it is truncated"));

@@ -339,7 +339,7 @@ TEST_F(PackTest, VerifyFindsOneChangedByteByItsName) {
   EXPECT_EQ(report.checked, 12u);
   ASSERT_EQ(report.bad, 1u);
   EXPECT_EQ(report.first.at(0).index, 6u);
-  EXPECT_THAT(report.first.at(0).what, HasSubstr("dog/06.jpg: its checksum is another one"));
+  EXPECT_THAT(report.first.at(0).what, HasSubstr("dog/06.jpg: its checksum is wrong"));
 }
 
 TEST_F(PackTest, ASurveyOfTheDatabaseIsThatOfItsSource) {

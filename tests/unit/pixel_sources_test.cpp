@@ -126,8 +126,8 @@ TEST_F(IdxTest, WhatIsWrongIsSaidByFile) {
   is_refused(options_.images, cut(images_, 1),
              "its header says 5 x 2 x 3 = 30 values, but 29 bytes follow; it is truncated");
   is_refused(options_.images, cut(images_, 35), "is truncated within its header");
-  is_refused(options_.images, {1, 2, 3}, "is no IDX file");
-  is_refused(options_.images, {}, "is no IDX file");
+  is_refused(options_.images, {1, 2, 3}, "is not an IDX file");
+  is_refused(options_.images, {}, "is not an IDX file");
   is_refused(options_.images, idx({5, 2, 3}, zero, 0x0D), "values of IDX type 0x0d");
   is_refused(options_.images, labels_, "has 1 dimensions; count x height x width (or x 3) is expected");
   is_refused(options_.labels, images_, "are images and labels exchanged?");

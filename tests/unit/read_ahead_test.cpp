@@ -189,7 +189,7 @@ TEST_F(ReadAheadTest, SaysForWhatItWaitedTooLong) {
   const auto read = reads_->read(8, sample_);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, ErrorCode::kTransientIo);
-  EXPECT_THAT(read.error().message, HasSubstr("synthetic/8: a read has not come back for 0 s"));
+  EXPECT_THAT(read.error().message, HasSubstr("synthetic/8: a read has not returned for 0 s"));
   EXPECT_TRUE(reads_->ready(std::vector<std::uint64_t>{8})) << "whoever reads it is told";
   source_->open();
 }

@@ -167,7 +167,7 @@ TEST_F(RecordFeedTest, ACountThatIsNotKnownIsTheEndMarks) {
   std::filesystem::remove_all(out_);
   const auto none = pack(header + head(0, 0, 0, 0));
   ASSERT_FALSE(none);
-  EXPECT_THAT(none.error().message, HasSubstr("there was no sample to pack"));
+  EXPECT_THAT(none.error().message, HasSubstr("there is no sample to pack"));
 }
 
 TEST_F(RecordFeedTest, ABadSampleIsPackedAsOne) {
@@ -195,10 +195,10 @@ TEST_F(RecordFeedTest, HeadersThatMakeNoSenseAreRefusedByName) {
   };
   const std::string x = R"({"name": "x", "content": "values"})";
   EXPECT_THAT(refusal(""), HasSubstr("there is none; it is JSON"));
-  EXPECT_THAT(refusal("[1]\n"), HasSubstr("it is no JSON object"));
+  EXPECT_THAT(refusal("[1]\n"), HasSubstr("it is not a JSON object"));
   EXPECT_THAT(refusal("{\"headrace\": \"re"), HasSubstr("there is none"));
   EXPECT_THAT(refusal("{\"headrace\": \"records\", \"version\": 2}\n"), HasSubstr("its version is 2"));
-  EXPECT_THAT(refusal(header("")), HasSubstr("1 to 64 fields go"));
+  EXPECT_THAT(refusal(header("")), HasSubstr("expected 1 to 64 fields"));
   EXPECT_THAT(refusal(header(x + "," + x)), HasSubstr("field `x` comes twice"));
   EXPECT_THAT(refusal(header(R"({"name": "X", "content": "values"})")), HasSubstr("names are of a to z"));
   EXPECT_THAT(refusal(header(R"({"name": "x", "content": "video"})")),
@@ -221,8 +221,8 @@ TEST_F(RecordFeedTest, HeadersThatMakeNoSenseAreRefusedByName) {
 TEST_F(RecordFeedTest, SamplesThatAreNotWhatWasPromisedAreRefusedByName) {
   const Bytes image{std::string(18, 'x'), 2, 3};
   const auto refused = [&](const std::string& records) { return refusal(kHeader + records); };
-  EXPECT_THAT(refused(good(1)), HasSubstr("at sample 0: it says that it is sample 1"));
-  EXPECT_THAT(refused(head(0, 0, 1, 7)), HasSubstr("its head is none"));
+  EXPECT_THAT(refused(good(1)), HasSubstr("at sample 0: its index is 1"));
+  EXPECT_THAT(refused(head(0, 0, 1, 7)), HasSubstr("its head is invalid"));
   EXPECT_THAT(refused(head(0, 0, 5000, 1)), HasSubstr("its text has 5000 bytes"));
   EXPECT_THAT(refused(head(0, 0, 0, 2)), HasSubstr("does not say why"));
   EXPECT_THAT(refused(sample(0, 2, {image, {}})), HasSubstr("its label is 2, which has no class"));
@@ -234,8 +234,8 @@ TEST_F(RecordFeedTest, SamplesThatAreNotWhatWasPromisedAreRefusedByName) {
   EXPECT_THAT(refused(sample(0, 0, {image, {"1234567"}})),
               HasSubstr("7 bytes are no whole number of values of 8"));
   EXPECT_THAT(refused(sample(0, 0, {image, {"12345678", 1, 1}})), HasSubstr("only pixels have a size"));
-  EXPECT_THAT(refused(from_to(0, 5) + head(5, 0, 0, 0)), HasSubstr("they end, and 6 were promised"));
-  EXPECT_THAT(refused(from_to(0, 7)), HasSubstr("it is one more than the 6 that were promised"));
+  EXPECT_THAT(refused(from_to(0, 5) + head(5, 0, 0, 0)), HasSubstr("they end, but 6 were announced"));
+  EXPECT_THAT(refused(from_to(0, 7)), HasSubstr("it is one more than the 6 that were announced"));
   EXPECT_THAT(refused(from_to(0, 6)), HasSubstr("before their end mark"));
 }
 
@@ -252,7 +252,7 @@ TEST_F(RecordFeedTest, APromiseOfManyBytesTakesNoMemory) {
   std::string huge = records, large = records;
   put(huge, std::uint64_t{1} << 62);
   put(huge, std::uint64_t{0});
-  EXPECT_THAT(refusal(huge), HasSubstr("bytes are more than the"));
+  EXPECT_THAT(refusal(huge), HasSubstr("bytes exceed the limit"));
   put(large, std::uint64_t{1} << 30);
   put(large, std::uint64_t{0});
   EXPECT_THAT(refusal(large + "few"), HasSubstr("they end within a field"));

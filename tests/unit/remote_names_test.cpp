@@ -141,7 +141,7 @@ TEST(S3Listing, ThatMakesNoSenseIsRefused) {
     const auto page = parse_listing("<ListBucketResult>" + inner + "</ListBucketResult>", "a/");
     return page ? "it was taken" : page.error();
   };
-  EXPECT_THAT(parse_listing("<html>hello", "").error(), HasSubstr("is no answer of S3's ListObjectsV2"));
+  EXPECT_THAT(parse_listing("<html>hello", "").error(), HasSubstr("is not a reply of S3's ListObjectsV2"));
   EXPECT_THAT(parse_listing("", "").error(), HasSubstr("is no answer"));
   EXPECT_THAT(refusal("<Contents><Key>a/b</Key><Size>-1</Size></Contents>"),
               HasSubstr("gives no size of \"a/b\""));

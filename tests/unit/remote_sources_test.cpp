@@ -175,7 +175,7 @@ TEST_F(RemoteShards, ThatCannotBeReadAreNamed) {
   publish("/my set/train-0.tar", "\"1\"", false);
   EXPECT_THAT(refused({first}), HasSubstr("my set/train-0.tar: the server gives no parts of files"));
   server_->put("/cut.tar", {.content = std::string(700, 'x')});
-  EXPECT_THAT(refused({server_->url("/cut.tar")}), HasSubstr("/cut.tar: is no tar file"));
+  EXPECT_THAT(refused({server_->url("/cut.tar")}), HasSubstr("/cut.tar: is not a tar file"));
 }
 
 TEST_F(RemoteSources, AManifestAndItsImagesMayBothBeUrls) {

@@ -123,7 +123,7 @@ TEST_F(RemoteTest, ARangeOfWhatHasNoVersionBeginsAnewOnceItWasCut) {
 TEST_F(RemoteTest, AReplyThatACutWouldNotShowInIsRefused) {
   server_->put("/list.csv", {.content = content_, .sized = false});
   EXPECT_THAT(fetch(*remote(), url("/list.csv")),
-              HasSubstr("/list.csv: the server does not say how long it is, so that a cut would not show"));
+              HasSubstr("/list.csv: the server does not send its size, so truncation could not be detected"));
   server_->put("/empty.csv", {.content = "", .sized = false});
   EXPECT_THAT(fetch(*remote(), url("/empty.csv")), HasSubstr("so that a cut would not show"))
       << "cut at once";
@@ -141,12 +141,12 @@ TEST_F(RemoteTest, ListingsThatDoNotEndAreRefused) {
   for (const char* next : {"t1", "t0", "t1"}) server_->fail_next({.status = 200, .body = page("a/k", next)});
   const auto round = remote()->list("s3://bucket/a/", true);
   ASSERT_FALSE(round);
-  EXPECT_THAT(round.error().message, HasSubstr("goes round in a circle"));
+  EXPECT_THAT(round.error().message, HasSubstr("repeats its pages"));
   server_->begin_anew();
   for (int i = 0; i < 200; ++i) server_->fail_next({.status = 200, .body = page("", std::to_string(i))});
   const auto empty = remote()->list("s3://bucket/a/", true);
   ASSERT_FALSE(empty);
-  EXPECT_THAT(empty.error().message, HasSubstr("goes round in a circle"));
+  EXPECT_THAT(empty.error().message, HasSubstr("repeats its pages"));
 }
 
 TEST_F(RemoteTest, AbsurdPausesAreNotKept) {
@@ -177,7 +177,7 @@ TEST_F(RemoteTest, WhatMayPassIsTriedAgainAndWhatLastsIsNot) {
   server_->fail_next({.status = 503}, 6);
   EXPECT_THAT(
       fetch(*remote, url(), 1'000'000, ErrorCode::kTransientIo),
-      HasSubstr("/file: the server answers 503 (after 6 attempts); look at the server and the network"));
+      HasSubstr("/file: the server answers 503 (after 6 attempts); check the server and the network"));
   EXPECT_EQ(server_->calls().size(), 6U);
   for (const int status : {400, 401, 403, 404, 410, 418}) {
     server_->fail_next({.status = status});
@@ -284,7 +284,7 @@ TEST_F(RemoteTest, AStopEndsAReadThatIsUnderWayAndAPause) {
                             [&] { return fetch(*remote, url(), 1'000'000, ErrorCode::kTransientIo); });
   server_->wait_for_stall();
   stop_.request_stop();
-  EXPECT_THAT(reading.get(), HasSubstr("not read, as the server stops"));
+  EXPECT_THAT(reading.get(), HasSubstr("not read, because the server is stopping"));
   server_->let_go();
 
   std::stop_source other;

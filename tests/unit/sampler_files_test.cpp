@@ -91,8 +91,8 @@ TEST_F(SamplerFiles, SayWhatIsMissing) {
               HasSubstr("3 of 5 samples have no weight: cat/two words.jpg, emu/1.jpg, emu/2.jpg; list them"));
   EXPECT_THAT(read_weights(*whole_, folder_.path() / "no.txt", {}).error().message,
               HasSubstr("no.txt: the weights cannot be read: No such file"));
-  EXPECT_THAT(read_weights(*whole_, folder_.path(), {}).error().message, HasSubstr("is no file"));
-  EXPECT_THAT(read_weights(*whole_, "/dev/zero", {}).error().message, HasSubstr("is no file"));
+  EXPECT_THAT(read_weights(*whole_, folder_.path(), {}).error().message, HasSubstr("is not a file"));
+  EXPECT_THAT(read_weights(*whole_, "/dev/zero", {}).error().message, HasSubstr("is not a file"));
 }
 
 TEST_F(SamplerFiles, NameTwentyLinesAndCountTheOthers) {

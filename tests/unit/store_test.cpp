@@ -193,7 +193,7 @@ TEST_F(StoreTest, AForeignDatabaseIsNamed) {
   change([](Txn& txn) { return txn.put(bytes_of(kMetaKey), bytes_of("{\"count\": 3}")); });
   EXPECT_THAT(refusal(), HasSubstr("not one that headrace pack wrote, or its meta record is damaged"));
   folder_.put("train.lmdb/data.mdb", std::string(20'000, 'x'));
-  EXPECT_THAT(refusal(), HasSubstr("is no LMDB database"));
+  EXPECT_THAT(refusal(), HasSubstr("is not an LMDB database"));
 }
 
 TEST_F(StoreTest, MissingAndStraySamplesAreFound) {

@@ -173,11 +173,11 @@ TEST_F(WebDatasetTest, LabelsThatAreNoClassAreNamed) {
   const auto refusal_of_label = [&](const std::string& label) {
     return refusal_of({{"a.jpg", "x"}, {"a.cls", label}});
   };
-  EXPECT_THAT(refusal_of_label("cat"), HasSubstr("sample \"a\" has a .cls that is no integer: \"cat\""));
+  EXPECT_THAT(refusal_of_label("cat"), HasSubstr("sample \"a\" has a .cls that is not an integer: \"cat\""));
   EXPECT_THAT(refusal_of_label(""), HasSubstr("no integer: \"\""));
   EXPECT_THAT(refusal_of_label("1.5"), HasSubstr("no integer: \"1.5\""));
   EXPECT_THAT(refusal_of_label("-1"), HasSubstr("the label of sample \"a\" is -1, but classes count from 0"));
-  EXPECT_THAT(refusal_of_label("1000000"), HasSubstr("without `classes` labels are below 100000"));
+  EXPECT_THAT(refusal_of_label("1000000"), HasSubstr("without `classes` labels must be below 100000"));
   EXPECT_THAT(refusal_of_label(std::string(100, '1')), HasSubstr("has a .cls of 100 bytes"));
   options_.rule.classes = {"cat", "dog"};
   EXPECT_THAT(refusal_of_label("2"), HasSubstr("is 2, which has no class: `classes` names 2"));
@@ -192,8 +192,8 @@ TEST_F(WebDatasetTest, LabelsThatAreNoClassAreNamed) {
   EXPECT_THAT(refusal_of_json("{\"l\": 1}"), HasSubstr("has no \"label\" in its .json"));
   EXPECT_THAT(refusal_of_json("{\"label\": 1"), HasSubstr("no JSON object"));
   EXPECT_THAT(refusal_of_json("[1]"), HasSubstr("no JSON object"));
-  EXPECT_THAT(refusal_of_json("{\"label\": \"1\"}"), HasSubstr("that is no integer: \"1\""));
-  EXPECT_THAT(refusal_of_json("{\"label\": 18446744073709551615}"), HasSubstr("that is no integer"));
+  EXPECT_THAT(refusal_of_json("{\"label\": \"1\"}"), HasSubstr("that is not an integer: \"1\""));
+  EXPECT_THAT(refusal_of_json("{\"label\": 18446744073709551615}"), HasSubstr("that is not an integer"));
   EXPECT_THAT(refusal_of_json("{\"label\": 1}" + std::string(1 << 20, ' ')), HasSubstr("are read"));
 }
 
@@ -207,14 +207,14 @@ TEST_F(WebDatasetTest, DamagedShardsAreNamedWithThePlace) {
   fs::resize_file(shard(1), 1536 + 2048);
   EXPECT_THAT(refusal(), HasSubstr("ends at byte 3584 without the blocks of zeros that close a tar archive"));
   fs::resize_file(shard(1), 1200);
-  EXPECT_THAT(refusal(), HasSubstr("is damaged or cut at byte 1024 of 1200"));
+  EXPECT_THAT(refusal(), HasSubstr("is damaged or truncated at byte 1024 of 1200"));
   fs::resize_file(shard(1), 0);
   EXPECT_THAT(refusal(), HasSubstr(": is empty"));
   std::ofstream(shard(1)) << std::string(5000, 'x');
-  EXPECT_THAT(refusal(), HasSubstr("is no tar file"));
+  EXPECT_THAT(refusal(), HasSubstr("is not a tar file"));
   write_tar(shard(1), first_);
   std::ofstream(shard(1), std::ios::app) << std::ifstream(shard(0)).rdbuf();
-  EXPECT_THAT(refusal(), HasSubstr("has more behind the end of its archive, at byte"));
+  EXPECT_THAT(refusal(), HasSubstr("has data after the end of its archive, at byte"));
   write_tar(shard(1), first_, TarFormat::kUstar, true);
   EXPECT_THAT(refusal(), HasSubstr("is compressed (gzip)"));
   EXPECT_GT(whole, 2000u);
@@ -323,7 +323,7 @@ TEST_F(IndexCacheTest, TheNextStartTakesTheIndexFromTheFile) {
   EXPECT_EQ(cached->warning(), walked->warning());
   EXPECT_EQ(read(*cached, 0), "xxxxxxx");
   options_.cache = false;
-  EXPECT_THAT(refusal(), HasSubstr("is no tar file"));
+  EXPECT_THAT(refusal(), HasSubstr("is not a tar file"));
 }
 
 TEST_F(IndexCacheTest, AnotherShardOrAnotherRuleIsIndexedAnew) {

@@ -87,7 +87,7 @@ void FileColumn::check(const std::function<void(std::uint64_t, std::string_view)
   }
   stat_rows(rows.empty() ? sampled : rows, [&](std::uint64_t row, int error) {
     wrong(row, fmt::format("{}: {}", (std::filesystem::path(root_) / path(row)).string(),
-                           error == 0 ? "is no regular file" : std::strerror(error)));
+                           error == 0 ? "is not a regular file" : std::strerror(error)));
   });
 }
 
@@ -100,7 +100,7 @@ Result<void> FileColumn::finish() {
       const std::string what = fmt::format("file {}/{}", root_, path(row));
       if (first) return;
       first = error != 0 ? scan_error(what, error)
-                         : Error{ErrorCode::kDatasetInvalid, what + ": is no regular file any more"};
+                         : Error{ErrorCode::kDatasetInvalid, what + ": is no longer a regular file"};
     });
   if (first) return fail(std::move(*first));
   return {};

@@ -150,7 +150,7 @@ Result<std::size_t> find_scalar(const std::vector<SourceField>& fields, const st
   if (found->content != Content::kValues || !one || half)
     return fail(
         ErrorCode::kConfigInvalid,
-        fmt::format("field \"{}\" is no weight: it must hold one whole number, float32 or float64 per "
+        fmt::format("field \"{}\" is not a weight: it must hold one whole number, float32 or float64 per "
                     "sample",
                     name));
   return static_cast<std::size_t>(found - fields.begin());

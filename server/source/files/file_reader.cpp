@@ -46,13 +46,13 @@ const char* remedy(int error) {
     case EISDIR:
     case ENXIO:
     case ENAMETOOLONG:
-      return "put a regular file in its place, or take it out of the dataset";
+      return "replace it by a regular file, or remove it from the dataset";
     case EMFILE:
     case ENFILE:
     case ENOMEM:
       return "raise the limit (ulimit -n, memory)";
     default:
-      return "look at the disk or mount it lies on";
+      return "check its disk or mount";
   }
 }
 
@@ -89,7 +89,7 @@ Attempt<OpenFile> open_regular(const FileRef& file, std::optional<std::uint64_t>
   if (!open.fd) return system_fault(file, "opened", errno);
   struct stat status {};
   if (::fstat(open.fd.get(), &status) != 0) return system_fault(file, "examined", errno);
-  if (!S_ISREG(status.st_mode)) return changed_fault(file, "is no regular file any more");
+  if (!S_ISREG(status.st_mode)) return changed_fault(file, "is no longer a regular file");
   open.bytes = static_cast<std::uint64_t>(status.st_size);
   if (expected_bytes && open.bytes != *expected_bytes)
     return changed_fault(file,

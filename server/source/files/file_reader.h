@@ -37,7 +37,7 @@ struct FileRef {
 struct ReadFault {
   Error error;
   bool retryable = false;
-  const char* remedy = "look at the disk or mount it lies on";
+  const char* remedy = "check its disk or mount";
 };
 template <class T>
 using Attempt = tl::expected<T, ReadFault>;

@@ -55,7 +55,7 @@ Result<void> take(int folder_fd, const dirent& entry, const std::function<std::s
     out.folders.push_back(std::move(name));
   } else if (image && !S_ISREG(kind)) {
     return fail(ErrorCode::kDatasetInvalid,
-                fmt::format("{}/{} has an image's name but is no regular file; remove it", shown(), name));
+                fmt::format("{}/{} has an image's name but is not a regular file; remove it", shown(), name));
   } else if (image) {
     out.images.push_back(std::move(name));
   } else if (S_ISREG(kind)) {
@@ -153,7 +153,7 @@ std::string classes_warning(const std::string& root, const std::vector<std::stri
   // A single such name may well be a class: "train" can mean railways.
   if (sets.size() < 2) return {};
   return fmt::format(
-      "image folder {0}: {1} are taken for classes, though sets are called so; point `path` at the folder "
+      "image folder {0}: {1} look like sets but are read as classes; point `path` at the folder "
       "that holds the class folders, as in {0}/{2}, and give each set a source of its own",
       root, fmt::join(sets, ", "), sets.front());
 }

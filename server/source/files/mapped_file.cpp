@@ -46,14 +46,14 @@ Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr&
   const auto kind = std::filesystem::status(path, status).type();
   if (kind == std::filesystem::file_type::not_found)
     return refuse(fmt::format("{}; correct the source's path", std::strerror(ENOENT)));
-  if (kind != std::filesystem::file_type::regular) return refuse("is no regular file; name the file");
+  if (kind != std::filesystem::file_type::regular) return refuse("is not a regular file; name the file");
   if (std::filesystem::file_size(path, status) == 0) return refuse("is empty; fetch it again");
   try {
     auto mapping = std::make_shared<const Mapping>(path);
     std::shared_ptr<const mapped::WatchedMap> map(mapping, &mapping->watch);
     return MappedBytes{map->bytes(), std::move(mapping), std::move(map)};
   } catch (const bip::interprocess_exception& error) {
-    return refuse(fmt::format("cannot be mapped: {}; see that this user may read it", error.what()));
+    return refuse(fmt::format("cannot be mapped: {}; give this user the right to read it", error.what()));
   }
 }
 

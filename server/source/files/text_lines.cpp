@@ -10,7 +10,7 @@ std::string open_text(const std::filesystem::path& file, std::ifstream& stream) 
   std::error_code status;
   // Only regular files: a pipe or a device might never end.
   if (std::filesystem::exists(file, status) && !std::filesystem::is_regular_file(file, status))
-    return "is no file";
+    return "is not a file";
   errno = 0;
   stream.open(file);
   return stream ? "" : std::strerror(errno);

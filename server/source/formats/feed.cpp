@@ -103,14 +103,14 @@ Result<void> Feed::accept(const Batch& batch) {
   const std::scoped_lock lock(mutex_);
   if (batch.number != received_)
     return fail(ErrorCode::kBadMessage,
-                fmt::format("batch number {} came where {} is due: they come in order, each once",
-                            batch.number, received_));
+                fmt::format("expected batch number {}, found {}: batches must come in order, each once",
+                            received_, batch.number));
   if (batch.slot >= slots_.size() || slots_[batch.slot].holds.load(std::memory_order_relaxed) != 0)
     return fail(ErrorCode::kBadMessage,
-                fmt::format("{} came in slot {}, which is not free", where(batch.number), batch.slot));
+                fmt::format("{} arrived in slot {}, which is not free", where(batch.number), batch.slot));
   if (batch.rows != rows_of(batch.number))
-    return fail(ErrorCode::kBadMessage, fmt::format("{} came with {} rows; it has {}", where(batch.number),
-                                                    batch.rows, rows_of(batch.number)));
+    return fail(ErrorCode::kBadMessage, fmt::format("{}: expected {} rows, found {}", where(batch.number),
+                                                    rows_of(batch.number), batch.rows));
   Slot& slot = slots_[batch.slot];
   if (auto sound = take_offsets(batch, slot.offsets); !sound) return sound;
   ++received_;
@@ -164,7 +164,7 @@ Result<void> Fed::read(std::uint64_t index, Sample& out) const {
   const auto held = feed_->held(batch);
   if (!held)
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} of feed `{}` has gone, or has not come yet: each batch comes once",
+                fmt::format("{} of feed `{}` is not available: it was released, or has not arrived yet",
                             feed_->where(batch), options.name));
   const std::uint64_t row = position % options.batch_size;
   for (std::size_t f = 0; f < fields_.size(); ++f) {

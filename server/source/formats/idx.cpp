@@ -30,7 +30,7 @@ Result<Idx> read_idx(const std::filesystem::path& path, const RemotePtr& remote,
   };
   Idx idx{std::move(*bytes), {}, 4};
   if (idx.bytes.size() < 4 || idx.bytes[0] != 0 || idx.bytes[1] != 0)
-    return refuse("is no IDX file (it does not begin with 0 0)");
+    return refuse("is not an IDX file (it does not begin with 0 0)");
   const std::size_t rank = idx.bytes[3];
   if (idx.bytes[2] != kUnsignedByte)
     return refuse(
@@ -46,7 +46,7 @@ Result<Idx> read_idx(const std::filesystem::path& path, const RemotePtr& remote,
     idx.dims.push_back(std::uint32_t{at[0]} << 24 | std::uint32_t{at[1]} << 16 | std::uint32_t{at[2]} << 8 |
                        at[3]);
     if (__builtin_mul_overflow(values, std::uint64_t{idx.dims.back()}, &values))
-      return refuse("its header's sizes make no sense");
+      return refuse("its header's sizes are invalid");
   }
   const std::uint64_t have = idx.bytes.size() - idx.header;
   if (have != values)

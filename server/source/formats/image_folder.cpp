@@ -72,7 +72,7 @@ Result<std::shared_ptr<const Source>> open_image_folder(const std::filesystem::p
   const int fd = ::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
     const int error = errno;
-    const char* remedy = "look at the disk it lies on";
+    const char* remedy = "check its disk";
     if (error == ENOENT) remedy = "create or mount it, or correct the source's `path`";
     if (error == ENOTDIR) remedy = "the source's `path` must name a folder with one folder per class";
     if (error == EACCES) remedy = "give this user the right to read it";

@@ -41,13 +41,13 @@ class Lmdb final : public Source {
 Result<void> Lmdb::read(std::uint64_t index, Sample& out) const {
   const auto record = store_->record(index);
   if (!record) return fail(record.error());
-  if (verify_ && !record->sound()) return fail(store_->damaged(index, "its checksum is another one"));
+  if (verify_ && !record->sound()) return fail(store_->damaged(index, "its checksum is wrong"));
   if (record->head().unreadable != 0)
     return fail(ErrorCode::kBadSample,
                 fmt::format("{}: was a bad sample when it was packed, and is empty here", record->name()));
   for (std::size_t f = 0; f < fields().size(); ++f)
     if (!record->unpack(f, out.item(f)))
-      return fail(store_->damaged(index, "its compressed bytes make no sense"));
+      return fail(store_->damaged(index, "its compressed bytes are damaged"));
   return {};
 }
 

@@ -90,7 +90,7 @@ class CsvRows {
 
  private:
   bool complain() {
-    picker_.fault(first_line_, fmt::format("is no CSV: {}", csv_strerror(csv_error(&parser_))));
+    picker_.fault(first_line_, fmt::format("is not CSV: {}", csv_strerror(csv_error(&parser_))));
     return false;
   }
   static void on_cell(void* text, std::size_t size, void* self) {
@@ -133,7 +133,7 @@ std::string each_csv_row(std::istream& stream, char delimiter, Picker& picker) {
 std::string each_json_line(std::istream& stream, Picker& picker) {
   return each_line(stream, [&](std::uint64_t line, std::string_view text) {
     const json object = json::parse(text.begin(), text.end(), nullptr, false);
-    if (!object.is_object()) return picker.fault(line, "is no JSON object");
+    if (!object.is_object()) return picker.fault(line, "is not a JSON object");
     if (!picker.begun()) {
       std::vector<std::string> names;
       for (const auto& [name, ignored] : object.items()) names.push_back(name);

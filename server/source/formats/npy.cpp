@@ -171,7 +171,7 @@ Result<std::vector<Column>> columns_of(std::vector<NamedArray> arrays,
     if (named == arrays.end() && !images) continue;
     if (named == arrays.end())
       return fail(ErrorCode::kDatasetInvalid,
-                  fmt::format("{}: `images` names \"{}\", which is no field", shown, image));
+                  fmt::format("{}: `images` names \"{}\", which is not a field", shown, image));
     const auto pixels = pixel_shape(named->array.header);
     if (!pixels && !images) continue;
     if (!pixels)

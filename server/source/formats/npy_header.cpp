@@ -80,7 +80,7 @@ Result<NpyHeader> parse_npy_header(std::span<const std::uint8_t> bytes, const st
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", shown, what));
   };
   if (bytes.size() < 10 || !std::equal(kMagic.begin(), kMagic.end(), bytes.begin()))
-    return refuse("is no .npy file (it does not begin with \\x93NUMPY)");
+    return refuse("is not an .npy file (it does not begin with \\x93NUMPY)");
   const int version = bytes[6];
   if (version < 1 || version > 3 || bytes[7] != 0)
     return refuse(fmt::format("is of .npy version {}.{}; 1.0, 2.0 and 3.0 are read: save it again with numpy",
@@ -119,7 +119,7 @@ Result<NpyHeader> parse_npy_header(std::span<const std::uint8_t> bytes, const st
     const bool fits = dim->length() <= 18 && header.shape.size() < kMostDimensions;
     header.shape.push_back(fits ? std::stoull(dim->str()) : 0);
     if (!fits || __builtin_mul_overflow(header.data_bytes, header.shape.back(), &header.data_bytes))
-      return refuse("its header's shape makes no sense");
+      return refuse("its header's shape is invalid");
   }
   if (order[1] == "True" && header.shape.size() > 1)
     return refuse("is in Fortran order; save np.ascontiguousarray(array) instead");

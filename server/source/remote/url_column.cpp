@@ -54,7 +54,7 @@ void UrlColumn::check(const std::function<void(std::uint64_t, std::string_view)>
           entry.bytes = found->bytes;
           entry.tag = hash_of_tag(found->tag);
         } catch (const std::bad_alloc&) {
-          errors[i] = Error{ErrorCode::kNotEnoughMemory, "no memory to look at it"};
+          errors[i] = Error{ErrorCode::kNotEnoughMemory, "no memory to read it"};
         }
       },
       remote_->connections());

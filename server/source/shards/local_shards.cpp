@@ -83,7 +83,7 @@ Result<std::unique_ptr<const ShardSet>> find_local_shards(const std::vector<std:
     if (::stat(shard.c_str(), &status) != 0)
       problems.add(fmt::format("{}: {}; correct the source's `path`", shard.string(), std::strerror(errno)));
     else if (!S_ISREG(status.st_mode))
-      problems.add(fmt::format("{}: is no regular file", shard.string()));
+      problems.add(fmt::format("{}: is not a regular file", shard.string()));
     shards.push_back({shard.lexically_relative(root).string(), static_cast<std::uint64_t>(status.st_size),
                       status.st_mtim.tv_sec * std::int64_t{1'000'000'000} + status.st_mtim.tv_nsec});
   }

@@ -122,7 +122,7 @@ Result<std::unique_ptr<const ShardSet>> find_remote_shards(const std::vector<std
     if (const auto query = shown[i].rfind("?..."); query != std::string::npos && !remote::is_s3((*listed)[i]))
       shown[i].resize(query);
     if (!seen.insert(shown[i]).second)
-      return refuse((*listed)[i], "is named twice (what follows \"?\" tells no shards apart)");
+      return refuse((*listed)[i], "is named twice (the query after \"?\" does not distinguish shards)");
   }
   const std::string root = common_folder(shown);
   if (root.empty())
@@ -138,10 +138,10 @@ Result<std::unique_ptr<const ShardSet>> find_remote_shards(const std::vector<std
           if (found[i] && !found[i]->ranges)
             found[i] =
                 refuse((*listed)[i],
-                       "the server gives no parts of files (it ignores Range), so no sample can be read by "
+                       "the server does not support range requests, so no sample can be read by "
                        "itself; serve it with one that does (nginx, Apache, MinIO), or copy the files");
         } catch (const std::bad_alloc&) {
-          found[i] = fail(ErrorCode::kNotEnoughMemory, shown[i] + ": no memory to look at it");
+          found[i] = fail(ErrorCode::kNotEnoughMemory, shown[i] + ": no memory to read it");
         }
       },
       remote->connections());

@@ -92,14 +92,14 @@ std::optional<std::int64_t> Indexer::number_in(const std::string& content) {
     const auto json = nlohmann::json::parse(content, nullptr, false);
     if (!json.is_object() || !json.contains(key)) {
       problem(json.is_object() ? fmt::format("has no \"{}\" in its .json", key)
-                               : "has a .json that is no JSON object");
+                               : "has a .json that is not a JSON object");
       return std::nullopt;
     }
     const auto& value = json[key];
     const bool fits =
         value.is_number_unsigned() ? value.get<std::uint64_t>() <= INT64_MAX : value.is_number_integer();
     if (fits) return value.get<std::int64_t>();
-    problem(fmt::format("has a \"{}\" in its .json that is no integer: {:.40}", key,
+    problem(fmt::format("has a \"{}\" in its .json that is not an integer: {:.40}", key,
                         value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
     return std::nullopt;
   }
@@ -112,7 +112,7 @@ std::optional<std::int64_t> Indexer::number_in(const std::string& content) {
     const auto [stop, error] = std::from_chars(content.data() + begin, end, number);
     if (error == std::errc() && stop == end) return number;
   }
-  problem(fmt::format("has a .{} that is no integer: {}", label_extension_,
+  problem(fmt::format("has a .{} that is not an integer: {}", label_extension_,
                       nlohmann::json(content).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
   return std::nullopt;
 }
@@ -170,9 +170,8 @@ void Indexer::see_keys_are_unique() {
       again.push_back(hashes[i].second);
   std::sort(again.begin(), again.end());
   for (const std::size_t i : again)
-    problems_.add(
-        fmt::format("{}: sample \"{}\" comes twice; the members of one sample must follow one another",
-                    shown_, index_.key(i)));
+    problems_.add(fmt::format("{}: sample \"{}\" occurs twice; the members of a sample must be consecutive",
+                              shown_, index_.key(i)));
 }
 
 Result<ShardIndex> Indexer::finish() {

@@ -74,7 +74,7 @@ struct TarReader::State {
   }
   [[nodiscard]] tl::unexpected<Error> damaged() const {
     if (read_error) return tl::make_unexpected(*read_error);
-    return refuse(fmt::format("is damaged or cut at byte {} of {}: {}; fetch it again",
+    return refuse(fmt::format("is damaged or truncated at byte {} of {}: {}; fetch it again",
                               ::archive_filter_bytes(reader.get(), 0), file_bytes, why(reader.get())));
   }
   [[nodiscard]] Result<void> see_end() const;
@@ -98,7 +98,7 @@ Result<void> TarReader::State::see_end() const {
     const auto* stray = std::find_if(block.cbegin(), last, [](std::uint8_t byte) { return byte != 0; });
     if (stray != last)
       return refuse(
-          fmt::format("has more behind the end of its archive, at byte {}: join tar files with `tar -A`, not "
+          fmt::format("has data after the end of its archive, at byte {}: join tar files with `tar -A`, not "
                       "with cat, or name them one by one",
                       from + static_cast<std::uint64_t>(stray - block.cbegin())));
     from += *got;
@@ -147,7 +147,7 @@ Result<TarReader> TarReader::open(ReadAt read, std::uint64_t file_bytes, const s
     return state->refuse(fmt::format("is compressed ({}), so no sample can be read by itself; unpack it",
                                      ::archive_filter_name(reader, 0)));
   if (opened != ARCHIVE_OK && !state->read_error)
-    return state->refuse("is no tar file; fetch it again, or correct the source's `path`");
+    return state->refuse("is not a tar file; fetch it again, or correct the source's `path`");
   if (opened != ARCHIVE_OK) return state->damaged();
   return TarReader(std::move(state));
 }
