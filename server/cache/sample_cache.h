@@ -88,13 +88,8 @@ class SampleCache {
   [[nodiscard]] const Arena& arena() const { return *arena_; }
 
  private:
-  enum State : std::uint32_t {
-    kEmpty,
-    kFilling,
-    kAwaited,
-    kReady,
-    kRefused
-  };  // kAwaited: filling, and waiters must be woken
+  // kAwaited: filling, and waiters must be woken.
+  enum State : std::uint32_t { kEmpty, kFilling, kAwaited, kReady, kRefused };
 
   struct Entry {
     std::atomic<std::uint32_t> state{kEmpty};

@@ -14,8 +14,8 @@ namespace headrace::server::decode {
 struct HuffmanSymbol {
   std::int16_t value = 0;
   std::uint8_t run = 0;  ///< zeros before it; kEnd or kNoValue, with `length` 0
-  std::uint8_t length =
-      0;  ///< bits of the code and its value; 0: see `run`, or the code is longer than a lookup
+  /// Bits of the code and its value; 0: see `run`, or the code is longer than a lookup.
+  std::uint8_t length = 0;
 };
 
 /// T.81, F.2.2.1: the value of the first `size` of these bits. 1 <= size <= 15.

@@ -246,8 +246,8 @@ bool Engine::tile(Worker& worker, std::unique_lock<std::mutex>& lock) {
   // SYNC server-sleeps, as before sleeping: acks for which no client rang come first.
   if (!has_acks()) {
     ++tiling_;
-    if (tiling_ + 1 < workers_.size())
-      kick();  // wake one more of the workers that slept while a batch was open
+    // Wake one more of the workers that slept while a batch was open.
+    if (tiling_ + 1 < workers_.size()) kick();
     lock.unlock();
     try {
       (*found)->tile_one(worker.tiler);

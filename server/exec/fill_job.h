@@ -56,11 +56,11 @@ struct FillJob {
   const sampler::BatchRows rows;
   const sampler::EpochOrder order;
   const std::uint32_t slice;  ///< even where rows are mixed
-  const std::uint32_t
-      lead;  ///< rows by which the first slice is shorter: slices begin with pairs that are mixed
+  /// Rows by which the first slice is shorter: slices begin with pairs that are mixed.
+  const std::uint32_t lead;
   const std::vector<std::uint64_t> samples;
-  std::optional<ring::LoanedSlot>
-      slot;  ///< moved out by the worker that completes the job; other workers use the pointers below
+  /// Moved out by the worker that completes the job; other workers use the pointers below.
+  std::optional<ring::LoanedSlot> slot;
   std::vector<std::byte*> values;  ///< the batch's first row of each field
   std::vector<RaggedField> ragged;
   ring::RowDesc* const descs;

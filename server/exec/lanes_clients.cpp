@@ -103,8 +103,8 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   *free = std::move(lane);
   *admitted->member = std::move(member);
   count_missing_ranks();
-  if (supply_.builds_once())
-    open_ledger(index);  // else in attach(); here the lane must hold every batch from now on
+  // Else in attach(); here the lane must hold every batch from now on.
+  if (supply_.builds_once()) open_ledger(index);
   return reply;
 }
 

@@ -41,8 +41,8 @@ class LookAhead {
 
   const SampleMaker& maker_;
   const Lanes& lanes_;
-  std::map<Batch, sampler::BatchRows>
-      expected_;  ///< batches that have not been started and whose samples are expected
+  /// Batches that have not been started and whose samples are expected.
+  std::map<Batch, sampler::BatchRows> expected_;
   std::uint64_t expected_rows_ = 0;
 };
 

@@ -37,8 +37,8 @@ struct SampleOptions {
   /// nothing is kept.
   std::shared_ptr<cache::SampleCache> decoded;
   std::shared_ptr<const RowMixer> mixer;  ///< for this source and these plans; none: rows are not mixed
-  std::shared_ptr<io::ReadAhead>
-      read_ahead;  ///< over the same source; none: samples are read as rows are made
+  /// Over the same source; none: samples are read as rows are made.
+  std::shared_ptr<io::ReadAhead> read_ahead;
 };
 
 /// Where a field of a row is written.

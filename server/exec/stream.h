@@ -28,8 +28,8 @@ struct StreamSetup {
   ring::ClientAccess data_access = ring::ClientAccess::kReadWrite;
   std::uint32_t wait_for = 1;  ///< clients that must be attached before the first batch is granted
   std::chrono::nanoseconds wait_timeout{};  ///< after this long, the attached clients begin
-  std::shared_ptr<source::Feed>
-      feed;  ///< batches come from outside, each once (fed_supply.h). Null: they are made here
+  /// Batches come from outside, each once (fed_supply.h). Null: they are made here.
+  std::shared_ptr<source::Feed> feed;
 };
 
 [[nodiscard]] std::size_t bytes_per_row(const StreamInfo& info);

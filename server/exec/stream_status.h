@@ -100,8 +100,8 @@ class StreamStatus {
   [[nodiscard]] publish::Position foremost() const;
 
  private:
-  [[nodiscard]] publish::Position foremost_of_attached()
-      const;  ///< under clients_mutex_; {} if none is attached
+  /// Under clients_mutex_; {} if none is attached.
+  [[nodiscard]] publish::Position foremost_of_attached() const;
 
   const std::string stream_;
   const ring::RingWriter& ring_;

@@ -155,8 +155,8 @@ void ReadAhead::drop(Iterator entry) {
     entry->memory = 0;
   }
   spare_bytes_ += entry->memory;
-  if (entry->requested && entry->state == State::kQueued)
-    ring_bell();  // there is nothing to wait for any more
+  // There is nothing to wait for any more.
+  if (entry->requested && entry->state == State::kQueued) ring_bell();
   entry->state = State::kSpare;
   entry->requested = false;
   entry->expected = 0;
@@ -223,8 +223,8 @@ void ReadAhead::ring_bell() const {
 bool ReadAhead::ready(std::span<const std::uint64_t> indices) {
   const std::scoped_lock lock(pool_->mutex());
   bool all = true;
-  std::optional<Iterator>
-      before;  // after what others asked for, so that the last to ask cannot starve the first
+  // After what others asked for, so that the last to ask cannot starve the first.
+  std::optional<Iterator> before;
   for (const std::uint64_t index : indices) {
     const auto found = entries_.find(index);
     if (found == entries_.end() || found->second->state == State::kRead) continue;

@@ -37,10 +37,10 @@ namespace headrace::server::io {
 class ReadAhead final : private ReadPool::Member {
  public:
   struct Options {
-    std::uint64_t ahead =
-        256;  ///< samples beyond the batches that are being filled; callers of expect() should respect it
-    std::uint64_t samples =
-        1024;  ///< most samples expected at once; beyond it, the samples that were read first are dropped
+    /// Samples beyond the batches that are being filled; callers of expect() should respect it.
+    std::uint64_t ahead = 256;
+    /// Most samples expected at once; beyond it, the samples that were read first are dropped.
+    std::uint64_t samples = 1024;
     /// Limit for samples that are read and not taken; a sample that a worker waits for is read nevertheless.
     std::uint64_t bytes = std::uint64_t{256} << 20;
     /// A read that takes longer fails in the reader.
@@ -111,8 +111,8 @@ class ReadAhead final : private ReadPool::Member {
   // [lock], as all that follow
   [[nodiscard]] bool may_begin() const;
   void finish_read(Iterator entry);
-  [[nodiscard]] Iterator
-  first_unrequested();  ///< in `queued_`; those before it are read in the order in which they were asked for
+  /// In `queued_`; those before it are read in the order in which they were asked for.
+  [[nodiscard]] Iterator first_unrequested();
   Iterator take_spare(std::uint64_t index);  ///< still in `spare_`, but otherwise ready to be queued
   void drop(Iterator entry);                 ///< makes it spare; no reader waits for it
   bool drop_oldest();                        ///< among the entries that are read

@@ -76,7 +76,7 @@ Sink::Sink(int fd) : fd_(fd) {
       kind_ = Kind::kDirect;
     } else if (colored_) {
       // Another user's terminal, as after sudo. poll(2) is not enough: it reports room for a byte, not for a
-      // line. O_NONBLOCK affects everyone who shares the terminal, so ~Sink() restores the flags.
+      // line. O_NONBLOCK affects every process that shares the terminal, so ~Sink() restores the flags.
       shared_flags_ = ::fcntl(fd, F_GETFL);
       if (::fcntl(fd, F_SETFL, shared_flags_ | O_NONBLOCK) == 0) kind_ = Kind::kDirect;
     }  // Another user's pipe is polled: it takes a record whole or not at all.

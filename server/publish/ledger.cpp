@@ -244,8 +244,8 @@ Ledger::Slot* Ledger::allocate(std::uint32_t index) {
     if (idle_[word]) first = &slots_[word * 64 + std::countr_zero(idle_[word])];
   const std::uint32_t missing = reserve_ - std::min(reserve_, held(lanes_[index]));
   if (missing > 0) return first ? first : reclaim(index);
-  return idle_slots_ > owed_ ? first
-                             : nullptr;  // this lane has its reserve: all idle slots are owed to others
+  // This lane has its reserve: all idle slots are owed to others.
+  return idle_slots_ > owed_ ? first : nullptr;
 }
 
 /// The lane is entitled to a slot but none is free, because lanes with shared slots hold more than their

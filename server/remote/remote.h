@@ -30,11 +30,11 @@ namespace headrace::server::remote {
 struct Options {
   S3Config s3;
   Transfers::Options transfers;
-  unsigned connections =
-      64;            ///< most connections open at once; callers that open a dataset should respect it
+  /// Most connections open at once; callers that open a dataset should respect it.
+  unsigned connections = 64;
   int attempts = 6;  ///< that make less than a MiB of progress
-  std::chrono::milliseconds backoff{
-      100};              ///< mean pause before the second attempt; it doubles before each further one
+  /// Mean pause before the second attempt; it doubles before each further one.
+  std::chrono::milliseconds backoff{100};
   std::stop_token stop;  ///< ends reads and pauses within a second
 };
 

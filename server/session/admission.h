@@ -5,7 +5,7 @@
 // until the last one arrives, limits neither their number nor their bytes, and has no hook before any of
 // this. So admission.cpp defines accept(2), accept4(2), recv(2) and close(2) for the whole process:
 // - accept closes a connection at once (ECONNABORTED, which every caller must expect) if its peer is not
-//   admitted, or if its descriptor lies in the reserve (descriptors.h).
+//   admitted, or if its descriptor is in the reserve (descriptors.h).
 // - recv ends a control connection (ECONNRESET) that has more than kMostAhead unprocessed bytes, or whose
 //   peer sets an identity (handshake.h).
 // - close resets the counts of a descriptor: the next connection can get the same number. libzmq drops the

@@ -14,8 +14,8 @@ struct Figures {
   const std::string& source;
   std::string_view kind;
   std::uint64_t hits, misses, bytes, budget;
-  std::optional<std::uint64_t>
-      samples;  ///< only for memory: a folder is shared, and does not know its number
+  /// Only for memory: a folder is shared, and does not know its number.
+  std::optional<std::uint64_t> samples;
   std::optional<io::DiskCache::Counts> on_disk;
   std::optional<cache::IdleTiler::Counts> tiles;
 };

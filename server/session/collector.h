@@ -1,5 +1,5 @@
-// Collects Prometheus metrics and the control protocol's `stats` from one look at the engine. Names follow
-// Prometheus's rules: base units, `_total` for counters. Thread safety: any thread.
+// Collects Prometheus metrics and the control protocol's `stats` from one snapshot of the engine. Names
+// follow Prometheus's rules: base units, `_total` for counters. Thread safety: any thread.
 #pragma once
 
 #include <prometheus/collectable.h>

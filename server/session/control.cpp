@@ -132,8 +132,8 @@ bool Control::handle() {
   const std::uint64_t end = ring::monotonic_ns() + kTurnNs;
   while (ring::monotonic_ns() < end) {
     zmq::message_t identity, frame;
-    const std::int64_t closed =
-        closed_ahead();  // before receiving, which then finds what these connections have sent
+    // Before receiving, which then finds what these connections have sent.
+    const std::int64_t closed = closed_ahead();
     if (!receive(socket_->router, identity)) {
       release_closed(closed);
       return false;

@@ -32,8 +32,8 @@ tl::unexpected<Error> refuse(const Error& error) {
                                       error.message, ::geteuid(), ::geteuid()));
 }
 
-/// Adds mode 0011 so that allowed users can reach the sockets; socket modes and admission.h decide who may
-/// connect.
+/// Adds mode 0011 so that allowed users can reach the sockets; socket modes and admission.h decide which
+/// users may connect.
 Result<void> allow_traversal(int folder, const std::filesystem::path& path) {
   const ring::UniqueFd fd(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};

@@ -79,8 +79,8 @@ struct Meta {
   bool streamed = false;
   // Progress so far:
   std::uint64_t content_hash = 0;  ///< streamed: of all samples in order
-  std::vector<decode::ImageSize>
-      sizes;                      ///< streamed: sizes of each field's images; 0: none yet, -1: they differ
+  /// Streamed: sizes of each field's images; 0: none yet, -1: they differ.
+  std::vector<decode::ImageSize> sizes;
   std::uint64_t raw_bytes = 0;    ///< of all fields, as read from the source
   std::uint64_t undecodable = 0;  ///< samples stored as files because they could not be decoded to pixels
   std::vector<std::string> first_undecodable;  ///< the first ten: "name: reason (detail)"

@@ -9,7 +9,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "server/transform/kernels.cpp"
 #include <hwy/foreach_target.h>
-// foreach_target comes before highway.
+// foreach_target.h must be included before highway.h.
 #include <hwy/highway.h>
 
 #include "server/transform/values-inl.h"

@@ -21,8 +21,8 @@ struct HorizontalJob {
   const Coefficients* columns = nullptr;
   bool mirrored = false;    ///< output i goes to pixel outputs - 1 - i
   std::int32_t origin = 0;  ///< column that in[] points at
-  std::array<const std::uint8_t*, decode::kBlockRows>
-      in{};  ///< all set (repeat a row if there are fewer); kRowSlack readable
+  /// All set (repeat a row if there are fewer); kRowSlack readable.
+  std::array<const std::uint8_t*, decode::kBlockRows> in{};
   std::array<std::uint8_t*, decode::kBlockRows> out{};  ///< all set; kWriteSlack writable past the last pixel
 };
 

@@ -10,7 +10,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "server/transform/mix_kernels.cpp"
 #include <hwy/foreach_target.h>
-// foreach_target comes before highway.
+// foreach_target.h must be included before highway.h.
 #include <hwy/highway.h>
 
 #include "server/transform/values-inl.h"

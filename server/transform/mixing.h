@@ -29,8 +29,8 @@ struct MixConfig {
 /// How one sample is mixed.
 struct Mixing {
   enum class Kind : std::uint8_t { kNone, kMixup, kCutmix } kind = Kind::kNone;
-  double lambda =
-      1;  ///< the sample's own share of the label; for cutmix, after the box was clipped at the edges
+  /// The sample's own share of the label; for cutmix, after the box was clipped at the edges.
+  double lambda = 1;
   decode::Rect box;  ///< kCutmix: the part of the output that comes from the partner; may be empty
 };
 

@@ -71,8 +71,8 @@ struct PlanConfig {
   // refused before allocation.
   std::uint64_t max_pixels = 178'956'970;
   ResizePasses passes = ResizePasses::kPillow13;
-  bool warnings_are_bad =
-      false;  // for corrupt but decodable images, which are always counted; true: they are bad
+  // For corrupt but decodable images, which are always counted; true: they are bad.
+  bool warnings_are_bad = false;
 };
 
 /// Why a sample was refused; also the `reason` label of the error counter.

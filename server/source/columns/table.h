@@ -29,8 +29,8 @@ class Column {
 
 struct Table {
   std::string origin;  ///< messages name a sample without a name "<origin>#<row>"
-  std::vector<std::unique_ptr<const Column>>
-      columns;                        ///< at least one, all of the same size, which is above 0
+  /// At least one, all of the same size, which is above 0.
+  std::vector<std::unique_ptr<const Column>> columns;
   std::vector<std::uint32_t> labels;  ///< empty: no classes
   std::vector<std::string> classes;
   std::string warning;

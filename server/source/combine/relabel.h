@@ -14,8 +14,8 @@ namespace headrace::server::source {
 struct RelabelOptions {
   std::vector<SourceRef> of = {};            ///< exactly one
   std::map<std::string, std::string> remap;  ///< class -> class; the target may be new or exist already
-  std::vector<std::string>
-      classes;  ///< the names of labels 0, 1, ...; empty: in the order of the source's classes
+  /// The names of labels 0, 1, ...; empty: in the order of the source's classes.
+  std::vector<std::string> classes;
 
   static described::Description<RelabelOptions> description();
 };

@@ -44,8 +44,8 @@ std::optional<Proposal> shard_files(const std::filesystem::path& path);
 /// What a shard's first sample shows about its source.
 struct ShardMembers {
   std::string keys;  ///< the keys for the image and the class, after a comma
-  std::string
-      note;  ///< says that its folder's name is not a class; empty: it has a class, or is in no folder
+  /// Says that its folder's name is not a class; empty: it has a class, or is in no folder.
+  std::string note;
 };
 ShardMembers members_of(Result<TarReader> shard);
 /// Judges a URL by its name; shards also by the first one, s3://bucket/folder by its listing. The

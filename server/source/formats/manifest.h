@@ -29,8 +29,8 @@ struct ManifestField {
   std::string column;  ///< empty: the field's name
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;
-  std::vector<std::string>
-      classes;             ///< for kClass; empty: those that occur, sorted; numbers are their own index
+  /// For kClass; empty: those that occur, sorted; numbers are their own index.
+  std::vector<std::string> classes;
   std::int32_t scale = 1;  ///< for images: see SourceField
 };
 

@@ -18,8 +18,8 @@ struct NpyOptions {
   std::map<std::string, std::filesystem::path> files;  ///< field -> .npy file
   std::filesystem::path npz;                           ///< or one file with several arrays
   std::map<std::string, std::string> arrays;  ///< field -> array in `npz`; empty: all, with their own names
-  std::optional<std::vector<std::string>>
-      images;                        ///< image fields; none: "image", if its shape is that of pixels
+  /// Image fields; none: "image", if its shape is that of pixels.
+  std::optional<std::vector<std::string>> images;
   std::vector<std::string> classes;  ///< names; empty: "0", "1", ...
   RemotePtr remote = {};             ///< for paths that are URLs
 

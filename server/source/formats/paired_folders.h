@@ -15,8 +15,8 @@ namespace headrace::server::source {
 
 struct PairedFolder {
   std::filesystem::path path;
-  std::string names =
-      "{}";  ///< pattern of the file names without extension; {} is the part that partners share
+  /// Pattern of the file names without extension; {} is the part that partners share.
+  std::string names = "{}";
   std::int32_t scale = 0;  ///< see SourceField; 0: derived from the sizes of the first sample
   bool mask = false;
 };

@@ -162,7 +162,7 @@ Result<bool> TarReader::next(TarMember& member) {
     if (auto whole = state.see_end(); !whole) return fail(std::move(whole.error()));
     return false;
   }
-  // ARCHIVE_WARN: attributes that nobody here asks for.
+  // ARCHIVE_WARN: attributes that are not used here.
   if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return state.damaged();
   if (state.end != 0 && state.end != state.header())
     return state.refuse(fmt::format("has a header at byte {} instead of {}; write it again with GNU tar",
