@@ -157,7 +157,7 @@ class Checker {
         });
         // Members of a zip share samples, but each sample occurs at one index.
         if (shared && !zip)
-          out.twice = fmt::format("\"{}\" comes more than once in \"{}\"", use.source, name);
+          out.twice = fmt::format("\"{}\" occurs more than once in \"{}\"", use.source, name);
       }
       out.uses.insert(out.uses.end(), fresh.begin(), fresh.end());
     }

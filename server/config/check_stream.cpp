@@ -117,8 +117,7 @@ void check_groups(const PkSampler& sampler, const StreamConfig& stream, const Js
 
 void check_sampler(const StreamConfig& stream, const Json& map, const Reading& reading) {
   if (map.contains("sampler") && map.contains("shuffle"))
-    reading.wrong_key("shuffle",
-                      "`sampler` says the order, and `shuffle` is short for some of it: give one of them");
+    reading.wrong_key("shuffle", "`shuffle` is a short form of `sampler`: give only one of them");
   if (!stream.sampler) return;
   if (const auto* pk = std::get_if<PkSampler>(&*stream.sampler);
       pk != nullptr && reading.sound({"batch_size", "delivery", "last"}))

@@ -61,7 +61,7 @@ void check_weights(const WeightedSampler& sampler, const Json& map, const Readin
   if (sampler.by == WeightedSampler::By::kClass && map.contains("weights") &&
       sampler.other.value_or(0) == 0 &&
       std::all_of(weights.begin(), weights.end(), [](const auto& each) { return each.second == 0; }))
-    reading.wrong("weights", "weights that sum to zero: give a class more");
+    reading.wrong("weights", "weights that sum to zero: give a class a larger weight");
 }
 
 /// One of the ways to sample, selected by its name.

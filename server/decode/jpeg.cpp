@@ -38,7 +38,7 @@ bool JpegReader::Handle::take_tiles() {
   jpeg_abort_decompress(&info);
   const auto other_tiles = [this] {
     code = kOtherTiles;
-    std::snprintf(message, sizeof(message), "its tile index is of another file");
+    std::snprintf(message, sizeof(message), "its tile index belongs to another file");
     return false;
   };
   const auto spliced = tiles.splice(cut);

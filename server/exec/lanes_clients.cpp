@@ -43,8 +43,8 @@ Result<void> Lanes::check(const wire::OpenRequest& request) const {
   if (request.batching && *request.batching != batching)
     return fail(ErrorCode::kFingerprintMismatch,
                 fmt::format("stream `{}`: batches are of {} samples now (last: {}), this loop counts in "
-                            "batches of {} (last: {}): make a new loader and give it this one's state, which "
-                            "goes on at the same sample",
+                            "batches of {} (last: {}): create a new loader with this one's state, which "
+                            "continues at the same sample",
                             info_.name, batching.batch_size, wire::word_of(batching.last),
                             request.batching->batch_size, wire::word_of(request.batching->last)));
   if (const publish::Member* holder = groups_.holder_of(request.client))
@@ -66,7 +66,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   const auto free = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.used; });
   if (free == lanes_.end())
     return fail(ErrorCode::kRingFull,
-                fmt::format("all {} lanes of stream `{}` are taken: raise ring.max_clients", lanes_.size(),
+                fmt::format("all {} lanes of stream `{}` are in use: raise ring.max_clients", lanes_.size(),
                             info_.name));
   wire::OpenRequest wanted = request;
   if (supply_.builds_once()) {

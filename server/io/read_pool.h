@@ -58,7 +58,7 @@ class ReadPool {
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::vector<Member*> members_;  ///< [lock], as all that follow
-  std::size_t next_ = 0;          ///< the member after which the next turn begins
+  std::size_t next_ = 0;          ///< index of the member that was served last
   std::vector<std::thread> threads_;
   std::size_t idle_ = 0;      ///< threads that wait and were not notified yet
   std::size_t notified_ = 0;  ///< threads that wait and were notified

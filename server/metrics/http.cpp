@@ -115,7 +115,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
     const int refused = bind_error(address, port);
     if (refused == EADDRINUSE)
       return fail(ErrorCode::kEnvironment,
-                  fmt::format("metrics port {} of {} is taken, perhaps by another server: set another "
+                  fmt::format("metrics port {} of {} is in use, perhaps by another server: set another "
                               "server.metrics.port (0: any free one), or server.metrics to off",
                               port, address));
     return fail(ErrorCode::kEnvironment,

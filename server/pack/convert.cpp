@@ -46,7 +46,7 @@ Result<std::vector<SourceField>> packed_fields(const std::vector<SourceField>& g
     if (options.resize.wanted() && field.is_image() && (field.mask || field.scale != 1))
       return fail(
           ErrorCode::kInvalidArgument,
-          fmt::format("field `{}` fits another one pixel by pixel, so it cannot be resized alone: pack "
+          fmt::format("field `{}` matches another field pixel by pixel, so it cannot be resized alone: pack "
                       "without --resize",
                       field.name));
     if (!changes(field, options)) continue;

@@ -131,7 +131,7 @@ Result<std::vector<std::uint8_t>> contact_sheet(const source::Source& source) {
   const auto image =
       std::find_if(fields.begin(), fields.end(), [](const auto& field) { return field.is_image(); });
   if (image == fields.end())
-    return fail(ErrorCode::kInvalidArgument, "no field is an image: there is no sheet");
+    return fail(ErrorCode::kInvalidArgument, "no field is an image, so no sheet can be made");
   const auto at = static_cast<std::size_t>(image - fields.begin());
   const transform::PlanConfig config{.transforms = {transform::make_op("resize", {{"size", kCellSide}}),
                                                     transform::make_op("center_crop", {{"size", kCellSide}})},

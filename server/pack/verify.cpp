@@ -30,7 +30,7 @@ class Checker {
     if (!record->sound()) return wrong("its checksum is wrong");
     if (store_.meta().labelled && record->head().label != store_.label(index))
       return wrong(
-          fmt::format("its label is {}, and {} in the table", record->head().label, store_.label(index)));
+          fmt::format("its label is {}, but {} in the table", record->head().label, store_.label(index)));
     for (std::size_t f = 0; f < store_.meta().fields.size(); ++f) {
       sample::Item& item = sample_.item(f);
       if (!record->unpack(f, item)) return wrong("its compressed bytes are damaged");

@@ -58,10 +58,9 @@ Result<Groups::Admission> Groups::admit(const wire::OpenRequest& request,
   if (live) {
     const Group& group = found->second;
     if (group.world_size != request.world_size)
-      return fail(
-          ErrorCode::kGroupMismatch,
-          fmt::format("group `{}` has world size {}, rank {} came with {}: start all ranks with the same",
-                      name, group.world_size, request.rank, request.world_size));
+      return fail(ErrorCode::kGroupMismatch,
+                  fmt::format("group `{}` has world size {}, rank {} has {}: start all ranks with the same",
+                              name, group.world_size, request.rank, request.world_size));
     // A client that reattaches within its process keeps its position, so it need not agree with the group.
     const bool names_start = !request.position && (request.start || request.join == Join::kDefault);
     if (names_start && !request.resume_server && group.start != start)

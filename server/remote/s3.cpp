@@ -85,7 +85,7 @@ tl::expected<ListedPage, std::string> parse_listing(std::string_view xml, const 
     const std::string_view size = node.child_value("Size");
     const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), object.bytes);
     if (error != std::errc() || end != size.data() + size.size() || size.empty())
-      return refuse(fmt::format("gives no size of \"{}\"", object.key));
+      return refuse(fmt::format("has no size for \"{}\"", object.key));
     if (!object.key.starts_with(prefix))
       return refuse(fmt::format("names \"{}\", which was not asked for", object.key));
     out.objects.push_back(std::move(object));

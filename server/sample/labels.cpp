@@ -34,7 +34,7 @@ std::string unknown_class(std::string_view name, const std::vector<std::string>&
   constexpr std::ptrdiff_t kShown = 10;
   const auto near = nearest(name, classes);
   return fmt::format(
-      "class \"{}\", which is not there; classes: {}{}{}", name,
+      "class \"{}\", which does not exist; classes: {}{}{}", name,
       fmt::join(classes.begin(), classes.begin() + std::min(kShown, std::ssize(classes)), ", "),
       std::ssize(classes) > kShown ? fmt::format(", ... ({} in all)", classes.size()) : "",
       near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));

@@ -20,7 +20,7 @@ inline std::int64_t label_limit(const std::vector<std::string>& classes) {
 std::string label_out_of_range(const std::string& what, std::int64_t label,
                                const std::vector<std::string>& classes);
 
-/// "class "dgo", which is not there; classes: cat, dog; did you mean "dog"?"
+/// "class "dgo", which does not exist; classes: cat, dog; did you mean "dog"?"
 std::string unknown_class(std::string_view name, const std::vector<std::string>& classes);
 
 /// "0", "1", ...: `count` names.

@@ -44,7 +44,7 @@ std::string_view fault_of_weight(double weight) {
 Result<AliasTable> AliasTable::make(std::span<const double> weights) {
   if (weights.empty() || weights.size() > kMostSamples)
     return fail(ErrorCode::kConfigInvalid,
-                fmt::format("{} weights; sampling by weight takes 1 to {}", weights.size(), kMostSamples));
+                fmt::format("{} weights: sampling by weight supports 1 to {}", weights.size(), kMostSamples));
   for (std::size_t i = 0; i < weights.size(); ++i)
     if (const auto fault = fault_of_weight(weights[i]); !fault.empty())
       return fail(ErrorCode::kConfigInvalid,
@@ -53,7 +53,7 @@ Result<AliasTable> AliasTable::make(std::span<const double> weights) {
   if (largest == 0)
     return fail(
         ErrorCode::kConfigInvalid,
-        fmt::format("weights that sum to zero, of all {} samples: give one of them more", weights.size()));
+        fmt::format("the weights of all {} samples sum to zero: give one a larger weight", weights.size()));
 
   std::vector<std::uint64_t> left = shares(weights, largest);
   std::vector<Column> columns(left.size());

@@ -39,7 +39,7 @@ Result<sampler::ClassIndex> classes_of(const source::Source& source) {
     return fail(ErrorCode::kConfigInvalid,
                 "goes by class, but the source's samples have none; sample by `file`, `list` or `shuffled`");
   if (source.size() > sampler::kMostSamples)
-    return fail(ErrorCode::kConfigInvalid, fmt::format("{} samples; sampling by class takes at most {}",
+    return fail(ErrorCode::kConfigInvalid, fmt::format("{} samples: sampling by class supports at most {}",
                                                        source.size(), sampler::kMostSamples));
   std::vector<std::int64_t> labels(source.size());
   for (std::uint64_t i = 0; i < labels.size(); ++i) labels[i] = source.label(i);

@@ -62,10 +62,9 @@ Result<source::Parts> Sources::open_first(const std::string& name) {
   source::OpenContext context{name, {}, std::move(*remote)};
   for (const config::SourceRef& ref : config.made_of()) {
     if (configs_.at(ref.name).feed() != nullptr)
-      return fail(ErrorCode::kConfigInvalid,
-                  fmt::format("source `{}` is a feed: its batches are as they come, so "
-                              "no source can be made of it",
-                              ref.text()));
+      return fail(ErrorCode::kConfigInvalid, fmt::format("source `{}` is a feed: its batches come in its own "
+                                                         "order, so no other source can be made of it",
+                                                         ref.text()));
     auto member = this->open(ref.name, ref.part);
     if (!member) return fail(member.error().code, "source `" + ref.text() + "`: " + member.error().message);
     context.members.push_back({ref.text(), std::move(*member)});

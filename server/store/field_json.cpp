@@ -26,8 +26,8 @@ const char* wrong_with(const SourceField& field) {
   if (field.name.empty() || field.name.size() > kLongestName) return "its name has 1 to 47 bytes";
   if (field.channels != 1 && field.channels != 3) return "images have 1 or 3 channels";
   if (!is_side(field.height, 0) || !is_side(field.width, 0) || (field.height == 0) != (field.width == 0))
-    return "height and width go from 1 to 65535, or both are 0: they differ";
-  if (!is_side(field.scale, 1)) return "its scale goes from 1";
+    return "height and width must be 1 to 65535, or both 0 if they differ";
+  if (!is_side(field.scale, 1)) return "its scale must be at least 1";
   if (field.shape.size() > kMostDims) return "a shape has at most 6 dimensions";
   std::int64_t bytes = 1;
   for (const std::int64_t dim : field.shape)
@@ -55,10 +55,10 @@ Result<SourceField> field_from_json(const json& value) try {
   const auto name = value.at("content").get<std::string>();
   const auto content = std::find(kContents.begin(), kContents.end(), name);
   if (content == kContents.end())
-    return refuse(fmt::format("content `{}`: there are {}", name, fmt::join(kContents, ", ")));
+    return refuse(fmt::format("content `{}` is none of {}", name, fmt::join(kContents, ", ")));
   field.content = static_cast<Content>(content - kContents.begin());
   const auto dtype = dtype_from_name(value.value("dtype", std::string(headrace::name_of(field.dtype))));
-  if (!dtype) return refuse("its dtype is none that a batch can have");
+  if (!dtype) return refuse("its dtype is not one that a batch can have");
   field.dtype = *dtype;
   field.channels = value.value("channels", field.channels);
   field.height = value.value("height", field.height);
@@ -69,7 +69,7 @@ Result<SourceField> field_from_json(const json& value) try {
   if (const char* wrong = wrong_with(field)) return refuse(wrong);
   return field;
 } catch (const json::exception& error) {
-  return fail(ErrorCode::kDatasetInvalid, fmt::format("a field is not described as one: {}", error.what()));
+  return fail(ErrorCode::kDatasetInvalid, fmt::format("invalid description of a field: {}", error.what()));
 }
 
 }  // namespace headrace::server::store

@@ -36,7 +36,7 @@ void read_streamed(const json& value, Meta& meta) {
   meta.content_hash = from_hex(value.at("content_hash"));
   for (const json& size : value.at("sizes"))
     meta.sizes.push_back({size.at(1).get<std::int32_t>(), size.at(0).get<std::int32_t>()});
-  if (meta.sizes.size() != meta.fields.size()) throw std::invalid_argument("sizes of other fields");
+  if (meta.sizes.size() != meta.fields.size()) throw std::invalid_argument("sizes of different fields");
 }
 
 /// "image: pixels, 3 channels; boxes: ragged float32 [4]"

@@ -30,7 +30,7 @@ void append(std::vector<std::uint8_t>& out, const void* bytes, std::size_t count
 
 const char* wrong_with(const FieldHead& field) {
   const auto compression = static_cast<Compression>(field.compression);
-  if (compression > Compression::kZstd) return "it is compressed in a way that this version does not know";
+  if (compression > Compression::kZstd) return "its compression is not supported";
   if (compression == Compression::kNone ? field.stored != field.bytes : field.bytes > kMostUnpacked)
     return "a field's head is damaged";
   if (field.width == 0 && field.height == 0) return nullptr;
@@ -42,7 +42,7 @@ const char* wrong_with(const FieldHead& field) {
       std::uint64_t{field.channels} * static_cast<std::uint64_t>(field.width) *
               static_cast<std::uint64_t>(field.height) !=
           field.bytes)
-    return "a field's pixels are not as many as its head says";
+    return "a field's size differs from its head's";
   return nullptr;
 }
 
@@ -86,11 +86,11 @@ tl::expected<RecordView, const char*> RecordView::of(std::span<const std::uint8_
   RecordHead head;
   if (value.size() < sizeof head + kChecksum) return refuse("it is truncated within its head");
   std::memcpy(&head, value.data(), sizeof head);
-  if (head.magic != kRecordMagic) return refuse("it does not begin as a record");
-  if (head.version != kRecordVersion) return refuse("it is of a version that this program does not know");
-  if (head.bytes != value.size()) return refuse("it has another length than its head says");
-  if (head.index != index) return refuse("it is another sample's");
-  if (head.fields != fields) return refuse("it has another number of fields than the set");
+  if (head.magic != kRecordMagic) return refuse("it is not a record");
+  if (head.version != kRecordVersion) return refuse("its version is not supported");
+  if (head.bytes != value.size()) return refuse("its length differs from its head's");
+  if (head.index != index) return refuse("it belongs to another sample");
+  if (head.fields != fields) return refuse("its number of fields differs from the set's");
   // All sums stay below the value's size, so none can overflow.
   std::uint64_t left = value.size() - kChecksum;
   const auto take = [&left](std::uint64_t bytes) {

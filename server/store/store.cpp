@@ -31,8 +31,8 @@ Result<Found> inspect(const Env& env) {
   if (!*text)
     return fail(ErrorCode::kDatasetInvalid,
                 fmt::format("{}: is an LMDB, but not one that headrace pack wrote (it has no record \"{}\"); "
-                            "one that BasicSR made is for a source of type paired_folders, others are to be "
-                            "packed anew from the files that they were made of",
+                            "read BasicSR's with a source of type paired_folders, and pack others again from "
+                            "their original files",
                             where, kMetaKey));
   auto meta = Meta::from_json({reinterpret_cast<const char*>((*text)->data()), (*text)->size()}, where);
   if (!meta) return fail(meta.error());

@@ -104,7 +104,7 @@ Result<void> check_once(const std::filesystem::path& folder) {
     return not_checked(fmt::format("{}; do not start headrace with SIGCHLD ignored", std::strerror(errno)));
   const int status = ended->status;
   if (WIFEXITED(status) && WEXITSTATUS(status) == kSound) return {};
-  if (ended->stopped) return not_checked("headrace was told to stop");
+  if (ended->stopped) return not_checked("headrace is being stopped");
   if (WIFSIGNALED(status) && !is_crash(WTERMSIG(status)))
     return not_checked(
         fmt::format("the check was killed by a signal ({}); run it again", ::strsignal(WTERMSIG(status))));

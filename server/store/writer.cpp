@@ -201,7 +201,7 @@ Result<void> Writer::append(std::vector<std::uint8_t> record, const RecordFacts&
   if (next() == kMostSamples)
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("{}: {} samples are as many as one database takes: pack the others into another one",
+        fmt::format("{}: {} samples are the most that one database holds: pack the others into another one",
                     env_.folder().string(), kMostSamples));
   if (pending_.empty()) since_ = Clock::now();
   pending_bytes_ += record.size();

@@ -85,14 +85,14 @@ Decoded<Size> first_steps(const PlanConfig& config, std::size_t count, ImageSize
   steps.clear();
   const std::int32_t unit = config.unit;
   if (size.width % unit != 0 || size.height % unit != 0)
-    return bad(BadReason::kMismatch,
-               fmt::format("{} x {} pixels are no multiple of the scale, {}", size.width, size.height, unit));
+    return bad(BadReason::kMismatch, fmt::format("{} x {} pixels are not a multiple of the scale, {}",
+                                                 size.width, size.height, unit));
   const Size base{size.height / unit, size.width / unit};
   if (auto before = steps_before(config, size, steps); !before)
     return tl::make_unexpected(std::move(before.error()));
   const std::int32_t scale = config.scale;
   if (size.width % scale != 0 || size.height % scale != 0)
-    return bad(BadReason::kMismatch, fmt::format("{} x {} pixels are no multiple of the scale, {}",
+    return bad(BadReason::kMismatch, fmt::format("{} x {} pixels are not a multiple of the scale, {}",
                                                  size.width, size.height, scale));
   if (auto done = draw_range(config, 0, count, size, key, steps); !done)
     return tl::make_unexpected(std::move(done.error()));

@@ -64,8 +64,8 @@ decode::Decoded<void> resize_to(std::int64_t height, std::int64_t width, Interpo
                                 decode::ImageSize& size, Step& step) {
   if (height < 1 || width < 1) {
     return decode::bad(BadReason::kUnsupported,
-                       fmt::format("resize makes {} x {} of {} x {} pixels (width x height)", width, height,
-                                   size.width, size.height));
+                       fmt::format("resize would make {} x {} pixels from {} x {} (width x height)", width,
+                                   height, size.width, size.height));
   }
   if (width > kLargestResize || height > kLargestResize) {
     return decode::bad(BadReason::kTooLarge, fmt::format("resize would make {} x {} pixels", width, height));

@@ -139,7 +139,7 @@ Result<json> gather(const InspectArguments& arguments) {
     if (!found->meta.complete) {
       if (!arguments.sheet.empty())
         return fail(ErrorCode::kDatasetInvalid,
-                    fmt::format("{}: is not complete, so there is no sheet of it", arguments.dataset.path));
+                    fmt::format("{}: is not complete, so no sheet can be made", arguments.dataset.path));
       return out;
     }
   }

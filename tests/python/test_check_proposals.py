@@ -363,14 +363,14 @@ def test_what_a_proposal_leaves_out_is_said(tmp_path: Path) -> None:
     write_images(tmp_path / "set", classes=2, per_class=3)
     names = sorted(str(file.relative_to(tmp_path / "set")) for file in (tmp_path / "set").rglob("*.jpg"))
     (tmp_path / "set" / "captions.csv").write_text("".join(["path,label,caption,age\n", *(f"{n},a,b,3\n" for n in names)]))
-    assert "note: captions.csv: not taken: caption, age; `fields` of the source" in check(tmp_path / "set").stderr
+    assert "note: captions.csv: unused columns: caption, age; the source's `fields`" in check(tmp_path / "set").stderr
     (tmp_path / "set" / "captions.csv").write_text("id,caption\n1,b\n")
     assert f"note: not in it: captions.csv; `headrace check {tmp_path}/set/captions.csv` says whether it" in check(tmp_path / "set").stderr
     for name in ("Set5", "Set14"):
         folders = (tmp_path / "sr" / name / "hr", tmp_path / "sr" / name / "lr")
         write_pair(folders, ("{}.png", "{}.png"))
     said = check(tmp_path / "sr")
-    assert "note: Set14 is taken for a class, though it looks like" in said.stderr
+    assert "note: Set14 is read as a class, although it looks like" in said.stderr
     assert f"`headrace check {tmp_path}/sr/Set14` proposes that" in said.stderr
 
 

@@ -97,16 +97,16 @@ def noise(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("lay", "words"), [
-    (jpeg, "cat.jpg is a JPEG image, no configuration: give the folder that holds a folder of images per class"),
-    (png, "cat.png is a PNG image, no configuration: give the folder"),
-    (data_mdb, "data.mdb is an LMDB database's file, no configuration: give its folder: headrace check {folder}/set"),
-    (idx, "is an IDX file, no configuration: give its folder: headrace check {folder}"),
-    (zipped_idx, "is packed by gzip, no configuration: unpack it, or, where its source reads it so (MNIST's .gz), give its folder"),
-    (cifar_file, "data_batch_1.bin is binary, no configuration: give its folder: headrace check {folder}"),
-    (compressed_tar, "train.tar.gz is packed by gzip, no configuration: unpack it"),
-    (renamed_array, "images.array is a numpy array, no configuration: data files are known by their names"),
-    (pickled, "data_batch_1 is a pickle, no configuration: no source reads it; headrace.pack() writes"),
-    (noise, "weights is binary, no configuration: give a dataset's folder, or a configuration in YAML"),
+    (jpeg, "cat.jpg is a JPEG image, not a configuration: give the folder that holds a folder of images per class"),
+    (png, "cat.png is a PNG image, not a configuration: give the folder"),
+    (data_mdb, "data.mdb is an LMDB database's file, not a configuration: give its folder: headrace check {folder}/set"),
+    (idx, "is an IDX file, not a configuration: give its folder: headrace check {folder}"),
+    (zipped_idx, "is packed by gzip, not a configuration: unpack it, or, where its source reads it so (MNIST's .gz), give its folder"),
+    (cifar_file, "data_batch_1.bin is binary, not a configuration: give its folder: headrace check {folder}"),
+    (compressed_tar, "train.tar.gz is packed by gzip, not a configuration: unpack it"),
+    (renamed_array, "images.array is a numpy array, not a configuration: data files are known by their names"),
+    (pickled, "data_batch_1 is a pickle, not a configuration: no source reads it; headrace.pack() writes"),
+    (noise, "weights is binary, not a configuration: give a dataset's folder, or a configuration in YAML"),
 ])  # fmt: skip
 def test_a_data_file_is_called_what_it_is_and_what_to_give_instead(tmp_path: Path, lay: Callable[[Path], Path], words: str) -> None:
     file = lay(tmp_path)

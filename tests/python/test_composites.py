@@ -112,9 +112,9 @@ def test_what_does_not_go_together_is_named(tmp_path: Path, pets: dict[str, Any]
     both = {"type": "zip", "of": ["a", "b"]}
     assert "zip: `a` has 4 samples and `b` 3" in refusal(tmp_path, {**pets, "both": both})
     few = {"type": "subset", "of": "plain", "fraction": 0.01}
-    assert "subset: it is without samples (the source has 2)" in refusal(tmp_path, {"plain": plain, "few": few})
+    assert "subset: it has no samples (the source has 2)" in refusal(tmp_path, {"plain": plain, "few": few})
     other = {"type": "relabel", "of": "a", "remap": {"dgo": "cat"}}
-    assert 'class "dgo", which is not there; classes: cat, dog, emu; did you mean "dog"?' in refusal(tmp_path, {**pets, "other": other})
+    assert 'class "dgo", which does not exist; classes: cat, dog, emu; did you mean "dog"?' in refusal(tmp_path, {**pets, "other": other})
     nested = {"other": other, "all": {"type": "concat", "of": ["other", "b"]}}
     assert "source `all`: source `other`: relabel: remap names" in refusal(tmp_path, {**pets, **nested})
     cycle = {"c": {"type": "concat", "of": ["a", "d"]}, "d": {"type": "repeat", "of": "c", "times": 2}}

@@ -45,7 +45,7 @@ def test_a_metrics_port_that_is_taken_is_named_with_its_key(basic_config: dict[s
         config.write_text(json.dumps(basic_config | {"server": {"directory": str(tmp_path / "run"), "metrics": {"port": port}}}))
         refused = run("serve", str(config))
     assert refused.returncode == 3
-    assert f"metrics port {port} of 127.0.0.1 is taken, perhaps by another server: set another server.metrics.port" in refused.stderr
+    assert f"metrics port {port} of 127.0.0.1 is in use, perhaps by another server: set another server.metrics.port" in refused.stderr
     refused = run("serve", str(config), "--set", "server.metrics.address=192.0.2.1")
     assert f"metrics port {port} of 192.0.2.1 cannot be bound (Cannot assign requested address): correct" in refused.stderr
 

@@ -275,7 +275,7 @@ def test_a_pair_of_the_wrong_size_is_a_bad_sample_by_name(start_server: Any, tmp
     with pytest.raises(StreamFailed), headrace.Loader(strict.address, stream="train") as loader:
         list(loader)
     log = strict.output()
-    assert "deep/0003.png: mismatch (field `hr`: 81 x 80 pixels are no multiple of the scale, 4)" in log or (
+    assert "deep/0003.png: mismatch (field `hr`: 81 x 80 pixels are not a multiple of the scale, 4)" in log or (
         "deep/0004.png: mismatch (`hr` has 84 x 80 pixels at scale 4, but `lr` has 20 x 20 pixels" in log
     )
 

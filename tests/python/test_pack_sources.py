@@ -70,7 +70,7 @@ def test_pairs_of_folders(start_server: Any, tmp_path: Path) -> None:
     check(start_server, tmp_path, source, {"batch_size": 4, "transforms": AUGMENTED})
     refused = run("pack", tmp_path / "source.yaml", tmp_path / "small.lmdb", "--resize", "16")
     assert refused.returncode == 2
-    assert "fits another one pixel by pixel, so it cannot be resized alone" in refused.stderr
+    assert "matches another field pixel by pixel, so it cannot be resized alone" in refused.stderr
     del source["fields"]["lr"]
     derived = {"derive": {"lr": {"from": "hr", "factor": 4}}, "transforms": [{"random_crop": {"size": 12}}], "batch_size": 4}
     (tmp_path / "derived").mkdir()

@@ -183,10 +183,10 @@ def test_check_takes_samplers(uneven: Path, tmp_path: Path, sampler: Any) -> Non
 
 
 REFUSED = {
-    "zero weights": ({"weighted": {"by": "file", "path": "zeros.txt"}}, "weights that sum to zero, of all 58 samples"),
+    "zero weights": ({"weighted": {"by": "file", "path": "zeros.txt"}}, "the weights of all 58 samples sum to zero"),
     "zero classes": ({"weighted": {"by": "class", "weights": {"class_0": 0}, "other": 0}}, "weights that sum to zero"),
     "no weight": ({"weighted": {"by": "class", "weights": {"class_0": 1, "class_3": 1}}}, "3 of 5 classes have no weight: class_1, class_2, class_4"),
-    "no such class": ({"weighted": {"by": "class", "weights": {"class0": 1}, "other": 1}}, 'class "class0", which is not there; classes: class_0, '),
+    "no such class": ({"weighted": {"by": "class", "weights": {"class0": 1}, "other": 1}}, 'class "class0", which does not exist; classes: class_0, '),
     "no such field": ({"weighted": {"by": "field", "field": "weight"}}, 'no field "weight"; fields: image'),
     "an image": ({"weighted": {"by": "field", "field": "image"}}, 'field "image" is no weight'),
     "bad lines": ({"weighted": {"by": "file", "path": "bad.txt"}}, "bad.txt:2: the weight -1 is negative"),

@@ -70,5 +70,5 @@ def test_a_server_ends_during_the_check_when_it_is_told_to(tmp_path: Path) -> No
     with checking(["serve", str(config)], tmp_path / "log") as (server, child):
         server.popen.send_signal(signal.SIGTERM)
         assert server.popen.wait(20) > 0
-        assert "cannot check data.mdb for damage: headrace was told to stop" in server.output()
+        assert "cannot check data.mdb for damage: headrace is being stopped" in server.output()
         assert not Path(f"/proc/{child}").exists()

@@ -115,7 +115,7 @@ TEST_F(BasicSr, ForeignDatabasesAreNamedWithWhatToDo) {
               HasSubstr("odd/00000000.png: "));
   const auto packed = open_lmdb({.path = images("own.lmdb", 1, 8)});
   EXPECT_THAT(packed ? "" : packed.error().message,
-              HasSubstr("one that BasicSR made is for a source of type paired_folders"));
+              HasSubstr("read BasicSR's with a source of type paired_folders"));
 }
 
 TEST_F(BasicSr, WrongLinesOfTheListAreNamed) {

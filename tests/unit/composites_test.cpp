@@ -126,10 +126,10 @@ TEST(Subset, RefusesNothingAndWhatIsNotThere) {
   const TempFolder folder;
   const auto all = numbers({.count = 5, .classes = {"even", "odd"}});
   EXPECT_THAT(message(subset(all, SplitFractions{{{"", 0.01}}, 0})),
-              HasSubstr("subset: it is without samples (the source has 5)"));
+              HasSubstr("subset: it has no samples (the source has 5)"));
   EXPECT_THAT(message(first_samples(all, 6)), HasSubstr("the first 6 samples, but there are 5"));
   EXPECT_THAT(message(subset(all, SplitClasses{{{"", {"evn"}}}})),
-              HasSubstr("subset: it names class \"evn\", which is not there; classes: even, odd; did you "
+              HasSubstr("subset: it names class \"evn\", which does not exist; classes: even, odd; did you "
                         "mean \"even\"?"));
   EXPECT_THAT(message(listed_samples(all, folder.put("i.txt", "1\n3\n1\n"))),
               HasSubstr("lists sample 1 twice"));
@@ -201,7 +201,7 @@ TEST(Zip, NamesWhatDoesNotFit) {
               HasSubstr("a and b have classes each: say by `label` whose"));
   const auto plain = numbers({.count = 3, .classes = {}, .fields = {"z"}});
   EXPECT_THAT(message(zip({{"a", three}, {"c", plain}}, {.label = "c"})),
-              HasSubstr("label: `c` is no member with classes; such members: a"));
+              HasSubstr("label: `c` is not a member with classes; members with classes: a"));
 }
 
 TEST(Relabel, PutsClassesTogetherAndNumbersThemAnew) {
@@ -222,11 +222,12 @@ TEST(Relabel, NamesClassesThatAreNotThereAllAtOnce) {
   const auto all = numbers({.count = 4, .classes = {"ant", "wolf", "dog"}});
   EXPECT_THAT(
       message(relabel(all, {.remap = {{"wlf", "dog"}}, .classes = {"ant", "dgo", "wolf", "ant"}})),
-      AllOf(HasSubstr("remap names class \"wlf\", which is not there; classes: ant, wolf, dog; did you mean "
-                      "\"wolf\"?"),
-            HasSubstr("`classes` has \"ant\" twice"),
-            HasSubstr("class \"dog\" is none of `classes`: list it, remap it, or leave its samples out by a "
-                      "subset; did you mean \"dgo\"?")));
+      AllOf(
+          HasSubstr("remap names class \"wlf\", which does not exist; classes: ant, wolf, dog; did you mean "
+                    "\"wolf\"?"),
+          HasSubstr("`classes` has \"ant\" twice"),
+          HasSubstr("class \"dog\" is none of `classes`: list it, remap it, or leave its samples out by a "
+                    "subset; did you mean \"dgo\"?")));
   EXPECT_THAT(message(relabel(numbers({.count = 1, .classes = {}}), {.remap = {{"a", "b"}}})),
               HasSubstr("have no classes"));
   EXPECT_THAT(

@@ -132,7 +132,7 @@ std::vector<Wrong> cases() {
       {"SplitOfWhatOverlaps",
        "  s: {type: subset, of: a, first: 3}\n"
        "  c: {type: concat, of: [a, s], split: {fractions: {x: 0.5}}}\n",
-       "x.yaml:5:33: sources.c.split: two parts could have the same sample: \"a\" comes more than once in "
+       "x.yaml:5:33: sources.c.split: two parts could have the same sample: \"a\" occurs more than once in "
        "\"c\"; split that instead, and make a source of each part"},
   };
 }

@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"InfiniteWeight", "    sampler: {weighted: {by: class, weights: {a: .inf}}}\n",
          ".inf is not a finite number"},
         {"ZeroWeights", "    sampler: {weighted: {by: class, weights: {a: 0, b: 0}}}\n",
-         "streams.t.sampler.weighted.weights: weights that sum to zero: give a class more"},
+         "streams.t.sampler.weighted.weights: weights that sum to zero: give a class a larger weight"},
         {"NoSamples", "    sampler: {balanced: {samples: 0}}\n", "0 is not a whole number from 1 to"},
         {"NoP", "    sampler: {pk: {k: 4}}\n", "key \"p\" is missing"},
         {"BatchOfNoWholeGroups", "    batch_size: 48\n    sampler: {pk: {p: 8, k: 4}}\n",

@@ -314,7 +314,7 @@ TEST_F(PackTest, MasksAreNotResized) {
   const Masks source(images());
   const auto refused = pack(source, {.resize = {.shorter = 32}});
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("field `mask` fits another one pixel by pixel"));
+  EXPECT_THAT(refused.error().message, HasSubstr("field `mask` matches another field pixel by pixel"));
   ASSERT_TRUE(pack(source, {.storing = store::Storing::kDecoded}));
   expect_same_samples(source, *packed());
 }

@@ -144,8 +144,8 @@ TEST(S3Listing, ThatMakesNoSenseIsRefused) {
   EXPECT_THAT(parse_listing("<html>hello", "").error(), HasSubstr("is not a reply of S3's ListObjectsV2"));
   EXPECT_THAT(parse_listing("", "").error(), HasSubstr("is no answer"));
   EXPECT_THAT(refusal("<Contents><Key>a/b</Key><Size>-1</Size></Contents>"),
-              HasSubstr("gives no size of \"a/b\""));
-  EXPECT_THAT(refusal("<Contents><Key>a/b</Key></Contents>"), HasSubstr("gives no size of \"a/b\""));
+              HasSubstr("has no size for \"a/b\""));
+  EXPECT_THAT(refusal("<Contents><Key>a/b</Key></Contents>"), HasSubstr("has no size for \"a/b\""));
   EXPECT_THAT(refusal("<Contents><Key>../b</Key><Size>1</Size></Contents>"), HasSubstr("names \"../b\""));
   EXPECT_THAT(refusal("<CommonPrefixes><Prefix>b/</Prefix></CommonPrefixes>"), HasSubstr("names \"b/\""));
   EXPECT_THAT(refusal("<IsTruncated>true</IsTruncated>"), HasSubstr("has no NextContinuationToken"));

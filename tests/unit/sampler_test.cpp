@@ -37,7 +37,7 @@ TEST(AliasTable, RefusesWhatCannotBeAWeight) {
   EXPECT_THAT(refused({std::nan("")}).message, HasSubstr("the weight of sample 0 is not a number"));
   EXPECT_THAT(refused({1, 1, std::numeric_limits<double>::infinity()}).message,
               HasSubstr("the weight of sample 2 is infinite"));
-  EXPECT_THAT(refused({0, 0, -0.0}).message, HasSubstr("weights that sum to zero, of all 3 samples"));
+  EXPECT_THAT(refused({0, 0, -0.0}).message, HasSubstr("the weights of all 3 samples sum to zero"));
 }
 
 TEST(AliasTable, DrawsNothingOfWeightZeroAndNothingElseOfOneWeight) {

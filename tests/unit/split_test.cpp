@@ -62,7 +62,7 @@ TEST_F(SplitTest, NamesAnUnknownClass) {
   const auto error = refused(SplitClasses{{{"train", {"cow"}}}});
   EXPECT_EQ(error.code, ErrorCode::kConfigInvalid);
   EXPECT_THAT(error.message,
-              HasSubstr("part \"train\" names class \"cow\", which is not there; classes: cat, dog, emu"));
+              HasSubstr("part \"train\" names class \"cow\", which does not exist; classes: cat, dog, emu"));
 }
 
 TEST_F(SplitTest, NamesAClassInTwoParts) {
@@ -103,7 +103,7 @@ TEST_F(SplitTest, RefusesFractionsThatDoNotFit) {
 TEST_F(SplitTest, NamesAPartWithoutSamples) {
   const auto error = refused(SplitFractions{{{"train", 0.98}, {"val", 0.02}}, 0});
   EXPECT_EQ(error.code, ErrorCode::kDatasetInvalid);
-  EXPECT_THAT(error.message, HasSubstr("part \"val\" is without samples (the source has 5)"));
+  EXPECT_THAT(error.message, HasSubstr("part \"val\" has no samples (the source has 5)"));
 }
 
 TEST_F(SplitTest, FingerprintsTellPartsAndSeedsApart) {

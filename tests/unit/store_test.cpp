@@ -274,8 +274,7 @@ TEST_F(StoreTest, ADamagedRecordIsNamedWhenItIsRead) {
   const auto read = source->read(3, sample);
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, ErrorCode::kDatasetInvalid);
-  EXPECT_THAT(read.error().message,
-              HasSubstr("the record of sample 3 is damaged: it does not begin as a record"));
+  EXPECT_THAT(read.error().message, HasSubstr("the record of sample 3 is damaged: it is not a record"));
 }
 
 /// In a child, because the limit is the process's.

@@ -98,7 +98,7 @@ class WeightFile {
 
 Result<void> check_size(const Source& source) {
   if (source.size() <= sampler::kMostSamples) return {};
-  return fail(ErrorCode::kConfigInvalid, fmt::format("{} samples; sampling by weight takes at most {}",
+  return fail(ErrorCode::kConfigInvalid, fmt::format("{} samples: sampling by weight supports at most {}",
                                                      source.size(), sampler::kMostSamples));
 }
 

@@ -116,8 +116,8 @@ Result<Parts> split(const std::shared_ptr<const Source>& whole, const Split& how
   for (auto& [part, indices] : *chosen) {
     if (indices.empty())
       return fail(ErrorCode::kDatasetInvalid,
-                  fmt::format("{} is without samples (the source has {}); give it a larger share",
-                              called(part), whole->size()));
+                  fmt::format("{} has no samples (the source has {}); give it a larger share", called(part),
+                              whole->size()));
     out[part] = std::make_shared<Part>(whole, std::move(indices));
   }
   return out;

@@ -116,10 +116,10 @@ Result<SourcePtr> find_classes(const std::vector<Member>& members, const ZipOpti
     if (options.label.empty() || options.label == member.name) classes = member.source;
   }
   if (!options.label.empty() && !classes)
-    return fail(refused(fmt::format("label: `{}` is no member with classes; such members: {}", options.label,
-                                    names.empty() ? "none" : instead(options.label, names))));
+    return fail(refused(fmt::format("label: `{}` is not a member with classes; members with classes: {}",
+                                    options.label, names.empty() ? "none" : instead(options.label, names))));
   if (options.label.empty() && names.size() > 1)
-    return fail(refused(fmt::format("{} have classes each: say by `label` whose are the samples'",
+    return fail(refused(fmt::format("{} have classes: name in `label` the member whose classes to use",
                                     fmt::join(names, " and "))));
   return classes;
 }
@@ -134,8 +134,8 @@ Result<std::shared_ptr<const Source>> zip(const std::vector<Member>& members, co
   for (const Member& member : members) {
     if (member.source->size() != first.source->size())
       return fail(
-          refused(fmt::format("`{}` has {} samples and `{}` {}: sample i of the one belongs to sample "
-                              "i of the other, so they must have as many",
+          refused(fmt::format("`{}` has {} samples and `{}` {}: sample i of one belongs to sample i of the "
+                              "other, so their sizes must be equal",
                               first.name, first.source->size(), member.name, member.source->size())));
     auto own = renamed(member, options);
     if (!own) return fail(own.error());

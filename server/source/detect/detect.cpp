@@ -198,7 +198,8 @@ std::vector<std::string> notes_on(const fs::path& given, const Proposal& proposa
   for (const std::string& name : classes)
     if (const auto pairs = paired_images(folder / name)) {
       notes.push_back(
-          fmt::format("{} is taken for a class, though it looks like {}: `headrace check {}` proposes that",
+          fmt::format("{} is read as a class, although it looks like {}: `headrace check {}` proposes a "
+                      "configuration for it",
                       name, pairs->found, (folder / name).string()));
       break;
     }

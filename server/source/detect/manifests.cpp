@@ -80,7 +80,7 @@ std::string left_out(const fs::path& manifest, const FirstRow& row, const Chosen
                 [&](const std::string& name) { return name == chosen.image || name == chosen.label; });
   if (others.empty()) return {};
   return fmt::format(
-      "{}: not taken: {}; `fields` of the source takes columns as values, texts, masks, ... "
+      "{}: unused columns: {}; the source's `fields` can use them as values, texts, masks, ... "
       "(configs/README.md, manifest)",
       manifest.filename().string(), fmt::join(others, ", "));
 }

@@ -88,12 +88,12 @@ std::string why_no_configuration(const std::filesystem::path& path) {
   for (const Kind& kind : kKinds)
     if (head.size() >= kind.offset + kind.bytes.size() &&
         head.compare(kind.offset, kind.bytes.size(), kind.bytes) == 0)
-      return fmt::format("is {}, no configuration: {}", kind.name, advice(kind.instead, path));
+      return fmt::format("is {}, not a configuration: {}", kind.name, advice(kind.instead, path));
   const bool utf16 = head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF");
   if (utf16 || head.find('\0') == std::string::npos) return {};
   if (path.extension() == ".bin")  // CIFAR's have no mark of their own
-    return fmt::format("is binary, no configuration: {}", advice(Instead::kItsFolder, path));
-  return "is binary, no configuration: give a dataset's folder, or a configuration in YAML";
+    return fmt::format("is binary, not a configuration: {}", advice(Instead::kItsFolder, path));
+  return "is binary, not a configuration: give a dataset's folder, or a configuration in YAML";
 }
 
 }  // namespace headrace::server::source

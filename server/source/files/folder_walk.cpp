@@ -134,11 +134,11 @@ std::string LeftOut::warning(const std::string& root) const {
 Error empty_classes(const std::string& root, std::vector<std::string> empty, std::size_t total) {
   const auto count = empty.size();
   if (count > 10) empty.resize(10);
-  return {
-      ErrorCode::kDatasetInvalid,
-      fmt::format("image folder {}: {} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove "
-                  "them, or add images; if they are no classes, point `path` at the folder whose folders are",
-                  root, count, total, fmt::join(empty, ", "), count > 10 ? ", ..." : "")};
+  return {ErrorCode::kDatasetInvalid,
+          fmt::format("image folder {}: {} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove "
+                      "them, or add images; if these are not classes, point `path` at the folder that "
+                      "contains the class folders",
+                      root, count, total, fmt::join(empty, ", "), count > 10 ? ", ..." : "")};
 }
 
 std::string classes_warning(const std::string& root, const std::vector<std::string>& classes) {

@@ -85,7 +85,7 @@ Result<void> BasicSrColumn::walk() {
     return sound;
   });
   if (!walked || sound) return walked;
-  return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: its pages are damaged; make it anew", root_));
+  return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: its pages are damaged; create it again", root_));
 }
 
 Result<void> BasicSrColumn::read_list() {
@@ -96,7 +96,7 @@ Result<void> BasicSrColumn::read_list() {
     if (!one) return problems.add(file, line, fmt::format("\"{}\" is not \"name.png (h,w,c) level\"", text));
     if (find(one->path) == nullptr)
       return problems.add(file, line,
-                          fmt::format("the database has no \"{}\"; make it anew, or take the line out",
+                          fmt::format("the database has no \"{}\"; create it again, or remove the line",
                                       without_extension(one->path)));
     listed_.push_back(std::move(*one));
   });

@@ -74,7 +74,7 @@ Result<std::shared_ptr<const Source>> open_idx(const IdxOptions& options) {
     return refuse(fmt::format("images have {} channels; 1 or 3 are read", channels));
   if (dims[0] == 0) return refuse("holds no image");
   if (dims[0] != labels->dims[0])
-    return refuse(fmt::format("holds {} images, but {} holds {} labels: they are not of one set", dims[0],
+    return refuse(fmt::format("holds {} images, but {} holds {} labels: they do not belong together", dims[0],
                               remote::shown(options.labels.string()), labels->dims[0]));
   if (std::max(dims[1], dims[2]) > decode::kMaxSide || std::min(dims[1], dims[2]) == 0)
     return refuse(fmt::format("images of {} x {} pixels", dims[2], dims[1]));

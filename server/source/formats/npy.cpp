@@ -110,9 +110,10 @@ Result<void> check_arrays(const std::vector<NamedArray>& arrays) {
       return refuse(array, fmt::format("has {} dimensions, {}; up to {} are read: reshape it", shape.size(),
                                        shape_text(shape), kMostDimensions));
     if (shape[0] != first.array.header.shape[0])
-      return refuse(array, fmt::format("has {} samples (its first dimension), but {} has {}: they are not of "
-                                       "one set",
-                                       shape[0], first.array.shown, first.array.header.shape[0]));
+      return refuse(
+          array,
+          fmt::format("has {} samples (its first dimension), but {} has {}: they do not belong together",
+                      shape[0], first.array.shown, first.array.header.shape[0]));
     if (shape[0] == 0) return refuse(array, "has no samples");
     if (std::find(shape.begin(), shape.end(), 0) != shape.end())
       return refuse(array, fmt::format("has an empty dimension, {}; leave it out", shape_text(shape)));

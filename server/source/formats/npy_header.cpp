@@ -38,7 +38,7 @@ Result<DType> read_dtype(const std::string& descr, const std::string& shown) {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", shown, what));
   };
   if (descr.size() < 2 || std::string_view("<>|=").find(descr[0]) == std::string_view::npos)
-    return refuse(fmt::format("dtype \"{}\" is not understood; save it anew with numpy", descr));
+    return refuse(fmt::format("dtype \"{}\" is not understood; save it again with numpy", descr));
   const std::string_view kind = std::string_view(descr).substr(1);
   if (kind[0] == 'O')
     return refuse(

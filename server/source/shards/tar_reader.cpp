@@ -86,8 +86,8 @@ Result<void> TarReader::State::see_end() const {
   const std::uint64_t at = header();
   if (file_bytes < at + kBlock)
     return refuse(
-        fmt::format("ends at byte {} without the blocks of zeros that close a tar archive: it is "
-                    "cut; fetch it again",
+        fmt::format("ends at byte {} without the blocks of zeros that close a tar archive: it is truncated; "
+                    "fetch it again",
                     file_bytes));
   std::array<std::uint8_t, 4096> block{};
   for (std::uint64_t from = at; from < std::min(file_bytes, at + kLongestPadding);) {
