@@ -44,7 +44,7 @@ std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
     }
     // A lane may have joined ready batches. A worker that finds nothing goes to sleep, so a change made in
     // this check requires another one.
-    const bool granted = lanes_.give_grants(now_ns);
+    const bool granted = lanes_.write_grants(now_ns);
     if (!freed && !granted) break;
   }
   const bool anyone = lanes_.open_count() > 0;

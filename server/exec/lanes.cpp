@@ -94,7 +94,7 @@ bool Lanes::take_acks() {
   return taken_any;
 }
 
-bool Lanes::give_grants(std::uint64_t now_ns) {
+bool Lanes::write_grants(std::uint64_t now_ns) {
   orders_.clear();
   if (draining_ || (supply_.builds_once() && expects_client()) || !gate_open(now_ns)) return false;
   ledger_.take_grants(orders_);

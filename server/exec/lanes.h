@@ -82,7 +82,7 @@ class Lanes {
   /// Processes acks. False: there were none.
   bool take_acks();
   /// Writes the grants that are due. False: there were none.
-  bool give_grants(std::uint64_t now_ns);
+  bool write_grants(std::uint64_t now_ns);
   /// Tells each client once that it gets no further batches. Only once, because it takes a system call and
   /// the client may stay attached for long.
   void announce_failure();

@@ -93,7 +93,7 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
 
 bool Stream::pump(std::uint64_t now_ns) {
   const bool taken = lanes_.take_acks();
-  const bool granted = !failed() && lanes_.give_grants(now_ns);
+  const bool granted = !failed() && lanes_.write_grants(now_ns);
   if (failed() || fed_) lanes_.announce_failure();
   if (taken || granted || figures_changed_) publish_figures();
   return taken || granted;

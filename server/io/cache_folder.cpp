@@ -132,7 +132,7 @@ bool CacheFolder::reserve(std::uint64_t bytes) {
   return used <= most_ && bytes <= most_ - used && count.set(used + bytes);
 }
 
-void CacheFolder::give_back(std::uint64_t bytes) {
+void CacheFolder::unreserve(std::uint64_t bytes) {
   const CountLock count(mutex_, count_.get());
   const std::uint64_t used = count.get();
   if (bytes <= used) (void)count.set(used - bytes);
@@ -181,7 +181,7 @@ bool CacheFolder::replace(const char* file, std::span<const std::uint8_t> bytes)
   // A truncated file may have been counted at its present size.
   const std::uint64_t had = pages(static_cast<std::uint64_t>(status.st_size)), wanted = pages(bytes.size());
   if (had < wanted && !reserve(wanted - had)) {
-    give_back(had);
+    unreserve(had);
     return false;
   }
   return put(file, bytes);
@@ -199,7 +199,7 @@ bool CacheFolder::put(const char* file, std::span<const std::uint8_t> bytes) {
   // Unlike a rename, this never overwrites a file that another server added meanwhile.
   if (error == 0) error = made->add();
   if (error == 0) return true;
-  give_back(pages(bytes.size()));
+  unreserve(pages(bytes.size()));
   if (error != EEXIST && refused_.fetch_add(1, std::memory_order_relaxed) == 0)
     spdlog::warn("disk cache {}: {}: {}; nothing is added any more", path_.string(), file,
                  std::strerror(error));

@@ -54,7 +54,7 @@ class CacheFolder {
   [[nodiscard]] std::uint64_t count_files() const;                  ///< and removes incomplete files
   bool put(const char* file, std::span<const std::uint8_t> bytes);  ///< the bytes must have been reserved
   bool reserve(std::uint64_t bytes);
-  void give_back(std::uint64_t bytes);
+  void unreserve(std::uint64_t bytes);
 
   const std::filesystem::path path_;
   const std::uint64_t most_;

@@ -26,7 +26,7 @@ std::string_view color_of(spdlog::level::level_enum level) {
   return level == spdlog::level::warn ? "\033[33m" : "\033[32m";
 }
 
-/// To what a pipe takes whole, without half of a UTF-8 character.
+/// Shortens a line to what a pipe accepts whole, without splitting a UTF-8 character.
 std::string shortened(const std::string& line) {
   constexpr std::string_view kEnd = " ...\n";
   std::size_t most = PIPE_BUF - kEnd.size();

@@ -34,14 +34,14 @@ class Sink final : public spdlog::sinks::base_sink<std::mutex> {
   enum class Kind : std::uint8_t { kDirect, kSocket, kPolled };
 
   bool write(const spdlog::details::log_msg& record);
-  /// As much as there is room for, which it takes from `text`. False: not all of it.
+  /// Writes as much as there is room for, and removes it from `text`. False: some of it remains.
   bool write_some(std::string& text) const;
 
   const int fd_;
   Kind kind_ = Kind::kPolled;
   bool colored_ = false;
   int shared_flags_ = -1;      ///< of another user's terminal, as they were
-  std::string rest_;           ///< of a line that a socket or terminal took a part of
+  std::string rest_;           ///< of a line that a socket or terminal accepted only in part
   std::uint64_t dropped_ = 0;  ///< lines dropped since the last one that was written
 };
 

@@ -29,7 +29,7 @@ Ledger::Ledger(const Options& options)
   require(options.max_leases >= 1, "at least one lease");
   freed_.reserve(slots_.size());  // so that freeing a slot cannot fail
   counts_.free = static_cast<std::uint32_t>(slots_.size());
-  for (Slot& slot : slots_) give_back(slot);
+  for (Slot& slot : slots_) free_slot(slot);
 }
 
 void Ledger::hold(Lane& lane, int pending, int leased) {
@@ -55,7 +55,7 @@ void Ledger::take_slot(Slot& slot, const BatchKey& key) {
   by_batch_.insert(slot);
 }
 
-void Ledger::give_back(Slot& slot) {
+void Ledger::free_slot(Slot& slot) {
   idle_[number(slot) / 64] |= std::uint64_t{1} << number(slot) % 64;
   ++idle_slots_;
 }
@@ -340,7 +340,7 @@ void Ledger::discard(std::uint32_t index) {
   --counts_.filling;
   ++counts_.free;
   by_batch_.erase(by_batch_.iterator_to(slot));
-  give_back(slot);
+  free_slot(slot);
 }
 
 void Ledger::take_grants(std::vector<Order>& out) {
@@ -373,7 +373,7 @@ bool Ledger::ack(std::uint32_t lane, std::uint32_t slot) {
 
 void Ledger::take_freed(std::vector<std::uint32_t>& out) {
   out.insert(out.end(), freed_.begin(), freed_.end());
-  for (const std::uint32_t slot : freed_) give_back(slots_[slot]);
+  for (const std::uint32_t slot : freed_) free_slot(slots_[slot]);
   freed_.clear();
 }
 

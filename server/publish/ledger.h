@@ -171,7 +171,7 @@ class Ledger {
   void hold(Lane& lane, int pending, int leased);
   void join(std::uint32_t lane, Slot& slot);        ///< the lane waits for the slot's batch
   void take_slot(Slot& slot, const BatchKey& key);  ///< FREE to FILLING
-  void give_back(Slot& slot);                       ///< to FREE, for the next fill
+  void free_slot(Slot& slot);                       ///< to FREE, for the next fill
   void end_lease(std::uint32_t lane, Slot& slot);
   void move(Lane& lane, const Cursor& next);  ///< forward, by grants
   void positions_changed() { foremost_.reset(), hindmost_.reset(); }
