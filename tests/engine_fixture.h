@@ -92,8 +92,9 @@ class RingClient {
     request.world_size = world;
     reply_ = engine.with(index_, [&](Stream& s) { return s.lanes().open(request); }).value();
     auto lease = engine.stream(index_).make_lease().value();
-    auto attachment = engine.with(
-        index_, [&](Stream& s) { return s.attach(reply_.lane, std::move(lease), ring::monotonic_ns()); });
+    auto attachment = engine.with(index_, [&](Stream& s) {
+      return s.lanes().attach(reply_.lane, std::move(lease), ring::monotonic_ns());
+    });
     doorbell_ = engine.make_doorbell().value();
     reader_ = ring::RingReader::open(
                   {ring::UniqueFd(::dup(attachment.data_fd)), ring::UniqueFd(::dup(attachment.control_fd)),

@@ -1,6 +1,7 @@
 if(TARGET headrace_session)
   headrace_test(property/ledger_test.cpp headrace::publish)
   headrace_test(property/engine_test.cpp headrace::exec)
+  headrace_test(stress/published_test.cpp headrace::exec)
   headrace_test(property/read_ahead_streams_test.cpp headrace::exec)
   headrace_test(property/idle_tiling_test.cpp headrace::exec pixels_make_jpeg)
   headrace_test(unit/read_ahead_test.cpp headrace::io)

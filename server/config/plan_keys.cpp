@@ -26,12 +26,14 @@ Key<StreamPlan> transforms() {
         "Names and meaning are torchvision.transforms.v2's; `fields` limits one to some of the images, by "
         "default it is for all."}},
       false,
-      [](StreamPlan& plan, const Json& value, const Reading&) {
-        for (const Json& one : value) {
+      [](StreamPlan& plan, const Json& value, const Reading& reading) {
+        for (std::size_t i = 0; i < value.size(); ++i) {
+          const Json& one = value[i];
           const bool bare = one.is_string() || one.begin()->is_null();
           const Json arguments = bare ? Json::object() : *one.begin();
           const std::string name = one.is_string() ? one.get<std::string>() : one.begin().key();
-          plan.chain.transforms.push_back(make_op(name, arguments));
+          plan.chain.transforms.push_back(
+              make_op(name, arguments, reading.below(std::to_string(i)).below(name)));
           plan.only.push_back(arguments.value("fields", std::vector<std::string>{}));
         }
       },

@@ -87,7 +87,7 @@ Description<StreamConfig> StreamConfig::description() {
   Description<Self> out{
       "",
       "",
-      {required("source", &Self::source, plain<std::string>({{"type", "string"}}), "One of `sources`."),
+      {required("source", &Self::source, text(), "One of `sources`."),
        without_default(key("part", &Self::part, plain<std::string>({{"type", "string"}}),
                            "One of the source's parts; needed if and only if it has a split.")),
        key("shuffle", &Self::shuffle, boolean(), "Short for `sampler: shuffled` and `sampler: sequential`."),

@@ -44,8 +44,9 @@ struct Location {
 
 class Reading {
  public:
+  Reading() = default;
   /// `faults` and `data` collect the faults and the locations of data; null: they are not needed.
-  explicit Reading(Folder folder = {}, Pointer at = Pointer(), Faults* faults = nullptr,
+  explicit Reading(Folder folder, Pointer at = Pointer(), Faults* faults = nullptr,
                    std::vector<Location>* data = nullptr)
       : folder_(std::move(folder)), at_(std::move(at)), faults_(faults), data_(data) {}
 
@@ -77,8 +78,8 @@ class Reading {
 
   Folder folder_;
   Pointer at_;
-  Faults* faults_;
-  std::vector<Location>* data_;
+  Faults* faults_ = nullptr;
+  std::vector<Location>* data_ = nullptr;
 };
 
 /// Whether `map` has exactly one of the keys `ways`; otherwise reports it. `all`: the list of them in

@@ -75,6 +75,8 @@ Engine::~Engine() {
 }
 
 void Engine::start() {
+  for (const auto& stream : streams_)
+    if (auto* const reads = stream->maker().read_ahead()) reads->start();
   for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i]->thread = std::thread([this, i] { run(i); });
 }
 

@@ -57,7 +57,7 @@ class Engine {
   template <class F>
   auto with(std::size_t index, F&& what) {
     const std::scoped_lock lock(mutex_);
-    const Kick kick{*this};
+    const Kick kick{*this, *streams_[index]};
     return what(*streams_[index]);
   }
   /// The same, without waking a worker.
@@ -95,7 +95,11 @@ class Engine {
   };
   struct Kick {
     Engine& engine;
-    ~Kick() { engine.kick(); }
+    Stream& stream;
+    ~Kick() {
+      stream.publish_figures();
+      engine.kick();
+    }
   };
 
   void run(std::size_t index);

@@ -35,8 +35,7 @@ std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
   for (;;) {
     bool freed = false;
     if (const auto fill = lanes_.take_fill(freed)) {
-      if (blocked_since_ns_) blocked_total_ns_ += now_ns - blocked_since_ns_;
-      blocked_since_ns_ = 0;
+      end_blocked(now_ns);
       // While samples are being read, those of the next batch may already be there.
       auto job = start_job(*fill);
       if (!job || job->ready()) return job;
@@ -49,8 +48,13 @@ std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
   }
   const bool anyone = lanes_.open_count() > 0;
   if (anyone && jobs_.empty() && !blocked_since_ns_) blocked_since_ns_ = now_ns;
-  if (!anyone) blocked_since_ns_ = 0;
+  if (!anyone) end_blocked(now_ns);
   return nullptr;
+}
+
+void Filler::end_blocked(std::uint64_t now_ns) {
+  if (blocked_since_ns_) blocked_total_ns_ += now_ns - blocked_since_ns_;
+  blocked_since_ns_ = 0;
 }
 
 std::shared_ptr<FillJob> Filler::start_job(const publish::Ledger::Fill& fill) try {

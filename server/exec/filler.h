@@ -34,6 +34,7 @@ class Filler {
  private:
   /// Null: an exception stopped the stream.
   std::shared_ptr<FillJob> start_job(const publish::Ledger::Fill& fill);
+  void end_blocked(std::uint64_t now_ns);
 
   Stream& stream_;
   const SampleMaker& maker_;

@@ -219,7 +219,6 @@ void Lanes::publish(StreamFigures& figures) {
   figures.leases_reclaimed = leases_reclaimed_;
   figures.awaited_clients = awaited_clients();
   figures.missing_ranks = missing_ranks_;
-  figures.last_detached = last_detached_;
 }
 
 }  // namespace headrace::server::exec

@@ -127,7 +127,6 @@ class Lanes {
   std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
   std::uint64_t first_attach_ns_ = 0, leases_reclaimed_ = 0, missing_ranks_ = 0;
   bool gate_passed_ = false, draining_ = false, detachment_announced_ = false;
-  publish::Position last_detached_;
   // reused, to save allocations per batch
   std::vector<publish::Ledger::Order> orders_;
   std::vector<std::uint32_t> freed_;

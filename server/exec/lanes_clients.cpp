@@ -143,10 +143,11 @@ Result<std::uint32_t> Lanes::open_sink() {
   auto reply = open(request);
   if (!reply) return tl::make_unexpected(reply.error());
   Lane& lane = lanes_[reply->lane];
+  open_ledger(reply->lane);
+  status_.publish(reply->lane, {.next = lane.begin});
   status_.attach(reply->lane, {lane.client, lane.group_name, lane.rank, *lane.group->plan}, [] {});
   lane.sink = lane.attached = true;
   ++attached_;
-  open_ledger(reply->lane);
   gate_passed_ = true;
   return reply->lane;
 }
@@ -168,15 +169,16 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
   if (lane.attached && !lane.sink) lane.member->consumed = consumed_by(index);
   lane.member->lane.reset();
   lane.member->detached_ns = now_ns;
+  publish::Position last;
   if (ledger_.is_open(index)) {
-    last_detached_ = ledger_.position(index);
+    last = ledger_.position(index);
     leases_reclaimed_ += ledger_.close(index);
     --open_;
     free_slots();
   }
   if (lane.attached) {
     --attached_;
-    status_.detach(index, [&] {
+    status_.detach(index, last, [&] {
       if (!lane.sink) ring_.detach(index);
     });
   }

@@ -12,8 +12,8 @@ namespace {
 /// Ring size beyond the last-level cache; part of that cache is used by other processes.
 constexpr std::size_t kBeyondCaches = 16 << 20;
 
-std::unique_ptr<Supply> supply_of(const StreamSetup& setup) {
-  if (!setup.feed) return std::make_unique<Supply>();
+std::unique_ptr<FedSupply> fed_supply_of(const StreamSetup& setup) {
+  if (!setup.feed) return nullptr;
   return std::make_unique<FedSupply>(setup.info.name, setup.info.batch_size, setup.feed);
 }
 
@@ -31,10 +31,10 @@ Stream::Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring)
                                               kBeyondCaches / publish::Ledger::slots_needed(setup_.ledger)),
       ring_(std::move(ring)),
       status_(setup_.info.name, *ring_),
-      supply_(supply_of(setup_)),
-      fed_(dynamic_cast<FedSupply*>(supply_.get())),
-      lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout}, *ring_, *supply_, status_),
-      filler_(*this, *setup_.maker, *ring_, *supply_, lanes_) {
+      fed_(fed_supply_of(setup_)),
+      lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout}, *ring_,
+             fed_ ? *fed_ : endless_, status_),
+      filler_(*this, *setup_.maker, *ring_, fed_ ? *fed_ : endless_, lanes_) {
   publish_figures();
 }
 
@@ -67,62 +67,51 @@ void Stream::stop(const Error& reason) {
 void Stream::stop_after(const char* doing, const char* error) noexcept try {
   stop({ErrorCode::kInternal, fmt::format("{}: {}", doing, error)});
 } catch (const std::exception&) {
-  status_.stop();  // no memory for a message: stop without one
+  status_.mark_failed();  // no memory for a message: stop without one
 }
 
 void Stream::publish_figures() {
   StreamFigures figures;
   lanes_.publish(figures);
   filler_.publish(figures);
+  if (figures == published_) return;
   status_.publish(figures);
-  figures_changed_ = false;
+  published_ = figures;
 }
 
 std::shared_ptr<FillJob> Stream::next_job(std::uint64_t now_ns) {
   if (failed() || lanes_.draining()) return nullptr;
   auto job = filler_.next_job(now_ns);
-  figures_changed_ = true;
-  if (!job) publish_figures();  // a worker that starts a job checks again soon
+  publish_figures();
   return job;
 }
 
 void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
   filler_.complete(job, counters);
-  figures_changed_ = true;  // the worker's next check publishes them
+  // The worker's next check publishes the figures.
 }
 
 bool Stream::pump(std::uint64_t now_ns) {
   const bool taken = lanes_.take_acks();
   const bool granted = !failed() && lanes_.write_grants(now_ns);
   if (failed() || fed_) lanes_.announce_failure();
-  if (taken || granted || figures_changed_) publish_figures();
+  publish_figures();
   return taken || granted;
 }
 
-ring::RingWriter::Attachment Stream::attach(std::uint32_t lane, ring::Segment lease, std::uint64_t now_ns) {
-  auto attachment = lanes_.attach(lane, std::move(lease), now_ns);
-  publish_figures();
-  return attachment;
-}
-
 void Stream::close(std::uint32_t lane, std::uint64_t now_ns) {
-  if (!lanes_.close(lane, now_ns)) return;
-  filler_.look_ahead().drop_unwanted();
-  publish_figures();
+  if (lanes_.close(lane, now_ns)) filler_.look_ahead().drop_unwanted();
 }
 
 wire::CursorSetReply Stream::seek(std::uint32_t lane, const Cursor& cursor) {
   auto reply = lanes_.seek(lane, cursor);
   filler_.look_ahead().drop_unwanted();
-  publish_figures();
   return reply;
 }
 
 std::vector<std::uint32_t> Stream::fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
   auto fenced = lanes_.fence_stuck(now_ns, evict_after_ns);
-  if (fenced.empty()) return fenced;
-  filler_.look_ahead().drop_unwanted();
-  publish_figures();
+  if (!fenced.empty()) filler_.look_ahead().drop_unwanted();
   return fenced;
 }
 
@@ -137,7 +126,7 @@ void Stream::beat(std::uint64_t now_ns, std::uint64_t grace_ns) {
 }
 
 void Stream::batches_arrived() {
-  if (const auto end = supply_->end()) lanes_.ledger().set_end(*end);
+  if (fed_) lanes_.ledger().set_end(*fed_->end());
 }
 
 void Stream::end_feed(std::string why, bool done) {

@@ -47,7 +47,7 @@ class Stream {
   [[nodiscard]] std::uint64_t ring_bytes() const { return ring_->bytes(); }
   /// Rows have been evicted from the CPU caches before they are read: see transform::Scratch::set_streamed.
   [[nodiscard]] bool streamed() const { return streamed_; }
-  /// For `attach`; call it without the lock.
+  /// For Lanes::attach(); call it without the lock.
   [[nodiscard]] Result<ring::Segment> make_lease() const { return ring_->make_lease(); }
   [[nodiscard]] const std::shared_ptr<source::Feed>& feed() const { return setup_.feed; }
 
@@ -73,12 +73,12 @@ class Stream {
   }
   /// Processes acks and writes the grants that are due. False: nothing changed.
   bool pump(std::uint64_t now_ns);
+  void publish_figures();  ///< into the status, if they changed
   [[nodiscard]] ring::RingWriter& ring() { return *ring_; }
 
   // --- [lock] clients; lanes() has what concerns only lanes
   [[nodiscard]] Lanes& lanes() { return lanes_; }
   [[nodiscard]] const Lanes& lanes() const { return lanes_; }
-  ring::RingWriter::Attachment attach(std::uint32_t lane, ring::Segment lease, std::uint64_t now_ns);
   void close(std::uint32_t lane, std::uint64_t now_ns);
   wire::CursorSetReply seek(std::uint32_t lane, const Cursor& cursor);
   std::vector<std::uint32_t> fence_stuck(std::uint64_t now_ns, std::uint64_t evict_after_ns);
@@ -93,18 +93,17 @@ class Stream {
 
  private:
   explicit Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring);
-  void publish_figures();
 
   const StreamSetup setup_;
   const bool streamed_;
   const std::unique_ptr<ring::RingWriter> ring_;
   StreamStatus status_;
-  const std::unique_ptr<Supply> supply_;
-  FedSupply* const fed_;  ///< equals supply_ if there is a feed
+  Supply endless_;                        ///< used if there is no feed
+  const std::unique_ptr<FedSupply> fed_;  ///< null: there is no feed
   Lanes lanes_;
   Filler filler_;
+  StreamFigures published_;
   std::uint64_t run_ns_ = 1'000'000, worked_ns_ = 0;
-  bool figures_changed_ = false;  ///< since publish_figures()
 };
 
 }  // namespace headrace::server::exec

@@ -19,7 +19,7 @@ bool StreamStatus::stop(const Error& reason) {
   const std::scoped_lock lock(failure_mutex_);
   if (failed()) return false;
   failure_ = reason;
-  stop();
+  mark_failed();
   spdlog::error("stream `{}` stopped, until the server is restarted: {}", stream_, reason.to_string());
   return true;
 }
@@ -52,40 +52,40 @@ std::vector<std::uint64_t> StreamStatus::started_by_rank() const {
   return counts;
 }
 
-publish::Position StreamStatus::foremost_of_attached() const {
-  publish::Position foremost;
-  for (std::size_t lane = 0; lane < clients_.size(); ++lane) {
-    if (!clients_[lane]) continue;
-    const LaneFigures figures = lanes_[lane].load();
-    if (!figures.fenced)
-      foremost = std::max(foremost, publish::position_of(clients_[lane]->plan, figures.next));
-  }
-  return foremost;
-}
-
 std::vector<ClientStatus> StreamStatus::clients() const {
-  const std::scoped_lock lock(clients_mutex_);
-  const publish::Position foremost = foremost_of_attached();
   std::vector<ClientStatus> found;
-  for (std::uint32_t lane = 0; lane < clients_.size(); ++lane) {
-    if (!clients_[lane]) continue;
-    const Client& client = *clients_[lane];
-    const LaneFigures figures = lanes_[lane].load();
-    found.push_back({.client = client.client,
-                     .group = client.group,
-                     .rank = client.rank,
-                     .lag = publish::lag(client.plan, figures.next, foremost, kMostLag),
-                     .lane = figures,
-                     .word = ring_.client_word(lane)});
+  std::vector<sampler::EpochPlan> plans;
+  {
+    // Only copies: a worker that attaches a client waits for this mutex.
+    const std::scoped_lock lock(clients_mutex_);
+    for (std::uint32_t lane = 0; lane < clients_.size(); ++lane) {
+      if (!clients_[lane]) continue;
+      plans.push_back(clients_[lane]->plan);
+      found.push_back({.client = clients_[lane]->client,
+                       .group = clients_[lane]->group,
+                       .rank = clients_[lane]->rank,
+                       .lane = lanes_[lane].load(),
+                       .word = ring_.client_word(lane)});
+    }
   }
+  publish::Position foremost;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    if (!found[i].lane.fenced)
+      foremost = std::max(foremost, publish::position_of(plans[i], found[i].lane.next));
+  for (std::size_t i = 0; i < found.size(); ++i)
+    found[i].lag = publish::lag(plans[i], found[i].lane.next, foremost, kMostLag);
   return found;
 }
 
 publish::Position StreamStatus::foremost() const {
   const std::scoped_lock lock(clients_mutex_);
-  const bool anyone =
-      std::any_of(clients_.begin(), clients_.end(), [](const auto& client) { return client.has_value(); });
-  return anyone ? foremost_of_attached() : figures_.load().last_detached;
+  std::optional<publish::Position> foremost;
+  for (std::size_t lane = 0; lane < clients_.size(); ++lane) {
+    if (!clients_[lane]) continue;
+    const publish::Position position = publish::position_of(clients_[lane]->plan, lanes_[lane].load().next);
+    foremost = std::max(foremost.value_or(position), position);
+  }
+  return foremost.value_or(last_detached_);
 }
 
 }  // namespace headrace::server::exec

@@ -31,7 +31,8 @@ struct StreamFigures {
   std::uint64_t detachments = 0, leases_reclaimed = 0;
   std::uint64_t awaited_clients = 0;  ///< clients to wait for before the first grant (`wait_for`)
   std::uint64_t missing_ranks = 0;    ///< in groups with attached clients
-  publish::Position last_detached;    ///< position of the client that detached last
+
+  friend bool operator==(const StreamFigures&, const StreamFigures&) = default;
 };
 
 /// The figures of one lane.
@@ -52,16 +53,14 @@ struct ClientStatus {
 
 class StreamStatus {
  public:
-  static constexpr std::uint32_t kRanksCounted = 1024;  ///< batches of higher ranks are not counted
+  static constexpr std::uint32_t kRanksCounted = 1024;  ///< started_by_rank() leaves out higher ranks
 
   StreamStatus(std::string stream, const ring::RingWriter& ring);
 
   // --- failure
   /// Stops the stream for good. False: it had stopped before; the first reason is kept.
   bool stop(const Error& reason);
-  void stop() noexcept {
-    failed_.store(true, std::memory_order_release);
-  }  ///< if there is no memory for a reason
+  void mark_failed() noexcept { failed_.store(true, std::memory_order_release); }  ///< without a reason
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   [[nodiscard]] Error failure() const;
 
@@ -88,10 +87,12 @@ class StreamStatus {
     clients_[lane] = std::move(client);
     return attach();
   }
+  /// [lock] The same for a client that detaches; `last` is its position.
   template <class F>
-  void detach(std::uint32_t lane, F&& detach) noexcept {  ///< [lock]
+  void detach(std::uint32_t lane, const publish::Position& last, F&& detach) noexcept {
     const std::scoped_lock lock(clients_mutex_);
     clients_[lane].reset();
+    last_detached_ = last;
     detach();
   }
   void publish(std::uint32_t lane, const LaneFigures& figures) { lanes_[lane].store(figures); }  ///< [lock]
@@ -100,9 +101,6 @@ class StreamStatus {
   [[nodiscard]] publish::Position foremost() const;
 
  private:
-  /// Under clients_mutex_; {} if none is attached.
-  [[nodiscard]] publish::Position foremost_of_attached() const;
-
   const std::string stream_;
   const ring::RingWriter& ring_;
   std::atomic<bool> failed_{false};
@@ -113,7 +111,8 @@ class StreamStatus {
   std::vector<Published<LaneFigures>> lanes_;
   std::array<std::atomic<std::uint64_t>, kRanksCounted> started_{};
   mutable std::mutex clients_mutex_;
-  std::vector<std::optional<Client>> clients_;
+  std::vector<std::optional<Client>> clients_;  // guarded by clients_mutex_, as is the next
+  publish::Position last_detached_;             ///< position of the client that detached last
 };
 
 }  // namespace headrace::server::exec

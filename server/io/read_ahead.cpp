@@ -64,6 +64,11 @@ ReadAhead::~ReadAhead() {
   read_done_.wait(lock, [this] { return reading_.empty(); });
 }
 
+void ReadAhead::start() {
+  const std::scoped_lock lock(pool_->mutex());
+  pool_->start();
+}
+
 void ReadAhead::expect(std::span<const std::uint64_t> indices, Urgency urgency) {
   const std::scoped_lock lock(pool_->mutex());
   auto before = urgency == Urgency::kNext ? first_unrequested() : queued_.end();

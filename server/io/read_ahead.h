@@ -55,6 +55,8 @@ class ReadAhead final : private ReadPool::Member {
   [[nodiscard]] std::uint64_t ahead() const { return options_.ahead; }
 
   enum class Urgency : std::uint8_t { kNext, kLater };
+  /// Starts the pool's threads. Nothing is read ahead before that.
+  void start();
   /// Announces one read of each index, in this order, before or after what is already expected. Indices are
   /// below the source's size.
   void expect(std::span<const std::uint64_t> indices, Urgency urgency);

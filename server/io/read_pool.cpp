@@ -19,14 +19,13 @@ ReadPool::~ReadPool() {
 
 void ReadPool::add(Member& member) {
   members_.push_back(&member);
-  if (threads_.empty()) start_threads();
 }
 
 void ReadPool::remove(Member& member) {
   std::erase(members_, &member);
 }
 
-void ReadPool::start_threads() try {
+void ReadPool::start() try {
   threads_.reserve(wanted_);
   while (threads_.size() < wanted_) threads_.emplace_back([this] { run(); });
 } catch (const std::exception& error) {  // no thread, or no memory for one

@@ -1,8 +1,6 @@
 // Threads that wait for storage in place of the workers that decode. A pool belongs to a source; the streams
-// over that source share it, each with its own ReadAhead.
-//
-// All threads start when the first member is added: if they started on first use, they would start under the
-// engine's lock.
+// over that source share it, each with its own ReadAhead. Its threads start with the engine: if they started
+// on first use, they would start under the engine's lock.
 //
 // Thread safety: members marked [lock] are called under `mutex()`, which also guards the pool's members.
 #pragma once
@@ -39,8 +37,11 @@ class ReadPool {
 
   [[nodiscard]] const std::string& source() const { return source_; }
   [[nodiscard]] std::mutex& mutex() const { return mutex_; }
-  void add(Member& member);     ///< [lock] the first one starts the threads
+  void add(Member& member);     ///< [lock]
   void remove(Member& member);  ///< [lock]
+  /// [lock] Starts the threads that are not running yet. If some cannot start, the pool works with fewer and
+  /// logs it.
+  void start();
   [[nodiscard]] std::size_t threads() const { return threads_.size(); }  ///< [lock]
 
   /// [lock] Wakes an idle thread, if there is one, because there is work. A thread that begins a read
@@ -48,7 +49,6 @@ class ReadPool {
   bool notify();
 
  private:
-  void start_threads();
   void run();
   bool read_one(
       std::unique_lock<std::mutex>& lock);  ///< [lock] for the next member. False: there is nothing to read

@@ -29,7 +29,7 @@ Ledger::Ledger(const Options& options)
   require(options.max_leases >= 1, "at least one lease");
   freed_.reserve(slots_.size());  // so that freeing a slot cannot fail
   counts_.free = static_cast<std::uint32_t>(slots_.size());
-  for (Slot& slot : slots_) free_slot(slot);
+  for (Slot& slot : slots_) make_idle(slot);
 }
 
 void Ledger::hold(Lane& lane, int pending, int leased) {
@@ -55,7 +55,7 @@ void Ledger::take_slot(Slot& slot, const BatchKey& key) {
   by_batch_.insert(slot);
 }
 
-void Ledger::free_slot(Slot& slot) {
+void Ledger::make_idle(Slot& slot) {
   idle_[number(slot) / 64] |= std::uint64_t{1} << number(slot) % 64;
   ++idle_slots_;
 }
@@ -184,7 +184,7 @@ std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
     // next batch, and without that batch it never continues.
     while (!slot && i == 0 && options_.broadcast && options_.detach && freed_.empty() &&
            lane.leased < reserve_ && held(lane) >= reserve_) {
-      drop_pending(index, *farthest_pending(index));
+      drop_farthest(index);
       if (freed_.empty()) slot = allocate(index);
     }
     if (!slot) return std::nullopt;
@@ -211,6 +211,12 @@ Ledger::Slot* Ledger::farthest_pending(std::uint32_t index) {
   return farthest;
 }
 
+void Ledger::drop_farthest(std::uint32_t index) {
+  Slot* const farthest = farthest_pending(index);
+  require(farthest, "a lane waits for a batch beyond its window");
+  drop_pending(index, *farthest);
+}
+
 bool Ledger::make_room(std::uint32_t index, const Cursor& cursor) {
   const Lane& lane = lanes_[index];
   while (held(lane) >= limit(lane)) {
@@ -223,10 +229,14 @@ bool Ledger::make_room(std::uint32_t index, const Cursor& cursor) {
 
 void Ledger::join_others(Slot& slot) {
   if (!options_.broadcast) return;
+  // After a seek back another slot may carry the batch, and lanes wait for that one.
+  const bool only_one = by_batch_.count(slot.key) == 1;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     const Lane& lane = lanes_[index];
     if (!lane.plan || lane.fenced || slot.pending & bit(index) || held(lane) >= limit(lane)) continue;
-    if (in_window(lane, slot.key.cursor)) join(index, slot);
+    if (!in_window(lane, slot.key.cursor)) continue;
+    if (!only_one && find(slot.key, index)->pending & bit(index)) continue;
+    join(index, slot);
   }
 }
 
@@ -295,15 +305,11 @@ void Ledger::free_if_unwanted(Slot& slot) {
 bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const {
   if (end_ && position_of(plan, cursor) >= *end_) return true;
   if (!options_.broadcast || options_.detach) return false;
-  const Position wanted = position_of(plan, cursor);
   const Lane* const behind = hindmost();
   if (!behind) return false;
   const std::uint32_t most =
       std::max(1U, options_.max_lag);  // at most to the end of the hindmost lane's window
-  std::uint32_t steps = 0;
-  for (Cursor at = behind->next; position_of(plan, at) < wanted && steps < most; ++steps)
-    at = advance(plan, at);
-  return steps == most;
+  return publish::lag(plan, behind->next, position_of(plan, cursor), most) == most;
 }
 
 void Ledger::update_lag(std::uint32_t index) {
@@ -313,7 +319,7 @@ void Ledger::update_lag(std::uint32_t index) {
   if (lagging && !lane.lagging) ++detachments_;
   lane.lagging = lagging;
   if (!lagging) return;
-  while (lane.pending && held(lane) > reserve_) drop_pending(index, *farthest_pending(index));
+  while (lane.pending && held(lane) > reserve_) drop_farthest(index);
 }
 
 bool Ledger::filled(std::uint32_t index) {
@@ -340,7 +346,7 @@ void Ledger::discard(std::uint32_t index) {
   --counts_.filling;
   ++counts_.free;
   by_batch_.erase(by_batch_.iterator_to(slot));
-  free_slot(slot);
+  make_idle(slot);
 }
 
 void Ledger::take_grants(std::vector<Order>& out) {
@@ -373,17 +379,13 @@ bool Ledger::ack(std::uint32_t lane, std::uint32_t slot) {
 
 void Ledger::take_freed(std::vector<std::uint32_t>& out) {
   out.insert(out.end(), freed_.begin(), freed_.end());
-  for (const std::uint32_t slot : freed_) free_slot(slots_[slot]);
+  for (const std::uint32_t slot : freed_) make_idle(slots_[slot]);
   freed_.clear();
 }
 
 bool Ledger::in_window(const Lane& lane, const Cursor& batch) const {
-  Cursor cursor = lane.next;
-  for (std::uint32_t i = lane.leased; i < quota() && cursor <= batch; ++i) {
-    if (cursor == batch) return true;
-    cursor = advance(*lane.plan, cursor);
-  }
-  return false;
+  const auto ahead = steps(*lane.plan, lane.next, batch);
+  return ahead && *ahead + lane.leased < quota();
 }
 
 }  // namespace headrace::server::publish

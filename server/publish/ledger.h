@@ -14,14 +14,16 @@
 // to its reserve, and batches are built for it alone. With `wait`, no batch is built that is `max_lag` or
 // more ahead of the hindmost lane's next one, and a newly opened lane waits at once for every existing batch
 // of its window: no batch between the hindmost lane's next one and the last one built is freed before the
-// lane joined it. Invariants (checked by tests/property/ledger_test.cpp after every step)
+// lane joined it.
+//
+// Invariants (checked by tests/property/ledger_test.cpp after every step)
 //  1. pending and leased of a slot are disjoint; each lane's `leased` count <= max_leases.
 //  2. Lanes are granted the batches of their cursor's sequence in order, each once, until a seek.
 //  3. A slot is filled only when free, and is freed as soon as its last holder releases it.
 //
-// Cost. All of this runs under the engine's lock: a batch costs O(lanes), and a lane with a full window O(1).
-// So counts are updated with each change, slots are found by a hash of their batch, and the foremost and
-// hindmost lanes are cached.
+// Cost. All of this runs under the engine's lock: a batch costs O(lanes) and, for the lane that it is filled
+// for, O(quota); a lane with a full window costs O(1). So counts are updated with each change, slots are
+// found by a hash of their batch, and the foremost and hindmost lanes are cached.
 //
 // Thread safety: none; the caller holds the publisher's lock.
 #pragma once
@@ -171,7 +173,7 @@ class Ledger {
   void hold(Lane& lane, int pending, int leased);
   void join(std::uint32_t lane, Slot& slot);        ///< the lane waits for the slot's batch
   void take_slot(Slot& slot, const BatchKey& key);  ///< FREE to FILLING
-  void free_slot(Slot& slot);                       ///< to FREE, for the next fill
+  void make_idle(Slot& slot);                       ///< to FREE, for the next fill
   void end_lease(std::uint32_t lane, Slot& slot);
   void move(Lane& lane, const Cursor& next);  ///< forward, by grants
   void positions_changed() { foremost_.reset(), hindmost_.reset(); }
@@ -181,7 +183,8 @@ class Ledger {
   /// need it.
   void join_others(Slot& slot);
   void join_existing(std::uint32_t lane);
-  Slot* farthest_pending(std::uint32_t lane);
+  Slot* farthest_pending(std::uint32_t lane);  ///< null: the lane waits for none
+  void drop_farthest(std::uint32_t lane);      ///< the lane must wait for one
   /// Keeps the lane within its limit by cancelling batches farther away than `cursor`. False: there are none.
   bool make_room(std::uint32_t lane, const Cursor& cursor);
   Slot* allocate(std::uint32_t lane);

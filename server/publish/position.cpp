@@ -13,14 +13,28 @@ Position position_of(const sampler::EpochPlan& plan, const Cursor& cursor) {
 
 std::uint32_t lag(const sampler::EpochPlan& plan, const Cursor& next, const Position& position,
                   std::uint32_t most) {
-  std::uint32_t steps = 0;
-  for (Cursor at = next; steps < most && position_of(plan, at) < position; ++steps) at = advance(plan, at);
-  return steps;
+  if (most == 0 || position_of(plan, next) >= position) return 0;
+  std::uint32_t before = 0, reached = most;  // before: so many batches do not reach the position
+  while (reached - before > 1) {
+    const std::uint32_t middle = before + (reached - before) / 2;
+    (position_of(plan, advance(plan, next, middle)) < position ? before : reached) = middle;
+  }
+  return reached;
 }
 
-Cursor advance(const sampler::EpochPlan& plan, Cursor cursor) {
-  ++cursor.batch;
-  return normalised(plan, cursor);
+Cursor advance(const sampler::EpochPlan& plan, Cursor cursor, std::uint64_t batches) {
+  const std::uint64_t length = plan.length(cursor.origin);
+  cursor.batch += batches;
+  if (cursor.batch < length) return cursor;
+  const std::uint64_t beyond = cursor.batch - length, epoch = plan.length(0);
+  return {cursor.epoch + 1 + beyond / epoch, 0, beyond % epoch};
+}
+
+std::optional<std::uint64_t> steps(const sampler::EpochPlan& plan, const Cursor& from, const Cursor& to) {
+  if (to.epoch == from.epoch && to.origin == from.origin && to.batch >= from.batch)
+    return to.batch - from.batch;
+  if (to.epoch <= from.epoch || to.origin != 0) return std::nullopt;
+  return plan.length(from.origin) - from.batch + (to.epoch - from.epoch - 1) * plan.length(0) + to.batch;
 }
 
 }  // namespace headrace::server::publish

@@ -3,14 +3,18 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 
 #include "headrace/cursor.h"
 #include "server/sampler/order.h"
 
 namespace headrace::server::publish {
 
-/// The batch after `cursor`; after the last batch of an epoch, the first one of the next epoch.
-Cursor advance(const sampler::EpochPlan& plan, Cursor cursor);
+/// The cursor `batches` later; after the last batch of an epoch comes the first one of the next epoch.
+/// `cursor` must not be at or past its epoch's end.
+Cursor advance(const sampler::EpochPlan& plan, Cursor cursor, std::uint64_t batches = 1);
+/// The number for which advance(plan, from, number) is `to`; nullopt if there is none.
+std::optional<std::uint64_t> steps(const sampler::EpochPlan& plan, const Cursor& from, const Cursor& to);
 /// A cursor at or past its epoch's end becomes the next epoch's start.
 Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor);
 

@@ -207,7 +207,7 @@ Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
     return fail(lease.error());
   }
   const auto attachment = engine_.with(session->stream, [&](exec::Stream& stream) {
-    return stream.attach(session->lane, std::move(*lease), now_ns);
+    return stream.lanes().attach(session->lane, std::move(*lease), now_ns);
   });
   session->attached = true;
   session->doorbell = std::move(*doorbell);

@@ -74,7 +74,8 @@ class Bench {
     request.world_size = world;
     Client client;
     client.reply = stream_->lanes().open(request).value();
-    auto attachment = stream_->attach(client.reply.lane, stream_->make_lease().value(), ring::monotonic_ns());
+    auto attachment =
+        stream_->lanes().attach(client.reply.lane, stream_->make_lease().value(), ring::monotonic_ns());
     client.reader =
         ring::RingReader::open(
             {ring::UniqueFd(::dup(attachment.data_fd)), ring::UniqueFd(::dup(attachment.control_fd)),

@@ -1,7 +1,8 @@
 """Runs stages of the unpacked kit: `kit run STAGE... --state DIR --out DIR`.
 
 A step and all its descendants are killed when the stage's time (--limit) is over. When a stage ends, its result is saved in --state, and
-report.json, report.md and logs.tgz are written to --out. An interrupted run therefore continues after the last stage that ended. The exit status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not have.
+report.json, report.md and logs.tgz are written to --out. An interrupted run therefore continues after the last stage that ended. The exit
+status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not have.
 """
 
 from __future__ import annotations

@@ -274,6 +274,7 @@ class FakeDevices:
 
     def empty(self, size: int, dtype: torch.dtype, device: torch.device) -> Any:
         assert size == 0, "only a tensor to make others from"
+        self.contexts.add(device.index)
         return SimpleNamespace(new_empty=lambda size: self.allocate(size, dtype, device))
 
     def allocate(self, size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

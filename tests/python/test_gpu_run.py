@@ -131,12 +131,12 @@ def test_a_stage_that_hangs_is_ended_with_all_its_processes(copy_of_kit: Path, t
     # One child of the step's own session, and one that is stopped in a session of its own: a paused server.
     program(copy_of_kit / "bin" / "device_rows_test", f"sleep 60 & echo $! > {tmp_path}/child; setsid sh -c 'echo $$ > {tmp_path}/stopped; kill -STOP $$' & wait")
     begun = time.monotonic()
-    done = run(copy_of_kit, tmp_path, "exact", "--limit", "2")
+    done = run(copy_of_kit, tmp_path, "exact", "--limit", "4")
     assert done.returncode == 1
     assert time.monotonic() - begun < 30
     assert "exact: timed out" in done.stdout
     steps = {step["step"]: (step["status"], step["why"]) for step in report(tmp_path)["stages"]["exact"]["steps"]}
-    assert steps["device_rows_test"] == ("timed out", "killed after 2 s (--limit)")
+    assert steps["device_rows_test"] == ("timed out", "killed after 4 s (--limit)")
     assert steps["resident_rows_test"] == ("timed out", "not started: the stage used up its --limit")
     for name in ("child", "stopped"):
         status = Path(f"/proc/{int((tmp_path / name).read_text())}/status")

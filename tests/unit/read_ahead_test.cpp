@@ -90,6 +90,7 @@ class ReadAheadTest : public ::testing::Test {
  protected:
   void make(unsigned threads, const ReadAhead::Options& options = {}) {
     reads_ = std::make_unique<ReadAhead>(std::make_shared<ReadPool>("set", threads), source_, options);
+    reads_->start();
   }
   void expect(const std::vector<std::uint64_t>& indices, Urgency urgency = Urgency::kLater) {
     reads_->expect(indices, urgency);
@@ -354,6 +355,7 @@ TEST_F(ReadAheadTest, SharesItsThreadsWithOtherStreams) {
   const auto pool = std::make_shared<ReadPool>("set", 1);
   ReadAhead one(pool, source_, {});
   ReadAhead two(pool, source_, {});
+  one.start();
   source_->shut();
   one.expect(std::vector<std::uint64_t>{1, 2, 3}, Urgency::kLater);
   source_->await_begun(1);

@@ -21,16 +21,16 @@ class DescribedOp : public Op {
 struct OpType {
   std::string name;
   described::Schema schema;  ///< of the arguments
-  Transform (*make)(const nlohmann::json& arguments) = nullptr;
+  Transform (*make)(const nlohmann::json& arguments, const described::Reading& reading) = nullptr;
 };
 
 template <class T>
 OpType op_type() {
   return {.name = described::description_of<T>().name,
           .schema = described::schema_of<T>(),
-          .make = [](const nlohmann::json& arguments) -> Transform {
+          .make = [](const nlohmann::json& arguments, const described::Reading& reading) -> Transform {
             auto out = std::make_shared<T>();
-            described::read_into(*out, arguments, described::Reading());
+            described::read_into(*out, arguments, reading);
             return out;
           }};
 }

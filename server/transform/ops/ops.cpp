@@ -41,9 +41,10 @@ const std::vector<OpType>& all() {
 
 }  // namespace
 
-Transform make_op(const std::string& name, const nlohmann::json& arguments) {
+Transform make_op(const std::string& name, const nlohmann::json& arguments,
+                  const described::Reading& reading) {
   for (const OpType& type : all())
-    if (type.name == name) return type.make(arguments);
+    if (type.name == name) return type.make(arguments, reading);
   throw std::out_of_range("no transform is called " + name);
 }
 

@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "server/described/reading.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::transform {
 
-/// The transform of that name. `arguments` must conform to the configuration's schema. Throws
-/// std::out_of_range for an unknown name.
-Transform make_op(const std::string& name, const nlohmann::json& arguments);
+/// The transform of that name. `arguments` must conform to the configuration's schema; other faults in them
+/// are added to `reading`. Throws std::out_of_range for an unknown name.
+Transform make_op(const std::string& name, const nlohmann::json& arguments,
+                  const described::Reading& reading = {});
 Transform make_op(const std::string& name);
 
 /// The schema of one item of a chain: only a name, if no argument is required, or a map from a name to

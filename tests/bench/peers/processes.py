@@ -68,7 +68,7 @@ def memory_bytes(roots: Iterable[int]) -> int:
 
 def _signal(pids: Iterable[int], number: int) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or of another user
             os.kill(pid, number)
 
 
