@@ -1,4 +1,4 @@
-// Broken contracts abort: a caller's mistake that cannot be reported is not survived.
+// A broken contract aborts the process: it is a caller's mistake that no return value could report.
 #pragma once
 
 #include <string_view>

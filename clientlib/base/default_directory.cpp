@@ -7,7 +7,7 @@ namespace headrace {
 namespace {
 
 /// Whether it is a directory of this user that others cannot write to, as the XDG specification asks. A
-/// missing one passes: the server creates it.
+/// missing directory is also accepted: the server creates it.
 bool is_own(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return true;

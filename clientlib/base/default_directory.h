@@ -1,5 +1,6 @@
-// The server's directory unless the configuration or HEADRACE_ADDRESS names one: one rule for both sides.
-// Both sides check it (clientlib/base/trusted_path.h): anybody can make a folder in /tmp first.
+// The server's directory when neither the configuration nor HEADRACE_ADDRESS names one. Server and client
+// compute it by the same rule, and both check its owner (clientlib/base/trusted_path.h), because any user can
+// create a folder in /tmp first.
 #pragma once
 
 #include <string>
@@ -7,9 +8,9 @@
 
 namespace headrace {
 
-/// <runtime_dir>/headrace if `runtime_dir`, the value of XDG_RUNTIME_DIR, is what the XDG specification asks
-/// for: an absolute path, of this user, not writable by others (`sudo -E` keeps another user's). Else
-/// /tmp/headrace-<effective uid>.
+/// <runtime_dir>/headrace if `runtime_dir`, the value of XDG_RUNTIME_DIR, is as the XDG specification asks:
+/// an absolute path, owned by this user, not writable by others. (`sudo -E` keeps another user's value.)
+/// Otherwise /tmp/headrace-<effective uid>.
 std::string default_directory(std::string_view runtime_dir);
 
 }  // namespace headrace

@@ -12,7 +12,7 @@ std::string difference(const Fingerprint& now, const Fingerprint& then) {
         Part{"plan (transforms, output, order)", now.plan, then.plan}, Part{"seed", now.seed, then.seed},
         Part{"algorithm version", now.algorithm, then.algorithm}})
     if (part.now != part.then)
-      return std::string(part.name) + " (now " + part.now + ", then " + part.then + ")";
+      return std::string(part.name) + " (was " + part.then + ", now " + part.now + ")";
   return {};
 }
 

@@ -16,7 +16,7 @@ std::string folded(std::string_view text) {
   return out;
 }
 
-// Levenshtein's, with a swap of neighbours as one step (optimal string alignment).
+// The Levenshtein distance, in which a swap of neighbouring letters is one step (optimal string alignment).
 std::size_t distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(above.begin(), above.end(), 0U);
@@ -36,7 +36,7 @@ std::size_t distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string nearest(std::string_view name, std::span<const std::string> candidates) {
-  constexpr std::size_t kLongest = 256;  // a hostile name must not cost time
+  constexpr std::size_t kLongest = 256;  // bounds the time for a hostile name
   if (name.size() > kLongest) return {};
   const auto wanted = folded(name);
   std::string best;

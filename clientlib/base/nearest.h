@@ -1,4 +1,4 @@
-// "did you mean": the nearest right name.
+// For "did you mean" in errors: the known name that is nearest to a mistyped one.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace headrace {
 
-/// The candidate with the smallest edit distance (case and - against _ do not count), if it is near enough to
-/// be meant: at most a third of the longer name, or 2. Empty if none is.
+/// The candidate with the smallest edit distance to the name, if that is at most 2 or a third of the longer
+/// name. Case, and - instead of _, do not count. Empty if no candidate is that near.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace headrace

@@ -12,12 +12,14 @@
 
 namespace headrace {
 
-/// Written as "NAME.<random>.tmp" (O_EXCL: an existing file or link is never written to), then given
-/// its name by a rename or link within the directory. Destroyed before that, it leaves nothing.
-/// The directory's descriptor must outlive it. Errors are errno values, 0 for none. Not thread safe.
+/// A file that is written as "NAME.<random>.tmp" and then renamed or linked to its name in the same
+/// directory. O_EXCL ensures that no existing file or link is written to. The destructor removes a file that
+/// has not been given its name. The directory's descriptor must outlive this object. Errors are errno values;
+/// 0 means success. Not thread safe.
 class NewFile {
  public:
-  static constexpr std::string_view kSuffix = ".tmp";  ///< of temporary files, which a killed process leaves
+  static constexpr std::string_view kSuffix =
+      ".tmp";  ///< of temporary files, which remain when the process is killed
 
   /// `name` is relative to `directory`.
   static tl::expected<NewFile, int> create(int directory, std::string name, mode_t mode = 0600);
@@ -26,9 +28,9 @@ class NewFile {
   ~NewFile();
 
   [[nodiscard]] int write(const void* data, std::size_t size);
-  /// Renames over an existing file, if any.
+  /// Gives the file its name, and replaces an existing file.
   [[nodiscard]] int replace();
-  /// Gives the file its name unless that exists: EEXIST, and the existing file stays.
+  /// Gives the file its name. EEXIST if a file of that name exists, which stays unchanged.
   [[nodiscard]] int add();
 
  private:
@@ -36,7 +38,7 @@ class NewFile {
       : directory_(directory), name_(std::move(name)), aside_(std::move(aside)), fd_(std::move(fd)) {}
 
   int directory_;
-  std::string name_, aside_;  // aside_ is empty once that name is gone
+  std::string name_, aside_;  // aside_: the temporary name; empty once it no longer exists
   UniqueFd fd_;
 };
 

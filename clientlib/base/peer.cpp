@@ -33,7 +33,8 @@ bool is_member(int socket, gid_t primary, const std::vector<std::uint32_t>& allo
   return std::any_of(groups.begin(), groups.end(), listed);
 }
 
-/// libzmq writes numbers in the process's global locale, which may group their digits: "12,345".
+/// Parses a number as libzmq writes it: in the process's global locale, which may group its digits
+/// ("12,345").
 std::optional<std::uint32_t> number_of(std::string_view text) {
   std::string digits;
   bool was_digit = false;

@@ -1,5 +1,5 @@
-// Which process is at the other end of a Unix socket, as the kernel says, and whether it is trusted.
-// Thread safety: all functions, any thread.
+// The process at the other end of a Unix socket, as the kernel reports it, and whether it is trusted. Thread
+// safety: all functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace headrace {
 
-/// Users that are trusted besides this process's own user and root.
+/// Users and groups that are trusted besides this process's own user and root.
 struct AllowedUsers {
   std::vector<std::uint32_t> uids;
-  std::vector<std::uint32_t> gids;  ///< a peer's primary or supplementary groups
+  std::vector<std::uint32_t> gids;  ///< matched with a peer's primary and supplementary groups
 
   [[nodiscard]] bool empty() const { return uids.empty() && gids.empty(); }
 };
@@ -24,11 +24,11 @@ struct Peer {
   std::uint32_t uid = 0;
 };
 
-/// This process's user, root, or one of `allowed`.
+/// Whether the user is this process's own, root, or one of `allowed`.
 bool is_trusted_user(std::uint32_t uid, const std::vector<std::uint32_t>& allowed = {});
 
 /// The process at the other end of a connected socket: for a server the one that called connect(), for a
-/// client the one that called listen(). kPermissionDenied, naming its user: it is not trusted.
+/// client the one that called listen(). kPermissionDenied, which names its user, if it is not trusted.
 Result<Peer> check_peer(int socket, const AllowedUsers& allowed = {});
 
 /// Name of the libzmq message property that holds the sender. Over ipc its value is ADDRESS:UID:GID:PID,

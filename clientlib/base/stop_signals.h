@@ -5,8 +5,8 @@
 
 namespace headrace {
 
-/// SIGTERM and SIGINT; SIGHUP, too, unless this process ignores it, as under nohup(1): a blocked signal is
-/// kept even where it is ignored.
+/// SIGTERM, SIGINT and, unless this process ignores it (as under nohup(1)), SIGHUP. An ignored signal must
+/// not be in the set: while blocked, it would stay pending.
 inline sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -17,7 +17,7 @@ inline sigset_t stop_signals() {
   return set;
 }
 
-/// Whether one of them, which this process blocks, waits to be taken.
+/// Whether one of these signals, which this process blocks, is pending.
 inline bool stop_is_pending() {
   const sigset_t stop = stop_signals();
   sigset_t waiting, both;

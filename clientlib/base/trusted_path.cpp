@@ -22,7 +22,7 @@ std::string octal(mode_t mode) {
   return text;
 }
 
-/// Empty: it is trusted.
+/// Why a file or folder is not trusted; empty if it is.
 std::string distrust(const struct stat& status, const std::vector<std::uint32_t>& owners) {
   if (!is_trusted_user(status.st_uid, owners)) {
     const std::string own = std::to_string(::geteuid());
@@ -57,7 +57,7 @@ Result<UniqueFd> open_trusted_directory(const std::string& path, const std::vect
 }
 
 Result<UniqueFd> open_trusted_file(int directory, const std::string& name, int flags, mode_t mode) {
-  // O_NONBLOCK: a FIFO would wait for its other end.
+  // O_NONBLOCK: opening a FIFO would wait for its other end.
   constexpr int kAlways = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   UniqueFd fd(::openat(directory, name.c_str(), flags | kAlways, mode));
   if (!fd && errno == ELOOP) return distrusted(name, "is a symbolic link");

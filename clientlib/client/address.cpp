@@ -50,8 +50,8 @@ Result<std::string> resolve_directory(std::string_view address) {
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format(
-            "address '{}': batches come through shared memory, so give the server's directory on this "
-            "machine, or ipc://<directory>",
+            "address '{}' is not a directory: batches come through shared memory, so give the server's "
+            "directory on this machine, or ipc://<directory>",
             text));
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(text, error).lexically_normal();
@@ -61,14 +61,14 @@ Result<std::string> resolve_directory(std::string_view address) {
     return fail(
         ErrorCode::kInvalidArgument,
         fmt::format(
-            "address '{}': a socket path in it has {} bytes, the system allows {}: use a shorter directory",
+            "address '{}': the socket path in it has {} bytes, expected at most {}; use a shorter directory",
             absolute.string(), longest, sizeof(sockaddr_un::sun_path) - 1));
   std::string directory = absolute.string();
   while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
   return directory;
 }
 
-constexpr const char* kWhatToDo =
+constexpr const char* kTrustRemedy =
     "; set HEADRACE_ADDRESS to your own server's directory; to trust another user's server, list its uid in "
     "HEADRACE_ALLOW_UIDS or `allow_uids`";
 
@@ -104,7 +104,7 @@ Result<Peer> check_server(int socket, const std::string& path, const Address& se
 
 tl::unexpected<Error> not_trusted(const std::string& path, const std::string& whose) {
   return fail(ErrorCode::kPermissionDenied,
-              fmt::format("{}: the server is not trusted: {}{}", path, whose, kWhatToDo));
+              fmt::format("{}: the server is not trusted: {}{}", path, whose, kTrustRemedy));
 }
 
 }  // namespace headrace::client

@@ -1,4 +1,4 @@
-// Where a server is, and which users may run it.
+// A server's address, and the users that may run the server.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,25 @@
 
 namespace headrace::client {
 
-/// A server's directory, absolute, and the users besides this process's own and root that may run it.
+/// `allow_uids`: users that may run the server besides this process's own user and root.
 struct Address {
-  std::string directory;
+  std::string directory;  ///< absolute
   std::vector<std::uint32_t> allow_uids;
 };
 
-/// Empty `address`: HEADRACE_ADDRESS, then default_directory(). HEADRACE_ALLOW_UIDS ("1000" or "1000,1001")
-/// adds to `allow_uids`. kInvalidArgument: a scheme other than ipc, a path too long for a Unix socket, or a
-/// malformed HEADRACE_ALLOW_UIDS.
+/// If `address` is empty, HEADRACE_ADDRESS, else default_directory(). HEADRACE_ALLOW_UIDS ("1000" or
+/// "1000,1001") adds to `allow_uids`. kInvalidArgument: a scheme other than ipc, a path too long for a Unix
+/// socket, or a malformed HEADRACE_ALLOW_UIDS.
 Result<Address> resolve_address(std::string_view address, std::vector<std::uint32_t> allow_uids = {});
 
 /// Checks that only trusted users can create sockets there. kPermissionDenied: the directory is a symbolic
 /// link, another user's, or writable by group or others. A missing directory is no error.
 Result<void> check_directory(const Address& server);
 
-/// The process that listens at the other end of `socket`, which is connected to `path`. kPermissionDenied: it
-/// is another user's, and not allowed.
+/// The process that listens at the other end of `socket`, which is connected to `path`. kPermissionDenied:
+/// its user is not trusted.
 Result<Peer> check_server(int socket, const std::string& path, const Address& server);
-/// The kPermissionDenied for the server at `path`; `whose` says which user runs it.
+/// The kPermissionDenied error for the server at `path`; `whose` says which user runs it.
 tl::unexpected<Error> not_trusted(const std::string& path, const std::string& whose);
 
 }  // namespace headrace::client

@@ -17,13 +17,14 @@
 namespace headrace::client {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kPollInterval{50};
 
 tl::unexpected<Error> interrupted() {
   return fail(ErrorCode::kTimeout, "interrupted while attaching");
 }
 
-/// A stopped server's backlog may be full: then connect() waits.
+/// Connects to a socket. connect() blocks if the backlog is full, as a stopped server's may be, so it is
+/// retried in short steps.
 Result<ring::UniqueFd> connect_to(const std::string& path, const Deadline& deadline,
                                   const Interrupt& interrupt) {
   ring::UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -31,23 +32,24 @@ Result<ring::UniqueFd> connect_to(const std::string& path, const Deadline& deadl
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  const timeval look{.tv_sec = 0, .tv_usec = std::chrono::microseconds(kLook).count()};
-  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &look, sizeof look);
+  const timeval step{.tv_sec = 0, .tv_usec = std::chrono::microseconds(kPollInterval).count()};
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &step, sizeof step);
   while (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     const bool waits = errno == EINTR || errno == EAGAIN;
     if (!waits || deadline.over())
       return fail(ErrorCode::kServerUnreachable,
                   fmt::format("attach: connecting to {}: {}", path,
-                              waits ? "the server takes no connections" : std::strerror(errno)));
+                              waits ? "the server does not accept connections" : std::strerror(errno)));
     if (interrupt && interrupt()) return interrupted();
   }
   return socket;
 }
 
-/// "error <CODE> <message>"
+/// Parses the server's refusal: "error <CODE> <message>".
 tl::unexpected<Error> refusal(std::string_view answer) {
   if (!answer.starts_with("error "))
-    return fail(ErrorCode::kBadMessage, "attach: the server's answer makes no sense");
+    return fail(ErrorCode::kBadMessage,
+                fmt::format("attach: the server answered '{:.40}', expected 'ok' or 'error'", answer));
   answer.remove_prefix(6);
   const auto space = answer.find(' ');
   const auto message = space == std::string_view::npos ? std::string_view{} : answer.substr(space + 1);
@@ -73,20 +75,23 @@ Result<std::shared_ptr<Attachment>> attach(const Address& server, const std::str
   const auto fds = self ? std::span<const int>(&fd, 1) : std::span<const int>();
   if (auto sent = ring::send_packet(socket->get(), std::string(wire::kAttachHello) + token, fds); !sent)
     return fail(sent.error());
-  const auto receive = [&] { return ring::receive_packet(socket->get(), std::min(kLook, deadline.left())); };
+  const auto receive = [&] {
+    return ring::receive_packet(socket->get(), std::min(kPollInterval, deadline.left()));
+  };
   auto packet = receive();
   for (; !packet && packet.error().code == ErrorCode::kTimeout && !deadline.over(); packet = receive())
     if (interrupt && interrupt()) return interrupted();
   if (!packet && packet.error().code == ErrorCode::kTimeout)
     return fail(
         ErrorCode::kServerUnreachable,
-        fmt::format("attach: the server in {} took the token, but sent no descriptors within {:.1f} s",
-                    server.directory, deadline.seconds_spent()));
+        fmt::format(
+            "attach: the server in {} accepted the connection, but sent no descriptors within {:.1f} s",
+            server.directory, deadline.seconds_spent()));
   if (!packet) return fail(packet.error());
   if (!packet->bytes.starts_with("ok")) return refusal(packet->bytes);
   if (packet->fds.size() != 4)
     return fail(ErrorCode::kBadMessage,
-                fmt::format("attach: {} descriptors came instead of 4", packet->fds.size()));
+                fmt::format("attach: the server sent {} descriptors, expected 4", packet->fds.size()));
   auto reader = ring::RingReader::open({.data = std::move(packet->fds[0]),
                                         .control = std::move(packet->fds[1]),
                                         .lease = std::move(packet->fds[2]),

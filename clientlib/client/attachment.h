@@ -1,7 +1,7 @@
-// One attachment to one lane of one server: the socket that is the session, and the mapped ring.
+// One attachment to one lane of one server: the session's socket, and the mapped ring.
 //
-// Held by shared_ptr from the stream and from every view on a slot, so that a slot stays leased, and its
-// memory mapped, for as long as anybody can read it. The session ends when the last of them goes.
+// The stream and every view on a slot share ownership, so that a slot stays leased and mapped for as long as
+// a view on it exists. The session ends with the last owner.
 //
 // Thread safety: any thread; the ring's own rules apply to `reader`.
 #pragma once
@@ -33,15 +33,15 @@ struct Attachment {
   ring::UniqueFd socket;
   std::shared_ptr<ring::RingReader> reader;
   std::shared_ptr<const std::vector<FieldSpec>> fields;
-  std::atomic<bool> lost{
-      false};  ///< the server closed the session; the flag that interrupts RingReader::next
-  std::atomic<std::uint32_t> live_views{0};  ///< leases that views hold
-  /// The loop changes its private batches: it gets copies, not copy-on-write views.
+  std::atomic<bool> lost{false};  ///< the server closed the session; this flag interrupts RingReader::next
+  std::atomic<std::uint32_t> live_views{0};  ///< views that hold a lease
+  /// The loop writes to its private batches: it gets copies instead of copy-on-write views.
   std::atomic<bool> writes_to_batches{false};
 };
 
-/// Gives `token` to the attach socket, with this process's pidfd, and maps what comes back. Both waits end at
-/// the deadline (kServerUnreachable) and by `interrupt` (kTimeout). kPermissionDenied: another user listens.
+/// Sends `token` and this process's pidfd to the attach socket, and maps the segments that the server sends.
+/// Waits until the deadline (kServerUnreachable) or `interrupt` (kTimeout). kPermissionDenied: the server's
+/// user is not trusted.
 Result<std::shared_ptr<Attachment>> attach(const Address& server, const std::string& token,
                                            std::uint32_t lane, ring::RingReader::Slots slots,
                                            const Deadline& deadline, const Interrupt& interrupt);

@@ -32,7 +32,7 @@ void describe(Lease& lease, const client::Attachment& attachment) {
   }
 }
 
-/// Moves what the lease points at into memory of its own.
+/// Copies the rows and fields of the lease's slot into memory that the lease owns.
 void make_private(Lease& lease, const std::shared_ptr<client::BufferPool>& pool) {
   lease.row_copies.assign(lease.row, lease.row + lease.rows);
   lease.row = lease.row_copies.data();
@@ -55,7 +55,7 @@ std::shared_ptr<Lease> Lease::on_slot(const std::shared_ptr<client::Attachment>&
   lease->grant = grant;
   attachment->live_views.fetch_add(1, std::memory_order_relaxed);
   lease->attachment = attachment;
-  lease->faults = attachment->reader->freshen(grant.slot);  // before a fork can settle it
+  lease->faults = attachment->reader->freshen(grant.slot);  // before a fork can settle the view
   if (own) client::enter_private_view(*lease);
   describe(*lease, *attachment);
   return lease;
@@ -65,8 +65,8 @@ std::shared_ptr<Lease> Lease::copy_of(const client::Attachment& attachment, cons
                                       const std::shared_ptr<client::BufferPool>& pool) {
   auto lease = std::make_shared<Lease>();
   lease->grant = grant;
-  const std::shared_ptr<void> ack(nullptr,
-                                  [&](void*) { attachment.reader->ack(grant); });  // also without memory
+  const std::shared_ptr<void> ack(
+      nullptr, [&](void*) { attachment.reader->ack(grant); });  // also if an allocation below fails
   attachment.reader->freshen(grant.slot);
   describe(*lease, attachment);
   make_private(*lease, pool);
@@ -77,7 +77,7 @@ BatchView::Lease::~Lease() {
   if (mapping != nullptr) {
     client::end_private_view(*this);
   } else if (attachment != nullptr && !attachment->fork.forked()) {
-    // Nobody should have written to this one.
+    // The loop should not have written to this view; if it has, restore the slot's pages.
     if (attachment->reader->private_pages() != nullptr && (!faults || faults != ring::PrivatePages::faults()))
       attachment->reader->drop_private_pages(grant.slot);
     attachment->live_views.fetch_sub(1, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
-// Buffers for private copies, used again once nothing refers to them: fresh pages for each batch would cost
-// more than the copy. In a loop that keeps nothing two per field are alive: the one in the loop's hands and
-// the one that next() fills meanwhile.
+// Buffers for private copies. They are reused once nothing refers to them, because fresh pages for each batch
+// would cost more than the copy. In a loop that keeps no batches, two buffers per field are in use: one for
+// the loop's current batch, and one that next() fills.
 //
 // Thread safety: any thread.
 #pragma once
@@ -28,10 +28,11 @@ struct Buffer {
 
 class BufferPool {
  public:
-  /// Keeps at most `most` free buffers: as many as a batch has fields.
+  /// `most`: how many free buffers are kept; as many as a batch has fields.
   explicit BufferPool(std::size_t most) : most_(most) { kept_.reserve(most + 1); }
 
-  /// At least `bytes`; the smallest that fits, unless most of it would stay unused.
+  /// A buffer of at least `bytes`: the smallest free one that fits, unless less than a quarter of it would be
+  /// used; else a new one.
   Buffer take(std::size_t bytes) {
     {
       const std::lock_guard lock(mutex_);
@@ -51,7 +52,8 @@ class BufferPool {
 
   [[nodiscard]] bool forked() const { return fork_.forked(); }
 
-  /// When there are too many, the smallest goes: the pages of a large one cost the most to get again.
+  /// Returns a buffer to the pool. If there are then too many, the smallest is freed: pages of a large one
+  /// cost the most to allocate again.
   void give_back(Buffer buffer) {
     const std::lock_guard lock(mutex_);
     kept_.push_back(std::move(buffer));

@@ -24,8 +24,8 @@ struct Client::Impl {
   client::Interrupt interrupt;
   client::ForkGuard fork;
 
-  /// A question that may be asked twice: again if the server died over it and another came within the
-  /// timeout.
+  /// Sends a request that may be repeated: if the server dies before it answers and another starts within the
+  /// timeout, sends it again.
   Result<client::Answer> ask(const std::string& op, const nlohmann::json& body) const {
     if (auto own = fork.check("client"); !own) return fail(own.error());
     const Deadline deadline(timeout);
@@ -98,23 +98,24 @@ Result<std::vector<StreamInfo>> Client::streams() {
 
 Result<Stream> Client::open(const OpenOptions& options) {
   if (options.join == Join::kCursor && !options.state && !options.resume_from_server)
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("stream '{}': join=cursor needs a state", options.stream));
-  if (options.state &&
-      (options.resume_from_server || (options.join != Join::kDefault && options.join != Join::kCursor)))
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("stream '{}': a state says where to begin: leave out join and resume", options.stream));
+        fmt::format("stream '{}': join=cursor needs a state; set OpenOptions::state", options.stream));
+  if (options.state &&
+      (options.resume_from_server || (options.join != Join::kDefault && options.join != Join::kCursor)))
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("stream '{}': the state says where to begin; do not set join or resume as well",
+                            options.stream));
   if (options.rank >= options.world_size)
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("rank {} of world size {}: ranks go from 0 to world size - 1 (Python takes RANK and "
-                    "WORLD_SIZE where they are not given)",
+        fmt::format("rank {} of world size {}: ranks go from 0 to world size - 1 (Python reads RANK and "
+                    "WORLD_SIZE if they are not given)",
                     options.rank, options.world_size));
   for (const auto& [what, name] : {std::pair{"client", &options.client}, {"group", &options.group}})
     if (name->size() > wire::kMaxName)
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("a {} name of {} bytes: at most {}", what, name->size(), wire::kMaxName));
+      return fail(ErrorCode::kInvalidArgument, fmt::format("the {} name has {} bytes, expected at most {}",
+                                                           what, name->size(), wire::kMaxName));
   const auto known = streams();
   if (!known) return fail(known.error());
   const StreamInfo* info = find_stream(*known, options.stream);
@@ -161,7 +162,7 @@ Result<Stream> Client::open(const OpenOptions& options) {
         return fail(hello.error());
       continue;
     }
-    // Process ids repeat across containers: a name that nobody chose is made unique.
+    // Process ids repeat across containers, so a generated name may be in use: try another one.
     if (impl_->interrupt && impl_->interrupt()) return fail(opened.error());
     const bool clash = options.client.empty() && opened.error().code == ErrorCode::kClientNameTaken;
     if (!clash || deadline.over()) return fail(opened.error());
@@ -196,7 +197,7 @@ Result<void> Client::drain() {
   if (auto own = impl_->fork.check("client"); !own) return own;
   auto answer = client::exchange(impl_->server, "drain", nlohmann::json::object(), Deadline(impl_->timeout),
                                  impl_->interrupt);
-  // Gone before its answer is what was asked for.
+  // A server that exits before it answers has done what drain asks for.
   if (!answer && answer.error().code != ErrorCode::kServerLost) return fail(answer.error());
   return {};
 }

@@ -1,4 +1,4 @@
-// What ends a wait: a point in time (monotonic), or the caller's wish.
+// The two things that end a wait: a point in time (monotonic), or an interrupt by the caller.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace headrace::client {
 
-/// Asked about every 50 ms while waiting; true gives up.
+/// Called about every 50 ms while waiting; the wait ends if it returns true.
 using Interrupt = std::function<bool()>;
 
 class Deadline {
@@ -17,7 +17,7 @@ class Deadline {
   explicit Deadline(std::chrono::milliseconds timeout)
       : begun_(Clock::now()), end_(begun_ + bounded(timeout)) {}
 
-  /// From nothing to a year: a caller's "for ever" overflows in nanoseconds.
+  /// Clamps a timeout to 0 .. 1 year: a caller's "for ever" would overflow in nanoseconds.
   static std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
     return std::clamp<std::chrono::milliseconds>(timeout, std::chrono::milliseconds(0),
                                                  std::chrono::hours(24 * 365));

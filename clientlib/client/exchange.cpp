@@ -28,7 +28,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kSlice{50};
 
-/// What is wrong with a server's socket. Empty `what`: a trusted server listens.
+/// What is wrong with a server's socket. `what` is empty if a trusted server listens.
 struct SocketProblem {
   std::string what;
   bool waiting_helps = true;
@@ -44,7 +44,7 @@ bool is_closed(int socket) {
   return ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
 }
 
-SocketProblem who_listens(const std::string& path, const Address& server) {
+SocketProblem check_socket(const std::string& path, const Address& server) {
   const ring::UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -64,9 +64,10 @@ SocketProblem who_listens(const std::string& path, const Address& server) {
     case EAGAIN:
       return {};
     case ENOENT:
-      return {fmt::format("{} is not there: no server runs in this directory", path)};
+      return {fmt::format("{} does not exist: no server runs in this directory", path)};
     case ECONNREFUSED:
-      return {fmt::format("{} is there, but nobody listens: the server that made it has died", path)};
+      return {
+          fmt::format("{} exists, but no server listens on it: the server that created it has died", path)};
     case EACCES:
       return {
           fmt::format("{}: {}: run as the server's user, have your uid listed in its server.allow.uids, or "
@@ -74,15 +75,15 @@ SocketProblem who_listens(const std::string& path, const Address& server) {
                       path, std::strerror(EACCES)),
           false};
     case ENOTDIR:
-      return {fmt::format("{}: {}: the address is a server's directory", path, std::strerror(ENOTDIR)),
+      return {fmt::format("{}: {}: the address must be a server's directory", path, std::strerror(ENOTDIR)),
               false};
     default:
       return {fmt::format("{}: {}", path, std::strerror(errno))};
   }
 }
 
-/// Which socket file lies at the path: another one, or none, means another server. Inode numbers are used
-/// again: so the time of creation counts, too.
+/// The identity of the socket file at a path: a different or missing file means a different server. Inode
+/// numbers are reused, so the time of creation is part of it.
 struct SocketFile {
   ino_t inode = 0;
   std::int64_t seconds = 0, nanoseconds = 0;
@@ -108,12 +109,13 @@ tl::unexpected<Error> interrupted(const std::string& op) {
   return fail(ErrorCode::kTimeout, fmt::format("interrupted while waiting for the answer to '{}'", op));
 }
 
-/// False: nothing is there.
+/// Receives a message if one has arrived; false if none has.
 bool receive(zmq::socket_t& socket, zmq::message_t& message) {
   return wire::through_signals([&] { return socket.recv(message, zmq::recv_flags::dontwait); }).has_value();
 }
 
-/// What libzmq tells of a socket's connection: the kernel ends it with the server, so nobody has to probe.
+/// Watches a socket's connection through libzmq's events: the kernel closes the connection when the server
+/// dies, so no probing is needed.
 class ConnectionWatch {
  public:
   ConnectionWatch(zmq::context_t& context, zmq::socket_t& watched)
@@ -121,16 +123,16 @@ class ConnectionWatch {
     constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_DISCONNECTED;
     if (::zmq_socket_monitor(watched_.handle(), kEndpoint, kEvents) != 0) throw zmq::error_t();
     events_.set(zmq::sockopt::linger, 0);
-    events_.set(zmq::sockopt::rcvhwm, 0);  // libzmq's thread never waits for room
+    events_.set(zmq::sockopt::rcvhwm, 0);  // no limit, so that libzmq's thread never blocks
     events_.connect(kEndpoint);
   }
-  /// The events end before their reader does: without one, libzmq's thread would wait.
+  /// Stops the events before their reader is destroyed: without a reader, libzmq's thread would block.
   ~ConnectionWatch() { ::zmq_socket_monitor(watched_.handle(), nullptr, 0); }
   ConnectionWatch(const ConnectionWatch&) = delete;
   ConnectionWatch& operator=(const ConnectionWatch&) = delete;
 
-  /// Waits for a message or an event. True: since the last call the connection has ended, could not be made,
-  /// or was made again.
+  /// Waits for a message or an event. True if, since the last call, the connection was lost, refused or made
+  /// again.
   bool wait(milliseconds limit) {
     zmq::pollitem_t items[] = {{watched_.handle(), 0, ZMQ_POLLIN, 0}, {events_.handle(), 0, ZMQ_POLLIN, 0}};
     try {
@@ -139,7 +141,7 @@ class ConnectionWatch {
       if (error.num() != EINTR) throw;
     }
     bool broken = false;
-    zmq::message_t event, endpoint;  // the two parts that libzmq sends for each
+    zmq::message_t event, endpoint;  // libzmq sends two parts per event
     while (receive(events_, event) && receive(events_, endpoint)) {
       std::uint16_t kind = 0;
       std::memcpy(&kind, event.data(), sizeof kind);
@@ -164,14 +166,14 @@ Result<void> check_sender(const zmq::message_t& message, const std::string& path
       path, uid ? fmt::format("its reply came from user {}", *uid) : "its reply came from an unknown user");
 }
 
-/// Why no answer will come over a connection that has ended; none: the server still listens.
+/// The error for a connection that was lost before the answer came; nullopt if the same server still listens.
 std::optional<Error> loss(const std::string& path, const SocketFile& asked, const Address& server,
                           const std::string& op) {
-  const SocketProblem problem = who_listens(path, server);
+  const SocketProblem problem = check_socket(path, server);
   if (problem.code == ErrorCode::kPermissionDenied) return Error{problem.code, problem.what};
   if (SocketFile::at(path) == asked && problem.none()) return std::nullopt;
   return Error{ErrorCode::kServerLost,
-               fmt::format("the server at {} died while it was asked for '{}'", path, op)};
+               fmt::format("the server at {} died before it answered '{}'", path, op)};
 }
 
 Result<Answer> converse(zmq::socket_t& socket, ConnectionWatch& connection, const Address& server,
@@ -192,7 +194,7 @@ Result<Answer> converse(zmq::socket_t& socket, ConnectionWatch& connection, cons
       if (broken && asked.inode != 0)
         if (auto lost = loss(path, asked, server, request.op)) return fail(std::move(*lost));
       if (!deadline.over()) continue;
-      const SocketProblem problem = who_listens(path, server);
+      const SocketProblem problem = check_socket(path, server);
       if (problem.code == ErrorCode::kPermissionDenied) return fail(problem.code, problem.what);
       if (!problem.none()) return unreachable(problem.what, kStartIt, deadline);
       return unreachable(fmt::format("a server listens on {}, but did not answer '{}'", path, request.op),
@@ -202,13 +204,13 @@ Result<Answer> converse(zmq::socket_t& socket, ConnectionWatch& connection, cons
     Answer answer;
     if (text.more()) {
       zmq::message_t part;
-      (void)receive(socket, part);  // libzmq gives whole messages alone
+      (void)receive(socket, part);  // does not block: libzmq delivers all parts of a message together
       const auto* bytes = static_cast<const std::byte*>(part.data());
       answer.binary.assign(bytes, bytes + part.size());
     }
     auto reply = wire::decode_reply(text.to_string_view());
     if (!reply) return fail(reply.error());
-    // The server that cannot read a request answers it with id 0.
+    // A server that cannot parse a request replies with id 0.
     if (reply->id != request.id && reply->body) continue;
     if (!reply->body) return fail(reply->body.error());
     answer.body = std::move(*reply->body);
@@ -245,7 +247,7 @@ Result<wire::HelloReply> say_hello(const Address& server, const Deadline& deadli
   Result<Answer> answer = fail(ErrorCode::kServerLost, {});
   for (;;) {
     if (auto trusted = check_directory(server); !trusted) return fail(trusted.error());
-    const SocketProblem problem = who_listens(path, server);
+    const SocketProblem problem = check_socket(path, server);
     if (!problem.waiting_helps) return fail(problem.code, problem.what);
     if (problem.none()) answer = exchange(server, "hello", body, deadline, interrupt);
     if (problem.none() && (answer || answer.error().code != ErrorCode::kServerLost)) break;

@@ -1,5 +1,5 @@
-// One request, one reply over the control socket. Each exchange has its own short-lived ZeroMQ context:
-// nothing lingers between calls, over a fork or after a server's death.
+// One request and one reply over the control socket. Each exchange has its own ZeroMQ context, so no state
+// survives between calls, across a fork or after a server's death.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,17 +15,17 @@ namespace headrace::client {
 
 struct Answer {
   nlohmann::json body;
-  std::vector<std::byte> binary;  ///< of `sample`
+  std::vector<std::byte> binary;  ///< the second frame of a `sample` reply
 };
 
-/// kPermissionDenied: the directory, or the process that answers, is of a user that is not trusted.
-/// kServerUnreachable says in which step the time ran out: no socket, nobody listening, or no answer.
-/// kServerLost: it died under way. Everything else is the server's own error.
+/// kPermissionDenied: the directory, or the process that answers, belongs to a user that is not trusted.
+/// kServerUnreachable: the deadline passed; the message says whether the socket, a listening server or the
+/// answer was missing. kServerLost: the server died before it answered. Any other error is the server's own.
 Result<Answer> exchange(const Address& server, std::string op, nlohmann::json body, const Deadline& deadline,
                         const Interrupt& interrupt = {});
 
-/// Versions on both sides: kVersionMismatch names both. Tries again until the deadline for a server to
-/// appear. kPermissionDenied: as exchange(), or the server does not admit this user.
+/// Compares versions with the server, and retries until the deadline for a server to appear. kVersionMismatch
+/// names both versions. kPermissionDenied: as for exchange(), or the server does not admit this user.
 Result<wire::HelloReply> say_hello(const Address& server, const Deadline& deadline,
                                    const Interrupt& interrupt = {});
 

@@ -28,8 +28,8 @@ Result<void> ForkGuard::check(const char* what) const {
   return fail(
       ErrorCode::kForked,
       fmt::format(
-          "a {0} does not survive a fork, and this one belongs to the process that pid {1} was forked from: "
-          "make another {0} in the child, or start it with spawn",
+          "this {0} belongs to the process from which pid {1} was forked, and a {0} does not survive a fork: "
+          "make another {0} in the child, or start the child with spawn",
           what, ::getpid()));
 }
 

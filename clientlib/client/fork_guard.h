@@ -1,4 +1,5 @@
-// Tells a forked child that it holds its parent's objects. One relaxed load per check: no system call.
+// Detects the use of an object in a forked child that inherited it. A check is one relaxed load, no system
+// call.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,15 @@
 
 namespace headrace::client {
 
-/// Counts the forks between the first process that loaded the library and this one.
+/// The number of forks between the process that loaded the library and this one.
 std::uint64_t fork_generation();
 
-/// Remembers the process that made it.
+/// Remembers the process that created it.
 class ForkGuard {
  public:
   ForkGuard() : generation_(fork_generation()) {}
   [[nodiscard]] bool forked() const { return generation_ != fork_generation(); }
-  /// kForked, naming `what`, in a child.
+  /// kForked, which names `what`, in a forked child.
   [[nodiscard]] Result<void> check(const char* what) const;
 
  private:

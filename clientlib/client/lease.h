@@ -1,4 +1,4 @@
-// What a BatchView holds: a leased slot, or a private copy of one.
+// The state of a BatchView: a leased slot, or a private copy of one.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@
 
 namespace headrace {
 
-/// Immutable once made, but for what private_views.h says; destroyed by any thread. Its end is the lease's
-/// end (SYNC ack); in a forked child it does nothing.
+/// Immutable once made, except for what private_views.h changes. Any thread may destroy it. Its destructor
+/// ends the lease (SYNC ack); in a forked child it does nothing.
 struct BatchView::Lease {
   ~Lease();
 
-  /// The granted slot itself. `own`: as a view that its holder may write to.
+  /// A lease on the granted slot. `own`: with a copy-on-write view, which the loop may write to.
   static std::shared_ptr<Lease> on_slot(const std::shared_ptr<client::Attachment>& attachment,
                                         const ring::Grant& grant, bool own);
   /// A copy of the slot's rows; the grant is acked at once.
@@ -26,7 +26,7 @@ struct BatchView::Lease {
 
   struct Field {
     const std::byte* values = nullptr;
-    std::shared_ptr<client::PooledBuffer> copy;  ///< null: the slot's values
+    std::shared_ptr<client::PooledBuffer> copy;  ///< null: `values` point into the slot
     std::span<const std::int64_t> offsets;
     std::int64_t count = 0;  ///< rows, or total values if ragged
   };
@@ -38,14 +38,14 @@ struct BatchView::Lease {
   const ring::RowDesc* row = nullptr;
   std::shared_ptr<const std::vector<FieldSpec>> specs;
   std::vector<Field> fields;
-  std::optional<std::uint64_t> faults;  ///< RingReader::freshen, on a slot
-  // Of a private copy.
+  std::optional<std::uint64_t> faults;  ///< what RingReader::freshen returned; unused by copies
+  // Private copies only.
   std::vector<ring::RowDesc> row_copies;
   std::vector<std::vector<std::int64_t>> offset_copies;
-  // Of a view that may be written to, copy-on-write.
-  std::shared_ptr<ring::RingReader> mapping;  ///< keeps `pages` where they are; null: this is none
+  // Copy-on-write views only.
+  std::shared_ptr<ring::RingReader> mapping;  ///< keeps `pages` mapped; null: not a copy-on-write view
   std::span<std::byte> pages;
-  bool settled = false;  ///< all of them are this process's own
+  bool settled = false;  ///< all pages are this process's own
 };
 
 }  // namespace headrace

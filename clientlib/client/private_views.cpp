@@ -12,8 +12,8 @@ namespace {
 
 using Lease = BatchView::Lease;
 
-/// A loop that has written to more than one page in 32 of its batch is better served by copies: a page costs
-/// more than its bytes (tests/bench/README.md).
+/// If a loop writes to more than one page in 32 of its batch, copying the batch is cheaper: a page fault
+/// costs more than copying a page (tests/bench/README.md).
 constexpr std::size_t kFewPages = 32;
 
 struct Views {
@@ -21,15 +21,15 @@ struct Views {
   std::set<Lease*> live;  // guarded by mutex
 };
 
-/// Never destroyed: views may end after everything else.
+/// Never destroyed: views may be destroyed after all static objects.
 Views& views() {
   static auto& all = *new Views;
   return all;
 }
 
-void take_pages(Lease& lease) {
+void own_pages(Lease& lease) {
   if (lease.settled) return;
-  ring::PrivatePages::take(lease.pages);
+  ring::PrivatePages::own_all(lease.pages);
   lease.settled = true;
 }
 
@@ -41,7 +41,7 @@ void give_slot_back(Lease& lease) {
 
 void before_fork() {
   views().mutex.lock();
-  for (Lease* lease : views().live) take_pages(*lease);
+  for (Lease* lease : views().live) own_pages(*lease);
 }
 
 void after_fork() {
@@ -66,7 +66,7 @@ void end_private_view(Lease& lease) {
     views().live.erase(&lease);
   }
   if (!lease.attachment || lease.attachment->fork.forked()) return;
-  // Whatever PrivatePages::faults() says: a peer's or a device's writes into a batch are not in it.
+  // Regardless of PrivatePages::faults(), which does not count writes by a device or by another process.
   const std::size_t own = lease.mapping->drop_private_pages(lease.grant.slot);
   if (!lease.settled && own > lease.pages.size() / ring::page_size() / kFewPages)
     lease.attachment->writes_to_batches.store(true, std::memory_order_relaxed);
@@ -77,7 +77,7 @@ void settle_private_views(const Attachment& attachment) {
   const std::lock_guard lock(views().mutex);
   for (Lease* lease : views().live) {
     if (lease->attachment.get() != &attachment) continue;
-    take_pages(*lease);
+    own_pages(*lease);
     give_slot_back(*lease);
   }
 }

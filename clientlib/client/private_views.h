@@ -1,9 +1,10 @@
-// The views of this process that may be written to, copy-on-write. Each stands on a leased slot whose
-// untouched pages are the server's; a view gets along without its slot once all its pages are its own
-// (settled).
+// This process's copy-on-write views. Each maps a leased slot, and shows the server's bytes in all pages that
+// were not written to. To settle a view means to copy all of its pages into this process: then it no longer
+// needs its slot.
 //
-// They are settled, for one pass over their pages, before a fork (else the child would see the parent's slots
-// being filled again) and when their stream ends or is fenced (else a kept batch would keep its session).
+// Views are settled before a fork, because otherwise the child would see the parent's slots being refilled.
+// They are also settled when their stream ends or is fenced, because otherwise a kept batch would keep the
+// session open. Settling costs one pass over the view's pages.
 //
 // Thread safety: any thread.
 #pragma once
@@ -13,13 +14,13 @@
 
 namespace headrace::client {
 
-/// A view is put here when it is made and taken out by its end; the mutex guards what `settle` changes in it.
+/// Registers a new view. A mutex guards the members that settle_private_views() changes.
 void enter_private_view(BatchView::Lease& lease);
-/// Gives the slot back, without what was written to it. In a forked child, whose pages are settled, nothing
-/// but forgetting it.
+/// Unregisters a view, discards what was written to its slot, and ends the lease. In a forked child, whose
+/// views are settled, only unregisters it.
 void end_private_view(BatchView::Lease& lease);
 
-/// All views on this attachment: they keep their contents and end their leases.
+/// Settles all views on this attachment: they keep their contents, and their leases end.
 void settle_private_views(const Attachment& attachment);
 
 }  // namespace headrace::client

@@ -1,4 +1,4 @@
-// How a stream gets back to a server that died, was restarted, or fenced it.
+// Attaches a stream again after its server died, was restarted, or fenced it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,24 +13,25 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kAttempt{3000};
-/// A server that listens gets this long to let us in, however little of the reconnect timeout is left.
+/// The shortest time that a listening server is given to answer, even if less of the reconnect timeout is
+/// left.
 constexpr milliseconds kShortestAttempt{1000};
 constexpr milliseconds kFirstPause{10};
 constexpr milliseconds kLongestPause{250};
-/// How long what we left behind may stand in our way: a token that nobody used (5 s, and the server's tick),
-/// or a session whose end the server has yet to notice.
-constexpr std::chrono::seconds kOldSelf{8};
-/// Who looks at a loop that stands still should read why.
-constexpr std::chrono::seconds kQuiet{3};
+/// How long our previous session may still hold our rank: until its unused token expires (5 s, and the
+/// server's tick), or until the server notices that the session has ended.
+constexpr std::chrono::seconds kOldSessionTimeout{8};
+/// After this time a warning tells the user why the loop does not go on.
+constexpr std::chrono::seconds kWarnAfter{3};
 
-/// A server that is not there, or is on its way up or down.
-bool comes_back(ErrorCode code) {
+/// Whether a retry may succeed: the server is not running, or it is starting or stopping.
+bool is_transient(ErrorCode code) {
   return code == ErrorCode::kServerUnreachable || code == ErrorCode::kServerLost ||
          code == ErrorCode::kTokenInvalid || code == ErrorCode::kDraining || code == ErrorCode::kTimeout;
 }
 
-/// Our former session may still hold these.
-bool held_by_old_self(ErrorCode code) {
+/// Whether our previous session may be the cause.
+bool held_by_old_session(ErrorCode code) {
   return code == ErrorCode::kRankTaken || code == ErrorCode::kClientNameTaken || code == ErrorCode::kRingFull;
 }
 
@@ -53,16 +54,16 @@ void Stream::Impl::adopt(client::Session opened) {
   position = opened.reply.cursor;
   length = opened.reply.length;
   epoch_length = opened.reply.epoch_length;
-  let_commit(attachment->reader);
+  set_commit_reader(attachment->reader);
 }
 
 void Stream::Impl::lose() {
-  let_commit(nullptr);
+  set_commit_reader(nullptr);
   attachment.reset();
   lost_since = Clock::now();
 }
 
-void Stream::Impl::leave() {
+void Stream::Impl::abandon() {
   former = attachment;
   lose();
 }
@@ -71,22 +72,20 @@ Result<void> Stream::Impl::reattach(const client::Deadline& deadline) {
   if (const auto old = former.lock()) {
     client::settle_private_views(*old);
     if (const auto views = old->live_views.load(std::memory_order_relaxed); views > 0)
-      return fail(
-          ErrorCode::kLeaseFenced,
-          fmt::format(
-              "{} views of the attachment before are alive: their slots stay theirs, so release them first, "
-              "then call next() again",
-              views));
+      return fail(ErrorCode::kLeaseFenced, fmt::format("{} views from before the last attachment ended are "
+                                                       "alive and hold their slots: release them first, "
+                                                       "then call next() again",
+                                                       views));
   }
   auto back = attach_again(deadline);
-  // Whoever calls after an error is ready to wait again.
+  // A call after an error waits for the whole reconnect timeout again.
   if (!back) lost_since.reset();
   return back;
 }
 
 Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
   if (!lost_since) lost_since = Clock::now();
-  auto left_behind = Clock::now();  // the last moment at which a session of ours may have been made
+  auto left_behind = Clock::now();  // the last time at which the server may have made a session for us
   const Cursor wanted = position;
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     wire::OpenRequest request = identity;
@@ -115,10 +114,10 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
     if (interrupted())
       return fail(ErrorCode::kTimeout, "interrupted while waiting for the server to come back");
     const auto now = Clock::now();
-    const bool held = held_by_old_self(error.code);
-    if (!comes_back(error.code) && !(held && now - left_behind < kOldSelf)) return fail(error);
+    const bool held = held_by_old_session(error.code);
+    if (!is_transient(error.code) && !(held && now - left_behind < kOldSessionTimeout)) return fail(error);
     if (hello && !held) left_behind = now;
-    if (now - *lost_since > kQuiet &&
+    if (now - *lost_since > kWarnAfter &&
         warn("away",
              fmt::format("stream '{}': the server in {} {}; waiting up to {:.0f} s for it to come back",
                          info.name, server.directory, how_it_ended,
@@ -128,12 +127,12 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
     if (now - *lost_since >= options.reconnect_timeout)
       return fail(ErrorCode::kServerLost,
                   fmt::format("the server in {} {} and did not come back within {:.1f} s "
-                              "(reconnect_timeout); the last try: {}",
+                              "(reconnect_timeout); last error: {}",
                               server.directory, how_it_ended,
                               std::chrono::duration<double>(now - *lost_since).count(), error.to_string()));
     if (deadline.over())
       return fail(ErrorCode::kTimeout,
-                  fmt::format("waited {:.1f} s for the server in {} to come back; the last try: {}",
+                  fmt::format("waited {:.1f} s for the server in {} to come back; last error: {}",
                               deadline.seconds_spent(), server.directory, error.to_string()));
     std::this_thread::sleep_for(std::min(pause, std::max(milliseconds(1), deadline.left())));
   }

@@ -1,13 +1,14 @@
-// Where to go on from a saved state. Pure.
+// The cursor at which a saved state resumes. Pure.
 #pragma once
 
 #include "headrace/client.h"
 
 namespace headrace::client {
 
-/// The cursor that continues `state` for a group of `world_size` over `stream`: the same one at the same
-/// sizes; at others, an origin behind all samples that were handed out, on every rank, so that each remaining
-/// sample comes exactly once. kFingerprintMismatch says which part of the stream changed.
+/// The cursor from which a group of `world_size` ranks continues `state` over `stream`. At the same world
+/// size and batch size it is the state's cursor. At others its origin is behind all samples that the ranks
+/// have received, so that each remaining sample comes exactly once. kFingerprintMismatch names the part of
+/// the stream that changed.
 Result<Cursor> resume_cursor(const State& state, const StreamInfo& stream, std::uint32_t world_size);
 
 }  // namespace headrace::client

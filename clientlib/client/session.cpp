@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "clientlib/client/pulse.h"
+#include "clientlib/client/heartbeat.h"
 
 namespace headrace::client {
 
@@ -16,9 +16,12 @@ Result<Session> open_session(const Address& server, const wire::OpenRequest& req
   auto attachment = attach(server, reply->token, reply->lane, slots, deadline, interrupt);
   if (!attachment) return fail(attachment.error());
   if (*(*attachment)->fields != ring_fields(reply->stream))
-    return fail(ErrorCode::kInternal,
-                fmt::format("stream '{}': the ring's fields are not those that the server announced",
-                            request.stream));
+    return fail(
+        ErrorCode::kInternal,
+        fmt::format(
+            "stream '{}': the fields in the ring differ from those in the server's reply; install the same "
+            "version on both sides",
+            request.stream));
   keep_alive(*attachment);
   return Session{std::move(*reply), std::move(*attachment)};
 }

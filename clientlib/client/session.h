@@ -1,5 +1,5 @@
-// From a request to an attachment: open, token, descriptors. One attempt; who retries is said where it
-// is called.
+// Opens a session: the request, its token, then the descriptors and the attachment. Makes one attempt;
+// callers retry.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace headrace::client {
 
 struct Session {
   wire::OpenReply reply;
-  std::shared_ptr<Attachment> attachment;  ///< kept alive by the pulse
+  std::shared_ptr<Attachment> attachment;  ///< its heartbeat has begun
 };
 
 Result<Session> open_session(const Address& server, const wire::OpenRequest& request,

@@ -26,7 +26,7 @@ Result<State> State::from_json(std::string_view text) {
   const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
   if (json.is_discarded())
     return fail(ErrorCode::kInvalidArgument,
-                "state: not JSON; give what state() (Python: state_dict()) returned");
+                "the state is not JSON; give what state() (Python: state_dict()) returned");
   State state;
   std::uint32_t version = 0;
   wire::ObjectReader reader(json, "state");
@@ -41,8 +41,10 @@ Result<State> State::from_json(std::string_view text) {
                 fmt::format("not a state ({}): give what state() (Python: state_dict()) returned",
                             read.error().message));
   if (version != kStateVersion)
-    return fail(ErrorCode::kVersionMismatch,
-                fmt::format("state of version {}, this library reads version {}", version, kStateVersion));
+    return fail(
+        ErrorCode::kVersionMismatch,
+        fmt::format("the state has version {}, expected {}; use the version of Headrace that saved it",
+                    version, kStateVersion));
   if (state.batch_size == 0 || state.world_size == 0)
     return fail(ErrorCode::kInvalidArgument, "state: batch_size or world_size is 0");
   return state;
@@ -55,7 +57,7 @@ Result<Cursor> resume_cursor(const State& state, const StreamInfo& stream, std::
     return fail(
         ErrorCode::kFingerprintMismatch,
         fmt::format(
-            "stream '{}': the {} changed since the state was saved{}; restore it, or start without the state",
+            "stream '{}': the {} changed since the state was saved{}; undo that, or start without the state",
             stream.name, changed,
             state.stream == stream.name ? "" : fmt::format(" (of stream '{}')", state.stream)));
   const std::uint64_t rows = std::uint64_t{state.batch_size} * state.world_size;

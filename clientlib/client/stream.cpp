@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "clientlib/client/holdup.h"
+#include "clientlib/client/delay_reason.h"
 #include "clientlib/client/lease.h"
 #include "clientlib/client/private_views.h"
 #include "clientlib/client/resume.h"
@@ -21,11 +21,11 @@ namespace {
 using client::Deadline;
 using std::chrono::milliseconds;
 
-/// Between two looks at signals, sockets and lane state.
-constexpr milliseconds kLook{100};
-/// A server that stops takes lanes away a moment before it closes their sockets.
+/// Time between two checks of signals, sockets and the lane's state.
+constexpr milliseconds kCheckInterval{100};
+/// A stopping server detaches lanes shortly before it closes their sockets.
 constexpr int kClosingMs = 200;
-/// Bytes from which copying takes longer than looking which pages were written to.
+/// From this size on, copying a batch takes longer than checking which of its pages were written to.
 constexpr std::uint64_t kWorthAView = 256 << 10;
 
 bool session_ended(const client::Attachment& attachment) {
@@ -48,7 +48,8 @@ Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
     begin_epoch(position.epoch + 1);
     return std::nullopt;
   }
-  // Before a batch is taken: a warning may end the call (Python: warnings as errors), and must not cost one.
+  // Warn before a grant is consumed: a warning may end the call (Python: warnings as errors), which must not
+  // lose a batch.
   if (warn_of_copies() && interrupted()) return fail(ErrorCode::kTimeout, "interrupted by a warning");
   const auto grant = take_grant(deadline);
   if (!grant) return fail(grant.error());
@@ -58,11 +59,11 @@ Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
     begun = true;
     return view;
   } catch (const std::bad_alloc&) {
-    leave();  // the server counts the batch as taken
+    abandon();  // the server counts the batch as delivered
     return fail(
         ErrorCode::kNotEnoughMemory,
-        fmt::format("stream '{}': no memory for a copy of {}: keep fewer batches; the next call comes "
-                    "back to it",
+        fmt::format("stream '{}': no memory for a copy of {}; keep fewer batches, then call next() again for "
+                    "the same batch",
                     info.name, to_string(position)));
   }
 }
@@ -77,7 +78,7 @@ Result<ring::Grant> Stream::Impl::take_grant(const Deadline& deadline) {
   if (!grant || (grant->epoch == position.epoch && grant->batch == position.batch)) return grant;
   attachment->reader->ack(*grant);
   return fail(ErrorCode::kInternal,
-              fmt::format("stream '{}': the server granted epoch {}, batch {}; due is {}", info.name,
+              fmt::format("stream '{}': the server granted epoch {}, batch {}; expected {}", info.name,
                           grant->epoch, grant->batch, to_string(position)));
 }
 
@@ -102,11 +103,11 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
       const Cursor due = position;
       if (auto back = reattach(deadline); !back) return fail(back.error());
       if (position != due)
-        return fail(ErrorCode::kInternal, fmt::format("stream '{}': attached again at {} instead of {}",
+        return fail(ErrorCode::kInternal, fmt::format("stream '{}': attached again at {}, expected {}",
                                                       info.name, to_string(position), to_string(due)));
     }
     ring::RingReader& reader = *attachment->reader;
-    if (auto grant = reader.next(seek, std::min(kLook, deadline.left()), spin, &attachment->lost))
+    if (auto grant = reader.next(seek, std::min(kCheckInterval, deadline.left()), spin, &attachment->lost))
       return *grant;
     spin = {};
     const std::uint32_t state = reader.lane_state();
@@ -122,20 +123,19 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
         continue;
       }
       former = attachment;
-      let_commit(nullptr);
+      set_commit_reader(nullptr);
       attachment.reset();
-      return fail(
-          ErrorCode::kLeaseFenced,
-          fmt::format(
-              "stream '{}': this client gave no sign of life for longer than the server's eviction time "
-              "(stopped, or its machine asleep); the next call attaches again at {}",
-              info.name, to_string(position)));
+      return fail(ErrorCode::kLeaseFenced,
+                  fmt::format("stream '{}': this client sent no heartbeat for longer than the server's "
+                              "eviction time (was the "
+                              "process stopped, or the machine asleep?); the next call attaches again at {}",
+                              info.name, to_string(position)));
     } else if ((state & ring::kLaneFailed) != 0) {
-      // What was granted before it failed is still to be had.
+      // Batches that were granted before the failure are still valid.
       if (auto grant = reader.next(seek, milliseconds(0), spin, nullptr)) return *grant;
       return fail(stream_failure());
     } else if (state != ring::kLaneOpen) {
-      std::this_thread::sleep_for(milliseconds(10));  // draining: the end of the socket is near
+      std::this_thread::sleep_for(milliseconds(10));  // draining: the server will close the socket soon
     }
     if (interrupted()) return fail(ErrorCode::kTimeout, "interrupted while waiting for a batch");
     if (deadline.over()) return fail(timed_out(deadline));
@@ -171,11 +171,11 @@ BatchView Stream::Impl::view_of(const ring::Grant& grant) {
 bool Stream::Impl::warn_of_copies() {
   const std::uint32_t views = attachment ? attachment->live_views.load(std::memory_order_relaxed) : 0;
   if (views == 0 || views + 1 < max_leases || private_batches()) return false;
-  return warn("private copies",
-              fmt::format("stream '{}': {} views are alive, of {} leases: batches are copied "
-                          "from here on. Release views sooner, "
-                          "turn zero_copy off, or raise ring.max_leases",
-                          info.name, views, max_leases));
+  return warn(
+      "private copies",
+      fmt::format("stream '{}': {} views are alive, of {} leases, so batches are copied from now on; release "
+                  "views sooner, turn zero_copy off, or raise ring.max_leases",
+                  info.name, views, max_leases));
 }
 
 void Stream::Impl::commit() {
@@ -191,7 +191,7 @@ void Stream::Impl::commit(const Cursor& consumed, std::chrono::nanoseconds waite
                                            std::memory_order_relaxed);
 }
 
-void Stream::Impl::let_commit(std::shared_ptr<ring::RingReader> reader) {
+void Stream::Impl::set_commit_reader(std::shared_ptr<ring::RingReader> reader) {
   if (options.commits == Commits::kByNext) return;
   const std::lock_guard lock(commit_mutex);
   commit_reader = std::move(reader);
@@ -204,12 +204,11 @@ void Stream::Impl::begin_epoch(std::uint64_t epoch) {
   begun = false;
 }
 
-Result<void> Stream::Impl::leave_out(const Cursor& target) {
+Result<void> Stream::Impl::skip_forward(const Cursor& target) {
   if (target < position)
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("stream '{}' is live (headrace.share()): {} has gone, {} is due; its order and where "
-                    "it resumes are its feeder's",
+        fmt::format("stream '{}' is live (headrace.share()) and cannot go back to {}: the next batch is {}",
                     info.name, to_string(target), to_string(position)));
   skip_to = target;
   begun = false;
@@ -217,7 +216,7 @@ Result<void> Stream::Impl::leave_out(const Cursor& target) {
 }
 
 Result<void> Stream::Impl::go_to(const Cursor& target) {
-  if (info.live) return leave_out(target);
+  if (info.live) return skip_forward(target);
   if (attachment && !attachment->lost.load(std::memory_order_acquire)) {
     auto answer =
         client::exchange(server, "cursor_set", wire::to_json(wire::CursorSetRequest{session, target}),
@@ -241,8 +240,8 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
     if (ended)
       lose();
     else
-      leave();  // the server may have moved the lane, under a seek number that we do not know
-    // Other errors a new attachment would not cure.
+      abandon();  // the server may have moved the lane, with a seek number that we do not know
+    // A new attachment would fail with any other error again.
     if (!ended && code != ErrorCode::kServerUnreachable) return fail(reply.error());
   } else {
     lose();
@@ -271,10 +270,10 @@ Error Stream::Impl::timed_out(const Deadline& deadline) const {
           ? 1e-9 * static_cast<double>(ring::monotonic_ns() - attachment->reader->server_heartbeat_ns())
           : 0;
   return {ErrorCode::kTimeout,
-          fmt::format("stream '{}': waited {:.1f} s for {}; the server gave its last sign of life {:.1f} s "
-                      "ago. {}",
+          fmt::format("stream '{}': waited {:.1f} s for {}; the server's last heartbeat was {:.1f} s ago. "
+                      "{}",
                       info.name, deadline.seconds_spent(), to_string(position), age,
-                      client::what_is_waited_for(server, info.name, position, deadline, interrupt))};
+                      client::reason_for_delay(server, info.name, position, deadline, interrupt))};
 }
 
 bool Stream::Impl::warn(const std::string& kind, const std::string& text) {
@@ -329,7 +328,7 @@ Result<void> Stream::set_epoch(std::uint64_t epoch) {
   Impl& my = *impl_;
   if (auto own = my.fork.check("stream"); !own) return own;
   if (my.position.batch >= my.length && epoch == my.position.epoch + 1) my.begin_epoch(epoch);
-  // Also behind a checkpoint: the usual loop calls set_epoch() with the epoch that it resumes.
+  // Also after a state was loaded: the usual loop calls set_epoch() with the epoch that it resumes.
   if (!my.begun && my.due().epoch == epoch) return {};
   return my.go_to({epoch, 0, 0});
 }
@@ -358,8 +357,8 @@ Result<void> Stream::load_state(const State& state) {
   if (my.info.live)
     return fail(
         ErrorCode::kInvalidArgument,
-        fmt::format("stream '{}' is live (headrace.share()): a state cannot be loaded, each batch comes "
-                    "once; its order and where it resumes are its feeder's",
+        fmt::format("stream '{}' is live (headrace.share()) and cannot load a state: each of its batches is "
+                    "delivered once",
                     my.info.name));
   auto cursor = client::resume_cursor(state, my.info, my.identity.world_size);
   if (!cursor) return fail(cursor.error());

@@ -1,5 +1,5 @@
-// A stream's private half. `position` is the whole truth of where the loop is: the next batch that next()
-// will return. Everything else can be rebuilt from it with any server over the same data.
+// A stream's private state. `position`, the next batch that next() will return, is all that the iteration
+// depends on: the rest can be rebuilt from it with any server over the same data.
 #pragma once
 
 #include <algorithm>
@@ -26,33 +26,34 @@ struct Stream::Impl {
 
   // Fixed by open().
   client::Address server;
-  std::chrono::milliseconds timeout{};  ///< of one exchange
+  std::chrono::milliseconds timeout{};  ///< for one exchange
   OpenOptions options;
-  wire::OpenRequest identity;  ///< stream, group, rank, client name, start: what every re-attachment repeats
+  wire::OpenRequest
+      identity;  ///< the request that each attachment repeats: stream, group, rank, client name, start
   StreamInfo info;
   client::ForkGuard fork;
 
   // The attachment; replaced when the server comes back.
-  std::shared_ptr<client::Attachment> attachment;  ///< null: detached, the next call attaches again
+  std::shared_ptr<client::Attachment> attachment;  ///< null: detached; the next call attaches again
   std::weak_ptr<client::Attachment>
-      former;  ///< the one that was fenced or left: its session lasts as long as its views
+      former;  ///< the previous one, if it was fenced or abandoned: its session lasts as long as its views
   std::string session;
   std::uint32_t seek = 0;
   std::uint32_t max_leases = 0;
   std::uint64_t mapping_generation = 0;
   std::optional<Clock::time_point> lost_since;
   static constexpr const char *kDied = "died", *kStopped = "was stopped";
-  const char* how_it_ended = kDied;  ///< how the server did
+  const char* how_it_ended = kDied;  ///< how the server's last session ended
 
-  // Where the loop is.
+  // The loop's position.
   Cursor position;
   std::uint64_t length = 0;  ///< batches of position.epoch from position.origin
   std::uint64_t epoch_length = 0;
-  /// Of a live stream, which knows no seeking: batches before it are taken and dropped by the next next().
+  /// A live stream cannot seek: the next call of next() drops all batches before this cursor.
   Cursor skip_to;
   bool begun = false;  ///< next() returned a batch since the epoch began or since a seek
 
-  // With Commits::kByCaller, any thread's; guarded by commit_mutex.
+  // With Commits::kByCaller; guarded by commit_mutex, because any thread may commit.
   std::mutex commit_mutex;
   std::shared_ptr<ring::RingReader> commit_reader;  ///< null: detached
   std::optional<Cursor> committed;
@@ -60,47 +61,47 @@ struct Stream::Impl {
   client::Interrupt interrupt;
   std::atomic<std::uint64_t> waited_ns{0};
   std::set<std::string> warned;
-  std::shared_ptr<client::BufferPool> pool;  ///< of private copies; made with the first
+  std::shared_ptr<client::BufferPool> pool;  ///< for private copies; null until the first one
 
   // --- attaching (reattach.cpp)
   void adopt(client::Session opened);
-  /// Attaches at `position` again, with backoff, until the reconnect timeout or the deadline.
+  /// Attaches again at `position`. Retries with backoff until the reconnect timeout or the deadline.
   Result<void> reattach(const client::Deadline& deadline);
   Result<void> attach_again(const client::Deadline& deadline);
-  /// The session has ended: the next call attaches again.
+  /// Marks the session as ended; the next call attaches again.
   void lose();
-  /// Ends a session that the server may still hold: the same, once the views on it are gone.
-  void leave();
+  /// Abandons a session that the server may still hold: it ends with the last view on it.
+  void abandon();
 
   // --- iterating (stream.cpp)
   Result<std::optional<BatchView>> next(std::chrono::milliseconds limit);
   Result<ring::Grant> wait_for_grant(const client::Deadline& deadline);
-  /// The batch that is due.
+  /// Waits for the grant of the batch at `position`.
   Result<ring::Grant> take_grant(const client::Deadline& deadline);
-  /// Up to `skip_to`, however often it is interrupted.
+  /// Drops batches up to `skip_to`; after an interrupt the next call continues.
   Result<void> skip(const client::Deadline& deadline);
   BatchView view_of(const ring::Grant& grant);
   [[nodiscard]] bool private_batches() const { return options.batches == Batches::kPrivate; }
   [[nodiscard]] ring::RingReader::Slots slots() const;
-  /// A copy-on-write view costs less than a copy.
+  /// Whether a copy-on-write view costs less than a copy.
   [[nodiscard]] bool copies_on_write(const ring::Grant& grant) const;
-  /// What next() commits.
+  /// Commits `position`, if next() is what commits.
   void commit();
   void commit(const Cursor& consumed, std::chrono::nanoseconds waited);
-  void let_commit(std::shared_ptr<ring::RingReader> reader);
+  void set_commit_reader(std::shared_ptr<ring::RingReader> reader);
   void begin_epoch(std::uint64_t epoch);
   Result<void> go_to(const Cursor& target);
-  /// go_to() on a live stream: forward only.
-  Result<void> leave_out(const Cursor& target);
-  /// `position`, or where it will be once what is left out was skipped.
+  /// go_to() for a live stream, which only moves forward.
+  Result<void> skip_forward(const Cursor& target);
+  /// `position`, or `skip_to` if it is ahead.
   [[nodiscard]] const Cursor& due() const { return std::max(position, skip_to); }
-  /// Why the lane is kLaneFailed; a server that does not know the request leaves it to its log.
+  /// The reason for kLaneFailed, as the server gives it. Servers without this request only log it.
   [[nodiscard]] Error stream_failure() const;
   [[nodiscard]] Error timed_out(const client::Deadline& deadline) const;
   [[nodiscard]] bool interrupted() const { return interrupt && interrupt(); }
-  /// True if it warned now.
+  /// Warns that batches are copied, if they are. Returns whether it warned.
   bool warn_of_copies();
-  /// Once per kind; true if this is the time.
+  /// Warns once for each kind. Returns whether it warned.
   bool warn(const std::string& kind, const std::string& text);
 };
 

@@ -1,6 +1,6 @@
-# CUDA, where its toolkit is: nothing outside folders that are called cuda sees it. HEADRACE_KERNELS says whether .cu files are compiled.
+# Finds the CUDA toolkit. Only folders named cuda use it. HEADRACE_KERNELS: whether .cu files are compiled.
 option(HEADRACE_CUDA "Build for CUDA if CMake finds the toolkit" ON)
-set(HEADRACE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs that the kernels are built for; of the last one PTX, too, for newer ones")
+set(HEADRACE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs that the kernels are built for; the last one also as PTX, for newer GPUs")
 set(HEADRACE_KERNELS OFF)
 if(HEADRACE_CUDA)
   find_package(CUDAToolkit QUIET GLOBAL)
@@ -20,13 +20,13 @@ if(HEADRACE_CUDA AND CUDAToolkit_FOUND)
   endif()
 endif()
 
-# headrace_kernels(NAME FILE...): objects, so that what links them need not know of CUDA's compiler. C++17: what CUDA 12's knows.
+# headrace_kernels(NAME FILE...): an object library, so that its users need no CUDA compiler. C++17, the newest that CUDA 12 supports fully.
 function(headrace_kernels name)
   add_library(${name} OBJECT ${ARGN})
   set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES "${HEADRACE_CUDA_ARCHITECTURES}" CUDA_STANDARD 17
                         CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
   target_include_directories(${name} PRIVATE "${headrace_SOURCE_DIR}" "${headrace_SOURCE_DIR}/clientlib/include")
-  # Exactness, as headrace_flags has it: no contraction into fused multiply-add.
+  # Exact results, as with headrace_flags: no contraction into fused multiply-add.
   target_compile_options(${name} PRIVATE -fmad=false --prec-div=true --prec-sqrt=true --ftz=false
                          -Xcompiler=-ffp-contract=off,-Wall,-Wextra,-Wno-unknown-pragmas
                          $<$<BOOL:${HEADRACE_WERROR}>:--Werror=all-warnings>)

@@ -1,5 +1,5 @@
-# cmake --install: the client library as a CMake package (component development) (The server's binary:
-# component server, in server/verbs.)
+# cmake --install: the client library as a CMake package (component development). server/verbs installs the server's binary (component
+# server).
 include(CMakePackageConfigHelpers)
 
 set(HEADRACE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/headrace")

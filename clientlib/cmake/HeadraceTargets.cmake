@@ -1,4 +1,4 @@
-# One folder = one library: headrace_library(NAME DEPS...) builds every .cpp of the calling folder.
+# headrace_library(NAME DEPS...): one library from every .cpp file of the calling folder.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -17,13 +17,13 @@ if(HEADRACE_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# Exactness (design: Determinism): no contraction into fused multiply-add anywhere.
+# Exact results (design: Determinism): no contraction into fused multiply-add anywhere.
 add_library(headrace_flags INTERFACE)
 target_compile_options(headrace_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-  -Wno-missing-field-initializers  # designated initialisers leave out what has a default
+  -Wno-missing-field-initializers  # designated initialisers may omit members that have a default
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # GCC 12 at -O3: false alarms in std::string (GCC bug 105651)
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # and in std::optional (105593)
-# GCC 12 clears and copies what has 32 bytes to 8 KiB by `rep stos` and `rep movs`, 90 ns for the 100 bytes of a drawn step.
+# GCC 12 clears and copies 32 bytes to 8 KiB with `rep stos` and `rep movs`: 90 ns for the 100 bytes of a drawn step.
 include(CheckCXXCompilerFlag)
 set(HEADRACE_NO_REP -mmemset-strategy=unrolled_loop:256:noalign,libcall:-1:noalign -mmemcpy-strategy=unrolled_loop:256:noalign,libcall:-1:noalign)
 check_cxx_compiler_flag("${HEADRACE_NO_REP}" HEADRACE_HAS_STRATEGIES)
@@ -38,7 +38,7 @@ if(HEADRACE_SANITIZE)
   add_link_options(-fsanitize=${HEADRACE_SANITIZE})
 endif()
 
-# Header-only libraries of the sources are no business of a program that links the installed archives.
+# Header-only libraries that a program does not need when it links the installed archives.
 set(HEADRACE_HEADER_ONLY Boost::headers nlohmann_json::nlohmann_json)
 
 function(headrace_library name)
@@ -50,7 +50,7 @@ function(headrace_library name)
   add_library(headrace_${name} STATIC ${sources})
   add_library(headrace::${name} ALIAS headrace_${name})
   set_target_properties(headrace_${name} PROPERTIES EXPORT_NAME ${name})
-  target_compile_features(headrace_${name} PUBLIC cxx_std_20)  # of the public headers, wherever they are used
+  target_compile_features(headrace_${name} PUBLIC cxx_std_20)  # the public headers need C++20
   target_include_directories(headrace_${name}
     PUBLIC "$<BUILD_INTERFACE:${headrace_SOURCE_DIR}/clientlib/include>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
     PRIVATE "${headrace_SOURCE_DIR}")

@@ -1,6 +1,7 @@
 // A keyed permutation of [0, n): Feistel network with cycle walking (Black & Rogaway 2002, "Ciphers with
-// arbitrary finite domains"). O(1) memory, one index at a time, the same on every machine: the order of an
-// epoch. The server, the GPU kernel and the CPU backend compile the same code. C++17 for CUDA's compiler.
+// arbitrary finite domains"). It gives the order of an epoch: O(1) memory, one index at a time, the same on
+// every machine. The server, the GPU kernel and the CPU backend compile the same code. C++17 for CUDA's
+// compiler.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,12 @@
 
 namespace headrace::draws {
 
-inline constexpr std::uint32_t kOrderStage = 0xFFFF0001;  ///< of Draws: the keys of an epoch's order
+inline constexpr std::uint32_t kOrderStage = 0xFFFF0001;  ///< the stage of Draws that gives an epoch's keys
 
 struct Feistel {
   std::uint64_t n = 1;
   std::uint32_t half_bits = 1;
-  /// One per round; four are provably enough only for large halves, small n need more.
+  /// One key per round. Four rounds are provably enough only for large halves; a small n needs more.
   std::uint64_t keys[8] = {};
 };
 

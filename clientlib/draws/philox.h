@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
-// 3"). Keyed by what a draw belongs to, so that it depends on nothing else: not on threads, order or
-// restarts. The server, the GPU kernel and the CPU backend compile the same code. C++17 for CUDA's compiler.
+// 3"). The key says what a draw is for, so a draw does not depend on threads, order or restarts. The server,
+// the GPU kernel and the CPU backend compile the same code. C++17 for CUDA's compiler.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,12 @@ HEADRACE_HD inline Block philox4x32(Block counter, std::uint32_t key0, std::uint
   return {{a, b, c, d}};
 }
 
-/// The draws of one transform at one position. Copyable, cheap; draw i is the same whenever it is asked for.
+/// The draws of one transform at one position. Cheap to copy. Draw i has the same value at each call.
 class Draws {
  public:
   /// `stage`: index of the transform in the plan (0xFFFF0000 and above are Headrace's own, e.g.
-  /// replacements). Seed, epoch, stage and position have more bits than one counter holds: (seed, epoch,
-  /// stage) becomes a subkey first.
+  /// replacements). Seed, epoch, stage and position have more bits than one counter, so (seed, epoch, stage)
+  /// is first turned into a subkey.
   HEADRACE_HD Draws(std::uint64_t seed, std::uint64_t epoch, std::uint64_t position, std::uint32_t stage) {
     const Block sub = philox4x32({{low(epoch), high(epoch), stage, 0}}, low(seed), high(seed));
     key_[0] = sub.words[0];

@@ -20,5 +20,5 @@ class DeviceModel {
 
 /// For the device "host", DeviceLoader's CPU backend: computes in host memory, and step() returns when done.
 std::unique_ptr<DeviceModel> host_model(std::size_t classes, float rate);
-/// Null: built without CUDA.
+/// Returns null if built without CUDA.
 std::unique_ptr<DeviceModel> cuda_model(int ordinal, std::size_t classes, float rate);

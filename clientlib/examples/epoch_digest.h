@@ -1,5 +1,5 @@
 // XXH3 (64 bits) over the valid rows of all batches of an epoch, field by field, in order: equal for two
-// trainers if and only if they were given the same bytes. `headrace.Digest` in Python gives the same.
+// trainers if and only if they received the same bytes. `headrace.Digest` in Python gives the same.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ class EpochDigest {
   ~EpochDigest();
 
   void add(const headrace::BatchView& batch);
-  /// In hexadecimal; begins anew.
+  /// Returns the digest in hexadecimal, and starts a new one.
   std::string finish();
 
  private:

@@ -2,7 +2,7 @@
 
 namespace {
 
-/// A block per row, a thread per feature: the mean of a cell.
+/// The mean of each cell: a block per row, a thread per feature.
 __global__ void pool(const float* images, int height, int width, float* inputs) {
   const int f = static_cast<int>(threadIdx.x);
   float* out = inputs + blockIdx.x * kSoftmaxInputs;
@@ -21,7 +21,7 @@ __global__ void pool(const float* images, int height, int width, float* inputs) 
   out[f] = sum / static_cast<float>((right - left) * (bottom - top));
 }
 
-/// A warp per row: its scores, its loss, and the derivative of the loss by each score.
+/// The scores of a row, its loss, and the derivative of the loss by each score: a warp per row.
 __global__ void differentiate(const float* inputs, const long long* labels, const unsigned char* valid,
                               const float* weights, int classes, float scale, float* errors, float* loss) {
   const int row = static_cast<int>(blockIdx.x), lane = static_cast<int>(threadIdx.x);
@@ -43,7 +43,7 @@ __global__ void differentiate(const float* inputs, const long long* labels, cons
   atomicAdd(loss, -weight * (scores[labels[row]] - most - logf(sum)));
 }
 
-/// A block per class, a thread per weight.
+/// The update of the weights: a block per class, a thread per weight.
 __global__ void update(const float* inputs, const float* errors, int rows, int classes, float rate,
                        float* weights) {
   const int c = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x);

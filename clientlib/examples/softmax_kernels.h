@@ -1,4 +1,4 @@
-// SoftmaxModel's step in three kernels, queued on one stream. No C++ beyond what every nvcc knows.
+// SoftmaxModel's step in three kernels, queued on one stream. Uses only C++ that every nvcc supports.
 #pragma once
 
 #include <driver_types.h>

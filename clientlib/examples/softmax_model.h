@@ -1,4 +1,4 @@
-// A model small enough to train while one watches: softmax regression on 8 x 8 average-pooled RGB, plain SGD.
+// A small model that trains within seconds: softmax regression on 8 x 8 average-pooled RGB, plain SGD.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "headrace/client.h"
 
-/// float32 images of 3 x height x width, and a label and what is known of each row.
+/// float32 images of 3 x height x width, and a label and a RowInfo for each row.
 struct LabelledImages {
   const float* images;
   const std::int64_t* labels;
@@ -23,8 +23,8 @@ class SoftmaxModel {
   SoftmaxModel(std::size_t classes, float rate)
       : classes_(classes), rate_(rate), weights_(classes * (kFeatures + 1), 0.0F) {}
 
-  /// One step over the valid rows of a batch with the fields `image` (float32, 3 x H x W) and `label`. The
-  /// mean loss before the step.
+  /// One step over the valid rows of a batch with the fields `image` (float32, 3 x H x W) and `label`.
+  /// Returns the mean loss before the step.
   double step(const headrace::BatchView& batch);
   double step(const LabelledImages& batch);
 

@@ -1,5 +1,5 @@
-// A trainer in C++: attaches to a stream, takes an optimisation step per batch, and says what it sees as JSON
-// lines.
+// A trainer in C++: attaches to a stream, makes an optimisation step per batch, and prints its progress as
+// JSON lines.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>

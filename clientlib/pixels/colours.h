@@ -7,7 +7,7 @@
 
 namespace headrace::pixels {
 
-/// PIL's "L".
+/// A pixel in PIL's mode "L" (gray).
 HEADRACE_HD inline std::uint8_t gray_of(std::uint32_t r, std::uint32_t g, std::uint32_t b) {
   return static_cast<std::uint8_t>((19595U * r + 38470U * g + 7471U * b + 0x8000U) >> 16);
 }
@@ -19,8 +19,8 @@ HEADRACE_HD inline std::uint8_t luma_of(std::uint32_t r, std::uint32_t g, std::u
   return static_cast<std::uint8_t>((65'481U * r + 128'553U * g + 24'966U * b + 16 * kOne + kOne / 2) / kOne);
 }
 
-/// libImaging's Blend.c: a + factor * (b - a), cut to 0..255 and to an integer; in single precision without
-/// fused multiply-add.
+/// libImaging's Blend.c: a + factor * (b - a), clamped to 0..255 and truncated to an integer, in single
+/// precision without fused multiply-add.
 HEADRACE_HD inline std::uint8_t blend(std::uint8_t a, std::uint8_t b, float factor) {
   const float mixed = static_cast<float>(a) + factor * static_cast<float>(b - a);
   return static_cast<std::uint8_t>(mixed < 0.0F ? 0.0F : mixed > 255.0F ? 255.0F : mixed);
@@ -30,8 +30,8 @@ struct Rgb {
   std::uint8_t r = 0, g = 0, b = 0;
 };
 
-/// The integer part of 255 x, for 0 <= x <= 1. The product may have been rounded up to an integer: then 255
-/// of x are less than it, which shows in 256 x, a number without rounding.
+/// The integer part of 255 x, for 0 <= x <= 1. The product in single precision may be rounded up to an
+/// integer above 255 x; the comparison with 256 x, which is exact, detects that.
 HEADRACE_HD inline std::int32_t times_byte(float x) {
   const auto whole = static_cast<std::int32_t>(x * 255.0F);
   return x * 256.0F - static_cast<float>(whole) < x ? whole - 1 : whole;
@@ -39,9 +39,9 @@ HEADRACE_HD inline std::int32_t times_byte(float x) {
 
 /// libImaging's rgb2hsv and hsv2rgb (Convert.c) with `shift` added to H, modulo 256. They mix float and
 /// double; this gives the same bytes in single precision and in integers.
-///   There: the quotients are libImaging's own; of the other two channels one is the least, whose quotient is
-/// 1, so h is a single difference, rounded once.
-///   Back: what is rounded has no halves in exact arithmetic, so it can be a rounded quotient of integers.
+///   RGB to HSV: the quotients are libImaging's own. The quotient of the smallest channel is 1, so h is a
+/// single difference, rounded once.
+///   HSV to RGB: in exact arithmetic no rounded value is a half, so a rounded quotient of integers is exact.
 HEADRACE_HD inline Rgb shift_hue(Rgb pixel, std::uint8_t shift) {
   const std::int32_t r = pixel.r, g = pixel.g, b = pixel.b;
   const std::int32_t most = r > g ? (r > b ? r : b) : (g > b ? g : b);
@@ -64,7 +64,7 @@ HEADRACE_HD inline Rgb shift_hue(Rgb pixel, std::uint8_t shift) {
   if (s == 0)
     return {static_cast<std::uint8_t>(most), static_cast<std::uint8_t>(most),
             static_cast<std::uint8_t>(most)};
-  const std::int32_t sector = h * 6 / 255;  // 0 to 6, and 6 is 0 again
+  const std::int32_t sector = h * 6 / 255;  // 0 to 6; 6 is the same as 0
   const std::int32_t rest = h * 6 - sector * 255;
   const std::int32_t low = (most * (255 - s) * 2 + 255) / 510;
   const std::int32_t weight = sector % 2 == 0 ? 255 - rest : rest;

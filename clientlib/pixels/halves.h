@@ -1,5 +1,5 @@
-// float32 to and from the half types, as torch's casts do: to the nearest, ties to even; too large becomes
-// infinite, NaN stays NaN. C++17, for CUDA's compiler.
+// Converts float32 to and from the half types, as torch's casts do: rounds to nearest, ties to even; a value
+// that is too large becomes infinite, NaN stays NaN. C++17, for CUDA's compiler.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,8 @@ inline float float_of_half(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16;
   const std::uint32_t magnitude = half & 0x7FFFU;
   if (magnitude >= 0x7C00U) return float_of(sign | 0x7F80'0000U | (magnitude & 0x3FFU) << 13);
-  // The exponent of a float is larger by 112; the product with 2^112 does that for subnormal ones, too.
+  // A float's exponent is larger by 112. Multiplication by 2^112 also corrects the exponent of subnormal
+  // values.
   return float_of(sign | bits_of(float_of(magnitude << 13) * 0x1p112F));
 }
 

@@ -8,8 +8,7 @@
 
 namespace headrace::pixels {
 
-/// Source index along one axis of `length` pixels for a place outside of it, or -1 where there is only fill;
-/// numpy.pad's rules.
+/// The source index along one axis of `length` pixels for an index outside of it, or -1 for the fill color.
 HEADRACE_HD inline std::int32_t padded_index(std::int32_t at, std::int32_t length, PaddingMode mode) {
   if (at >= 0 && at < length) return at;
   const std::int32_t period = mode == PaddingMode::kReflect ? 2 * length - 2 : 2 * length;

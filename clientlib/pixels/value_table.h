@@ -1,4 +1,5 @@
-// What a byte of each channel becomes: ToTensor's x / 255 and Normalize, in torch's single precision.
+// A table of the value for each byte of each channel: ToTensor's x / 255 and Normalize, in torch's single
+// precision.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@ inline std::uint32_t bits_of(float value, DType dtype) {
 /// Exact values, float32 or (half types) in the low 16 bits.
 using ValueTable = std::array<std::array<std::uint32_t, 256>, 3>;
 
-/// mean and std both empty: x / 255. One entry stands for all channels.
+/// If mean and std are both empty, only x / 255. One entry applies to all channels.
 inline ValueTable value_table(DType dtype, std::span<const float> mean, std::span<const float> std) {
   ValueTable table;
   for (std::size_t c = 0; c < table.size(); ++c) {

@@ -35,7 +35,7 @@ Result<void> wait_readable(int socket, Clock::time_point deadline, std::chrono::
 Result<void> send_packet(int socket, std::string_view bytes, std::span<const int> fds) {
   if (bytes.empty() || bytes.size() > kMaxPacket || fds.size() > kMaxFds)
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a packet holds 1 to {} bytes and at most {} descriptors, not {} and {}",
+                fmt::format("a packet has 1 to {} bytes and at most {} descriptors, found {} and {}",
                             kMaxPacket, kMaxFds, bytes.size(), fds.size()));
   iovec part{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFds)] = {};
@@ -76,8 +76,8 @@ Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout, Des
     if (take) message.msg_control = control;
     if (take) message.msg_controllen = sizeof control;
     const ssize_t received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    // Who closed with packets unread resets the connection. Linux says so before it gives what that end had
-    // sent, and says it once: the packets follow, and then the end of file.
+    // A peer that closes its socket with unread packets resets the connection. Linux reports that once,
+    // before it delivers the peer's own packets and then the end of file.
     if (received < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNRESET)) continue;
     if (received == 0 || (received < 0 && peer_is_gone(errno)))
       return fail(ErrorCode::kServerLost, "the other end closed its socket");

@@ -27,8 +27,8 @@ enum class Descriptors : std::uint8_t {
   kTake,
   kDrop  ///< the kernel closes them: for peers whose descriptors must not be used
 };
-/// Waits at most `timeout` for one packet. kTimeout, or kServerLost at end of file,
-/// once all that was sent before was received; kBadMessage if truncated.
+/// Waits at most `timeout` for one packet. kTimeout; kServerLost at end of file, after all packets sent
+/// before it; kBadMessage if the packet was truncated.
 Result<Packet> receive_packet(int socket, std::chrono::milliseconds timeout,
                               Descriptors descriptors = Descriptors::kTake);
 

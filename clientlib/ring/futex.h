@@ -8,8 +8,8 @@
 
 namespace headrace::ring {
 
-/// The longest single sleep. Recovery never depends on a wake that a dead process owed: every waiter looks
-/// again.
+/// The longest single sleep. Recovery never depends on a wake from a process that may have died: every waiter
+/// checks again after this time.
 inline constexpr std::chrono::milliseconds kLongestSleep{100};
 
 /// Sleeps while `word == expected`, at most min(bound, kLongestSleep). Spurious returns are normal: re-check

@@ -1,18 +1,19 @@
-// Ring layout v1: what lies in shared memory, byte by byte. Both sides include this file; nothing else agrees
-// for them.
+// Ring layout v1: the bytes in shared memory. Server and client share no other description of them than this
+// file.
 //
 // Three kinds of segments (memfd) per stream:
 //   data     slots, page-aligned; in each slot the fields' values and the row descriptors
 //   control  ControlHeader | FieldDesc[field_count] | SlotDesc[slot_count] | LaneBlock[lane_count];
 //            clients map it read-only
-//   lease    one per attached client: LeaseBlock; written by that client, read with suspicion by the server
+//   lease    one per attached client: LeaseBlock; written by that client, and checked whenever the server
+//   reads it
 //
 // Invariants
 //  1. A slot's word goes FREE -> FILLING -> READY -> FREE; each FREE -> FILLING step takes a generation never
 //     used before.
 //  2. A client reads a slot only between a grant that names it and its ack of that grant.
-//  3. Who holds what is the server's private truth (server/publish/ledger.h). Nothing here decides it, so
-//     garbage in a lease segment can cost its writer the session and nobody else anything.
+//  3. Only the server's private ledger says which client holds which slot (server/publish/ledger.h). So
+//     garbage in a lease segment can cost its writer the session, but does not affect other clients.
 //
 // Release/acquire pairs, named at both ends in the code:
 //   SYNC publish-slot   server stores SlotDesc::word (READY, release) -> client loads it (acquire)
@@ -42,26 +43,26 @@ inline constexpr std::size_t kCacheLine = 64;
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// What a lane's client has to know besides its grants; a bit set.
+/// The state of a lane, for its client; a bit set.
 enum LaneState : std::uint32_t {
   kLaneOpen = 1,      ///< attached
-  kLaneFenced = 2,    ///< stuck past the eviction time: next() gives LEASE_FENCED
-  kLaneDraining = 4,  ///< no further grants: the server is going
-  kLaneFailed = 8,    ///< the stream failed; ask the control socket why
+  kLaneFenced = 2,    ///< the client hung past the eviction time: next() fails with LEASE_FENCED
+  kLaneDraining = 4,  ///< no further grants: the server is shutting down
+  kLaneFailed = 8,    ///< the stream failed; the control socket gives the reason
 };
 
-/// When a client rings the doorbell.
+/// Whether a client rings the doorbell.
 enum ServerIdle : std::uint32_t {
-  kServerAwake = 0,  ///< never: nobody sleeps
-  kServerRests = 1,  ///< after each ack: somebody sleeps, and nobody who is awake will look soon
+  kServerAwake = 0,  ///< no: no worker sleeps
+  kServerRests = 1,  ///< after each ack: a worker sleeps, and no awake one will check for acks soon
   kServerHalfAwake =
-      2,  ///< before its own sleep: somebody sleeps; who is awake takes the acks, if it keeps up
+      2,  ///< before the client sleeps: a worker sleeps, and the awake ones read the acks if they keep up
 };
 
 struct alignas(kCacheLine) ControlHeader {
   std::uint64_t magic;
   std::uint32_t layout_version;
-  std::uint32_t header_bytes;  // sizeof(ControlHeader), so that a reader of another build can refuse
+  std::uint32_t header_bytes;  // sizeof(ControlHeader); a client of another build refuses the ring
   std::uint64_t control_bytes;
   std::uint64_t data_bytes;
   std::uint64_t slot_stride;  // bytes from one slot to the next; a multiple of the page size
@@ -131,14 +132,14 @@ struct Grant {
   std::uint64_t epoch;
   std::uint64_t batch;
   std::uint32_t slot;
-  std::uint32_t seek;  // of the lane when granted: a grant from before a seek is acked unseen
+  std::uint32_t seek;  // of the lane when granted; a grant from before a seek is acked unread
 };
 
 struct alignas(kCacheLine) LaneBlock {
   std::atomic<std::uint32_t> granted;  // grants ever written, mod 2^32; the futex word of this lane's client
   std::atomic<std::uint32_t> state;    // LaneState
-  // Differs for each attach; 0: nobody. A client that finds another one here was detached while it slept:
-  // what it held is no longer its own.
+  // Differs for each attach; 0: none. A client that finds another value here was detached while it slept, and
+  // no longer holds its leases.
   std::atomic<std::uint64_t> attachment;
   alignas(kCacheLine) Grant grants[kGrantRing];  // entry i at [i % kGrantRing]
 };
@@ -149,7 +150,7 @@ struct Ack {
   std::uint32_t reserved;
 };
 
-/// A client's committed cursor: the batch after the last one that its loop is done with.
+/// A client's committed cursor: the batch after the last one that its loop has consumed.
 struct ConsumedCursor {
   std::atomic<std::uint64_t> epoch, origin, batch;
 };
@@ -162,8 +163,8 @@ struct alignas(kCacheLine) LeaseBlock {
   std::atomic<std::uint64_t> wait_ns;                           // time spent waiting in next(), total
   std::atomic<std::uint64_t> private_copies;  // batches that next() had to copy because views were alive
   std::atomic<std::uint64_t> staged_copies;   // device copies through a staging buffer (pinning refused)
-  // Commits ever; 0: none. Entry commits % 2 is whole at every moment, also when its client is killed while
-  // it writes the other one.
+  // The number of commits so far. Entry commits % 2 is always complete, even if the client is killed while it
+  // writes the other one.
   alignas(kCacheLine) std::atomic<std::uint64_t> commits;
   ConsumedCursor consumed[2];
   alignas(kCacheLine) std::atomic<std::uint32_t> waiting;  // 1: sleeps on LaneBlock::granted

@@ -15,7 +15,7 @@
 namespace headrace::ring {
 namespace {
 
-/// Where one hierarchy is mounted, and which of its groups shows there (not "/" inside a container without a
+/// Where a hierarchy is mounted, and the group at the mount point (not "/" in a container without a cgroup
 /// namespace).
 struct Mount {
   std::string point;

@@ -40,12 +40,12 @@ struct Mapped {
   ~Mapped() {
     if (!page.empty()) ::munmap(page.data(), page.size());
   }
-  /// A real access each time.
+  /// Volatile, so that each call reads memory.
   [[nodiscard]] std::atomic_ref<std::byte> first() const { return std::atomic_ref(page.front()); }
 };
 
-/// What the header says of Linux, tried on one page.
-bool kernel_keeps_to_it(const PrivatePages& pages) {
+/// Tests, on one page, the behaviour of Linux that private_pages.h describes.
+bool kernel_behaves(const PrivatePages& pages) {
   const UniqueFd file(::memfd_create("headrace-try", MFD_CLOEXEC));
   if (!file || ::ftruncate(file.get(), static_cast<off_t>(page_size())) != 0) return false;
   const Mapped shared(map_page(file.get(), PROT_READ | PROT_WRITE, MAP_SHARED));
@@ -61,12 +61,13 @@ bool kernel_keeps_to_it(const PrivatePages& pages) {
   if (shared.first() != std::byte{2} || pages.count(mine.page) != 1) return false;
   if (pages.drop(mine.page, file.get(), 0) != 1) return false;
   if (mine.first() != std::byte{2} || pages.count(mine.page) != 0) return false;
-  PrivatePages::take(mine.page);
+  PrivatePages::own_all(mine.page);
   shared.first() = std::byte{4};
   return mine.first() == std::byte{2} && pages.count(mine.page) == 1;
 }
 
-/// vm.overcommit_memory=2 charges a mapping that may be written to as if it had been, and again at each fork.
+/// With vm.overcommit_memory=2 a writable mapping is charged as if all of it had been written to, and again
+/// at each fork.
 bool overcommit_is_forbidden() {
   const UniqueFd policy(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
   char mode = 0;
@@ -84,10 +85,10 @@ std::optional<PrivatePages> PrivatePages::open() {
   UniqueFd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   if (!pagemap || overcommit_is_forbidden()) return std::nullopt;
   PrivatePages pages(std::move(pagemap));
-  // Not a static's initialiser: a fork under way would leave that locked in the child.
+  // Not a static variable's initialiser: during a concurrent fork, its lock would stay locked in the child.
   enum : std::uint8_t { kUntried, kWorks, kFails };
   static std::atomic<std::uint8_t> tried{kUntried};
-  if (tried == kUntried) tried = kernel_keeps_to_it(pages) ? kWorks : kFails;
+  if (tried == kUntried) tried = kernel_behaves(pages) ? kWorks : kFails;
   if (tried == kFails) return std::nullopt;
   return pages;
 }
@@ -103,9 +104,9 @@ void PrivatePages::own_runs(std::span<const std::byte> range, F found) const {
     const std::size_t some = std::min(pages - page, entries.size());
     const auto got =
         ::pread(pagemap_.get(), entries.data(), some * kEntry, static_cast<off_t>((begin + page) * kEntry));
-    const bool told = got == static_cast<ssize_t>(some * kEntry);
+    const bool complete = got == static_cast<ssize_t>(some * kEntry);
     for (std::size_t i = 0; i < some; ++i, ++page) {
-      if (!told || is_own(entries[i])) {
+      if (!complete || is_own(entries[i])) {
         ++run;
       } else if (run > 0) {
         found(page - run, run);
@@ -117,8 +118,8 @@ void PrivatePages::own_runs(std::span<const std::byte> range, F found) const {
 }
 
 std::optional<std::uint64_t> PrivatePages::faults() {
-  // A fault is counted for the task that takes it, before it goes on, and the counts of threads that ended
-  // are kept: mm_account_fault(), getrusage(2).
+  // The kernel counts a fault for the faulting thread before that goes on, and keeps the counts of threads
+  // that have ended: mm_account_fault(), getrusage(2).
   rusage used{};
   if (::getrusage(RUSAGE_SELF, &used) != 0) return std::nullopt;
   return static_cast<std::uint64_t>(used.ru_minflt) + static_cast<std::uint64_t>(used.ru_majflt);
@@ -130,8 +131,9 @@ std::size_t PrivatePages::count(std::span<const std::byte> range) const {
   return own;
 }
 
-void PrivatePages::take(std::span<std::byte> range) {
-  // An atomic write of what is there: others may write the same byte now. Volatile: clang makes a load of it.
+void PrivatePages::own_all(std::span<std::byte> range) {
+  // Atomically writes the same value, because other threads may write the byte now. Volatile, because clang
+  // would turn it into a load.
   for (std::size_t at = 0; at < range.size(); at += page_size())
     __atomic_fetch_or(reinterpret_cast<volatile std::uint8_t*>(&range[at]), 0, __ATOMIC_RELAXED);
 }
@@ -146,8 +148,9 @@ std::size_t PrivatePages::drop(std::span<std::byte> range, int fd, std::size_t o
                ::madvise(begin, pages * page_size(), kDontNeedLocked) != 0;
   });
   if (!refused) return own;
-  // Locked by mlock, and Linux before 5.18: a new mapping in the same place. With mlockall(MCL_FUTURE) its
-  // pages are copies from the start; count() tells, and this makes them anew.
+  // Memory locked by mlock on Linux before 5.18: map the range again at the same address. With
+  // mlockall(MCL_FUTURE) the new pages are private copies from the start: count() finds them, and the next
+  // drop() replaces them.
   void* again = ::mmap(range.data(), range.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd,
                        static_cast<off_t>(offset));
   require(again == range.data(),

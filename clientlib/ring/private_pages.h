@@ -1,12 +1,12 @@
-// A copy-on-write mapping of a segment: which of its pages this process has made its own by writing to them,
-// and how to have all of them, or none.
+// A copy-on-write mapping of a segment. A page is this process's own once the process has written to it.
+// Counts own pages, makes all pages own, or drops them.
 //
-// Linux keeps the pages of a private mapping that nobody wrote to equal to the file's (POSIX leaves it open),
-// /proc/self/pagemap tells them from those that were written to, and the first write to one is counted as a
-// page fault. All three are tried once before anything relies on them; where they do not hold (other kernels,
-// no /proc), there is no PrivatePages.
+// This relies on three properties of Linux. Pages of a private mapping stay equal to the file's until they
+// are written to (POSIX leaves this open). /proc/self/pagemap shows which pages were written to. The first
+// write to a page counts as a page fault. open() tests all three once, and fails where they do not hold
+// (other kernels, no /proc).
 //
-// Thread safety: any thread; of one range, one call at a time.
+// Thread safety: any thread; one call at a time for each range.
 #pragma once
 
 #include <cstddef>
@@ -20,27 +20,29 @@ namespace headrace::ring {
 
 class PrivatePages {
  public:
-  /// nullopt: this kernel cannot, hides /proc/self/pagemap, or forbids overcommit. Of this process: a forked
-  /// child opens its own.
+  /// nullopt: the kernel lacks these properties, hides /proc/self/pagemap, or forbids overcommit. The object
+  /// is for this process only: a forked child must open its own.
   static std::optional<PrivatePages> open();
 
-  /// Page faults that threads of this process have taken so far; nullopt: it may not ask. While it stays the
-  /// same none of them has made a page its own, by a write, a read() into it, mlockall() or otherwise. Who
-  /// writes there without them is not seen: another process (process_vm_writev), a device that takes faults
-  /// of its own. With one thread a fifth of the cost of a look at 60 pages, as much as one with 130 threads.
+  /// The number of page faults of this process's threads so far; nullopt if the system does not give it.
+  /// While the number stays the same, no thread has made a page own, by a write, a read() into it, mlockall()
+  /// or otherwise. It does not show writes by another process (process_vm_writev), nor by a device that
+  /// handles its own faults. Cost: with one thread a fifth of count() for 60 pages; with 130 threads the same
+  /// as that.
   static std::optional<std::uint64_t> faults();
 
-  /// How many pages of `range` (page-aligned) are this process's own; all of them if that cannot be told.
+  /// The number of own pages in `range` (page-aligned); all of them if that is unknown.
   [[nodiscard]] std::size_t count(std::span<const std::byte> range) const;
 
-  /// Makes every page of `range` its own, contents unchanged, also while others read and write there.
-  static void take(std::span<std::byte> range);
+  /// Makes every page of `range` own. Contents do not change, even while other threads read and write there.
+  static void own_all(std::span<std::byte> range);
 
-  /// From here on `range` shows the file's pages again: those of `fd` at `offset`. How many were own.
+  /// Drops the own pages of `range`, which then shows the file's bytes again: those of `fd` at `offset`.
+  /// Returns how many pages were own.
   std::size_t drop(std::span<std::byte> range, int fd, std::size_t offset) const;
 
  private:
-  /// Calls found(first, count) for each run of own pages; of all, if that cannot be told.
+  /// Calls found(first, count) for each run of own pages; all pages if that is unknown.
   template <class F>
   void own_runs(std::span<const std::byte> range, F found) const;
   explicit PrivatePages(UniqueFd pagemap) : pagemap_(std::move(pagemap)) {}

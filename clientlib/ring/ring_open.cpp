@@ -1,4 +1,4 @@
-// RingReader::open: everything a client checks before it believes a ring.
+// RingReader::open: everything that a client checks before it uses a ring.
 #include <fcntl.h>
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ tl::unexpected<Error> bad_ring(std::string_view what) {
 }
 
 Result<void> check_header(const ControlHeader& header, std::size_t control_size, std::size_t data_size) {
-  if (header.magic != kControlMagic) return bad_ring("its control segment does not begin as one");
+  if (header.magic != kControlMagic) return bad_ring("the control segment has the wrong magic number");
   if (header.layout_version != kLayoutVersion || header.header_bytes != sizeof(ControlHeader))
     return fail(
         ErrorCode::kVersionMismatch,
@@ -39,16 +39,16 @@ Result<void> check_header(const ControlHeader& header, std::size_t control_size,
   if (!holds<FieldDesc>(header, header.fields_offset, header.field_count) ||
       !holds<SlotDesc>(header, header.slots_offset, header.slot_count) ||
       !holds<LaneBlock>(header, header.lanes_offset, header.lane_count))
-    return bad_ring("a table does not fit the control segment");
+    return bad_ring("a table exceeds the control segment");
   std::uint64_t slots_bytes = 0;
   if (__builtin_mul_overflow(header.slot_stride, std::uint64_t{header.slot_count}, &slots_bytes) ||
       slots_bytes > header.data_bytes)
-    return bad_ring("the slots do not fit the data segment");
-  if (header.slot_stride % page_size() != 0) return bad_ring("the slots do not begin at pages");
+    return bad_ring("the slots exceed the data segment");
+  if (header.slot_stride % page_size() != 0) return bad_ring("the slots are not aligned to pages");
   if (header.rows_offset % alignof(RowDesc) != 0 ||
       !lies_within(header.rows_offset, std::uint64_t{header.row_capacity} * sizeof(RowDesc),
                    header.slot_stride))
-    return bad_ring("the row descriptors do not fit a slot");
+    return bad_ring("the row descriptors exceed a slot");
   return {};
 }
 
@@ -78,7 +78,7 @@ Result<void> RingReader::map_data(UniqueFd fd, Slots slots) {
       data_ = std::move(*data);
       pages_ = std::move(pages);
       return {};
-    }  // else: strict overcommit accounting has no room for it
+    }  // else: strict overcommit accounting refuses the mapping
   }
   data_writable_ = slots == Slots::kShared && clients_may_write(fd.get());
   auto data = Segment::map(std::move(fd), Access::kReadOnly, 1);
@@ -90,8 +90,8 @@ Result<void> RingReader::map_data(UniqueFd fd, Slots slots) {
 Result<void> RingReader::check(std::uint32_t lane) {
   const ControlHeader& head = header();
   if (auto good = check_header(head, control_.size(), data_.size()); !good) return good;
-  if (lane >= head.lane_count) return bad_ring(fmt::format("lane {} of {}", lane, head.lane_count));
-  if (lease().magic != kLeaseMagic) return bad_ring("its lease segment does not begin as one");
+  if (lane >= head.lane_count) return bad_ring(fmt::format("found lane {} of {}", lane, head.lane_count));
+  if (lease().magic != kLeaseMagic) return bad_ring("the lease segment has the wrong magic number");
   if (lease().layout_version != kLayoutVersion)
     return fail(ErrorCode::kVersionMismatch,
                 fmt::format("the server's lease segment has layout version {}, this client writes version {}",
@@ -100,7 +100,7 @@ Result<void> RingReader::check(std::uint32_t lane) {
   slot_stride_ = head.slot_stride;
   rows_offset_ = head.rows_offset;
   slot_count_ = head.slot_count;
-  looked_at_.resize(slot_count_);
+  checked_at_.resize(slot_count_);
   row_capacity_ = head.row_capacity;
   lane_ = reinterpret_cast<const LaneBlock*>(control_.data() + head.lanes_offset) + lane;
   attachment_ = lane_->attachment.load(std::memory_order_acquire);

@@ -67,14 +67,15 @@ std::optional<Grant> RingReader::take(std::uint32_t seek) {
 
 std::uint32_t RingReader::ready(std::uint32_t seek) const {
   const std::uint32_t granted = lane_->granted.load(std::memory_order_acquire);  // SYNC grant
-  if (fenced() || granted - seen_ > kGrantRing) return 0;  // the lane was given to another: not our count
+  if (fenced() || granted - seen_ > kGrantRing)
+    return 0;  // the lane belongs to another client: not our count
   std::uint32_t count = 0;
   for (std::uint32_t i = seen_; i != granted; ++i)
     count += lane_->grants[i % kGrantRing].seek == seek ? 1 : 0;
   return count;
 }
 
-// False at the deadline. True: look again.
+// False at the deadline; true if the caller should check for grants again.
 bool RingReader::wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_until_ns,
                                 const std::atomic<bool>* interrupt) {
   std::uint64_t now = monotonic_ns();
@@ -104,7 +105,7 @@ void RingReader::ack(const Grant& grant) {
 
 void RingReader::ring_doorbell() const {
   const std::uint64_t one = 1;
-  // Fails only if the counter is full, and then the server has been rung already.
+  // Fails only if the counter is full: then the doorbell has rung already.
   [[maybe_unused]] const ssize_t written = ::write(doorbell_.get(), &one, sizeof one);
 }
 
@@ -112,8 +113,8 @@ void RingReader::commit(const Cursor& consumed) const {
   LeaseBlock& mine = lease();
   const std::uint64_t commits = mine.commits.load(std::memory_order_relaxed) + 1;
   ConsumedCursor& entry = mine.consumed[commits % 2];
-  // Release: who sees a part of this commit sees the count of the one before, too, and knows that it came
-  // late.
+  // Release: a reader that sees part of this commit also sees the previous count, and so knows that it must
+  // retry.
   entry.epoch.store(consumed.epoch, std::memory_order_release);
   entry.origin.store(consumed.origin, std::memory_order_release);
   entry.batch.store(consumed.batch, std::memory_order_release);
@@ -183,8 +184,8 @@ std::size_t RingReader::drop_private_pages(std::uint32_t slot) const {
 std::optional<std::uint64_t> RingReader::freshen(std::uint32_t slot) {
   if (!pages_) return std::nullopt;
   const auto now = PrivatePages::faults();
-  if (now && looked_at_[slot] == now) return now;
-  looked_at_[slot] = now;
+  if (now && checked_at_[slot] == now) return now;
+  checked_at_[slot] = now;
   const auto all = memory(slot);
   if (pages_->count(all.first(page_size())) + pages_->count(all.last(page_size())) > 0)
     drop_private_pages(slot);

@@ -1,8 +1,9 @@
-// The client's half of a ring: grants in, acks out. No sockets here: descriptors come from clientlib/client.
+// The client's half of a ring: grants in, acks out. It has no sockets: clientlib/client receives the
+// descriptors.
 //
-// Thread safety: `next` by one thread at a time; `ack` and the accessors by any thread (acks serialise on a
-// small mutex of this process). The mapping lives as long as the reader: hold it by shared_ptr from whatever
-// views its memory.
+// Thread safety: `next`: one thread at a time. `ack` and the accessors: any thread (a mutex serialises acks).
+// The mapping exists as long as the reader, so anything that views its memory must share ownership of the
+// reader.
 #pragma once
 
 #include <atomic>
@@ -28,34 +29,34 @@ class RingReader {
   struct Descriptors {
     UniqueFd data, control, lease, doorbell;  ///< doorbell: eventfd, rung after an ack when the server sleeps
   };
-  /// How the slots are mapped. kPrivate: copy-on-write, where the kernel can (private_pages()); else
+  /// How the slots are mapped. kPrivate: copy-on-write if the kernel supports it (private_pages()). Otherwise
   /// read-only.
   enum class Slots : std::uint8_t { kShared, kPrivate };
   /// Maps and checks everything (magic, version, sizes, field table). kVersionMismatch names both versions.
   static Result<std::shared_ptr<RingReader>> open(Descriptors fds, std::uint32_t lane,
                                                   Slots slots = Slots::kShared);
 
-  /// The next grant of seek `seek`; grants of other seeks are acked unseen. Spins `spin`, or some
-  /// microseconds where that has lately been enough, then sleeps on the futex in steps of at most
-  /// kLongestSleep until `timeout`. nullopt: nothing yet, or `interrupt` became true (set by another thread,
-  /// e.g. when the server's socket closed), or a lane state bit other than kLaneOpen is set: look at
-  /// lane_state(). Grants that had been given before the lane began to drain or failed still come; after
-  /// fencing none does.
+  /// The next grant of seek `seek`; grants of other seeks are acked unread. Spins for `spin`, or for some
+  /// microseconds if that was recently enough, then sleeps on the futex in steps of at most kLongestSleep
+  /// until `timeout`. nullopt: no grant came, or `interrupt` became true (set by another thread, e.g. when
+  /// the server closed the socket), or a lane state bit other than kLaneOpen is set: check lane_state().
+  /// Grants from before the lane began to drain or failed are still returned; after fencing none is.
   std::optional<Grant> next(std::uint32_t seek, std::chrono::nanoseconds timeout,
                             std::chrono::nanoseconds spin, const std::atomic<bool>* interrupt);
-  /// Grants of this seek that `next` would give at once. By the thread that calls `next`.
+  /// The number of grants of this seek that `next` can return at once. Only for the thread that calls `next`.
   [[nodiscard]] std::uint32_t ready(std::uint32_t seek) const;
-  /// Ends the lease (SYNC ack). Once per grant, in any order.
+  /// Ends the lease (SYNC ack). Call once per grant, in any order.
   void ack(const Grant& grant);
 
-  /// Tells the server how far the loop has come. By one thread at a time.
+  /// Commits the loop's position to the server. One thread at a time.
   void commit(const Cursor& consumed) const;
 
-  /// Makes a sleeping `next` look again at once; for whoever sets `interrupt`. (Just missed, it costs
-  /// kLongestSleep.)
+  /// Makes a sleeping `next` check again at once; call after setting `interrupt`. (If `next` just falls
+  /// asleep, it checks after kLongestSleep.)
   void wake() const;
 
-  /// LaneState bits; kLaneFenced also if the server dropped this client or gave the lane to another.
+  /// LaneState bits. kLaneFenced is also set if the server dropped this client or the lane belongs to another
+  /// one.
   [[nodiscard]] std::uint32_t lane_state() const;
   [[nodiscard]] const std::vector<FieldSpec>& fields() const;
   [[nodiscard]] const SlotDesc& slot(std::uint32_t slot) const;
@@ -69,21 +70,21 @@ class RingReader {
   [[nodiscard]] std::span<std::byte> memory(std::uint32_t slot) const;
   /// Null: the slots are not mapped copy-on-write.
   [[nodiscard]] const PrivatePages* private_pages() const { return pages_ ? &*pages_ : nullptr; }
-  /// Copy-on-write slots: what this process wrote there is gone, the server's bytes show again. To how many
-  /// pages it had written.
-  // NOLINTNEXTLINE(modernize-use-nodiscard): it is called for what it does; few ask how many there were
+  /// Copy-on-write slots: discards this process's writes to the slot, which then shows the server's bytes
+  /// again. Returns the number of pages that had been written to.
+  // NOLINTNEXTLINE(modernize-use-nodiscard): called for its effect; few callers need the number
   std::size_t drop_private_pages(std::uint32_t slot) const;
-  /// Before a slot is read, by the thread that calls `next`: drops its private pages if there are any
-  /// although nobody wrote. A process that locks all its memory (mlockall) makes copies of whole mappings,
-  /// from their first page to their last. PrivatePages::faults() just before.
+  /// Call before a slot is read, in the thread that calls `next`: drops private pages that exist although the
+  /// loop has not written to the slot. (mlockall() copies whole mappings, so checking the first and last page
+  /// is enough.) Returns PrivatePages::faults() from just before the check.
   std::optional<std::uint64_t> freshen(std::uint32_t slot);
-  /// Whole data mapping, for pinning (cudaHostRegister) and protecting.
+  /// The whole data mapping, for pinning (cudaHostRegister) and protecting.
   [[nodiscard]] std::span<std::byte> data() const;
-  /// The mapping, which is read-only, could be made writable by mprotect: not in the server's read-only mode,
-  /// and not with Slots::kPrivate.
+  /// Whether mprotect could make the read-only mapping writable: not in the server's read-only mode, and not
+  /// with Slots::kPrivate.
   [[nodiscard]] bool data_writable() const { return data_writable_; }
 
-  /// The client's own statements to the server.
+  /// The block that this client writes for the server.
   LeaseBlock& lease() const;
 
  private:
@@ -115,13 +116,13 @@ class RingReader {
   std::uint32_t row_capacity_ = 0;
   bool data_writable_ = false;
   std::optional<PrivatePages> pages_;
-  // The thread in `next`.
-  std::uint32_t seen_ = 0;  // grants taken
-  /// By slot: what `freshen` last gave.
-  std::vector<std::optional<std::uint64_t>> looked_at_;
+  // Only for the thread in `next`.
+  std::uint32_t seen_ = 0;  // grants read
+  /// For each slot: what `freshen` last returned.
+  std::vector<std::optional<std::uint64_t>> checked_at_;
   SpinBudget spin_;
-  std::atomic<bool> mismatch_{false};  // a grant named a slot that is not ours: treated as fenced
-  // Ackers.
+  std::atomic<bool> mismatch_{false};  // a grant named a slot that does not exist or match: treated as fenced
+  // For acks.
   std::mutex ack_mutex_;
   std::uint32_t acked_ = 0;  // guarded by ack_mutex_
 };

@@ -44,9 +44,11 @@ Result<RingPlan> plan_ring(const RingWriter::Options& options) {
                 .data_bytes = 0};
   if (__builtin_mul_overflow(plan.slot.slot_stride, std::uint64_t{options.slots}, &plan.data_bytes) ||
       plan.data_bytes >> 62 != 0)
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("ring '{}': {} slots of {} bytes do not fit into memory", options.name,
-                            options.slots, plan.slot.slot_stride));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "ring '{}': {} slots of {} bytes exceed the address space; use fewer slots or smaller batches",
+            options.name, options.slots, plan.slot.slot_stride));
   return plan;
 }
 
@@ -59,10 +61,10 @@ std::uint64_t random_instance() {
 
 template <class T>
 T untrusted(const T& word) {
-  return __atomic_load_n(&word, __ATOMIC_RELAXED);  // read once: its owner may change it meanwhile
+  return __atomic_load_n(&word, __ATOMIC_RELAXED);  // read once: the client may change it at any time
 }
 
-/// A client that commits faster than this reads is not honest: after some tries it has said nothing.
+/// No honest client commits faster than this reads: after some tries its commits are ignored.
 std::optional<Cursor> committed(const LeaseBlock& said) {
   constexpr int kTries = 64;
   for (int attempt = 0; attempt < kTries; ++attempt) {
@@ -82,7 +84,7 @@ std::optional<Cursor> committed(const LeaseBlock& said) {
 struct RingWriter::Lane {
   Segment lease;
   std::uint32_t granted = 0;  // own copy of LaneBlock::granted
-  std::uint32_t taken = 0;    // acks taken
+  std::uint32_t taken = 0;    // acks read
   bool attached = false;
 
   [[nodiscard]] LeaseBlock& block() const { return *reinterpret_cast<LeaseBlock*>(lease.data()); }

@@ -1,10 +1,10 @@
-// The server's half of a ring: segments, slot words, grants out, acks in. It holds no policy: which slot to
-// fill and whom to grant it is decided by server/publish, under whose lock all members but the payload
-// accessors are called.
+// The server's half of a ring: segments, slot words, grants out, acks in. It has no policy: server/publish
+// decides which slot to fill and which lane to grant it to, and calls all members except the payload
+// accessors under its mutex.
 //
 // Thread safety: `loan`, `publish`, `abandon`, `release`, `grant`, `attach`, `detach`, `has_acks`,
 // `take_acks`, `client_word`: one thread at a time (the publisher's mutex). Writing the payload of a
-// LoanedSlot: any number of threads, which then synchronise with whoever publishes it.
+// LoanedSlot: any number of threads, which must then synchronise with the publishing thread.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct BatchInfo {
   std::uint32_t valid_rows = 0;
 };
 
-/// The right to write one slot. Move-only. Destroyed unpublished, it abandons the slot: under the same mutex
-/// as RingWriter::abandon().
+/// The right to write one slot. Move-only. If it is destroyed unpublished, it abandons the slot, which needs
+/// the same mutex as RingWriter::abandon().
 class LoanedSlot {
  public:
   LoanedSlot() = default;  ///< holds nothing
@@ -40,7 +40,7 @@ class LoanedSlot {
 
   [[nodiscard]] std::uint32_t index() const { return index_; }
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
-  /// Start of field f's values; `row_bytes * row` further on begins a dense row.
+  /// The start of a field's values. A dense row begins at `row_bytes * row`.
   [[nodiscard]] std::byte* values(std::size_t field) const;
   [[nodiscard]] std::int64_t* offsets(std::size_t field) const;  ///< ragged only
   [[nodiscard]] RowDesc* rows() const;
@@ -64,14 +64,14 @@ class RingWriter {
   RingWriter& operator=(const RingWriter&) = delete;
 
   struct Options {
-    std::string name;  ///< of the stream: appears in /proc/PID/maps
+    std::string name;  ///< the stream's name; appears in /proc/PID/maps
     std::vector<FieldSpec> fields;
     std::uint32_t rows = 0;  ///< batch size
     std::uint32_t slots = 0;
-    std::uint32_t lanes = 0;  ///< the most clients attached at once
+    std::uint32_t lanes = 0;  ///< the largest number of clients attached at once
     ClientAccess data_access = ClientAccess::kReadWrite;
   };
-  /// Bytes that `create` will take, both segments, without taking them.
+  /// The number of bytes that `create` will allocate for both segments.
   static Result<std::uint64_t> bytes_needed(const Options& options);
   static Result<std::unique_ptr<RingWriter>> create(const Options& options);
 
@@ -80,7 +80,7 @@ class RingWriter {
   LoanedSlot loan(std::uint32_t slot);
   /// FILLING -> READY (SYNC publish-slot).
   void publish(LoanedSlot slot, const BatchInfo& info);
-  /// FILLING -> FREE, nothing was published.
+  /// FILLING -> FREE, without publishing.
   void abandon(LoanedSlot slot);
   /// READY -> FREE.
   void release(std::uint32_t slot);
@@ -88,50 +88,51 @@ class RingWriter {
   [[nodiscard]] std::uint64_t generation(std::uint32_t slot) const;
 
   // --- lanes
-  struct Attachment {   ///< descriptors to send
-    int data_fd;        ///< borrowed
-    int control_fd;     ///< borrowed
-    UniqueFd lease_fd;  ///< the caller's: drop it after sending (the ring keeps its mapping only)
+  struct Attachment {  ///< descriptors to send
+    int data_fd;       ///< borrowed
+    int control_fd;    ///< borrowed
+    UniqueFd
+        lease_fd;  ///< owned by the caller, which closes it after sending (the ring keeps only its mapping)
   };
-  /// A lease segment for an `attach`. Any thread, without the publisher's mutex: it takes system calls.
+  /// Creates a lease segment for an `attach`. Any thread; call without the publisher's mutex, because it
+  /// makes system calls.
   [[nodiscard]] Result<Segment> make_lease() const;
-  /// Gives the lane to the client that gets this lease segment and resets its LaneBlock. The lane must be
-  /// unattached (asserted).
+  /// Attaches the client that receives this lease segment to the lane, and resets its LaneBlock. The lane
+  /// must be unattached (asserted).
   Attachment attach(std::uint32_t lane, Segment lease);
-  /// Drops the lease segment; a client that still looks at the lane finds itself fenced. Grants that were not
-  /// acked are the ledger's business: their slots may be released only if that client is dead or was thrown
-  /// out.
+  /// Drops the lease segment. A client that still uses the lane finds itself fenced. The ledger handles
+  /// grants that were not acked: their slots may be released only if that client is dead or was evicted.
   void detach(std::uint32_t lane);
   [[nodiscard]] bool attached(std::uint32_t lane) const;
-  /// Writes a grant (SYNC grant, SYNC client-sleeps). True: the client sleeps, the caller owes it wake().
-  /// The caller bounds outstanding grants by kGrantRing.
+  /// Writes a grant (SYNC grant, SYNC client-sleeps). Returns true if the client sleeps: then the caller must
+  /// call wake(). The caller must keep outstanding grants to at most kGrantRing.
   [[nodiscard]] bool write_grant(std::uint32_t lane, std::uint32_t slot, std::uint32_t seek);
-  /// A system call, which takes microseconds if the client's core is idle: any thread, best without the
-  /// publisher's mutex.
+  /// Wakes the client by a system call, which takes microseconds if the client's core is idle. Any thread,
+  /// preferably without the publisher's mutex.
   void wake(std::uint32_t lane) const;
-  /// Both at once.
+  /// grant() and, if needed, wake().
   void grant(std::uint32_t lane, std::uint32_t slot, std::uint32_t seek) {
     if (write_grant(lane, slot, seek)) wake(lane);
   }
-  /// Sets LaneState bits (they add up until the next attach) and wakes the client; a wake that just misses it
-  /// falling asleep costs it kLongestSleep at most.
+  /// Sets LaneState bits (they accumulate until the next attach) and wakes the client. If the client just
+  /// falls asleep and misses the wake, it notices after at most kLongestSleep.
   void set_lane_state(std::uint32_t lane, std::uint32_t bits);
-  /// True if acks wait to be taken: one load per lane (seq_cst for SYNC server-sleeps; a plain mov on x86),
+  /// Whether there are unread acks: one load per lane (seq_cst for SYNC server-sleeps; a plain mov on x86),
   /// for polling between slices.
   [[nodiscard]] bool has_acks(std::uint32_t lane) const;
-  /// Appends the acks that arrived since the last call. kBadMessage if the segment holds garbage (count
-  /// jumped by more than kGrantRing, slot out of range): the caller drops that client. Whether (slot,
-  /// generation) was really leased to this lane is checked by the ledger.
+  /// Appends the acks that arrived since the last call. kBadMessage if the segment holds garbage (the count
+  /// jumped by more than kGrantRing, or a slot is out of range): the caller must drop that client. The ledger
+  /// checks whether (slot, generation) was really leased to this lane.
   Result<void> take_acks(std::uint32_t lane, std::vector<TakenAck>& out);
-  /// Copies of the client's own statements, for metrics and for telling hung from dead.
+  /// Copies of what the client wrote, for metrics and to tell a hung client from a dead one.
   struct ClientWord {
     std::uint64_t heartbeat_ns, wait_ns, private_copies, staged_copies;
-    std::optional<Cursor> consumed;  ///< its last commit, as it says: not checked; nullopt: none yet
+    std::optional<Cursor> consumed;  ///< its last commit, unchecked; nullopt: none yet
   };
   [[nodiscard]] std::optional<ClientWord> client_word(std::uint32_t lane) const;
 
   void beat();  ///< stores the heartbeat; any thread
-  /// SYNC server-sleeps; after set_idle(kServerRests) look for acks (has_acks) once more, then sleep. Any
+  /// SYNC server-sleeps. After set_idle(kServerRests), check for acks (has_acks) once more, then sleep. Any
   /// thread.
   void set_idle(ServerIdle idle);
 

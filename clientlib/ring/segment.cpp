@@ -18,7 +18,7 @@ constexpr int kAgainstResizing = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr double kMiB = 1 << 20;
 
-/// What Boost.Interprocess maps: anything with a handle.
+/// Boost.Interprocess maps anything with a handle: here, a descriptor.
 struct Borrowed {
   int fd;
   [[nodiscard]] bip::mapping_handle_t get_mapping_handle() const { return {fd, false}; }
@@ -38,8 +38,8 @@ tl::unexpected<Error> system_failure(const std::string& name, std::string_view s
               fmt::format("shared memory '{}': {}: {}", name, step, std::strerror(errno)));
 }
 
-/// Huge pages where the machine grants them to shared memory. A wish: what fails here is done by
-/// posix_fallocate.
+/// Asks for huge pages, if the machine allows them for shared memory. Failures are ignored: posix_fallocate
+/// allocates whatever is missing.
 void wish_for_huge_pages(const bip::mapped_region& region) {
   if (region.get_size() < kHugePage) return;
   ::madvise(region.get_address(), region.get_size(), MADV_HUGEPAGE);
@@ -56,7 +56,7 @@ Result<Segment> Segment::create(const std::string& name, std::size_t bytes, Clie
     return fail(
         ErrorCode::kNotEnoughMemory,
         fmt::format("shared memory '{}' needs {:.1f} MiB, but {:.1f} MiB are left ({}); raise that limit, or "
-                    "need less",
+                    "use less memory",
                     name, static_cast<double>(bytes) / kMiB, static_cast<double>(headroom.bytes) / kMiB,
                     headroom.limited_by));
   Segment segment;
@@ -72,9 +72,9 @@ Result<Segment> Segment::create(const std::string& name, std::size_t bytes, Clie
   while (failed == EINTR);
   if (failed != 0)
     return fail(ErrorCode::kNotEnoughMemory,
-                fmt::format("shared memory '{}': taking {:.1f} MiB: {}", name,
+                fmt::format("shared memory '{}': cannot allocate {:.1f} MiB: {}", name,
                             static_cast<double>(bytes) / kMiB, std::strerror(failed)));
-  // After mapping: this seal refuses new writable mappings, the one above stays.
+  // Seal after mapping: the seal forbids new writable mappings, but keeps the one above.
   const int seals =
       kAgainstResizing | F_SEAL_SEAL | (clients == ClientAccess::kReadOnly ? F_SEAL_FUTURE_WRITE : 0);
   if (::fcntl(segment.fd(), F_ADD_SEALS, seals) != 0)
@@ -86,7 +86,7 @@ Result<Segment> Segment::map(UniqueFd fd, Access access, std::size_t min_bytes) 
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0)
     return fail(ErrorCode::kBadMessage,
-                fmt::format("a received descriptor is no ring segment: {}", std::strerror(errno)));
+                fmt::format("a received descriptor is not a ring segment: {}", std::strerror(errno)));
   if ((seals & kAgainstResizing) != kAgainstResizing)
     return fail(ErrorCode::kBadMessage, "a received segment is not sealed against resizing");
   struct stat status {};
@@ -95,7 +95,7 @@ Result<Segment> Segment::map(UniqueFd fd, Access access, std::size_t min_bytes) 
   const auto bytes = static_cast<std::size_t>(status.st_size);
   if (bytes == 0 || bytes < min_bytes)
     return fail(ErrorCode::kBadMessage,
-                fmt::format("a received segment has {} bytes, at least {} are needed", bytes, min_bytes));
+                fmt::format("a received segment has {} bytes, expected at least {}", bytes, min_bytes));
   const bip::mode_t mode = access == Access::kReadOnly    ? bip::read_only
                            : access == Access::kReadWrite ? bip::read_write
                                                           : bip::copy_on_write;

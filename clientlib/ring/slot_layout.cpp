@@ -13,7 +13,7 @@ namespace headrace::ring {
 namespace {
 
 constexpr std::uint64_t kLargest = std::uint64_t{1}
-                                   << 48;  // more than an address space holds: no sum of two overflows
+                                   << 48;  // larger than an address space, so that no sum of two overflows
 
 bool well_formed(std::string_view name) {
   return !name.empty() && name.size() < sizeof(FieldDesc::name) && std::ranges::all_of(name, [](char c) {
@@ -51,7 +51,7 @@ Result<SlotLayout> SlotLayout::plan(std::span<const FieldSpec> fields, std::uint
   if (fields.empty()) return fail(ErrorCode::kInvalidArgument, "a batch needs at least one field");
   if (fields.size() > kMaxFields)
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("a batch holds at most {} fields, not {}", kMaxFields, fields.size()));
+                fmt::format("a batch has {} fields, expected at most {}", fields.size(), kMaxFields));
   if (rows == 0) return fail(ErrorCode::kInvalidArgument, "the batch size must be at least 1");
 
   SlotLayout layout;
@@ -63,10 +63,11 @@ Result<SlotLayout> SlotLayout::plan(std::span<const FieldSpec> fields, std::uint
     return at;
   };
   for (const FieldSpec& field : fields) {
-    if (!well_formed(field.name)) return refuse(field, "a name is 1 to 47 bytes of [a-z0-9_]");
-    if (std::ranges::count(fields, field.name, &FieldSpec::name) > 1) return refuse(field, "is there twice");
+    if (!well_formed(field.name)) return refuse(field, "its name must have 1 to 47 bytes of [a-z0-9_]");
+    if (std::ranges::count(fields, field.name, &FieldSpec::name) > 1)
+      return refuse(field, "two fields have this name");
     if (field.shape.size() > kMaxDims)
-      return refuse(field, fmt::format("has more than {} dimensions", kMaxDims));
+      return refuse(field, fmt::format("{} dimensions, expected at most {}", field.shape.size(), kMaxDims));
     const auto row = checked_row_bytes(field);
     if (!row) return refuse(field, "every dimension must be positive, and a row must fit into memory");
     const bool ragged = field.kind == FieldKind::kRagged;
@@ -97,7 +98,7 @@ Result<FieldSpec> to_spec(const FieldDesc& desc) {
   const auto bad = [&](std::string_view what) {
     return fail(ErrorCode::kBadMessage, fmt::format("field table of the ring: {}", what));
   };
-  if (!well_formed(name)) return bad("a name is out of form");
+  if (!well_formed(name)) return bad("a name is not 1 to 47 bytes of [a-z0-9_]");
   if (desc.rank > kMaxDims) return bad("too many dimensions");
   FieldSpec spec;
   spec.name = name;
@@ -110,7 +111,7 @@ Result<FieldSpec> to_spec(const FieldDesc& desc) {
     return bad("an unknown kind of field");
   if (desc.values_offset % kCacheLine != 0 || desc.offsets_offset % kCacheLine != 0 ||
       desc.values_bytes > kLargest || desc.values_bytes % *row != 0)
-    return bad("an offset or size that no server writes");
+    return bad("an offset is not aligned, or an offset or size is too large");
   if (spec.kind == FieldKind::kRagged)
     spec.ragged_capacity = static_cast<std::int64_t>(desc.values_bytes / *row);
   return spec;

@@ -1,4 +1,5 @@
-// Where each field lies within a slot: computed once by the server, written into control, checked by clients.
+// The offset of each field within a slot. The server computes it once and writes it to the control segment;
+// clients check it.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,11 @@ struct SlotLayout {
   std::uint64_t slot_stride = 0;  ///< a multiple of the page size
   std::uint32_t row_capacity = 0;
 
-  /// kInvalidArgument: no field, a name twice or out of form, a negative or overflowing size.
+  /// kInvalidArgument: no field, a duplicate or malformed name, a negative or overflowing size.
   static Result<SlotLayout> plan(std::span<const FieldSpec> fields, std::uint32_t rows);
 };
 
-/// The inverse, from a control segment. kBadMessage if an offset or size does not fit the segment.
+/// Reads a field's description from a control segment. kBadMessage if an offset or size exceeds the segment.
 Result<FieldSpec> to_spec(const FieldDesc& desc);
 
 }  // namespace headrace::ring

@@ -64,7 +64,7 @@ Result<void> from_json(const json& in, FieldSpec& value) {
             [](const json& entry, std::int64_t& dim) -> Result<void> {
               if (!entry.is_number_integer() || entry.get<std::int64_t>() < 0 ||
                   entry.get<std::uint64_t>() > kMaxCount)
-                return fail(ErrorCode::kBadMessage, "field: member 'shape' holds something else than sizes");
+                return fail(ErrorCode::kBadMessage, "field: a value in member 'shape' is not a size");
               dim = entry.get<std::int64_t>();
               return {};
             })
@@ -99,7 +99,7 @@ Result<void> from_json(const json& in, HelloReply& value) {
 
 namespace {
 
-/// Each is of another field, which is there and an image.
+/// Checks that each entry names a different field, which exists and is an image.
 Result<void> check_images(const StreamInfo& info) {
   for (std::size_t i = 0; i < info.on_device.size(); ++i) {
     const DeviceImage& image = info.on_device[i];
@@ -107,8 +107,8 @@ Result<void> check_images(const StreamInfo& info) {
         info.fields[image.field].kind != FieldKind::kDense ||
         (i > 0 && image.field <= info.on_device[i - 1].field))
       return fail(ErrorCode::kBadMessage,
-                  fmt::format("stream '{}': member 'on_device' names field {}, which is no image", info.name,
-                              image.field));
+                  fmt::format("stream '{}': member 'on_device' names field {}, which is not an image",
+                              info.name, image.field));
   }
   return {};
 }

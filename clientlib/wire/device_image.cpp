@@ -31,8 +31,7 @@ void read(ObjectReader& reader, std::string_view name, double& out) {
 
 Result<void> number(const json& entry, double& out) {
   if (!entry.is_number())
-    return fail(ErrorCode::kBadMessage,
-                "image: member 'mean', 'std' or 'erased' holds something else than numbers");
+    return fail(ErrorCode::kBadMessage, "image: a value in member 'mean', 'std' or 'erased' is not a number");
   out = entry.get<double>();
   return {};
 }
@@ -66,7 +65,7 @@ Result<void> move_from_json(const json& in, Move& move) {
   std::vector<std::uint8_t> fill;
   reader.list("fill", fill, kMaxChannels, [](const json& entry, std::uint8_t& value) -> Result<void> {
     if (!entry.is_number_unsigned() || entry.get<std::uint64_t>() > 255)
-      return fail(ErrorCode::kBadMessage, "move: member 'fill' holds something else than bytes");
+      return fail(ErrorCode::kBadMessage, "move: a value in member 'fill' is not a byte");
     value = entry.get<std::uint8_t>();
     return {};
   });

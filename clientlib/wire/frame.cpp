@@ -16,7 +16,7 @@ std::string dump(const json& value) {
 Result<json> parse_bounded(std::string_view frame, std::size_t largest) {
   if (frame.size() > largest)
     return fail(ErrorCode::kBadMessage,
-                fmt::format("frame of {} bytes, at most {} are allowed", frame.size(), largest));
+                fmt::format("a frame has {} bytes, expected at most {}", frame.size(), largest));
   bool too_deep = false;
   const auto bound_depth = [&too_deep](int depth, json::parse_event_t event, json&) {
     const bool opens =
@@ -26,11 +26,11 @@ Result<json> parse_bounded(std::string_view frame, std::size_t largest) {
   };
   json value = json::parse(frame.begin(), frame.end(), bound_depth, false);
   if (too_deep)
-    return fail(ErrorCode::kBadMessage, fmt::format("frame nested deeper than {} levels", kMaxDepth));
+    return fail(ErrorCode::kBadMessage, fmt::format("a frame is nested deeper than {} levels", kMaxDepth));
   if (value.is_discarded())
-    return fail(ErrorCode::kBadMessage, fmt::format("frame of {} bytes is not JSON", frame.size()));
+    return fail(ErrorCode::kBadMessage, fmt::format("a frame of {} bytes is not JSON", frame.size()));
   if (!value.is_object())
-    return fail(ErrorCode::kBadMessage, fmt::format("frame: not an object but {}", value.type_name()));
+    return fail(ErrorCode::kBadMessage, fmt::format("a frame is not an object but {}", value.type_name()));
   return value;
 }
 

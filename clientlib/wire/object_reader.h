@@ -1,6 +1,6 @@
-// Checked reading of one JSON object from the other side: types, integer ranges, string lengths. The first
-// thing that is wrong is kept and named; what follows it is skipped. Unknown members are ignored, so that
-// newer peers can add some.
+// Checked reading of one JSON object from the other side: types, integer ranges, string lengths. Only the
+// first error is kept, and members after it are skipped. Unknown members are ignored, so that newer peers can
+// add some.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class ObjectReader {
   /// `what` names the object in errors, e.g. "open request".
   ObjectReader(const nlohmann::json& json, std::string_view what);
 
-  /// The member as it is, or nullptr: absent (an error if `required`) or a former error.
+  /// The member, unchecked; nullptr if it is absent (an error if `required`) or after an earlier error.
   const nlohmann::json* member(std::string_view name, bool required);
 
   ObjectReader& text(std::string_view name, std::string& out, std::size_t longest = kMaxText);
@@ -59,7 +59,7 @@ class ObjectReader {
     for (const auto& entry : *json) keep(read(entry, out.emplace_back()));
     return *this;
   }
-  /// A name out of a fixed set; `lookup` gives an optional.
+  /// A name from a fixed set; `lookup` returns an optional.
   template <class T, class Lookup>
   ObjectReader& choice(std::string_view name, T& out, Lookup lookup) {
     std::string word;

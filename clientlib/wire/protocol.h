@@ -8,11 +8,11 @@
 // Names in requests are keys into the server's configuration, never paths.
 // Replies without a struct here: streams {"streams":[StreamInfo, ...]}; stats: any object; drain: {}.
 //
-// Attaching, after `open` gave a token: connect to <directory>/attach.sock (SOCK_SEQPACKET), send one packet
-// "headrace-attach 1 <token>" with the client's own pidfd as its only descriptor (or none where pidfd_open is
-// refused); the server answers one packet "ok <lane>" with four descriptors: data, control, lease, doorbell;
-// or "error <CODE> <message>". The socket stays open: it is the session, and its end is the end of the
-// client.
+// To attach, a client that has a token from `open` connects to <directory>/attach.sock (SOCK_SEQPACKET). It
+// sends one packet, "headrace-attach 1 <token>", with its own pidfd as the only descriptor (or none if
+// pidfd_open is refused). The server answers with one packet: "ok <lane>" and four descriptors (data,
+// control, lease, doorbell), or "error <CODE> <message>". The socket stays open: it is the session, which
+// ends when the socket closes.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,8 @@
 namespace headrace::wire {
 
 inline constexpr int kProtocolVersion = 1;
-inline constexpr std::size_t kMaxFrame = 64 * 1024;  ///< of a request; larger ones are dropped and counted
+inline constexpr std::size_t kMaxFrame =
+    64 * 1024;  ///< of a request in bytes; larger ones are dropped and counted
 inline constexpr std::size_t kMaxReplyFrame = 4 * 1024 * 1024;
 inline constexpr int kMaxDepth = 16;  ///< of JSON nesting
 inline constexpr std::string_view kAttachHello = "headrace-attach 1 ";
@@ -43,7 +44,7 @@ struct Request {
   nlohmann::json body = nlohmann::json::object();
 };
 std::string encode(const Request& request);
-/// kBadMessage for anything malformed; kVersionMismatch, naming both, for another "v".
+/// kBadMessage for anything malformed; kVersionMismatch, which names both versions, for another "v".
 Result<Request> decode_request(std::string_view frame);
 
 struct Reply {
@@ -67,7 +68,7 @@ struct HelloReply {
   std::int64_t pid = 0;
 };
 
-/// What the numbers of batches mean.
+/// How batches are counted.
 struct Batching {
   std::uint32_t batch_size = 0;
   LastBatch last = LastBatch::kShort;
@@ -84,18 +85,19 @@ struct OpenRequest {
   /// The group's start cursor: the same on each rank, constant over re-attachments.
   std::optional<Cursor> start;
   std::optional<Cursor> position;          ///< re-attach within one process: the next batch to fetch
-  bool resume_server = false;              ///< take the server's memory of the group
+  bool resume_server = false;              ///< resume from the server's memory of the group
   std::optional<Fingerprint> fingerprint;  ///< expected; a difference is kFingerprintMismatch
-  std::optional<Batching> batching;        ///< what `position` counts in: the same
+  std::optional<Batching>
+      batching;  ///< the batching of `position`; a difference is also kFingerprintMismatch
 };
 struct OpenReply {
   std::string token;  ///< single use, valid for a few seconds
   StreamInfo stream;
   std::uint32_t lane = 0;
   std::uint32_t seek = 0;
-  Cursor start;                    ///< of the group, as resolved: to be given back when attaching again
-  Cursor cursor;                   ///< where this lane begins
-  std::uint64_t length = 0;        ///< batches in the epoch of `cursor`, counted from its origin
+  Cursor start;              ///< the group's start, as resolved; the client repeats it when it attaches again
+  Cursor cursor;             ///< the lane's first batch
+  std::uint64_t length = 0;  ///< batches in the epoch of `cursor`, counted from its origin
   std::uint64_t epoch_length = 0;  ///< batches in a whole epoch
   std::uint32_t max_leases = 0;
   std::string session;  ///< names this attachment in cursor_set and failure
@@ -107,17 +109,17 @@ struct CursorSetRequest {
 };
 struct CursorSetReply {
   std::uint32_t seek = 0;  ///< grants with another seek are stale
-  Cursor cursor;           ///< as set: normalised (past the end -> next epoch)
+  Cursor cursor;           ///< the cursor that was set, normalised (past the end: next epoch)
   std::uint64_t length = 0;
   std::uint64_t epoch_length = 0;
 };
 
-/// Asked by a client whose lane is kLaneFailed.
+/// Sent by a client whose lane is kLaneFailed.
 struct FailureRequest {
   std::string session;
 };
 struct FailureReply {
-  std::string why;  ///< the message of kStreamFailed; empty: the lane gets further batches
+  std::string why;  ///< the message of kStreamFailed; empty: the lane still receives batches
 };
 
 struct CursorGetRequest {
@@ -142,7 +144,7 @@ struct SampleRequest {
   std::uint64_t epoch = 0;
   std::uint64_t index = 0;  ///< position within the epoch's order
 };
-/// Behind it in the message: one binary frame with the row's fields end to end, in the order of `fields`.
+/// A binary frame follows in the message: the row's fields, end to end, in the order of `fields`.
 struct SampleReply {
   std::uint64_t sample_index = 0;  ///< within the source
   std::string name;                ///< path within the source

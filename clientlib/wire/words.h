@@ -1,4 +1,4 @@
-// The words that enumerations are on the wire and in configuration files.
+// The words for enumerations on the wire and in configuration files.
 #pragma once
 
 #include <optional>

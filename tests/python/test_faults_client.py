@@ -348,7 +348,7 @@ def left_alone(config: dict[str, Any], folder: Path, reconnect_timeout: float) -
 def test_a_server_that_does_not_come_back_is_given_up_by_name(quiet_config: dict[str, Any], tmp_path: Path) -> None:
     with (
         left_alone(quiet_config, tmp_path, 0.5) as (_, iterator),
-        pytest.raises(ServerLost, match=r"did not come back within 0\.[5-7] s.*nobody listens"),
+        pytest.raises(ServerLost, match=r"did not come back within 0\.[5-7] s.*no server listens"),
     ):
         for _ in iterator:
             pass
@@ -379,5 +379,5 @@ def test_row_13_a_client_that_comes_first_waits_for_its_server(quiet_config: dic
         assert len(list(loader)) == 8
     thread.join()
     assert started[0].stop() == 0
-    with pytest.raises(ServerUnreachable, match="no server within 0.3 s: .*control.sock is not there"):
+    with pytest.raises(ServerUnreachable, match="no server within 0.3 s: .*control.sock does not exist"):
         headrace.Loader(str(tmp_path / "run"), stream="train", timeout=0.3)

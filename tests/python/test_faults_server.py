@@ -221,7 +221,7 @@ def test_a_server_that_is_stopped_is_not_told_to_be_started(start_server: Server
 
 def test_an_address_that_waiting_does_not_mend_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(headrace.errors.ServerUnreachable, match=r"Not a directory: the address is a server's directory"):
+    with pytest.raises(headrace.errors.ServerUnreachable, match=r"Not a directory: the address must be a server's directory"):
         headrace.streams(tmp_path / "file", timeout=3600)
 
 

@@ -249,7 +249,7 @@ def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: di
         headrace.Loader(address, stream=None)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="rank 2 of world size 2"):
         headrace.Loader(address, stream="shards", rank=2, world_size=2)
-    with pytest.raises(InvalidArgument, match="a client name of 1000 bytes: at most 200"):
+    with pytest.raises(InvalidArgument, match="the client name has 1000 bytes, expected at most 200"):
         headrace.Loader(address, stream="train", client="x" * 1000)
     with pytest.raises(InvalidArgument, match="join=cursor needs a state"):
         headrace.Loader(address, stream="train", join="cursor")
@@ -263,7 +263,7 @@ def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: di
         with pytest.raises(TypeError, match="iterate over it itself, without a DataLoader"):
             loader[0]
     for also in ({"join": "now"}, {"resume": "server"}):
-        with pytest.raises(InvalidArgument, match="a state says where to begin"):
+        with pytest.raises(InvalidArgument, match="the state says where to begin"):
             headrace.Loader(address, stream="train", state=state, **also)  # type: ignore[arg-type]
     state["cursor"]["batch"] = 10**9
     with pytest.raises(InvalidArgument, match="batch 1000000000 is beyond an epoch of 60 samples"):

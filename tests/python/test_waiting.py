@@ -205,7 +205,7 @@ def test_a_timeout_names_the_clients_that_are_waited_for(start_server: Any, quie
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train", client="fast", batch_timeout=1.0) as fast:
         iterator = iter(fast)
-        with pytest.raises(headrace.errors.Timeout, match=r"once 2 more clients are there \(sharing.wait_for\)"):
+        with pytest.raises(headrace.errors.Timeout, match=r"once 2 more clients are attached \(sharing.wait_for\)"):
             next(iterator)
         with headrace.Loader(address, stream="train", client="slow") as slow, headrace.Loader(address, stream="train", client="late"):
             assert next(iter(slow)).number == 0

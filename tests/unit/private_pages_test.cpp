@@ -95,7 +95,7 @@ TEST_F(PrivatePagesTest, DroppedPagesShowTheServersBytesAgain) {
 TEST_F(PrivatePagesTest, TakenPagesKeepTheirContentsWhateverTheServerWrites) {
   server_writes(std::byte{1});
   mine(3) = std::byte{9};
-  PrivatePages::take(mine());
+  PrivatePages::own_all(mine());
   EXPECT_EQ(pages_->count(mine()), kPages);
   server_writes(std::byte{2});
   EXPECT_EQ(mine(3), std::byte{9});
@@ -113,7 +113,7 @@ TEST_F(PrivatePagesTest, TakingLosesNoWriteOfAnotherThread) {
         std::atomic_ref(mine(page)).store(std::byte{9}, std::memory_order_relaxed);
     });
     go = true;
-    PrivatePages::take(mine());
+    PrivatePages::own_all(mine());
     writer.join();
     for (std::size_t page = 0; page < kPages; ++page) ASSERT_EQ(mine(page), std::byte{9}) << page;
     ASSERT_EQ(drop(), kPages);

@@ -11,7 +11,7 @@
 //
 // Thread safety: Client: any thread. Stream: one thread at a time. BatchView: one thread at a time, any
 // thread may destroy it, also after its Stream is gone. Fork: a child process cannot use its parent's Client,
-// Stream or BatchView: calls give FORKED; destruction does nothing.
+// Stream or BatchView: calls fail with kForked; destructors do nothing.
 #pragma once
 
 #include <chrono>
@@ -36,15 +36,16 @@ struct ConnectOptions {
   /// then /tmp/headrace-<uid>: the server's own default.
   std::string address = {};
   /// Users, besides this process's own and root, whose server is trusted; HEADRACE_ALLOW_UIDS adds to them.
-  /// Any other server is refused (kPermissionDenied) before anything that it says is read.
+  /// Any other server is refused (kPermissionDenied) before its data is read.
   std::vector<std::uint32_t> allow_uids = {};
   std::chrono::milliseconds timeout{
       10'000};  ///< for each exchange; connect also retries until then for a server to appear
-  /// Asked about every 50 ms while an exchange waits; true gives up with kTimeout (Python: signals).
+  /// Called about every 50 ms while an exchange waits; if it returns true, the exchange fails with kTimeout
+  /// (Python: signals).
   std::function<bool()> interrupt = {};
 };
 
-/// What a checkpoint holds: which batches the loop has been handed.
+/// The content of a checkpoint: which batches the loop has received.
 struct State {
   Cursor cursor;  ///< the next batch
   std::uint32_t batch_size = 0;
@@ -56,24 +57,25 @@ struct State {
   static Result<State> from_json(std::string_view text);
 };
 
-/// Whose memory the batches are.
+/// The memory that batches refer to.
 enum class Batches : std::uint8_t {
   /// Read-only views on the slots.
   kShared,
-  /// The same, for code that does not keep to const (torch takes a read-only array as one to write to): the
-  /// ring is mapped copy-on-write, so whoever writes all the same changes nothing but its own view. Where the
-  /// kernel has no such views, writing is a segmentation fault. Stream::mapping() is empty.
+  /// The same, for code that may ignore const (torch treats a read-only array as writable). The ring is
+  /// mapped copy-on-write, so a write changes only this process's view. If the kernel does not support such
+  /// views, a write is a segmentation fault. Stream::mapping() is empty.
   kGuarded,
-  /// This process's own, to keep and to write to (FieldView::writable): copy-on-write views on the slots, or
-  /// copies where a view does not pay (small batches, a loop that writes to most of what it gets, all other
-  /// leases held). Not for device copies from the slots: Stream::mapping() is empty.
+  /// Private memory, which the loop may keep and write to (FieldView::writable). Batches are copy-on-write
+  /// views on the slots, or copies if a view is slower or unavailable: small batches, a loop that writes to
+  /// most of each batch, or views that hold all other leases. Not for device copies from the slots:
+  /// Stream::mapping() is empty.
   kPrivate,
 };
 
-/// Who says which batches the loop is done with: behind them the server goes on for resume_from_server.
+/// How the server learns which batches the loop has consumed; resume_from_server resumes after them.
 enum class Commits : std::uint8_t {
-  kByNext,    ///< next(): those before the one that it returned last
-  kByCaller,  ///< Stream::commit(): where batches are taken ahead of the loop
+  kByNext,    ///< by next(): all batches before the one that it returned last
+  kByCaller,  ///< by Stream::commit(): for callers that fetch batches ahead of the loop
 };
 
 struct OpenOptions {
@@ -83,9 +85,9 @@ struct OpenOptions {
   std::uint32_t world_size = 1;
   std::string client = {};  ///< name in metrics and errors; empty: "<program>-<pid>-<counter>"
   Join join = Join::kDefault;
-  std::optional<State> state = {};  ///< resume: at another batch size or world size, too
-  /// Take up the server's memory of this group: this rank's own place while others of the group are attached,
-  /// the slowest rank's after all were gone.
+  std::optional<State> state = {};  ///< resume from it, even at another batch size or world size
+  /// Resume from the server's memory of this group: at this rank's own position while other ranks of the
+  /// group are attached, else at the slowest rank's.
   bool resume_from_server = false;
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
   Batches batches = Batches::kShared;
@@ -93,8 +95,8 @@ struct OpenOptions {
   /// The stream is for a DeviceLoader. Required for a stream with fields that the device computes
   /// (StreamInfo::on_device), which is refused otherwise (kInvalidArgument).
   bool for_device = false;
-  /// Longest busy wait before sleeping, per next(), whatever was before: costs up to that much CPU per batch,
-  /// saves the wake's latency. 0: up to 10 us, and only where batches have lately come within that.
+  /// The longest busy wait of each next() before it sleeps. It costs up to that much CPU per batch, and saves
+  /// the latency of a wake. 0: at most 10 us, and only if recent batches came within that time.
   std::chrono::microseconds spin{0};
   /// Called once per kind of warning (default: one line on stderr).
   std::function<void(std::string_view)> warn = {};
@@ -107,11 +109,11 @@ struct FieldView {
   std::vector<std::int64_t> shape;  ///< dense: rows + row shape; ragged: total values + value shape
   std::vector<std::int64_t> strides;
   std::span<const std::int64_t> offsets;  ///< ragged: rows + 1 entries; dense: empty
-  std::byte* writable = nullptr;          ///< `data`, if it is this process's own
+  std::byte* writable = nullptr;          ///< `data` if it is private memory, else null
   [[nodiscard]] std::size_t bytes() const;
 };
 
-/// What is known of a row besides its fields.
+/// Properties of a row besides its fields.
 struct RowInfo {
   std::uint64_t sample_index;
   bool valid;     ///< false: padding or wrapped duplicate
@@ -138,7 +140,7 @@ class BatchView {
 
   [[nodiscard]] const std::vector<FieldSpec>& fields() const;
   [[nodiscard]] Result<FieldView> field(
-      std::string_view name) const;  ///< kInvalidArgument lists the names that there are
+      std::string_view name) const;  ///< kInvalidArgument: no such field; lists the names
   /// All values of a field as a typed span. The type's size must match the dtype (checked, aborts on a
   /// mismatch).
   template <class T>
@@ -147,18 +149,18 @@ class BatchView {
     return {reinterpret_cast<const T*>(view.data), view.bytes() / sizeof(T)};
   }
 
-  /// True if this is this process's own memory: with Batches::kPrivate, or a copy because all other leases
-  /// were held by live views.
+  /// True if the batch is private memory: with Batches::kPrivate, or a copy because live views held all other
+  /// leases.
   [[nodiscard]] bool private_copy() const;
   /// Ends the lease now. The view is empty afterwards.
   void release();
 
   struct Lease;
   explicit BatchView(std::shared_ptr<Lease> lease);
-  /// Shared ownership of the lease, for whoever needs all of the batch's memory for longer.
+  /// Shared ownership of the lease, for callers that need all of the batch's memory for longer.
   [[nodiscard]] std::shared_ptr<Lease> lease() const { return lease_; }
-  /// Keeps one field's memory (by its place in fields()): the lease, or that field's copy. For bindings that
-  /// hand out arrays.
+  /// Shared ownership of the memory of one field (by its index in fields()): the lease, or that field's copy.
+  /// For bindings that return arrays.
   [[nodiscard]] std::shared_ptr<const void> keep(std::size_t field) const;
 
  private:
@@ -171,51 +173,53 @@ class Stream {
  public:
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
-  ~Stream();  ///< detaches; views that live on stay readable
+  ~Stream();  ///< detaches; existing views stay readable
 
   [[nodiscard]] const StreamInfo& info() const;
-  [[nodiscard]] const OpenOptions& options() const;                    ///< that it was opened with
-  [[nodiscard]] const std::string& address() const;                    ///< of its server
-  [[nodiscard]] const std::vector<std::uint32_t>& allow_uids() const;  ///< that its client was given
+  [[nodiscard]] const OpenOptions& options() const;                    ///< with which it was opened
+  [[nodiscard]] const std::string& address() const;                    ///< the server's directory
+  [[nodiscard]] const std::vector<std::uint32_t>& allow_uids() const;  ///< see ConnectOptions
   /// Batches in the epoch that next() is in (counted from its start or resume point): the same on every rank.
   [[nodiscard]] std::uint64_t length() const;
-  [[nodiscard]] std::uint64_t epoch_length() const;  ///< of a whole epoch
-  [[nodiscard]] std::uint64_t epoch() const;         ///< that next() is in, or is about to begin
-  [[nodiscard]] bool begun() const;  ///< next() has returned a batch of it, and has not ended it
+  [[nodiscard]] std::uint64_t epoch_length() const;  ///< batches in a whole epoch
+  [[nodiscard]] std::uint64_t epoch() const;         ///< the epoch that next() is in, or is about to begin
+  [[nodiscard]] bool begun() const;  ///< next() has returned a batch of epoch(), and has not ended it
 
   /// The next batch of this epoch; nullopt once at its end: the call after that begins the next epoch.
-  /// Commits the batch before it. Rides through a server's death and restart. kTimeout says what it waited
-  /// for; kServerLost, kLeaseFenced, kStreamFailed, kDraining, kFingerprintMismatch, kForked.
+  /// Commits the batch before it. Waits for a server that died to restart, and attaches again. Errors:
+  /// kTimeout (the message says what it waited for), kServerLost, kLeaseFenced, kStreamFailed, kDraining,
+  /// kFingerprintMismatch, kForked.
   Result<std::optional<BatchView>> next(std::chrono::milliseconds timeout = std::chrono::minutes(10));
-  /// Batches that next() would give without waiting for the server to build them (granted and not taken).
+  /// Batches that next() can return without waiting for the server to build them (granted, but not yet
+  /// returned).
   [[nodiscard]] std::uint32_t ready() const;
 
-  /// Makes `epoch` the one that next() begins, at its first batch. Nothing changes if it is the one that
-  /// next() is about to begin or, after a state was loaded, to go on with: a resumed loop may call it for its
-  /// first epoch as for every other. Else the server discards this lane's prefetched batches.
+  /// Makes next() begin `epoch` at its first batch. Does nothing if next() is about to begin that epoch or,
+  /// after a state was loaded, to continue it: so a resumed loop may call it for its first epoch as for any
+  /// other. Otherwise the server discards this lane's prefetched batches.
   Result<void> set_epoch(std::uint64_t epoch);
-  /// Leaves the rest of the epoch under way, if it was begun: next() starts the one after it.
+  /// Skips the rest of the current epoch if it was begun: next() starts the one after it.
   Result<void> next_epoch();
 
   /// The first batch that next() has not returned; prefetched ones do not count.
   [[nodiscard]] Cursor cursor() const;
-  [[nodiscard]] State state() const;  ///< of the cursor
+  [[nodiscard]] State state() const;  ///< the state at cursor()
   Result<void> load_state(const State& state);
-  /// With Commits::kByCaller, from any thread: the loop is done with the batches before `consumed`, and has
-  /// waited so long since the last commit (the server's metrics tell who waits for whom).
+  /// With Commits::kByCaller, from any thread: commits the batches before `consumed`. `waited`: how long the
+  /// loop has waited for batches since the last commit, for the server's metrics.
   void commit(const Cursor& consumed, std::chrono::nanoseconds waited = {});
 
-  /// Called by next() about every 100 ms while it waits; return true to give up with kTimeout (Python:
-  /// signals).
+  /// `interrupt` is called by next() about every 100 ms while it waits; if it returns true, next() fails with
+  /// kTimeout (Python: signals).
   void set_interrupt(std::function<bool()> interrupt);
 
   [[nodiscard]] std::uint32_t max_leases() const;
   [[nodiscard]] std::uint32_t live_views() const;
-  /// The mapping of all slots, for pinning; changes when the server was restarted (`mapping_generation`).
-  /// Empty but for Batches::kShared.
+  /// The mapping of all slots, for pinning. It changes when the stream attaches again (`mapping_generation`).
+  /// Empty unless batches are Batches::kShared.
   [[nodiscard]] std::span<std::byte> mapping() const;
   [[nodiscard]] std::uint64_t mapping_generation() const;
-  /// Time spent waiting in next() since open.
+  /// The time that next() has waited since the stream was opened.
   [[nodiscard]] std::chrono::nanoseconds waited() const;
 
   struct Impl;
@@ -237,9 +241,9 @@ struct SampleView {
 
 class Client {
  public:
-  /// Waits until a server answers or options.timeout is over (kServerUnreachable says where it looked and in
-  /// which step it waited). kVersionMismatch names both versions. kPermissionDenied: the directory or the
-  /// server in it is of a user that is not trusted, or the server does not admit this one.
+  /// Waits until a server answers or options.timeout has passed (kServerUnreachable: the message names the
+  /// directory and the step that it waited in). kVersionMismatch names both versions. kPermissionDenied: the
+  /// directory or its server belongs to a user that is not trusted, or the server does not admit this user.
   static Result<Client> connect(const ConnectOptions& options = {});
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
@@ -248,10 +252,10 @@ class Client {
   [[nodiscard]] const std::string& address() const;
   Result<std::vector<StreamInfo>> streams();
   Result<Stream> open(const OpenOptions& options);
-  /// One sample as trainers see it, with the parameters that were drawn for it.
+  /// One sample as trainers receive it, with the parameters that were drawn for it.
   Result<SampleView> sample(std::string_view stream, std::uint64_t epoch, std::uint64_t index);
   Result<std::string> stats();  ///< JSON
-  /// Where each rank of a group is: JSON.
+  /// The positions of a group's ranks, as JSON.
   Result<std::string> cursors(std::string_view stream, std::string_view group);
   Result<void> drain();  ///< asks the server to finish and exit
 

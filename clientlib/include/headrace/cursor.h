@@ -1,4 +1,4 @@
-// The whole mutable state of an iteration. Everything else can be thrown away (design: Positions, tails,
+// The whole mutable state of an iteration: everything else can be rebuilt from it (design: Positions and
 // cursors).
 #pragma once
 
@@ -17,20 +17,20 @@ struct Cursor {
   friend auto operator<=>(const Cursor&, const Cursor&) = default;
 };
 
-/// Up to which position of an epoch of `samples` a group has come that took `batches` global batches of
-/// `rows` (batch size times world size) from `origin` (<= samples): where it goes on at another batch or
-/// world size.
+/// The position in an epoch of `samples` that a group has reached after `batches` global batches of `rows`
+/// rows (batch size times world size) from `origin` (<= samples). At another batch size or world size the
+/// group resumes from it.
 std::uint64_t position_after(std::uint64_t samples, std::uint64_t origin, std::uint64_t batches,
                              std::uint64_t rows);
 
 std::string to_string(const Cursor& cursor);  ///< "epoch 3, origin 0, batch 17"
 
-/// What the last, incomplete global batch of an epoch becomes. `len` is the same on every rank in each case.
+/// What happens to the last, incomplete global batch of an epoch. `len` is the same on every rank in each
+/// case.
 enum class LastBatch : std::uint8_t {
-  kShort,  ///< the remaining samples, split evenly over the ranks; at most w - 1 wrapped rows flagged not
-           ///< valid
-  kPad,    ///< filled up with wrapped rows flagged not valid
-  kDrop,   ///< left out
+  kShort,  ///< its samples are split evenly over the ranks; at most w - 1 wrapped rows are flagged not valid
+  kPad,    ///< it is filled with wrapped rows, which are flagged not valid
+  kDrop,   ///< it is left out
 };
 
 }  // namespace headrace

@@ -12,38 +12,38 @@
 namespace headrace {
 
 /// One enumeration for the whole project, because an error that starts in the server crosses the wire and
-/// ends as a Python exception: a name must survive the way. `name_of` gives the name in UPPER_SNAKE_CASE.
+/// ends as a Python exception, under the same name. `name_of` gives the name in UPPER_SNAKE_CASE.
 enum class ErrorCode : std::uint16_t {
   kInternal = 0,  ///< a broken invariant that could be reported instead of aborting
-  // What the user wrote.
+  // User input.
   kConfigInvalid,    ///< configuration (exit code 2)
   kInvalidArgument,  ///< a call's argument
   // The machine.
   kEnvironment,      ///< missing right, missing device, full disk (exit code 3)
-  kNotEnoughMemory,  ///< ring larger than what the cgroup or rlimit leaves
+  kNotEnoughMemory,  ///< the ring needs more memory than cgroup, rlimit or machine allow
   kDirectoryInUse,   ///< another server holds this directory
   // The data.
-  kDatasetInvalid,     ///< a folder without classes, nothing readable, changed under way
-  kBadSample,          ///< content of one sample: corrupt, truncated, not an image, gigantic
-  kTransientIo,        ///< an I/O error, retried and then reported; never replaced by another sample
-  kTooManyBadSamples,  ///< the threshold was passed: how many of how many, and the first ten
+  kDatasetInvalid,  ///< e.g. a folder without classes, nothing readable, or a file that changed while in use
+  kBadSample,       ///< content of one sample: corrupt, truncated, not an image, gigantic
+  kTransientIo,     ///< an I/O error, retried and then reported; never replaced by another sample
+  kTooManyBadSamples,  ///< the threshold was passed; the message gives the numbers and the first ten
   kStreamFailed,       ///< the stream stopped; the message carries the reason
   // Attaching.
-  kServerUnreachable,    ///< no answer within the timeout; says which step it waited in
+  kServerUnreachable,    ///< no answer within the timeout; the message says which step failed
   kVersionMismatch,      ///< layout or protocol: both versions are named
-  kNoSuchStream,         ///< with the names that there are
-  kClientNameTaken,      ///< says who holds it
-  kRankTaken,            ///< the same (group, rank) twice: says who holds it
-  kGroupMismatch,        ///< world size or start cursor differ within a group: both values are named
-  kFingerprintMismatch,  ///< dataset, plan or seed changed since the checkpoint: says which part
-  kRingFull,             ///< no lane is left: says how many there are
+  kNoSuchStream,         ///< the message lists the server's streams
+  kClientNameTaken,      ///< the message names the holder
+  kRankTaken,            ///< the same (group, rank) twice; the message names the holder
+  kGroupMismatch,        ///< world size or start cursor differ within a group; the message names both values
+  kFingerprintMismatch,  ///< dataset, plan or seed changed since the checkpoint; the message says which
+  kRingFull,             ///< no free lane; the message says how many there are
   kTokenInvalid,         ///< attach token unknown, used or expired
-  kPermissionDenied,     ///< peer credentials
+  kPermissionDenied,     ///< the user on one side is not trusted by the other
   kAttachLocalOnly,      ///< `open` over tcp
   kBadMessage,           ///< malformed or oversized control message
   kDraining,             ///< the server is shutting down
   // Iterating.
-  kTimeout,       ///< a bounded wait ended; says what it waited for
+  kTimeout,       ///< a bounded wait ended; the message says what it waited for
   kServerLost,    ///< the server died and did not come back within the reconnect time
   kLeaseFenced,   ///< this client was stuck past the eviction time; attach again
   kForked,        ///< a forked child used its parent's client
@@ -76,8 +76,8 @@ class Exception : public std::runtime_error {
   Error error_;
 };
 
-/// For programs that use exceptions: the value, or an Exception that says what was wrong (tl::expected's own
-/// value() throws one that does not).
+/// For programs that use exceptions: returns the value, or throws an Exception with the error's message. (The
+/// exception of tl::expected's value() has no message.)
 template <class T>
 T or_throw(Result<T> result) {
   if (!result) throw Exception(std::move(result).error());

@@ -1,4 +1,4 @@
-// What one named field of a batch holds: element type, shape of a row, dense or ragged.
+// The description of one named field of a batch: element type, shape of a row, dense or ragged.
 #pragma once
 
 #include <cstddef>

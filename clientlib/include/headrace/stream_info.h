@@ -1,4 +1,4 @@
-// What a server says of one of its streams.
+// A server's description of one of its streams.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ enum class Delivery : std::uint8_t {
   kShard,      ///< the ranks of a group divide the epoch
 };
 
-/// Where a client without a saved state begins.
+/// Where a client begins that has no saved state.
 enum class Join : std::uint8_t {
   kDefault,     ///< epoch 0, batch 0
-  kNow,         ///< with the foremost attached lane of the stream
+  kNow,         ///< at the position of the stream's foremost attached lane
   kEpochStart,  ///< at batch 0 of the epoch that the foremost lane is in
   kCursor,      ///< at the given cursor
 };
 
-/// Two streams with equal fingerprints deliver the same samples. In parts, so that a mismatch can say which
-/// part differs. Hexadecimal; batch size, threads, caches and placement are not in it.
+/// Two streams with equal fingerprints deliver the same samples. It has parts, so that an error can say which
+/// part differs. In hexadecimal. It does not cover batch size, threads, caches or placement.
 struct Fingerprint {
   std::string dataset;
   std::string plan;
@@ -36,7 +36,7 @@ struct Fingerprint {
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
-/// The first part that differs, as words for an error: "dataset (now 1f2e, then 77aa)". Empty: they are
+/// The first part that differs, in words for an error: "dataset (was 77aa, now 1f2e)". Empty if all parts are
 /// equal.
 std::string difference(const Fingerprint& now, const Fingerprint& then);
 
@@ -50,8 +50,8 @@ struct StreamInfo {
   std::vector<FieldSpec> fields;
   std::vector<std::string> classes;  ///< class names by label
   Fingerprint fingerprint;
-  /// Another process makes the batches while they are served, each once: a client begins where the others
-  /// are, and neither goes back nor resumes.
+  /// Another process makes each batch once, while the stream is served. A client begins at the position of
+  /// the others, and cannot go back or resume.
   bool live = false;
   /// Image fields that the device computes (`device: gpu`), in the order of `fields`; only a DeviceLoader can
   /// open such a stream. The ring holds source images with their RowSteps. A batch on the device has the
@@ -61,7 +61,7 @@ struct StreamInfo {
   std::optional<Residence> residence = {};
 };
 
-/// The fields as they lie in the ring.
+/// The fields as they are in the ring.
 std::vector<FieldSpec> ring_fields(const StreamInfo& info);
 
 }  // namespace headrace

@@ -1,4 +1,4 @@
-#include "clientlib/client/pulse.h"
+#include "clientlib/client/heartbeat.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -17,15 +17,15 @@
 namespace headrace::client {
 namespace {
 
-constexpr int kBeatMs = 400;
+constexpr int kHeartbeatMs = 400;
 
-class Pulse {
+class HeartbeatThread {
  public:
-  Pulse() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  HeartbeatThread() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's business, not this thread's
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // this thread must not receive the program's signals
     std::thread([this] { run(); }).detach();
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
@@ -58,7 +58,7 @@ class Pulse {
           polled.push_back(weak);
         }
       }
-      ::poll(polls.data(), polls.size(), polls.size() > 1 ? kBeatMs : -1);
+      ::poll(polls.data(), polls.size(), polls.size() > 1 ? kHeartbeatMs : -1);
       if (polls[0].revents != 0) {
         eventfd_t count = 0;
         ::eventfd_read(wake_.get(), &count);
@@ -77,7 +77,7 @@ class Pulse {
     attachment.reader->wake();
   }
 
-  /// The server says nothing over this socket after the descriptors: whatever comes is dropped.
+  /// Whether the server closed the session. It sends nothing after the descriptors; anything else is dropped.
   static bool ended(int socket) {
     char packet[64];
     ssize_t got = 0;
@@ -91,28 +91,29 @@ class Pulse {
   std::vector<std::weak_ptr<Attachment>> attachments_;  // guarded by mutex_
 };
 
-// Never destroyed: its thread runs until the process ends. A child gets a new one: the old one's thread is
-// not there and its mutex may be locked for ever.
-std::atomic<Pulse*> g_pulse{nullptr};
+// Never destroyed: the thread runs until the process ends. A forked child creates a new object, because it
+// has no such thread, and its copy of the mutex may stay locked for ever.
+std::atomic<HeartbeatThread*> g_thread{nullptr};
 std::mutex* g_starting = new std::mutex;
 
 void forget_parent() {
-  g_pulse.store(nullptr, std::memory_order_relaxed);
+  g_thread.store(nullptr, std::memory_order_relaxed);
   g_starting = new std::mutex;
 }
 
 [[maybe_unused]] const int g_registered = ::pthread_atfork(nullptr, nullptr, forget_parent);
 
-Pulse& pulse() {
+HeartbeatThread& heartbeat_thread() {
   const std::lock_guard lock(*g_starting);
-  if (g_pulse.load(std::memory_order_relaxed) == nullptr) g_pulse.store(new Pulse, std::memory_order_relaxed);
-  return *g_pulse.load(std::memory_order_relaxed);
+  if (g_thread.load(std::memory_order_relaxed) == nullptr)
+    g_thread.store(new HeartbeatThread, std::memory_order_relaxed);
+  return *g_thread.load(std::memory_order_relaxed);
 }
 
 }  // namespace
 
 void keep_alive(const std::shared_ptr<Attachment>& attachment) {
-  pulse().add(attachment);
+  heartbeat_thread().add(attachment);
 }
 
 }  // namespace headrace::client

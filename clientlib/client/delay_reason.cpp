@@ -1,0 +1,70 @@
+#include "clientlib/client/delay_reason.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "clientlib/client/exchange.h"
+
+namespace headrace::client {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kWorthAsking = 0.2;  // seconds; a caller with a shorter timeout polls
+constexpr std::chrono::milliseconds kStatsTimeout{300};
+
+std::uint32_t lag_of(const json& client) {
+  return client.at("lag").get<std::uint32_t>();
+}
+
+/// The clients that are farthest behind, for a message; clients that wait for batch `due` themselves are left
+/// out. Empty if there are none.
+std::string slowest_clients(const json& clients, const Cursor& due) {
+  std::uint32_t most = 1;
+  for (const json& client : clients) most = std::max(most, lag_of(client));
+  std::string names;
+  for (const json& client : clients) {
+    const json& next = client.at("next");
+    const bool waits_too = next.at("epoch").get<std::uint64_t>() == due.epoch &&
+                           next.at("batch").get<std::uint64_t>() == due.batch;
+    if (lag_of(client) == most && !waits_too)
+      names += fmt::format("{}`{}`", names.empty() ? "" : ", ", client.at("client").get<std::string>());
+  }
+  return names.empty() ? names
+                       : fmt::format("client {}, {} batch{} behind", names, most, most == 1 ? "" : "es");
+}
+
+std::string reason_in_stats(const json& stream, const Cursor& due) {
+  if (const auto awaited = stream.at("awaited_clients").get<std::uint32_t>(); awaited > 0)
+    return fmt::format(
+        "The stream begins once {} more client{} attached (sharing.wait_for), or after its wait_timeout",
+        awaited, awaited == 1 ? " is" : "s are");
+  if (!stream.at("clients_wait_for_each_other").get<bool>()) return {};
+  const std::string clients = slowest_clients(stream.at("clients"), due);
+  if (clients.empty()) return {};
+  return fmt::format(
+      "It waits for {} (sharing.on_lag: wait): that client must read on, release its batches, or end",
+      clients);
+}
+
+}  // namespace
+
+std::string reason_for_delay(const Address& server, const std::string& stream, const Cursor& due,
+                             const Deadline& waited, const Interrupt& interrupt) {
+  if (waited.seconds_spent() >= kWorthAsking) {
+    const auto answer = exchange(server, "stats", json::object(), Deadline(kStatsTimeout), interrupt);
+    try {
+      if (std::string why = answer ? reason_in_stats(answer->body.at("streams").at(stream), due) : "";
+          !why.empty())
+        return why;
+    } catch (const json::exception&) {  // the server has another version
+    }
+  }
+  return "The stream may be slow (see headrace_worker_busy_seconds_total), or may wait for another client "
+         "(sharing.wait_for, sharing.on_lag: wait); `headrace stats` shows each client's position";
+}
+
+}  // namespace headrace::client
