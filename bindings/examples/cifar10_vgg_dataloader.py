@@ -56,7 +56,7 @@ def evaluate(model, test, to):
 
 
 def train(given, data, test):
-    """`test` is read by rank 0 alone."""
+    """Trains; only rank 0 reads `test`."""
     model = vgg(given.width).to(given.device, memory_format=torch.channels_last)
     trained = DistributedDataParallel(model) if WORLD_SIZE > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)

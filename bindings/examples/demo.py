@@ -1,4 +1,4 @@
-"""One server, a trainer in C++ and one in Python, both fed with the same batches of real images."""
+"""A demo: one server feeds the same batches of real images to a trainer in C++ and one in Python."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEWEST_STEPS = 90
 
 
 class Trainer:
-    """A trainer's process and what it has said so far."""
+    """A trainer's process and its output so far."""
 
     def __init__(self, name: str, command: list[str], address: str, epochs: int) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Trainer:
         self.process = subprocess.Popen(
             [*command, "--address", address, "--client", f"demo-{name}", "--epochs", str(epochs)],
             stdout=subprocess.PIPE,
-            start_new_session=True,  # control-C is for this program, which ends them
+            start_new_session=True,  # control-C reaches only this program, which ends the trainers
         )
 
     def take(self, text: str) -> None:
@@ -60,7 +60,7 @@ class Trainer:
 
 
 def follow(trainers: list[Trainer], server: headrace.Server) -> None:
-    """Until both have ended; shows how far they are."""
+    """Shows the trainers' progress until both have ended."""
     terminal = sys.stdout.isatty()
     shown = time.monotonic()
     with selectors.DefaultSelector() as selector:
@@ -74,7 +74,7 @@ def follow(trainers: list[Trainer], server: headrace.Server) -> None:
                 else:
                     selector.unregister(key.fileobj)
             if server.poll() is not None:
-                raise RuntimeError(f"the server ended with status {server.poll()}; it said:\n{server.log()}")
+                raise RuntimeError(f"the server ended with status {server.poll()}; its output:\n{server.log()}")
             if time.monotonic() - shown > (0.3 if terminal else 3):
                 shown = time.monotonic()
                 text = "   ".join(t.status() for t in trainers)
@@ -92,13 +92,13 @@ def cpu_seconds(pid: int) -> float:
 
 
 def made_samples(stats: dict[str, Any]) -> int:
-    """Samples that the server has built: with two consumers of a broadcast stream, each is built once."""
+    """The number of samples that the server has built. On a broadcast stream it builds each one once for both consumers."""
     (stream,) = stats["streams"].values()
     return int(stream["samples"])
 
 
 def shared_memory(process: Path) -> set[str]:
-    """Device and inode of Headrace's segments that a process maps."""
+    """Device and inode of each of Headrace's segments that a process maps."""
     try:
         maps = (process / "maps").read_text().splitlines()
     except OSError:
@@ -107,7 +107,7 @@ def shared_memory(process: Path) -> set[str]:
 
 
 def left_behind(session: int, memory: set[str], directory: Path) -> list[str]:
-    """Processes of the server's session, sockets in its directory, mappings of its memory."""
+    """What remains of a server: processes of its session, sockets in its directory, and mappings of its memory."""
     found = [str(path) for path in directory.glob("*.sock")]
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -149,7 +149,7 @@ def report(trainers: list[Trainer], cpu: float, built: int, epochs: int) -> bool
     digests = [[epoch["digest"] for epoch in trainer.epochs] for trainer in trainers]
     equal = all(d == digests[0] for d in digests) and len(digests[0]) == epochs and len(set(digests[0])) == epochs
     falls = all(t.last_loss < t.first_loss for t in trainers)
-    print(f"  digests: {f'equal in all {epochs} epochs: both trainers were given the same bytes' if equal else 'DIFFERENT'}")
+    print(f"  digests: {f'equal in all {epochs} epochs: both trainers received the same bytes' if equal else 'DIFFERENT'}")
     print(f"  loss: {'falls' if falls else 'DOES NOT FALL'}")
     return equal and falls
 
@@ -171,7 +171,7 @@ def run(folder: Path, cpp_trainer: str, directory: Path) -> bool:
             built = made_samples(headrace.stats(server.address))
             memory = shared_memory(Path(f"/proc/{pid}"))
             if not memory:
-                raise RuntimeError("the server maps no shared memory: the check for leftovers would be blind")
+                raise RuntimeError("the server maps no shared memory, so leftovers could not be found")
         finally:
             for trainer in trainers:
                 trainer.process.kill()

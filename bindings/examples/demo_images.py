@@ -18,7 +18,7 @@ SUFFIXES = {".jpg", ".jpeg", ".png"}
 
 
 class Unusable(Exception):
-    """A folder that the demo cannot use, or photographs that are not there."""
+    """The demo cannot use a folder, or the photographs are missing."""
 
 
 def _cut(task: tuple[Path, Path, int, int]) -> None:
@@ -45,7 +45,7 @@ def _progress(done: int, of: int) -> None:
 
 
 def made_folder() -> Path:
-    """Made once; a half-made one is never used."""
+    """The folder of images. It is made once, and renamed when complete, so an incomplete one is never used."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace" / "demo"
     folder = cache / f"images-{IMAGES}-v1"
     if folder.is_dir():
@@ -73,7 +73,7 @@ def made_folder() -> Path:
 
 
 def checked_folder(folder: Path) -> Path:
-    """A folder of the user's: one sub-folder per class, images in them."""
+    """Checks a folder of the user's, which must have one sub-folder of images per class."""
     if not folder.is_dir():
         raise Unusable(f"{folder} is not a folder")
     classes = [entry for entry in sorted(folder.iterdir()) if entry.is_dir() and not entry.name.startswith(".")]

@@ -1,4 +1,4 @@
-"""What the training examples share beside their data and models: arguments, the job's ranks, its server, and a clock.
+"""Code that the training examples share: arguments, the job's ranks, its server, and a clock.
 
 A program without `_dataloader` in its name is fed by Headrace and uses --config and --address; its twin is fed by torch's
 DataLoader and uses --data and --workers. All else is the same line by line.
@@ -22,14 +22,14 @@ import headrace
 import torch
 import torch.distributed as dist
 
-RANK = int(os.environ.get("RANK", "0"))  # what torchrun sets
+RANK = int(os.environ.get("RANK", "0"))  # torchrun sets both
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def arguments(program: str, about: str, *, epochs: int, batch_size: int, on_ranks: bool = False, **more: int) -> argparse.Namespace:
-    """`program`: its __file__. `batch_size` is of all ranks together; `on_ranks`: it can be torchrun's; `more`: further whole
-    numbers, by name."""
+    """Parses the arguments. `program`: its __file__. `batch_size`: of all ranks together. `on_ranks`: torchrun may start it. `more`:
+    further integer arguments and their defaults."""
     here = Path(program).resolve()
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=epochs)
@@ -43,7 +43,7 @@ def arguments(program: str, about: str, *, epochs: int, batch_size: int, on_rank
         parser.add_argument("--workers", type=int, default=2, help="processes of each DataLoader")
     else:
         parser.add_argument("--config", type=Path, default=here.with_suffix(".yaml"), help="says where the data is")
-        parser.add_argument("--address", help="of a server that runs anyway; without it, one is started over --config")
+        parser.add_argument("--address", help="of a running server; without it, one is started with --config")
     known = parser.parse_args()
     if WORLD_SIZE > 1 and not on_ranks:
         parser.error(
@@ -62,7 +62,7 @@ def arguments(program: str, about: str, *, epochs: int, batch_size: int, on_rank
 
 @contextmanager
 def ranks(device: str) -> Iterator[None]:
-    """torch's process group for as long as the block runs; nothing if torchrun did not start this process."""
+    """torch's process group during the block; does nothing if torchrun did not start this process."""
     if "RANK" in os.environ:
         if device != "cpu":
             torch.cuda.set_device(device)
@@ -71,25 +71,25 @@ def ranks(device: str) -> Iterator[None]:
         yield
     finally:
         if dist.is_initialized():
-            gc.collect()  # a DistributedDataParallel that is still there would keep gloo's threads beyond the group's end
+            gc.collect()  # a DistributedDataParallel that still exists would keep gloo's threads after the group has ended
             dist.destroy_process_group()
 
 
 @contextmanager
 def served(given: argparse.Namespace) -> Iterator[str]:
-    """The address of the job's server: --address, else one that rank 0 starts for as long as the block runs. (Over several
-    machines: `headrace serve` on each, and its --address.)"""
+    """The address of the job's server: --address, else a server that rank 0 starts during the block. (On several machines, run `headrace
+    serve` on each, and pass its --address.)"""
     if given.address:
         yield given.address
     elif RANK == 0:
         changes = {"streams.train.batch_size": given.batch_size, "streams.train.seed": given.seed}
         with (
-            tempfile.TemporaryDirectory(prefix="headrace-") as folder,  # jobs side by side have a server each
+            tempfile.TemporaryDirectory(prefix="headrace-") as folder,  # concurrent jobs each have their own server
             headrace.serve(given.config, set={"server.directory": folder, **changes}) as server,
         ):
             yield told_to_all(server.address)
             if dist.is_initialized():
-                dist.barrier()  # the other ranks have had their last batch
+                dist.barrier()  # the other ranks have received their last batch
     else:
         yield told_to_all(None)
         dist.barrier()
@@ -123,7 +123,7 @@ class Clock:
             asked = time.perf_counter()
         self._waited += time.perf_counter() - asked
         if self._given.device != "cpu":
-            torch.cuda.synchronize(self._given.device)  # what is still under way belongs to this epoch
+            torch.cuda.synchronize(self._given.device)  # queued work belongs to this epoch
         self._seconds = time.perf_counter() - begun
 
     def end(self, **results: float) -> None:
@@ -131,7 +131,7 @@ class Clock:
         self._epochs.append({name: round(value, 5) for name, value in line.items()})
 
     def print(self) -> None:
-        """One line of JSON, of rank 0. The first epoch has the start-up in it, so the middle one of the others counts."""
+        """Rank 0 prints one line of JSON. Its summaries omit the first epoch, which includes the start-up."""
         if RANK != 0:
             return
         steady = self._epochs[1:] or self._epochs

@@ -1,8 +1,8 @@
-"""An HDF5 file into one database that the server reads: every dataset of the file whose first dimension is the sample.
+"""Packs an HDF5 file into one database that the server reads: every dataset of the file whose first dimension is the sample.
 
     python pack_hdf5.py train.h5 train.lmdb [--label targets]
 
-Stopped or killed, the same command goes on where it was.
+If it is stopped or killed, the same command continues where it was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import headrace
 
 
 class Hdf5:
-    """A sample is a dict of all arrays' rows."""
+    """A dataset whose samples are dicts with one row of each array."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -28,7 +28,7 @@ class Hdf5:
         return self._count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        if self._file is None:  # here, not above: an open file must not be forked into workers
+        if self._file is None:  # opened on first use, because an open file must not be forked into workers
             self._file = h5py.File(self._path)
         return {name: self._file[name][index] for name in self.names}
 

@@ -1,4 +1,4 @@
-"""Two trainers, one loader with transforms in Python: each batch is made once.
+"""Shares one loader with transforms in Python between two trainers: each batch is made once.
 
     python share_dataloader.py --epochs 2
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class NoisySines:
-    """Stands for any DataLoader: has a len(), and each iter() of it is an epoch."""
+    """Stands in for any DataLoader: it has a len(), and each iter() is an epoch."""
 
     def __len__(self) -> int:
         return 12
@@ -43,7 +43,7 @@ def main() -> None:
         trainers = [spawn.Process(target=train, args=(share.address, name, epochs)) for name in ("small", "large")]
         for trainer in trainers:
             trainer.start()
-        share.wait()  # until both had everything; raises what the loader raises
+        share.wait()  # until both have received everything; raises the loader's error, if any
         for trainer in trainers:
             trainer.join()
 

@@ -14,14 +14,14 @@ from torch.nn.functional import interpolate, mse_loss
 
 
 class SRCNN(nn.Module):
-    """Three convolutions over the enlarged picture. They learn what is missing in it, which takes fewer steps than the whole."""
+    """Three convolutions over the enlarged picture. They learn only the difference to the truth, which takes fewer steps."""
 
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(1, 64, 9, padding=4), nn.ReLU(), nn.Conv2d(64, 32, 1), nn.ReLU(), nn.Conv2d(32, 1, 5, padding=2)
         )
-        nn.init.normal_(self.layers[-1].weight, std=1e-3)  # as the paper's: it begins at bicubic
+        nn.init.normal_(self.layers[-1].weight, std=1e-3)  # as in the paper: training begins at the bicubic result
         nn.init.zeros_(self.layers[-1].bias)
 
     def forward(self, enlarged):
@@ -33,7 +33,7 @@ def enlarged(lr):
 
 
 def psnr(image, truth):
-    """Of each picture of a batch, in dB."""
+    """The PSNR of each picture of a batch, in dB."""
     return -10 * (image - truth).square().mean(dim=(1, 2, 3)).log10()
 
 

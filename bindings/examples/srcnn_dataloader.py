@@ -20,7 +20,7 @@ def pixels(path):
 
 
 def luma(image):
-    """BT.601, 16 to 235, as super-resolution is measured."""
+    """The luma by BT.601, 16 to 235, on which super-resolution is measured."""
     red, green, blue = image.float()
     return ((65.481 * red + 128.553 * green + 24.966 * blue) / 255 + 16).round().unsqueeze(0) / 255
 
@@ -39,7 +39,7 @@ def middle(lr, hr, size=80):
 
 
 class Pairs(Dataset):
-    """lr/NAME belongs to hr/NAME; decoded once. Each comes `times` times."""
+    """Pairs of lr/NAME and hr/NAME, decoded once. Each pair appears `times` times in an epoch."""
 
     def __init__(self, folder, cut, times=1):
         names = sorted(path.name for path in (folder / "hr").iterdir())
@@ -55,14 +55,14 @@ class Pairs(Dataset):
 
 
 class SRCNN(nn.Module):
-    """Three convolutions over the enlarged picture. They learn what is missing in it, which takes fewer steps than the whole."""
+    """Three convolutions over the enlarged picture. They learn only the difference to the truth, which takes fewer steps."""
 
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(1, 64, 9, padding=4), nn.ReLU(), nn.Conv2d(64, 32, 1), nn.ReLU(), nn.Conv2d(32, 1, 5, padding=2)
         )
-        nn.init.normal_(self.layers[-1].weight, std=1e-3)  # as the paper's: it begins at bicubic
+        nn.init.normal_(self.layers[-1].weight, std=1e-3)  # as in the paper: training begins at the bicubic result
         nn.init.zeros_(self.layers[-1].bias)
 
     def forward(self, enlarged):
@@ -74,7 +74,7 @@ def enlarged(lr):
 
 
 def psnr(image, truth):
-    """Of each picture of a batch, in dB."""
+    """The PSNR of each picture of a batch, in dB."""
     return -10 * (image - truth).square().mean(dim=(1, 2, 3)).log10()
 
 

@@ -1,4 +1,4 @@
-"""A trainer in Python: the same model and the same lines as clientlib/examples/trainer.cpp."""
+"""A trainer in Python, with the same model and output as clientlib/examples/trainer.cpp."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SoftmaxModel:
         return np.concatenate([features.reshape(rows, -1), np.ones((rows, 1), np.float32)], axis=1)
 
     def step(self, image: Any, label: Any) -> float:
-        """One step; the mean loss before it."""
+        """Makes one step; returns the mean loss before it."""
         features = self.pool(image).astype(np.float32)
         scores = features @ self.weights.T
         scores -= scores.max(axis=1, keepdims=True)

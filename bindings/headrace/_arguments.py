@@ -1,4 +1,4 @@
-"""What a caller gave, checked and complained of by name: the compiled module would complain of signatures."""
+"""Checks of callers' arguments. Errors name the argument; the compiled module's own errors would only show a signature."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from . import _headrace
 from .errors import InvalidArgument
 
 MOST = 2**32 - 1
-MOST_EPOCH = 2**48  # what messages carry
+MOST_EPOCH = 2**48  # the largest number that a message holds
 
 
 def text(name: str, value: Any, choices: tuple[str, ...] = ()) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name}={value!r}: give it a str")
+        raise InvalidArgument(f"{name}={value!r}: expected a str")
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in value):
-        raise InvalidArgument(f"{name}={value!r}: leave out control characters")
+        raise InvalidArgument(f"{name}={value!r}: contains control characters")
     if choices and value not in choices:
-        raise InvalidArgument(f"{name}={value!r}: use {' or '.join(map(repr, choices))}")
+        raise InvalidArgument(f"{name}={value!r}: expected {' or '.join(map(repr, choices))}")
     return value
 
 
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise InvalidArgument(f"{name}={value!r}: give it True or False")
+        raise InvalidArgument(f"{name}={value!r}: expected True or False")
     return value
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = MOST) -> int:
-    """An int, also numpy's. True and False are none."""
+    """Checks an int, which may be numpy's, and returns it. True and False are refused."""
     try:
         if isinstance(value, bool):
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise InvalidArgument(f"{name}={value!r}: give it an int") from None
+        raise InvalidArgument(f"{name}={value!r}: expected an int") from None
     if not least <= number <= most:
-        raise InvalidArgument(f"{name}={value!r}: it goes from {least} to {most}")
+        raise InvalidArgument(f"{name}={value!r}: expected {least} to {most}")
     return number
 
 
@@ -49,9 +49,9 @@ def seconds(name: str, value: Any, above_zero: bool = False) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise InvalidArgument(f"{name}={value!r}: give it a number of seconds") from None
+        raise InvalidArgument(f"{name}={value!r}: expected a number of seconds") from None
     if math.isnan(number) or number < 0 or (above_zero and number == 0):
-        raise InvalidArgument(f"{name}={value!r}: give it {'more than 0' if above_zero else '0 or more'} seconds")
+        raise InvalidArgument(f"{name}={value!r}: expected {'more than 0' if above_zero else '0 or more'} seconds")
     return number
 
 
@@ -62,12 +62,12 @@ def from_environment(variable: str, default: int, least: int) -> int:
     try:
         return whole(variable, int(value), least)
     except ValueError:
-        raise InvalidArgument(f"the environment's {variable}={value!r} is not a whole number from {least}; give it to the Loader") from None
+        raise InvalidArgument(f"the environment's {variable}={value!r} is not a whole number of {least} or more; pass it to the Loader") from None
 
 
 def ranks_of_torch() -> tuple[int, int]:
-    """Rank and world size of torch.distributed, where it was initialised; else 0 and 1. For those whom no RANK tells theirs: Lightning's own
-    launcher sets none, multiprocessing neither."""
+    """Rank and world size of torch.distributed if it was initialised, else 0 and 1. For launchers that do not set RANK, such as Lightning's
+    and multiprocessing."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return 0, 1
@@ -77,7 +77,7 @@ def ranks_of_torch() -> tuple[int, int]:
 def users(name: str, value: Any) -> list[int]:
     """Checks a list of user ids and returns it; raises InvalidArgument."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise InvalidArgument(f"{name}={value!r}: give it a list of user ids, such as [1000, 1001]")
+        raise InvalidArgument(f"{name}={value!r}: expected a list of user ids, such as [1000, 1001]")
     return [whole(name, uid, 0, MOST - 1) for uid in value]
 
 
@@ -86,7 +86,7 @@ def connect(address: str | os.PathLike[str] | None, timeout: Any, allow_uids: An
     try:
         path = os.fsdecode(os.fspath("" if address is None else address))
     except TypeError:
-        has_one = isinstance(getattr(address, "address", None), str)  # what serve() and share() give
-        wanted = "give it its `.address`" if has_one else "give it the path of a server's directory, which serve() and share() have as `.address`"
+        has_one = isinstance(getattr(address, "address", None), str)  # as Server and Share have
+        wanted = "pass its `.address`" if has_one else "expected the path of a server's directory, such as the `.address` of serve() and share()"
         raise InvalidArgument(f"address={address!r:.60}: {wanted}") from None
     return _headrace.connect(path, seconds("timeout", timeout, above_zero=True), users("allow_uids", allow_uids))

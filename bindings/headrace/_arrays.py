@@ -1,4 +1,4 @@
-"""Types and shapes for raw bytes. numpy has no bfloat16: ml_dtypes' type where it is installed, else the bits as uint16."""
+"""Arrays over raw bytes. numpy has no bfloat16, so it becomes ml_dtypes' type if that is installed, else its bits as uint16."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def numpy_dtype(name: str) -> Any:
 
 
 def array_of(data: bytes, at: int, dtype: str, shape: tuple[int, ...]) -> tuple[Any, int]:
-    """The array at `at` in `data`, and where the next one begins. A copy."""
+    """A copy of the array at byte `at` in `data`, and the byte at which the next one begins."""
     kind = numpy_dtype(dtype)
     size = kind.itemsize * prod(shape)
     return np.frombuffer(data[at : at + size], kind).reshape(shape).copy(), at + size
 
 
 class Converter:
-    """Makes one field's arrays of the extension's, which has bfloat16 as uint16; chosen once per loader, because it runs for
-    each batch."""
+    """Converts one field's arrays from the extension's, in which bfloat16 is uint16. Created once per loader, because it runs for each
+    batch."""
 
     def __init__(self, dtype: str, output: str) -> None:
         self._view: Any = None
@@ -39,7 +39,7 @@ class Converter:
             import torch
 
             self._from_numpy = torch.from_numpy
-            if dtype == "bfloat16":  # torch.from_numpy knows none: the bits go through int16
+            if dtype == "bfloat16":  # torch.from_numpy does not support bfloat16: convert the bits as int16
                 self._view, self._torch_dtype = np.dtype(np.int16), torch.bfloat16
         elif dtype == "bfloat16":
             self._view = numpy_dtype(dtype)

@@ -1,4 +1,4 @@
-"""The server's binary: the command `headrace` that this package installed, unless HEADRACE_BINARY names another."""
+"""Finds the server's binary: HEADRACE_BINARY, else the command `headrace` that this package installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _installed() -> str:
     for file in importlib.metadata.files("headrace") or ():
         if file.parts[-2:] == ("bin", "headrace"):
             return os.path.normpath(str(file.locate()))
-    raise from_code("ENVIRONMENT", "this installation has no command `headrace`: install the wheel, or name the binary by HEADRACE_BINARY")
+    raise from_code("ENVIRONMENT", "this installation has no command `headrace`: install the wheel, or set HEADRACE_BINARY to the binary's path")
 
 
 def path() -> str:

@@ -1,4 +1,4 @@
-"""An iterable of batches as epochs of equally many."""
+"""Divides an iterable of batches into epochs with equal numbers of batches."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _END = object()
 
 
 class Epochs:
-    """(epoch, number, batch), epoch after epoch, once. `epochs` None: without end.
+    """Yields (epoch, number, batch), epoch after epoch, and can be iterated once. `epochs` None: without end.
 
-    first     the first batch, until it is handed out
-    batches   of each epoch
+    first     the first batch, until it is yielded
+    batches   the number of batches in each epoch
     """
 
     def __init__(self, iterable: Iterable[Any], epochs: int | None, batches: int | None) -> None:
         self._iterable = iterable
-        self._endless = batches is not None  # then an epoch is so many batches, in however many passes
+        self._endless = batches is not None  # then epochs are independent of the iterable's passes
         self._iterator = iter(iterable)
         if self._iterator is iterable and epochs is None and batches is None:
-            epochs = 1  # there is no second pass
+            epochs = 1  # an iterator has no second pass
         self.epochs = epochs
         if batches is None:
             try:
                 batches = len(iterable)  # type: ignore[arg-type]
             except TypeError:
-                raise InvalidArgument("the iterable has no len(): say how many `batches` an epoch has") from None
+                raise InvalidArgument("the iterable has no len(): give `batches`, the number of batches in an epoch") from None
         self.first = next(self._iterator, _END)
         if self.first is _END:
             raise DatasetInvalid("the iterable is empty: epoch 0 has no batch")
@@ -51,8 +51,8 @@ class Epochs:
             raise DatasetInvalid(f"epoch {epoch} ended after {number} of {self.batches} batches{once}")
         return batch
 
-    def let_go(self) -> None:
-        """Of the iterable, and so of a DataLoader's workers."""
+    def release(self) -> None:
+        """Drops the iterable, which ends a DataLoader's workers."""
         self._iterable, self._iterator, self.first = (), iter(()), _END
 
     def __iter__(self) -> Iterator[tuple[int, int, Any]]:
@@ -62,18 +62,19 @@ class Epochs:
                 yield epoch, number, self._next(epoch, number)
             if not self._endless and next(self._iterator, _END) is not _END:
                 raise DatasetInvalid(
-                    f"epoch {epoch} goes on after {self.batches} batches, which is its len(): say how many `batches` an epoch has"
+                    f"epoch {epoch} has more than {self.batches} batches, which is its len(): give `batches`, the number of batches in an epoch"
                 )
             epoch += 1
 
 
 def samples_of(iterable: Any, batches: int, rows: int, samples: int | None) -> int:
-    """Of an epoch, from its number of batches and the rows of the first one; of a DataLoader, if its pass is an epoch."""
+    """The number of samples in an epoch: `samples` if given, else a DataLoader's own number if each of its passes is an epoch, else batches
+    x rows."""
     if samples is None and getattr(iterable, "batch_size", None) == rows and getattr(iterable, "drop_last", None) is False:
         with contextlib.suppress(TypeError, AttributeError):
             samples = len(iterable.sampler) if len(iterable) == batches else None
     if samples is None or getattr(iterable, "drop_last", False):
         return batches * rows
     if not (batches - 1) * rows < samples <= batches * rows:
-        raise InvalidArgument(f"samples={samples}: {batches} batches of {rows} hold {(batches - 1) * rows + 1} to {batches * rows}")
+        raise InvalidArgument(f"samples={samples}: expected {(batches - 1) * rows + 1} to {batches * rows} samples in {batches} batches of {rows}")
     return samples

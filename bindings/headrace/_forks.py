@@ -1,5 +1,5 @@
-"""What forked children (a DataLoader's workers, say) let go of: with their copy of a descriptor, who waits at its other end for
-the death of this process would never see it."""
+"""Closes descriptors in forked children, such as a DataLoader's workers. If a child kept its copy of a pipe's or socket's end, the process
+at the other end would not notice that this process died."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 
 _Owner = TypeVar("_Owner")
 
-_held: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+_owners: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
-def let_go_in_children(owner: _Owner, let_go: Callable[[_Owner], None]) -> None:
-    """let_go(owner) in every child that is forked while `owner` lives, also after it closed what it has. A function of the class:
-    a bound method would keep the owner alive."""
-    _held[owner] = let_go
+def release_in_children(owner: _Owner, release: Callable[[_Owner], None]) -> None:
+    """Calls release(owner) in every child that is forked while `owner` exists, even after `owner` was closed. `release` must be a function
+    of the class, because a bound method would keep the owner alive."""
+    _owners[owner] = release
 
 
 def _after_fork() -> None:
-    for owner, let_go in list(_held.items()):
+    for owner, release in list(_owners.items()):
         with contextlib.suppress(OSError):
-            let_go(owner)
+            release(owner)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""Arrays and tensors that callers give, as numpy arrays. Numpy has no bfloat16: of those, their bits."""
+"""Converts arrays and tensors from callers to numpy arrays. bfloat16, which numpy does not have, becomes its bits as uint16."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "fl
 
 
 def is_tensor(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # where nobody has imported it there are no tensors
+    torch = sys.modules.get("torch")  # if it was never imported, there are no tensors
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def array_given(value: Any, from_devices: bool) -> tuple[str, np.ndarray[Any, Any]] | None:
-    """Its dtype's name, which need not be one of DTYPES, and its values, not copied (uint16: bfloat16's bits). None for what is
-    neither array nor tensor. A tensor on a device is copied to main memory, or refused: InvalidArgument."""
+    """Returns the dtype's name, which may be one that is not in DTYPES, and the values, without a copy. None if `value` is neither an array
+    nor a tensor. A tensor on a device is copied to host memory if `from_devices`, else refused with InvalidArgument."""
     if is_tensor(value):
         tensor = value.detach()
         if tensor.device.type != "cpu" and not from_devices:
-            raise InvalidArgument(f"a tensor on {tensor.device}: share batches in main memory")
+            raise InvalidArgument(f"a tensor on {tensor.device}: share batches in host memory")
         tensor, name = tensor.cpu(), str(tensor.dtype).removeprefix("torch.")
         if name != "bfloat16":
             return name, tensor.numpy()

@@ -1,4 +1,4 @@
-"""What a server prints, of which the end is kept."""
+"""The end of a server's output."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ MOST_BYTES = 1 << 20
 
 
 class LogTail:
-    """The last MOST_BYTES that come through a pipe. A thread reads them, so that whoever writes never waits."""
+    """The last MOST_BYTES that were written to a pipe. A thread reads them, so that the writer never waits."""
 
     def __init__(self) -> None:
         self._read, self.write = os.pipe()
-        self._parts: deque[bytes] = deque()  # without a lock, which a forked child could find taken
+        self._parts: deque[bytes] = deque()  # no lock, because a forked child might inherit it locked
         self._thread = threading.Thread(target=self._run, name="headrace-log", daemon=True)
         self._thread.start()
 
@@ -25,21 +25,21 @@ class LogTail:
             size += len(part)
             while size - len(self._parts[0]) >= MOST_BYTES:
                 size -= len(self._parts.popleft())
-        self.let_go()
+        self.release()
 
     def text(self) -> str:
         return b"".join(self._parts.copy()).decode(errors="replace")
 
-    def handed_over(self) -> None:
-        """The writer has a descriptor of its own: the pipe ends with it."""
+    def close_write_end(self) -> None:
+        """Closes this process's write end, after the writer has inherited its own."""
         os.close(self.write)
 
     def wait(self, seconds: float) -> None:
-        """Until all that was written has been read, if the writers end."""
+        """Waits until the writers have ended and everything was read, for at most `seconds`."""
         self._thread.join(seconds)
 
-    def let_go(self) -> None:
-        """Also in a forked child, which has no such thread."""
+    def release(self) -> None:
+        """Closes the read end; also called in forked children, which do not have the thread."""
         read, self._read = self._read, -1
         if read >= 0:
             os.close(read)

@@ -1,4 +1,4 @@
-"""What a sample's entries are as fields of a packed set, and their bytes."""
+"""Describes a sample's entries as fields of a packed set, and encodes their values."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _SPELLINGS = "image, mask, file (each perhaps with x4, its scale), label, text, 
 
 
 class Misfit(Exception):
-    """A value that is not what its field is. Its text goes on after "field `name`"."""
+    """A value that does not fit its field. Messages put "field `name`" in front of its text."""
 
 
 @dataclass(frozen=True)
 class Field:
-    key: Any  # of the entry in a sample; None: the sample itself
+    key: Any  # key of the entry in a sample; None: the sample itself is the value
     name: str
     kind: str  # image, mask, file, label, text, bytes, values, ragged
     dtype: str = "uint8"
     shape: tuple[int, ...] = ()
     channels: int = 3
     scale: int = 1
-    given: bool = False  # by the caller: then values are converted to its dtype
+    given: bool = False  # the caller gave the dtype: then values are converted to it
 
     def described(self) -> dict[str, Any]:
-        """As the binary wants it; `label` is none of its fields."""
+        """The description for `headrace pack`, which stores the label separately."""
         content = {"image": "pixels", "mask": "pixels", "file": "encoded_image", "values": "values"}.get(self.kind, "ragged")
         return {
             "name": self.name,
@@ -55,17 +55,17 @@ class Field:
         return self.kind
 
     def encode(self, value: Any) -> tuple[Any, int, int]:
-        """Its bytes, height and width (0 unless they are pixels)."""
+        """Returns the value's bytes, height and width (0 unless they are pixels)."""
         if self.kind in ("image", "mask"):
             pixels = _mask(value) if self.kind == "mask" else _image(value, self.channels)
             return pixels.data.cast("B"), pixels.shape[0], pixels.shape[1]
         if self.kind in ("file", "bytes"):
             if not isinstance(value, bytes | bytearray | memoryview):
-                raise Misfit(f"is {type(value).__name__}, not bytes")
+                raise Misfit(f"is {type(value).__name__}, expected bytes")
             return bytes(value), 0, 0
         if self.kind == "text":
             if not isinstance(value, str):
-                raise Misfit(f"is {type(value).__name__}, not str")
+                raise Misfit(f"is {type(value).__name__}, expected str")
             return value.encode(), 0, 0
         array = self._values(value)
         return np.ascontiguousarray(array).tobytes(), 0, 0
@@ -79,45 +79,45 @@ class Field:
         if name == self.dtype:
             return array
         if not self.given or "bfloat16" in (name, self.dtype):
-            raise Misfit(f"is {name}, not {self.dtype}")
+            raise Misfit(f"is {name}, expected {self.dtype}")
         to = np.dtype(self.dtype)
         whole = array.dtype.kind in "iu" and to.kind in "iu"
         if not (whole or array.size == 0 or np.can_cast(array.dtype, to, "same_kind")):
-            raise Misfit(f"is {name}, not {self.dtype}")
+            raise Misfit(f"is {name}, expected {self.dtype}")
         with np.errstate(over="ignore", invalid="ignore"):
             converted = array.astype(to)
             held = _held(array, converted)
         if not held.all():
-            raise Misfit(f"has values that {self.dtype} does not hold, {array[~held].flat[0]} for one")
+            raise Misfit(f"has values that {self.dtype} cannot hold, such as {array[~held].flat[0]}")
         return converted
 
     def _other_shape(self, shape: tuple[int, ...]) -> str:
         if self.kind == "ragged":
-            return f"has shape {shape}, and values of shape {self.shape} are {('any', *self.shape)}".replace("'any'", "any")
-        what = f"has shape {shape}, not {self.shape}"
+            return f"has shape {shape}, expected {('any', *self.shape)}".replace("'any'", "any")
+        what = f"has shape {shape}, expected {self.shape}"
         if not self.given and len(shape) == len(self.shape) > 0:
             spelling = f"ragged {self.dtype} {self.shape[1:]}"
-            what += f" as the first sample; if samples differ in length: fields={{{self.name!r}: {spelling!r}}}"
+            what += f" as in the first sample; if samples differ in length: fields={{{self.name!r}: {spelling!r}}}"
         return what
 
     def label(self, value: Any, classes: int) -> int:
-        """The class; `classes`: how many there are, 0: not known."""
+        """Returns the class. `classes`: the number of classes; 0 if unknown."""
         name, array = _array(value)
         if array.size != 1 or not _integers(name, array):
-            raise Misfit(f"is {name} {array.shape}, and a class is one integer")
+            raise Misfit(f"is {name} {array.shape}, expected one integer (the class)")
         number = int(array.reshape(()))
         if number < 0 or (classes and number >= classes):
-            raise Misfit(f"is {number}, and there are {classes or 'no negative'} classes")
+            raise Misfit(f"is {number}, expected a class from 0 to {classes - 1}" if classes else f"is {number}, expected a class of 0 or more")
         return number
 
 
 def _held(array: np.ndarray[Any, Any], converted: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Of each value: whether it came through the conversion. Whole numbers come back exactly; others may be rounded."""
+    """For each value, whether the conversion kept it. Whole numbers must be exact; others may be rounded."""
     if array.dtype.kind not in "iu":
         return np.asarray(np.isfinite(converted) | ~np.isfinite(array))
     if converted.dtype.kind != "f":
         return np.asarray(converted == array)
-    above = float(np.iinfo(array.dtype).max) + 1  # of these, the way back could make anything
+    above = float(np.iinfo(array.dtype).max) + 1  # converting these back is undefined
     return np.asarray((converted.astype(np.float64) < above) & (converted.astype(array.dtype) == array))
 
 
@@ -127,19 +127,19 @@ def _picture(value: Any) -> bool:
 
 
 def _array(value: Any) -> tuple[str, np.ndarray[Any, Any]]:
-    """Its dtype's name and its values; of bfloat16 the bits."""
+    """Returns the dtype's name and the values; for bfloat16 their bits."""
     given = array_given(value, from_devices=True)
     if given is None:
         if not isinstance(value, int | float | list | tuple):
-            raise Misfit(f"is {type(value).__name__}, which is no number, array, image, str or bytes")
+            raise Misfit(f"is {type(value).__name__}, expected a number, array, image, str or bytes")
         try:
             numbers = np.asarray(value)
         except (ValueError, TypeError, OverflowError) as error:
-            raise Misfit(f"makes no array: {error}") from None
+            raise Misfit(f"cannot be made an array: {error}") from None
         given = numbers.dtype.name, numbers
     name, array = given
     if name not in DTYPES:
-        raise Misfit(f"is {name}, which no batch carries: use one of {', '.join(DTYPES)}")
+        raise Misfit(f"is {name}, expected one of {', '.join(DTYPES)}")
     return name, array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -149,14 +149,14 @@ def _integers(name: str, array: np.ndarray[Any, Any]) -> bool:
 
 def _picture_array(picture: Any) -> np.ndarray[Any, Any]:
     if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
-        raise Misfit(f"is an image of mode {picture.mode}, and pixels have 8 bits: give its array as values")
+        raise Misfit(f"is an image of mode {picture.mode}, expected 8-bit pixels: give its array as values")
     if picture.mode not in ("L", "RGB"):
         picture = picture.convert("L" if picture.mode == "1" else "RGB")
     return np.asarray(picture)
 
 
 def _planes(value: Any) -> np.ndarray[Any, Any]:
-    """H x W or H x W x C."""
+    """The pixels of an image as H x W or H x W x C."""
     if _picture(value):
         return _picture_array(value)
     name, array = _array(value)
@@ -164,34 +164,34 @@ def _planes(value: Any) -> np.ndarray[Any, Any]:
         array = array.transpose(1, 2, 0)
     if name != "uint8" or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3))) or not array.size:
         layout = "C x H x W" if is_tensor(value) else "H x W x C"
-        raise Misfit(f"is {name} {array.shape}, and an image is uint8 of H x W, or {layout} with C = 1 or 3")
+        raise Misfit(f"is {name} {array.shape}, expected an image: uint8 of H x W, or {layout} with C = 1 or 3")
     return array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
 
 
 def _image(value: Any, channels: int) -> np.ndarray[Any, Any]:
     pixels = _planes(value)
     if pixels.ndim == 3 and channels == 1:
-        raise Misfit(f"is an image of 3 channels, {pixels.shape}, and the first sample's has 1: convert all to RGB")
-    if pixels.ndim == 2 and channels == 3:  # what PIL's convert("RGB") does
+        raise Misfit(f"is an image of 3 channels, {pixels.shape}, expected 1 as in the first sample: convert all to RGB")
+    if pixels.ndim == 2 and channels == 3:  # as PIL's convert("RGB")
         pixels = np.repeat(pixels[:, :, None], 3, axis=2)
     return np.ascontiguousarray(pixels)
 
 
 def _mask(value: Any) -> np.ndarray[Any, Any]:
     if _picture(value) and value.mode not in ("P", "L", "1"):
-        raise Misfit(f"is an image of mode {value.mode}, and a mask has mode P or L")
+        raise Misfit(f"is an image of mode {value.mode}, expected a mask of mode P or L")
     name, array = _array(np.asarray(value) if _picture(value) else value)
     if array.ndim == 3 and 1 in (array.shape[0], array.shape[2]):
         array = array.reshape(array.shape[1:] if array.shape[0] == 1 else array.shape[:2])
     if array.ndim != 2 or not (name == "bool" or _integers(name, array)) or not array.size:
-        raise Misfit(f"is {name} {array.shape}, and a mask is H x W of integers")
+        raise Misfit(f"is {name} {array.shape}, expected a mask: H x W of integers")
     if array.dtype != np.uint8 and (array.min() < 0 or array.max() > 255):
-        raise Misfit(f"has classes from {array.min()} to {array.max()}, and a mask's go from 0 to 255")
+        raise Misfit(f"has classes from {array.min()} to {array.max()}, expected 0 to 255 in a mask")
     return np.ascontiguousarray(array, np.uint8)
 
 
 def entries(sample: Any) -> dict[Any, Any]:
-    """By key or position; a sample that is no container is under None."""
+    """A sample's values by key or index. A sample that is not a container has the key None."""
     if isinstance(sample, Mapping):
         return dict(sample)
     if isinstance(sample, tuple) and hasattr(sample, "_asdict"):
@@ -202,7 +202,7 @@ def entries(sample: Any) -> dict[Any, Any]:
 def _given(key: Any, name: str, spelling: Any, value: Any) -> Field:
     found = _SPELLING.fullmatch(spelling) if isinstance(spelling, str) else None
     if found is None:
-        raise InvalidArgument(f"fields[{name!r}]={spelling!r}: spell it as one of: {_SPELLINGS}; None leaves it out")
+        raise InvalidArgument(f"fields[{name!r}]={spelling!r}: expected one of: {_SPELLINGS}; None omits the field")
     if found["image"]:
         field = Field(key, name, found["image"], scale=int(found["scale"] or 1), given=True)
         return replace(field, channels=1 if _planes(value).ndim == 2 else 3) if field.kind == "image" else field
@@ -210,7 +210,7 @@ def _given(key: Any, name: str, spelling: Any, value: Any) -> Field:
         return Field(key, name, found["plain"], given=True)
     shape = tuple(int(part) for part in (found["shape"] or "").split(",") if part.strip())
     if prod(shape) == 0:
-        raise InvalidArgument(f"fields[{name!r}]={spelling!r}: a shape has no 0")
+        raise InvalidArgument(f"fields[{name!r}]={spelling!r}: a shape must not contain 0")
     return Field(key, name, "ragged" if found["ragged"] else "values", found["dtype"], shape, given=True)
 
 
@@ -228,7 +228,7 @@ def _inferred(key: Any, name: str, value: Any) -> Field:
             raise
     dtype, array = _array(value)
     if array.size == 0:
-        raise Misfit("is empty in the first sample, which does not say what it is: give `fields`")
+        raise Misfit("is empty in the first sample, so its kind is unknown: give `fields`")
     return Field(key, name, "values", dtype, array.shape)
 
 
@@ -241,16 +241,17 @@ def _integer(value: Any) -> bool:
 
 
 def fields_of(sample: Any, spellings: Mapping[Any, Any] | None) -> list[Field]:
-    """Of the first sample, as `spellings` says: by key, or in order for a tuple. Misfit, InvalidArgument."""
+    """The fields of a dataset, from its first sample and `spellings` (by key, or in order for a tuple). Raises Misfit or
+    InvalidArgument."""
     parts = entries(sample)
     by_order = None in parts or set(parts) == set(range(len(parts)))
     if spellings is not None:
         if by_order and len(spellings) != len(parts):
-            have = f"has {len(spellings)} entries, and a sample {len(parts)}"
-            raise InvalidArgument(f"fields={dict(spellings)!r} {have}: None leaves one out")
+            have = f"has {len(spellings)} entries, expected {len(parts)} as in a sample"
+            raise InvalidArgument(f"fields={dict(spellings)!r} {have}; None omits one")
         missing = [] if by_order else [key for key in spellings if key not in parts]
         if missing:
-            raise InvalidArgument(f"fields names {missing[0]!r}, and the first sample has {', '.join(map(repr, parts))}")
+            raise InvalidArgument(f"fields names {missing[0]!r}, but the first sample has {', '.join(map(repr, parts))}")
         named = list(zip(parts, spellings, strict=True)) if by_order else [(key, key) for key in spellings]
     else:
         named = [(key, key if not by_order else None) for key in parts]
@@ -276,5 +277,5 @@ def fields_of(sample: Any, spellings: Mapping[Any, Any] | None) -> list[Field]:
         except Misfit as error:
             raise Misfit(f"field `{name if name is not None else key}` {error}") from None
     if sum(field.kind == "label" for field in out) > 1 or all(field.kind == "label" for field in out):
-        raise InvalidArgument("a sample has one label at most, and something besides it")
+        raise InvalidArgument("expected at most one label and at least one other field in a sample")
     return out

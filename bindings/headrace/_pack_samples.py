@@ -1,7 +1,7 @@
-"""Samples of a Python dataset as records, made here or by worker processes.
+"""Encodes samples of a Python dataset as records, in this process or in worker processes.
 
-Worker w makes every w-th sample, in order, and its pipe is read in that order: so nobody waits for room, nothing is
-numbered anew, and a worker is ahead by what its pipe holds and one sample.
+With n workers, each one makes every n-th sample, and their pipes are read in turn. So records arrive in order without being sorted, and a
+worker runs ahead by one sample and what its pipe holds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MESSAGE = struct.Struct("<QQ")  # bytes that follow, kind
 _RECORD, _FAILED, _DESCRIBED = range(3)
 _PIPE_BYTES = 1 << 20
 _LONGEST_REASON = 1000  # bytes
-_PATIENCE = 2.0  # seconds
+_END_TIMEOUT = 2.0  # seconds
 
 Write = Callable[[Any], None]
 
@@ -43,13 +43,13 @@ def end_mark(count: int) -> bytes:
 
 
 def record(index: int, sample: Any, fields: list[Field], classes: int) -> list[Any]:
-    """The sample's record, in parts."""
+    """Encodes a sample as a record, in parts."""
     values = entries(sample)
     label, heads, bodies = 0, b"", []
     for field in fields:
         try:
             if field.key not in values:
-                raise Misfit("is not in it")
+                raise Misfit("is missing")
             if field.kind == "label":
                 label = field.label(values[field.key], classes)
                 continue
@@ -63,15 +63,15 @@ def record(index: int, sample: Any, fields: list[Field], classes: int) -> list[A
 
 
 class Failure:
-    """What went wrong with one sample, in a form that goes through a pipe."""
+    """An error in one sample, in a form that can be sent through a pipe."""
 
     def __init__(self, index: int, error: BaseException) -> None:
         self.index = index
         self.misfit = isinstance(error, Misfit)
         self.argument = isinstance(error, InvalidArgument)
-        told = traceback.TracebackException.from_exception(error)  # unlike str(), it does not fail
-        self.text = str(told)
-        self.trace = "".join(told.format()).rstrip()
+        details = traceback.TracebackException.from_exception(error)  # unlike str(error), this cannot raise
+        self.text = str(details)
+        self.trace = "".join(details.format()).rstrip()
         self.error: BaseException | None = error
         try:
             pickle.loads(pickle.dumps(error))
@@ -79,7 +79,7 @@ class Failure:
             self.error = None
 
     def bad_record(self) -> bytes:
-        last = self.trace.rsplit("\n", 1)[-1].encode(errors="backslashreplace")  # names of files may hold what is no Unicode
+        last = self.trace.rsplit("\n", 1)[-1].encode(errors="backslashreplace")  # names of files may not be valid Unicode
         why = last[:_LONGEST_REASON].decode(errors="ignore").encode()
         return _head(self.index, 0, why, _BAD) + why
 
@@ -108,7 +108,7 @@ class Local:
             self._first = [self._dataset[0] if self._count is not None else next(self._samples)]
             return fields_of(self._first[0], spellings)
         except StopIteration:
-            return Failure(0, InvalidArgument("the dataset has no sample"))
+            return Failure(0, InvalidArgument("the dataset has no samples"))
         except Exception as error:
             return Failure(0, error)
 
@@ -121,7 +121,7 @@ class Local:
         yield from self._first if begin == 0 else []
         for _ in range(1, begin):
             if next(self._samples, self) is self:
-                raise Misfit("the iterable ended before it, and packing is to go on there: it is another one")
+                raise Misfit("the iterable ended before this sample, at which packing resumes: is it the same dataset as before?")
         yield from self._samples
 
     def feed(self, begin: int, fields: list[Field], classes: int, bad: bool, write: Write) -> int | Failure:
@@ -158,12 +158,12 @@ def _send(fd: int, kind: int, parts: Iterable[Any]) -> None:
             view = view[os.write(fd, view) :]
 
 
-def _work(dataset: Any, results: Connection, orders: Connection, others: list[int]) -> None:
-    """A worker's life."""
+def _run_worker(dataset: Any, results: Connection, orders: Connection, others: list[int]) -> None:
+    """The main function of a worker process."""
     for fd in others:
         os.close(fd)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler that the parent has would outlive it here
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # do not inherit a handler of the parent
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
     out, first = results.fileno(), []
@@ -191,16 +191,16 @@ def _work(dataset: Any, results: Connection, orders: Connection, others: list[in
                 _send(out, _RECORD, parts)
 
 
-def _outlasting(processes: list[Any]) -> list[Any]:
-    """Those that do not end in time."""
-    until = time.monotonic() + _PATIENCE
+def _wait_for(processes: list[Any]) -> list[Any]:
+    """Waits for processes to end, and returns those that have not ended in time."""
+    until = time.monotonic() + _END_TIMEOUT
     for process in processes:
         process.join(max(0.0, until - time.monotonic()))
     return [process for process in processes if process.is_alive()]
 
 
-class Crew:
-    """Worker processes. They end with the `with` block, and with this process, however that ends: their pipes do."""
+class WorkerPool:
+    """Worker processes. They end with the `with` block, or with this process, even if it is killed, because their pipes close."""
 
     def __init__(self, dataset: Any, count: int, workers: int, start: str) -> None:
         self._count = count
@@ -216,9 +216,9 @@ class Crew:
                 self._orders.append(orders)
                 with contextlib.suppress(OSError):
                     fcntl.fcntl(results.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-                # A forked child has all of them, and would keep its sisters' pipes open.
+                # A forked child inherits the other workers' pipes, and must close them.
                 others = [end.fileno() for end in self._results + self._orders] if start == "fork" else []
-                process = context.Process(target=_work, args=(dataset, results_in, orders_out, others), daemon=True)
+                process = context.Process(target=_run_worker, args=(dataset, results_in, orders_out, others), daemon=True)
                 process.start()
                 self._processes.append(process)
                 results_in.close()
@@ -228,10 +228,10 @@ class Crew:
             raise
 
     def _ended(self, worker: int, index: int) -> EnvironmentFailed:
-        self._processes[worker].join(_PATIENCE)
+        self._processes[worker].join(_END_TIMEOUT)
         return EnvironmentFailed(
             f"the worker that made sample {index} ended with status {self._processes[worker].exitcode}"
-            " (-9: killed, perhaps for its memory; fewer workers=, or workers=0, tell more)"
+            " (-9: killed, perhaps because memory ran out); try fewer workers=, or workers=0 to see the error"
         )
 
     def _order(self, worker: int, order: tuple[Any, ...], index: int) -> None:
@@ -258,7 +258,7 @@ class Crew:
         return pickle.loads(self._bytes(worker, size, index))
 
     def describe(self, spellings: Mapping[Any, Any] | None) -> list[Field] | Failure:
-        # Not in this process: what a dataset opens on first use must not be forked.
+        # In a worker: resources that a dataset opens on first use must not be forked.
         self._order(0, (_DESCRIBED, spellings), 0)
         size, _ = _MESSAGE.unpack(self._bytes(0, _MESSAGE.size, 0))
         answer: list[Field] | Failure = self._loaded(0, size, 0)
@@ -281,15 +281,15 @@ class Crew:
     def close(self) -> None:
         for end in self._results + self._orders:
             end.close()
-        left = _outlasting(self._processes)  # a sample is made to its end
+        left = _wait_for(self._processes)  # a worker first finishes its sample
         for process in left:
             process.terminate()
-        left = _outlasting(left)
+        left = _wait_for(left)
         for process in left:
             process.kill()
-        _outlasting(left)
+        _wait_for(left)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -1,5 +1,6 @@
-"""One rank, or client name, has one loader, and a ring has so many. Those of this process that stand idle after a loop make way: a notebook's
-cell that is run twice, a Trainer that still refers to its last one, a cycle that nobody refers to."""
+"""Claims ranks for loaders. The server admits one loader for each rank and for each client name, and has a limited number of lanes. If it
+refuses a loader, idle loaders of this process detach to free what the new one needs. Idle loaders remain, for example, if a notebook's cell
+runs twice, if a Trainer refers to its previous loader, or in a reference cycle."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from .errors import ClientNameTaken, Error, RankTaken, RingFull
 S = TypeVar("S")
 
 
-class Place(NamedTuple):
-    """What a loader takes on a server."""
+class Claim(NamedTuple):
+    """A loader's claim: its rank and client name on a stream of a server."""
 
     address: str
     stream: str
@@ -25,32 +26,32 @@ class Place(NamedTuple):
     client: str
 
 
-class Holder(Protocol):
-    """Of a Loader: what is needed to let it make way."""
+class Claimant(Protocol):
+    """The part of a Loader that claim_rank() uses."""
 
-    _seat: Place
+    _claim: Claim
 
-    def _holds_place(self) -> bool: ...
+    def _is_attached(self) -> bool: ...
     def _running(self) -> object | None: ...
     def _park(self) -> bool:
-        """Gives its place back if it stands idle; says whether it has."""
+        """Detaches if the loader is idle, and returns whether it has."""
 
     def close(self) -> None: ...
 
 
-_attached: weakref.WeakSet[Holder] = weakref.WeakSet()
+_attached: weakref.WeakSet[Claimant] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
-    """While there is still a Python for threads that give back its memory."""
+    """Closes all loaders while the interpreter still runs: their threads drop Python objects."""
     for loader in _attached.copy():
         loader.close()
 
 
-def take_place(loader: Holder, place: Place, open_stream: Callable[[], S]) -> S:
-    """What `open_stream` gives. Idle loaders of this process that stand in its way leave first."""
-    loader._seat = place
+def claim_rank(loader: Claimant, claim: Claim, open_stream: Callable[[], S]) -> S:
+    """Returns open_stream(). If the server refuses, detaches conflicting idle loaders of this process, and retries."""
+    loader._claim = claim
     end = 0.0
     while True:
         try:
@@ -58,47 +59,47 @@ def take_place(loader: Holder, place: Place, open_stream: Callable[[], S]) -> S:
             _attached.add(loader)
             return opened
         except (RankTaken, ClientNameTaken, RingFull) as error:
-            refused = error.with_traceback(None)  # which would hold this frame, and by it the loader
-        # The server hears of one that left by a socket's end: until then it refuses.
+            refused = error.with_traceback(None)  # the traceback would keep this frame, and so the loader, alive
+        # The server refuses until it notices that the detached loader's socket has closed.
         if time.monotonic() > end:
-            if not _make_way(loader, refused):
-                raise _told(loader, refused)
+            if not _free_conflicting(loader, refused):
+                raise _explained(loader, refused)
             end = time.monotonic() + 1
         time.sleep(0.02)
 
 
-def _make_way(loader: Holder, refused: Error) -> bool:
-    """Whether one has left."""
-    if not _in_the_way(loader, refused):  # the holders belong to other processes
+def _free_conflicting(loader: Claimant, refused: Error) -> bool:
+    """Detaches or destroys a conflicting idle loader; returns whether there was one."""
+    if not _conflicting(loader, refused):  # the conflicting loaders belong to other processes
         return False
     there = len(_attached)
     gc.collect()
-    return len(_attached) < there or any(other._park() for other in _in_the_way(loader, refused))
+    return len(_attached) < there or any(other._park() for other in _conflicting(loader, refused))
 
 
-def _in_the_way(loader: Holder, refused: Error) -> list[Holder]:
-    mine = loader._seat
-    others = [other for other in _attached.copy() if other is not loader and other._holds_place()]
-    others = [other for other in others if (other._seat.address, other._seat.stream) == (mine.address, mine.stream)]
+def _conflicting(loader: Claimant, refused: Error) -> list[Claimant]:
+    mine = loader._claim
+    others = [other for other in _attached.copy() if other is not loader and other._is_attached()]
+    others = [other for other in others if (other._claim.address, other._claim.stream) == (mine.address, mine.stream)]
     if isinstance(refused, RankTaken):
-        return [other for other in others if (other._seat.group, other._seat.rank) == (mine.group, mine.rank)]
+        return [other for other in others if (other._claim.group, other._claim.rank) == (mine.group, mine.rank)]
     if isinstance(refused, ClientNameTaken):
-        return [other for other in others if other._seat.client == mine.client]
+        return [other for other in others if other._claim.client == mine.client]
     return others
 
 
-def _told(loader: Holder, refused: Error) -> Error:
-    """Adds which loaders of this process are in the way: the server knows only processes."""
-    holders = _in_the_way(loader, refused)
+def _explained(loader: Claimant, refused: Error) -> Error:
+    """Adds the conflicting loaders of this process to the error, because the server knows only processes."""
+    holders = _conflicting(loader, refused)
     if not holders:
         return refused
     if isinstance(refused, RingFull):
         return RingFull(
-            f"{refused.message}, or close() what is done with: {len(holders)} are of Loaders of this process that are in a loop, or before their first"
+            f"{refused.message}, or close() unused loaders: {len(holders)} lanes belong to Loaders of this process that are in a loop, or before their first"
         )
     (holder, *_), name = holders, "group" if isinstance(refused, RankTaken) else "client"
-    state = "has not been iterated over yet" if holder._running() is None else "is in a loop (somebody holds its iterator)"
+    state = "has not been iterated over yet" if holder._running() is None else "is in a loop (its iterator still exists)"
     return type(refused)(
-        f"{refused.message}. This process has a Loader that was made for it before and {state}: "
-        f"close() it first, or `del` it and its iterator; two at once take a `{name}` each"
+        f"{refused.message}. The holder is a Loader of this process, which {state}: close() it first, "
+        f"or `del` it and its iterator; to use two at once, give each its own `{name}`"
     )

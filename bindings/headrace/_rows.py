@@ -1,4 +1,4 @@
-"""What a DataLoader yields, as named fields of rows: arrays as they are, lists of text or of arrays as values and offsets."""
+"""Converts a DataLoader's batches to named fields: arrays stay as they are; lists of texts or arrays become values and offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def _array(value: Any) -> tuple[str, np.ndarray[Any, Any]] | None:
 
 @dataclass
 class Values:
-    """One field of one batch. `offsets`: of ragged fields; then `parts` are the rows' values, else the batch's array."""
+    """One field of one batch. Ragged fields have `offsets`, and `parts` are the values of each row; otherwise `parts` is the batch's
+    array."""
 
     name: str
     dtype: str
@@ -53,11 +54,11 @@ class Values:
 
 def _dense(name: str, dtype: str, array: np.ndarray[Any, Any]) -> Values:
     if dtype not in DTYPES:
-        raise InvalidArgument(f"field `{name}` is of dtype {dtype}; there are {', '.join(DTYPES)}")
+        raise InvalidArgument(f"field `{name}` has dtype {dtype}, expected one of {', '.join(DTYPES)}")
     if array.ndim == 0:
-        raise InvalidArgument(f"field `{name}` is a single number: a field has a row for each sample of the batch")
+        raise InvalidArgument(f"field `{name}` is a single number, expected a row for each sample of the batch")
     if 0 in array.shape:
-        raise InvalidArgument(f"field `{name}` has the shape {array.shape}, which holds nothing")
+        raise InvalidArgument(f"field `{name}` has the shape {array.shape}, which is empty")
     return Values(name, dtype, array.shape[1:], array.shape[0], [array])
 
 
@@ -65,7 +66,7 @@ def _ragged(name: str, rows: list[Any], dtype: str) -> Values:
     shapes = {row.shape[1:] for row in rows}
     if any(row.ndim == 0 for row in rows) or len(shapes) > 1:
         raise InvalidArgument(
-            f"field `{name}`: rows of a ragged field may differ in their first dimension alone, these have the shapes "
+            f"field `{name}`: rows of a ragged field may differ only in their first dimension, found the shapes "
             f"{sorted({row.shape for row in rows})[:4]}"
         )
     offsets = np.zeros(len(rows) + 1, np.int64)
@@ -90,7 +91,7 @@ def _leaf(name: str, value: Any, ragged: Mapping[str, int | None]) -> Values | N
         rows = [_array(row) for row in value] if isinstance(value, list | tuple) else []
         dtypes = {row and row[0] for row in rows}
         if len(dtypes) != 1 or None in dtypes:
-            raise InvalidArgument(f"field `{name}` is in `ragged`: give a list of arrays of one dtype, one for each sample")
+            raise InvalidArgument(f"field `{name}` is named in `ragged`, expected a list of arrays of one dtype, one for each sample")
         return _ragged(name, [row[1] for row in rows if row], str(dtypes.pop()))
     if array is not None:
         return _dense(name, *array)
@@ -101,25 +102,26 @@ def _leaf(name: str, value: Any, ragged: Mapping[str, int | None]) -> Values | N
 
 
 def _items(value: Any, names: Sequence[str] | None, lead: str) -> Iterator[tuple[str, Any]] | None:
-    """Named parts of a dict, a named tuple, a tuple or a list."""
+    """The named parts of a dict, a named tuple, a tuple or a list."""
     if isinstance(value, Mapping):
         return ((lead + str(key), each) for key, each in value.items())
     if not isinstance(value, list | tuple):
         return None
     known = names or getattr(value, "_fields", None) or [f"{'' if lead else 'field'}{i}" for i in range(len(value))]
     if len(known) != len(value):
-        raise InvalidArgument(f"names={list(known)}: a batch has {len(value)} fields")
+        raise InvalidArgument(f"names={list(known)}: expected {len(value)} names, one for each field of a batch")
     return ((lead + str(name), each) for name, each in zip(known, value, strict=True))
 
 
 def fields_of(batch: Any, names: Sequence[str] | None, ragged: Mapping[str, int | None]) -> list[Values]:
-    """In the batch's order; parts of a part (one level) are called `part_name`. InvalidArgument for what is no field."""
+    """The fields in the batch's order. A nested dict or tuple (one level) gives fields named `part_name`. Raises InvalidArgument for values
+    that cannot be fields."""
     out: list[Values] = []
     single = names[0] if names and len(names) == 1 else "data"
     whole = None if isinstance(batch, Mapping) else _leaf(single, batch, ragged)
     parts = iter([(single, batch)]) if whole is not None else _items(batch, names, "")
     if parts is None:
-        raise InvalidArgument(f"a batch is a {type(batch).__name__}: share arrays, tensors, or dicts, tuples and lists of them")
+        raise InvalidArgument(f"a batch is a {type(batch).__name__}, expected an array, a tensor, or a dict, tuple or list of them")
     for name, part in parts:
         leaf = _leaf(name, part, ragged)
         inner = [(name, leaf)] if leaf is not None else [
@@ -128,16 +130,16 @@ def fields_of(batch: Any, names: Sequence[str] | None, ragged: Mapping[str, int 
         for below, values in inner:
             if values is None:
                 raise InvalidArgument(
-                    f"field `{below}` is a {type(part).__name__}: a field is an array or a tensor, a list of texts or numbers, "
+                    f"field `{below}` is a {type(part).__name__}, expected an array or a tensor, a list of texts or numbers, "
                     "or, named in `ragged`, a list of arrays"
                 )
             if not _NAME.match(below):
-                raise InvalidArgument(f"a field is called {below!r}: names have up to 47 of a-z, 0-9 and _, a letter first")
+                raise InvalidArgument(f"a field is named {below!r}, expected 1 to 47 of a-z, 0-9 and _, a letter first")
             out.append(values)
     if not out:
         raise InvalidArgument("a batch has no fields")
     if len({values.name for values in out}) < len(out):
-        raise InvalidArgument(f"two fields of a batch have one name: {[values.name for values in out]}")
+        raise InvalidArgument(f"two fields of a batch have the same name: {[values.name for values in out]}")
     return out
 
 
@@ -145,5 +147,5 @@ def rows_of(fields: list[Values]) -> int:
     first = fields[0]
     for other in fields:
         if other.rows != first.rows:
-            raise DatasetInvalid(f"field `{first.name}` has {first.rows} rows and `{other.name}` {other.rows}: a batch has one number of rows")
+            raise DatasetInvalid(f"field `{first.name}` has {first.rows} rows, `{other.name}` has {other.rows}: expected the same number in all fields")
     return first.rows

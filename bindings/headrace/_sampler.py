@@ -1,4 +1,4 @@
-"""What a DataLoader has as `sampler` and `batch_sampler`, for those who look there: Lightning tells each sampler its epoch."""
+"""The `sampler` and `batch_sampler` of a Loader, for frameworks that use a DataLoader's: Lightning calls set_epoch() on each sampler."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .types import StreamInfo
 
 
 class Epochs(Protocol):
-    """Of a Loader: what there is to know of its epochs."""
+    """The part of a Loader that the samplers use."""
 
-    _placed: bool
+    _start_is_set: bool
 
     @property
     def info(self) -> StreamInfo: ...
@@ -26,21 +26,22 @@ class Epochs(Protocol):
 
 
 class EpochSampler:
-    """`set_epoch` of torch's DistributedSampler, and its length: how many samples of an epoch this rank gets. The order is the
-    server's, so there is nothing to iterate over."""
+    """Has set_epoch() and the length of torch's DistributedSampler: the number of an epoch's samples that this rank gets. It cannot be
+    iterated, because the server decides the order."""
 
     def __init__(self, loader: Epochs) -> None:
         self._loader = loader
 
     def set_epoch(self, epoch: int) -> None:
-        """As the loader's. A live stream's epochs are its feeder's; a loader whose state is ahead of `epoch` begins there."""
+        """Same as Loader.set_epoch(), with two exceptions: it does nothing for a live stream, whose feeder decides the epochs; and a loader
+        whose state is ahead of `epoch` still begins at its state."""
         loader = self._loader
         if loader.info.live:
             return
-        if loader._placed and epoch < loader.epoch:
+        if loader._start_is_set and epoch < loader.epoch:
             warn(
-                f"sampler.set_epoch({epoch}), as Lightning calls it, on a loader whose state (or `join`, `resume`) is of epoch {loader.epoch}: it "
-                f"begins there, and follows such calls from then on. Resume both from one checkpoint (Lightning: fit(ckpt_path=…)), and they agree"
+                f"sampler.set_epoch({epoch}), which Lightning calls, is ignored, because the loader's state (or `join`, `resume`) begins in epoch "
+                f"{loader.epoch}; later calls are followed. To make both agree, resume both from one checkpoint (Lightning: fit(ckpt_path=…))"
             )
         else:
             loader.set_epoch(epoch)
@@ -53,7 +54,7 @@ class EpochSampler:
 
 
 class BatchSampler:
-    """What there is to know of batches without making any."""
+    """The properties of a loader's batches."""
 
     def __init__(self, loader: Epochs) -> None:
         self._loader = loader

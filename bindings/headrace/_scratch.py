@@ -1,6 +1,6 @@
-"""Temporary folders that go with the process that made them: at the latest when the next one makes its own.
+"""Temporary folders that are removed with the process that made them, at the latest when another process makes its own.
 
-A folder is locked by its process, which the kernel undoes however that ends. `headrace bench` does the same
+A process locks its folder. The kernel releases the lock when the process ends, even if it is killed. `headrace bench` does the same
 (server/verbs/scratch.h)."""
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from ._forks import let_go_in_children
+from ._forks import release_in_children
 from .errors import EnvironmentFailed
 
 
 def _locked(path: str | Path, strict: bool = False) -> int | None:
-    """A descriptor of a file or folder that holds its lock; None: somebody else does, or it is not there. `strict`: OSError for
-    any other reason, which is None otherwise."""
+    """Locks a file or folder and returns its descriptor. None if another process holds the lock, or the path does not exist. Any other
+    failure raises OSError if `strict`, else gives None."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -45,7 +45,7 @@ def _sweep(prefix: str) -> None:
             mine = _locked(entry.path)
             if mine is None:
                 continue
-            # The owner's server may live on for a moment.
+            # The owner's server may still run for a moment.
             server = os.path.join(entry.path, "run", "lock")
             its = _locked(server)
             if its is not None or not os.path.exists(server):
@@ -56,7 +56,7 @@ def _sweep(prefix: str) -> None:
 
 
 class Scratch:
-    """A folder of this process below the system's for temporary files."""
+    """A folder of this process in the system's folder for temporary files."""
 
     def __init__(self, prefix: str) -> None:
         _sweep(prefix)
@@ -68,20 +68,20 @@ class Scratch:
                 with contextlib.suppress(OSError):
                     self.path.rmdir()
                 raise EnvironmentFailed(f"{self.path} cannot be locked: {error.strerror}; set TMPDIR to a local disk") from error
-            # Another process's sweep may have come between.
+            # Another process's sweep may have removed the folder before it was locked.
             if descriptor is not None and self.path.exists():
                 self._lock = descriptor
-                let_go_in_children(self, Scratch.let_go)
+                release_in_children(self, Scratch.release)
                 return
             if descriptor is not None:
                 os.close(descriptor)
 
-    def let_go(self) -> None:
-        """In a forked child, which must not keep the lock beyond its parent's end."""
+    def release(self) -> None:
+        """Releases the lock; also called in forked children, which must not hold it after their parent has ended."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
-        self.let_go()
+        self.release()

@@ -1,4 +1,4 @@
-"""Questions to a running server."""
+"""Requests to a running server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .types import Sample, StreamInfo
 
 
 def streams(address: str | os.PathLike[str] | None = None, *, timeout: float = 10.0) -> list[StreamInfo]:
-    """The streams that a server has."""
+    """The streams of a server."""
     return [StreamInfo.from_dict(entry) for entry in connect(address, timeout).streams()]
 
 
 def sample(address: str | os.PathLike[str] | None, stream: str, epoch: int, index: int, *, timeout: float = 10.0) -> Sample:
-    """The sample at position `index` of an epoch's order, made anew, with its drawn parameters."""
+    """The sample at position `index` of an epoch's order, and the parameters that were drawn for it. The server builds it for this call."""
     answer = connect(address, timeout).sample(
         text("stream", stream), whole("epoch", epoch, most=2**63 - 1), whole("index", index, most=2**63 - 1)
     )
@@ -30,7 +30,7 @@ def stats(address: str | os.PathLike[str] | None = None, *, timeout: float = 10.
 
 
 def cursors(address: str | os.PathLike[str] | None, stream: str, group: str, *, timeout: float = 10.0) -> dict[str, Any]:
-    """Where each rank of a group is."""
+    """The positions of a group's ranks."""
     answer: dict[str, Any] = json.loads(connect(address, timeout).cursors(text("stream", stream), text("group", group)))
     return answer
 

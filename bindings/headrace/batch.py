@@ -1,4 +1,4 @@
-"""Batches: a tuple or a dict of arrays, with what is known of their rows as attributes."""
+"""Batches: a tuple or a dict of arrays, with attributes that describe the rows."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ META = ("valid", "sample_index", "replaced")
 
 
 class _Rows:
-    """What every batch tells besides its fields; each array has one entry per row.
+    """The attributes of every batch besides its fields; each array has one entry per row.
 
     valid          bool: False for padding, and for duplicates that make all ranks' epochs equally long
-    sample_index   int64: which sample of the source it is
-    replaced       bool: stands in for a bad sample
-    epoch, number  which batch of which epoch this is
-    private_copy   False only for zero_copy batches: views for reading only
+    sample_index   int64: the sample's index in the source
+    replaced       bool: True for a row that replaces a bad sample
+    epoch, number  the batch's epoch, and its number in it
+    private_copy   False only for zero_copy batches, which are read-only views
     """
 
     epoch: int
     number: int
     private_copy: bool
-    _rows: tuple[RawBatch | RawDeviceBatch, Converter]  # until the row arrays are asked for, which most loops never do
+    _rows: tuple[RawBatch | RawDeviceBatch, Converter]  # the row arrays are made on first use, because most loops never use them
 
     @cached_property
     def valid(self) -> Any:
@@ -47,8 +47,8 @@ class _Rows:
         return convert(getattr(raw, name)())
 
     def to(self, device: Any, non_blocking: bool = False) -> Any:
-        """The same batch with torch's tensors on `device`: itself, if they are there. Lightning and Accelerate call it, which
-        would else make a plain tuple or dict of it."""
+        """The same batch with torch's tensors on `device`; the batch itself if they already are. For Lightning and Accelerate, which would
+        otherwise turn it into a plain tuple or dict."""
 
         def sent(value: Any) -> Any:
             if isinstance(value, tuple):
@@ -58,7 +58,7 @@ class _Rows:
                 named = {name: sent(part) for name, part in value.items()}
                 return value if all(named[name] is part for name, part in value.items()) else named
             if not hasattr(value, "to"):
-                raise InvalidArgument(f"batch.to({device!r}): these are arrays of numpy; use output='torch', or device= of the Loader")
+                raise InvalidArgument(f"batch.to({device!r}): its fields are numpy arrays; use output='torch' or device= of the Loader")
             return value.to(device, non_blocking=non_blocking)
 
         moved = sent(dict(self)) if isinstance(self, dict) else tuple(sent(value) for value in self)  # type: ignore[attr-defined]
@@ -70,12 +70,12 @@ class _Rows:
         return batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """In a form that torch.load(weights_only=True) knows, once it was told of the two classes."""
+        """For pickles that torch.load(weights_only=True) can read after add_safe_globals() for the two batch classes."""
         plain = dict(self) if isinstance(self, dict) else tuple(self)  # type: ignore[arg-type]
         return type(self), (plain,), self.__getstate__()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: what the batch tells, and not the extension's object."""
+        """The state for copies and pickles: the attributes, without the extension's object."""
         state = {name: getattr(self, name) for name in (*META, "epoch", "number", "private_copy")}
         return {name: value for name, value in self.__dict__.items() if name != "_rows"} | state
 
@@ -85,11 +85,11 @@ class TupleBatch(tuple[Any, ...], _Rows):
 
 
 class DictBatch(dict[str, Any], _Rows):
-    """The fields by name. With meta=True the row arrays are in it, too."""
+    """The fields by name. With meta=True it also has the row arrays."""
 
 
 class Assembler:
-    """Raw batches to what the loop gets; made once per loader."""
+    """Converts raw batches to the loop's batches; created once per loader."""
 
     def __init__(self, fields: tuple[FieldSpec, ...], output: str, form: str, meta: bool) -> None:
         self._names = [field.name for field in fields]
@@ -119,5 +119,5 @@ class Assembler:
         return values
 
     def _beside(self, rows: Any) -> Any:
-        """A row array that is among the fields, where those are."""
+        """Moves a row array that joins the fields to their device; here they are in host memory."""
         return rows

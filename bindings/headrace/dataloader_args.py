@@ -1,4 +1,4 @@
-"""A torch DataLoader's arguments, for a Loader: https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader."""
+"""A Loader from a torch DataLoader's arguments: https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .errors import InvalidArgument
 from .loader import Loader
 from .types import StreamInfo
 
-# What the DataLoader's argument is about stands elsewhere, or nowhere.
-_ELSEWHERE = {
+# Arguments of a DataLoader that a Loader does not have, and what replaces them.
+_REPLACEMENTS = {
     "num_workers": "`server.threads`: one pool for all streams and trainers",
     "prefetch_factor": "`ring.prefetch`, and Loader(prefetch=…) on a device",
     "pin_memory": "device='cuda:N' pins the ring itself; host batches are not pinned",
@@ -49,32 +49,32 @@ def from_dataloader_args(
     stream: str,
     **loader: Any,
 ) -> Loader:
-    """A Loader in the place of `DataLoader(…)` with these arguments.
+    """A Loader that replaces `DataLoader(…)` with these arguments.
 
-    `stream` and what else a Loader takes come with them. What a DataLoader decides and here the stream's configuration does
-    (batch_size, shuffle, drop_last, the dataset's length) is compared with it: InvalidArgument says which line to change. So it
-    does of values that a DataLoader would not take. A DistributedSampler gives rank and world size, and wants `delivery: shard`;
-    other samplers than the usual ones are the stream's `sampler:`. Arguments that have no meaning here are told in one
-    RuntimeWarning, with what stands for them. `output` is "torch" unless given.
+    Also give `stream` and any further arguments of Loader. The stream's configuration decides batch_size, shuffle, drop_last and the
+    dataset's length: if it differs from these arguments, InvalidArgument says which line to change. Values that a DataLoader would refuse
+    also raise InvalidArgument. A DistributedSampler gives rank and world size, and needs `delivery: shard`; for samplers other than torch's
+    usual ones, configure the stream's `sampler:`. One RuntimeWarning lists the arguments that have no effect, and what replaces them.
+    `output` is "torch" unless given.
     """
     given = dict(locals())
     if batch_sampler is not None:
-        raise InvalidArgument("batch_sampler: batches are made by the server; here that is `batch_size:` and `sampler:` of the stream")
+        raise InvalidArgument("batch_sampler: the server makes batches; set the stream's `batch_size:` and `sampler:` instead")
     if collate_fn is not None and collate_fn is not _default_collate():
         name = getattr(collate_fn, "__name__", None) or repr(collate_fn)
-        raise InvalidArgument(f"collate_fn={name}: batches are made by the server; here that is `transform=`, which gets whole batches")
+        raise InvalidArgument(f"collate_fn={name}: the server makes batches; use `transform=`, which gets whole batches")
     if batch_size is None:
-        raise InvalidArgument("batch_size=None: a stream has batches; batch_size: 1 gives single samples")
+        raise InvalidArgument("batch_size=None: a stream has batches; set `batch_size: 1` for single samples")
     _check_values(given)
     if timeout:
         loader.setdefault("batch_timeout", timeout)
     if sampler is not None:
         if shuffle:
-            raise InvalidArgument("sampler and shuffle=True: a DataLoader takes one of them, too")
-        shuffle, place, drop_last = _sampler(sampler, drop_last)
-        if place.get("world_size", 1) > 1 and "world_size" not in loader:
-            _check_divided(stream, place["world_size"], loader)
-        loader = {**place, **loader}
+            raise InvalidArgument("sampler and shuffle=True: give one of them, as to a DataLoader")
+        shuffle, rank, drop_last = _sampler(sampler, drop_last)
+        if rank.get("world_size", 1) > 1 and "world_size" not in loader:
+            _check_divided(stream, rank["world_size"], loader)
+        loader = {**rank, **loader}
     loader.setdefault("output", "torch")
     made = Loader(stream=stream, **loader)
     try:
@@ -82,21 +82,21 @@ def from_dataloader_args(
     except InvalidArgument:
         made.close()
         raise
-    without = [f"{name}={given[name]!r} ({why})" for name, why in _ELSEWHERE.items() if given[name] != _DEFAULTS.get(name)]
+    without = [f"{name}={given[name]!r} ({why})" for name, why in _REPLACEMENTS.items() if given[name] != _DEFAULTS.get(name)]
     if getattr(dataset, "transform", None) is not None or getattr(dataset, "transforms", None) is not None:
         without.append("the dataset's transforms (the stream's `transforms:`)")
     if without:
-        warn("arguments of a DataLoader without a meaning here: " + "; ".join(without))
+        warn("these arguments of a DataLoader have no effect: " + "; ".join(without))
     return made
 
 
 def _default_collate() -> Any:
-    """torch's, which makes of samples what the server does; where it was never imported, nobody has given it."""
+    """torch's default_collate, which makes the same batches as the server; None if torch.utils.data was never imported."""
     return getattr(sys.modules.get("torch.utils.data"), "default_collate", None)
 
 
 def _check_values(given: dict[str, Any]) -> None:
-    """What has no meaning here would else hide a mistake."""
+    """Checks all values as a DataLoader does, so that arguments without effect do not hide a mistake."""
     whole("batch_size", given["batch_size"], 1)
     whole("num_workers", given["num_workers"])
     seconds("timeout", given["timeout"])
@@ -118,7 +118,7 @@ def _check_divided(stream: str, ranks: int, loader: dict[str, Any]) -> None:
 
 
 def _sampler(sampler: Any, drop_last: bool) -> tuple[bool, dict[str, int], bool]:
-    """Whether it shuffles, the rank's place, and whether what no rank needs is left out."""
+    """Whether the sampler shuffles, its rank and world size, and whether it drops the last, incomplete batch."""
     from torch.utils.data import RandomSampler, SequentialSampler
     from torch.utils.data.distributed import DistributedSampler
 
@@ -129,8 +129,8 @@ def _sampler(sampler: Any, drop_last: bool) -> tuple[bool, dict[str, int], bool]
     if isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(sampler.data_source):
         return True, {}, drop_last
     raise InvalidArgument(
-        f"sampler={type(sampler).__name__}: say it in the stream's configuration: `sampler:` knows weighted and by-class draws "
-        "and subsets; then leave it out here"
+        f"sampler={type(sampler).__name__}: configure the stream's `sampler:` instead, which offers weighted and by-class draws "
+        "and subsets"
     )
 
 
@@ -144,6 +144,6 @@ def _compare(info: StreamInfo, dataset: Any, batch_size: int, shuffle: bool, dro
         lines.append(f"drop_last={drop_last}: set `last: {'drop' if drop_last else 'short'}` (it is {info.last})")
     samples = len(dataset) if hasattr(dataset, "__len__") else info.samples
     if samples != info.samples:
-        lines.append(f"the dataset has {samples} samples, the stream {info.samples}: look at its `source:`")
+        lines.append(f"the dataset has {samples} samples, the stream {info.samples}: check its `source:`")
     if lines:
-        raise InvalidArgument(f"stream '{info.name}' is not what the DataLoader was: " + "; ".join(lines))
+        raise InvalidArgument(f"stream '{info.name}' differs from the DataLoader: " + "; ".join(lines))

@@ -1,4 +1,4 @@
-"""What a loop was given, in one number."""
+"""A digest of the batches that a loop received."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .batch import META, DictBatch, TupleBatch
 
 
 def _parts_of(value: Any, valid: Any) -> list[Any]:
-    """Of a ragged field: how many values each row has, and these."""
+    """The arrays to hash: a dense field's values, or a ragged field's row lengths and values."""
     if not isinstance(value, tuple):
         return [_bytes_of(value, valid)]
     values, offsets = value
@@ -21,7 +21,7 @@ def _parts_of(value: Any, valid: Any) -> list[Any]:
 
 def _bytes_of(array: Any, valid: Any) -> Any:
     rows = array if valid.all() else array[valid]
-    if not isinstance(rows, np.ndarray):  # a torch tensor; numpy knows no bfloat16
+    if not isinstance(rows, np.ndarray):  # a torch tensor, perhaps bfloat16, which numpy does not have
         import torch
 
         return rows.contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -29,7 +29,8 @@ def _bytes_of(array: Any, valid: Any) -> Any:
 
 
 class Digest:
-    """XXH3 over the valid rows of batches, field by field: equal if and only if the same bytes came in the same order."""
+    """XXH3 over the valid rows of batches, field by field: equal for two loops if and only if they received the same bytes in the same
+    order."""
 
     def __init__(self) -> None:
         self._state = Xxh3()

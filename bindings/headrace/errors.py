@@ -1,10 +1,10 @@
-"""Every failure by name: `headrace.Error` with `.code`, and a class for each code that a program may want to catch."""
+"""Errors: `headrace.Error` with a `.code`, and a subclass for each code that a program may want to catch."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """A Headrace failure. `code` is the same name in C++, on the wire and here; `str()` is "CODE: what, where, remedy"."""
+    """Any failure of Headrace. `code` has the same name in C++, on the wire and in Python; `str()` is "CODE: message"."""
 
     code = "INTERNAL"
 
@@ -30,7 +30,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class EnvironmentFailed(Error):
-    """The machine: a missing right, device or file."""
+    """A problem of the machine: a missing permission, device or file."""
 
     code = "ENVIRONMENT"
 
@@ -129,6 +129,6 @@ _BY_CODE: dict[str, type[Error]] = {
 
 
 def from_code(code: str, message: str) -> Error:
-    """The exception for a code; a code without a class of its own is a plain `Error`."""
+    """The exception for a code: its own class, or `Error` if it has none."""
     kind = _BY_CODE.get(code, Error)
     return kind(message, code)

@@ -1,4 +1,4 @@
-"""A stream as an iterable: see bindings/README.md for the contract of iteration."""
+"""The Loader: iterates over a stream. See bindings/README.md for the contract of iteration."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from ._arguments import (
 from ._caller import warn
 from ._device import ArrayAssembler, TorchAssembler, TorchBlocks, device_of, output_of
 from ._headrace import DeviceStream, Stream
-from ._ranks import Place, take_place
+from ._ranks import Claim, claim_rank
 from ._sampler import BatchSampler, EpochSampler
 from .batch import Assembler, DictBatch, TupleBatch
 from .errors import Closed, InvalidArgument, IteratorBusy
 from .types import StreamInfo
 
-_END: Any = object()  # of an epoch; a transform may return anything else
+_END: Any = object()  # marks an epoch's end; a transform may return anything else
 
 
 class _Epoch(Iterator["TupleBatch | DictBatch"]):
-    """One pass. A later iter() of its loader makes it stale."""
+    """The iterator of one epoch. A later iter() of its loader makes it invalid."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -55,7 +55,7 @@ class Loader:
     address            the server's directory; None: HEADRACE_ADDRESS, then the server's default
     rank, world_size   of a shard stream; None: RANK and WORLD_SIZE, else torch.distributed's, else 0 and 1. Ignored on a broadcast stream
     group              the job that the ranks belong to
-    client             name in metrics and messages; unique on its stream
+    client             name in metrics and messages; unique within its stream
     output             "numpy", "torch", "jax", "cupy", or "dlpack" for any other framework's from_dlpack. None: numpy; torch with a device
     device             the device that batches are copied to: "cuda:N", "cuda" (the current one), a number or a torch.device. "cpu" or
                        None: batches stay in host memory. "host": the CPU backend, to test without a GPU. The current CUDA stream waits
@@ -63,13 +63,13 @@ class Loader:
     prefetch           batches that are copied to the device, or computed there, ahead of the loop; only with a device
     transform          called with each batch, in the loop's thread; the loop gets what it returns
     batch              "tuple" or "dict"
-    zero_copy          numpy views that are read-only (labels excepted), instead of batches that the loop may change
-    join               where to begin without a state: "default" (epoch 0), "now", "epoch_start"
-    state              a former state_dict()
-    resume             "server": go on where the server remembers this group
+    zero_copy          True: batches are read-only numpy views (except labels), instead of batches that the loop may change
+    join               where to begin if there is no state: "default" (epoch 0), "now", "epoch_start"
+    state              a saved state_dict(), from which to resume
+    resume             "server": resume from the server's memory of this group
     timeout            seconds for attaching and for each request
-    batch_timeout      seconds for one batch
-    reconnect_timeout  seconds that a dead server may take to come back
+    batch_timeout      seconds to wait for one batch
+    reconnect_timeout  seconds to wait for a dead server to restart
     meta               row arrays (valid, sample_index, replaced) inside each batch, not only as its attributes
     allow_uids         users whose server is trusted, besides this process's own user and root; HEADRACE_ALLOW_UIDS adds to them
     """
@@ -102,23 +102,23 @@ class Loader:
         output = output_of(output, device)
         prefetch = whole("prefetch", prefetch, 1, 64)
         if transform is not None and not callable(transform):
-            raise InvalidArgument(f"transform={transform!r}: a function of the batch")
+            raise InvalidArgument(f"transform={transform!r}: expected a function of the batch")
         flag("zero_copy", zero_copy)
         flag("meta", meta)
         allow_uids = users("allow_uids", allow_uids)
         text("batch", batch, ("tuple", "dict"))
         if resume not in (None, "server"):
-            raise InvalidArgument(f"resume={resume!r}: use 'server' or None")
+            raise InvalidArgument(f"resume={resume!r}: expected 'server' or None")
         batch_timeout = seconds("batch_timeout", batch_timeout)
         reconnect_timeout = seconds("reconnect_timeout", reconnect_timeout)
         if zero_copy and output == "torch":
             raise InvalidArgument(
-                "zero_copy=True with output='torch': torch has no read-only tensors. Leave zero_copy out: large batches "
-                "are not copied by default, either; or use output='numpy'"
+                "zero_copy=True with output='torch': torch has no read-only tensors. Omit zero_copy, because large batches "
+                "are not copied by default either, or use output='numpy'"
             )
         device = device_of(device)
         if zero_copy and device is not None:
-            raise InvalidArgument(f"zero_copy=True with device={device!r}: batches in device memory are always copies, which the loop may change; leave zero_copy out")
+            raise InvalidArgument(f"zero_copy=True with device={device!r}: batches in device memory are always copies, which the loop may change; omit zero_copy")
         self._arguments: dict[str, Any] = {
             name: value for name, value in locals().items() if name not in ("self", "__class__")
         }
@@ -127,24 +127,24 @@ class Loader:
 
     def _begin(self) -> None:
         self._assemble: Assembler
-        self._seat: Place
+        self._claim: Claim
         self._stream: Stream | DeviceStream | None = None
         self._iterator: weakref.ref[_Epoch] | None = None
         self._next_epoch: int | None = None
         self._closed = False
         self._broken_off = False
-        self._parked: dict[str, Any] | None = None  # the state, while another has the rank
+        self._parked: dict[str, Any] | None = None  # the state while detached for another loader of this rank
         self._iterated = False
-        self._left = False  # attached again inside an epoch that the next iter() leaves
+        self._skips_rest = False  # attached again within an epoch; the next iter() skips its rest
         given = self._arguments
-        self._placed = given["state"] is not None or given["join"] != "default" or given["resume"] is not None  # and nothing handed out since
+        self._start_is_set = given["state"] is not None or given["join"] != "default" or given["resume"] is not None  # and no batch was returned since
 
     def _attach(self) -> Stream | DeviceStream:
         given = self._arguments
         server = connect(given["address"], given["timeout"], given["allow_uids"])
         known = {entry["name"]: entry for entry in server.streams()}
         broadcast = known.get(given["stream"], {}).get("delivery") == "broadcast"
-        rank, world_size = self._place(broadcast)
+        rank, world_size = self._rank_and_world_size(broadcast)
         self._world_size = world_size
         state = given["state"] if self._parked is None else self._parked
         how: dict[str, Any] = {
@@ -159,16 +159,16 @@ class Loader:
             "reconnect_timeout": given["reconnect_timeout"],
             "warn": warn,
         }
-        place = Place(server.address, given["stream"], how["group"] or "default", rank, how["client"])
+        claim = Claim(server.address, given["stream"], how["group"] or "default", rank, how["client"])
         output, form, meta, device = (given[name] for name in ("output", "batch", "meta", "device"))
         if device is None:
-            self._stream = take_place(self, place, lambda: server.open(**how, zero_copy=given["zero_copy"]))
+            self._stream = claim_rank(self, claim, lambda: server.open(**how, zero_copy=given["zero_copy"]))
             self._info = StreamInfo.from_dict(self._stream.info())
             self._assemble = Assembler(self._info.fields, output, form, meta)
             return self._stream
         blocks = TorchBlocks(device) if output == "torch" else None
         there = {"device": device, "prefetch": given["prefetch"], "allocate": blocks, "copy_stream": blocks.copy_stream if blocks else 0}
-        stream = take_place(self, place, lambda: server.open_on_device(**how, **there))
+        stream = claim_rank(self, claim, lambda: server.open_on_device(**how, **there))
         self._info = StreamInfo.from_dict(stream.info())
         if blocks is not None:
             self._assemble = TorchAssembler(self._info.fields, form, meta, blocks)
@@ -177,8 +177,8 @@ class Loader:
         self._stream = stream
         return stream
 
-    def _place(self, broadcast: bool) -> tuple[int, int]:
-        """Rank and world size."""
+    def _rank_and_world_size(self, broadcast: bool) -> tuple[int, int]:
+        """The rank and world size to use."""
         rank, world_size = self._arguments["rank"], self._arguments["world_size"]
         of_torch = ranks_of_torch()
         if broadcast:
@@ -197,17 +197,17 @@ class Loader:
         )
 
     def _park(self) -> bool:
-        """Leaves the rank to another loader of this process; the next call attaches again. False: not attached, in a loop, or in
-        none yet: two that are opened for one rank are a mistake."""
+        """Detaches an idle loader, so that another one of this process can claim its rank; the next call attaches again. Returns False if
+        it is not attached, in a loop, or was never iterated: two unused loaders of one rank are a mistake."""
         if self._stream is None or not self._iterated or self._running() is not None:
             return False
-        self._parked, self._left = self.state_dict(), self._left or (self._stream.begun() and not self._broken_off)
+        self._parked, self._skips_rest = self.state_dict(), self._skips_rest or (self._stream.begun() and not self._broken_off)
         self._stream.close()
         self._stream = None
         return True
 
-    def _holds_place(self) -> bool:
-        """Whether the server keeps this loader's rank. It does not for a broadcast stream whose dataset is in GPU memory: its loader detaches."""
+    def _is_attached(self) -> bool:
+        """Whether the loader occupies a lane on the server. A loader of a broadcast stream whose dataset is in GPU memory does not."""
         resident = self._arguments["device"] is not None and self._stream is not None and self._info.residence is not None
         return self._stream is not None and not (resident and self._info.delivery == "broadcast")
 
@@ -224,16 +224,16 @@ class Loader:
 
     def __iter__(self) -> Iterator[TupleBatch | DictBatch]:
         stream = self._attached()
-        stream.begun()  # IteratorBusy while another thread is inside: its loop is not to be taken over
+        stream.begun()  # raises IteratorBusy while another thread waits here, whose loop must go on
         if self._next_epoch is not None:
             stream.set_epoch(self._next_epoch)
             self._next_epoch = None
             self._broken_off = False
-        elif not self._broken_off:  # else it goes on with the batch that was due
-            if self._left:
+        elif not self._broken_off:  # otherwise it continues with the batch that was not delivered
+            if self._skips_rest:
                 stream.set_epoch(stream.epoch() + 1)
-            stream.next_epoch()  # leaves the rest of one that a `break` left; nothing if none was begun
-        self._left = False
+            stream.next_epoch()  # skips the rest of an epoch that a `break` ended; does nothing if none was begun
+        self._skips_rest = False
         self._iterated = True
         iterator = _Epoch(self)
         self._iterator = weakref.ref(iterator)
@@ -242,34 +242,34 @@ class Loader:
     def _next(self, iterator: _Epoch) -> Any:
         stream = self._attached()
         if self._iterator is None or self._iterator() is not iterator:
-            stream.begun()  # ForkedError in a child, which no other iterator would serve, either
+            stream.begun()  # raises ForkedError in a child, in which no iterator works
             raise IteratorBusy(
-                "a later iter() of this loader has taken over: a loader has one iterator at a time; open a second "
+                "a later iter() of this loader made this iterator invalid: a loader has one iterator at a time; open a second "
                 "Loader to read the stream twice at once"
             )
         if self._broken_off:
             stream.undo()
-        # Until the batch is on its way to the loop: an exception, a signal's for example, may come at any point.
+        # Set until the batch is returned: an exception, such as a signal handler's, may come at any point.
         self._broken_off = True
         raw = stream.next(self._arguments["batch_timeout"])
         batch = _END if raw is None else self._assemble(raw)
         if batch is not _END and self._arguments["transform"] is not None:
             try:
                 batch = self._arguments["transform"](batch)
-            except StopIteration as error:  # it would end the epoch without a word (PEP 479)
+            except StopIteration as error:  # it would end the epoch silently (PEP 479)
                 raise RuntimeError("transform raised StopIteration") from error
-        self._broken_off = self._placed = False
+        self._broken_off = self._start_is_set = False
         return batch
 
     def __len__(self) -> int:
-        """Batches in the epoch under way, or about to begin: the same on every rank."""
+        """Number of batches in the current epoch, or the one about to begin: the same on every rank."""
         return self._attached().length()
 
     def __getitem__(self, index: object) -> Any:
-        raise TypeError("a headrace.Loader gives whole batches in its stream's order: iterate over it itself, without a DataLoader")
+        raise TypeError("a headrace.Loader cannot be indexed: it gives whole batches in its stream's order; iterate over it, without a DataLoader")
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next one to begin. A pass that has begun and is still iterated ends as it would have."""
+        """Makes `epoch` the next one to begin. An iteration that has begun continues to its own epoch's end."""
         epoch = whole("epoch", epoch, most=MOST_EPOCH)
         stream = self._attached()
         if self._running() is not None and stream.begun():
@@ -277,48 +277,49 @@ class Loader:
         else:
             stream.set_epoch(epoch)
             self._next_epoch = None
-            self._broken_off = self._left = self._placed = False
+            self._broken_off = self._skips_rest = self._start_is_set = False
 
     # --- state
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loop is, counting the batches that it was handed; plain JSON values."""
+        """The loop's position after the batches that it has received, as plain JSON values."""
         state: dict[str, Any] = json.loads(self._attached().state(self._broken_off))
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on at a saved state, at once: before, during or after iteration, at any world or batch size."""
+        """Moves the loop to a saved state at once: before, during or after iteration, at any world size or batch size. Raises
+        FingerprintMismatch if the dataset, plan or seed changed."""
         try:
             saved = json.dumps(state)
         except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"state: {error}; give it what state_dict() returned") from None
+            raise InvalidArgument(f"state: {error}; pass what state_dict() returned") from None
         self._attached().load_state(saved)
         self._next_epoch = None
-        self._broken_off = self._left = False
-        self._placed = True
+        self._broken_off = self._skips_rest = False
+        self._start_is_set = True
 
-    # --- what there is to know
+    # --- properties
 
     @property
     def info(self) -> StreamInfo:
-        """What the server says of the stream."""
+        """The server's description of the stream."""
         self._attached()
         return self._info
 
     @property
     def epoch(self) -> int:
-        """The epoch under way, or about to begin."""
+        """The current epoch, or the one about to begin."""
         return self._attached().epoch()
 
     @property
     def world_size(self) -> int:
-        """Ranks that divide an epoch; 1 on a broadcast stream."""
+        """The number of ranks that divide an epoch; 1 on a broadcast stream."""
         self._attached()
         return self._world_size
 
     @property
     def sampler(self) -> EpochSampler:
-        """For Lightning, which calls its `set_epoch` at each epoch's begin."""
+        """For Lightning, which calls its `set_epoch` at the start of each epoch."""
         return EpochSampler(self)
 
     @property
@@ -328,8 +329,8 @@ class Loader:
     @property
     def dataset(self) -> Any:
         raise AttributeError(
-            "a headrace.Loader has no dataset: samples are the server's (how many: loader.info.samples). To skip batches "
-            "(Accelerate's skip_first_batches), load_state_dict() the loader's state_dict(): it goes on there at once"
+            "a headrace.Loader has no dataset: the server has the samples (their number: loader.info.samples). To skip batches "
+            "(Accelerate's skip_first_batches), call load_state_dict() with a saved state_dict(), which resumes at once"
         )
 
     @property
@@ -343,13 +344,13 @@ class Loader:
 
     @property
     def ready(self) -> int:
-        """Batches that would come without waiting for the server to build them."""
+        """Number of batches that would come without waiting for the server to build them."""
         return self._attached().ready()
 
-    # --- ends and copies
+    # --- closing, and pickles
 
     def close(self) -> None:
-        """Detaches. Batches stay usable; slots under zero_copy arrays stay leased until those are gone."""
+        """Detaches. Batches stay usable; zero_copy arrays keep their slots leased until they are deleted."""
         self._closed = True
         if self._stream is not None:
             self._stream.close()
@@ -365,7 +366,7 @@ class Loader:
         return self._arguments
 
     def __setstate__(self, arguments: dict[str, Any]) -> None:
-        """A pickled loader is its arguments: the copy attaches on first use, as a client of its own."""
+        """A pickle contains only the loader's arguments: the copy attaches on first use, as a separate client."""
         self._arguments = arguments
         self._begin()
 

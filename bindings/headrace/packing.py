@@ -1,4 +1,4 @@
-"""Any Python dataset into one database that `type: lmdb` serves."""
+"""Packs any Python dataset into one database, which a source of `type: lmdb` reads."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from typing import Any
 
 from . import _binary
 from ._arguments import flag, text, whole
-from ._forks import let_go_in_children
+from ._forks import release_in_children
 from ._pack_fields import Field
-from ._pack_samples import Crew, Failure, Local, end_mark
+from ._pack_samples import Failure, Local, WorkerPool, end_mark
 from .errors import Error, InvalidArgument, from_code
 
 
 @dataclass(frozen=True)
 class Packed:
-    """What a pack() did."""
+    """The result of pack()."""
 
     path: str
     samples: int
-    before: int  # of these, what earlier calls had packed
+    before: int  # samples that earlier calls had packed
     raw_bytes: int
     file_bytes: int
-    bad: int  # with on_error="bad"
+    bad: int  # samples packed as bad ones, with on_error="bad"
 
 
 class _Binary:
-    """A `headrace pack - OUT` that takes records. It keeps what it was given, however this ends."""
+    """A process `headrace pack - OUT`, which reads records. It keeps the records that it has received, even if this process is killed."""
 
     def __init__(self, out: Path, options: list[str], header: dict[str, Any]) -> None:
         try:
-            # Its own session: control-C is this process's to handle, and then the pipe ends.
+            # In a session of its own: control-C reaches only this process, which then closes the pipe.
             self._process = subprocess.Popen(
                 [_binary.path(), "pack", "-", str(out), *options],
                 stdin=subprocess.PIPE,
@@ -47,10 +47,10 @@ class _Binary:
                 start_new_session=True,
             )
         except OSError as error:
-            raise from_code("ENVIRONMENT", f"the binary that packs does not start: {error}") from error
+            raise from_code("ENVIRONMENT", f"cannot start the binary that packs: {error}") from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
-        let_go_in_children(self, _Binary.let_go)  # the pipe would hide the end of the records
+        release_in_children(self, _Binary.close_pipe)  # a child's copy of the pipe would hide the end of the records
         try:
             self.write(json.dumps(header).encode() + b"\n")
             answer = self._line()
@@ -85,14 +85,14 @@ class _Binary:
         return answer
 
     def close(self) -> None:
-        """Ends the records: without the end mark they are incomplete, and kept."""
-        self.let_go()
+        """Closes the pipe and waits for the process. Records without an end mark are kept as incomplete."""
+        self.close_pipe()
         self._out.read()
         self._out.close()
         self._process.wait()
 
-    def let_go(self) -> None:
-        """Of the pipe: the file, not its descriptor, which could be another file's when the file is closed."""
+    def close_pipe(self) -> None:
+        """Closes the pipe's file object, not its descriptor: after a close, another file may have that number."""
         with contextlib.suppress(OSError):
             self._in.close()
 
@@ -104,20 +104,20 @@ class _Binary:
 
 
 def _count_of(dataset: Any) -> int | None:
-    """None: it can only be iterated over."""
+    """The dataset's length; None if it can only be iterated."""
     data = sys.modules.get("torch.utils.data")
     iterable = data is not None and isinstance(dataset, data.IterableDataset)
     if not iterable and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         return len(dataset)
     if not hasattr(dataset, "__iter__"):
-        raise InvalidArgument(f"{type(dataset).__name__} is no dataset: it has neither __len__ and __getitem__ nor __iter__")
+        raise InvalidArgument(f"{type(dataset).__name__} is not a dataset: expected __len__ and __getitem__, or __iter__")
     return None
 
 
 def _header(dataset: Any, fields: list[Field], classes: Sequence[str] | None, count: int | None, identity: str) -> dict[str, Any]:
     labelled = any(field.kind == "label" for field in fields)
     if classes is not None and not labelled:
-        raise InvalidArgument("classes=: the samples have no label; say which field is it: fields={..., 'target': 'label'}")
+        raise InvalidArgument("classes=: the samples have no label; say which field it is: fields={..., 'target': 'label'}")
     if classes is None and labelled:
         own = getattr(dataset, "classes", None)
         classes = own if isinstance(own, list | tuple) and all(isinstance(name, str) for name in own) else None
@@ -149,35 +149,35 @@ def pack(
 ) -> Packed:
     """Writes all samples of `dataset` into the database `out`, for a source of `type: lmdb`.
 
-    Called again after whatever stopped it, it goes on with the first sample that is not there. bindings/README.md tells
-    what samples and `fields` may be, and what is stored.
+    If it was interrupted, call it again: it continues with the first sample that is missing. bindings/README.md says what samples and
+    `fields` may be, and what is stored.
     """
     if isinstance(dataset, (str, bytes, os.PathLike)):
-        raise InvalidArgument(f"{dataset!r} is a name, and no dataset: `headrace pack {os.fsdecode(dataset)} {os.fspath(out)}` packs a folder")
+        raise InvalidArgument(f"{dataset!r} is a name, not a dataset: `headrace pack {os.fsdecode(dataset)} {os.fspath(out)}` packs a folder")
     text("start", start, ("fork", "spawn", "forkserver"))
     text("on_error", on_error, ("raise", "bad"))
     text("identity", identity)
     count = _count_of(dataset)
     if count == 0:
-        raise InvalidArgument("the dataset has no sample")
+        raise InvalidArgument("the dataset has no samples")
     options = ["--store", text("store", store, ("tiled", "encoded", "decoded"))]
     options += ["--compress", text("compress", compress, ("none", "lz4", "zstd"))]
     if resize is not None:
         options += ["--resize", text("resize", resize)]
     if not flag("progress", progress):
         options.append("--quiet")
-    hands = len(os.sched_getaffinity(0)) if workers is None else whole("workers", workers, 0, 1024)
-    making = Local(dataset, count) if count is None or hands == 0 else Crew(dataset, count, hands, start)
+    processes = len(os.sched_getaffinity(0)) if workers is None else whole("workers", workers, 0, 1024)
+    making = Local(dataset, count) if count is None or processes == 0 else WorkerPool(dataset, count, processes, start)
     with making:
         described = making.describe(fields)
         if isinstance(described, Failure):
-            raise described.raised("nothing of it is written")
+            raise described.raised("nothing was written")
         header = _header(dataset, described, classes, count, identity)
         with _Binary(Path(out), options, header) as binary:
             if not binary.complete:
                 end = making.feed(binary.next, described, len(header["classes"]), on_error == "bad", binary.write)
                 if isinstance(end, Failure):
-                    raise end.raised(f"{end.index} samples before it are kept in {out}: mend it, and call pack() again to go on")
+                    raise end.raised(f"{end.index} samples before it are kept in {out}: repair it, and call pack() again to continue")
                 binary.write(end_mark(end))
             done = binary.finish()
     return Packed(str(out), done["packed"], done["before"], done["raw_bytes"], done["file_bytes"], done["undecodable"])

@@ -1,4 +1,4 @@
-"""One batch for several devices of one process."""
+"""Divides a batch between several devices of one process."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Batch = TypeVar("Batch", TupleBatch, DictBatch)
 def scatter(batch: Batch, devices: int | Sequence[Any]) -> list[Batch]:
     """Cuts a batch into one part per device, in the order of its rows; sizes differ by one at most.
 
-    devices   how many parts, or the torch devices that they go to (which needs output="torch"); copies from memory that is
-              not pinned wait for their end, as everywhere in torch
+    devices   the number of parts, or the torch devices to copy them to (which needs output="torch"). As everywhere in torch, the host
+              waits for copies from memory that is not pinned
 
-    A part is a batch of the same kind, with its own `valid`, `sample_index` and `replaced`; parts that stay on the host are
-    views of the batch, not copies. A ragged field's offsets begin at 0 in each part. With fewer rows than devices the last
-    parts have no rows. For a loader per device instead: `delivery: shard`, and `rank=i, world_size=n` for each.
+    A part is a batch of the same kind, with its own `valid`, `sample_index` and `replaced`; parts that stay on the host are views of the
+    batch, not copies. A ragged field's offsets begin at 0 in each part. If there are fewer rows than devices, some parts have no rows. To
+    use one loader per device instead, set `delivery: shard`, and give each `rank=i, world_size=n`.
     """
     targets: Sequence[Any] = (
         [None] * devices if isinstance(devices, int) and not isinstance(devices, bool) else _listed(devices)
     )
     if not targets:
-        raise InvalidArgument(f"devices={devices!r}: at least one part")
+        raise InvalidArgument(f"devices={devices!r}: expected at least one")
     if not isinstance(batch, TupleBatch | DictBatch):
-        raise InvalidArgument(f"batch={batch!r:.60}: a batch of a headrace.Loader")
+        raise InvalidArgument(f"batch={batch!r:.60}: expected a batch of a headrace.Loader")
     rows = len(batch.valid)
     bounds = [rows * part // len(targets) for part in range(len(targets) + 1)]
     return [_part(batch, bounds[i], bounds[i + 1], device) for i, device in enumerate(targets)]
@@ -35,7 +35,7 @@ def scatter(batch: Batch, devices: int | Sequence[Any]) -> list[Batch]:
 
 def _listed(devices: Any) -> Sequence[Any]:
     if isinstance(devices, str | bytes | bool) or not isinstance(devices, Sequence):
-        raise InvalidArgument(f"devices={devices!r}: a number of parts, or a list of torch devices")
+        raise InvalidArgument(f"devices={devices!r}: expected a number of parts, or a list of torch devices")
     return devices
 
 
@@ -45,7 +45,7 @@ def _part(batch: Batch, begin: int, end: int, device: Any) -> Batch:
             return array
         if not hasattr(array, "to"):
             raise InvalidArgument(
-                f"device {device!r}: arrays of numpy stay on the host. Use output='torch', or a number of parts"
+                f"device {device!r}: numpy arrays cannot be copied to a device; use output='torch', or a number of parts"
             )
         return array.to(device, non_blocking=True)
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _binary
-from ._forks import let_go_in_children
+from ._forks import release_in_children
 from ._log import LogTail
 from .errors import Error, InvalidArgument, from_code
 
@@ -37,7 +37,7 @@ class Server:
         self.metrics_url: str | None = None
         self._log = LogTail()
         parent_read, self._parent = os.pipe()
-        let_go_in_children(self, Server._let_go_in_child)  # the pipe would keep the server alive after this process's death
+        release_in_children(self, Server._release_in_child)  # the pipe would keep the server alive after this process's death
         ready_read, ready_write = os.pipe()
         command = [_binary.path(), "serve", str(config), "--parent-fd", str(parent_read), "--ready-fd", str(ready_write)]
         for path, value in overrides.items():
@@ -53,13 +53,13 @@ class Server:
                 env=None if env is None else {**os.environ, **env},
             )
         except OSError as error:
-            self._let_go()
+            self._close_parent_pipe()
             os.close(ready_read)
             raise from_code("ENVIRONMENT", f"the server's binary does not start: {error}") from error
         finally:
             os.close(parent_read)
             os.close(ready_write)
-            self._log.handed_over()
+            self._log.close_write_end()
         try:
             with os.fdopen(ready_read, "rb", buffering=0) as ready:
                 self._wait_ready(ready.fileno(), wait)
@@ -70,11 +70,11 @@ class Server:
     def _wait_ready(self, fd: int, wait: float) -> None:
         end = time.monotonic() + wait
         line = b""
-        ready = select.poll()  # not select(), which ends at descriptor 1023
+        ready = select.poll()  # not select(), which supports descriptors up to 1023 only
         ready.register(fd, select.POLLIN)
         while not line.endswith(b"\n"):
             if not ready.poll(max(0.0, end - time.monotonic()) * 1000):
-                raise from_code("TIMEOUT", f"the server was not ready within {wait:g} s; it said:\n{self.log()}")
+                raise from_code("TIMEOUT", f"the server was not ready within {wait:g} s; its output:\n{self.log()}")
             part = os.read(fd, 4096)
             if not part:
                 raise self._failure()
@@ -89,26 +89,27 @@ class Server:
         self._log.wait(1)
         code = _EXIT_CODES.get(status, "INTERNAL")
         said = self.log().strip()
-        # The binary's last word is "headrace: CODE: message".
+        # The binary's last line is "headrace: CODE: message".
         name, _, message = said.rpartition("headrace: ")[2].partition(": ")
         if message and name.isupper() and name.replace("_", "").isalpha():
             return from_code(name, message)
-        return from_code(code, f"the server ended with status {status}; it said:\n{said}")
+        return from_code(code, f"the server ended with status {status}; its output:\n{said}")
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """None while it runs, else its exit status."""
+        """None while the server runs, else its exit status."""
         return self._process.poll()
 
     def log(self) -> str:
-        """What the server has printed so far: the last megabyte of it."""
+        """The server's output so far: at most its last megabyte."""
         return self._log.text()
 
     def stop(self, grace: float = 10.0) -> int:
-        """SIGTERM, which lets it hand out what clients hold; SIGKILL after `grace` seconds. Its exit status."""
+        """Stops the server with SIGTERM, which waits for clients to finish their leases, or with SIGKILL after `grace` seconds. Returns its
+        exit status."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -118,17 +119,17 @@ class Server:
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
         self._log.wait(1)
-        self._let_go()
+        self._close_parent_pipe()
         return self._process.returncode
 
-    def _let_go(self) -> None:
+    def _close_parent_pipe(self) -> None:
         if self._parent >= 0:
             os.close(self._parent)
             self._parent = -1
 
-    def _let_go_in_child(self) -> None:
-        self._let_go()
-        self._log.let_go()
+    def _release_in_child(self) -> None:
+        self._close_parent_pipe()
+        self._log.release()
 
     def __enter__(self) -> Server:
         return self
@@ -147,10 +148,11 @@ def serve(
 ) -> Server:
     """Starts the packaged server and waits until clients can attach.
 
-    `set` overrides values by their dotted path, {"streams.train.batch_size": 32}; so do keywords with two underscores for
-    each dot: server__threads=4. A server that does not come up raises the error that it named.
+    `set` overrides configuration values by dotted path, such as {"streams.train.batch_size": 32}. Keywords do the same with two underscores
+    for each dot: server__threads=4. If the server does not start, raises the error that it reports; Timeout if it is not ready within
+    `wait` seconds.
     """
     if set is not None and not isinstance(set, Mapping):
-        raise InvalidArgument(f"set={set!r}: give it a dict of dotted paths and values")
+        raise InvalidArgument(f"set={set!r}: expected a dict of dotted paths and values")
     paths: dict[str, object] = {name.replace("__", "."): value for name, value in overrides.items()}
     return Server(config, wait, env, {**paths, **(set or {})})

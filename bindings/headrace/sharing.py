@@ -1,10 +1,10 @@
-"""One DataLoader for several processes: its batches become a stream that each of them reads.
+"""Shares one DataLoader with several processes: its batches become a stream that each of them reads.
 
     with headrace.share(loader, "train", epochs=3) as share:     # elsewhere: headrace.Loader(share.address, stream="train")
         share.wait()
 
-A thread iterates the DataLoader, writes each batch into memory that it shares with a server of its own (one copy), and the
-server puts it into its ring (the other one). See bindings/README.md for what a consumer can count on.
+A thread iterates the DataLoader and writes each batch into memory that it shares with its own server, which copies it to the ring: two
+copies in all. See bindings/README.md for what consumers can rely on.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from typing import Any
 
 from ._arguments import text, whole
 from ._epochs import Epochs, samples_of
-from ._forks import let_go_in_children
+from ._forks import release_in_children
 from ._rows import Values, fields_of, rows_of
 from ._scratch import Scratch
 from .errors import DatasetInvalid, Error, InvalidArgument, ServerLost, Timeout, from_code
 from .server import Server
 
 _SLOTS = 2
-_LONGEST_REASON = 2400  # bytes: a packet and a control message hold it
-_PATIENCE = 2.0  # seconds that close() gives to the batch in the making
-_MORE_VALUES = 4  # room in a ragged field, in batches like the first one, unless `ragged` says how much
+_LONGEST_REASON = 2400  # bytes, so that it fits into a packet and a control message
+_CLOSE_TIMEOUT = 2.0  # seconds that close() waits for the iterable's current batch
+_MORE_VALUES = 4  # default capacity of a ragged field, in multiples of the first batch's values
 
 
 def _shortened(reason: str) -> str:
-    raw = reason.encode(errors="backslashreplace")  # names of files may hold what is no Unicode
+    raw = reason.encode(errors="backslashreplace")  # names of files may not be valid Unicode
     if len(raw) > _LONGEST_REASON:
         raw = raw[: _LONGEST_REASON // 2] + b"\n...\n" + raw[-_LONGEST_REASON // 2 :]
     return raw.decode(errors="ignore")
 
 
-def _told(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     if isinstance(error, Error):
         return str(error)
-    told = traceback.TracebackException.from_exception(error)  # unlike str(), it does not fail
-    return f"the shared iterable raised {type(error).__name__}: {told}\n{''.join(told.format())}"
+    details = traceback.TracebackException.from_exception(error)  # unlike str(error), this cannot raise
+    return f"the shared iterable raised {type(error).__name__}: {details}\n{''.join(details.format())}"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What share() was given, by its names; it says what they are."""
+    """The arguments of share(), which describes them."""
 
     epochs: int | None
     batches: int | None
@@ -65,14 +65,14 @@ class Options:
     prefetch: int
     max_clients: int
     wait_for: int
-    overrides: Mapping[str, object]  # its `set`
+    overrides: Mapping[str, object]  # the argument `set`
 
 
 class Share:
-    """A DataLoader that is being shared; `share()` makes it. It ends with its `with` block, with close(), or with this process.
+    """A DataLoader that is being shared; `share()` creates it. Sharing ends with the `with` block, with close(), or with this process.
 
-    address   what consumers give to `headrace.Loader`
-    stats     batches sent, and seconds: `loading` in the iterable, `copying`, and `waiting` for consumers
+    address   the server's directory, which consumers pass to `headrace.Loader`
+    stats     the number of batches sent, and the seconds spent `loading` (in the iterable), `copying`, and `waiting` for consumers
     """
 
     def __init__(self, iterable: Iterable[Any], name: str, options: Options) -> None:
@@ -97,7 +97,7 @@ class Share:
         try:
             self._server = Server(self._write_config(first, options), 60.0, None, options.overrides)
             self.address = self._server.address
-            self._say_hello()
+            self._connect_feed()
         except BaseException:
             self.close()
             raise
@@ -129,50 +129,50 @@ class Share:
         path.write_text(json.dumps(config))
         return path
 
-    # --- the feed: server/session/feeder.h says what is said
+    # --- the feed's messages: see server/session/feeder.h
 
-    def _say_hello(self) -> None:
+    def _connect_feed(self) -> None:
         path = os.path.join(self.address, f"feed-{self.name}.sock")
         self._socket.connect(path)
         _, uid, _ = struct.unpack("=iII", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid not in (os.geteuid(), 0):
             raise from_code("PERMISSION_DENIED", f"{path}: the server runs as user {uid}, expected user {os.geteuid()} or root; pass the address of your own server")
-        let_go_in_children(self, Share._hang_up)  # the socket would hide this process's death from the server
-        self._say({"feed": 1})
+        release_in_children(self, Share._close_socket)  # a child's copy of the socket would hide this process's death from the server
+        self._send_message({"feed": 1})
         answer, descriptors, _, _ = socket.recv_fds(self._socket, 8192, 1)
         try:
-            layout = self._understood(answer)
+            layout = self._parsed(answer)
             self._slot_bytes: int = layout["slot_bytes"]
             self._memory = mmap.mmap(descriptors[0], layout["slots"] * self._slot_bytes)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        self._places = {field["name"]: (field["values"], field["offsets"]) for field in layout["fields"]}
+        self._field_offsets = {field["name"]: (field["values"], field["offsets"]) for field in layout["fields"]}
         self._free.extend(range(layout["slots"]))
 
-    def _say(self, what: dict[str, Any]) -> None:
+    def _send_message(self, what: dict[str, Any]) -> None:
         try:
             self._socket.send(json.dumps(what, ensure_ascii=False).encode())
         except OSError as error:
-            raise ServerLost(f"the server that shares `{self.name}` ended: {error}; it said:\n{self._log()}") from error
+            raise ServerLost(f"the server that shares `{self.name}` ended: {error}; its output:\n{self._log()}") from error
 
-    def _understood(self, packet: bytes) -> dict[str, Any]:
+    def _parsed(self, packet: bytes) -> dict[str, Any]:
         if not packet:
-            raise ServerLost(f"the server that shares `{self.name}` ended; it said:\n{self._log()}")
+            raise ServerLost(f"the server that shares `{self.name}` ended; its output:\n{self._log()}")
         body: dict[str, Any] = json.loads(packet)
         if "error" in body:
             code, _, message = str(body["error"]).partition(": ")
             raise from_code(code, message)
         return body
 
-    def _hear(self) -> dict[str, Any]:
+    def _receive(self) -> dict[str, Any]:
         try:
             packet = self._socket.recv(8192)
         except OSError:
             packet = b""
-        return self._understood(packet)
+        return self._parsed(packet)
 
-    def _hang_up(self) -> None:
+    def _close_socket(self) -> None:
         self._socket.close()
 
     def _log(self) -> str:
@@ -180,60 +180,60 @@ class Share:
 
     def _free_slot(self) -> int:
         while not self._free:
-            self._free.append(self._hear()["free"])
+            self._free.append(self._receive()["free"])
         return self._free.pop()
 
     # --- the thread
 
     def _run(self) -> None:
-        place = "epoch 0"
+        position = "epoch 0"
         try:
             batches = iter(self._batches)
             for count in range(1 << 62):
                 epoch, number = divmod(count, self._batches.batches)
-                place = f"epoch {epoch}, batch {number}"
+                position = f"epoch {epoch}, batch {number}"
                 began = time.perf_counter()
                 following = next(batches, None)
                 self.stats["loading"] += time.perf_counter() - began
-                if self._closing:  # close() says why
+                if self._closing:  # close() sends the end
                     return
                 if following is None:
                     break
-                self._send(count, place, following[2])
+                self._send_batch(count, position, following[2])
             epochs = self._batches.epochs
-            self._end(f"{epochs} epoch{'s' * (epochs != 1)} were asked of it", done=True)
-            while "served" not in self._hear():
+            self._send_end(f"all {epochs} epochs were sent" if epochs != 1 else "its only epoch was sent", done=True)
+            while "served" not in self._receive():
                 pass
         except BaseException as error:
             if not self._closing:
                 self._error = error
             with contextlib.suppress(Error):
-                self._end(f"{place}: {_told(error)}", done=False)
+                self._send_end(f"{position}: {_description(error)}", done=False)
         finally:
-            # Whatever happened on the way here, consumers get an end. Not close(): packets that nobody read would turn it
-            # into an error, which overtakes what was said.
+            # Consumers receive the end in any case. Do not close() the socket: unread packets would turn that into an error, which
+            # the server would see before the messages that were sent.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)
-            with contextlib.suppress(BufferError):  # the error's traceback has views on it, and they go with it
+            with contextlib.suppress(BufferError):  # views in the error's traceback keep it mapped until they are gone
                 self._memory.close()
-            self._batches.let_go()
+            self._batches.release()
 
-    def _send(self, count: int, place: str, batch: Any) -> None:
+    def _send_batch(self, count: int, position: str, batch: Any) -> None:
         try:
             fields = fields_of(batch, self._names, self._ragged)
             rows = rows_of(fields)
             self._check(fields, rows, count)
         except (InvalidArgument, DatasetInvalid) as error:
-            raise type(error)(f"{place}: {error.message}") from error
+            raise type(error)(f"{position}: {error.message}") from error
         began = time.perf_counter()
         slot = self._free_slot()
         full = time.perf_counter()
         self.stats["waiting"] += full - began
         for values in fields:
-            at, offsets_at = self._places[values.name]
+            at, offsets_at = self._field_offsets[values.name]
             values.copy_to(self._memory, slot * self._slot_bytes + at, slot * self._slot_bytes + offsets_at)
         self.stats["copying"] += time.perf_counter() - full
-        self._say({"batch": count, "slot": slot, "rows": rows})
+        self._send_message({"batch": count, "slot": slot, "rows": rows})
         self.stats["batches"] += 1
 
     def _check(self, fields: list[Values], rows: int, count: int) -> None:
@@ -241,31 +241,31 @@ class Share:
         for name in [*self._fields, *kinds]:
             if kinds.get(name) != self._fields.get(name):
                 raise DatasetInvalid(
-                    f"field `{name}` is {kinds.get(name, 'not there')}; in the first batch it was {self._fields.get(name, 'not there')}. "
-                    "Rows have one shape and dtype in all batches; pad them, or give lists of arrays and name the field in `ragged`"
+                    f"field `{name}` is {kinds.get(name, 'missing')}, expected {self._fields.get(name, 'no such field')} as in the first batch; rows must "
+                    "have one shape and dtype in all batches: pad them, or give lists of arrays and name the field in `ragged`"
                 )
         for values in fields:
             if values.offsets is not None and values.values > self._most[values.name]:
                 raise DatasetInvalid(
-                    f"field `{values.name}` has {values.values} values, and there is room for {self._most[values.name]}: "
-                    f"say how many a batch has at most: ragged={{{values.name!r}: {2 * values.values}}}"
+                    f"field `{values.name}` has {values.values} values, expected at most {self._most[values.name]}: "
+                    f"give the largest number in a batch, such as ragged={{{values.name!r}: {2 * values.values}}}"
                 )
         first = count % self._batches.batches * self._rows
         due = min(self._rows, self._samples - first)
         if rows != due:
             raise DatasetInvalid(
-                f"{rows} rows where {due} are due: batches have the first one's {self._rows} rows; only an epoch's last may be shorter, "
-                f"and `samples` must say so (an epoch is reckoned to have {self._samples})"
+                f"found {rows} rows, expected {due}: all batches need as many rows as the first one ({self._rows}), except an epoch's last one "
+                f"if `samples` says so (now {self._samples} samples per epoch)"
             )
 
-    def _end(self, why: str, done: bool) -> None:
-        self._say({"end": _shortened(why), "done": done})
+    def _send_end(self, why: str, done: bool) -> None:
+        self._send_message({"end": _shortened(why), "done": done})
 
     # --- for the owner
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until the last epoch was handed to every consumer, and let go by it. Raises what the iterable raised, or what ended
-        the sharing; Timeout after `timeout` seconds."""
+        """Waits until every consumer has received and released the last epoch. Raises the iterable's error, or the error that ended the
+        sharing; Timeout after `timeout` seconds."""
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise Timeout(f"`{self.name}` is still being shared after {timeout:g} s: {self.stats['batches']:g} batches were sent")
@@ -273,16 +273,16 @@ class Share:
             raise self._error
 
     def close(self) -> None:
-        """Ends the server. Consumers that wait for more batches get StreamFailed, which says so. What the thread has at hand
-        is let go of, at once if the iterable gives its batch within 2 s, else when it does."""
+        """Ends the server. Consumers that wait for more batches get StreamFailed, which says that the owner closed it. The iterable is
+        dropped before this returns if it gives its current batch within 2 s, else once it does."""
         first, self._closing = not self._closing, True
         if first:
             with contextlib.suppress(Error):
-                self._end("its owner closed it", done=False)
+                self._send_end("its owner closed it", done=False)
         if self._server is not None:
             self._server.stop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(_PATIENCE)
+            self._thread.join(_CLOSE_TIMEOUT)
         if first:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -313,18 +313,18 @@ def share(
 ) -> Share:
     """Shares a DataLoader, or any iterable of batches, as the stream `name`; iterates it in a thread, epoch after epoch.
 
-    epochs        passes; None: until it is closed (an iterator has one)
-    batches       of an epoch; None: len(iterable). If it is given, the next epoch goes on where this one stopped, and a pass
-                  that ends is followed by the next one (so leave out its last batch, if that is shorter: drop_last)
-    samples       of an epoch, if the last batch is shorter and no DataLoader says so
-    names         of the fields, where batches are tuples or lists: field0, field1, ... otherwise
-    ragged        fields that are lists of arrays, one for each sample; with the most values that a batch has together (default:
+    epochs        number of epochs; None: until it is closed (one for an iterator)
+    batches       batches in an epoch; None: len(iterable). If given, epochs do not depend on passes over the iterable: an epoch begins
+                  where the previous one ended, and passes follow each other (so drop a shorter last batch: drop_last)
+    samples       samples in an epoch, if its last batch is shorter and no DataLoader gives the number
+    names         names of the fields if batches are tuples or lists; default: field0, field1, ...
+    ragged        fields that are lists of arrays, one for each sample. A mapping gives the largest number of values in a batch (default:
                   four times the first batch's). Lists of texts need not be named
     address       a directory for the server; None: a temporary one
     prefetch      finished batches that wait for consumers; two more wait in the feed
-    max_clients   consumers at a time; the ring has memory for prefetch + 3 max_clients batches
-    wait_for      consumers that must be there before the first batch is handed out (at most 60 s)
-    set           further configuration by dotted path, as of serve()
+    max_clients   the largest number of consumers; the ring has memory for prefetch + 3 max_clients batches
+    wait_for      consumers that must attach before the first batch is delivered (at most 60 s)
+    set           further configuration by dotted path, as in serve()
     """
     return Share(
         iterable,

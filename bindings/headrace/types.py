@@ -1,4 +1,4 @@
-"""What a server says of its streams and samples."""
+"""A server's description of its streams and samples."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """`live`: batches come from another process (`headrace.share`), each once: no going back, no resuming.
-    `on_device`: fields that the loader's device computes (`device: gpu` in the configuration).
-    `residence`: "gpu" if a loader with a device uploads the dataset to it once and computes batches there."""
+    """`live`: another process makes each batch once (`headrace.share`), so a loader cannot go back or resume. `on_device`: fields that the
+    loader's device computes (`device: gpu` in the configuration). `residence`: "gpu" if a loader with a device uploads the dataset to it
+    once and computes batches there."""
 
     name: str
     delivery: str
@@ -63,8 +63,8 @@ class StreamInfo:
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample as trainers see it, with the parameters that were drawn for it: of each transform in turn, and where there are several
-    images, by field."""
+    """One sample as trainers receive it, and the parameters that were drawn for it: for each transform in turn and, if there are several
+    images, for each field."""
 
     sample_index: int
     name: str

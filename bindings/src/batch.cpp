@@ -62,7 +62,7 @@ nb::dlpack::dtype dtype_of(DType dtype, bool bfloat16) {
 
 namespace {
 
-/// An array over memory that `owner` keeps; the array's end destroys it.
+/// An array over memory that `owner` keeps alive; the array deletes `owner` when it is destroyed.
 template <class Owner>
 nb::object array_over(std::unique_ptr<Owner> owner, const void* data, bool writable,
                       std::span<const std::size_t> shape, DType dtype) {
@@ -96,7 +96,8 @@ nb::object of_rows(const std::vector<RowInfo>& rows, DType dtype) {
   return array_of(std::move(values), dtype);
 }
 
-/// (array, offsets or None). Once per batch: what keeps the memory moves out.
+/// For each field (array, offsets or None). Call once per batch: the owners of the memory move into the
+/// arrays.
 nb::list take_fields(PyBatch& batch) {
   nb::list list;
   for (PyBatch::Field& field : batch.fields) {

@@ -1,5 +1,4 @@
-// A batch as Python sees it: arrays of its fields, over memory of its own or the slot's, and its rows'
-// descriptions.
+// A batch for Python: its fields, in private memory or in the slot, and its rows.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +18,7 @@ struct PyBatch {
   PyBatch& operator=(PyBatch&&) = default;
 
   struct Field {
-    std::shared_ptr<const void> memory;  ///< keeps `data`; null: `scalars` has it
+    std::shared_ptr<const void> memory;  ///< keeps `data` alive; null: the values are in `scalars`
     const std::byte* data = nullptr;
     bool writable = false;
     DType dtype = DType::kUInt8;
@@ -30,19 +29,20 @@ struct PyBatch {
 
   std::uint64_t epoch = 0;
   std::uint64_t batch = 0;
-  bool private_copy = true;  ///< as BatchView's
+  bool private_copy = true;  ///< see BatchView::private_copy()
   std::vector<Field> fields;
   std::vector<RowInfo> rows;
 };
 
-/// Without the GIL. One value per row (labels) is copied: a loop collects those, and must not hold slots by
-/// it. `read_only`: the other arrays cannot be written to, also where the memory could.
+/// Call without the GIL. Fields with one value per row (labels) are copied, because a loop may collect them
+/// and must not hold slots by that. `read_only`: the other arrays are read-only even if the memory is
+/// writable.
 PyBatch take_batch(const BatchView& view, bool read_only);
 
-/// `bfloat16`: as such, for who knows it; else, as numpy does not, as uint16.
+/// `bfloat16`: whether the framework supports that type; if not (numpy), it becomes uint16.
 nb::dlpack::dtype dtype_of(DType dtype, bool bfloat16 = false);
 
-// One value of each row, as numpy arrays.
+// Numpy arrays with one value for each row.
 nb::object valid_of(const std::vector<RowInfo>& rows);
 nb::object replaced_of(const std::vector<RowInfo>& rows);
 nb::object sample_index_of(const std::vector<RowInfo>& rows);

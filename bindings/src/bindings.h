@@ -1,4 +1,5 @@
-// What the module's parts share. Exceptions live here and nowhere below.
+// Functions that all parts of the module share. Only the bindings use exceptions; the libraries below return
+// errors.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,7 +23,8 @@ T value_of(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-/// Calls `ask` without the GIL; a signal's exception comes before its result.
+/// Calls `ask` without the GIL. Throws the exception of a signal's handler, if any, instead of returning the
+/// result.
 template <class F>
 auto without_gil(F ask) {
   auto answer = [&ask] {
@@ -33,18 +35,21 @@ auto without_gil(F ask) {
   return value_of(std::move(answer));
 }
 
-/// True if a signal's Python handler raised (KeyboardInterrupt): the exception is set. Takes the GIL.
+/// Runs pending signal handlers with the GIL, which it acquires. True if one raised, such as
+/// KeyboardInterrupt: the exception is set.
 bool signal_raised();
 
-/// At most 1e9 s, which is for ever. Throws INVALID_ARGUMENT, naming the argument, for NaN. With the GIL.
+/// Converts seconds, clamped to 0 .. 1e9. Throws INVALID_ARGUMENT, which names the argument, for NaN. Call
+/// with the GIL.
 std::chrono::milliseconds milliseconds_of(std::string_view argument, double seconds);
 
-/// Freed with the GIL, whichever thread lets go last.
+/// Shared ownership of an object. The last owner acquires the GIL to drop the reference.
 std::shared_ptr<nb::object> shared(nb::object object);
-/// The same for threads that must not wait for the GIL: what they let go of last is freed by let_go().
+/// The same for threads that must not wait for the GIL: their references are deferred until
+/// drop_deferred_references().
 std::shared_ptr<nb::object> shared_with_threads(nb::object object);
-/// With the GIL.
-void let_go();
+/// Drops the references that threads without the GIL have deferred. Call with the GIL.
+void drop_deferred_references();
 
 nb::dict to_dict(const StreamInfo& info);
 nb::list to_list(const std::vector<FieldSpec>& fields);

@@ -28,10 +28,10 @@ Join join_of(const std::string& word) {
   if (word == "now") return Join::kNow;
   if (word == "epoch_start") return Join::kEpochStart;
   if (word == "cursor") return Join::kCursor;
-  raise({ErrorCode::kInvalidArgument, "join='" + word + "': use default, now or epoch_start"});
+  raise({ErrorCode::kInvalidArgument, "join='" + word + "': expected default, now or epoch_start"});
 }
 
-/// What both kinds of streams are opened with.
+/// The options that both kinds of streams are opened with.
 OpenOptions options_of(const std::string& stream, const std::string& group, std::uint32_t rank,
                        std::uint32_t world_size, const std::string& client, const std::string& join,
                        const std::optional<std::string>& state, bool resume_from_server,
@@ -62,7 +62,7 @@ std::unique_ptr<PyStream> open(PyClient& my, const std::string& stream, const st
     try {
       (*callback)(nb::str(text.data(), text.size()));
     } catch (nb::python_error& error) {
-      error.restore();  // a warning turned into an error: next() raises it
+      error.restore();  // the warning was turned into an error: next() raises it
     }
   };
   return std::make_unique<PyStream>(

@@ -1,4 +1,4 @@
-// Streams and fields as Python dicts; headrace/types.py makes data classes of them.
+// Converts streams and fields to Python dicts, which headrace/types.py turns into data classes.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>

@@ -14,7 +14,7 @@ namespace {
 
 Result<gpu::DeviceBlock> allocate_by(const nb::object& allocate, std::size_t bytes) {
   const nb::gil_scoped_acquire gil;
-  let_go();  // frees memory first, which the allocator can then reuse
+  drop_deferred_references();  // first, because the allocator can reuse the memory of dropped blocks
   try {
     const auto [owner, address] = nb::cast<std::pair<nb::object, std::uintptr_t>>(allocate(bytes));
     return gpu::DeviceBlock{reinterpret_cast<std::byte*>(address), bytes, shared_with_threads(owner)};
@@ -33,7 +33,7 @@ nb::object block_of(const PyDeviceBatch& my, bool by_framework) {
 }
 
 /// For each field: (offset in the block, bytes, shape, offset of a ragged field's offsets or None).
-nb::list places(const PyDeviceBatch& my) {
+nb::list layout(const PyDeviceBatch& my) {
   nb::list list;
   const std::byte* begin = my.batch->block().data;
   for (std::size_t f = 0; f < my.batch->fields().size(); ++f) {
@@ -46,7 +46,7 @@ nb::list places(const PyDeviceBatch& my) {
 }
 
 /// (kDLCPU, 0) or (kDLCUDA, N).
-std::pair<int, int> place_of(const std::string& device) {
+std::pair<int, int> dlpack_device(const std::string& device) {
   const std::optional<int> ordinal = value_of(gpu::device_ordinal(device));
   return ordinal ? std::pair(nb::device::cuda::value, *ordinal) : std::pair(nb::device::cpu::value, 0);
 }
@@ -61,7 +61,7 @@ nb::object array(const PyDeviceBatch& my, std::size_t at, bool offsets, const st
       owner, [](void* p) noexcept { delete static_cast<std::shared_ptr<gpu::DeviceBatch>*>(p); });
   std::vector<std::size_t> shape(field.shape.begin(), field.shape.end());
   if (offsets) shape = {my.batch->rows().size() + 1};
-  const auto [type, ordinal] = place_of(device);
+  const auto [type, ordinal] = dlpack_device(device);
   return nb::cast(nb::ndarray<nb::array_api>(
       offsets ? field.offsets : field.data, shape.size(), shape.data(), capsule, nullptr,
       dtype_of(offsets ? DType::kInt64 : field.spec->dtype, !bits), type, ordinal));
@@ -74,13 +74,13 @@ void Warnings::put(std::string_view text) {
   texts_.emplace_back(text);
 }
 
-void Warnings::tell() {
+void Warnings::report() {
   std::vector<std::string> texts;
   {
     const std::lock_guard lock(mutex_);
     texts.swap(texts_);
   }
-  let_go();
+  drop_deferred_references();
   for (auto text = texts.begin(); text != texts.end(); ++text) {
     try {
       (*callback_)(nb::str(text->data(), text->size()));
@@ -110,7 +110,7 @@ std::unique_ptr<PyDeviceStream> load_on_device(Stream stream, const std::string&
       [](gpu::DeviceBatch& batch) {
         return PyDeviceBatch{std::make_shared<gpu::DeviceBatch>(std::move(batch))};
       },
-      [warnings] { warnings->tell(); });
+      [warnings] { warnings->report(); });
 }
 
 void bind_device(nb::module_& module) {
@@ -119,7 +119,7 @@ void bind_device(nb::module_& module) {
       .def_prop_ro("batch", [](const PyDeviceBatch& my) { return my.batch->batch(); })
       .def_prop_ro("private_copy", [](const PyDeviceBatch&) { return true; })
       .def("block", &block_of, nb::arg("by_framework"))
-      .def("places", &places)
+      .def("layout", &layout)
       .def("array", &array, nb::arg("field"), nb::arg("offsets"), nb::arg("device"), nb::arg("bits"))
       .def(
           "wait_on",
@@ -135,10 +135,10 @@ void bind_device(nb::module_& module) {
   bind_loop<PyDeviceStream, gpu::DeviceLoader>(module, "DeviceStream")
       .def("device_name",
            [](PyDeviceStream& my) {
-             return my.look([](gpu::DeviceLoader& loader) { return loader.device_name(); });
+             return my.inspect([](gpu::DeviceLoader& loader) { return loader.device_name(); });
            })
       .def("copies", [](PyDeviceStream& my) {
-        const gpu::EngineStats stats = my.look([](gpu::DeviceLoader& loader) { return loader.stats(); });
+        const gpu::EngineStats stats = my.inspect([](gpu::DeviceLoader& loader) { return loader.stats(); });
         nb::dict dict;
         dict["direct"] = stats.direct_copies;
         dict["staged"] = stats.staged_copies;

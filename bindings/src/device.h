@@ -26,7 +26,7 @@ class Warnings {
   explicit Warnings(nb::object callback) : callback_(shared(std::move(callback))) {}
   void put(std::string_view text);
   /// Reports the warnings; call with the GIL. Sets an exception if Python turns warnings into errors.
-  void tell();
+  void report();
 
  private:
   std::mutex mutex_;

@@ -1,4 +1,4 @@
-// XXH3 over whatever bytes a loop was given: the same as the C++ trainer's, to compare runs and consumers.
+// XXH3 over the bytes that a loop receives, the same as the C++ trainer's: for comparing runs and consumers.
 #define XXH_INLINE_ALL
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>

@@ -1,5 +1,6 @@
-// What a Python loop iterates over, with a lock: two Python threads in one loop get a named error instead of
-// a race. A signal's handler runs inside the call that waits, in its thread: it may ask, and close.
+// The iterable of a Python loop. A lock turns concurrent calls from two Python threads into a named error. A
+// signal handler runs inside the waiting call, in the same thread: it may read the state and close, but not
+// iterate or seek.
 #pragma once
 
 #include <atomic>
@@ -15,36 +16,38 @@
 
 namespace headrace::python {
 
-/// Over a Stream or a gpu::DeviceLoader, whose batches `take` makes Python's: without the GIL.
+/// Iterates over a Stream or a gpu::DeviceLoader. `take` converts a batch for Python; it is called without
+/// the GIL.
 template <class Source, class Batch>
 class PyLoop {
  public:
   using View = typename decltype(std::declval<Source&>().next())::value_type::value_type;
   using Take = std::function<Batch(View&)>;
 
-  /// `tell`: with the GIL, after each wait and about every 100 ms of it; what other threads had to say. It
-  /// may set an exception.
-  PyLoop(std::unique_ptr<Source> source, Take take, std::function<void()> tell = {})
-      : source_(std::move(source)), take_(std::move(take)), tell_(std::move(tell)) {
+  /// `report`: reports warnings from other threads. It is called with the GIL, after each wait and about
+  /// every 100 ms during it, and may set an exception.
+  PyLoop(std::unique_ptr<Source> source, Take take, std::function<void()> report = {})
+      : source_(std::move(source)), take_(std::move(take)), report_(std::move(report)) {
     before_ = source_->cursor();
-    source_->set_interrupt([this] { return closed_.load() || told() || signal_raised(); });
+    source_->set_interrupt([this] { return closed_.load() || report_raised() || signal_raised(); });
   }
 
-  // Without the GIL: a thread of the source's may want it before it can end.
+  // Destroys the source without the GIL, because one of its threads may need the GIL before it can end.
   ~PyLoop() {
     {
       const nb::gil_scoped_release no_gil;
       source_.reset();
     }
-    let_go();
+    drop_deferred_references();
   }
   PyLoop(const PyLoop&) = delete;
   PyLoop& operator=(const PyLoop&) = delete;
 
-  /// None at the epoch's end. Waits without the GIL; a signal's exception comes through.
+  /// The next batch; None at the epoch's end. Waits without the GIL, and throws the exception of a signal's
+  /// handler.
   std::optional<Batch> next(double timeout) {
     const std::chrono::milliseconds limit = milliseconds_of("batch_timeout", timeout);
-    const Visit visit(*this);
+    const Call call(*this);
     Result<std::optional<Batch>> batch = std::nullopt;
     {
       const nb::gil_scoped_release no_gil;
@@ -55,7 +58,7 @@ class PyLoop {
       else if (*view)
         batch = take_(**view);
     }
-    throw_what_is_set();
+    throw_pending_exception();
     if (!batch && closed_.load()) raise({ErrorCode::kClosed, "this loader was closed while it waited"});
     return value_of(std::move(batch));
   }
@@ -70,107 +73,106 @@ class PyLoop {
     const State state = value_of(State::from_json(json));
     apply([&state](Source& source) { return source.load_state(state); });
   }
-  /// `undone`: as if the last next() had not been.
+  /// `undone`: the state before the last next().
   std::string state(bool undone) {
-    return look([this, undone](Source& source) {
+    return inspect([this, undone](Source& source) {
       State state = source.state();
       if (undone) state.cursor = before_;
       return state.to_json();
     });
   }
-  /// Goes back to before the last next(), if that took a batch: an exception (a signal's) kept it from the
-  /// loop.
+  /// Goes back to the position before the last next(), if that returned a batch which the loop did not
+  /// receive because of an exception, such as a signal handler's.
   void undo() {
     apply([this](Source& source) {
       if (source.cursor() == before_) return Result<void>();
       if (source.info().live) {
         const std::string lost = to_string(std::exchange(before_, source.cursor()));
         return Result<void>(fail(ErrorCode::kStreamFailed,
-                                 "an exception came while the loop was handed " + lost + " of live stream '" +
-                                     source.info().name +
-                                     "', which cannot be had again; the next call goes on behind it"));
+                                 "an exception lost " + lost + " of live stream '" + source.info().name +
+                                     "', which cannot be delivered again; the next call continues after it"));
       }
       State state = source.state();
       state.cursor = before_;
       return source.load_state(state);
     });
   }
-  /// Ends the attachment; a thread that waits in next() gets CLOSED.
+  /// Detaches. A thread that waits in next() gets CLOSED.
   void close() {
     closed_ = true;
-    if (fork_.forked() || waits_here()) return;
+    if (fork_.forked() || is_nested()) return;
     {
       const nb::gil_scoped_release no_gil;
       const std::lock_guard lock(mutex_);
       source_.reset();
     }
-    let_go();
+    drop_deferred_references();
   }
 
   template <class F>
-  auto look(F ask) {
-    if (waits_here()) return ask(*source_);
-    const Visit visit(*this);
+  auto inspect(F ask) {
+    if (is_nested()) return ask(*source_);
+    const Call call(*this);
     return ask(*source_);
   }
 
  private:
-  /// One call's time inside. Throws FORKED in a child (whose copy of the lock may be held for ever),
-  /// ITERATOR_BUSY if somebody is inside, CLOSED after close(). At its end it carries out a close() that came
-  /// from within.
-  class Visit {
+  /// Holds the lock during a call. Throws FORKED in a forked child (whose copy of the lock may be held for
+  /// ever), ITERATOR_BUSY during another call, CLOSED after close(). Its destructor completes a close() that
+  /// was made during the call.
+  class Call {
    public:
-    explicit Visit(PyLoop& loop) : my_(loop) {
+    explicit Call(PyLoop& loop) : my_(loop) {
       value_of(my_.fork_.check("loader"));
-      if (my_.waits_here())
+      if (my_.is_nested())
         raise({ErrorCode::kIteratorBusy,
-               "this loader waits in the same thread, below the signal handler that called it: a handler may "
-               "ask (state_dict) and close, not iterate or seek"});
+               "this signal handler interrupted a call of the same loader: it may call state_dict() and "
+               "close(), but not iterate or seek"});
       lock_ = std::unique_lock(my_.mutex_, std::try_to_lock);
       if (!lock_)
         raise({ErrorCode::kIteratorBusy,
-               "another thread is inside this loader: give each thread a loader of its own"});
+               "another thread is using this loader: give each thread its own loader"});
       if (!my_.source_) raise({ErrorCode::kClosed, "this loader was closed"});
-      my_.visitor_ = std::this_thread::get_id();
+      my_.calling_thread_ = std::this_thread::get_id();
     }
-    ~Visit() {
+    ~Call() {
       if (my_.closed_) {
         const nb::gil_scoped_release no_gil;
         my_.source_.reset();
       }
-      my_.visitor_ = std::thread::id();
+      my_.calling_thread_ = std::thread::id();
     }
-    Visit(const Visit&) = delete;
-    Visit& operator=(const Visit&) = delete;
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
 
    private:
     PyLoop& my_;
     std::unique_lock<std::mutex> lock_;
   };
-  /// This thread is inside already: a signal's handler, above a call that waits and changes nothing
-  /// meanwhile.
-  [[nodiscard]] bool waits_here() const { return visitor_.load() == std::this_thread::get_id(); }
+  /// Whether this thread is already in a call: then this is a signal handler, and the interrupted call
+  /// changes nothing while it waits.
+  [[nodiscard]] bool is_nested() const { return calling_thread_.load() == std::this_thread::get_id(); }
 
   template <class F>
   void apply(F change) {
-    const Visit visit(*this);
+    const Call call(*this);
     Result<void> done;
     {
       const nb::gil_scoped_release no_gil;
       done = change(*source_);
     }
-    throw_what_is_set();
+    throw_pending_exception();
     value_of(std::move(done));
   }
 
-  bool told() {
-    if (!tell_) return false;
+  bool report_raised() {
+    if (!report_) return false;
     const nb::gil_scoped_acquire gil;
-    tell_();
+    report_();
     return PyErr_Occurred() != nullptr;
   }
-  void throw_what_is_set() {
-    if (PyErr_Occurred() == nullptr && tell_) tell_();
+  void throw_pending_exception() {
+    if (PyErr_Occurred() == nullptr && report_) report_();
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
   }
 
@@ -178,10 +180,10 @@ class PyLoop {
   std::mutex mutex_;
   std::unique_ptr<Source> source_;  // guarded by mutex_
   const Take take_;
-  const std::function<void()> tell_;
-  Cursor before_;  // the last next(); guarded by mutex_
+  const std::function<void()> report_;
+  Cursor before_;  // the position before the last next(); guarded by mutex_
   std::atomic<bool> closed_{false};
-  std::atomic<std::thread::id> visitor_{};
+  std::atomic<std::thread::id> calling_thread_{};
 };
 
 /// The methods that Python's Loader calls, whatever it iterates over.
@@ -195,13 +197,13 @@ nb::class_<Loop> bind_loop(nb::module_& module, const char* name) {
       .def("undo", &Loop::undo)
       .def("load_state", &Loop::load_state, nb::arg("json"))
       .def("close", &Loop::close)
-      .def("info", [](Loop& my) { return my.look([](Source& s) { return to_dict(s.info()); }); })
-      .def("length", [](Loop& my) { return my.look([](Source& s) { return s.length(); }); })
-      .def("epoch", [](Loop& my) { return my.look([](Source& s) { return s.epoch(); }); })
-      .def("begun", [](Loop& my) { return my.look([](Source& s) { return s.begun(); }); })
-      .def("ready", [](Loop& my) { return my.look([](Source& s) { return s.ready(); }); })
+      .def("info", [](Loop& my) { return my.inspect([](Source& s) { return to_dict(s.info()); }); })
+      .def("length", [](Loop& my) { return my.inspect([](Source& s) { return s.length(); }); })
+      .def("epoch", [](Loop& my) { return my.inspect([](Source& s) { return s.epoch(); }); })
+      .def("begun", [](Loop& my) { return my.inspect([](Source& s) { return s.begun(); }); })
+      .def("ready", [](Loop& my) { return my.inspect([](Source& s) { return s.ready(); }); })
       .def("waited", [](Loop& my) {
-        return my.look([](Source& s) { return std::chrono::duration<double>(s.waited()).count(); });
+        return my.inspect([](Source& s) { return std::chrono::duration<double>(s.waited()).count(); });
       });
 }
 

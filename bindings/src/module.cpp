@@ -32,8 +32,8 @@ std::shared_ptr<nb::object> shared(nb::object object) {
 
 namespace {
 
-std::mutex let_go_mutex;
-std::vector<PyObject*> to_let_go;  // guarded by let_go_mutex
+std::mutex deferred_mutex;
+std::vector<PyObject*> deferred_references;  // guarded by deferred_mutex
 
 }  // namespace
 
@@ -44,25 +44,25 @@ std::shared_ptr<nb::object> shared_with_threads(nb::object object) {
               return;
             }
             {
-              const std::lock_guard lock(let_go_mutex);
-              to_let_go.push_back(p->release().ptr());
+              const std::lock_guard lock(deferred_mutex);
+              deferred_references.push_back(p->release().ptr());
             }
             delete p;
           }};
 }
 
-void let_go() {
+void drop_deferred_references() {
   std::vector<PyObject*> objects;
   {
-    const std::lock_guard lock(let_go_mutex);
-    objects.swap(to_let_go);
+    const std::lock_guard lock(deferred_mutex);
+    objects.swap(deferred_references);
   }
   for (PyObject* object : objects) Py_DECREF(object);
 }
 
 std::chrono::milliseconds milliseconds_of(std::string_view argument, double seconds) {
   if (std::isnan(seconds))
-    raise({ErrorCode::kInvalidArgument, std::string(argument) + "=nan: give it a number of seconds"});
+    raise({ErrorCode::kInvalidArgument, std::string(argument) + "=nan: expected a number of seconds"});
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::clamp(seconds, 0.0, 1e9) * 1000));
 }
 

@@ -7,8 +7,8 @@ namespace headrace::python {
 
 void bind_stream(nb::module_& module) {
   bind_loop<PyStream, Stream>(module, "Stream")
-      .def("max_leases", [](PyStream& my) { return my.look([](Stream& s) { return s.max_leases(); }); })
-      .def("live_views", [](PyStream& my) { return my.look([](Stream& s) { return s.live_views(); }); });
+      .def("max_leases", [](PyStream& my) { return my.inspect([](Stream& s) { return s.max_leases(); }); })
+      .def("live_views", [](PyStream& my) { return my.inspect([](Stream& s) { return s.live_views(); }); });
 }
 
 }  // namespace headrace::python

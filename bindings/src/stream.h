@@ -1,4 +1,4 @@
-// A stream whose batches lie in host memory.
+// A stream whose batches are in host memory.
 #pragma once
 
 #include "bindings/src/batch.h"

@@ -213,8 +213,8 @@ def test_what_cannot_be_is_refused_with_what_can(start_server: Any, quiet_config
         ({"device": -1}, "device=-1: use"),
         ({"device": "cuda:0", "output": "numpy"}, "numpy has no device memory"),
         ({"device": "host", "zero_copy": True, "output": "numpy"}, "zero_copy=True with device='host'"),
-        ({"prefetch": 0}, "prefetch=0: it goes from 1"),
-        ({"transform": 7}, "transform=7: a function"),
+        ({"prefetch": 0}, "prefetch=0: expected 1"),
+        ({"transform": 7}, "transform=7: expected a function"),
         ({"output": "tensorflow"}, "output='tensorflow': use 'numpy', 'torch'"),
     ]
     if not torch.cuda.is_available():

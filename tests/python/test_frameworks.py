@@ -97,7 +97,7 @@ def test_a_moved_batch_still_tells_of_its_rows(sharded: str) -> None:
         assert (moved.epoch, moved.number) == (0, 0)
         assert moved.sample_index.tolist() == batch.sample_index.tolist()
     with headrace.Loader(sharded, stream="train", batch="dict") as loader:
-        with pytest.raises(InvalidArgument, match="arrays of numpy; use output='torch'"):
+        with pytest.raises(InvalidArgument, match="its fields are numpy arrays; use output='torch'"):
             next(iter(loader)).to("cpu")
 
 
@@ -129,23 +129,23 @@ def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_noth
         ({"dataset": range(61)}, "the dataset has 61 samples, the stream 60"),
         ({"collate_fn": list}, "collate_fn=list: .*`transform=`"),
         ({"collate_fn": partial(list)}, "collate_fn=functools.partial.*: .*`transform=`"),
-        ({"batch_size": "8"}, "batch_size='8': give it an int"),
-        ({"batch_size": 8.0}, "batch_size=8.0: give it an int"),
-        ({"batch_size": True}, "batch_size=True: give it an int"),
-        ({"batch_size": 0}, "batch_size=0: it goes from 1"),
-        ({"shuffle": "False"}, "shuffle='False': give it True or False"),
-        ({"drop_last": "no"}, "drop_last='no': give it True or False"),
-        ({"drop_last": None}, "drop_last=None: give it True or False"),
-        ({"pin_memory": "cuda"}, "pin_memory='cuda': give it True or False"),
-        ({"num_workers": -1}, "num_workers=-1: it goes from 0"),
-        ({"num_workers": "2"}, "num_workers='2': give it an int"),
-        ({"prefetch_factor": 0}, "prefetch_factor=0: it goes from 1"),
-        ({"timeout": -1}, "timeout=-1: give it 0 or more"),
-        ({"timeout": "soon"}, "timeout='soon': give it a number"),
+        ({"batch_size": "8"}, "batch_size='8': expected an int"),
+        ({"batch_size": 8.0}, "batch_size=8.0: expected an int"),
+        ({"batch_size": True}, "batch_size=True: expected an int"),
+        ({"batch_size": 0}, "batch_size=0: expected 1"),
+        ({"shuffle": "False"}, "shuffle='False': expected True or False"),
+        ({"drop_last": "no"}, "drop_last='no': expected True or False"),
+        ({"drop_last": None}, "drop_last=None: expected True or False"),
+        ({"pin_memory": "cuda"}, "pin_memory='cuda': expected True or False"),
+        ({"num_workers": -1}, "num_workers=-1: expected 0"),
+        ({"num_workers": "2"}, "num_workers='2': expected an int"),
+        ({"prefetch_factor": 0}, "prefetch_factor=0: expected 1"),
+        ({"timeout": -1}, "timeout=-1: expected 0 or more"),
+        ({"timeout": "soon"}, "timeout='soon': expected a number"),
         ({"batch_sampler": [[0]]}, "batch_sampler: "),
         ({"batch_size": None}, "batch_size=None"),
-        ({"shuffle": None, "sampler": WeightedRandomSampler([1.0], 1)}, "sampler=WeightedRandomSampler: say it in"),
-        ({"shuffle": None, "sampler": RandomSampler(range(60), num_samples=8)}, "sampler=RandomSampler: say it in"),
+        ({"shuffle": None, "sampler": WeightedRandomSampler([1.0], 1)}, "sampler=WeightedRandomSampler: configure the stream's `sampler:`"),
+        ({"shuffle": None, "sampler": RandomSampler(range(60), num_samples=8)}, "sampler=RandomSampler: configure the stream's `sampler:`"),
         ({"shuffle": None, "sampler": DistributedSampler(range(60), 1, 0, drop_last=True)}, "set `last: drop`"),
         ({"shuffle": None, "sampler": SequentialSampler(range(60))}, "set `shuffle: false`"),
     ],

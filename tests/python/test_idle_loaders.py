@@ -7,7 +7,7 @@ from typing import Any
 import headrace
 import pytest
 from children import Child
-from headrace._ranks import Place, take_place
+from headrace._ranks import Claim, claim_rank
 from headrace.errors import ClientNameTaken, Error, RankTaken, RingFull
 
 
@@ -55,12 +55,12 @@ def test_a_loader_that_left_its_rank_behind_an_exception_comes_back_to_the_batch
 
 def test_who_holds_a_rank_in_this_process_is_told_with_what_to_do(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = headrace.Loader(address, stream="train")
-    with pytest.raises(RankTaken, match=r"rank 0 .*This process has a Loader .* has not been iterated over yet: close\(\) it first.*`group`"):
+    with pytest.raises(RankTaken, match=r"rank 0 .*The holder is a Loader of this process, which has not been iterated over yet: close\(\) it first.*`group`"):
         headrace.Loader(address, stream="train")
     iterator = iter(first)
     next(iterator)
     monkeypatch.setenv("HEADRACE_ADDRESS", address)
-    with pytest.raises(RankTaken, match=r"made for it before and is in a loop"):
+    with pytest.raises(RankTaken, match=r"of this process, which is in a loop"):
         headrace.Loader(stream="train", rank=0, group="default")  # the same place in other words
     first.close()
     headrace.Loader(stream="train").close()
@@ -73,9 +73,9 @@ def test_of_another_process_the_message_is_the_servers(address: str) -> None:
             headrace.Loader(address, stream="train")
 
 
-def test_a_name_is_left_by_an_idle_loader_and_its_holder_told_otherwise(address: str) -> None:
+def test_a_client_name_is_freed_by_an_idle_loader_and_otherwise_the_error_names_the_holder(address: str) -> None:
     first = headrace.Loader(address, stream="train", client="notebook")
-    with pytest.raises(ClientNameTaken, match=r"`notebook` .*This process has a Loader .*`client`"):
+    with pytest.raises(ClientNameTaken, match=r"`notebook` .*The holder is a Loader of this process.*`client`"):
         headrace.Loader(address, stream="train", client="notebook")
     assert len(list(first)) == 8
     with headrace.Loader(address, stream="train", client="notebook") as second:
@@ -83,10 +83,10 @@ def test_a_name_is_left_by_an_idle_loader_and_its_holder_told_otherwise(address:
     assert {batch.epoch for batch in first} == {1}
 
 
-def test_idle_loaders_make_way_where_a_ring_is_full(address: str) -> None:
+def test_idle_loaders_detach_when_the_ring_is_full(address: str) -> None:
     """Three of one process on two lanes: each pass goes on where its loader was."""
     loaders = [headrace.Loader(address, stream="train", group=f"job{index}") for index in range(2)]
-    with pytest.raises(RingFull, match=r"all 2 lanes .*2 are of Loaders of this process that are in a loop, or before their first"):
+    with pytest.raises(RingFull, match=r"all 2 lanes .*2 lanes belong to Loaders of this process that are in a loop, or before their first"):
         headrace.Loader(address, stream="train", group="job2")
     for loader in loaders:
         assert len(list(loader)) == 8
@@ -96,7 +96,7 @@ def test_idle_loaders_make_way_where_a_ring_is_full(address: str) -> None:
     assert all([number for _, number in passes] == list(range(8)) for passes in seen)
 
 
-def test_a_full_ring_of_others_is_told_at_once(address: str) -> None:
+def test_a_ring_full_of_other_processes_is_reported_at_once(address: str) -> None:
     code = "loaders = [headrace.Loader(address, stream='train', group=name) for name in 'ab']\nsay()\nsys.stdin.readline()"
     with Child(code, address) as child:
         child.hear()
@@ -104,14 +104,14 @@ def test_a_full_ring_of_others_is_told_at_once(address: str) -> None:
             headrace.Loader(address, stream="train")
 
 
-class Seated:
-    """A loader that stands idle behind its first loop."""
+class IdleLoader:
+    """A loader that is idle after its first loop."""
 
     def __init__(self) -> None:
-        self._seat: Place
+        self._claim: Claim
         self.attached = True
 
-    def _holds_place(self) -> bool:
+    def _is_attached(self) -> bool:
         return self.attached
 
     def _running(self) -> object | None:
@@ -126,26 +126,26 @@ class Seated:
 
 
 @pytest.mark.parametrize("kind", [RankTaken, ClientNameTaken])
-def test_an_idle_loader_makes_way_however_a_refusal_is_worded(kind: type[Error]) -> None:
-    first, second = Seated(), Seated()
-    place = Place("/run/server", "train", "default", 0, "notebook")
-    assert take_place(first, place, lambda: 1) == 1
+def test_an_idle_loader_detaches_for_each_kind_of_refusal(kind: type[Error]) -> None:
+    first, second = IdleLoader(), IdleLoader()
+    claim = Claim("/run/server", "train", "default", 0, "notebook")
+    assert claim_rank(first, claim, lambda: 1) == 1
 
     def attach() -> int:
         if first.attached:
-            raise kind("somebody has it")
+            raise kind("another loader has it")
         return 2
 
-    assert take_place(second, place, attach) == 2
+    assert claim_rank(second, claim, attach) == 2
 
 
-def test_a_refusal_for_a_place_that_no_loader_of_this_process_has_is_passed_on() -> None:
-    first, second = Seated(), Seated()
-    take_place(first, Place("/run/server", "train", "default", 0, "notebook"), lambda: 1)
+def test_a_refusal_is_passed_on_if_no_loader_of_this_process_has_the_rank() -> None:
+    first, second = IdleLoader(), IdleLoader()
+    claim_rank(first, Claim("/run/server", "train", "default", 0, "notebook"), lambda: 1)
 
     def attach() -> int:
-        raise RankTaken("somebody has it")
+        raise RankTaken("another loader has it")
 
-    with pytest.raises(RankTaken, match="^RANK_TAKEN: somebody has it$"):
-        take_place(second, Place("/run/server", "train", "default", 1, "notebook"), attach)
+    with pytest.raises(RankTaken, match="^RANK_TAKEN: another loader has it$"):
+        claim_rank(second, Claim("/run/server", "train", "default", 1, "notebook"), attach)
     assert first.attached

@@ -225,27 +225,27 @@ def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: di
             headrace.Loader(address, stream="train", **wrong)  # type: ignore[arg-type]
     for name in ("timeout", "batch_timeout", "reconnect_timeout"):
         for value in (float("nan"), -1, "x", None):
-            with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}={value!r}: give it "):
+            with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}={value!r}: expected "):
                 headrace.Loader(address, stream="train", **{name: value})  # type: ignore[arg-type]
     for wrong in ({"rank": -1}, {"rank": "0"}, {"world_size": 0}, {"world_size": 1.5}, {"client": 7}, {"address": 7}, {"timeout": 0}):
         ((name, value),) = wrong.items()
         with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}={value!r}: "):
             headrace.Loader(**({"address": address, "stream": "shards"} | wrong))  # type: ignore[arg-type]
     for name in ("zero_copy", "meta"):
-        with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}='no': give it True or False"):
+        with pytest.raises(InvalidArgument, match=f"^INVALID_ARGUMENT: {name}='no': expected True or False"):
             headrace.Loader(address, stream="train", **{name: "no"})  # type: ignore[arg-type]
     for name in ("stream", "group", "client"):
-        with pytest.raises(InvalidArgument, match=rf"^INVALID_ARGUMENT: {name}='a\\nb': leave out control characters"):
+        with pytest.raises(InvalidArgument, match=rf"^INVALID_ARGUMENT: {name}='a\\nb': contains control characters"):
             headrace.Loader(address, **({"stream": "train"} | {name: "a\nb"}))
     with headrace.Loader(address, stream="train") as loader:
-        with pytest.raises(InvalidArgument, match="it goes from 0 to 281474976710656"):
+        with pytest.raises(InvalidArgument, match="expected 0 to 281474976710656"):
             loader.set_epoch(2**48 + 1)
         loader.set_epoch(2**48)
-        with pytest.raises(InvalidArgument, match="give it what state_dict"):
+        with pytest.raises(InvalidArgument, match="pass what state_dict"):
             loader.load_state_dict({"cursor": object()})
-    with pytest.raises(InvalidArgument, match="give it a dict"):
+    with pytest.raises(InvalidArgument, match="expected a dict"):
         headrace.serve("none.yaml", set=["a"])  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="stream=None: give it a str"):
+    with pytest.raises(InvalidArgument, match="stream=None: expected a str"):
         headrace.Loader(address, stream=None)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="rank 2 of world size 2"):
         headrace.Loader(address, stream="shards", rank=2, world_size=2)
@@ -260,7 +260,7 @@ def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: di
             with pytest.raises(InvalidArgument, match=f"epoch={epoch!r}: "):
                 loader.set_epoch(epoch)  # type: ignore[arg-type]
         state = loader.state_dict()
-        with pytest.raises(TypeError, match="iterate over it itself, without a DataLoader"):
+        with pytest.raises(TypeError, match="iterate over it, without a DataLoader"):
             loader[0]
     for also in ({"join": "now"}, {"resume": "server"}):
         with pytest.raises(InvalidArgument, match="the state says where to begin"):

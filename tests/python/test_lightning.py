@@ -163,7 +163,7 @@ def test_a_state_ahead_of_what_a_trainer_counts_is_begun_with_and_told(sharded: 
         next(iter(loader))
         state = loader.state_dict()
     with headrace.Loader(sharded, stream="train", state=state) as loader:
-        with pytest.warns(RuntimeWarning, match=r"sampler.set_epoch\(0\).*is of epoch 2.*ckpt_path"):
+        with pytest.warns(RuntimeWarning, match=r"sampler.set_epoch\(0\).*begins in epoch 2.*ckpt_path"):
             loader.sampler.set_epoch(0)
         assert [(batch.epoch, batch.number) for batch in loader] == [(2, number) for number in range(1, 8)]
         with warnings.catch_warnings():

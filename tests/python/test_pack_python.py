@@ -109,7 +109,7 @@ def test_errors_that_no_pipe_carries_are_told_as_text(dataset: Counted, out: Pat
         def __getitem__(self, index: int) -> Any:
             raise Local(1, 2)
 
-    with pytest.raises(DatasetInvalid, match="sample 0: the dataset raised .*Local: 1 and 2; nothing of it is written"):
+    with pytest.raises(DatasetInvalid, match="sample 0: the dataset raised .*Local: 1 and 2; nothing was written"):
         pack(Odd(dataset.log), out)
     assert not out.exists()
 
@@ -237,7 +237,7 @@ def test_iterables_are_packed_in_order_and_gone_on_with_by_iterating(start_serve
     assert "an unknown number of samples, NOT complete: 25 are there" in good("inspect", out)
     with pytest.raises(AssertionError, match="packing was not finished: 25 samples"):
         start_server(config(lmdb(out)))
-    with pytest.raises(DatasetInvalid, match="sample 25: the iterable ended before it"):
+    with pytest.raises(DatasetInvalid, match="sample 25: the iterable ended before this sample"):
         pack(Iterated(Counted(dataset.log, count=20)), out)
     dataset.fails_at = -1
     packed = pack((dataset[index] for index in range(40)), out)
@@ -294,33 +294,33 @@ IMAGE = np.zeros((4, 5, 3), np.uint8)
 @pytest.mark.parametrize(
     ("values", "spelling", "why"),
     [
-        ([np.zeros((2, 4)), np.zeros((3, 4))], None, r"sample 1: field `x` has shape \(3, 4\), not \(2, 4\) as the .*'ragged float64 \(4,\)'"),
-        ([np.zeros(2, np.int32), np.zeros(2)], None, "sample 1: field `x` is float64, not int32"),
-        ([np.zeros(2, np.uint16)], None, "sample 0: field `x` is uint16, which no batch carries"),
-        ([np.array(["a"])], None, "sample 0: field `x` is str.*, which no batch carries"),
-        ([None], None, "sample 0: field `x` is NoneType, which is no number, array, image, str or bytes"),
-        ([[1, [2]]], None, "sample 0: field `x` makes no array"),
+        ([np.zeros((2, 4)), np.zeros((3, 4))], None, r"sample 1: field `x` has shape \(3, 4\), expected \(2, 4\) as in the .*'ragged float64 \(4,\)'"),
+        ([np.zeros(2, np.int32), np.zeros(2)], None, "sample 1: field `x` is float64, expected int32"),
+        ([np.zeros(2, np.uint16)], None, "sample 0: field `x` is uint16, expected one of"),
+        ([np.array(["a"])], None, "sample 0: field `x` is str.*, expected one of"),
+        ([None], None, "sample 0: field `x` is NoneType, expected a number, array, image, str or bytes"),
+        ([[1, [2]]], None, "sample 0: field `x` cannot be made an array"),
         ([np.zeros((0, 4))], None, "sample 0: field `x` is empty in the first sample"),
         ([IMAGE[:, :, 0], IMAGE], None, "sample 1: field `x` is an image of 3 channels"),
-        ([IMAGE, IMAGE.astype(np.float32)], None, r"sample 1: field `x` is float32 \(4, 5, 3\), and an image is uint8"),
-        ([IMAGE, np.zeros((0, 5, 3), np.uint8)], None, "sample 1: field `x` is uint8 .0, 5, 3., and an image"),
-        (["a", 5], None, "sample 1: field `x` is int, not str"),
-        ([b"a", "b"], None, "sample 1: field `x` is str, not bytes"),
-        ([[1.5]], "int32 (1,)", "sample 0: field `x` is float64, not int32"),
-        ([300], "uint8", "sample 0: field `x` has values that uint8 does not hold, 300 for one"),
-        ([-1], "uint8", "sample 0: field `x` has values that uint8 does not hold, -1 for one"),
-        ([np.uint8(200)], "int8", "sample 0: field `x` has values that int8 does not hold, 200 for one"),
-        ([70000], "float16", "sample 0: field `x` has values that float16 does not hold, 70000 for one"),
-        ([[1, 2048, 2049]], "float16 (3,)", "sample 0: field `x` has values that float16 does not hold, 2049 for one"),
-        ([2**24, 2**24 + 1], "float32", "sample 1: field `x` has values that float32 does not hold, 16777217 for one"),
-        ([[-(2**63), 2**63 - 1]], "float64 (2,)", "field `x` has values that float64 does not hold, 9223372036854775807 for one"),
-        ([1.5, 1e39], "float32", r"sample 1: field `x` has values that float32 does not hold, 1e\+39 for one"),
-        ([[[1, 2]]], "ragged float32 (3,)", r"sample 0: field `x` has shape \(1, 2\), and values of shape \(3,\) are \(any, 3\)"),
-        ([0, 1.5], "label", r"sample 1: field `x` is float64 \(\), and a class is one integer"),
-        ([0, -1], "label", "sample 1: field `x` is -1, and there are no negative classes"),
+        ([IMAGE, IMAGE.astype(np.float32)], None, r"sample 1: field `x` is float32 \(4, 5, 3\), expected an image: uint8"),
+        ([IMAGE, np.zeros((0, 5, 3), np.uint8)], None, "sample 1: field `x` is uint8 .0, 5, 3., expected an image"),
+        (["a", 5], None, "sample 1: field `x` is int, expected str"),
+        ([b"a", "b"], None, "sample 1: field `x` is str, expected bytes"),
+        ([[1.5]], "int32 (1,)", "sample 0: field `x` is float64, expected int32"),
+        ([300], "uint8", "sample 0: field `x` has values that uint8 cannot hold, such as 300"),
+        ([-1], "uint8", "sample 0: field `x` has values that uint8 cannot hold, such as -1"),
+        ([np.uint8(200)], "int8", "sample 0: field `x` has values that int8 cannot hold, such as 200"),
+        ([70000], "float16", "sample 0: field `x` has values that float16 cannot hold, such as 70000"),
+        ([[1, 2048, 2049]], "float16 (3,)", "sample 0: field `x` has values that float16 cannot hold, such as 2049"),
+        ([2**24, 2**24 + 1], "float32", "sample 1: field `x` has values that float32 cannot hold, such as 16777217"),
+        ([[-(2**63), 2**63 - 1]], "float64 (2,)", "field `x` has values that float64 cannot hold, such as 9223372036854775807"),
+        ([1.5, 1e39], "float32", r"sample 1: field `x` has values that float32 cannot hold, such as 1e\+39"),
+        ([[[1, 2]]], "ragged float32 (3,)", r"sample 0: field `x` has shape \(1, 2\), expected \(any, 3\)"),
+        ([0, 1.5], "label", r"sample 1: field `x` is float64 \(\), expected one integer"),
+        ([0, -1], "label", "sample 1: field `x` is -1, expected a class of 0 or more"),
         ([np.full((3, 3), 300)], "mask", "sample 0: field `x` has classes from 300 to 300"),
-        ([torch.ones(3, 3, dtype=torch.bfloat16)], "mask", r"sample 0: field `x` is bfloat16 \(3, 3\), and a mask is H x W of integers"),
-        ([np.zeros((3, 3, 3))], "mask", r"sample 0: field `x` is float64 \(3, 3, 3\), and a mask is H x W"),
+        ([torch.ones(3, 3, dtype=torch.bfloat16)], "mask", r"sample 0: field `x` is bfloat16 \(3, 3\), expected a mask: H x W of integers"),
+        ([np.zeros((3, 3, 3))], "mask", r"sample 0: field `x` is float64 \(3, 3, 3\), expected a mask: H x W"),
     ],
 )
 def test_samples_that_do_not_fit_are_named_with_what_they_are(
@@ -333,10 +333,10 @@ def test_samples_that_do_not_fit_are_named_with_what_they_are(
 
 def test_wrong_arguments_are_named(tmp_path: Path) -> None:
     for arguments, why in (
-        ({"fields": {"x": "picture"}}, "fields.'x'.='picture': spell it as one of: image, mask, file"),
-        ({"fields": {"x": "float32 (0,)"}}, "a shape has no 0"),
-        ({"fields": {"z": "float32"}}, "fields names 'z', and the first sample has 'x', 'y'"),
-        ({"fields": {"x": "label"}}, "one label at most, and something besides it"),
+        ({"fields": {"x": "picture"}}, "fields.'x'.='picture': expected one of: image, mask, file"),
+        ({"fields": {"x": "float32 (0,)"}}, "a shape must not contain 0"),
+        ({"fields": {"z": "float32"}}, "fields names 'z', but the first sample has 'x', 'y'"),
+        ({"fields": {"x": "label"}}, "expected at most one label"),
         ({"classes": ["a"]}, "classes=: the samples have no label"),
         ({"workers": -1}, "workers=-1"),
         ({"start": "thread"}, "start='thread'"),
@@ -344,16 +344,16 @@ def test_wrong_arguments_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidArgument, match=why):
             pack(samples(1, 2), tmp_path / "set.lmdb", **{"workers": 0, **arguments})
-    with pytest.raises(InvalidArgument, match="int is no dataset"):
+    with pytest.raises(InvalidArgument, match="int is not a dataset"):
         pack(5, tmp_path / "set.lmdb")
     for nothing in ([], iter([])):
         with pytest.raises(InvalidArgument, match="the dataset has no sample"):
             pack(nothing, tmp_path / "set.lmdb")
-    with pytest.raises(DatasetInvalid, match="sample 1: field `label` is 2, and there are 2 classes"):
+    with pytest.raises(DatasetInvalid, match="sample 1: field `label` is 2, expected a class from 0 to 1"):
         pack([(1.0, 0), (1.0, 2)], tmp_path / "set.lmdb", classes=["a", "b"])
 
 
 @pytest.mark.parametrize("path", ["photos", Path("photos")])
 def test_a_name_is_no_dataset(path: Any, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="is a name, and no dataset: `headrace pack photos .* packs a folder"):
+    with pytest.raises(InvalidArgument, match="is a name, not a dataset: `headrace pack photos .* packs a folder"):
         headrace.pack(path, tmp_path / "out")

@@ -14,7 +14,7 @@ from typing import Any
 
 import headrace
 import pytest
-from headrace._pack_samples import Crew
+from headrace._pack_samples import WorkerPool
 from headrace.errors import DatasetInvalid, EnvironmentFailed
 from packing_datasets import Counted
 from running import wait_until
@@ -62,7 +62,7 @@ def test_a_worker_that_is_dead_before_it_is_asked_is_named(tmp_path: Path) -> No
         os.kill(crew._processes[worker].pid, signal.SIGKILL)
         crew._processes[worker].join(20)
 
-    with Crew(Counted(tmp_path / "calls"), 40, 2, "fork") as crew:
+    with WorkerPool(Counted(tmp_path / "calls"), 40, 2, "fork") as crew:
         fields = crew.describe(None)
         assert isinstance(fields, list)
         kill(1)

@@ -15,12 +15,12 @@ from shared import Batches
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda images, labels: (images[:, :, :4], labels), r"epoch 0, batch 2: field `field0` is uint8 \(3, 4\); in the first batch it was uint8 \(3, 5\)"),
-        (lambda images, labels: (images, labels.astype(np.int32)), r"epoch 0, batch 2: field `field1` is int32 \(\); .* int64 \(\)"),
-        (lambda images, labels: (images,), "epoch 0, batch 2: field `field1` is not there"),
-        (lambda images, labels: (images, labels, labels), "epoch 0, batch 2: field `field2` is int64 .* it was not there"),
-        (lambda images, labels: (images, labels[:3]), "epoch 0, batch 2: field `field0` has 4 rows and `field1` 3"),
-        (lambda images, labels: (images[:3], labels[:3]), "epoch 0, batch 2: 3 rows where 4 are due"),
+        (lambda images, labels: (images[:, :, :4], labels), r"epoch 0, batch 2: field `field0` is uint8 \(3, 4\), expected uint8 \(3, 5\) as in the first batch"),
+        (lambda images, labels: (images, labels.astype(np.int32)), r"epoch 0, batch 2: field `field1` is int32 \(\), expected int64 \(\)"),
+        (lambda images, labels: (images,), "epoch 0, batch 2: field `field1` is missing"),
+        (lambda images, labels: (images, labels, labels), "epoch 0, batch 2: field `field2` is int64 .* no such field as in the first batch"),
+        (lambda images, labels: (images, labels[:3]), "epoch 0, batch 2: field `field0` has 4 rows, `field1` has 3"),
+        (lambda images, labels: (images[:3], labels[:3]), "epoch 0, batch 2: found 3 rows, expected 4"),
         (lambda images, labels: (images, object()), "epoch 0, batch 2: field `field1` is a object"),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_feed_that_cannot_say_why_it_ends_ends_all_the_same(monkeypatch: pytes
     def fails(self: headrace.Share, why: str, done: bool) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(headrace.Share, "_end", fails)
+    monkeypatch.setattr(headrace.Share, "_send_end", fails)
     monkeypatch.setattr("threading.excepthook", lambda _: None)
     share = headrace.share([np.zeros(3)], epochs=1)
     with headrace.Loader(share.address, stream="train", batch_timeout=20) as loader:
@@ -90,7 +90,7 @@ def test_epochs_of_another_length_are_named() -> None:
         def __len__(self) -> int:
             return self.given
 
-    for given, said in ((9, "epoch 0 ended after 7 of 9 batches"), (5, "epoch 0 goes on after 5 batches")):
+    for given, said in ((9, "epoch 0 ended after 7 of 9 batches"), (5, "epoch 0 has more than 5 batches")):
         with headrace.share(Odd(given)) as share, headrace.Loader(share.address, stream="train") as loader:
             with pytest.raises(StreamFailed, match=said):
                 for _ in range(2):
@@ -104,15 +104,15 @@ def test_what_cannot_be_shared_is_refused_at_once() -> None:
 
     for wrong, said in [
         (lambda: headrace.share([]), "the iterable is empty"),
-        (lambda: headrace.share(iter([np.zeros(3)])), "say how many `batches`"),
+        (lambda: headrace.share(iter([np.zeros(3)])), "give `batches`"),
         (lambda: one(object()), "a batch is a object"),
-        (lambda: one((np.zeros(3), np.zeros(2))), "has 3 rows and `field1` 2"),
+        (lambda: one((np.zeros(3), np.zeros(2))), "has 3 rows, `field1` has 2"),
         (lambda: one(np.zeros((3, 2), np.complex64)), "dtype complex64"),
         (lambda: one({"x": np.float32(1)}), "a single number"),
-        (lambda: one({"X": np.zeros(3)}), "a field is called 'X'"),
-        (lambda: one(np.zeros((3, 0))), "holds nothing"),
-        (lambda: headrace.share([(np.zeros(3),)], names=["a", "b"]), "a batch has 1 fields"),
-        (lambda: headrace.share(Batches(), samples=100), "samples=100: 7 batches of 4 hold 25 to 28"),
+        (lambda: one({"X": np.zeros(3)}), "a field is named 'X'"),
+        (lambda: one(np.zeros((3, 0))), "is empty"),
+        (lambda: headrace.share([(np.zeros(3),)], names=["a", "b"]), "expected 1 names"),
+        (lambda: headrace.share(Batches(), samples=100), "samples=100: expected 25 to 28 samples in 7 batches of 4"),
         (lambda: headrace.share(Batches(), epochs=0), "epochs"),
     ]:
         with pytest.raises((InvalidArgument, DatasetInvalid), match=said):
@@ -145,7 +145,7 @@ def test_text_ragged_and_nested_fields() -> None:
 def test_a_ragged_batch_without_room_says_how_to_give_it_some() -> None:
     batches = [{"text": ["ab"]}, {"text": ["x" * 100]}]
     with headrace.share(batches) as share, headrace.Loader(share.address, stream="train") as loader:
-        with pytest.raises(StreamFailed, match=r"field `text` has 100 values, and there is room for 8: .*ragged=\{'text': 200\}"):
+        with pytest.raises(StreamFailed, match=r"field `text` has 100 values, expected at most 8: .*ragged=\{'text': 200\}"):
             for _ in loader:
                 pass
 
@@ -157,7 +157,7 @@ def test_an_endless_iterable_has_the_epochs_that_it_is_given() -> None:
 
     with headrace.share(endless(), batches=5, epochs=3) as share, headrace.Loader(share.address, stream="train") as loader:
         assert [[int(batch[0][0]) for batch in loader] for _ in range(3)] == [list(range(e * 5, e * 5 + 5)) for e in range(3)]
-        with pytest.raises(StreamFailed, match="3 epochs were asked of it"):
+        with pytest.raises(StreamFailed, match="all 3 epochs were sent"):
             next(iter(loader))
 
 

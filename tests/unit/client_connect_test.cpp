@@ -98,7 +98,7 @@ class Mute {
 TEST_F(Connect, WithoutAServerSaysThatNoSocketIsThere) {
   const Error error = failure();
   EXPECT_EQ(error.code, ErrorCode::kServerUnreachable);
-  EXPECT_THAT(error.message, HasSubstr(control() + " is not there"));
+  EXPECT_THAT(error.message, HasSubstr(control() + " does not exist"));
 }
 
 TEST_F(Connect, ToADeadServersSocketSaysThatNobodyListens) {
