@@ -123,7 +123,7 @@ TEST_F(BadSamples, AreReplacedByTheSameSamplesWhateverTheThreadsAndRestarts) {
   }
 }
 
-TEST_F(BadSamples, LeaveEveryGoodSampleInItsPlace) {
+TEST_F(BadSamples, LeaveEveryGoodSampleAtItsPosition) {
   add_bad_files();
   auto engine = start_engine({stream({.seed = 3, .max_bad = 0.5})}, 2);
   const Seen seen = epoch_of(*engine);

@@ -114,7 +114,7 @@ TEST_F(LiveStream, GoesOnlyForward) {
   EXPECT_EQ(first_of(stream), 12) << "batches 1 and 2 were left out";
 }
 
-TEST_F(LiveStream, ALateClientBeginsAtTheHindmostOnesNextBatch) {
+TEST_F(LiveStream, ALateClientBeginsAtTheSlowestClientsNextBatch) {
   FeedPeer peer(door());
   peer.greet();
   Stream first = open({.client = "first"});
@@ -227,7 +227,7 @@ TEST_F(LiveStream, HostileBytesEndTheStreamByName) {
   }
 }
 
-TEST_F(LiveStream, WhoSaysNoHelloIsNoFeeder) {
+TEST_F(LiveStream, APeerWithoutAHelloIsNotAFeeder) {
   for (const char* bytes : {"hello", "{}", R"({"feed": 2})", R"({"feed": "x"})"}) {
     FeedPeer stranger(door());
     ASSERT_TRUE(stranger.connected());

@@ -1,4 +1,4 @@
-"""Trainers as processes of their own, to be killed, stopped and interrupted."""
+"""Trainers in separate processes, which tests kill, stop and interrupt."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def digest(batch):
 
 
 class Child:
-    """Runs `code` after PRELUDE, with the server's address as its argument; talks in JSON lines."""
+    """Runs `code` after PRELUDE, with the server's address as its argument. It writes JSON lines."""
 
     def __init__(self, code: str, address: str, *arguments: str, cwd: Path | None = None) -> None:
         self.process = subprocess.Popen(
@@ -52,7 +52,7 @@ class Child:
         return self.process.pid
 
     def hear(self, seconds: float = 20) -> dict[str, Any]:
-        """Its next line."""
+        """The child's next line."""
         assert self.process.stdout
         end = time.monotonic() + seconds
         while b"\n" not in self._buffer:
@@ -66,7 +66,7 @@ class Child:
         return heard
 
     def read_bytes(self, count: int) -> bytes:
-        """Its next `count` bytes, or what it wrote before its end."""
+        """The child's next `count` bytes; fewer if it ended."""
         assert self.process.stdout
         data, self._buffer = self._buffer[:count], self._buffer[count:]
         while len(data) < count:
@@ -90,7 +90,7 @@ class Child:
         self.process.send_signal(number)
 
     def fence(self, address: str) -> None:
-        """Stops it until the server takes its leases away."""
+        """Stops the child until the server has fenced it."""
         self.signal(signal.SIGSTOP)
         wait_until(
             lambda: any(c["fenced"] for stream in headrace.stats(address)["streams"].values() for c in stream["clients"]),

@@ -14,7 +14,7 @@ from running import Server
 
 ServerFactory = Callable[..., Server]
 
-# A shell ignores SIGINT for what it runs in the background, and children inherit that: control-C would reach none of them.
+# A shell starts background jobs with SIGINT ignored, and children inherit that, so control-C would not reach them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -33,7 +33,7 @@ def write_images(folder: Path, classes: int, per_class: int, seed: int = 0) -> P
 
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """3 classes of 20 JPEGs. Read only: tests that change files make their own with write_images."""
+    """3 classes of 20 JPEGs. Read only: tests that change files must create their own with write_images."""
     return write_images(tmp_path_factory.mktemp("images"), classes=3, per_class=20)
 
 
@@ -56,7 +56,7 @@ def basic_config(image_folder: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def quiet_config(basic_config: dict[str, Any]) -> dict[str, Any]:
-    """The same without metrics: for tests that need none (stopping the HTTP server takes its time)."""
+    """The same without metrics, because stopping the HTTP server takes long."""
     return {**basic_config, "server": {**basic_config["server"], "metrics": "off"}}
 
 

@@ -1,4 +1,4 @@
-"""One rank of a job on gloo: trains a linear model for two epochs with DistributedDataParallel; rank 0 prints what all of them saw."""
+"""One rank of a job on gloo: trains a linear model for two epochs with DistributedDataParallel; rank 0 prints what all ranks received."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def main() -> None:
     report = train(sys.argv[1])
     if dist.get_rank() == 0:
         print(json.dumps(report), flush=True)
-    # A DistributedDataParallel that is still there keeps gloo's threads beyond the end of the group; while Python ends, one
-    # of them may want it, and aborts the process.
+    # A DistributedDataParallel that still exists keeps gloo's threads after the group has ended. While Python ends, one of them may use the
+    # group, which aborts the process.
     gc.collect()
     dist.destroy_process_group()
 

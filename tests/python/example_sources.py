@@ -1,4 +1,4 @@
-"""How test_examples.py runs the files of configs/ for sources that are no folder of images, and for sources made of sources."""
+"""The runs of test_examples.py for the files of configs/ whose sources are not folders of images, or are made of other sources."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def composed(it: Example) -> None:
                 seen[stream] = [pair for images, labels in loader for pair in zip(labels.tolist(), [c for c, _ in colours(images)], strict=True)]
     assert {stream: len(rows) for stream, rows in seen.items()} == {"train": 54 + 90, "quick": 7, "val": 6}
     assert all(label == colour for label, colour in seen["val"])
-    # Beside the photos' own: emus of the other folder are its first class, hounds and wolves became dogs.
+    # Besides the photos' own classes: emus are the other folder's first class; hounds and wolves became dogs.
     others = [(label, colour) for label, colour in seen["train"] if label != colour]
     assert others.count((2, 0)) == others.count((1, 2)) == 30
     assert len(others) == 60

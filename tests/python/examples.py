@@ -1,5 +1,5 @@
-"""How test_examples.py runs the files of configs/: data where their paths lead, a server, batches taken and compared. Here those
-over a folder of images, and those whose trainers are several; example_sources.py has the others."""
+"""The runs of test_examples.py for the files of configs/: each creates data at the file's paths, starts a server, and compares batches.
+This file has those over a folder of images and those with several trainers; example_sources.py has the others."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ANIMALS = ("cat", "dog", "emu")
 
 
 class Example:
-    """A copy of configs/<name>.yaml in a folder of its own, which its relative paths are relative to."""
+    """A copy of configs/<name>.yaml in a separate folder, to which its paths are relative."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.file = Path(shutil.copy(CONFIGS / f"{name}.yaml", folder))
         self.here = folder
 
     def own(self) -> dict[str, str]:
-        """What a test cannot leave as the file has it."""
+        """Settings that a test must change."""
         return {"server.directory": str(self.here / "run"), "server.metrics": "off"}
 
     def check(self, **changed: object) -> None:
@@ -46,7 +46,7 @@ class Example:
 
     @contextmanager
     def served(self, **changed: object) -> Iterator[str]:
-        """The address of a server; `changed` by dotted path, with __ for each dot."""
+        """The address of a server over this file. `changed`: settings by dotted path, with __ for each dot."""
         self.check(**changed)
         with headrace.serve(self.file, set=self.own(), **changed) as server:
             yield server.address
@@ -71,7 +71,7 @@ def photos(folder: Path, classes: tuple[str, ...] = ANIMALS, each: int = 20) -> 
 
 
 def colours(images: Any) -> list[tuple[int, int]]:
-    """(class, number) of each of a uint8 NCHW batch of photos()."""
+    """(class, number) of each image of a uint8 NCHW batch of photos()."""
     assert (images[:, 2] == 7).all()
     assert (images == images[:, :, :1, :1]).all()
     return [(int(red) // 40, int(green)) for red, green in images[:, :2, 0, 0]]
@@ -93,7 +93,7 @@ MEAN, STD = (np.array(values).reshape(3, 1, 1) for values in ((0.485, 0.456, 0.4
 
 
 def check_normalized(batch: Any) -> None:
-    """Of photos(), as float32 after `normalize`."""
+    """(class, number) of each image of photos(), as float32 after `normalize`."""
     assert batch[0].dtype == np.float32
     pixels = (np.asarray(batch[0]) * STD + MEAN) * 255
     expected = [(40 * label, round(number), 7) for label, number in zip(batch[1], pixels[:, 1, 0, 0], strict=True)]
@@ -140,7 +140,7 @@ def augment(it: Example) -> None:
 
 
 def chain_of(file: Path, stream: str) -> list[dict[str, Any]]:
-    """A stream's transforms, as the proof of the pixels wants them."""
+    """A stream's transforms, in the form of tests/pixels/proof.py."""
     items = yaml.safe_load(file.read_text())["streams"][stream]["transforms"]
     named = [{item: {}} if isinstance(item, str) else item for item in items]
     chain = [{"op": op, **arguments} for item in named for op, arguments in item.items()]
@@ -227,7 +227,7 @@ def packed(it: Example) -> None:
 
 
 def together(address: str, stream: str, count: int, **options: Any) -> list[list[Any]]:
-    """What `count` loaders that read an epoch at the same time get."""
+    """The batches that `count` loaders get which read an epoch at the same time."""
     seen: list[list[Any]] = [[] for _ in range(count)]
 
     def read(which: int) -> None:
@@ -282,7 +282,7 @@ class Waves:
 @example
 def feed(it: Example) -> None:
     class OverTheFile(headrace.Share):
-        """share() writes such a file; here it is the example's."""
+        """share() would write such a file; this run uses the example's."""
 
         def _write_config(self, *_: Any) -> Path:
             return it.file

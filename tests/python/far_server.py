@@ -21,7 +21,7 @@ PLAIN = "-_.~"
 
 
 def make_certificate(folder: Path) -> Path:
-    """Of 127.0.0.1, signed by itself: certificate and key in one file."""
+    """A self-signed certificate for 127.0.0.1 and its key, in one file."""
     folder.mkdir(exist_ok=True)
     file = folder / "certificate.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=headrace -addext subjectAltName=IP:127.0.0.1"
@@ -55,7 +55,7 @@ class FarServer(ThreadingHTTPServer):
         self.refused: list[str] = []
         self.lock = threading.Lock()
         self.stall = threading.Event()
-        self.let_go = threading.Event()
+        self.released = threading.Event()
         scheme = "http"
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -69,7 +69,7 @@ class FarServer(ThreadingHTTPServer):
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.let_go.set()
+        self.released.set()
         self.shutdown()
         self.server_close()
 
@@ -95,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
             server.requests.append(self.path)
             number = len(server.requests)
         if server.stall.is_set():
-            server.let_go.wait(60)
+            server.released.wait(60)
         if server.busy_every and number % server.busy_every == 0:
             return self.reply(503, b"")
         path, _, query = self.path.partition("?")
@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = cut
 
     def list(self, bucket: str, fields: dict[str, str]) -> None:
-        """ListObjectsV2, a thousand keys a page."""
+        """ListObjectsV2, with a thousand keys per page."""
         folder = self.server.folder / bucket
         prefix, delimiter = fields["prefix"], fields.get("delimiter")
         files = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
@@ -159,7 +159,7 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(200, f'<?xml version="1.0" encoding="UTF-8"?><ListBucketResult {name}>{xml}</ListBucketResult>'.encode())
 
     def unsigned(self, path: str, query: str) -> str:
-        """Why the signature is wrong, as botocore has it; empty: it is right."""
+        """Why the signature is wrong, checked with botocore; empty if it is right."""
         server = self.server
         assert server.credentials
         if quote(unquote(path), safe="/" + PLAIN) != path:

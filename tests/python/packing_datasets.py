@@ -36,14 +36,14 @@ class Counted:
         return self.values(index)
 
     def calls(self) -> list[int]:
-        """Since it was last asked."""
+        """The calls since the last time."""
         lines = self.log.read_text().split() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return sorted(map(int, lines))
 
 
 class Killed(Counted):
-    """The system takes the process that reads sample `fails_at`."""
+    """Kills the process that reads sample `fails_at`."""
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         if index == self.fails_at:
@@ -52,7 +52,7 @@ class Killed(Counted):
 
 
 class Iterated:
-    """It can only be iterated over."""
+    """A dataset that can only be iterated."""
 
     def __init__(self, real: Counted) -> None:
         self.real = real

@@ -1,5 +1,5 @@
-"""Runs a training example, and records what its loaders gave. As one rank of a job of torchrun:
-`recorded_example.py OUT PROGRAM [ARGUMENT...]` writes it to OUT/RANK.json."""
+"""Runs a training example, and records the batches of its loaders. As one rank of torchrun's job, `recorded_example.py OUT PROGRAM
+[ARGUMENT...]` writes the record to OUT/RANK.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unittest import mock
 import headrace
 
 Seen = dict[str, list[list[list[tuple[int, bool]]]]]
-"""By stream, of each epoch that was begun its batches, each with (sample_index, valid) of its rows."""
+"""For each stream, a list of the epochs that were begun: lists of batches, each with (sample_index, valid) of its rows."""
 
 
 def run(program: Path, *arguments: str) -> Seen:

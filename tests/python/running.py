@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def wait_until(true: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    """Polls until `true()` gives something true, and gives that; fails by name otherwise."""
+    """Polls until `true()` returns a true value, and returns it. At the timeout it fails with the given name."""
     end = time.monotonic() + seconds
     while True:
         value = true()
@@ -95,7 +95,7 @@ class Process:
 
 
 class Server(Process):
-    """`headrace serve` over `config` (a dict); sockets, config and log lie in `folder`. It is run by `user`, which needs root."""
+    """`headrace serve` over `config` (a dict); sockets, config and log are in `folder`. Running it as `user` needs root."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Server(Process):
             os.close(ready)
 
     def wait_ready(self, seconds: float = 30) -> Server:
-        """Until clients can attach; an end of file instead means that it gave up."""
+        """Waits until clients can attach; an end of file means that the server could not start."""
         with os.fdopen(self._ready) as pipe:
             assert select.select([pipe], [], [], seconds)[0], f"not ready after {seconds} s:\n{self.output()}"
             line = pipe.readline().split()

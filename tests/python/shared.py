@@ -1,4 +1,4 @@
-"""What the tests of headrace.share() share: a loader that says what it was asked, and consumers in processes of their own."""
+"""Shared by the tests of headrace.share(): a loader that counts its calls, and consumers in separate processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCHES, ROWS = 7, 4
 
 
 class Batches:
-    """A DataLoader in miniature: `batches` batches, each epoch different. Counts what it was asked for."""
+    """A miniature DataLoader: `batches` batches, different in each epoch. Counts the batches that were requested."""
 
     def __init__(self, batches: int = BATCHES, last: int = ROWS, pause: float = 0) -> None:
         self.batches, self.last, self.pause = batches, last, pause
@@ -48,7 +48,7 @@ def equal(batch: Any, expected: Any) -> None:
         assert np.array_equal(got, wanted)
 
 
-started: list[subprocess.Popen[str]] = []  # by a test, which may fail before they end
+started: list[subprocess.Popen[str]] = []  # processes started by a test, which may fail before they end
 
 
 _LONGEST = 90  # seconds, below pytest's own limit: a test that reads what such a process prints comes to an end
@@ -105,7 +105,7 @@ class Consumer:
 
 
 def in_threads(work: Callable[[int], None], count: int) -> list[threading.Thread]:
-    """work(0), work(1), ... at once. They are not waited for at the end of a run that failed."""
+    """Runs work(0), work(1), ... concurrently. After a failure it does not wait for the others."""
     threads = [threading.Thread(target=work, args=(which,), daemon=True) for which in range(count)]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""What a spawned worker runs: importable by name, as multiprocessing asks for."""
+"""The function of a spawned worker, in a module because multiprocessing imports it by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Augmentations against torchvision and PIL: every colour there is, torchvision's own lists of operations, and what is drawn."""
+"""Augmentations against torchvision and PIL: all colours, torchvision's own lists of operations, and the draws."""
 import math
 import statistics
 

@@ -1,4 +1,4 @@
-"""Super-resolution pairs in BasicSR's databases, served as the same files in folders would be."""
+"""Super-resolution pairs in BasicSR's databases give the same batches as the same files in folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batches are made of: copies, views, types, and what is told of their rows."""
+"""The contents of batches: copies, views, types, and the attributes of their rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_tuples_and_dicts_hold_the_same(start_server: Any, quiet_config: dict[st
 
 
 @pytest.mark.parametrize("form", ["tuple", "dict"])
-def test_copies_and_pickles_of_a_batch_tell_of_its_rows(start_server: Any, quiet_config: dict[str, Any], form: str) -> None:
+def test_copies_and_pickles_of_a_batch_keep_its_row_attributes(start_server: Any, quiet_config: dict[str, Any], form: str) -> None:
     with headrace.Loader(start_server(quiet_config).address, stream="train", batch=form) as loader:
         batch = next(iter(loader))
         other = next(iter(loader))

@@ -1,4 +1,4 @@
-"""`headrace bench` where the machine gives it no processes."""
+"""`headrace bench` on a machine that lets it start no processes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def is_free(folder: Path) -> bool:
     return True
 
 
-def test_what_a_killed_bench_leaves_goes_with_the_next_one(tmp_path: Path) -> None:
+def test_the_next_bench_removes_the_files_of_a_killed_one(tmp_path: Path) -> None:
     killed, scratch = started_bench(tmp_path, "--seconds", "600", "--clients", "2")
     wait_serving(killed, scratch)
     killed.kill()

@@ -62,7 +62,7 @@ def test_a_set_that_fits_decoded_is_decoded_once(start_server: ServerFactory, ba
 def test_a_cache_that_is_full_keeps_what_it_has(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
     basic_config["streams"]["train"]["transforms"] = [{"resize": {"size": [40, 40]}}, {"random_crop": {"size": 32}}]
     expected = epochs(start_server(basic_config).address, "train", 3)
-    half = 30 * 4864  # 40 * 40 * 3 bytes and what keeps them, in units of 64
+    half = 30 * 4864  # 40 * 40 * 3 bytes and their bookkeeping, in units of 64
     server = start_server(with_cache(basic_config, decoded=f"{half}B"))
     assert epochs(server.address, "train", 3) == expected
 
@@ -156,7 +156,7 @@ def test_sources_made_of_a_source_are_decoded_once(
     assert decodes(server.metrics()) == 60
 
 
-def test_a_cache_that_no_stream_comes_to_is_told(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+def test_a_cache_that_no_stream_uses_is_reported(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
     config = with_cache(basic_config, decoded="8MB")
     config["sources"]["twice"] = {"type": "repeat", "of": "images", "times": 2}
     config["streams"]["train"]["source"] = "twice"

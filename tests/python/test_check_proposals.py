@@ -1,4 +1,4 @@
-"""`headrace check DATASET`: what lies there, and a configuration that runs."""
+"""`headrace check DATASET` describes a dataset and proposes a configuration that runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(path: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([headrace_binary(), "check", str(path)], capture_output=True, text=True, timeout=60)
 
 
-def test_a_mistyped_verb_is_told_the_right_one() -> None:
+def test_a_mistyped_verb_gets_a_suggestion() -> None:
     done = subprocess.run([headrace_binary(), "chck"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: there is no verb `chck`; did you mean `check`?\n")
 
@@ -43,7 +43,7 @@ def check_photos(folder: Path, stream: str) -> subprocess.CompletedProcess[str]:
     return check(config)
 
 
-def test_samples_that_do_not_fit_their_crop_are_told_with_the_reason(tmp_path: Path) -> None:
+def test_samples_that_do_not_fit_their_crop_are_reported_with_the_reason(tmp_path: Path) -> None:
     done = check_photos(tmp_path, "transforms: [{random_crop: {size: 2000}}]")
     assert done.returncode == 3
     assert "stream `train`: all of 6 samples that were tried are bad; the first: " in done.stderr
@@ -51,7 +51,7 @@ def test_samples_that_do_not_fit_their_crop_are_told_with_the_reason(tmp_path: P
     assert "pixels (width x height): set its pad_if_needed, or put a resize before it" in done.stderr
 
 
-def test_a_crop_that_is_larger_than_all_images_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_crop_larger_than_all_images_is_reported_with_its_line(tmp_path: Path) -> None:
     mnist(tmp_path)
     config = tmp_path / "c.yaml"
     files = "images: train-images-idx3-ubyte.gz, labels: train-labels-idx1-ubyte"
@@ -75,7 +75,7 @@ def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
     assert check_photos(tmp_path, f"batch_size: 6, {crop}").returncode == 0
 
 
-def test_an_image_folder_above_its_class_folders_is_warned_of(tmp_path: Path) -> None:
+def test_a_folder_above_the_class_folders_gives_a_warning(tmp_path: Path) -> None:
     for name in ("photos/images", "sets/train", "sets/val"):
         write_images(tmp_path / name, classes=2, per_class=3)
     config = tmp_path / "c.yaml"
@@ -205,7 +205,8 @@ def packed_lmdb(root: Path) -> None:
 
 EVENLY = {"train": [4, 4, 4]}
 
-# What lies there, the type of its source, what it is called, and of each stream the samples of each class (or all, where none is known).
+# The content of a folder, the type of its source, its description and, for each stream, the number of samples in each class (or of all
+# samples, if classes are unknown).
 PROPOSALS: list[tuple[Callable[[Path], None], str, str, dict[str, list[int]]]] = [
     (classes_of_images, "image_folder", "images, a folder per class", EVENLY),
     (sets_of_images, "image_folder", "image folders, a folder per class, in 2 sets", {**EVENLY, "val": [2, 2, 2]}),
@@ -230,7 +231,7 @@ PROPOSALS: list[tuple[Callable[[Path], None], str, str, dict[str, list[int]]]] =
 
 
 def check_proposal(tmp_path: Path, proposal: subprocess.CompletedProcess[str], kind: str, counts: dict[str, list[int]]) -> None:
-    """It is kept as a file, checked, and served; `counts` as in PROPOSALS."""
+    """Saves the proposal as a file, checks it and serves it. `counts` as in PROPOSALS."""
     assert proposal.returncode == 0, proposal.stderr
     config = tmp_path / "headrace.yaml"
     config.write_text(proposal.stdout)
@@ -263,7 +264,7 @@ def test_each_type_of_source_that_can_be_found_is_proposed() -> None:
     kinds = json.loads((ROOT / "configs/headrace.schema.json").read_text())["definitions"]["source"]["oneOf"]
     found = {
         kind["properties"]["type"]["const"] for kind in kinds if "of" not in kind["properties"]
-    }  # what is made of others lies nowhere
+    }  # sources made of other sources are not files
     assert {kind for _, kind, _, _ in PROPOSALS} == found - {"feed", "synthetic"}
 
 
@@ -285,7 +286,7 @@ def test_one_file_gets_a_configuration_that_serves_it(
     check_proposal(tmp_path, check(tmp_path / "set" / file), kind, counts)
 
 
-def test_what_is_no_dataset_is_said_with_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_path_without_a_dataset_is_refused_with_what_was_expected(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing")
     refused = check(tmp_path)
     assert refused.returncode == 3
@@ -305,7 +306,7 @@ def test_proposals_of_pairs_say_how_partners_are_called(tmp_path: Path) -> None:
     assert "have no partner in" in refused.stderr and "0003.png" in refused.stderr
 
 
-def test_class_folders_in_a_shard_are_said_to_be_no_labels(tmp_path: Path) -> None:
+def test_a_note_says_that_class_folders_in_a_shard_are_not_labels(tmp_path: Path) -> None:
     images = write_images(tmp_path / "images", classes=2, per_class=3)
     for target in (tmp_path / "one.tar", tmp_path / "set/train-0.tar"):
         target.parent.mkdir(exist_ok=True)
@@ -359,7 +360,7 @@ def test_a_dataset_that_is_cut_is_refused_by_file(tmp_path: Path) -> None:
     assert "train-images-idx3-ubyte.gz: its header says 40 x 28 x 28" in refused.stderr
 
 
-def test_what_a_proposal_leaves_out_is_said(tmp_path: Path) -> None:
+def test_notes_name_the_files_that_a_proposal_omits(tmp_path: Path) -> None:
     write_images(tmp_path / "set", classes=2, per_class=3)
     names = sorted(str(file.relative_to(tmp_path / "set")) for file in (tmp_path / "set").rglob("*.jpg"))
     (tmp_path / "set" / "captions.csv").write_text("".join(["path,label,caption,age\n", *(f"{n},a,b,3\n" for n in names)]))
@@ -374,7 +375,7 @@ def test_what_a_proposal_leaves_out_is_said(tmp_path: Path) -> None:
     assert f"`headrace check {tmp_path}/sr/Set14` proposes that" in said.stderr
 
 
-def test_everything_that_is_wrong_with_the_sources_is_said_at_once(tmp_path: Path) -> None:
+def test_everything_that_is_wrong_with_the_sources_is_reported_at_once(tmp_path: Path) -> None:
     write_images(tmp_path / "good", classes=2, per_class=3)
     config = tmp_path / "c.yaml"
     stream = "source: {}, batch_size: 2, transforms: [{{random_crop: {{size: 8}}}}]"

@@ -1,4 +1,4 @@
-"""The command `headrace` as the wheel installs it, and what it says of files that are no configuration."""
+"""The command `headrace` as the wheel installs it, and its errors for files that are not configurations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_control_c_ends_it_plainly_however_soon(tmp_path: Path, image_folder: Pa
     time.sleep(after)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
-    # A shell says 130 of what a signal ended; a server that runs ends in order.
+    # A shell reports 130 for a process that SIGINT ended; a running server exits normally.
     assert process.returncode in (-signal.SIGINT, 130, 0)
     assert "Traceback" not in said and "rror" not in said
 
@@ -108,7 +108,7 @@ def noise(folder: Path) -> Path:
     (pickled, "data_batch_1 is a pickle, not a configuration: no source reads it; headrace.pack() writes"),
     (noise, "weights is binary, not a configuration: give a dataset's folder, or a configuration in YAML"),
 ])  # fmt: skip
-def test_a_data_file_is_called_what_it_is_and_what_to_give_instead(tmp_path: Path, lay: Callable[[Path], Path], words: str) -> None:
+def test_a_data_file_is_named_with_what_to_give_instead(tmp_path: Path, lay: Callable[[Path], Path], words: str) -> None:
     file = lay(tmp_path)
     for arguments in (["check", file], ["serve", file], ["pack", file, tmp_path / "out.lmdb"]):
         done = subprocess.run([headrace_binary(), *map(str, arguments)], capture_output=True, text=True, timeout=60)
@@ -144,7 +144,7 @@ def test_folders_without_any_image_are_listed(tmp_path: Path) -> None:
     assert "Its 2 folders hold no .jpg, .jpeg or .png: cat, dog" in refused.stderr
 
 
-def test_sets_with_other_classes_are_warned_of(tmp_path: Path) -> None:
+def test_datasets_with_different_classes_give_a_warning(tmp_path: Path) -> None:
     write_images(tmp_path / "train", classes=3, per_class=2)
     write_images(tmp_path / "val", classes=3, per_class=2)
     assert "warning" not in check(tmp_path).stderr

@@ -1,4 +1,4 @@
-"""Sources made of other sources, served: what they hold, what they refuse, and the configurations that ship."""
+"""Served sources that are made of other sources: their contents, their errors, and the shipped configurations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def epoch(address: str, stream: str, key: str = "x") -> list[int]:
 
 
 def refusal(folder: Path, sources: dict[str, Any]) -> str:
-    """What check says of a stream over the last of them."""
+    """The output of check for a stream over the last source."""
     (folder / "c.yaml").write_text(yaml.safe_dump(config(sources, train={"source": list(sources)[-1]}), sort_keys=False))
     done = subprocess.run([headrace_binary(), "check", str(folder / "c.yaml")], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0, done.stdout

@@ -1,4 +1,4 @@
-"""Damaged images: the server and PIL give the same pixels, or both refuse, but for the differences that are written down."""
+"""Damaged images: the server and PIL give the same pixels, or both refuse, except for the documented differences."""
 
 import struct
 import sys
@@ -32,7 +32,7 @@ def test_damaged_jpegs_are_served_or_refused_as_pil_does(originals: dict[str, by
 
 
 def test_a_chunk_of_a_png_with_a_wrong_checksum_is_refused_as_by_pil(tmp_path: Path) -> None:
-    """Of every chunk in turn, among them ancillary ones, which libspng skips by default."""
+    """Damages each chunk in turn, including ancillary ones, which libspng skips by default."""
     samples = np.random.default_rng(5).integers(0, 256, (29, 43, 1), dtype=np.uint8)
     extra = [odd_images.chunk(b"gAMA", struct.pack(">I", 45455)), odd_images.chunk(b"tEXt", b"a\0b"), odd_images.chunk(b"abCd", b"private")]
     whole = odd_images.png_of(samples, 8, 0, *extra)

@@ -64,7 +64,7 @@ def test_batches_are_the_loops_own_for_as_long_as_it_keeps_them(start_server: An
         assert torch.equal(image, right)
 
 
-def test_memory_goes_back_to_its_allocator_when_nobody_has_it(
+def test_memory_returns_to_its_allocator_after_the_last_reference(
     start_server: Any, quiet_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks: list[weakref.ref[Any]] = []
@@ -136,7 +136,7 @@ def test_ragged_fields_on_a_device_are_those_of_the_host(output: str) -> None:
         assert [bytes(values[begin:end]).decode() for begin, end in zip(offsets, offsets[1:], strict=False)] == text
 
 
-def test_the_cpu_is_where_batches_are_anyway(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_device_cpu_is_the_same_as_no_device(start_server: Any, quiet_config: dict[str, Any]) -> None:
     for device in ("cpu", "cpu:0", torch.device("cpu")):
         with headrace.Loader(start_server(quiet_config).address, stream="train", device=device) as loader:
             image, label = next(iter(loader))
@@ -204,7 +204,7 @@ def test_a_transform_that_raises_loses_no_batch(start_server: Any, quiet_config:
     assert seen == list(range(8))
 
 
-def test_what_cannot_be_is_refused_with_what_can(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused_with_the_valid_ones(start_server: Any, quiet_config: dict[str, Any]) -> None:
     address = start_server(quiet_config).address
     refused: list[tuple[dict[str, Any], str]] = [
         ({"device": "tpu"}, "device='tpu': use 'cuda:N'"),
@@ -232,7 +232,7 @@ def test_a_loader_on_a_device_pickles_as_its_arguments(start_server: Any, quiet_
             assert torch.equal(next(iter(copy))[0], first)
 
 
-def test_the_server_hears_what_the_loop_waits_for_and_not_what_is_fetched_ahead(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_the_server_counts_waits_of_the_loop_and_not_of_prefetching(start_server: Any, quiet_config: dict[str, Any]) -> None:
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train", device="host", client="gpu") as loader:
         for _ in loader:
@@ -294,7 +294,7 @@ def test_blocks_create_no_context_on_the_threads_current_device(monkeypatch: pyt
 
 
 def test_loaders_end_in_any_order_while_they_fetch(start_server: Any, quiet_config: dict[str, Any]) -> None:
-    """Blocks are torch's: whoever drops one wants the GIL, also a thread that the closing one waits for."""
+    """The blocks belong to torch, so a thread that drops one needs the GIL, even while close() waits for that thread."""
     address = start_server(quiet_config).address
 
     def use(close: bool) -> None:

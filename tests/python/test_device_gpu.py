@@ -21,7 +21,7 @@ JITTER = {"color_jitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4
 
 @pytest.fixture
 def photographs(tmp_path: Path) -> Path:
-    """40 JPEGs and PNGs of many sizes, some of them gray and one no picture at all."""
+    """40 JPEGs and PNGs of many sizes; some are gray, and one is not an image."""
     random = np.random.default_rng(3)
     for i in range(40):
         folder = tmp_path / "set" / f"class{i % 4}"
@@ -100,7 +100,7 @@ def test_torchs_tensors_and_small_prefetch_are_the_same(photographs: Path, start
             assert image.equal(expected) and label.equal(right)
 
 
-def test_with_decoded_images_in_the_cache_it_is_the_same(photographs: Path, start_server: Any) -> None:
+def test_batches_are_the_same_with_decoded_images_in_the_cache(photographs: Path, start_server: Any) -> None:
     source = {"type": "image_folder", "path": str(photographs), "cache": {"decoded": "16MB"}}
     stream = {"transforms": [{"resize": {"size": 48}}, *IMAGENET], "output": {"dtype": "float32"}}
     check_same(start_server(both(source, stream)))
@@ -144,7 +144,7 @@ def test_one_resumes_what_the_other_began(photographs: Path, start_server: Any) 
         np.testing.assert_array_equal(there["image"], here["image"])
 
 
-def test_a_loader_without_a_device_is_told_what_to_do(photographs: Path, start_server: Any) -> None:
+def test_a_loader_without_a_device_gets_an_error_that_says_what_to_do(photographs: Path, start_server: Any) -> None:
     config = both({"type": "image_folder", "path": str(photographs)}, {"transforms": IMAGENET, "output": {"dtype": "float32"}})
     address = start_server(config).address
     with pytest.raises(InvalidArgument, match=r"'gpu' has `device: gpu` .*field `image` can only be computed by a loader with a device.*device=\"cuda:0\".*`device: cpu`"):

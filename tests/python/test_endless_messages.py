@@ -1,4 +1,4 @@
-"""Messages that never end, on the control socket: they cost the server next to nothing, and their sender its connection."""
+"""Messages that never end, on the control socket: they cost the server almost nothing, and it closes the sender's connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW_MB = 8_000_000
 
 
 def resident(server: Server, name: str = "VmRSS") -> int:
-    """VmHWM: the most so far."""
+    """VmHWM: the peak so far."""
     for line in Path(f"/proc/{server.popen.pid}/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
@@ -60,7 +60,7 @@ def connected(server: Server, connections: int) -> Iterator[tuple[list[Dealer], 
 
 
 def ended(dealers: list[Dealer]) -> list[Dealer]:
-    """Those whose connection the server has ended."""
+    """The dealers whose connection the server has closed."""
     poller = select.poll()
     for dealer in dealers:
         poller.register(dealer.socket, 0)  # hang-ups are always reported
@@ -70,7 +70,7 @@ def ended(dealers: list[Dealer]) -> list[Dealer]:
 
 @contextlib.contextmanager
 def training(server: Server) -> Iterator[list[int]]:
-    """The batches of each epoch that another client had so far."""
+    """The number of each epoch's batches that another client has received so far."""
     stop = threading.Event()
     seen: list[int] = []
 
@@ -101,7 +101,7 @@ def test_an_endless_message_closes_its_connection(
         grown = resident(server, "VmHWM") - before
         had = len(seen)
         wait_until(lambda: len(seen) >= had + 2, "another client to go on")
-    # What was sent and never read lies in the socket, not in the server; an empty part costs libzmq 64 bytes for 2.
+    # Unread bytes stay in the socket, not in the server. An empty part of 2 bytes costs libzmq 64 bytes.
     most = FEW_MB + (32 * 256 * 1024 if not part else 0)
     assert taken < 4_000_000, f"{taken} bytes of one message were taken"
     assert grown < most, f"the server grew by {grown} bytes"
@@ -115,7 +115,7 @@ def test_an_endless_message_closes_its_connection(
 def test_endless_messages_of_all_connections_share_one_limit(
     start_server: ServerFactory, quiet_config: dict[str, Any], connections: int, parts: int, stopped: bool
 ) -> None:
-    """Each sends less than it alone may. A stopped server finds them all at once when it goes on."""
+    """Each sends less than its own limit. A stopped server finds all messages at once when it continues."""
     server = start_server(quiet_config)
     part = encoded(b"x" * 60_000, more=True)
     with connected(server, connections) as (dealers, grown):
@@ -146,7 +146,7 @@ def test_what_ended_connections_sent_ahead_no_longer_counts(start_server: Server
 
 
 def test_complete_messages_of_closed_connections_still_count(start_server: ServerFactory, quiet_config: dict[str, Any]) -> None:
-    """libzmq keeps them for the server, which answers one after another."""
+    """libzmq queues them for the server, which answers one after another."""
     server = start_server(quiet_config)
     request = encoded(b'{"v": 1, "id": 1, "op": "stats", "body": {}, "pad": "' + b"x" * 900 + b'"}', more=False)
     with connected(server, 1) as (_, grown):
@@ -176,7 +176,7 @@ def test_complete_messages_of_closed_connections_still_count(start_server: Serve
 def test_small_parts_cost_no_more_memory_than_their_size(
     start_server: ServerFactory, quiet_config: dict[str, Any], connections: int, parts: int
 ) -> None:
-    """libzmq can keep its whole buffer of 8 KiB for each."""
+    """libzmq may keep a whole 8 KiB buffer for each part."""
     server = start_server(quiet_config)
     part = encoded(b"x" * 34, more=True)
     with connected(server, connections) as (dealers, grown):
@@ -206,7 +206,7 @@ def test_samples_that_nobody_reads_are_bounded_together(
 
 @pytest.mark.parametrize("identity", [b"me", b"\0\0\0\x10\0"])
 def test_a_peer_that_sets_an_identity_is_refused(start_server: ServerFactory, basic_config: dict[str, Any], identity: bytes) -> None:
-    """libzmq ends the process when it gives a name of its own (a zero byte and a number) that a peer chose before."""
+    """libzmq aborts if it generates an identity (a zero byte and a number) that a peer has already chosen."""
     basic_config["server"]["metrics"] = {"port": 0}
     server = start_server(basic_config)
     with pytest.raises(ConnectionError):

@@ -1,4 +1,4 @@
-"""Every file of configs/ is run: a server over it, and batches whose values are compared."""
+"""Runs every file of configs/: starts a server with it, and compares the values of batches."""
 
 from __future__ import annotations
 

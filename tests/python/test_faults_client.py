@@ -1,4 +1,4 @@
-"""Rows of the fault list where a client is who suffers or acts: real processes, real signals."""
+"""Rows of the fault list that concern clients, with real processes and real signals."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_row_2_a_client_killed_while_its_copy_runs_frees_its_leases_and_gets_the
     start_server: Any, quiet_config: dict[str, Any]
 ) -> None:
     address = start_server(quiet_config).address
-    # The copy goes into a pipe that holds a sixth of a batch: it stands still on the way, until somebody reads on.
+    # The copy goes into a pipe that holds a sixth of a batch, so it stops halfway until the test reads more.
     code = """
 import fcntl
 fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 4096)
@@ -121,7 +121,7 @@ say(again=again)
         stuck.hear()
         stuck.signal(signal.SIGSTOP)
         for _ in range(4):
-            assert len(list(healthy)) == 8  # at full rate, although the other holds a slot
+            assert len(list(healthy)) == 8  # at full rate, although the other client holds a slot
         stuck.fence(address)
         assert len(list(healthy)) == 8
         stuck.revive()
@@ -182,7 +182,7 @@ time.sleep(60)
             killed = time.monotonic()
             wait_until(lambda: not stream_stats(address)["clients"], "the client's end")
             assert time.monotonic() - killed < 1.0
-            os.kill(orphan, 0)  # it lives on
+            os.kill(orphan, 0)  # it is still alive
         finally:
             os.kill(orphan, signal.SIGKILL)
 
@@ -241,7 +241,7 @@ say(pids=[theirs[0], os.getpid()], same=theirs[1] == spawned.digest(loader), sta
     assert heard["same"] and heard["status"] == 0
 
 
-def test_row_8_and_48_a_name_or_rank_is_held_by_one_and_the_second_is_told_by_whom(
+def test_row_8_and_48_a_second_client_with_a_name_or_rank_gets_an_error_that_names_the_holder(
     start_server: Any, quiet_config: dict[str, Any]
 ) -> None:
     quiet_config["streams"]["train"] |= {"delivery": "shard"}
@@ -302,7 +302,7 @@ def test_row_10_a_server_killed_at_random_moments_changes_nothing(quiet_config: 
             time.sleep(random_moment.uniform(0.0, 0.12))
             running[0].kill()
             running[0] = Server(quiet_config, folder)
-            # Killed while it starts, too: not always waited for.
+            # Sometimes killed while it starts: the test does not always wait until it is ready.
             if random_moment.random() < 0.8:
                 running[0].wait_ready()
         done.set()
@@ -345,7 +345,7 @@ def left_alone(config: dict[str, Any], folder: Path, reconnect_timeout: float) -
         yield loader, iterator
 
 
-def test_a_server_that_does_not_come_back_is_given_up_by_name(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+def test_waiting_for_a_dead_server_ends_with_a_named_error(quiet_config: dict[str, Any], tmp_path: Path) -> None:
     with (
         left_alone(quiet_config, tmp_path, 0.5) as (_, iterator),
         pytest.raises(ServerLost, match=r"did not come back within 0\.[5-7] s.*no server listens"),
@@ -354,7 +354,7 @@ def test_a_server_that_does_not_come_back_is_given_up_by_name(quiet_config: dict
             pass
 
 
-def test_a_stream_that_gave_its_server_up_takes_it_when_it_comes(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+def test_a_stream_attaches_to_its_server_even_after_it_gave_up(quiet_config: dict[str, Any], tmp_path: Path) -> None:
     with left_alone(quiet_config, tmp_path, 0.3) as (loader, iterator):
         for _ in range(2):
             with pytest.raises(ServerLost, match="did not come back within 0.3"):

@@ -1,4 +1,4 @@
-"""A real server meets what goes wrong around it: a second server, kills while starting, signals, broken configurations."""
+"""A real server under external faults: a second server, kills during the start, signals, broken configurations."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_a_server_killed_while_starting_twice_leaves_nothing_to_clean(
     assert sorted(p.name for p in Path(server.address).iterdir()) == ["lock"]
 
 
-def test_a_server_takes_the_place_of_one_that_was_killed_a_moment_ago(basic_config: dict[str, Any], tmp_path: Path) -> None:
-    basic_config["streams"]["train"]["ring"] = {"prefetch": 64, "max_clients": 16}  # pages to give back, which takes a while
+def test_a_server_can_start_right_after_another_one_was_killed(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    basic_config["streams"]["train"]["ring"] = {"prefetch": 64, "max_clients": 16}  # many pages, whose release takes a while
     killed = Server(basic_config, tmp_path).wait_ready()
     killed.popen.send_signal(signal.SIGKILL)
     server = Server(basic_config, tmp_path).wait_ready()
@@ -79,7 +79,7 @@ def test_a_server_takes_the_place_of_one_that_was_killed_a_moment_ago(basic_conf
     assert server.stop() == 0
 
 
-def test_who_goes_on_after_a_restart_does_not_wait_for_those_it_began_with(
+def test_a_loop_that_continues_after_a_restart_does_not_wait_for_other_clients(
     quiet_config: dict[str, Any], tmp_path: Path
 ) -> None:
     quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2, "wait_timeout": "1h"}
@@ -132,7 +132,7 @@ def test_a_server_under_nohup_serves_on(basic_config: dict[str, Any], tmp_path: 
 
 
 def test_sigterm_does_not_wait_for_a_loop_that_goes_on(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
-    # Batches so large that the one in the loop's hands is a view on the ring.
+    # Batches so large that the loop's current one is a view on the ring.
     basic_config["server"]["drain_timeout"] = "60s"
     basic_config["streams"]["train"]["transforms"] = [{"random_resized_crop": {"size": 256}}]
     server = start_server(basic_config)
@@ -201,13 +201,13 @@ def test_health_ready_and_metrics_answer(start_server: ServerFactory, basic_conf
     assert lint.returncode == 0, lint.stdout + lint.stderr
 
 
-def test_health_of_a_server_that_is_not_there_says_where_it_looked(tmp_path: Path) -> None:
+def test_health_without_a_server_names_the_directory(tmp_path: Path) -> None:
     answer = run("health", "--address", str(tmp_path / "nowhere"), "--timeout", "0.3")
     assert answer.returncode == 3
     assert "SERVER_UNREACHABLE" in answer.stderr and "nowhere" in answer.stderr
 
 
-def test_a_server_that_is_stopped_is_not_told_to_be_started(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
+def test_the_error_for_a_stopped_server_does_not_say_to_start_it(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
     server = start_server(basic_config)
     server.popen.send_signal(signal.SIGSTOP)
     try:
@@ -219,7 +219,7 @@ def test_a_server_that_is_stopped_is_not_told_to_be_started(start_server: Server
     assert "headrace serve" not in answer.stderr
 
 
-def test_an_address_that_waiting_does_not_mend_is_refused_at_once(tmp_path: Path) -> None:
+def test_an_address_that_cannot_become_valid_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(headrace.errors.ServerUnreachable, match=r"Not a directory: the address must be a server's directory"):
         headrace.streams(tmp_path / "file", timeout=3600)

@@ -1,4 +1,4 @@
-"""Samples of several images: pairs and masks that are cut alike, and fields derived of another."""
+"""Samples of several images: pairs and masks with the same crops, and fields that are derived from others."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_luma_is_bt601s(start_server: Any, tmp_path: Path) -> None:
     assert np.allclose(only("fractions")[:, 0], (luma / 255 - 0.5) / 0.5, atol=1e-6)
 
 
-def test_partners_may_lie_in_one_folder(start_server: Any, tmp_path: Path) -> None:
+def test_partners_may_be_in_one_folder(start_server: Any, tmp_path: Path) -> None:
     write_pairs(tmp_path)
     (tmp_path / "all").mkdir()
     for name in ("hr", "lr"):
@@ -280,7 +280,7 @@ def test_a_pair_of_the_wrong_size_is_a_bad_sample_by_name(start_server: Any, tmp
     )
 
 
-def test_an_image_without_partner_is_told_and_what_it_may_be_called(tmp_path: Path) -> None:
+def test_an_image_without_partner_is_reported_with_the_names_that_were_expected(tmp_path: Path) -> None:
     write_pairs(tmp_path, suffix="x4")
     config = pair_config(tmp_path, transforms=AUGMENTED)
     told = check(tmp_path, config)

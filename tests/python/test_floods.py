@@ -1,4 +1,4 @@
-"""Connections by the hundred that say nothing: those who are attached notice nothing, those who come get in or are told why not."""
+"""Hundreds of silent connections: attached clients are not disturbed, and new clients attach or get a named error."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_server_without_descriptors_refuses_new_clients_and_serves_the_old(
 ) -> None:
     server = start_server(quiet_config)
     resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, (128, 128))
-    with headrace.Loader(server.address, stream="train") as first:  # what a server opens as it begins is open then
+    with headrace.Loader(server.address, stream="train") as first:  # by then the server has opened all that it opens at the start
         assert sum(1 for _ in first) == len(first)
     wait_until(lambda: not headrace.stats(server.address)["streams"]["train"]["clients"], "the first client to go")
     idle = open_descriptors(server)

@@ -1,4 +1,5 @@
-"""What PyTorch users run their loops with (Lightning: test_lightning.py): Accelerate, torch.compile, DataParallel; a DataLoader's arguments."""
+"""Frameworks around a PyTorch loop: Accelerate, torch.compile, DataParallel, and a DataLoader's arguments. (Lightning:
+test_lightning.py.)"""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def test_what_accelerate_cannot_do_without_a_dataset_says_what_to_use(sharded: s
         assert [batch.number for batch in loader] == list(range(8))
 
 
-def test_accelerate_holds_a_registered_loaders_place(sharded: str, tmp_path: Path) -> None:
+def test_accelerate_saves_and_restores_a_registered_loaders_position(sharded: str, tmp_path: Path) -> None:
     import accelerate
     accelerator = accelerate.Accelerator(cpu=True)
     with headrace.Loader(sharded, stream="train", output="torch") as loader:
@@ -86,7 +87,7 @@ def test_compiled_steps_and_data_parallel_take_its_batches(sharded: str, device:
             assert torch.isfinite(loss)
 
 
-def test_a_moved_batch_still_tells_of_its_rows(sharded: str) -> None:
+def test_a_moved_batch_keeps_its_row_attributes(sharded: str) -> None:
     with headrace.Loader(sharded, stream="train", output="torch", meta=True) as loader:
         batch = next(iter(loader))
         assert batch.to("cpu") is batch
@@ -105,7 +106,7 @@ def from_args(sharded: str, **arguments: Any) -> headrace.Loader:
     return headrace.from_dataloader_args(stream="train", address=sharded, **arguments)
 
 
-def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_nothing(sharded: str) -> None:
+def test_a_dataloaders_arguments_give_a_loader_and_a_warning_lists_those_without_effect(sharded: str) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         with from_args(sharded, dataset=range(60), batch_size=8, shuffle=True, num_workers=8, pin_memory=True) as loader:
@@ -150,15 +151,15 @@ def test_a_dataloaders_arguments_give_a_loader_and_are_told_where_they_mean_noth
         ({"shuffle": None, "sampler": SequentialSampler(range(60))}, "set `shuffle: false`"),
     ],
 )
-def test_what_a_dataloader_would_do_otherwise_is_refused_with_the_line_to_change(
+def test_differences_from_the_stream_are_refused_with_the_line_to_change(
     sharded: str, arguments: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=told):
         from_args(sharded, **{"batch_size": 8, "shuffle": True} | arguments)
-    from_args(sharded, batch_size=8, sampler=RandomSampler(range(60))).close()  # nothing is left of it
+    from_args(sharded, batch_size=8, sampler=RandomSampler(range(60))).close()  # nothing of it remains
 
 
-def test_a_distributed_sampler_gives_the_place(sharded: str) -> None:
+def test_a_distributed_sampler_gives_rank_and_world_size(sharded: str) -> None:
     seen = []
     for rank in range(2):
         sampler = DistributedSampler(range(60), num_replicas=2, rank=rank)

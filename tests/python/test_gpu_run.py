@@ -120,7 +120,7 @@ def test_an_interrupted_run_goes_on_behind_the_last_stage_that_ended(copy_of_kit
     assert report(tmp_path)["stages"]["scaling"]["figures"] == [{"step": "scaling", "figure": "scaling", "cores": 1}]
 
 
-def test_the_state_of_another_kit_is_not_taken_for_this_ones(copy_of_kit: Path, tmp_path: Path) -> None:
+def test_the_state_of_another_kit_is_not_used(copy_of_kit: Path, tmp_path: Path) -> None:
     assert run(copy_of_kit, tmp_path, "scaling").returncode == 0
     about = json.loads((copy_of_kit / "kit.json").read_text())
     (copy_of_kit / "kit.json").write_text(json.dumps({**about, "kit": "another"}))
@@ -128,7 +128,7 @@ def test_the_state_of_another_kit_is_not_taken_for_this_ones(copy_of_kit: Path, 
 
 
 def test_a_stage_that_hangs_is_ended_with_all_its_processes(copy_of_kit: Path, tmp_path: Path) -> None:
-    # One child of the step's own session, and one that is stopped in a session of its own: a paused server.
+    # One child in the step's session, and a stopped one in its own session, like a paused server.
     program(copy_of_kit / "bin" / "device_rows_test", f"sleep 60 & echo $! > {tmp_path}/child; setsid sh -c 'echo $$ > {tmp_path}/stopped; kill -STOP $$' & wait")
     begun = time.monotonic()
     done = run(copy_of_kit, tmp_path, "exact", "--limit", "4")
@@ -143,7 +143,7 @@ def test_a_stage_that_hangs_is_ended_with_all_its_processes(copy_of_kit: Path, t
         assert not status.exists() or "State:\tZ" in status.read_text(), f"{name} outlived the run"
 
 
-def test_a_failed_step_is_named_with_the_end_of_what_it_said(copy_of_kit: Path, tmp_path: Path) -> None:
+def test_a_failed_step_is_named_with_the_end_of_its_output(copy_of_kit: Path, tmp_path: Path) -> None:
     program(copy_of_kit / "bin" / "device_rows_test", "echo row 3 differs; exit 5")
     done = run(copy_of_kit, tmp_path, "exact")
     assert done.returncode == 1
@@ -176,7 +176,7 @@ def module(name: str) -> Any:
         assert spec
         assert spec.loader
         loaded = importlib.util.module_from_spec(spec)
-        sys.modules[name] = loaded  # dataclasses look their module up
+        sys.modules[name] = loaded  # dataclasses look up their module here
         spec.loader.exec_module(loaded)
     finally:
         sys.path.remove(str(GPU))

@@ -1,4 +1,4 @@
-"""What a loader holds on a server, for others of its process: idle ones make way, the others are named."""
+"""Loaders of one process that need the same rank, name or lane: idle ones detach, others are named in an error."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def address(start_server: Any, quiet_config: dict[str, Any]) -> str:
     return served
 
 
-def test_an_idle_loader_leaves_its_rank_to_the_next_of_its_process(address: str) -> None:
+def test_an_idle_loader_frees_its_rank_for_the_next_one_of_its_process(address: str) -> None:
     """A notebook's cell that is run twice."""
     first = headrace.Loader(address, stream="train")
     iterator = iter(first)
     kept = [next(iterator), next(iterator)]
-    with pytest.raises(RankTaken):  # it is in a loop
+    with pytest.raises(RankTaken):  # `first` is in a loop
         headrace.Loader(address, stream="train", timeout=3)
     del iterator
     with headrace.Loader(address, stream="train") as second:
@@ -35,7 +35,7 @@ def test_an_idle_loader_leaves_its_rank_to_the_next_of_its_process(address: str)
 
 
 @pytest.mark.parametrize("device", [None, "host"])
-def test_a_loader_that_left_its_rank_behind_an_exception_comes_back_to_the_batch_that_was_due(address: str, device: str | None) -> None:
+def test_a_loader_that_was_detached_after_an_exception_resumes_at_the_undelivered_batch(address: str, device: str | None) -> None:
     failing = [3]
 
     def once(batch: Any) -> Any:
@@ -53,7 +53,7 @@ def test_a_loader_that_left_its_rank_behind_an_exception_comes_back_to_the_batch
     assert [batch.number for batch in first] == [3, 4, 5, 6, 7]
 
 
-def test_who_holds_a_rank_in_this_process_is_told_with_what_to_do(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_a_holder_in_this_process_and_says_what_to_do(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = headrace.Loader(address, stream="train")
     with pytest.raises(RankTaken, match=r"rank 0 .*The holder is a Loader of this process, which has not been iterated over yet: close\(\) it first.*`group`"):
         headrace.Loader(address, stream="train")
@@ -61,12 +61,12 @@ def test_who_holds_a_rank_in_this_process_is_told_with_what_to_do(address: str, 
     next(iterator)
     monkeypatch.setenv("HEADRACE_ADDRESS", address)
     with pytest.raises(RankTaken, match=r"of this process, which is in a loop"):
-        headrace.Loader(stream="train", rank=0, group="default")  # the same place in other words
+        headrace.Loader(stream="train", rank=0, group="default")  # the same rank, spelled differently
     first.close()
     headrace.Loader(stream="train").close()
 
 
-def test_of_another_process_the_message_is_the_servers(address: str) -> None:
+def test_a_holder_in_another_process_gives_the_servers_message(address: str) -> None:
     with Child("loader = headrace.Loader(address, stream='train', client='far')\nsay()\nsys.stdin.readline()", address) as child:
         child.hear()
         with pytest.raises(RankTaken, match=rf"held by `far` .pid {child.pid}.: give each process of a job its own rank"):
@@ -84,7 +84,7 @@ def test_a_client_name_is_freed_by_an_idle_loader_and_otherwise_the_error_names_
 
 
 def test_idle_loaders_detach_when_the_ring_is_full(address: str) -> None:
-    """Three of one process on two lanes: each pass goes on where its loader was."""
+    """Three loaders of one process on two lanes: each pass continues where its loader was."""
     loaders = [headrace.Loader(address, stream="train", group=f"job{index}") for index in range(2)]
     with pytest.raises(RingFull, match=r"all 2 lanes .*2 lanes belong to Loaders of this process that are in a loop, or before their first"):
         headrace.Loader(address, stream="train", group="job2")

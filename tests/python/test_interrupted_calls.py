@@ -1,4 +1,4 @@
-"""System calls that a signal interrupts: the server asks again, loses no request and does not end."""
+"""System calls that a signal interrupts: the server repeats them, loses no request and does not end."""
 
 from __future__ import annotations
 

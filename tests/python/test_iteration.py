@@ -1,4 +1,4 @@
-"""The contract of iteration, as bindings/README.md words it."""
+"""The contract of iteration in bindings/README.md."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_joining_late_begins_where_it_was_asked_to(start_server: Any, quiet_conf
             assert where.number >= 4
 
 
-def test_state_counts_the_batches_that_the_loop_was_handed(loader: headrace.Loader) -> None:
+def test_state_counts_the_batches_that_the_loop_received(loader: headrace.Loader) -> None:
     assert loader.state_dict()["cursor"] == {"epoch": 0, "origin": 0, "batch": 0}
     for batch in loader:
         expected = {"epoch": 0, "origin": 0, "batch": batch.number + 1}
@@ -297,7 +297,7 @@ def test_ranks_that_all_get_every_batch_are_warned(
         headrace.Loader(address, stream="train", rank=0, world_size=1).close()
 
 
-def test_after_an_error_the_next_for_goes_on_with_the_batch_that_was_due(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_after_an_error_the_next_for_continues_with_the_undelivered_batch(start_server: Any, quiet_config: dict[str, Any]) -> None:
     quiet_config["server"] |= {"evict_after": "1s"}
     address = start_server(quiet_config).address
     code = """
@@ -338,7 +338,7 @@ def test_a_signal_that_keeps_a_batch_from_the_loop_loses_nothing(
         states.append(loader.state_dict()["cursor"]["batch"])
         raise Interrupted
 
-    def interrupted(raw: Any) -> Any:  # the batch has been taken, and is on its way
+    def interrupted(raw: Any) -> Any:  # the batch was received, but not yet returned to the loop
         signal.raise_signal(signal.SIGUSR1)
 
     assemble = loader._assemble

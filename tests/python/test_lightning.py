@@ -1,4 +1,4 @@
-"""Lightning's Trainer over a Loader: what its steps see, also when they are resumed from its checkpoints."""
+"""Lightning's Trainer over a Loader: the batches of its steps, also when it resumes from its checkpoints."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fit(module: Module, folder: Path, **how: Any) -> Module:
 
 
 def run(sharded: str, device: str | None, folder: Path, **how: Any) -> tuple[list[Any], Any]:
-    """What a Trainer's steps saw (sample by sample, with the bytes), and the weights."""
+    """The samples and bytes that a Trainer's steps received, and the weights."""
     with headrace.Loader(sharded, stream="train", output="torch", device=device) as loader:
         module = fit(Module(loader), folder, **how)
     return module.seen, module.model[1].weight.detach()
@@ -85,7 +85,7 @@ def test_it_resumes_inside_an_epoch_byte_for_byte(sharded: str, device: str | No
 @DEVICES
 @pytest.mark.parametrize("limit", [None, 5])
 def test_it_resumes_behind_an_epoch_byte_for_byte(sharded: str, device: str | None, tmp_path: Path, limit: int | None) -> None:
-    """Of such a checkpoint a Trainer gives the loader no state. `limit`: an epoch ends before the stream's does."""
+    """A Trainer passes no state from such a checkpoint to the loader. `limit`: the Trainer's epoch ends before the stream's."""
     limits = {} if limit is None else {"limit_train_batches": limit}
     whole, weights = run(sharded, device, tmp_path, max_epochs=3, **limits)
     length = limit or 8
@@ -100,7 +100,7 @@ def test_it_resumes_behind_an_epoch_byte_for_byte(sharded: str, device: str | No
 
 @DEVICES
 def test_it_resumes_from_the_step_at_its_limit(sharded: str, device: str | None, tmp_path: Path) -> None:
-    """The Trainer holds the epoch for unfinished, and gives the loader its state; the next batch is the next epoch's all the same."""
+    """The Trainer treats the epoch as unfinished, and passes the state to the loader; the next batch still is the next epoch's first."""
     whole, _ = run(sharded, device, tmp_path, max_epochs=3, limit_train_batches=5)
     saver = saved_by(tmp_path, every_n_train_steps=5, save_on_train_epoch_end=False)
     first, _ = run(sharded, device, tmp_path, max_epochs=1, callbacks=[saver], limit_train_batches=5)
@@ -109,7 +109,7 @@ def test_it_resumes_from_the_step_at_its_limit(sharded: str, device: str | None,
 
 
 def test_validation_is_over_the_epochs_order_each_time(sharded: str, tmp_path: Path) -> None:
-    """As over a DistributedSampler: the sanity check's two batches, then twice an epoch, at its half and at its end."""
+    """As with a DistributedSampler: two batches of the sanity check, then validation in the middle and at the end of each epoch."""
     with (
         headrace.Loader(sharded, stream="train", output="torch") as loader,
         headrace.Loader(sharded, stream="train", output="torch", group="val") as val,
@@ -125,7 +125,7 @@ def test_a_second_fit_begins_at_the_first_epoch_again(sharded: str, tmp_path: Pa
 
 
 def test_batches_of_loaders_of_unequal_length_are_resumed(sharded: str, tmp_path: Path) -> None:
-    """The shorter one is iterated over again and again: it is an epoch ahead of the Trainer when it is saved."""
+    """The shorter loader is iterated repeatedly, so it is an epoch ahead of the Trainer when the state is saved."""
 
     class Two(Module):
         def training_step(self, batch: Any, index: int) -> Any:
@@ -157,7 +157,7 @@ def test_a_sampler_is_as_long_as_the_ranks_part(start_server: Any, quiet_config:
             assert sum(len(batch.valid) for batch in loader) == length
 
 
-def test_a_state_ahead_of_what_a_trainer_counts_is_begun_with_and_told(sharded: str) -> None:
+def test_a_state_ahead_of_the_trainers_epoch_is_used_with_a_warning(sharded: str) -> None:
     with headrace.Loader(sharded, stream="train") as loader:
         loader.set_epoch(2)
         next(iter(loader))

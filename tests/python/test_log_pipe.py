@@ -1,4 +1,4 @@
-"""A log that nobody reads: the server serves on, counts the lines that it drops, and ends when it is told to."""
+"""A log that nobody reads: the server continues, counts the lines that it drops, and ends on SIGTERM."""
 
 from __future__ import annotations
 

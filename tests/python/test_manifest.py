@@ -1,4 +1,4 @@
-"""Samples listed in a file: every kind of field, every kind of file, and what is wrong with lines."""
+"""Samples listed in a file: every kind of field and file, and errors in lines."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ def test_a_byte_order_mark_is_no_part_of_the_first_column(start_server: Any, tmp
         assert [colour for batch in loader for colour in colours(batch)] == list(range(ROWS))
 
 
-def test_a_manifest_of_many_lines_is_served_and_its_missing_files_are_told(
+def test_a_manifest_of_many_lines_is_served_and_its_missing_files_are_reported(
     start_server: Any, tmp_path: Path
 ) -> None:
-    """More lines than files are asked for one by one: see server/source/size_sample.h."""
+    """More lines than the server requests one by one: see server/source/size_sample.h."""
     write_photos(tmp_path)
     lines = [f"photos/{index % ROWS}, or so.png\n" for index in range(70_000)]
     manifest = tmp_path / "set.txt"
@@ -157,7 +157,7 @@ def test_a_manifest_of_many_lines_is_served_and_its_missing_files_are_told(
     assert "photos: is not a regular file" in told.stderr
 
 
-def test_wrong_lines_are_told_each_with_its_number_up_to_twenty(tmp_path: Path) -> None:
+def test_wrong_lines_are_reported_each_with_its_number_up_to_twenty(tmp_path: Path) -> None:
     write_photos(tmp_path)
     manifest = tmp_path / "set.csv"
     good = '"photos/1, or so.png",cat,3\n'

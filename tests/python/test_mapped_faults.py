@@ -1,4 +1,4 @@
-"""Files that are cut while the server maps them: their streams stop by name, the server and every other stream go on."""
+"""Files that are truncated while the server maps them: their streams stop with a named error; the server and all other streams continue."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Consumer(threading.Thread):
 
 
 def config_of(folder: Path, images: Path, database: Path) -> tuple[dict[str, Any], dict[str, Path]]:
-    """A healthy stream, and a stream for each of FILES databases and arrays of its own; with the files by stream."""
+    """A healthy stream, and one stream for each of FILES databases and arrays. Returns the files by stream."""
     sources: dict[str, Any] = {"healthy": {"type": "image_folder", "path": str(images)}}
     files: dict[str, Path] = {}
     pixels = np.random.default_rng(1).integers(0, 256, (200, 40, 40, 3), dtype=np.uint8)

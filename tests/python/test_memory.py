@@ -1,4 +1,4 @@
-"""A server that runs out of memory under way."""
+"""A server that runs out of memory while it serves."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_half_types_are_rounded_before_and_after_mixup(start_server: Any, image_
 
 
 def test_a_position_holds_the_same_in_batches_of_any_size_and_to_any_rank(start_server: Any, image_folder: Path) -> None:
-    # Rows of 92 KB: slices of two, which the odd batches begin with half a pair.
+    # Rows of 92 KB give slices of two rows; an odd batch begins with the second half of a pair.
     crop = {"transforms": [{"random_resized_crop": {"size": [96, 80]}}]}
     whole = epoch(start_server(config(image_folder, BOTH, batch_size=60, **crop)), "mixed")
     odd = epoch(start_server(config(image_folder, BOTH, batch_size=7, **crop)), "mixed")

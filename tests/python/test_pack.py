@@ -128,7 +128,7 @@ def slow_folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_what_is_stopped_half_way_goes_on(start_server: Any, slow_folder: Path, tmp_path: Path, end: signal.Signals) -> None:
+def test_packing_that_was_stopped_half_way_resumes(start_server: Any, slow_folder: Path, tmp_path: Path, end: signal.Signals) -> None:
     out = tmp_path / "slow.lmdb"
     arguments = ["pack", str(slow_folder), str(out), "--store", "decoded", "--resize", "64"]
     first = Process([headrace_binary(), *arguments, "--threads", "1"], tmp_path / "pack.log")

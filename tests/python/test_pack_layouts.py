@@ -1,4 +1,4 @@
-"""headrace.pack() of what people have: torchvision's pickles, HDF5, LMDB of pickles; and every kind of value."""
+"""headrace.pack() of common layouts: torchvision's pickles, HDF5, LMDB of pickles; and every kind of value."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def cifar_pickles(folder: Path, images: Any, labels: Any, classes: list[str]) ->
 
 @pytest.fixture
 def pickles(cifar: dict[str, Any], tmp_path: Path) -> CIFAR10:  # noqa: F811
-    """The images of the binary files as the Python version has them."""
+    """The images of the binary files in the Python version's form."""
     (Path(cifar["source"]["path"]) / "batches.meta.txt").write_text("\n".join(CLASSES) + "\n")
     return cifar_pickles(tmp_path, cifar["images"], cifar["labels"], CLASSES)
 

@@ -1,4 +1,4 @@
-"""headrace.pack(): stopped in every way and gone on with, and what is said of datasets that are wrong."""
+"""headrace.pack(): interrupted in every way and resumed, and the errors for wrong datasets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pack(dataset: Any, out: Path, **options: Any) -> headrace.Packed:
 
 
 def check_served(start_server: Any, out: Path, dataset: Counted) -> None:
-    """Each row is the dataset's, each comes once."""
+    """Checks that each row equals the dataset's, and comes once."""
     assert "all sound" in good("verify", out)
     with headrace.Loader(start_server(config(lmdb(out), output={"layout": "NHWC"})).address, stream="train") as loader:
         assert loader.classes == ("0", "1", "2")
@@ -67,7 +67,7 @@ def test_each_sample_is_called_once_and_served_as_it_was(
     assert dataset.calls() == [0], "the first says what the fields are"
 
 
-def test_the_fingerprint_is_of_the_samples_not_of_the_way(dataset: Counted, tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_samples_and_not_on_how_they_were_packed(dataset: Counted, tmp_path: Path) -> None:
     def fingerprint(name: str, data: Any, **how: Any) -> str:
         pack(data, tmp_path / name, **how)
         return str(inspect(tmp_path / name)["fingerprint"])
@@ -100,7 +100,7 @@ def test_a_dataset_that_raises_is_named_and_what_came_before_is_kept(
     check_served(start_server, out, dataset)
 
 
-def test_errors_that_no_pipe_carries_are_told_as_text(dataset: Counted, out: Path) -> None:
+def test_errors_that_cannot_be_pickled_are_reported_as_text(dataset: Counted, out: Path) -> None:
     class Local(Exception):
         def __init__(self, a: int, b: int) -> None:
             super().__init__(f"{a} and {b}")
@@ -138,7 +138,7 @@ def test_bad_samples_whose_errors_are_no_text_are_packed_too(dataset: Counted, o
     assert inspect(out)["first_undecodable"] == [f"7: OSError: {kept}"]
 
 
-def test_an_error_that_has_no_text_is_told_by_its_class(dataset: Counted, out: Path) -> None:
+def test_an_error_that_has_no_text_is_reported_by_its_class(dataset: Counted, out: Path) -> None:
     class Unreadable(Exception):
         def __str__(self) -> str:
             raise ValueError("it has no text")
@@ -186,7 +186,7 @@ def test_a_program_that_is_killed_half_way_goes_on(
     first.popen.send_signal(end)
     first.popen.wait(30)
     wait_until(lambda: not alive(first.popen.pid), "the workers to see the end of their pipes")
-    # So does the binary: it keeps what it has, and lets go of the database.
+    # The binary ends as well: it keeps what it has, and closes the database.
     other = '{"headrace": "records", "version": 1, "fields": [{"name": "x", "content": "values"}]}\n'
     wait_until(lambda: "another packing" in run("pack", "-", out, input=other).stdout, "the binary to end")
     before = packed_so_far(out)
@@ -198,7 +198,7 @@ def test_a_program_that_is_killed_half_way_goes_on(
     check_served(start_server, out, dataset)
 
 
-def test_a_binary_that_is_killed_half_way_is_named_and_gone_on_with(out: Path, tmp_path: Path) -> None:
+def test_a_binary_that_is_killed_half_way_is_named_and_packing_resumes(out: Path, tmp_path: Path) -> None:
     class Killer(Counted):
         def __getitem__(self, index: int) -> tuple[Any, int]:
             if index == 30:
@@ -230,7 +230,7 @@ def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path, out: Pa
     assert "all sound" in good("verify", out)
 
 
-def test_iterables_are_packed_in_order_and_gone_on_with_by_iterating(start_server: Any, dataset: Counted, out: Path) -> None:
+def test_iterables_are_packed_in_order_and_resume_by_iterating(start_server: Any, dataset: Counted, out: Path) -> None:
     dataset.fails_at = 25
     with pytest.raises(DatasetInvalid, match="sample 25: the dataset raised ValueError"):
         pack(Iterated(dataset), out)
@@ -245,7 +245,7 @@ def test_iterables_are_packed_in_order_and_gone_on_with_by_iterating(start_serve
     check_served(start_server, out, dataset)
 
 
-def test_another_dataset_is_not_gone_on_with(dataset: Counted, out: Path, tmp_path: Path) -> None:
+def test_packing_does_not_resume_with_another_dataset(dataset: Counted, out: Path, tmp_path: Path) -> None:
     dataset.fails_at = 25
     with pytest.raises(DatasetInvalid):
         pack(dataset, out)
@@ -277,7 +277,7 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path, progress: bool) -> None
     os.close(child)
     try:
         said = os.read(parent, 65536).decode()
-    except OSError:  # Linux: nothing was written, and nobody will
+    except OSError:  # Linux raises this when the other end is closed and all was read
         said = ""
     os.close(parent)
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""`headrace pack` of every type of source: what is served of the packed set is what the source itself gives."""
+"""`headrace pack` of every type of source: the packed set gives the same batches as the source."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def epoch(start_server: Any, source: dict[str, Any], stream: dict[str, Any]) -> 
 
 
 def check(start_server: Any, tmp_path: Path, source: dict[str, Any], stream: dict[str, Any], *options: str) -> Path:
-    """Packs it in each way that gives its pixels; the last packed set."""
+    """Packs the source in each form that keeps its pixels. Returns the last packed set."""
     written = tmp_path / "source.yaml"
     written.write_text(json.dumps(config(source, **stream)))
     expected = epoch(start_server, source, stream)
@@ -95,7 +95,7 @@ def test_images_and_masks(start_server: Any, tmp_path: Path, mode: str) -> None:
     assert [field["content"] for field in inspect(out)["fields"]] == ["pixels", "encoded image"]
 
 
-def test_ragged_fields_are_gone_on_with(start_server: Any, tmp_path: Path) -> None:
+def test_packing_of_ragged_fields_resumes(start_server: Any, tmp_path: Path) -> None:
     """A part alone, whose longest rows are not the whole set's."""
     write_photos(tmp_path)
     fields = {name: FIELDS[name] for name in ("image", "boxes", "caption")}

@@ -88,7 +88,7 @@ def test_a_loader_that_cannot_run_is_listed_with_its_error(mnist: Path, tmp_path
     assert "| absent | - | did not run: ModuleNotFoundError" in report.table(workload, results)
 
 
-def test_other_work_is_told() -> None:
+def test_loaders_that_do_other_work_are_reported() -> None:
     mine = {"shape": [8, 3, 4, 4], "dtype": "float32", "mean": 0.0, "std": 1.0}
     assert contest.differs([mine], [dict(mine, mean=0.1)]) == ""
     assert contest.differs([mine], []) == "1 image fields instead of 0"

@@ -1,5 +1,5 @@
-"""What trainers get through the ring is what PIL makes of the files: sampled batches of a real server, recomputed from file,
-sample index and drawn parameters alone."""
+"""Batches from the ring equal PIL's result for the same files: samples of a real server's batches are recomputed from the file, the sample
+index and the drawn parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The default's promise, private batches, kept by copy-on-write views: batches large enough for them."""
+"""Private batches, the default, with batches that are large enough for copy-on-write views."""
 
 from __future__ import annotations
 

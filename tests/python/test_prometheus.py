@@ -66,7 +66,7 @@ class Prometheus(Process):
 @pytest.fixture
 def training(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path: Path) -> Iterator[Server]:
     """A server with a stream over a folder that has a bad file in it, read ahead and kept on disk, and a client that keeps reading.
-    Another stream, which nobody reads, keeps that folder's files in memory, where they would be made into tiles."""
+    Another stream, which no client reads, caches that folder's files in memory, where idle workers could tile them."""
     folder = write_images(tmp_path / "images", classes=2, per_class=40)
     (folder / "class_0" / "bad.jpg").write_bytes(b"this is no image")
     cache = {"path": str(tmp_path / "cache"), "size": "10MB"}

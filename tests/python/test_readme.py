@@ -1,4 +1,4 @@
-"""The front page's lines of use run as they stand."""
+"""The example on the front page runs unchanged."""
 
 from __future__ import annotations
 

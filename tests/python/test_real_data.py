@@ -1,5 +1,5 @@
-"""Real sets end to end, where they are at hand: HEADRACE_DATA names a folder with MNIST's test files, CIFAR-10's training images as JPEGs
-(cifar10-train-jpg.tar), BSD100's pairs of scale 4 (bsd100-x4-pairs.tar) and ImageNet images (imagenet-500.tar; test_real_packs.py).
+"""Real datasets end to end, if they are available: HEADRACE_DATA names a folder with MNIST's test files, CIFAR-10's training images as
+JPEGs (cifar10-train-jpg.tar), BSD100's pairs of scale 4 (bsd100-x4-pairs.tar) and ImageNet images (imagenet-500.tar; test_real_packs.py).
 Skipped without."""
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def test_cifar_10_binary(start_server: Any, cifar: tuple[Pixels, Any, list[str]]
 
 
 def place_of(patch: Pixels, image: Pixels) -> list[tuple[int, int]]:
-    """Where `patch` lies in `image`, both HWC."""
+    """The position of `patch` in `image`, both HWC."""
     size = len(patch)
     windows = np.lib.stride_tricks.sliding_window_view(image, (size, size), axis=(0, 1))
     return [

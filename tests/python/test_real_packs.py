@@ -1,5 +1,5 @@
-"""Real sets in forms that only Python reads, packed or shared: what trainers get is what PIL and torchvision give. Skipped without
-HEADRACE_DATA (test_real_data.py)."""
+"""Real datasets in formats that only Python reads, packed or shared: trainers get the same values as PIL and torchvision give. Skipped
+without HEADRACE_DATA (test_real_data.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAIR = {"lr": "image", "hr": "image x4"}
 
 
 def check_middles(address: str, pair: dict[str, list[Pixels]]) -> None:
-    """Every pair comes once; of each the middle, 64 x 64 of LR and 256 x 256 of HR."""
+    """Checks that every pair comes once, with its center: 64 x 64 of LR and 256 x 256 of HR."""
     seen = []
     with headrace.Loader(address, stream="train", batch="dict") as loader:
         for batch in loader:
@@ -83,7 +83,7 @@ def test_bsd100_in_an_lmdb_of_compressed_pickles_is_cut_as_the_files_are(
     out = tmp_path / "pairs.lmdb"
     assert pack(PickledPairs(tmp_path / "pairs"), out, fields=PAIR).samples == len(names)
     check_middles(start_server(config(lmdb(out), **MIDDLE)).address, pair)
-    # Random parts, too: what is drawn depends on the place in the epoch alone.
+    # Random crops are equal, too, because draws depend only on the position in the epoch.
     files = {kind.lower(): {"path": str(root), "names": f"{{}}_{kind}"} for kind in pair}
     cut = []
     for source in (lmdb(out), {"type": "paired_folders", "fields": files}):
@@ -113,7 +113,7 @@ def test_cifar_10_pickles_give_the_batches_of_the_binary_version(
 
 
 class Patches(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """The middle of each pair, and its number."""
+    """The center of each pair, and the pair's number."""
 
     def __init__(self, pair: dict[str, list[Pixels]]) -> None:
         self._pair = pair

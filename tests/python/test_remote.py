@@ -45,13 +45,13 @@ def far(tmp_path: Path) -> Iterator[Callable[..., FarServer]]:
 
 @pytest.fixture
 def serve(start_server: Any, tmp_path: Path) -> Callable[..., Server]:
-    """A server whose caches are the test's, and whose environment knows no S3 but what the test says."""
+    """A server with the test's own caches, and without other S3 settings in its environment than the test's."""
     environment = {**NO_AWS, "XDG_CACHE_HOME": str(tmp_path / "cache"), "no_proxy": "*"}
     return lambda source, env=None, **stream: start_server(config(source, **stream), env={**environment, **(env or {})})
 
 
 def check(tmp_path: Path, source: dict[str, Any], env: dict[str, str] | None = None) -> str:
-    """What `headrace check` says is wrong."""
+    """The errors that `headrace check` reports."""
     file = tmp_path / "checked.yaml"
     file.write_text(yaml.safe_dump(config(source, **CROP)))
     environment = {**NO_AWS, "PATH": "/usr/bin", "XDG_CACHE_HOME": str(tmp_path / "cache"), "no_proxy": "*", **(env or {})}
@@ -83,7 +83,7 @@ def test_shards_over_http_give_the_batches_of_the_files(
     assert len(list((tmp_path / "cache" / "headrace").glob("*.index"))) == 1
     assert not list((tmp_path / "my shards").glob(".headrace*"))
     server.stop()
-    # From the cached index: one look at each shard.
+    # With the cached index the server makes one request per shard.
     web.cut_every = web.busy_every = 0
     web.requests.clear()
     again = serve(source, **CROP)
@@ -92,7 +92,7 @@ def test_shards_over_http_give_the_batches_of_the_files(
     assert web.connections < 200, "connections are used again"
 
 
-def test_what_is_made_of_shards_behind_urls_is_read_ahead_as_they_are(
+def test_sources_over_remote_shards_are_read_ahead_like_the_shards(
     start_server: Any, far: Any, image_folder: Path, tmp_path: Path
 ) -> None:
     write_shards(image_folder, tmp_path / "shards", "train", tarfile.GNU_FORMAT, "cls", count=1)
@@ -107,7 +107,7 @@ def test_what_is_made_of_shards_behind_urls_is_read_ahead_as_they_are(
     environment = {**NO_AWS, "XDG_CACHE_HOME": str(tmp_path / "cache"), "no_proxy": "*"}
 
     def pools() -> list[tuple[str, str]]:
-        """(source, threads) of those who read ahead, after an epoch."""
+        """(source, threads) of each read-ahead pool, after an epoch."""
         server = start_server(shown, env=environment)
         assert len(stream_of(server.address)) >= 4 * 48
         assert 'headrace_read_ahead_samples_total{stream="train",outcome="hit"}' in server.metrics()
@@ -158,14 +158,14 @@ def test_an_image_folder_in_a_bucket_is_the_folder(serve: Any, far: Any, tmp_pat
     remote = serve(source, env=env, **CROP)
     assert stream_of(remote.address) == stream_of(local.address)
     assert web.refused == []
-    # A checkpoint over the folder goes on over the bucket.
+    # A checkpoint over the folder resumes over the bucket.
     with headrace.Loader(local.address, stream="train") as loader:
         next(iter(loader))
         state = loader.state_dict()
         rest = [batch.sample_index.tolist() for batch in loader]
     with headrace.Loader(remote.address, stream="train", state=state) as loader:
         assert [batch.sample_index.tolist() for batch in loader] == rest
-    # Keys of others: by name, and without a word of what is secret.
+    # Wrong keys give a named error that contains no secret.
     wrong = check(tmp_path, source, {**env, "AWS_SECRET_ACCESS_KEY": "another/secret"})
     assert "the server answers 403 SignatureDoesNotMatch; see that the keys in the environment are right" in wrong
     unsigned = check(tmp_path, {**source, "s3": {"endpoint": web.url, "anonymous": True}}, env)
@@ -201,7 +201,7 @@ def test_shards_in_a_bucket_are_listed(serve: Any, far: Any, image_folder: Path,
     assert "s3://bucket/none/: holds no .tar object" in check(tmp_path, {"type": "webdataset", "path": "s3://bucket/none"}, env)
 
 
-def test_a_manifest_may_lie_elsewhere_than_its_images(serve: Any, far: Any, image_folder: Path, tmp_path: Path) -> None:
+def test_a_manifest_may_be_elsewhere_than_its_images(serve: Any, far: Any, image_folder: Path, tmp_path: Path) -> None:
     names = [str(image.relative_to(image_folder)) for image in sorted(image_folder.glob("*/*.jpg"))]
     rows = "".join(f"{name},{name.split('/')[0]}\n" for name in names)
     (tmp_path / "train.csv").write_text("path,label\n" + rows)

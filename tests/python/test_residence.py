@@ -102,14 +102,14 @@ def test_a_checkpoint_in_the_middle_of_an_epoch_resumes_on_either_side(
             resumed.set_epoch(epoch)
             for made, sent in zip(resumed, whole[epoch][3 if epoch == 1 else 0 :], strict=True):
                 same(made, sent)
-    # At half the batch size the rest comes, each sample once.
+    # At half the batch size each remaining sample comes once.
     config["streams"]["cifar"]["batch_size"] = 8
     with loader(start_server(config), "cifar", then, state=state) as resumed:
         rest = torch.cat([batch["sample_index"] for batch in resumed]).tolist()
     assert rest == torch.cat([batch["sample_index"] for batch in whole[1][3:]]).tolist()
 
 
-def test_a_loop_that_breaks_off_goes_on_as_any(start_server: Any, config: dict[str, Any]) -> None:
+def test_a_loop_continues_after_a_break_as_on_any_stream(start_server: Any, config: dict[str, Any]) -> None:
     server = start_server(config)
     with loader(server, "cifar") as resident, loader(server, "cifar", None) as ordinary:
         for _ in range(2):
@@ -170,7 +170,7 @@ def test_a_loop_goes_on_without_its_server(start_server: Any, config: dict[str, 
         assert sorted(after.tolist()) == sorted(before.tolist())
 
 
-def test_a_broadcast_stream_has_no_client_once_the_set_is_there(start_server: Any, config: dict[str, Any]) -> None:
+def test_a_broadcast_stream_has_no_client_after_the_upload(start_server: Any, config: dict[str, Any]) -> None:
     server = start_server(config)
 
     def clients() -> list[Any]:
@@ -180,7 +180,7 @@ def test_a_broadcast_stream_has_no_client_once_the_set_is_there(start_server: An
         next(iter(resident))
         running = iter(rank)
         next(running)
-        # The rank is taken, and its set is there.
+        # The rank is claimed, and its dataset is uploaded.
         wait_until(lambda: len(clients()) == 1, "the others to leave")
         assert len(list(resident)) == 9
         with pytest.raises(RankTaken):
@@ -223,7 +223,7 @@ def test_a_set_that_cannot_be_resident_is_refused_by_check(
 
 
 def test_more_streams_than_a_server_can_hold_are_refused(config: dict[str, Any], tmp_path: Path) -> None:
-    """Each resident stream is two: one to read, one to upload from."""
+    """Each resident stream counts as two: the stream itself and its upload stream."""
     path = tmp_path / "c.yaml"
     stream = config["streams"]["mnist"]
     for count, refused in ((32, False), (33, True)):

@@ -12,7 +12,7 @@ import pytest
 from test_iteration import *  # noqa: F403
 from test_resume import *  # noqa: F403
 
-# What is another thing here, where the server is asked for nothing but the set:
+# These tests differ here, because after the upload the loader sends the server no requests:
 del test_set_epoch_after_iter_and_prefetch_discards_what_was_prefetched  # noqa: F821  the first batch brings the set
 del test_joining_late_begins_where_it_was_asked_to  # noqa: F821  where others are it does not know
 del test_next_commits_the_batch_before_it  # noqa: F821
@@ -23,7 +23,7 @@ del test_a_loop_does_not_go_on_in_other_batches_but_its_state_does  # noqa: F821
 
 @pytest.fixture
 def basic_config(image_folder: Path) -> dict[str, Any]:
-    """As conftest's."""
+    """Same as in conftest.py."""
     transforms = [{"resize": {"size": [40, 40]}}, {"random_crop": {"size": 32}}, "random_horizontal_flip"]
     stream = {"source": "images", "batch_size": 8, "seed": 7, "residence": "gpu", "transforms": transforms}
     return {

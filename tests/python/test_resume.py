@@ -197,7 +197,7 @@ def test_something_else_than_a_state_is_refused(start_server: Any, quiet_config:
                 loader.load_state_dict(wrong)
 
 
-def test_ranks_that_disagree_are_told_both_values(start_server: Any, shard_config: dict[str, Any]) -> None:
+def test_ranks_that_disagree_get_an_error_with_both_values(start_server: Any, shard_config: dict[str, Any]) -> None:
     address = start_server(shard_config).address
     with headrace.Loader(address, stream="train", rank=0, world_size=2) as first:
         with pytest.raises(GroupMismatch, match="world size 2.* with 3"):

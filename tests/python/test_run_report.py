@@ -15,7 +15,7 @@ from running import ROOT
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Nothing to install, and stages that pass at once."""
+    """A checkout with nothing to install, and stages that pass at once."""
     shutil.copy(ROOT / "run", tmp_path)
     stubs = {
         ".venv/bin/python": "exit 0",
@@ -38,7 +38,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def run(checkout: Path, *names: str, budget: int | None = None) -> list[str]:
-    """The lines below the stages' own, of a run that passes."""
+    """The final lines of a passing run, after those of its stages."""
     env = {name: value for name, value in os.environ.items() if name != "HEADRACE_BUDGET_S"}
     if budget is not None:
         env["HEADRACE_BUDGET_S"] = str(budget)

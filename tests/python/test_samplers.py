@@ -1,4 +1,4 @@
-"""Samplers through a real server: what they promise, in step over ranks, resumed, and refused by name."""
+"""Samplers through a real server: what they promise, over several ranks, resumed, and refused with named errors."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_sample_is_shown_as_it_is_served(start_server: Any, uneven: Path) -> N
             np.testing.assert_array_equal(sample.fields["image"], batch[0][position])
 
 
-def test_a_bad_sample_gives_way_to_one_of_its_class(start_server: Any, tmp_path: Path) -> None:
+def test_a_bad_sample_is_replaced_by_one_of_its_class(start_server: Any, tmp_path: Path) -> None:
     folder = write_images(tmp_path / "images", classes=3, per_class=6)
     (folder / "class_1" / "0003.jpg").write_bytes(b"no picture")
     server = start_server(config(folder, {"balanced": {"samples": 36}}, max_bad=0.5, batch_size=6))
@@ -177,7 +177,7 @@ def check(tmp_path: Path, set_up: dict[str, Any]) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("sampler", ["sequential", "balanced", WEIGHTED, PK], ids=["sequential", "balanced", "weighted", "pk"])
-def test_check_takes_samplers(uneven: Path, tmp_path: Path, sampler: Any) -> None:
+def test_check_accepts_samplers(uneven: Path, tmp_path: Path, sampler: Any) -> None:
     status, said = check(tmp_path, config(uneven, sampler))
     assert status == 0, said
 

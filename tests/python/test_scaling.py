@@ -1,4 +1,4 @@
-"""tests/bench/scaling.py, on made-up data and the cores that there are."""
+"""tests/bench/scaling.py, on synthetic data, with the cores of this machine."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def test_a_workload_that_cannot_be_measured_fails_the_run_by_name(tmp_path: Path
     assert [figure["workload"] for figure in json.loads((tmp_path / "scaling.json").read_text())["figures"]] == ["w1-u8"]
 
 
-def test_cores_that_are_not_there_and_data_of_no_workload_are_told(tmp_path: Path) -> None:
+def test_missing_cores_and_data_of_no_workload_are_reported(tmp_path: Path) -> None:
     assert "--cores: this process may use" in run(tmp_path, "--cores", "100000").stderr
     assert "--data photos: there are mnist" in run(tmp_path, "--data", "photos=there").stderr

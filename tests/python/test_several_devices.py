@@ -27,7 +27,7 @@ def sharded(quiet_config: dict[str, Any]) -> dict[str, Any]:
 def test_ranks_over_gloo_train_on_each_sample_once(
     start_server: Any, sharded: dict[str, Any], ranks: int
 ) -> None:
-    """60 samples in batches of 8: no multiple of 16 or of 32, so the ranks share what is left over."""
+    """60 samples in batches of 8: not a multiple of 16 or 32, so the ranks share the remaining samples."""
     address = start_server(sharded).address
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     job = subprocess.run(

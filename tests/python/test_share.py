@@ -58,7 +58,7 @@ def test_three_processes_at_different_speeds_miss_nothing() -> None:
     assert source.asked == 3 * BATCHES
 
 
-def test_who_is_waited_for_gets_all_of_a_share_that_is_at_its_end_already() -> None:
+def test_an_awaited_consumer_gets_all_batches_although_the_iterable_has_ended() -> None:
     source = Batches(batches=2)
     with headrace.share(source, epochs=1, wait_for=2) as share:
         first = Consumer(share.address, epochs=1)
@@ -70,7 +70,7 @@ def test_who_is_waited_for_gets_all_of_a_share_that_is_at_its_end_already() -> N
             assert consumer.lines() == [*sums(source, 1), "end"]
 
 
-def test_nobody_reads_and_the_loader_stands_still() -> None:
+def test_the_loader_pauses_while_nobody_reads() -> None:
     source = Batches(batches=100)
     with headrace.share(source) as share:
         wait_until(lambda: source.asked == 3, "two batches in the feed and one at hand")
@@ -85,7 +85,7 @@ def test_a_full_ring_holds_the_loader_back() -> None:
         first = next(iterator)
         equal(first, source.make(0, 0))
         time.sleep(0.5)
-        # Copied and let go (small batches are), leased, ready, in the feed, at hand in the thread.
+        # Copied and released (as small batches are), leased, ready, in the feed, and in the thread.
         assert source.asked == 1 + 3 + 3 + 2 + 1
         for number in range(1, 100):
             equal(next(iterator), source.make(0, number))
@@ -162,7 +162,7 @@ def test_break_and_set_epoch_leave_batches_out_and_nothing_goes_back() -> None:
             headrace.Loader(share.address, stream="train", state=loader.state_dict())
 
 
-def test_close_tells_those_who_wait() -> None:
+def test_close_ends_waiting_consumers_with_an_error() -> None:
     share = headrace.share(Batches(pause=0.05))
     consumer = Consumer(share.address, epochs=1000)
     consumer.line()
@@ -194,7 +194,7 @@ def owner(wait_for: int) -> tuple[subprocess.Popen[str], str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_who_waits_for_others_hears_of_the_owners_death(how: signal.Signals) -> None:
+def test_a_consumer_that_waits_for_others_gets_an_error_when_the_owner_dies(how: signal.Signals) -> None:
     process, address = owner(2)
     alone = Consumer(address)
     wait_until(lambda: headrace.stats(address)["streams"]["train"]["clients"], "the consumer to be there")
@@ -222,7 +222,7 @@ def test_the_death_of_the_owner_is_named_to_its_consumers(how: signal.Signals) -
     wait_until(lambda: not Path(address, "control.sock").exists(), "the end of the owner's server")
 
 
-def test_what_a_killed_owner_leaves_goes_with_the_next_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_share_removes_the_files_of_a_killed_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (killed, its), (alive, others) = owner(1), owner(1)
@@ -234,7 +234,7 @@ def test_what_a_killed_owner_leaves_goes_with_the_next_share(tmp_path: Path, mon
     assert {Path(its).parent.name, Path(others).parent.name} <= left
 
     def next_share() -> bool:
-        """Its server's lock may outlive its socket for a moment."""
+        """The server's lock may exist slightly longer than its socket."""
         with headrace.share(Batches()) as share:
             here = {path.name for path in tmp_path.iterdir()}
         return here == {"headrace-share-a-file", Path(others).parent.name, Path(share.address).parent.name}

@@ -1,4 +1,4 @@
-"""headrace.share(): what its owner's process keeps, and what is gone after close()."""
+"""headrace.share(): resources of the owner's process, and their release by close()."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_close_leaves_no_thread_no_memory_and_no_iterator() -> None:
             kept.append(weakref.ref(batches))
             return batches
 
-    kept: list[weakref.ref[Any]] = []  # of each epoch that was begun
+    kept: list[weakref.ref[Any]] = []  # the iterators of all epochs that were begun
     before = mapped()
     share = headrace.share(Watched(), "watched")
     with headrace.Loader(share.address, stream="watched") as loader:
@@ -78,7 +78,7 @@ def test_close_may_come_from_the_iterable() -> None:
     assert not shares("closing")
 
 
-def test_a_batch_that_was_copied_is_let_go_of() -> None:
+def test_a_batch_is_released_once_it_was_copied() -> None:
     batches: list[weakref.ref[Any]] = []
 
     def endless() -> Iterator[Any]:

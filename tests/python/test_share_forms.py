@@ -1,4 +1,4 @@
-"""headrace.share(): what a batch may be, and what is said of one that may not."""
+"""headrace.share(): the accepted forms of batches, and the errors for others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Unreadable(Exception):
         (Unreadable(), "epoch 0, batch 2: the shared iterable raised Unreadable: <exception str"),
     ],
 )
-def test_errors_whose_text_is_none_reach_the_consumers(error: Exception, said: str) -> None:
+def test_errors_without_valid_text_reach_the_consumers(error: Exception, said: str) -> None:
     class Raises(Batches):
         def make(self, epoch: int, number: int) -> Any:
             if number == 2:
@@ -66,7 +66,7 @@ def test_errors_whose_text_is_none_reach_the_consumers(error: Exception, said: s
             share.wait(20)
 
 
-def test_a_feed_that_cannot_say_why_it_ends_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feed_that_cannot_send_its_end_ends_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: headrace.Share, why: str, done: bool) -> None:
         raise MemoryError
 

@@ -1,4 +1,4 @@
-"""Storage that takes its time: the same batches, read ahead; a local disk cache; and what is shown of it."""
+"""Slow storage: the same batches with reading ahead and with a local disk cache, and their metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def config(folder: Path, io: dict[str, Any] | None, **stream: Any) -> dict[str, 
 
 
 def digest(server: Server, epochs: int = 2) -> list[str]:
-    """Of some epochs of both streams."""
+    """The batches of some epochs of both streams."""
     out = []
     for stream in ("train", "other"):
         seen = Digest()
@@ -54,7 +54,7 @@ def outcomes(server: Server, stream: str = "train") -> dict[str, int]:
 
 
 def disk_cache(server: Server) -> dict[str, float]:
-    """What it shows of its disk cache, in its metrics and, all the same, in its statistics."""
+    """The figures of the disk cache, which must be equal in the metrics and the statistics."""
     found = re.findall(r'^headrace_cache_(\w+){source="images",kind="disk"} (\S+)$', server.metrics(), re.MULTILINE)
     shown = {name.removesuffix("_total"): float(value) for name, value in found}
     (told,) = headrace.stats(server.address)["caches"]
@@ -112,7 +112,7 @@ def test_the_disk_cache_serves_what_it_has_and_what_it_lacks(start_server: Any, 
     assert sum(path.stat().st_size for path in files) <= shown["bytes"] < shown["budget_bytes"] == 10_000_000
     assert shown["damaged"] == shown["write_errors"] == shown["full"] == 0
     first.kill()
-    # What lies in the cache is not read again; what does not, or is damaged there, is.
+    # Samples in the cache are not read again; missing and damaged ones are.
     files[3].unlink()
     files[4].write_bytes(files[4].read_bytes()[:-5])
     kept = b"".join(file.read_bytes() for file in files[:3] + files[5:])

@@ -1,4 +1,4 @@
-"""tests/tidy fails where clang-tidy is missing or crashes: a check that cannot fail is none."""
+"""tests/tidy fails where clang-tidy is missing or crashes: a check that cannot fail is worthless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What measures the training examples on real data (tests/bench/training): its splits and its table, on made files."""
+"""The benchmark of the training examples (tests/bench/training): its splits and its table, on synthetic files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gray(value: int, size: int = 32) -> Image.Image:
     return Image.new("RGB", (size, size), (value, value, value))
 
 
-def test_what_is_tested_with_is_held_out_of_the_whole_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_samples_are_held_out_of_the_whole_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(real_sets, "MNIST_TRAIN", 7)
     monkeypatch.setattr(real_sets, "CIFAR_HELD_OUT", 4)
     monkeypatch.setattr(real_sets, "PAIRS_HELD_OUT", 2)

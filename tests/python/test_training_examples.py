@@ -54,7 +54,7 @@ def one_thread() -> Iterator[None]:
 
 
 class Ran:
-    """What a program printed at its end, and what its loaders gave to each rank."""
+    """The last line of a program's output, and the batches that its loaders gave to each rank."""
 
     def __init__(self, printed: str, ranks: list[recorded_example.Seen]) -> None:
         self.line: dict[str, Any] = json.loads(printed)
@@ -69,7 +69,7 @@ class Ran:
         return [tuple(row) for rank in self.ranks for batch in rank["train"][epoch] for row in batch]
 
     def check_test(self, samples: int, sizes: list[int]) -> None:
-        """Each evaluation has had exactly the test samples in their order, the last batch short."""
+        """Checks that each evaluation had exactly the test samples, in order, with a short last batch."""
         assert self.last["test_samples"] == samples
         for batches in self.ranks[0]["test"]:
             assert [len(batch) for batch in batches] == sizes
@@ -88,7 +88,7 @@ def twin(capsys: pytest.CaptureFixture[str], folder: Path, name: str, *arguments
 
 
 def launch(ranks: int, *command: object) -> str:
-    """What a program printed as a process of its own, or as a job of torchrun."""
+    """The output of a program in its own process, or as a job of torchrun."""
     torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}") if ranks else ()
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     job = subprocess.run(
@@ -131,7 +131,7 @@ def block(language: str) -> str:
 
 
 def pickled_cifar10(data: Path) -> None:
-    """The set in `data` as torchvision's files."""
+    """Writes the dataset in `data` as torchvision's files."""
     (data / "cifar-10-batches-py").mkdir()
     for name in (*CIFAR_TRAIN, *CIFAR_TEST):
         records = np.fromfile(data / "cifar-10-batches-bin" / name, np.uint8).reshape(-1, 3073)
@@ -144,7 +144,7 @@ def pickled_cifar10(data: Path) -> None:
 def test_cifar10_as_torchvision_has_it_is_the_same_training(
     capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the README's lines, on files of which torchvision knows no checksums."""
+    """Runs the README's lines, on files that do not have torchvision's checksums."""
     shutil.copytree(small / "data/cifar-10-batches-bin", tmp_path / "data/cifar-10-batches-bin")
     pickled_cifar10(tmp_path / "data")
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_cifar10_vgg_on_ranks(small: Path, tmp_path: Path, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("program", ["mnist_mlp", "srcnn_dataloader"])
-def test_one_that_knows_no_ranks_says_so_under_torchrun(program: str) -> None:
+def test_an_example_without_ranks_says_so_under_torchrun(program: str) -> None:
     ranks = {**os.environ, "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
     done = subprocess.run([sys.executable, EXAMPLES / f"{program}.py"], capture_output=True, text=True, env=ranks)
     assert done.returncode == 2
@@ -205,7 +205,7 @@ def test_a_twin_trains_and_tests_on_as_many(
 
 
 def test_bicubic_is_the_same_of_both(capsys: pytest.CaptureFixture[str], small: Path) -> None:
-    """No model is in it: test pictures, their crops and their luma are alike."""
+    """It involves no model: so test pictures, their crops and their luma are the same."""
     one, other = (run(capsys, small, "srcnn", "--epochs", 1) for run in (example, lambda *a: twin(*a, "--workers", 0)))
     assert one.last["bicubic"] == other.last["bicubic"]
 

@@ -1,4 +1,4 @@
-"""The check of a database's tree takes time where the tree is large: whoever stops the command meanwhile is obeyed."""
+"""The check of a large database takes long, and signals must stop the command during it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_control_c_ends_pack_during_the_check(image_folder: Path, tmp_path: Path
         assert not Path(f"/proc/{child}").exists()
 
 
-def test_a_server_ends_during_the_check_when_it_is_told_to(tmp_path: Path) -> None:
+def test_a_server_ends_during_the_check_when_it_is_asked_to(tmp_path: Path) -> None:
     write_endless(tmp_path / "set")
     config = tmp_path / "c.yaml"
     config.write_text(

@@ -1,4 +1,4 @@
-"""Other users of the machine: whose server a client believes, and whom a server admits."""
+"""Other users of the machine: whose server a client trusts, and which users a server admits."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_another_users_server_in_the_default_directory_is_refused(serve: Serve, 
 
 
 @needs_root
-def test_root_trusts_another_users_server_only_if_told_to(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_trusts_another_users_server_only_if_it_is_allowed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve(config(), user=NOBODY)
     assert f"belongs to user {NOBODY}" in refusal(lambda: batches(server.address))
     assert f"belongs to user {NOBODY}" in refusal(lambda: headrace.streams(server.address))
@@ -112,7 +112,7 @@ def test_a_client_refuses_a_directory_that_others_can_write_to(serve: Serve, mod
     assert "group or others can write to it" in told
 
 
-def test_a_client_refuses_a_link_in_the_directorys_place(serve: Serve, common: Common) -> None:
+def test_a_client_refuses_a_link_instead_of_the_directory(serve: Serve, common: Common) -> None:
     server = serve(config())
     link = common.path / "link"
     link.symlink_to(server.address)
@@ -160,7 +160,7 @@ def test_a_server_refuses_a_directory_that_others_can_write_to(common: Common, m
     assert "set server.directory to a new folder" in ended.stderr
 
 
-def test_a_server_refuses_a_link_in_the_directorys_place(common: Common) -> None:
+def test_a_server_refuses_a_link_instead_of_the_directory(common: Common) -> None:
     common.folder("real", mode=0o700)
     (common.path / "run").symlink_to("real")
     ended = start_in(common.path / "run")
@@ -169,7 +169,7 @@ def test_a_server_refuses_a_link_in_the_directorys_place(common: Common) -> None
     assert not list((common.path / "real").iterdir())
 
 
-def test_a_link_in_the_locks_place_is_not_followed(common: Common) -> None:
+def test_a_link_instead_of_the_lock_is_not_followed(common: Common) -> None:
     run = common.folder("run", mode=0o700)
     precious = common.path / "precious"
     precious.write_text("mine")
@@ -187,7 +187,7 @@ def test_a_link_in_the_locks_place_is_not_followed(common: Common) -> None:
 
 
 def opened(server: Server) -> Server:
-    """Modes let everybody in, as those of a careless administrator."""
+    """Sets modes that admit all users, as a careless administrator might."""
     os.chmod(server.address, 0o755)
     for path in Path(server.address).glob("*.sock"):
         path.chmod(0o777)
@@ -195,7 +195,7 @@ def opened(server: Server) -> Server:
 
 
 def heard(path: str, op: str) -> bytes:
-    """All that a server says to a stranger's request."""
+    """All bytes that a server sends in reply to a stranger's request."""
     dealer = Dealer.__new__(Dealer)
     try:
         dealer.__init__(path)  # type: ignore[misc]
@@ -207,7 +207,7 @@ def heard(path: str, op: str) -> bytes:
 
 @needs_root
 @pytest.mark.parametrize("op", ["hello", "streams", "sample", "stats", "drain"])
-def test_a_stranger_on_the_control_socket_hears_nothing(serve: Serve, op: str) -> None:
+def test_a_stranger_on_the_control_socket_gets_no_reply(serve: Serve, op: str) -> None:
     server = opened(serve(config(metrics={"port": 0})))
     assert as_user(NOBODY, lambda: heard(f"{server.address}/control.sock", op)) == b""
     server.check_alive()
@@ -217,7 +217,7 @@ def test_a_stranger_on_the_control_socket_hears_nothing(serve: Serve, op: str) -
 
 
 @needs_root
-def test_a_stranger_on_the_attach_socket_hears_nothing(serve: Serve) -> None:
+def test_a_stranger_on_the_attach_socket_gets_no_reply(serve: Serve) -> None:
     server = opened(serve(config()))
 
     def attach() -> bytes:
@@ -259,7 +259,7 @@ def test_an_allowed_user_lists_and_trains_and_does_not_drain(serve: Serve) -> No
 
 
 def may_write_to_the_ring(address: str) -> bool:
-    """Whether a client that wants to can make the ring's memory writable."""
+    """Whether a client can make the ring's memory writable."""
     with headrace.Loader(address, stream="train", timeout=5) as loader:
         next(iter(loader))
         with os.scandir("/proc/self/fd") as held:
@@ -285,7 +285,8 @@ def test_an_allowed_user_reads_the_ring_and_does_not_write_to_it(serve: Serve) -
 
 @needs_root
 def test_descriptors_of_an_allowed_user_are_not_taken(serve: Serve) -> None:
-    """One that can always be read would be the end of a process; to poll one of a FUSE would wait for its user."""
+    """A descriptor that is always readable would look like a process's end, and polling one of a FUSE file system would wait for its
+    owner."""
     server = serve(config(allow={"uids": [NOBODY]}))
 
     def stays() -> bool:
@@ -347,7 +348,7 @@ def test_an_allowed_user_does_not_feed(serve: Serve) -> None:
         feeder.connect(os.fspath(door))
         with contextlib.suppress(BrokenPipeError):
             feeder.send(b'{"feed": 1}')
-        with contextlib.suppress(ConnectionResetError):  # comes first; what was said follows
+        with contextlib.suppress(ConnectionResetError):  # reported first; the server's packets follow
             return feeder.recv(4096)
         return feeder.recv(4096)
 
@@ -363,7 +364,7 @@ def test_containers_of_different_users_can_allow_each_other(serve: Serve) -> Non
 
 
 def test_the_metrics_port_gives_metrics_and_health_alone(serve: Serve) -> None:
-    """TCP has no users: whoever is on the machine may ask."""
+    """TCP has no users, so any user of the machine may send requests."""
     server = serve(config(metrics={"port": 0}))
     for path in ("/", "/stats", "/streams"):
         with pytest.raises(urllib.error.HTTPError, match="404"):

@@ -1,4 +1,4 @@
-"""Files that another user plants where the server writes and reads its own."""
+"""Files that another user plants at paths where the server writes and reads its own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_index_that_another_user_planted_is_not_used(common: Common, sharded:
     assert right == [0, 0, 0, 0, 1, 1, 1, 1]
     shards = common.path / "shards"
     (shard,), (index,) = shards.glob("*.tar"), shards.glob(".*.index")
-    # The key in it is of the shard's name, size and time: other labels of the same length, then the shard as it was.
+    # The index's key consists of the shard's name, size and time: so write other labels of the same length, then restore the shard.
     content, status = shard.read_bytes(), shard.stat()
     exchanged = {b"0": b"1", b"1": b"0"}
     other = bytearray(content)
@@ -74,7 +74,7 @@ def test_an_index_is_not_written_through_a_link(common: Common, sharded: dict[st
     folder = common.folder("second")
     config = folder / "headrace.yaml"
     config.write_text(yaml.safe_dump({**sharded, "server": {**sharded["server"], "directory": str(folder / "run")}}))
-    # The shell's pid is the server's: that of the file which was written aside.
+    # The server has the shell's pid, which is in the temporary file's name.
     command = f'ln -s {precious} {index}.$$.tmp; ln -s {precious} {index}; exec {common.binary} serve {config} --ready-fd 1'
     server = subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE)
     try:

@@ -1,4 +1,4 @@
-"""Waits end by name: with Ctrl-C, with a timeout, with a stream that failed."""
+"""Waits end with named errors: by Ctrl-C, by a timeout, by a failed stream."""
 
 from __future__ import annotations
 
@@ -214,8 +214,8 @@ def test_a_timeout_names_the_clients_that_are_waited_for(start_server: Any, quie
                     assert batch.number < 8
 
 
-def test_a_second_threads_loop_leaves_the_first_ones_alone(start_server: Any, quiet_config: dict[str, Any]) -> None:
-    """The second begins while the first waits for a batch, which comes once another client is there."""
+def test_a_second_threads_loop_does_not_disturb_the_first_ones(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    """The second loop begins while the first waits for a batch, which comes once another client attaches."""
     quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train") as loader:
@@ -223,7 +223,7 @@ def test_a_second_threads_loop_leaves_the_first_ones_alone(start_server: Any, qu
         thread = threading.Thread(target=lambda: first.extend(batch.number for batch in loader))
         thread.start()
         refused = None
-        for _ in range(2000):  # until it is inside next()
+        for _ in range(2000):  # until it waits in next()
             try:
                 loader.epoch  # noqa: B018
                 time.sleep(0.005)

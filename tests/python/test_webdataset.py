@@ -61,7 +61,7 @@ def test_shards_give_the_stream_that_the_image_folder_gives(
     assert stream_of(address) == expected
     name = headrace.sample(address, "train", 0, 0).name
     assert name.startswith("train-000") and "-ü-" in name
-    # From the cached index, which lies beside the shards.
+    # With the cached index, which is beside the shards.
     assert len(list((tmp_path / "shards").glob(".headrace-*.index"))) == 1
     assert stream_of(start_server(config(source, **stream)).address) == expected
 
@@ -96,7 +96,7 @@ def test_sets_without_labels_have_batches_of_images_alone(start_server: Any, ima
     assert "members that are not served, by extension: 60 cls" in server.log.read_text()
 
 
-def test_a_shard_that_is_cut_is_refused_by_name_and_place(start_server: Any, image_folder: Path, tmp_path: Path) -> None:
+def test_a_truncated_shard_is_refused_by_name_and_offset(start_server: Any, image_folder: Path, tmp_path: Path) -> None:
     pattern = write_shards(image_folder, tmp_path / "shards", "train", tarfile.GNU_FORMAT, "cls")
     shard = tmp_path / "shards" / "train-0001.tar"
     shard.write_bytes(shard.read_bytes()[: 3 * 512 + 700])

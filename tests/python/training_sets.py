@@ -1,4 +1,4 @@
-"""Small sets that can be learnt, made here: digits, coloured shapes, pairs of drawings. Written as the training examples read them."""
+"""Creates small datasets that can be learnt, in the formats of the training examples: digits, coloured shapes, pairs of drawings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 def digits(count: int, random: np.random.Generator) -> tuple[Array, Array]:
-    """28 x 28, gray: a digit at any place, with noise."""
+    """28 x 28, gray: a digit at a random position, with noise."""
     labels = random.integers(0, 10, count)
     images = np.empty((count, 28, 28), np.uint8)
     font = ImageFont.load_default(size=18)
@@ -31,7 +31,7 @@ def digits(count: int, random: np.random.Generator) -> tuple[Array, Array]:
 
 
 def shapes(count: int, random: np.random.Generator) -> tuple[Array, Array]:
-    """3 x 32 x 32: class 2 s + c is a shape s of colour c, of any size and at any place."""
+    """3 x 32 x 32: class 2 s + c is a shape s of colour c, of random size and position."""
     labels = random.integers(0, 10, count)
     images = np.empty((count, 3, 32, 32), np.uint8)
     for image, label in zip(images, labels, strict=True):
@@ -69,7 +69,7 @@ def drawings(count: int, random: np.random.Generator) -> Iterator[tuple[Image.Im
 
 
 def write_sets(data: Path, seed: int = 0, *, mnist: tuple[int, int], cifar: tuple[int, int], pairs: tuple[int, int]) -> Path:
-    """Of each set so many samples to train on, and so many to test with."""
+    """Writes each dataset with the given numbers of training and test samples."""
     random = np.random.default_rng(seed)
     for part, count in zip(("train", "t10k"), mnist, strict=True):
         write_mnist(data, part, *digits(count, random))

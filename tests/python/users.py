@@ -1,4 +1,4 @@
-"""Several users in one test, which only root can be."""
+"""Runs parts of a test as other users, which needs root."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="two users at once: ru
 
 
 def as_user(uid: int, work: Callable[[], Any], groups: Sequence[int] = ()) -> Any:
-    """What `work` gives in a forked child that is run by `uid`; what it raises is raised here."""
+    """Returns the result of `work` in a forked child that runs as `uid`. An exception in it is raised here."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

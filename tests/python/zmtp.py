@@ -1,4 +1,4 @@
-"""A ZeroMQ peer over a plain socket (ZMTP 3.0), for what no ZeroMQ library sends."""
+"""A ZeroMQ peer over a plain socket (ZMTP 3.0), which can send what no ZeroMQ library sends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MORE, _LARGE, _COMMAND = 1, 2, 4
 
 
 class Dealer:
-    """Connects and shakes hands with a ROUTER; ConnectionError if it is turned away."""
+    """Connects and shakes hands with a ROUTER. Raises ConnectionError if it refuses the connection."""
 
     def __init__(self, path: str | os.PathLike[str], timeout: float = 5, identity: bytes = b"") -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,5 +1,5 @@
-// Making samples takes no memory once a worker is warm: counted by the operators new of this program, and by
-// its malloc, which the libraries call, too. Of PNG and progressive JPEG some are left: see kMallocsOf.
+// A warm worker makes samples without allocating memory. This program's operators new count that, and its
+// malloc, which the libraries call. PNG and progressive JPEG still need some allocations: see kMallocsOf.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@
 #include "tests/pixels/make_jpeg.h"
 #include "tests/temp_folder.h"
 
-// A sanitizer has a malloc of its own.
+// A sanitizer replaces malloc itself.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HEADRACE_COUNTS_MALLOC 0
 #else
@@ -38,7 +38,7 @@ void* __libc_malloc(std::size_t size);
 void* __libc_calloc(std::size_t count, std::size_t size);
 void* __libc_realloc(void* memory, std::size_t size);
 
-// Visible, so that they are those of the shared libraries as well.
+// Visible, so that shared libraries use them, too.
 [[gnu::visibility("default")]] void* malloc(std::size_t size) {
   mallocs.fetch_add(1, std::memory_order_relaxed);
   return __libc_malloc(size);
@@ -106,7 +106,7 @@ StreamPlan plan_of(std::vector<Transform> transforms, Output output = {}) {
   return plan;
 }
 
-/// Calls of operator new, and of malloc and its kin: those of operator new included.
+/// Calls of operator new, and of malloc and its relatives, including those by operator new.
 struct Counts {
   std::uint64_t news = 0, mallocs = 0;
   static Counts now() { return {::news, ::mallocs}; }
@@ -119,7 +119,7 @@ struct Counts {
   }
 };
 
-/// What a worker does of a batch, over and over.
+/// The work of a worker for a batch, repeated.
 class Worker {
  public:
   explicit Worker(std::shared_ptr<const SampleMaker> maker) : maker_(std::move(maker)) {
@@ -127,7 +127,7 @@ class Worker {
       fields_.emplace_back(kSlice * maker_->row_size(f));
   }
 
-  /// What an epoch took.
+  /// The allocations of an epoch.
   Counts epoch(std::uint64_t number) {
     const Counts before = Counts::now();
     const auto order = maker_->order(number);
@@ -169,16 +169,16 @@ std::shared_ptr<const Source> pixels(std::int32_t side, std::int32_t channels, s
   return server::source::make_pixel_source(std::move(table));
 }
 
-/// Mallocs of a sample at most. Of progressive JPEGs, the coefficients of the whole image stay with
-/// libjpeg-turbo (2.1.5), which clears them; what libspng (0.7.3) takes for an image and gives back is 0.1%
-/// of its decoding.
+/// The largest number of mallocs per sample. For a progressive JPEG libjpeg-turbo (2.1.5) allocates the
+/// coefficients of the whole image, and clears them. libspng (0.7.3) allocates for each image, which takes
+/// 0.1% of the decoding time.
 constexpr std::pair<const char*, std::uint64_t> kMallocsOf[] = {{"jpeg", 0}, {"progressive", 4}, {"png", 5}};
 
 const Transform kGray = make_op("normalize", {{"mean", {0.13}}, {"std", {0.31}}}),
                 kColour = make_op("normalize", {{"mean", {0.5, 0.4, 0.3}}, {"std", {0.2, 0.2, 0.2}}});
 const Output kFloats{DType::kFloat32, PixelLayout::kNchw};
 
-TEST(Allocations, OfSmallPicturesInMemoryAreNone) {
+TEST(Allocations, AreNoneForSmallPicturesInMemory) {
   const std::vector<Transform> augmented = {
       make_op("random_crop", {{"size", {32, 32}}, {"padding", {4, 4, 4, 4}}}),
       make_op("random_horizontal_flip")};
@@ -226,12 +226,12 @@ TEST_F(FromFiles, PairsInTheDecodedCacheTakeNone) {
   EXPECT_EQ(worker.alone(), alone) << "each was cut out of the cache";
 }
 
-/// Once a worker has seen all of them, twice over the same epochs.
+/// Counts after a worker has processed all of them; runs the same epochs twice.
 Counts most_of_an_epoch(const std::shared_ptr<const Source>& files, const StreamPlan& plan) {
   Worker worker(make_samples(
       server::cache::keep_encoded(files, server::cache::Arena::create("a", 64 << 20).value()), {}, plan));
   Counts most;
-  // Tables of a resize are made when a length comes for the first time: so these epochs come twice.
+  // A resize builds its table when a length first occurs, so these epochs run twice.
   for (const bool warm : {false, true})
     for (std::uint64_t epoch = 0; epoch < 8; ++epoch) {
       const Counts counts = worker.epoch(epoch);
@@ -267,7 +267,7 @@ TEST_F(FromFiles, ImageCropsTakeNoneButForTheDecodersOwn) {
     }
 }
 
-TEST(Allocations, OfLibrariesAreCounted) {
+TEST(Allocations, IncludeThoseOfLibraries) {
   if (!HEADRACE_COUNTS_MALLOC) GTEST_SKIP() << "the sanitizer's malloc is not counted";
   const Counts before = Counts::now();
   pixels::make_jpeg({.width = 16, .height = 16});

@@ -1,4 +1,4 @@
-// Chains with augmentations: what is refused, what is drawn, where they are made.
+// Chains with augmentations: refused arguments, draws, and stages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -153,7 +153,7 @@ TEST(Augmentations, InTwoPartsGiveTheRowOfRenderAndEndThePrefix) {
   }
 }
 
-TEST(Augmentations, OfAMaskAreTheGeometricOnes) {
+TEST(Augmentations, OfAMaskAreOnlyTheGeometricOnes) {
   StreamPlan stream;
   stream.chain =
       chain({make_op("center_crop", {{"size", {32, 32}}}), kJitter, make_op("random_grayscale", {{"p", 1}}),
@@ -179,7 +179,7 @@ TEST(Augmentations, OfAMaskAreTheGeometricOnes) {
   EXPECT_GT(geometric, 20);
 }
 
-TEST(Augmentations, MoveAsManyPixelsMoreAsTheScaleSays) {
+TEST(Augmentations, MoveByPixelsTimesTheScale) {
   auto config =
       chain({make_op("center_crop", {{"size", {32, 32}}}), make_op("rand_augment", {{"num_ops", 16}})});
   const auto small = drawn(config, {40, 40}, {1, 2, 3})[1].ops;

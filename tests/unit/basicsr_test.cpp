@@ -1,4 +1,4 @@
-// Pairs in databases as BasicSR makes them: read where they lie, and refused by name.
+// Pairs in BasicSR's databases: read from the map without a copy, and refused with named errors.
 #include "server/source/formats/basicsr_lmdb.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ Buffer png(std::int32_t side, std::uint8_t value) {
 
 class BasicSr : public ::testing::Test {
  protected:
-  /// Any keys and values, and a list beside them if there is one.
+  /// Writes any keys and values and, if it is not empty, a list beside them.
   fs::path write(const std::string& name, const std::map<std::string, Buffer>& entries,
                  const std::string& list) const {
     fs::path path = folder_.path() / name;

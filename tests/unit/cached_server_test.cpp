@@ -1,4 +1,4 @@
-// Caches in a running server: what clients get is the same, and metrics tell what the caches did.
+// Caches in a running server: clients get the same batches, and metrics show the caches' work.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

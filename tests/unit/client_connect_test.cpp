@@ -67,7 +67,8 @@ class Peer {
   std::jthread thread_;
 };
 
-/// A server that takes connections and says nothing. Its end leaves the socket's file, as SIGKILL does.
+/// A server that accepts connections and sends nothing. Its destructor leaves the socket file, as SIGKILL
+/// does.
 class Mute {
  public:
   explicit Mute(const std::string& path) : listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -101,7 +102,7 @@ TEST_F(Connect, WithoutAServerSaysThatNoSocketIsThere) {
   EXPECT_THAT(error.message, HasSubstr(control() + " does not exist"));
 }
 
-TEST_F(Connect, ToADeadServersSocketSaysThatNobodyListens) {
+TEST_F(Connect, ToADeadServersSocketSaysThatNoServerListens) {
   const ring::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -232,7 +233,7 @@ TEST_F(Connect, AReplyOfAnotherUserIsNotRead) {
   }
   char byte = 0;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  // As if the socket had been exchanged after everything was looked at that lies in the file system.
+  // As if the socket had been replaced after all checks in the file system.
   ASSERT_EQ(::chmod(directory_.c_str(), 0700), 0);
   const client::Deadline deadline(5s);
   const auto refused = client::exchange({directory_, {}}, "hello", nlohmann::json::object(), deadline);

@@ -74,7 +74,7 @@ TEST_F(StreamTest, EpochsFollowEachOtherAndEachHasEverySampleOnce) {
   EXPECT_GT(stream.waited().count(), 0);
 }
 
-TEST_F(StreamTest, ABatchTellsItsShapeAndItsFields) {
+TEST_F(StreamTest, ABatchDescribesItsShapeAndFields) {
   Stream stream = open();
   const BatchView batch = next(stream);
   EXPECT_EQ(batch.epoch(), 0u);
@@ -134,7 +134,7 @@ TEST_F(StreamTest, KeepingEveryViewGivesPrivateCopiesAndOneWarning) {
   for (const BatchView& view : kept) EXPECT_EQ(bytes_of(view), bytes_of(next(again)));
 }
 
-TEST_F(StreamTest, SetEpochIsFreeWhereTheLoopIsAnyway) {
+TEST_F(StreamTest, SetEpochKeepsPrefetchedBatchesIfTheEpochIsTheNextOneAnyway) {
   Stream stream = open();
   while (stream.ready() == 0) std::this_thread::sleep_for(1ms);
   ASSERT_TRUE(stream.set_epoch(0));
@@ -148,7 +148,7 @@ TEST_F(StreamTest, SetEpochIsFreeWhereTheLoopIsAnyway) {
   EXPECT_EQ(batch.batch(), 0u);
 }
 
-TEST_F(StreamTest, NextEpochLeavesOnlyWhatWasBegun) {
+TEST_F(StreamTest, NextEpochSkipsOnlyAnEpochThatWasBegun) {
   Stream stream = open();
   ASSERT_TRUE(stream.next_epoch());
   EXPECT_EQ(stream.epoch(), 0u);
@@ -159,7 +159,7 @@ TEST_F(StreamTest, NextEpochLeavesOnlyWhatWasBegun) {
   EXPECT_EQ(next(stream).batch(), 0u);
 }
 
-TEST_F(StreamTest, AStateGoesOnByteIdentically) {
+TEST_F(StreamTest, AStateResumesByteIdentically) {
   Stream stream = open();
   for (int i = 0; i < 3; ++i) (void)next(stream);
   const State state = State::from_json(stream.state().to_json()).value();
@@ -176,7 +176,7 @@ TEST_F(StreamTest, AStateGoesOnByteIdentically) {
   EXPECT_EQ(bytes_of(next(other)), expected);
 }
 
-TEST_F(StreamTest, ARestartedServerIsTakenUpAgainAtTheNextBatch) {
+TEST_F(StreamTest, ContinuesWithTheNextBatchOfARestartedServer) {
   Stream stream = open();
   const BatchView held = next(stream);
   const auto before = bytes_of(held);
@@ -189,13 +189,13 @@ TEST_F(StreamTest, ARestartedServerIsTakenUpAgainAtTheNextBatch) {
   EXPECT_EQ(rest_of_epoch(stream).size(), kSamples - 2 * kBatch);
 }
 
-TEST_F(StreamTest, AReservationOfItsOwnThatNobodyTookHoldsAReturningClientUpOnlyUntilItExpires) {
+TEST_F(StreamTest, AnUnusedTokenDelaysAReturningClientOnlyUntilItExpires) {
   OpenOptions options;
   options.client = "returning";
   Stream stream = open(std::move(options));
   (void)next(stream);
   serve();
-  // What a connection that broke between the token and the attachment leaves behind.
+  // The state after a connection that broke between the token and the attachment.
   wire::OpenRequest request;
   request.stream = "train";
   request.group = request.client = "returning";
@@ -226,7 +226,7 @@ TEST_F(StreamTest, ATimeoutSaysWhatItWaitedForAndLosesNothing) {
   EXPECT_EQ(next(stream).batch(), 0u);
 }
 
-TEST_F(StreamTest, ForEverIsNoTimeout) {
+TEST_F(StreamTest, AnEndlessTimeoutDoesNotOverflow) {
   serve(", sharing: { wait_for: 2 }");
   OpenOptions options;
   options.reconnect_timeout = std::chrono::milliseconds::max();
@@ -271,7 +271,7 @@ TEST_F(StreamTest, JoiningAtACursorNeedsOne) {
   EXPECT_THAT(stream.error().message, HasSubstr("join=cursor needs a state"));
 }
 
-TEST_F(StreamTest, AMissingStreamIsNamedWithThoseThatThereAre) {
+TEST_F(StreamTest, AMissingStreamIsNamedWithTheExistingOnes) {
   auto client = Client::connect({.address = directory_}).value();
   const auto stream = client.open({.stream = "trian"});
   ASSERT_FALSE(stream);

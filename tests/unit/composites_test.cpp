@@ -1,4 +1,4 @@
-// Sources made of other sources: what each of them serves, and what it refuses.
+// Sources made of other sources: their samples and their errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -204,7 +204,7 @@ TEST(Zip, NamesWhatDoesNotFit) {
               HasSubstr("label: `c` is not a member with classes; members with classes: a"));
 }
 
-TEST(Relabel, PutsClassesTogetherAndNumbersThemAnew) {
+TEST(Relabel, MergesClassesAndRenumbersThem) {
   const auto all = numbers({.count = 4, .classes = {"ant", "wolf", "dog", "emu"}});
   const auto fewer = relabel(all, {.remap = {{"wolf", "dog"}}}).value();
   EXPECT_THAT(fewer->class_names(), ElementsAre("ant", "dog", "emu"));
@@ -218,7 +218,7 @@ TEST(Relabel, PutsClassesTogetherAndNumbersThemAnew) {
   EXPECT_NE(fewer->fingerprint(), all->fingerprint());
 }
 
-TEST(Relabel, NamesClassesThatAreNotThereAllAtOnce) {
+TEST(Relabel, NamesAllMissingClassesAtOnce) {
   const auto all = numbers({.count = 4, .classes = {"ant", "wolf", "dog"}});
   EXPECT_THAT(
       message(relabel(all, {.remap = {{"wlf", "dog"}}, .classes = {"ant", "dgo", "wolf", "ant"}})),

@@ -1,4 +1,4 @@
-// Sources made of other sources in the configuration: how they are read, and every way to get them wrong.
+// Sources made of other sources in the configuration: how they are parsed, and errors for all mistakes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Mistakes that are told by what was meant, and all of them at once.
+// Errors that suggest what was meant, and report all mistakes at once.
 #include <gtest/gtest.h>
 
 #include "server/config/config.h"
@@ -12,7 +12,7 @@ std::string said(const std::string& text) {
   return config ? "" : config.error().message;
 }
 
-/// Of a stream over a folder; its first key is in line 5.
+/// A configuration with a stream over a folder; the stream's first key is in line 5.
 std::string of_stream(const std::string& body) {
   return said("sources: {f: {type: image_folder, path: /data}}\nstreams:\n  t:\n    source: f\n" + body);
 }
@@ -40,7 +40,7 @@ TEST(ConfigHints, TakeTransformsUpToTheFirstWrongOne) {
 }
 
 TEST(ConfigHints, DoNotFollowFromWhatIsWrongElsewhere) {
-  // The output's dtype is not known, nor what the chain ends with, nor whether a path is a URL.
+  // The output's dtype, the chain's last transform, and whether a path is a URL are unknown.
   EXPECT_EQ(
       of_stream("    transforms:\n      - center_crop: {size: 8}\n"
                 "      - normalize: {mean: [0, 0, 0], std: [1, 1, 1]}\n    output: {dtype: float33}\n"),

@@ -1,4 +1,4 @@
-// A source's `io`: what it becomes, and what is refused.
+// A source's `io`: its parsed values, and its errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@ struct Wrong {
   std::string expected;  // all problems, one per line
 };
 
-// A sound stream, its lines counted from `first` on by the cases below.
+// A valid stream; the cases below count its lines from `first`.
 const std::string kNothing = "sources: {s: {type: synthetic, count: 10, bytes: 4}}\n";  // 1 line
 const std::string kFolder = "sources: {f: {type: image_folder, path: /data}}\n";        // 1 line
 const std::string kCrop = "- random_resized_crop: {size: 8}";

@@ -1,4 +1,4 @@
-// `residence: gpu` in a configuration: what it reads as, and what it refuses.
+// `residence: gpu` in a configuration: its parsed values, and its errors.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A stream's sampler: what it becomes, when the plan is another one, and what is refused.
+// A stream's sampler: its parsed values, its part in the plan, and its errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Sound configurations: what they become.
+// Valid configurations: their parsed values.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The CUDA device over a runtime that is made up: on which device it calls what, what it does with events,
-// and what it says of drivers. Nothing here needs a GPU.
+// The CUDA device over a fake runtime: the device of each call, the reuse of events, and errors about
+// drivers. Needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr StreamHandle kDefaultStream = 0;  // the current device's, whichever that is
+constexpr StreamHandle kDefaultStream = 0;  // of the device that is current
 
 class CudaDeviceTest : public testing::Test {
  protected:
@@ -129,7 +129,7 @@ TEST(CudaDevice, NamesTheDriverThatItNeeds) {
 
 TEST(CudaDevice, SaysWhatToDoWithoutADriver) {
   reset_fake_cuda();
-  fake_cuda().old_driver = true;  // what CUDA says then
+  fake_cuda().old_driver = true;  // as CUDA reports it
   fake_cuda().driver_version = 0;
   const auto refused = open_cuda_device(0, 0);
   ASSERT_FALSE(refused.has_value());

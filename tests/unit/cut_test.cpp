@@ -1,5 +1,5 @@
-// Cuts of bare pixels give the rows that the ordinary path gives: that one makes them of the same pixels in a
-// PNG file, of which nothing is ever cut.
+// Cuts of raw pixels give the same rows as the ordinary path, which renders the same pixels from a PNG file
+// without cuts.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -97,7 +97,7 @@ PlanConfig chain_of(Random& random, const Picture& picture) {
   for (int i = 0; i < count; ++i)
     config.transforms.push_back(transform_of(random, at_most, config.input.height == 0));
   const std::int32_t side = random.between(1, at_most.width);
-  if (random.one_in(2)) {  // turns want squares
+  if (random.one_in(2)) {  // rotations need squares
     config.transforms.emplace_back(make_op("random_crop", {{"size", {side, side}}, {"pad_if_needed", true}}));
     config.transforms.emplace_back(make_op("random_rotate90"));
     if (random.one_in(3)) config.transforms.emplace_back(make_op("random_horizontal_flip", {{"p", 0.5}}));

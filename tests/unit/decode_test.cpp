@@ -27,7 +27,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::uint64_t kMaxPixels = 178'956'970;
 
-// By libjpeg alone, the whole image; CMYK as it is stored.
+// Decodes the whole image by libjpeg alone; CMYK as it is stored.
 Bytes reference(const Bytes& file, int components) {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -109,7 +109,7 @@ TEST(JpegRegion, EqualsTheSameRectangleOfAFullDecodeForEverySampling) {
   }
 }
 
-/// Where scans have left precision open, libjpeg smooths between blocks.
+/// If scans are missing, libjpeg smooths between blocks.
 TEST(JpegRegion, OfAFileWithoutItsLastScansIsThatOfTheWholeToo) {
   std::mt19937 random(8);
   Decoder decoder;
@@ -134,7 +134,8 @@ TEST(JpegRegion, OfAFileWithoutItsLastScansIsThatOfTheWholeToo) {
   }
 }
 
-/// libjpeg keeps tables for files that have none of their own: frames of video, and damaged ones.
+/// libjpeg keeps the tables of the previous file for files without tables, such as video frames and damaged
+/// files.
 TEST(Jpeg, IsNotDecodedWithTheTablesOfTheFileBefore) {
   const auto file = make_jpeg({.width = 200, .height = 120});
   const auto as_in_video = pixels::without_segments(file, 0xC4);  // the standard's Huffman tables are meant
@@ -144,7 +145,7 @@ TEST(Jpeg, IsNotDecodedWithTheTablesOfTheFileBefore) {
   const auto expected = reference(file, 3);
   Decoder decoder;
   const auto decode = [&](const Bytes& of) { return decode_region(decoder, of, {}); };
-  for (const bool progressive : {false, true}) {  // whose tables are of that file alone
+  for (const bool progressive : {false, true}) {  // whose tables belong to that file only
     ASSERT_TRUE(decode(make_jpeg({.progressive = progressive, .quality = 30, .seed = 5})));
     const auto pixels = decode(as_in_video);
     ASSERT_TRUE(pixels) << pixels.error().detail;
@@ -196,7 +197,7 @@ TEST(Jpeg, DamagedInItsDataWarnsButDecodes) {
   auto file = make_jpeg({.width = 160, .height = 120, .horizontal = 1, .vertical = 1});
   const std::size_t at = file.size() / 2;
   file[at] = 0xFF;
-  file[at + 1] = 0xD3;  // a restart marker where none belongs
+  file[at + 1] = 0xD3;  // a misplaced restart marker
   Decoder decoder;
   ASSERT_TRUE(decode_region(decoder, file, {}));
   EXPECT_TRUE(decoder.warned());
@@ -279,7 +280,7 @@ TEST(Png, IsTruncatedWhenItsPixelsEndEarly) {
   Decoder decoder;
   const auto file = make_png(61, 47);
   for (std::size_t length = 8; length + 12 < file.size(); length += 11) {
-    // Also when only the first rows are wanted: without an end chunk all of it is read.
+    // Also if only the first rows are requested: without an end chunk the whole file is read.
     const auto pixels = decode_region(decoder, std::span(file).first(length), {0, 0, 1, 1});
     ASSERT_FALSE(pixels) << length;
     EXPECT_EQ(pixels.error().reason, BadReason::kTruncated) << length << ": " << pixels.error().detail;

@@ -1,5 +1,5 @@
-// The cache `decoded`: the rows of a stream are the same with and without it, for every kind of chain, and
-// what fits is decoded once.
+// The cache `decoded`: a stream has the same rows with and without it, for every kind of chain, and samples
+// that fit are decoded once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ class Rows {
        std::shared_ptr<SampleCache> cache = nullptr)
       : maker_(make_samples(source, {.seed = 9, .max_bad = 1, .decoded = std::move(cache)}, plan)) {}
 
-  /// What an epoch consists of: values, marks and reasons.
+  /// The content of an epoch: values, marks and reasons.
   std::vector<std::string> epoch(std::uint64_t number) {
     std::vector<std::string> rows;
     rows.reserve(maker_->size());
@@ -108,7 +108,7 @@ class DecodedCache : public ::testing::Test {
     folder_.put("cat/bad_empty.jpg", "");
     folder_.put("cat/bad_text.jpg", "hello world\n");
     folder_.put("cat/bad_truncated.jpg", good.substr(0, good.size() / 3));
-    // Damage near the end, a restart marker where none belongs: the decoder warns where it comes across it.
+    // Damage near the end, a misplaced restart marker: the decoder warns if it reads that part.
     std::string damaged = good;
     damaged.replace(damaged.size() * 9 / 10, 2, "\xFF\xD3");
     folder_.put("cat/bad_damaged.jpg", damaged);
@@ -155,7 +155,7 @@ TEST_F(DecodedCache, ChangesNoRowNorItsReasonWhateverTheChainAndTheBudget) {
         EXPECT_EQ(kept.errors(static_cast<BadReason>(r)), plain.errors(static_cast<BadReason>(r)))
             << "chain " << c << ": " << name_of(static_cast<BadReason>(r));
       EXPECT_LE(arena_->used(), budget);
-      // Neither bad samples nor one that the decoder warns of: a center crop stays away from the damage.
+      // No bad samples and no warning: a center crop does not reach the damage.
       EXPECT_LE(arena_->counts().samples, c == 3 ? 26U : 25U) << "chain " << c;
     }
   }

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 inline constexpr std::uint64_t kSamples = 50;
 inline constexpr std::size_t kRow = 1000;
 
-/// What a loop can see of a batch.
+/// The visible content of a batch.
 struct Seen {
   std::uint64_t epoch = 0, batch = 0;
   std::vector<std::uint64_t> samples;

@@ -33,7 +33,7 @@ TEST_F(DeviceLoaderTest, GivesTheBytesRowsAndEpochsOfTheStream) {
   EXPECT_EQ(loader->epoch(), 3U);
 }
 
-TEST_F(DeviceLoaderTest, HasSoManyBatchesThereBeforeTheyAreAskedForAndNoMore) {
+TEST_F(DeviceLoaderTest, PrefetchesAsManyBatchesAsConfiguredAndNoMore) {
   const auto loader = load({.prefetch = 3});
   const DeviceBatch first = next(*loader);
   ASSERT_TRUE(comes_true([&] { return loader->ready() == 3; })) << loader->ready();
@@ -62,7 +62,7 @@ TEST_F(DeviceLoaderTest, NeverWaitsForACopyAndKeepsLeasesUntilTheirCopiesEnd) {
   EXPECT_EQ(more.wait_for(20s), std::future_status::ready);
 }
 
-TEST_F(DeviceLoaderTest, CountsOnlyWhatTheLoopWasGivenInStatesAndCommits) {
+TEST_F(DeviceLoaderTest, CountsOnlyReturnedBatchesInStatesAndCommits) {
   Stream stream = open();
   std::vector<Seen> expected;
   while (const auto batch = stream.next(20s).value()) expected.push_back(seen(*batch));
@@ -80,7 +80,7 @@ TEST_F(DeviceLoaderTest, CountsOnlyWhatTheLoopWasGivenInStatesAndCommits) {
   EXPECT_EQ(seen(next(*load({}, {.client = "second", .state = state}))), expected[3]);
 }
 
-TEST_F(DeviceLoaderTest, DoesWhatAStreamDoesWhateverIsAskedOfIt) {
+TEST_F(DeviceLoaderTest, BehavesAsAStreamUnderRandomCalls) {
   std::mt19937 random(7);
   const auto any = [&](std::size_t n) { return random() % n; };
   for (const std::uint32_t prefetch : {1, 2, 5}) {
@@ -132,7 +132,7 @@ TEST_F(DeviceLoaderTest, ReadsEachBatchFromThePinnedRing) {
   EXPECT_EQ(loader->stats().staged_copies, 0U);
 }
 
-TEST_F(DeviceLoaderTest, TellsTheServerHowManyBatchesWereStagedBecauseTheRingCouldNotBePinned) {
+TEST_F(DeviceLoaderTest, ReportsStagedCopiesToTheServerWhenTheRingCannotBePinned) {
   Script script{.refuse_pin_after = 0};
   DeviceLoaderOptions options{.prefetch = 1};
   options.engine.warn = [](std::string_view) {};
@@ -146,14 +146,14 @@ TEST_F(DeviceLoaderTest, TellsTheServerHowManyBatchesWereStagedBecauseTheRingCou
   }));
 }
 
-TEST_F(DeviceLoaderTest, WaitsForAsLongAsCanBeSaid) {
+TEST_F(DeviceLoaderTest, AcceptsTheLongestTimeout) {
   const auto loader = load();
   const auto batch = loader->next(std::chrono::milliseconds::max());
   ASSERT_TRUE(batch.has_value()) << batch.error().to_string();
   EXPECT_TRUE(batch->has_value());
 }
 
-TEST_F(DeviceLoaderTest, TellsOfAFailedCopyAndComesBackToItsBatch) {
+TEST_F(DeviceLoaderTest, ReportsAFailedCopyAndRetriesItsBatch) {
   Stream stream = open();
   const Seen expected = seen(*stream.next(20s).value());
   Script script{.fail_copies = true};
@@ -166,7 +166,7 @@ TEST_F(DeviceLoaderTest, TellsOfAFailedCopyAndComesBackToItsBatch) {
   EXPECT_EQ(seen(next(*loader)), expected);
 }
 
-TEST_F(DeviceLoaderTest, GoesOnWithTheNextBatchOfARestartedServer) {
+TEST_F(DeviceLoaderTest, ContinuesWithTheNextBatchOfARestartedServer) {
   Stream stream = open();
   const auto loader = load({.prefetch = 3});
   ASSERT_EQ(seen(next(*loader)), seen(*stream.next(20s).value()));
@@ -215,7 +215,7 @@ TEST_F(DeviceLoaderTest, ABreakByTheCallerLosesNothing) {
   EXPECT_EQ(next(*loader).batch(), due.batch);
 }
 
-TEST_F(DeviceLoaderTest, AForkedChildIsIsRefusedAndLeavesItsParentAlone) {
+TEST_F(DeviceLoaderTest, AForkedChildIsRefusedAndDoesNotDisturbItsParent) {
   auto loader = load();
   next(*loader);
   const pid_t child = ::fork();

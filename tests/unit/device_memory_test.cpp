@@ -1,4 +1,4 @@
-// Whose memory a DeviceLoader's batches are, and when it is used again.
+// The memory of a DeviceLoader's batches: its owner, and its reuse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -13,7 +13,7 @@
 namespace headrace::gpu {
 namespace {
 
-TEST_F(DeviceLoaderTest, UsesMemoryAgainOnlyBehindTheStreamsThatReadIt) {
+TEST_F(DeviceLoaderTest, ReusesMemoryOnlyAfterTheStreamsThatReadIt) {
   Script script;
   auto loader = load_on(script, {.prefetch = 1});
   std::vector<DeviceBatch> kept;
@@ -60,10 +60,10 @@ TEST_F(FinishedLoaderTest, ReusesMemoryForBatchesThatTheDeviceComputes) {
     }
   }
   EXPECT_EQ(at, expected.size());
-  EXPECT_LT(blocks.size(), expected.size());  // how many: as the completion thread gets to them
+  EXPECT_LT(blocks.size(), expected.size());  // how many depends on the completion thread's speed
 }
 
-TEST_F(DeviceLoaderTest, WritesWhereItsCallerSays) {
+TEST_F(DeviceLoaderTest, WritesToMemoryOfTheCallersAllocator) {
   std::vector<std::vector<std::byte>> given;
   std::atomic<std::size_t> ended = 0;
   DeviceLoaderOptions options;
@@ -82,7 +82,7 @@ TEST_F(DeviceLoaderTest, WritesWhereItsCallerSays) {
   EXPECT_EQ(ended, given.size());
 }
 
-TEST_F(DeviceLoaderTest, KeepsMemoryThatACopyIsWrittenToAlthoughNobodyWantsItAnyMore) {
+TEST_F(DeviceLoaderTest, KeepsTheMemoryOfADroppedBatchUntilItsCopyEnds) {
   std::promise<void> gate;
   Script script{.gate = gate.get_future().share()};
   std::atomic<std::size_t> given = 0, ended = 0;
@@ -101,7 +101,7 @@ TEST_F(DeviceLoaderTest, KeepsMemoryThatACopyIsWrittenToAlthoughNobodyWantsItAny
   EXPECT_EQ(ended, given);
 }
 
-TEST_F(DeviceLoaderTest, RefusesTheStreamThatIsAnotherOneInEachThread) {
+TEST_F(DeviceLoaderTest, RefusesThePerThreadDefaultStream) {
   const auto loader = load();
   DeviceBatch batch = next(*loader);
   const auto refused = batch.wait_on(2);
@@ -109,7 +109,7 @@ TEST_F(DeviceLoaderTest, RefusesTheStreamThatIsAnotherOneInEachThread) {
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST_F(DeviceLoaderTest, GoesOnWithLessAheadWhereMemoryIsShort) {
+TEST_F(DeviceLoaderTest, PrefetchesLessWhenMemoryIsShort) {
   std::vector<std::vector<std::byte>> given;
   given.reserve(100);
   bool short_of = false;

@@ -1,4 +1,4 @@
-// What of a chain the server does, and what is left to the device.
+// The division of a chain between server and device.
 #include "server/transform/device_rows.h"
 #include "server/transform/ops/ops.h"
 

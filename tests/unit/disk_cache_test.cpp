@@ -1,4 +1,4 @@
-// What a slow source gave, kept on a local disk: within its bytes, whole or not at all, and never wrong.
+// The disk cache for slow sources: it stays within its size, and its samples are complete and correct.
 #include "server/io/disk_cache.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ class DiskCacheTest : public ::testing::Test {
     EXPECT_EQ(sample_.items[0].bytes.data(), sample_.items[0].storage.data())
         << "its own, as ReadAhead wants";
   }
-  /// Of samples, not of the cache's books.
+  /// Files of samples, without the cache's own.
   [[nodiscard]] std::vector<fs::path> files() const {
     std::vector<fs::path> out;
     for (const auto& entry : fs::recursive_directory_iterator(path()))
@@ -131,7 +131,7 @@ TEST_F(DiskCacheTest, TellsDatasetsApart) {
   EXPECT_EQ(other->reads, 1);
 }
 
-TEST_F(DiskCacheTest, ReadsAnewWhatIsDamagedCutOrSomebodyElses) {
+TEST_F(DiskCacheTest, RereadsDamagedTruncatedAndForeignFiles) {
   const auto folder = open();
   const DiskCache cache(source_, folder);
   expect_sample(cache, 7);
@@ -168,7 +168,7 @@ TEST_F(DiskCacheTest, HoldsNoMoreThanItMayAlsoWhenItsFilesWereCut) {
     for (std::uint64_t index = 20; index < 50; ++index) expect_sample(cache, index);
   }
   ASSERT_EQ(files().size(), 10U);
-  for (const fs::path& file : files()) write(file, "");  // as a power cut leaves them
+  for (const fs::path& file : files()) write(file, "");  // as after a power cut
   const auto folder = open(kRoom);
   const DiskCache cache(source_, folder);
   for (std::uint64_t index = 50; index-- > 20;) expect_sample(cache, index);
@@ -238,7 +238,7 @@ TEST_F(DiskCacheTest, KeepsNoErrors) {
   EXPECT_TRUE(files().empty());
 }
 
-TEST_F(DiskCacheTest, SaysThatItsFolderCannotBe) {
+TEST_F(DiskCacheTest, RefusesAFolderThatCannotBeUsed) {
   write(folder_.path() / "file", "x");
   const auto opened = CacheFolder::open(folder_.path() / "file" / "cache", 1'000'000);
   ASSERT_FALSE(opened);

@@ -1,5 +1,5 @@
-// The same bits on every machine: x87's arithmetic against its twin in whole numbers, and digests that were
-// taken on x86-64 and hold on ARM (tests/neon).
+// The same bits on every machine: x87's arithmetic against its emulation in integers, and digests from x86-64
+// that must also match on ARM (tests/neon).
 #include "server/transform/exact_math.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::pair<std::uint64_t, std::uint64_t> bits_of(Real x) {
 
 class Pairs {
  public:
-  /// 53 bits and 11 further down; often with runs of equal bits, which make ties, carries and cancellation.
+  /// 53 bits, and 11 lower ones; often with runs of equal bits, which cause ties, carries and cancellation.
   std::pair<double, double> next() {
     std::uint64_t mantissa = random_();
     if (random_() % 2 == 0) mantissa &= ~std::uint64_t{0} << random_() % 64;

@@ -13,19 +13,19 @@ namespace headrace::gpu {
 struct FakeCuda {
   struct Call {
     std::string name;
-    int device;  ///< that was current
+    int device;  ///< the current device
   };
   std::mutex mutex;
   int devices = 2;
   int driver_version = 13000;
   bool old_driver = false;
-  bool lost = false;  ///< makes every call fail that would make a device current
+  bool lost = false;  ///< every call that would make a device current fails
   std::string fails;  ///< the name, as in `calls`, of a call that fails
-  int not_ready = 0;  ///< cudaEventQuery()s that are answered so
+  int not_ready = 0;  ///< calls of cudaEventQuery() that report so
   std::vector<Call> calls;
-  std::set<int> contexts;  ///< devices that have one
-  int events = 0;          ///< that were created
-  int last_error = 0;      ///< what cudaGetLastError() would give
+  std::set<int> contexts;  ///< devices that have a context
+  int events = 0;          ///< events created
+  int last_error = 0;      ///< the result of cudaGetLastError()
 
   [[nodiscard]] int count(const std::string& name) {
     const std::lock_guard lock(mutex);
@@ -33,7 +33,7 @@ struct FakeCuda {
     for (const Call& call : calls) found += call.name == name ? 1 : 0;
     return found;
   }
-  /// Where all calls of that name were made; -1: on several devices, or none.
+  /// The device of all calls of that name; -1 if there were several devices, or no calls.
   [[nodiscard]] int device_of(const std::string& name) {
     const std::lock_guard lock(mutex);
     std::set<int> found;
@@ -44,7 +44,7 @@ struct FakeCuda {
 };
 
 FakeCuda& fake_cuda();
-/// As a test begins: nothing has been called, device 0 is this thread's.
+/// Resets the state: no calls, and device 0 is current for this thread.
 void reset_fake_cuda();
 int current_device();
 

@@ -1,4 +1,4 @@
-// A feed's window: what it accepts, what can be read of it, and when a slot is free again.
+// A feed's window: the batches that it accepts, reading from it, and when a slot becomes free.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -106,7 +106,7 @@ TEST_F(Window, ABatchThatHasGoneOrHasNotComeIsAnErrorByName) {
   EXPECT_FALSE(source_.read(0, sample));
 }
 
-TEST_F(Window, AFreedSlotIsToldOnce) {
+TEST_F(Window, AFreedSlotIsReportedOnce) {
   std::vector<std::uint32_t> freed;
   feed_->when_freed([&](std::uint32_t slot) { freed.push_back(slot); });
   write(1, {}, {0, 0, 0, 0, 0});

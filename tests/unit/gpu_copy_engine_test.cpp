@@ -40,7 +40,7 @@ std::unique_ptr<CopyEngine> engine_over(Script& script, EngineOptions options = 
   return std::make_unique<CopyEngine>(std::make_unique<ScriptedDevice>(script), std::move(options));
 }
 
-/// A lease that sets `ended` when its last holder drops it.
+/// A lease that sets `ended` when its last owner drops it.
 std::shared_ptr<const void> fake_lease(std::atomic<bool>& ended) {
   return {&ended, [](std::atomic<bool>* flag) { flag->store(true); }};
 }
@@ -138,7 +138,7 @@ TEST(CopyEngine, StagesNeighboursInOneCopyAndLeavesOutWhatLiesFarBetween) {
   auto engine = engine_over(script);
   const auto buffer = engine->allocate(32 * kPage).value();
   const std::byte* from = source.span().data();
-  // As the fields of a batch of which the device finishes the second.
+  // As the fields of a batch whose second field the device computes.
   const std::vector<Transfer> fields{{from, buffer.data() + 30 * kPage, 50},
                                      {from + 700, buffer.data(), 100},
                                      {from + 900, buffer.data() + 128, 200}};
@@ -154,7 +154,7 @@ TEST(CopyEngine, StagesNeighboursInOneCopyAndLeavesOutWhatLiesFarBetween) {
   EXPECT_EQ(script.copies[1].second, 50U);
 }
 
-TEST(CopyEngine, UnpinsTheRingOfAServerThatWasRestartedAndLetsItGo) {
+TEST(CopyEngine, UnpinsAndReleasesTheRingOfARestartedServer) {
   Script script;
   auto engine = engine_over(script);
   auto first = std::make_shared<Mapping>(2 * kPage);

@@ -1,4 +1,4 @@
-// JPEGs of the cache `encoded` that become tiles in their place, while they are read.
+// JPEGs of the cache `encoded` that are tiled in place while they are read.
 #include "server/cache/idle_tiler.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using server::source::Sample;
 using server::source::Source;
 using Bytes = std::vector<std::uint8_t>;
 
-/// Larger than kMostPixels by its header, which is all that is looked at.
+/// Its header gives more than kMostPixels; the rest is not read.
 Bytes claiming_to_be_large(Bytes file) {
   for (std::size_t i = 0; i + 8 < file.size(); ++i)
     if (file[i] == 0xFF && file[i + 1] == 0xC0) {
@@ -158,7 +158,7 @@ TEST_F(IdleTiling, NeverTakesMoreThanTheBudget) {
 
 TEST_F(IdleTiling, LeavesAFileThatOutgrowsItsRoomAndNeighboursAlone) {
   put_jpegs(2);
-  // One scan instead of several takes more than the sixteenth that such a file is given.
+  // One scan instead of several needs more than the extra sixteenth that is reserved for such a file.
   const Bytes wide = pixels::make_jpeg({.width = 700,
                                         .height = 525,
                                         .horizontal = 4,
@@ -222,9 +222,9 @@ TEST_F(IdleTiling, ReadersSeeOneFileOrTheOtherWhileWorkersRewrite) {
   std::atomic<std::uint64_t> wrong{0}, copies{0}, spans{0};
   const auto look = [&](std::uint64_t seed) {
     Sample sample;
-    // What was lent is held, as reading ahead does, and compared again later.
+    // Keeps lent files, as reading ahead does, and compares them again later.
     std::map<std::uint64_t, std::span<const std::uint8_t>> held;
-    std::uint64_t reads = 0, beyond = 0;  // one more lap after the last one was rewritten
+    std::uint64_t reads = 0, beyond = 0;  // one more round after the last one was rewritten
     for (std::uint64_t i = seed; beyond <= kSamples; i = (i + 7) % kSamples, beyond += done.load()) {
       if (++reads == kSamples) ++reading;
       const bool open = !kept_.tiler->settled(i);

@@ -169,7 +169,7 @@ TEST_F(ImageFolder, RefusesAnUnreadableFolder) {
   put("dog/1.jpg");
   fs::permissions(root_ / "dog", fs::perms::none);
   fs::permissions(root_, fs::perms::all);
-  // In a child, because root reads everything and must become somebody else first.
+  // In a child, because root can read everything and must switch to another user first.
   EXPECT_EXIT(
       {
         if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) std::exit(9);

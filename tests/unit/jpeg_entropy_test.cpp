@@ -1,4 +1,4 @@
-// Our reading of Huffman codes beside libjpeg's own, in libjpeg, and what becomes of damaged files.
+// Our Huffman decoder against libjpeg's own, within libjpeg, also for damaged files.
 #include "server/decode/jpeg_entropy.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class Reading {
   Reading& operator=(const Reading&) = delete;
 
   bool ours = false;
-  int code = 0;  ///< of the error that it ended with
+  int code = 0;  ///< of the final error
   long warnings = 0;
   std::string warning;  ///< the first one
   Bytes pixels;
@@ -174,7 +174,7 @@ TEST(JpegEntropy, GivesLibjpegsPixelsOfDamagedFilesOrLeavesThemToIt) {
   EXPECT_GT(odd, 50);
 }
 
-/// To libjpeg every symbol without a size ends a block, but for 0xF0.
+/// In libjpeg every symbol without a size ends a block, except 0xF0.
 TEST(JpegEntropy, TakesAnySymbolWithoutASizeForABlocksEnd) {
   const Rect all{0, 0, 300, 200};
   const Bytes whole = make_jpeg({.width = 300, .height = 200, .quality = 60, .own_tables = true});
@@ -210,7 +210,7 @@ TEST(JpegEntropy, LeavesToLibjpegWhatItCannotRead) {
   }
 }
 
-/// Tables cost more than they save in a small file, unless they are those of the file before.
+/// For a small file, building tables costs more than they save, unless they equal the previous file's.
 TEST(JpegEntropy, MakesNoTablesForSmallFiles) {
   JpegEntropy entropy;
   const Bytes small = make_jpeg({.width = 32, .height = 32});
@@ -221,8 +221,8 @@ TEST(JpegEntropy, MakesNoTablesForSmallFiles) {
   EXPECT_FALSE(Reading(make_jpeg({.width = 32, .height = 32, .own_tables = true}), all, &entropy).ours);
 }
 
-/// The same rows, warnings and errors as libjpeg's of the whole file, also where the damage lies behind rows
-/// that were handed out already.
+/// The same rows, warnings and errors as libjpeg gives for the whole file, even if the damage is after rows
+/// that were already returned.
 TEST(JpegEntropy, DamagedFilesAreWhatTheyAreToLibjpeg) {
   std::mt19937 random(5);
   Decoder decoder;

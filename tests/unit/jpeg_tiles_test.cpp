@@ -1,5 +1,4 @@
-// Restart-tiled JPEG: no pixel differs, whatever the file and the region; and an index from anywhere does no
-// harm.
+// Restart-tiled JPEG: no pixel differs for any file and region, and a forged index does no harm.
 #include "server/decode/jpeg_tiles.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +48,7 @@ class JpegTiles : public ::testing::Test {
     ASSERT_EQ(decode_region(decoder_, tiled_, {}).value(), *whole) << what;
     for (int i = 0; i < regions; ++i) {
       Rect region = pixels::random_region(random_, *size);
-      // Now and then the last columns alone, be they of a tile of which little is true.
+      // Sometimes only the last columns, which may be a small part of a tile.
       if (i % 6 == 0) {
         region.width = 1 + below(random_, 12);
         region.left = size->width - region.width;
@@ -86,7 +85,7 @@ TEST_F(JpegTiles, EveryRegionOfEveryKindOfFileIsThatOfTheFileItself) {
     const bool ycck = components == 4 && horizontal == 2;
     const int mcu = 8 * (components == 1 ? 1 : horizontal), tile = tile_mcus(mcu) * mcu;
     for (const bool progressive : {false, true}) {
-      // All ways in which a row of MCUs can end: within a tile, an MCU, a block.
+      // All cases in which a row of MCUs can end: within a tile, an MCU or a block.
       for (const int more : {1, 2, 3, 5, mcu - 1, mcu, mcu + 1, 2 * mcu, 3 * mcu - 1, 3 * mcu + 1, tile - mcu,
                              tile, tile + 2, 2 * tile, 3 * tile - mcu}) {
         JpegKind kind{.width = tile + more,
@@ -173,7 +172,7 @@ TEST_F(JpegTiles, KeepSegmentsThatAreNotTheirs) {
   const Bytes rest = without_index(tiled_);
   EXPECT_EQ(std::search(rest.begin(), rest.end(), kTileTag.begin(), kTileTag.end()), rest.end());
   EXPECT_TRUE(std::equal(rest.begin(), rest.begin() + 20, file.begin())) << "APP0 as it was";
-  // And they may go without harm.
+  // Removing them does no harm.
   const auto at = std::search(tiled_.begin(), tiled_.end(), exif.begin(), exif.end());
   const Bytes whole = decode_region(plain_, file, {}).value();
   tiled_.erase(at, at + static_cast<std::ptrdiff_t>(exif.size()));
@@ -216,7 +215,7 @@ TEST_F(JpegTiles, AnIndexThatDoesNotFitIsABadImage) {
   constexpr std::size_t kNumbers = 2 + 4 + 14;
   for (std::size_t at = kNumbers; at < kNumbers + 8 + 2 * 8 * 4; at += 2) {
     for (const int change : {-1, 1, 0x100, 0x8000}) {
-      // Any width that needs as many tiles could be the right one.
+      // Any width with the same number of tiles could be the right one.
       if (at == kNumbers && std::abs(change) == 1) continue;
       Bytes changed = tiled_;
       const int value = (changed[at] << 8 | changed[at + 1]) + change;
@@ -277,7 +276,7 @@ TEST_F(JpegTiles, OneColumnThatClaimsToBeNarrowIsRefused) {
   }
 }
 
-TEST_F(JpegTiles, RoomIsToldByTheHeaderAlone) {
+TEST_F(JpegTiles, TheHeaderAloneGivesTheRoom) {
   constexpr std::uint64_t kMost = 200'000;
   for (const JpegKind& kind : {JpegKind{.width = 400, .height = 300}, JpegKind{.width = 90, .components = 1},
                                JpegKind{.width = 300, .height = 200, .progressive = true}}) {

@@ -1,4 +1,4 @@
-// Sets of so many files that not each of them is asked for when they are opened.
+// Datasets with so many files that opening them does not request each file.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ class NotListed : public testing::Test {
     for (int i = 0; i < 20; ++i) folder_.put("cat/" + std::to_string(i) + ".jpg", "");
     root_.reset(::open(folder_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
-  /// All twenty of `folder`, then `more`; gives those of `more` that are left.
+  /// Passes all twenty files of `folder`, then `more`. Returns the files of `more` that are still unknown.
   std::vector<std::string> left(const std::string& folder, const std::vector<std::string>& more) const {
     std::vector<std::string> paths;
     for (int i = 0; i < 20; ++i) paths.push_back(folder + std::to_string(i) + ".jpg");
@@ -143,7 +143,7 @@ class LargeFolder : public testing::Test {
     EXPECT_TRUE(source) << source.error().message;
     return source.value_or(nullptr);
   }
-  static constexpr std::uint64_t kLinks = 30'000;  // file systems allow no more than some 65,000 of a file
+  static constexpr std::uint64_t kLinks = 30'000;  // file systems allow at most about 65,000 links to a file
   TempFolder folder_;
   fs::path source_;
 };

@@ -42,7 +42,7 @@ TEST(SlotLayout, PutsRaggedOffsetsBehindTheirValues) {
   EXPECT_EQ(layout.slot_stride, 4096U);
 }
 
-TEST(SlotLayout, NeverOverlapsAlwaysAlignsAndSurvivesTheWayThroughTheControlSegment) {
+TEST(SlotLayout, NeverOverlapsAlwaysAlignsAndRoundTripsThroughTheControlSegment) {
   std::mt19937 random(7);
   for (int round = 0; round < 500; ++round) {
     std::vector<FieldSpec> fields;

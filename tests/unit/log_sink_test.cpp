@@ -31,7 +31,7 @@ spdlog::logger logger_to(int fd) {
   return logger;
 }
 
-/// What can be read now, by lines.
+/// The lines that can be read now.
 std::vector<std::string> lines_in(int fd) {
   std::string text(1 << 20, '\0');
   const ssize_t got = ::read(fd, text.data(), text.size());
@@ -45,7 +45,7 @@ std::vector<std::string> lines_in(int fd) {
   return lines;
 }
 
-/// Two ends, read and write; the writer's blocks, as a shell leaves it.
+/// The read and the write end; the write end blocks, as a shell's does.
 struct Ends {
   ring::UniqueFd reader, writer;
 };
@@ -135,7 +135,7 @@ TEST(LogSink, CutsWhatAPipeWouldSplit) {
   EXPECT_TRUE(lines[0].ends_with("x ..."));
 }
 
-/// Another user's terminal, as a service has that sudo starts. Nobody reads it.
+/// Another user's terminal, as for a service that sudo starts. It is not read.
 struct Terminal {
   Terminal() {
     int master = -1, slave = -1;
@@ -143,7 +143,8 @@ struct Terminal {
     reader = ring::UniqueFd(master);
     writer = ring::UniqueFd(slave);
   }
-  /// The wait status of a child that runs `work` as a user who does not own it, and exits with its result.
+  /// Runs `work` in a child as a user who does not own the terminal. Returns the child's wait status; the
+  /// exit status is the result.
   template <class Work>
   [[nodiscard]] int status_of(Work work) const {
     const pid_t child = ::fork();

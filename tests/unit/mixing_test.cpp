@@ -107,12 +107,12 @@ TEST(DrawBeta, FollowsTheDistributionByKolmogorovAndSmirnov) {
     ASSERT_LE(drawn.back(), 1);
     double distance = 0;
     for (int i = 0; i < kDraws; i += 100) {
-      // Of a small alpha, one in a hundred is nearer to 1 than a double can be.
+      // With a small alpha, one in a hundred draws is closer to 1 than a double can represent.
       if (drawn[static_cast<std::size_t>(i)] == 1) break;
       const double at = beta_cdf(alpha, drawn[static_cast<std::size_t>(i)]);
       distance = std::max(distance, std::abs(at - static_cast<double>(i) / kDraws));
     }
-    // 1.95 / sqrt(n) is passed by one in a thousand; the draws are the same each time.
+    // 1.95 / sqrt(n) is exceeded with probability 0.001; the draws are the same in each run.
     EXPECT_LT(distance, 1.95 / std::sqrt(kDraws) + 1e-3) << "alpha " << alpha;
   }
 }
@@ -187,7 +187,7 @@ TEST(ImageMixer, MixesAPairAsTwoSinglesWouldFromCopies) {
         ASSERT_EQ(a, a_want);
         ASSERT_EQ(b, b_want);
         if (how.kind != Mixing::Kind::kCutmix || dtype != DType::kUInt8) continue;
-        // Inside of the box the partner's, outside of it its own.
+        // Inside the box the partner's pixel, outside its own.
         for (std::size_t i = 0; i < count; ++i) {
           const auto pixel = planar ? i % (9 * 14) : i / 3;
           const auto y = static_cast<std::int32_t>(pixel / 14), x = static_cast<std::int32_t>(pixel % 14);

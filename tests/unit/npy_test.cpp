@@ -1,4 +1,4 @@
-// numpy arrays: .npy and .npz files, and the set that they make.
+// numpy arrays: .npy and .npz files, and the dataset of them.
 #include <archive.h>
 #include <archive_entry.h>
 #include <gmock/gmock.h>

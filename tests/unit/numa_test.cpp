@@ -1,5 +1,5 @@
-// The calls that place workers and memory, on the nodes of this machine: of one node they are made, too, and
-// then everything lies there. Where there are several, pages must lie on them in turn.
+// The calls that place workers and memory on this machine's nodes. With one node they are also made, and
+// everything is on it. With several, pages must alternate between them.
 #include "server/placement/apply.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ std::vector<int> nodes_with_memory() {
   return out;
 }
 
-/// Mode of the calling thread, or of an address.
+/// The memory policy's mode of the calling thread, or of an address.
 int policy(const void* address = nullptr) {
   int mode = -1;
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): the C function reads no more than the address
@@ -41,7 +41,7 @@ int policy(const void* address = nullptr) {
   return mode;
 }
 
-/// How many of these bytes' pages lie on each node.
+/// The number of these bytes' pages on each node.
 std::map<int, std::size_t> where(const void* memory, std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   std::vector<void*> pages;
@@ -64,7 +64,7 @@ class Numa : public ::testing::Test {
       GTEST_SKIP() << "this kernel or container has no memory policies";
     if (policy() != MPOL_DEFAULT) GTEST_SKIP() << "the test was started with a policy of its own";
   }
-  /// All nodes have the same share, but for what no whole turn is left for.
+  /// All nodes have the same share, except for the last, incomplete round.
   void expect_in_turn(const void* memory, std::size_t bytes) const {
     const auto found = where(memory, bytes);
     std::size_t total = 0;
@@ -111,7 +111,7 @@ TEST_F(Numa, ARingIsInterleaved) {
   expect_in_turn(segment->data(), kBytes);
 }
 
-TEST_F(Numa, ACacheIsInterleavedWhoeverFillsIt) {
+TEST_F(Numa, ACacheIsInterleavedWhicheverThreadFillsIt) {
   std::optional<InterleavedMemory> interleaved(std::in_place, nodes_);
   const auto arena = server::cache::Arena::create("a", kBytes).value();
   interleaved.reset();
@@ -138,7 +138,7 @@ TEST_F(Numa, ASetInMemoryIsInterleavedHugePagesIncluded) {
   expect_in_turn(sample.item(0).bytes.data(), kBytes);
 }
 
-/// Notes on which CPUs those who read may run.
+/// Records the allowed CPUs of each reading thread.
 class Noting final : public ForwardingSource {
  public:
   explicit Noting(std::shared_ptr<const server::source::Source> inner) : ForwardingSource(std::move(inner)) {}
@@ -157,7 +157,7 @@ class Noting final : public ForwardingSource {
   mutable std::set<std::vector<int>> seen_;
 };
 
-TEST(NumaWorkers, StayAtHome) {
+TEST(NumaWorkers, RunOnTheirHomeNode) {
   const auto allowed = allowed_cpus();
   const std::vector<int> last{allowed.back()};
   const auto noting = std::make_shared<Noting>(server::source::make_synthetic(400, 24).value());

@@ -132,7 +132,7 @@ TEST_F(PackTest, TiledIsTheSourcePixelForPixelAndSaysWhatBecameOfIt) {
       EXPECT_EQ(decoded(b.item(0)), decoded(a.item(0))) << i;
     }
   }
-  // An older program would take what pads them for pixels: it is to refuse them.
+  // An older program would read the padding as pixels, so it must refuse these records.
   EXPECT_THAT(store::inspect(out_)->meta.to_json(), HasSubstr(R"("format":2)"));
 }
 

@@ -20,7 +20,7 @@ TEST(Philox, EqualsThePapersKnownAnswers) {
 }
 
 // The draws are part of every stream's identity: a change here changes what a checkpoint resumes to.
-TEST(Draws, AreTheSameForever) {
+TEST(Draws, NeverChange) {
   Draws draws(7, 3, 1000, 2);
   const std::vector<std::uint32_t> seen{draws.next_u32(), draws.next_u32(), draws.next_u32(),
                                         draws.next_u32(), draws.next_u32()};

@@ -1,4 +1,4 @@
-// The kernels of colours against their twin, which does what libImaging does; tests/pixels compares with
+// The color kernels against their scalar twin, which follows libImaging; tests/pixels compares with
 // libImaging itself.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::size_t kColours = std::size_t{1} << 24;
 
-// All 2^24 triples, with the slack of a row.
+// All 2^24 triples, with a row's padding.
 Bytes all_triples() {
   Bytes all(3 * kColours + decode::kRowSlack);
   for (std::size_t i = 0; i < kColours; ++i)

@@ -1,4 +1,4 @@
-// IDX and CIFAR files: sets of small images that lie in memory.
+// IDX and CIFAR files: datasets of small images in memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>

@@ -1,4 +1,4 @@
-// Where workers and memory would go on machines that are described, not had.
+// The placement of workers and memory on simulated machines.
 #include "server/placement/placement.h"
 #include "tests/temp_folder.h"
 
@@ -23,7 +23,7 @@ Node node(int id, std::vector<int> cpus, bool memory = true) {
   return {.id = id, .cpus = std::move(cpus), .memory = memory};
 }
 
-/// Workers of each home.
+/// The number of workers on each node.
 std::vector<long> counts(const Placement& placement) {
   std::vector<long> out;
   for (std::size_t i = 0; i < placement.homes.size(); ++i)
@@ -62,7 +62,7 @@ TEST(Placement, KeepsToTheAllowedCpus) {
   EXPECT_THAT(placement.homes[0].cpus, ElementsAre(1, 2));
   EXPECT_THAT(placement.homes[1].cpus, ElementsAre(9));
   EXPECT_THAT(counts(placement), ElementsAre(2, 1));
-  // A process that was put onto one node has no choice to make.
+  // A process that is confined to one node needs no placement.
   EXPECT_TRUE(place(kTwo, range(8, 8), 8).empty());
 }
 

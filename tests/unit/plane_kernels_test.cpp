@@ -1,4 +1,4 @@
-// The loops of cuts against their scalar twins: every instruction set, no byte beyond what is asked for.
+// The loops of cuts against their scalar twins: every instruction set, and no byte outside the request.
 #include "server/transform/plane_kernels.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using testing::on_every_target;
 
-/// Bytes on the heap, as many as are asked for and no more, so that sanitizers see what reads beyond them.
+/// Exactly as many bytes on the heap as requested, so that sanitizers notice reads beyond them.
 class Bytes {
  public:
   explicit Bytes(std::size_t size) : size_(size), data_(std::make_unique<std::uint8_t[]>(size)) {}
@@ -33,8 +33,7 @@ class Bytes {
 
 constexpr std::size_t kGuard = 64;
 
-/// What `write` makes of `size` bytes, aligned as rows of a batch may be, that have a guard behind them,
-/// which must not change.
+/// The `size` bytes that `write` fills, aligned as a batch's rows may be. A guard after them must not change.
 template <class Write>
 std::vector<std::uint8_t> made(std::size_t size, Write write) {
   const auto bytes = hwy::AllocateAligned<std::uint8_t>(size + kGuard);
@@ -48,7 +47,7 @@ std::int32_t between(std::mt19937& random, std::int32_t low, std::int32_t high) 
   return std::uniform_int_distribution<std::int32_t>(low, high)(random);
 }
 
-/// A part of it, or all.
+/// A part of the plane, or all of it.
 Strip strip_of(std::size_t whole, bool all, std::mt19937& random) {
   if (all) return {0, whole};
   const auto most = static_cast<std::int32_t>(whole);

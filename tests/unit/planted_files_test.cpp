@@ -1,4 +1,4 @@
-// Indexes, caches and databases that another user put where ours belong.
+// Indexes, caches and databases that another user created at our paths.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ class PlantedIndex : public ::testing::Test {
     const auto source = source_of(source::open_webdataset(options_));
     return {source->label(0), source->label(1)};
   }
-  /// The index with both labels exchanged, and a checksum that fits.
+  /// The index with both labels swapped, and a valid checksum.
   [[nodiscard]] static std::string flipped(std::string bytes) {
     std::uint64_t head = 0;
     std::memcpy(&head, bytes.data() + 8, sizeof head);

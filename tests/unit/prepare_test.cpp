@@ -1,4 +1,4 @@
-// A chain in two parts gives the rows that it gives in one.
+// A chain in two parts gives the same rows as in one.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -191,7 +191,7 @@ TEST(PreparePixels, AreRefusedOfWhatRenderAloneCanTellAbout) {
   EXPECT_FALSE(prepares(plan, {}));
   EXPECT_FALSE(prepares(plan, {'h', 'i'}));
   EXPECT_FALSE(prepares(plan, {file.begin(), file.begin() + static_cast<std::ptrdiff_t>(file.size() / 2)}));
-  // Damage that some crops do not come across: their rows are good, and stay so.
+  // Damage outside some crops: their rows are good, and stay good.
   file[file.size() * 9 / 10] = 0xFF;
   file[file.size() * 9 / 10 + 1] = 0xD3;
   EXPECT_FALSE(prepares(plan, file));

@@ -1,5 +1,5 @@
-// Private and guarded batches at the moments that are hard to hit: this program's own pread(), getrusage()
-// and operator new[] fork, count and refuse, on demand.
+// Private and guarded batches at moments that are hard to hit: this program's own pread(), getrusage() and
+// operator new[] fork, count or fail on demand.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -23,9 +23,10 @@
 
 namespace {
 
-thread_local bool t_watched = false;  ///< the test's own thread: the server's are in this process, too
-std::atomic<int> g_fork_at{0};  ///< another thread forks before its n-th look at pages or faults from now
-std::atomic<int> g_looks{0};    ///< that it took at pages
+thread_local bool t_watched =
+    false;  ///< set for the test's own thread only, because the server's threads are in this process
+std::atomic<int> g_fork_at{0};  ///< another thread forks before the n-th check of pages or faults from now
+std::atomic<int> g_checks{0};   ///< checks of pages
 std::atomic<bool> g_no_memory{false};
 
 void fork_elsewhere() {
@@ -39,7 +40,7 @@ void fork_elsewhere() {
 }  // namespace
 
 extern "C" ssize_t pread(int fd, void* to, size_t bytes, off_t at) {
-  if (t_watched) ++g_looks;
+  if (t_watched) ++g_checks;
   if (t_watched && g_fork_at > 0 && --g_fork_at == 0) fork_elsewhere();
   return ::syscall(SYS_pread64, fd, to, bytes, at);
 }
@@ -77,7 +78,7 @@ class PrivateBatchHazards : public testing::Test {
     return Client::connect({.address = directory_}).value().open(options).value();
   }
   static BatchView next(Stream& stream) {
-    for (;;)  // over the epoch's end
+    for (;;)  // past the epoch's end
       if (auto batch = stream.next(20s).value()) return std::move(*batch);
   }
   static std::vector<std::byte> bytes_of(const BatchView& batch) {
@@ -85,7 +86,7 @@ class PrivateBatchHazards : public testing::Test {
     return {field.data, field.data + field.bytes()};
   }
 
-  /// Of all its bytes; takes no memory, whose pages would be faults.
+  /// Over all its bytes; allocates nothing, because new pages would be faults.
   static std::uint64_t sum_of(const BatchView& batch) {
     const FieldView field = batch.field("data").value();
     return std::accumulate(
@@ -106,7 +107,7 @@ TEST_F(PrivateBatchHazards, AForkInAnotherThreadWhileABatchIsMadeIsAForkBeforeOr
     const BatchView batch = next(*stream);
     ASSERT_EQ(g_fork_at, 0);
     const auto before = bytes_of(batch);
-    stream.reset();  // its slot is filled again, but for what the batch made its own
+    stream.reset();  // its slot is refilled, except for the batch's own pages
     for (int i = 0; i < 30; ++i) next(other);
     EXPECT_EQ(bytes_of(batch), before) << look;
   }
@@ -135,32 +136,32 @@ TEST_F(PrivateBatchHazards,
        ALoopThatOnlyReadsLooksAtNoPagesAndOneThatWritesAllTheSameSeesTheServersBytesNext) {
   Stream stream = open(Batches::kGuarded);
   Stream reference = open(Batches::kShared);
-  int quiet = 0;  // turns without a look
+  int quiet = 0;  // rounds without a check
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 120; ++i) {
-      const int looks = g_looks;
+      const int looks = g_checks;
       {
         const BatchView batch = next(stream);
         ASSERT_EQ(sum_of(batch), sum_of(next(reference))) << i;
       }
-      if (g_looks == looks) ++quiet;
+      if (g_checks == looks) ++quiet;
     }
     const BatchView batch = next(stream);
     next(reference);
     const FieldView field = batch.field("data").value();
     const_cast<std::byte&>(field.data[field.bytes() / 2]) ^= std::byte{1};
   }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose own memory is new, turn for turn
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose own memory is new in each round
   EXPECT_GT(quiet, 120) << "of 360: the slots are mapped, and a look is one turn's after a fault";
 #endif
 }
 
-/// A process that writes a byte wherever in this one it is told to.
+/// A process that writes a byte at given addresses of this one.
 class Peer {
  public:
   Peer() {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_), 0);
-    child_ = ::fork();  // before there is a batch, whose pages a fork would make this process's own
+    child_ = ::fork();  // before the first batch, because a fork makes a batch's pages this process's own
     if (child_ != 0) return;
     ::close(ends_[0]);
     for (std::byte* to = nullptr; ::recv(ends_[1], &to, sizeof to, 0) == sizeof to;) {
@@ -196,7 +197,7 @@ TEST_F(PrivateBatchHazards, WhatAnotherProcessWritesIntoAPrivateBatchIsInNoLater
   for (int i = 0; i < 120; ++i) {
     const BatchView batch = next(stream);
     ASSERT_EQ(sum_of(batch), sum_of(next(reference))) << i;
-    if (i != 60) continue;  // by then all slots are mapped, and nothing but the peer's write makes a page own
+    if (i != 60) continue;  // by then all slots are mapped, and only the peer's write makes a page own
     std::byte* to = batch.field("data").value().writable + 50'000;
     if (!peer.writes_to(to)) GTEST_SKIP() << "a process may not write to its parent here";
     ASSERT_EQ(*to, std::byte{77});

@@ -41,7 +41,7 @@ class PrivateBatchesTest : public testing::Test {
     return Client::connect({.address = directory_, .timeout = 2s}).value().open(options).value();
   }
   static BatchView next(Stream& stream) {
-    for (;;)  // over the epoch's end
+    for (;;)  // past the epoch's end
       if (auto batch = stream.next(20s).value()) return std::move(*batch);
   }
   static FieldView values(const BatchView& batch) { return batch.field(batch.fields().front().name).value(); }
@@ -107,7 +107,7 @@ TEST_F(PrivateBatchesTest, SmallBatchesAreCopies) {
   EXPECT_EQ(values(batch).writable, values(batch).data);
 }
 
-TEST_F(PrivateBatchesTest, KeepingEveryBatchIsNobodysProblem) {
+TEST_F(PrivateBatchesTest, KeepingEveryBatchHoldsUpNobody) {
   Stream keeping = open(Batches::kPrivate);
   Stream reading = open(Batches::kShared);
   std::vector<BatchView> kept;
@@ -134,7 +134,7 @@ TEST_F(PrivateBatchesTest, AKeptFieldKeepsItsMemoryAndNotItsBatch) {
     kept = copy.keep(0);
     bytes = bytes_of(copy);
   }
-  for (int i = 0; i < 20; ++i) next(stream);  // copies: they would take its buffer
+  for (int i = 0; i < 20; ++i) next(stream);  // copies: they would reuse its buffer
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), field.data));
 }
 
@@ -144,7 +144,7 @@ TEST_F(PrivateBatchesTest, ABatchOutlivesItsStreamWithoutHoldingItsSession) {
   write(batch, 9 * ring::page_size());
   const auto before = bytes_of(batch);
   stream.reset();
-  Stream successor = open(Batches::kPrivate, "mine");  // CLIENT_NAME_TAKEN, were the session still there
+  Stream successor = open(Batches::kPrivate, "mine");  // CLIENT_NAME_TAKEN if the session still existed
   for (int i = 0; i < 30; ++i) next(successor);
   EXPECT_EQ(bytes_of(batch), before);
 }

@@ -16,7 +16,7 @@ namespace {
 
 using testing::value_or_die;
 
-constexpr std::size_t kPages = 700;  // more than one read of pagemap holds
+constexpr std::size_t kPages = 700;  // more than one read of pagemap returns
 
 class PrivatePagesTest : public ::testing::Test {
  protected:
@@ -35,7 +35,7 @@ class PrivatePagesTest : public ::testing::Test {
   Segment mine_ = value_or_die(Segment::map(UniqueFd(::dup(server_.fd())), Access::kCopyOnWrite, 1));
 };
 
-TEST_F(PrivatePagesTest, WhatNobodyWroteToShowsWhatTheServerWritesAndIsNobodysOwn) {
+TEST_F(PrivatePagesTest, UnwrittenPagesShowTheServersWritesAndAreNotOwn) {
   for (const std::byte value : {std::byte{1}, std::byte{2}}) {
     server_writes(value);
     EXPECT_TRUE(all_mine_are(value));
@@ -57,7 +57,7 @@ TEST_F(PrivatePagesTest, APageWrittenToIsOwnAndTheServerDoesNotSeeIt) {
 TEST_F(PrivatePagesTest, EachFirstWriteIsCountedAsAFaultAndReadingIsNot) {
   server_writes(std::byte{1});
   ASSERT_TRUE(all_mine_are(std::byte{1}));  // each page is mapped
-  std::size_t quiet = 0;                    // a sanitizer, and the kernel for reasons of its own, fault, too
+  std::size_t quiet = 0;                    // a sanitizer and the kernel itself also cause faults
   for (std::size_t page = 0; page < 100; ++page) {
     const std::uint64_t before = PrivatePages::faults().value();
     ASSERT_EQ(mine(page), std::byte{1});
@@ -92,7 +92,7 @@ TEST_F(PrivatePagesTest, DroppedPagesShowTheServersBytesAgain) {
   EXPECT_TRUE(all_mine_are(std::byte{1}));
 }
 
-TEST_F(PrivatePagesTest, TakenPagesKeepTheirContentsWhateverTheServerWrites) {
+TEST_F(PrivatePagesTest, OwnPagesKeepTheirContentsWhateverTheServerWrites) {
   server_writes(std::byte{1});
   mine(3) = std::byte{9};
   PrivatePages::own_all(mine());
@@ -103,7 +103,7 @@ TEST_F(PrivatePagesTest, TakenPagesKeepTheirContentsWhateverTheServerWrites) {
   EXPECT_TRUE(all_mine_are(std::byte{1}));
 }
 
-TEST_F(PrivatePagesTest, TakingLosesNoWriteOfAnotherThread) {
+TEST_F(PrivatePagesTest, OwningAllPagesLosesNoWriteOfAnotherThread) {
   for (int round = 0; round < 20; ++round) {
     server_writes(std::byte{1});
     std::atomic<bool> go{false};

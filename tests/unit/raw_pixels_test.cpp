@@ -1,4 +1,4 @@
-// Pixels that need no decoding: any region of any layout, where they lie if they can be given so.
+// Pixels that need no decoding: any region of any layout, without a copy if possible.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Reading ahead: what is read, when, how much of it, and what becomes of errors and of what nobody takes.
+// Reading ahead: which samples are read, when and how many; errors, and samples that no reader requests.
 #include "server/io/read_ahead.h"
 
 #include <gmock/gmock.h>
@@ -31,8 +31,8 @@ using ::testing::HasSubstr;
 
 constexpr std::size_t kBytes = 1000;
 
-/// Reads wait at a gate; who reads what is written down. Sample 666 cannot be read, 667 throws, 668 lies in
-/// memory.
+/// Reads wait at a gate, and each is recorded with its thread. Sample 666 cannot be read, 667 throws, 668 is
+/// in memory.
 class Gated final : public ForwardingSource {
  public:
   Gated() : ForwardingSource(server::source::make_synthetic(10'000, kBytes).value()), mapped_(3 * 4096, 7) {}
@@ -78,7 +78,7 @@ class Gated final : public ForwardingSource {
   bool open_ = true;
 };
 
-/// The index that the bytes begin with, as synthetic rows do.
+/// The index at the start of the bytes, as in synthetic rows.
 std::uint64_t number_in(const Sample& sample) {
   std::uint64_t number = 0;
   EXPECT_EQ(sample.items.at(0).bytes.size(), kBytes);
@@ -108,7 +108,7 @@ class ReadAheadTest : public ::testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  /// Until all that is expected is read.
+  /// Waits until all expected samples were read.
   void settle() const {
     await([this] {
       const auto now = reads_->counts();
@@ -121,7 +121,7 @@ class ReadAheadTest : public ::testing::Test {
   Sample sample_;
 };
 
-TEST_F(ReadAheadTest, GivesWhatTheSourceGivesToWhoeverComes) {
+TEST_F(ReadAheadTest, GivesEveryReaderTheSourcesBytes) {
   make(4);
   std::vector<std::uint64_t> indices(200);
   std::iota(indices.begin(), indices.end(), 0);
@@ -222,7 +222,7 @@ TEST_F(ReadAheadTest, ReadsOnceWhatIsExpectedTwice) {
   EXPECT_EQ(reads_->counts().misses, 1U) << "the fourth was not expected";
 }
 
-TEST_F(ReadAheadTest, LeavesInPlaceWhatLiesInMemoryAsLongAsTheSource) {
+TEST_F(ReadAheadTest, CopiesNoSamplesThatTheSourceKeepsInMemory) {
   make(1);
   expect({668, 668});
   settle();
@@ -250,7 +250,7 @@ TEST_F(ReadAheadTest, KeepsWithinItsSamplesAndDropsWhatIsNeverTaken) {
   EXPECT_EQ(take(0), 0U) << "dropped long ago, and read nevertheless";
 }
 
-TEST_F(ReadAheadTest, GivesTheUrgentThePlaceOfWhatComesLastWhileNothingIsRead) {
+TEST_F(ReadAheadTest, ReplacesTheLastUnreadExpectationWithAnUrgentOne) {
   make(1, {.samples = 3});
   source_->shut();
   expect({1, 2, 3, 4});
@@ -299,7 +299,7 @@ TEST_F(ReadAheadTest, RingsForWhatWasFoundMissing) {
   EXPECT_TRUE(reads_->ready(std::vector<std::uint64_t>{99})) << "not expected: there is nothing to wait for";
 }
 
-TEST_F(ReadAheadTest, ReadsFirstForWhoAskedFirst) {
+TEST_F(ReadAheadTest, ReadsInTheOrderOfRequests) {
   make(1);
   source_->shut();
   expect({1});

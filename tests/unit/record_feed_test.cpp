@@ -1,4 +1,4 @@
-// Records from another program: what is believed of them, what is refused by name, and going on.
+// Records from another program: accepted ones, named errors, and resuming.
 #include "server/pack/record_feed.h"
 
 #include <fcntl.h>

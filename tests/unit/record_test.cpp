@@ -1,4 +1,4 @@
-// The codec of a packed database's records, also over bytes that are none.
+// The codec of a packed database's records, also over bytes that are not records.
 #include "server/store/record.h"
 
 #include <gmock/gmock.h>
@@ -86,7 +86,7 @@ TEST_P(EveryCompression, EveryCutIsRefused) {
   }
 }
 
-/// Each byte changed: refused, or found by the checksum; and whatever is read of it lies within bounds.
+/// Changes each byte: the record is refused, or the checksum fails, and all reads stay within bounds.
 TEST_P(EveryCompression, EveryChangedByteIsFoundAndReadsWithinBounds) {
   Buffer bytes = Content().encoded(GetParam());
   for (std::size_t at = 0; at < bytes.size(); ++at) {

@@ -1,4 +1,4 @@
-// URLs, names of objects in S3, headers of ranges and listings: what is made of text.
+// Parsing and writing of URLs, names of S3 objects, range headers and listings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>  // NOLINT(modernize-deprecated-headers): setenv is POSIX's
@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(Url, IsToldFromAPath) {
+TEST(Url, IsDistinguishedFromAPath) {
   EXPECT_TRUE(is_url("http://h/a"));
   EXPECT_TRUE(is_url("https://h/a"));
   EXPECT_TRUE(is_url("s3://b/k"));

@@ -65,7 +65,7 @@ class RemoteSources : public testing::Test {
     remote_ = remote::Remote::make(options_).value_or(nullptr);
   }
 
-  /// The file as it lies in the folder, for HTTP.
+  /// The folder's file, for HTTP.
   void publish(const std::string& path, const std::string& etag = "\"1\"", bool ranges = true) {
     std::ifstream file(folder_.path() / path.substr(1), std::ios::binary);
     server_->put(path,

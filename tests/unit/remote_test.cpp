@@ -20,7 +20,7 @@ using testing::Not;
 
 class RemoteTest : public testing::Test {
  protected:
-  // Stopping civetweb takes seconds: so there is one for all.
+  // Stopping civetweb takes seconds, so all tests share one server.
   static void SetUpTestSuite() { server_ = new WebServer; }
   static void TearDownTestSuite() { delete server_; }
   RemoteTest() {
@@ -38,7 +38,7 @@ class RemoteTest : public testing::Test {
     return made.value_or(nullptr);
   }
   std::string url(const std::string& path = "/file") { return server_->url(path); }
-  /// What was read, or the error.
+  /// The bytes that were read, or the error.
   static std::string read(const Remote& remote, const std::string& url, const Stat& known, std::size_t offset,
                           std::size_t size, ErrorCode code = ErrorCode::kDatasetInvalid) {
     std::vector<std::uint8_t> out(size);
@@ -150,7 +150,7 @@ TEST_F(RemoteTest, ListingsThatDoNotEndAreRefused) {
 }
 
 TEST_F(RemoteTest, AbsurdPausesAreNotKept) {
-  options_.attempts = 1;  // what it could do is to overflow, which the sanitizers tell
+  options_.attempts = 1;  // it might overflow, which sanitizers would report
   server_->fail_next({.status = 503, .headers = "Retry-After: 99999999999999999\r\n"});
   EXPECT_THAT(fetch(*remote(), url(), 1'000'000, ErrorCode::kTransientIo), HasSubstr("503"));
 }

@@ -59,7 +59,7 @@ class ResidentLoaderTest : public testing::Test {
   std::optional<RunningServer> server_;
 };
 
-/// What is left of the epoch.
+/// The rest of the epoch.
 template <class Source>
 std::vector<Seen> rest_of(Source& source) {
   std::vector<Seen> out;

@@ -73,10 +73,10 @@ TEST_F(ResidentLoaderTest, SeeksAsAStreamDoes) {
   both([](auto& source) { return source.set_epoch(0); });
   both([](auto& source) { return source.next_epoch(); });
   both([](auto& source) { return source.next_epoch(); });
-  both([](auto& source) { return source.set_epoch(2); });  // begun: from its first batch again
+  both([](auto& source) { return source.set_epoch(2); });  // begun: starts again at its first batch
   both([](auto& source) { return source.set_epoch(9); });
   ASSERT_EQ(rest_of(*loader), rest_of(stream));
-  both([](auto& source) { return source.next_epoch(); });  // not begun: it is the one that is due
+  both([](auto& source) { return source.next_epoch(); });  // not begun: it stays the next one
   ASSERT_EQ(rest_of(*loader), rest_of(stream));
   both([](auto& source) { return source.set_epoch(11); });
 }
@@ -108,7 +108,7 @@ TEST_F(ResidentLoaderTest, ItsStateResumesAStreamAndAStreamsResumesIt) {
   }
 }
 
-TEST_F(ResidentLoaderTest, RanksThatDisagreeAreToldSo) {
+TEST_F(ResidentLoaderTest, RanksThatDisagreeGetAnError) {
   serve("batch_size: 8, delivery: shard");
   const auto loader = load({.rank = 0, .world_size = 2});
   rest_of(*loader);
@@ -136,7 +136,7 @@ TEST_F(ResidentLoaderTest, AStateOfAnEpochsEndBeginsTheNext) {
   EXPECT_EQ(loader->load_state(changed).error().code, ErrorCode::kFingerprintMismatch);
 }
 
-TEST_F(ResidentLoaderTest, AsksTheServerForNothingOnceTheSetIsThere) {
+TEST_F(ResidentLoaderTest, SendsNoRequestsAfterTheUpload) {
   serve();
   Stream stream = open();
   const auto sent = rest_of(stream);
@@ -148,7 +148,7 @@ TEST_F(ResidentLoaderTest, AsksTheServerForNothingOnceTheSetIsThere) {
   rest_of(*loader);
 }
 
-TEST_F(ResidentLoaderTest, TellsHowFarTheUploadIs) {
+TEST_F(ResidentLoaderTest, ReportsTheProgressOfTheUpload) {
   serve();
   std::vector<std::uint64_t> told;
   DeviceLoaderOptions options;
@@ -182,7 +182,7 @@ TEST_F(ResidentLoaderTest, BatchesOutliveTheLoaderAndAreTheLoopsOwn) {
   }
 }
 
-TEST_F(ResidentLoaderTest, TakesItsMemoryFromWhoeverGivesIt) {
+TEST_F(ResidentLoaderTest, UsesTheCallersAllocator) {
   serve();
   Stream stream = open();
   const auto sent = rest_of(stream);
@@ -270,7 +270,7 @@ TEST_F(ResidentLoaderTest, GoesOnUploadingAfterAnInterrupt) {
   EXPECT_EQ(rest_of(*loader), rest_of(stream));
 }
 
-TEST_F(ResidentLoaderTest, RefusesASetThatIsMadeOtherwiseThanWhenItWasOpened) {
+TEST_F(ResidentLoaderTest, RefusesADatasetThatChangedSinceItWasOpened) {
   chain_ = "[resize: {size: [36, 36]}, random_crop: {size: 32}]";
   serve();
   auto loader = load();
@@ -300,7 +300,7 @@ TEST_F(ResidentLoaderTest, NamesASampleThatIsBad) {
   EXPECT_NE(failed.error().message.find("broken.png"), std::string::npos) << failed.error().message;
 }
 
-TEST_F(ResidentLoaderTest, MoreLoadersUploadAtOnceThanTheRingHasPlacesFor) {
+TEST_F(ResidentLoaderTest, MoreLoadersUploadAtOnceThanTheRingHasLanes) {
   serve("batch_size: 8, ring: { max_clients: 2 }");
   Stream stream = open();
   const auto sent = rest_of(stream);

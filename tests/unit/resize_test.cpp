@@ -97,8 +97,8 @@ TEST(WritePixels, GivesTheExactValueOfEveryByteInEveryTypeLayoutAndInstructionSe
               for (std::size_t i = 0; i < 768; ++i) row[i] = static_cast<std::uint8_t>(i / 3);
             }
             const std::size_t plane = static_cast<std::size_t>(width) * size_of(dtype);
-            // Also one byte off, because rows need no alignment; a guard behind, because no more may be
-            // written.
+            // Also misaligned by one byte, because rows need no alignment; with a guard after it, which must
+            // not be written.
             for (const std::size_t off : {0U, 1U}) {
               const auto written = [&](auto kernel, auto... streamed) {
                 const auto out = hwy::AllocateAligned<std::byte>(off + 3 * plane + 1);

@@ -23,11 +23,11 @@ TEST(Futex, WakesAnotherProcessThatHasOnlyAReadOnlyMapping) {
   if (child == 0) {
     auto mine = Segment::map(UniqueFd(::dup(server.fd())), Access::kReadOnly, 4096);
     if (!mine || mine->data() == server.data()) ::_exit(3);
-    // Unmap the inherited writable mapping: what follows can only go through the read-only one.
+    // Unmap the inherited writable mapping, so that only the read-only one is used below.
     ::munmap(server.data(), 4096);
     const auto& watched = *reinterpret_cast<const std::atomic<std::uint32_t>*>(mine->data());
     if (::write(ready[1], "r", 1) != 1) ::_exit(3);
-    // Each sleep ends by itself after 100 ms; ten minutes of them would need a lost wake each time.
+    // Each sleep ends by itself after 100 ms: this takes ten minutes only if every wake is lost.
     for (int i = 0; i < 6000 && watched.load(std::memory_order_acquire) == 0; ++i)
       futex_wait(watched, 0, std::chrono::hours(1));
     ::_exit(watched.load() == 1 ? 0 : 1);

@@ -1,4 +1,4 @@
-// A server half and client halves in one place: a ring whose payloads verify themselves.
+// The server's and clients' halves of a ring in one process; payloads verify themselves.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ inline std::unique_ptr<RingWriter> make_ring(std::uint32_t slots, std::uint32_t 
   return value_or_die(RingWriter::create(small_ring(slots, lanes)));
 }
 
-/// What a client would receive over its socket.
+/// The descriptors that a client would receive over its socket.
 inline RingReader::Descriptors descriptors_for(RingWriter& ring, std::uint32_t lane, int doorbell = -1) {
   auto sent = ring.attach(lane, value_or_die(ring.make_lease()));
   return {.data = UniqueFd(::dup(sent.data_fd)),
@@ -57,7 +57,7 @@ inline std::shared_ptr<RingReader> attach(RingWriter& ring, std::uint32_t lane, 
   return value_or_die(RingReader::open(descriptors_for(ring, lane, doorbell), lane));
 }
 
-/// The 8 bytes at word i of the image field: a function of (epoch, batch, generation) and the place alone.
+/// The 8 bytes at word i of the image field: a function of only (epoch, batch, generation) and i.
 inline std::uint64_t expected_word(std::uint64_t epoch, std::uint64_t batch, std::uint64_t generation,
                                    std::size_t i) {
   std::uint64_t x = epoch * 0x9E3779B97F4A7C15ULL ^ batch * 0xC2B2AE3D27D4EB4FULL ^ generation << 20 ^ i;

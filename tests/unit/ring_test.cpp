@@ -135,7 +135,7 @@ TEST(Ring, RecoversFromAWakeThatNeverCame) {
   auto reader = attach(*ring, 0);
   std::thread server([&] {
     while (reader->lease().waiting.load() == 0) std::this_thread::yield();
-    reader->lease().waiting.store(0);  // the server now believes that nobody sleeps
+    reader->lease().waiting.store(0);  // the server now believes that the client does not sleep
     fill_and_publish(*ring, 0, 0, 5);
     ring->grant(0, 0, 0);
   });
@@ -241,7 +241,7 @@ TEST(Ring, CountsTheGrantsThatWaitAndNoneOfASuccessor) {
   ASSERT_TRUE(first->next(7, 1s, 0ns, nullptr).has_value());
   EXPECT_EQ(first->ready(7), 1U);
   ring->detach(0);
-  auto second = attach(*ring, 0);  // its count begins at 0 again: behind what `first` has seen
+  auto second = attach(*ring, 0);  // its count begins at 0 again, below the count that `first` has read
   EXPECT_EQ(first->ready(7), 0U);
   EXPECT_EQ(second->ready(7), 0U);
 }
@@ -303,7 +303,7 @@ TEST(Ring, KeepsTheLastCommitOfAClientThatWasKilledInTheMiddleOfTheNext) {
   auto ring = make_ring(1, 1);
   auto reader = attach(*ring, 0);
   reader->commit({0, 0, 8});
-  // As far as the next commit came: an entry half written, its count not.
+  // The next commit was interrupted: its entry is half written, its count is not.
   reader->lease().consumed[0].epoch.store(1);
   EXPECT_EQ(ring->client_word(0)->consumed, (Cursor{0, 0, 8}));
 }

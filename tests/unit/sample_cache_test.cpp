@@ -1,4 +1,4 @@
-// Filled once, never evicted, full to the last byte: caches, asked by one thread and by many.
+// Caches that are filled once, never evicted, and used to the last byte; read by one thread and by many.
 #include "server/cache/sample_cache.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ Bytes content(std::uint64_t index, std::size_t size = 80) {
   return bytes;
 }
 
-/// What a sample of content() takes.
+/// The bytes that a sample of content() occupies.
 std::uint64_t cost(std::size_t size = 80) {
   return (sizeof(Piece) + size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
 }
@@ -82,7 +82,7 @@ TEST(Arena, RefusesBudgetsOfNothingAndOfMoreThanThereAreAddresses) {
   EXPECT_THAT(vast.error().message, HasSubstr("no address space for 1152921504606846976 bytes"));
 }
 
-/// Of this process, in bytes, that lie on huge pages.
+/// The bytes of this process that are on huge pages.
 std::size_t huge_bytes() {
   std::ifstream file("/proc/self/smaps_rollup");
   for (std::string word; file >> word;)
@@ -102,7 +102,7 @@ TEST(Arena, LiesOnHugePagesWhereTheKernelHasThem) {
   ::munmap(own, 3 * kHugePage);
   if (!has_them) GTEST_SKIP() << "this kernel gives none";
   const std::size_t before = huge_bytes();
-  const auto arena = arena_of(9 * kHugePage / 2);  // at least three whole ones, wherever it begins
+  const auto arena = arena_of(9 * kHugePage / 2);  // at least three whole huge pages, wherever it begins
   constexpr std::size_t kPiece = 100'003;
   std::array<std::vector<std::byte*>, 2> pieces;
   const auto fill = [&](std::size_t mine) {
@@ -193,7 +193,7 @@ TEST(SampleCache, RewritesAPieceWithinTheCapacityThatItWasAdmittedWith) {
   SampleCache cache(arena_of(1 << 12), 2);
   const Bytes first = content(0, 40), second = content(1, 50);
   const Piece pieces[] = {{first, {}, {}}, {second, {}, {}}};
-  const std::uint64_t room[] = {60, 10};  // less than it has is as much as it has
+  const std::uint64_t room[] = {60, 10};  // a room below the size counts as the size
   ASSERT_TRUE(std::move(*cache.lookup(0).claim).admit(pieces, room));
   const auto now = [&](std::size_t i) {
     const auto bytes = cache.kept(0)[i].bytes;

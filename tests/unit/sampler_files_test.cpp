@@ -122,7 +122,7 @@ TEST_F(SamplerFiles, NameEveryWrongIndex) {
               HasSubstr("l.txt:1: there is no sample 0 here; there are 2, from 3 to 4"));
 }
 
-/// A part that was packed: a whole of its own, whose batches report the indices of what it was packed from.
+/// A packed part is a whole source, but its batches report the indices of the source that it was packed from.
 class Packed final : public testing::ForwardingSource {
  public:
   explicit Packed(std::shared_ptr<const Source> real) : ForwardingSource(std::move(real)) {}

@@ -1,4 +1,4 @@
-// Samplers: what they refuse, their smallest cases, substitutes, and values that must never change.
+// Samplers: errors, smallest cases, replacements, and values that must never change.
 #include "server/sampler/sampler.h"
 
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ TEST(Sampler, OfAListKeepsRepeatsAndOrder) {
   EXPECT_EQ(make_listed({3, 1, 3, 0}, false, 5)->reach(), 3U);
 }
 
-// Recorded: another result is another algorithm, and raises kAlgorithmVersion.
+// Recorded values: if they change, the algorithm has changed, and kAlgorithmVersion must be raised.
 TEST(Sampler, GivesTheSameSamplesForEver) {
   const std::vector<double> weights{1, 2, 0, 4, 0.5};
   const ClassIndex classes(std::vector<std::int64_t>{0, 2, 0, 2, 2, 0, 5});

@@ -41,7 +41,7 @@ TEST(Segment, BeginsAsZeroesAndIsSharedByItsMappings) {
   EXPECT_EQ(client->size(), kBytes);
 }
 
-TEST(Segment, CannotBeResizedOrSealedByWhoeverHasItsDescriptor) {
+TEST(Segment, CannotBeResizedOrSealedThroughItsDescriptor) {
   const Segment segment = make(ClientAccess::kReadWrite);
   EXPECT_EQ(::ftruncate(segment.fd(), 0), -1);
   EXPECT_EQ(errno, EPERM);
@@ -192,7 +192,7 @@ TEST(MemoryHeadroom, FallsBackToTheMachinesAvailableMemory) {
 TEST(MemoryHeadroom, KnowsTheAddressSpaceLimit) {
   const pid_t child = ::fork();
   if (child == 0) {
-    // Wider than any program is: ThreadSanitizer alone takes most of the address space.
+    // More than any program uses: ThreadSanitizer alone reserves most of the address space.
     const rlimit limit{.rlim_cur = std::uint64_t{1} << 47, .rlim_max = std::uint64_t{1} << 47};
     if (::setrlimit(RLIMIT_AS, &limit) != 0) ::_exit(2);
     const MemoryHeadroom least = memory_headroom("/nowhere");

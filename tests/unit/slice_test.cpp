@@ -1,5 +1,5 @@
-// Rows that are made a slice at a time are the rows that are made one by one; what cannot be is said to be
-// left.
+// Rows made a slice at a time equal rows made one by one; rows that slices cannot make are reported as
+// remaining.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -40,7 +40,7 @@ Bytes noise(std::size_t size, std::uint32_t seed) {
   return bytes;
 }
 
-/// Two files, as CIFAR has them: a byte of label before each image.
+/// Two files in CIFAR's format: a label byte before each image.
 std::shared_ptr<const Source> pixel_source(const server::decode::PixelShape& shape) {
   const auto size = static_cast<std::size_t>(shape.width) * static_cast<std::size_t>(shape.height) *
                     static_cast<std::size_t>(shape.channels);
@@ -72,7 +72,7 @@ struct Batch {
   std::vector<FieldTarget> targets;
 };
 
-/// Compares an epoch and a half. Gives how many rows slices made.
+/// Compares one and a half epochs. Returns the number of rows that slices made.
 std::uint64_t compare(const SampleMaker& maker, std::uint32_t slice, StreamCounters& counters) {
   RowScratch scratch, other;
   StreamCounters uncounted;
@@ -146,7 +146,7 @@ TEST(Slices, AreMadeThroughSourcesOfSources) {
   EXPECT_GE(compare(*maker, 16, counters), 100U);
 }
 
-TEST(Slices, AreLeftToWhoeverReadsAndWhoeverResizes) {
+TEST(Slices, AreNotMadeOfImagesThatAreReadOrResized) {
   const auto source = pixel_source({14, 12, 3, true});
   StreamCounters counters;
   EXPECT_EQ(

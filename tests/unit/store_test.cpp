@@ -1,4 +1,4 @@
-// Packed databases on disk: written, stopped, gone on with, opened, and refused by name.
+// Packed databases on disk: written, interrupted, resumed, opened, and refused with named errors.
 #include "server/store/store.h"
 
 #include <fcntl.h>
@@ -40,7 +40,7 @@ class StoreTest : public testing::Test {
 
   Result<Writer> open(const WriterOptions& options = {}) const { return Writer::open(out_, meta_, options); }
 
-  /// Samples up to `end`, of so many bytes each; committed.
+  /// Writes and commits samples up to `end`, each of the given size.
   static Result<void> write(Writer& writer, std::uint64_t end, std::size_t size = 1000) {
     Buffer scratch;
     while (writer.next() < end) {
@@ -69,7 +69,7 @@ class StoreTest : public testing::Test {
     const auto store = Store::open(out_, Store::Reading::kRandom);
     return store ? "it was opened" : store.error().message;
   }
-  /// Changes the database behind everybody's back.
+  /// Changes the database without the store's functions.
   void change(const std::function<int(Txn&)>& how) const {
     auto env = Env::open(out_, Env::Access::kWrite, std::uint64_t{1} << 24);
     ASSERT_TRUE(env) << env.error().message;
@@ -277,7 +277,7 @@ TEST_F(StoreTest, ADamagedRecordIsNamedWhenItIsRead) {
   EXPECT_THAT(read.error().message, HasSubstr("the record of sample 3 is damaged: it is not a record"));
 }
 
-/// In a child, because the limit is the process's.
+/// In a child, because the limit applies to a whole process.
 TEST_F(StoreTest, AFullDiskIsNamedAndLosesNothingThatWasCommitted) {
   const pid_t pid = ::fork();
   if (pid == 0) {

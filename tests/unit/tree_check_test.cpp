@@ -1,4 +1,4 @@
-// Databases whose tree leads nowhere, that change while they are checked, or whose check is stopped.
+// Databases whose tree is endless, which change during the check, or whose check is interrupted.
 #include "server/store/tree_check.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ struct Node {
 };
 
 /// A leaf with one entry, and eight levels of branch pages, each of which names the page below a hundred
-/// times: as many entries as no walk ends with. The file has holes.
+/// times: more entries than any walk can visit. The file has holes.
 void write_endless(const fs::path& folder, std::uint64_t file_bytes, std::uint64_t entries,
                    std::uint64_t root = 10) {
   std::string file(11 * kPage, '\0');
@@ -86,7 +86,7 @@ void write_endless(const fs::path& folder, std::uint64_t file_bytes, std::uint64
   fs::resize_file(folder / "data.mdb", file_bytes);
 }
 
-/// The process that a thread of this one has started.
+/// The child process of a thread of this one.
 pid_t await_child(pid_t thread) {
   for (pid_t child = 0;; std::this_thread::sleep_for(1ms))
     if (std::ifstream("/proc/self/task/" + std::to_string(thread) + "/children") >> child) return child;
@@ -94,9 +94,9 @@ pid_t await_child(pid_t thread) {
 
 class TreeCheck : public testing::Test {
  protected:
-  TreeCheck() { ::alarm(60); }  // a check that does not end
+  TreeCheck() { ::alarm(60); }  // ends a check that hangs
   ~TreeCheck() override { ::alarm(0); }
-  /// A thread does `what` to the check of a tree that has no end.
+  /// Runs the check of an endless tree, while a thread calls `what`.
   template <class What>
   [[nodiscard]] Error error_after(const What& what) const {
     write_endless(out_, kTerabyte, kTerabyte / 8);
@@ -119,7 +119,7 @@ TEST_F(TreeCheck, OfMoreEntriesThanTheFileHasRoomForEndsAsDamage) {
 TEST_F(TreeCheck, ThatIsKilledDoesNotCallTheDatabaseDamaged) {
   for (const int signal : {SIGKILL, SIGTERM, SIGINT}) {
     const Error error = error_after([signal](pid_t child) {
-      std::this_thread::sleep_for(50ms);  // not before it is ready for signals
+      std::this_thread::sleep_for(50ms);  // until it is ready for signals
       ::kill(child, signal);
     });
     EXPECT_EQ(error.code, ErrorCode::kEnvironment) << error.message;
@@ -127,7 +127,7 @@ TEST_F(TreeCheck, ThatIsKilledDoesNotCallTheDatabaseDamaged) {
   }
 }
 
-TEST_F(TreeCheck, EndsWhenTheServerIsToldToStop) {
+TEST_F(TreeCheck, EndsWhenTheServerIsAskedToStop) {
   sigset_t set, before;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);

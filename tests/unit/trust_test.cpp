@@ -1,4 +1,4 @@
-// Who is at the other end of a socket, and who could have written a file.
+// Trust in the process at the other end of a socket, and in the owner of a file.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -129,7 +129,7 @@ TEST(WatchedMap, AFaultElsewhereEndsTheProcessAsBefore) {
         other.cut(1);
         std::exit(all_are(other.bytes(), 1) ? 1 : 2);
       },
-      // A sanitizer's handler was there before, and ends the process in its own way.
+      // A sanitizer installed its handler before, which ends the process differently.
       [](int status) { return WIFSIGNALED(status) || WEXITSTATUS(status) > 2; }, "");
 }
 

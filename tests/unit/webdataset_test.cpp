@@ -1,4 +1,4 @@
-// WebDataset shards: what a sample is, where its bytes lie, what is refused, and the index's cache.
+// WebDataset shards: the members of a sample, the offsets of its bytes, errors, and the cached index.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -107,7 +107,7 @@ TEST_F(WebDatasetTest, TheFirstExtensionThatASampleHasIsItsImage) {
   EXPECT_EQ(read(*open(), 0), "mask");
 }
 
-/// A worker's sample is for all streams: the one before may have been of bare pixels.
+/// A worker reuses its sample for all streams: before, it may have held raw pixels.
 TEST_F(WebDatasetTest, AnImageIsNeverTakenForThePixelsThatWereReadBefore) {
   Sample sample;
   sample.item(0).pixels = {28, 28, 1, false};
@@ -310,7 +310,7 @@ class IndexCacheTest : public WebDatasetTest {
 TEST_F(IndexCacheTest, TheNextStartTakesTheIndexFromTheFile) {
   const auto walked = open();
   ASSERT_EQ(caches().size(), 1u);
-  // Same size and time of change, other content: seen only by those who walk.
+  // Same size and modification time, other content: only a walk through the shard notices it.
   const auto time = fs::last_write_time(shard(0));
   std::string other(fs::file_size(shard(0)), 'x');
   std::ofstream(shard(0), std::ios::binary) << other;

@@ -67,7 +67,7 @@ Residence example_residence() {
   return {.upload = "train.resident", .seed = ~std::uint64_t{0} >> 1, .image = example_image()};
 }
 
-TEST(WireFrame, RequestSurvivesTheWay) {
+TEST(WireFrame, RequestRoundTrips) {
   const auto request = decode_request(encode(Request{7, "open", {{"stream", "train"}}}));
   ASSERT_TRUE(request) << request.error().to_string();
   EXPECT_EQ(request->id, 7);
@@ -125,7 +125,7 @@ TEST(WireFrame, TextThatIsNotUtf8StillMakesAFrame) {
   EXPECT_TRUE(request) << request.error().to_string();
 }
 
-TEST(WireBody, OpenRequestSurvivesTheWay) {
+TEST(WireBody, OpenRequestRoundTrips) {
   OpenRequest open;
   open.stream = "train";
   open.group = "job-1";
@@ -152,7 +152,7 @@ TEST(WireBody, OpenRequestSurvivesTheWay) {
   EXPECT_EQ(copy.fingerprint, open.fingerprint);
 }
 
-TEST(WireBody, OpenReplySurvivesTheWay) {
+TEST(WireBody, OpenReplyRoundTrips) {
   const OpenReply copy =
       round_trip(OpenReply{"tok", example_stream(), 5, 2, {1, 0, 4}, {1, 0, 9}, 100, 200, 4, "s-1"});
   EXPECT_EQ(copy.token, "tok");
@@ -172,7 +172,7 @@ TEST(WireBody, OpenReplySurvivesTheWay) {
   EXPECT_FALSE(copy.stream.shuffle);
 }
 
-TEST(WireBody, CursorsAndSamplesSurviveTheWay) {
+TEST(WireBody, CursorsAndSamplesRoundTrip) {
   const CursorGetReply cursors =
       round_trip(CursorGetReply{2, {0, 1, 2}, std::vector{LaneCursor{1, "c", true, {1, 1, 1}, {2, 2, 2}}}});
   ASSERT_EQ(cursors.lanes.size(), 1u);
@@ -242,7 +242,7 @@ TEST(WireBody, FieldShapesHaveBounds) {
   expect_bad<FieldSpec>(field, "dtype");
 }
 
-/// Whatever arrives: a value or a named error; frames that decode also encode.
+/// Any bytes give a value or a named error; frames that decode can be encoded again.
 TEST(WireFrame, GarbageGivesNamedErrorsAndNothingElse) {
   std::mt19937_64 random(20261121);
   const std::string seed = encode(Request{7, "open", to_json(OpenRequest{})});
@@ -291,7 +291,7 @@ TEST(WireFrame, GarbageGivesNamedErrorsAndNothingElse) {
   EXPECT_GT(refused, 10'000);
 }
 
-TEST(WireBody, AResidentSetSurvivesTheWay) {
+TEST(WireBody, AResidentSetRoundTrips) {
   const Residence residence = example_residence();
   EXPECT_EQ(to_json(round_trip(residence)), to_json(residence));
   StreamInfo info = example_stream();
@@ -301,11 +301,11 @@ TEST(WireBody, AResidentSetSurvivesTheWay) {
   EXPECT_EQ(to_json(*round_trip(info).residence), to_json(residence));
 }
 
-TEST(WireBody, AnImageForTheDeviceSurvivesTheWay) {
+TEST(WireBody, AnImageForTheDeviceRoundTrips) {
   EXPECT_EQ(round_trip(example_image()), example_image());
 }
 
-TEST(WireBody, RefuseAnImageForTheDeviceThatIsNoneByMember) {
+TEST(WireBody, AMalformedImageForTheDeviceIsRefusedByMember) {
   const json good = to_json(example_image());
   for (const auto& [member, value] : std::vector<std::pair<std::string, json>>{{"height", 1LL << 32},
                                                                                {"width", "8"},
