@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""configs/reference.md from configs/headrace.schema.json: a table for each map of a configuration.
+"""Generates configs/reference.md from configs/headrace.schema.json: a table for each map of a configuration.
 
   config_reference.py           writes it
   config_reference.py --check   fails if what is there is not what would be written
@@ -25,7 +25,7 @@ SECTIONS = {"sampler": "a [sampler](#samplers)", "transforms": "list of [transfo
 
 
 def resolved(node: dict[str, Any]) -> dict[str, Any]:
-    """The node behind a reference; what stands beside the reference wins."""
+    """The node that a reference names. Members beside the reference override the node's."""
     while "$ref" in node:
         node = SCHEMA["definitions"][node["$ref"].rpartition("/")[2]] | {key: value for key, value in node.items() if key != "$ref"}
     return node
@@ -57,7 +57,7 @@ def type_of(node: dict[str, Any]) -> str:
 
 
 def maps_in(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The maps with keys of their own that a value of `node` may be or hold."""
+    """The maps with their own keys that a value of `node` may be or contain."""
     node = resolved(node)
     if "properties" in node:
         return [node]
@@ -70,7 +70,7 @@ def cell(text: str) -> str:
 
 
 def table(title: str, node: dict[str, Any], depth: int, without: tuple[str, ...] = ()) -> list[str]:
-    """A heading, the table of the map's keys, and those of the maps in it, but for maps in SECTIONS."""
+    """A heading, the table of the map's keys, and the tables of the maps in it, except for maps in SECTIONS."""
     lines = ["", "#" * depth + " " + title, ""]
     if text := node.get("description"):
         lines += [str(text), ""]

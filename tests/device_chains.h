@@ -64,7 +64,7 @@ class ChainMaker {
     return make_op("normalize", {{"mean", {0.485, 0.456, 0.406}}, {"std", {0.229, 0.224, 0.225}}});
   }
 
-  /// Transforms of all kinds; the device gets what it can do at their end.
+  /// Transforms of all kinds; the device gets those at the end that it supports.
   PlanConfig chain() {
     PlanConfig config;
     config.channels = between(0, 3) == 0 ? 1 : 3;
@@ -151,7 +151,7 @@ class ChainMaker {
   std::mt19937 random_;
 };
 
-/// A batch of one chain as it lies in the ring, and the rows that the server makes.
+/// A batch of one chain as it is in the ring, and the rows that the server makes.
 struct ChainBatch {
   gpu::RowJob job;                  ///< without memory for the rows
   std::vector<std::byte> pictures;  ///< each with its steps

@@ -1,5 +1,4 @@
-// An engine with streams over synthetic data, and clients of it in this process: sockets left out, everything
-// else real.
+// An engine with streams over synthetic data, and its clients in this process. Only the sockets are missing.
 #pragma once
 
 #include <fcntl.h>
@@ -26,7 +25,7 @@ using server::exec::SampleMaker;
 using server::exec::Stream;
 using server::exec::StreamSetup;
 
-/// Whether this process uses next to no CPU time, sooner or later: what spins never does.
+/// Whether this process eventually uses almost no CPU time, which it never does if a thread spins.
 inline bool comes_to_rest() {
   const auto cpu_ns = [] {
     timespec t{};
@@ -136,7 +135,7 @@ class RingClient {
   bool left_ = false;
 };
 
-/// Order-sensitive digest of what a client saw (FNV-1a over 64-bit words: a test's checksum, not a hash for
+/// Order-sensitive digest of a client's batches (FNV-1a over 64-bit words: a test's checksum, not a hash for
 /// data).
 class Digest {
  public:

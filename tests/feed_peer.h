@@ -1,4 +1,4 @@
-// The feeder's side of a feed, for tests: what headrace.share() says, and whatever else one wants to say.
+// The feeder's side of a feed, for tests: sends headrace.share()'s messages, and any others.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class FeedPeer {
     if (!packet->fds.empty()) memory_fd_ = std::move(packet->fds[0]);
     return nlohmann::json::parse(packet->bytes);
   }
-  /// Says hello and maps the slots.
+  /// Sends hello and maps the slots.
   void greet() {
     say(R"({"feed": 1})");
     layout = hear();
@@ -49,7 +49,7 @@ class FeedPeer {
     ASSERT_NE(mapped, MAP_FAILED);
     memory_ = static_cast<std::byte*>(mapped);
   }
-  /// Where a field's values of a slot lie.
+  /// The address of a field's values in a slot.
   template <class T>
   T* values(std::uint32_t slot, std::size_t field, const char* which = "values") {
     return reinterpret_cast<T*>(memory_ + slot * layout["slot_bytes"].get<std::size_t>() +

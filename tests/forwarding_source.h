@@ -1,4 +1,4 @@
-// A source that reads through another one: tests override what is to go wrong.
+// A source that forwards to another one: tests override the calls that should fail.
 #pragma once
 
 #include "server/source/combine/forwarding.h"

@@ -18,7 +18,7 @@ ROW = re.compile(r"^\| `([a-z_]+)` \|", re.MULTILINE)
 
 
 def includes() -> list[tuple[Path, Path]]:
-    """(file, what it includes), relative to the root."""
+    """(file, included file), relative to the root."""
     files = [path for top in ("server", "clientlib") for path in (ROOT / top).rglob("*") if path.suffix in (".h", ".cpp", ".cu")]
     return [(file.relative_to(ROOT), Path(name)) for file in files for name in INCLUDE.findall(file.read_text())]
 

@@ -1,4 +1,4 @@
-# What every loader is measured against: tests/bench/README.md.
+# The limits that every loader is compared with: tests/bench/README.md.
 if(TARGET headrace_session)
   find_package(PNG QUIET)
   set(libpng no_libpng)

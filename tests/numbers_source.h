@@ -1,4 +1,4 @@
-// A source in memory whose every byte, name and class tells which sample it is.
+// A source in memory: every byte, name and class shows which sample it belongs to.
 #pragma once
 
 #include <cstdint>

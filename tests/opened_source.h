@@ -1,4 +1,4 @@
-// What came of opening a source.
+// The result of opening a source.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace headrace::server::source {
 
 using Opened = Result<std::shared_ptr<const Source>>;
 
-/// Null, and the test failed, if it was refused.
+/// The source; if it was refused, null, and the test fails.
 inline std::shared_ptr<const Source> source_of(const Opened& opened) {
   EXPECT_TRUE(opened) << opened.error().message;
   return opened.value_or(nullptr);

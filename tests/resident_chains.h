@@ -22,7 +22,7 @@ struct ResidentSample {
   decode::PixelShape shape;
   std::vector<std::vector<std::uint8_t>> pictures;
 
-  /// What lies on the device.
+  /// The content of device memory.
   [[nodiscard]] std::vector<std::byte> upload(const gpu::SetPlan& plan) const {
     std::vector<std::byte> memory(plan.bytes);
     const auto once = or_throw(Plan::compile(before));

@@ -1,5 +1,4 @@
-// A server, over synthetic rows if nothing else is said, in this process and on a thread of its own, for
-// tests of what attaches to it.
+// A server in this process, on its own thread, for tests of clients. Its default source is synthetic.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +22,7 @@ class RunningServer {
                                      " } }\n"
                                      "streams: { train: { source: rows, " +
                                      train + " } }\n") {}
-  /// Over what `config` says of sources and streams.
+  /// A server with the sources and streams of `config`.
   RunningServer(const std::filesystem::path& directory, const std::string& config) {
     const std::string text = "server: { directory: " + directory.string() +
                              ", threads: 1, metrics: off, drain_timeout: 100ms, log_level: error }\n" +

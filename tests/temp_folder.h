@@ -1,4 +1,4 @@
-// A folder of its own for a test; it goes with the object, whatever the test did to its permissions.
+// A temporary folder for a test. The destructor removes it, whatever the test did to its permissions.
 #pragma once
 
 #include <stdlib.h>  // NOLINT(modernize-deprecated-headers): mkdtemp is POSIX's
@@ -29,7 +29,7 @@ class TempFolder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  /// Writes a file, and the folders that lead to it. Returns its path.
+  /// Writes a file, and creates its parent folders. Returns its path.
   std::filesystem::path put(const std::filesystem::path& file, std::string_view content) const {
     const std::filesystem::path target = path_ / file;
     std::filesystem::create_directories(target.parent_path());

@@ -1,4 +1,4 @@
-# Other users of the machine: the kernel's own business, which qemu only pretends to do.
+# Tests with other users of the machine: they need the kernel, which qemu does not really emulate.
 if(NOT CMAKE_CROSSCOMPILING)
   headrace_test(unit/trust_test.cpp headrace::base)
   if(TARGET headrace_io)

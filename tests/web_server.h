@@ -1,4 +1,4 @@
-// A real HTTP server on loopback, in this process, which does to its clients what servers and networks do.
+// A real HTTP server on loopback, in this process, that simulates faults of servers and networks.
 #pragma once
 
 #include <CivetServer.h>
@@ -24,20 +24,20 @@ class WebServer : private CivetHandler {
     std::string etag = "\"1\"";
     bool ranges = true;
     bool heeds_if_match = true;
-    std::string content_range = {};  ///< instead of the true one
-    bool sized = true;               ///< else the end of the connection is the end of the file
+    std::string content_range = {};  ///< sent instead of the true one
+    bool sized = true;               ///< false: the end of the connection is the end of the file
   };
-  /// What happens to the next request.
+  /// The fault for the next request.
   struct Fault {
-    int status = 0;            ///< instead of the answer
+    int status = 0;            ///< sent instead of the reply
     std::string headers = {};  ///< each with its \r\n
     std::string body = {};
     std::optional<std::size_t> cut = {};  ///< the connection is closed after so many bytes of the body
-    bool stall = false;                   ///< after `cut` bytes nothing comes until let_go()
+    bool stall = false;                   ///< after `cut` bytes the reply pauses until resume()
   };
   struct Call {
     std::string path, query, range, if_match, authorization;
-    int port = 0;  ///< the client's: which connection it was
+    int port = 0;  ///< the client's port, which identifies the connection
   };
 
   WebServer()
@@ -45,7 +45,7 @@ class WebServer : private CivetHandler {
                  "keep_alive_timeout_ms", "5000", "request_timeout_ms", "5000"}) {
     server_.addHandler("/", *this);
   }
-  ~WebServer() override { let_go(); }
+  ~WebServer() override { resume(); }
   WebServer(const WebServer&) = delete;
   WebServer& operator=(const WebServer&) = delete;
 
@@ -64,14 +64,14 @@ class WebServer : private CivetHandler {
     const std::scoped_lock lock(mutex_);
     return std::exchange(calls_, {});
   }
-  /// Until a request has stalled.
+  /// Waits until a request has stalled.
   void wait_for_stall() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return stalled_; });
   }
-  void let_go() {
+  void resume() {
     const std::scoped_lock lock(mutex_);
-    let_go_ = true;
+    resumed_ = true;
     changed_.notify_all();
   }
   void begin_anew() {
@@ -79,7 +79,7 @@ class WebServer : private CivetHandler {
     calls_.clear();
     faults_.clear();
     files_.clear();
-    let_go_ = stalled_ = false;
+    resumed_ = stalled_ = false;
   }
 
  private:
@@ -141,7 +141,7 @@ class WebServer : private CivetHandler {
       std::unique_lock lock(mutex_);
       stalled_ = true;
       changed_.notify_all();
-      changed_.wait(lock, [this] { return let_go_; });
+      changed_.wait(lock, [this] { return resumed_; });
     }
     return true;
   }
@@ -151,7 +151,7 @@ class WebServer : private CivetHandler {
   std::map<std::string, File> files_;
   std::deque<Fault> faults_;
   std::vector<Call> calls_;
-  bool let_go_ = false, stalled_ = false;
+  bool resumed_ = false, stalled_ = false;
   CivetServer server_;  // last: its threads end before what they use
 };
 

@@ -1,4 +1,4 @@
-# Debian's cross compiler, the libraries that tests/neon unpacked, and qemu for what was built.
+# Debian's cross compiler, the libraries that tests/neon unpacked, and qemu to run the programs.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

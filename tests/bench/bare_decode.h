@@ -1,5 +1,4 @@
-// The yardstick: a bare region-of-interest decode with libjpeg-turbo. Nothing else: no resize, no output, no
-// checks.
+// The yardstick: a bare region-of-interest decode with libjpeg-turbo, without resize, output or checks.
 #pragma once
 
 #include <cstdio>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The cache `encoded` as its files were read, against the same once idle workers have made tiles of them: CPU of the server, in turn.
+"""Compares the server's CPU time with the cache `encoded` before and after idle workers have tiled its files, in turn.
 
   cached_tiles.py FOLDER [--build build/release] [--rounds 7] [--epochs 8]
 
 FOLDER: class folders of JPEGs that fit into 1 GB. Two servers, of which one reads at a time: random_resized_crop 224, flip, normalize,
-float32, batches of 64, to one client that takes them as they come. Prints each round, then medians. CPU time: user + system of all
-threads of the server. Ends with an error if the two streams differ.
+float32, batches of 64, to one client that reads them at once. Prints each round, then medians. CPU time: user + system of all threads of
+the server. Ends with an error if the two streams differ.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Server:
         """Microseconds of CPU per image."""
         begin = self.cpu()
         samples = self.read(epochs)
-        time.sleep(0.2)  # what it makes ahead is about as much as it had made before
+        time.sleep(0.2)  # the batches made ahead now are about as many as before
         return (self.cpu() - begin) / samples * 1e6
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much memory of its own a Python trainer takes: private pages (smaps_rollup) before and after 200 batches.
+"""Measures a Python trainer's private memory: private pages (smaps_rollup) before and after 200 batches.
 
   client_memory.py CONFIG STREAM [--set KEY=VALUE]...      starts a server of its own
 """

@@ -1,5 +1,5 @@
-// What augmentations cost: CPU microseconds per picture, of chains over pixels that are decoded already, with
-// and without them; and of the same colours by the scalar twin of the kernels.
+// Measures the cost of augmentations: CPU microseconds per picture of chains over decoded pixels, with and
+// without them, and of the color kernels' scalar twin.
 //   colour_bench [ROUNDS]
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The server against the bare decode loop, and with 1, 2, 4 clients against none: in turn, over several rounds of one run.
+"""Compares the server with the bare decode loop, and 1, 2 and 4 clients with none: in turn, over several rounds of one run.
 
   compare.py FOLDER [--build build/release] [--rounds 5] [--seconds 3]
 

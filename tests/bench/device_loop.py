@@ -37,7 +37,7 @@ def configured(folder: Path, rows: int, batches: int) -> Path:
 
 
 def clock_seconds() -> float:
-    """What a call of time.thread_time() itself takes; the least of many."""
+    """The duration of a call of time.thread_time(): the least of many."""
     least = 1.0
     for _ in range(1000):
         began = time.thread_time()
@@ -46,7 +46,7 @@ def clock_seconds() -> float:
 
 
 def timed(owner: type, name: str, spent: list[float], sign: int = 1) -> Callable[[], None]:
-    """Wraps a method so that the thread's CPU time of each call is added to spent[0] (with -1: taken from it). Returns a function that
+    """Wraps a method so that the thread's CPU time of each call is added to spent[0] (with -1: subtracted). Returns a function that
     restores the method."""
     call, clock = getattr(owner, name), clock_seconds()
 
@@ -87,7 +87,7 @@ def main() -> None:
                     loop, _ = measured(loader, options.epochs, spent)
                     maker = _device.TorchAssembler if output == "torch" else _device.ArrayAssembler
                     undo = [timed(maker, "__call__", spent), timed(_device.TorchBlocks, "__call__", spent)]
-                    undo.append(timed(RawDeviceBatch, "wait", spent, -1))  # of the CPU backend: a GPU's stream waits instead
+                    undo.append(timed(RawDeviceBatch, "wait", spent, -1))  # for the CPU backend; on a GPU the stream waits instead
                     _, python = measured(loader, options.epochs, spent)
                     for put_back in undo:
                         put_back()

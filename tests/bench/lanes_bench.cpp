@@ -1,6 +1,6 @@
-// What a stream does under the engine's lock, by its number of attached clients: `hand over`, for one batch
-// from the choice of its slot to the last client's ack, and `fruitless`, one look of a worker that finds
-// nothing to do. CPU of this thread; making rows is left out.
+// Measures a stream's work under the engine's lock for several numbers of attached clients. `hand over`: one
+// batch, from the choice of its slot to the last client's ack. `fruitless`: one call of a worker that finds
+// nothing to do. CPU time of this thread, without making rows.
 //   lanes_bench [batches]
 #include <fmt/format.h>
 #include <sys/eventfd.h>
@@ -51,7 +51,7 @@ class Bench {
     return static_cast<double>(spent) / static_cast<double>(batches);
   }
 
-  /// Nanoseconds per look, while the ring is full.
+  /// Nanoseconds per fruitless call, while the ring is full.
   double fruitless(std::uint64_t looks) {
     fill();
     const std::uint64_t begin = thread_cpu_ns();

@@ -1,5 +1,5 @@
-"""Data for measuring where no real data is, in the forms that tests/bench/peers keeps in its scratch folder. Pictures are waves with grain: a
-JPEG of them takes about as many bytes per pixel as a photograph. Pillow writes JPEGs and PNGs."""
+"""Synthetic data for benchmarks without real data, in the formats that tests/bench/peers keeps in its scratch folder. Pictures are waves
+with noise, whose JPEGs have about as many bytes per pixel as photographs. Pillow writes JPEGs and PNGs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A folder of JPEGs against the same set packed encoded and tiled: the server's CPU time, in turn, over several rounds of one run.
+"""Compares the server's CPU time for a folder of JPEGs and for the same dataset packed encoded and tiled: in turn, over several rounds of
+one run.
 
   packed.py FOLDER [--build build/release] [--rounds 5] [--seconds 3]
 

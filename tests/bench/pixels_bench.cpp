@@ -1,5 +1,5 @@
-// The plan against the bare loop, file by file in turn, in one run: CPU time per image of each, and their
-// ratio.
+// Compares the plan with the bare loop, file by file in turn, in one run: CPU time per image of each, and
+// their ratio.
 //   pixels_bench FOLDER [--threads N] [--rounds R]
 #include <fmt/format.h>
 

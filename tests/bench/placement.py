@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What `device: gpu` takes off the server: the same stream finished by the server and left to the device, in turn, over several rounds.
+"""Measures how much work `device: gpu` saves the server: the same stream computed by the server, and completed on the device, in turn, over
+several rounds.
 
   placement.py FOLDER [--headrace PROGRAM] [--old PROGRAM] [--rounds 3] [--seconds 4]
 
-FOLDER: class folders of JPEGs, kept in memory after the first round. --old: another build, whose `device: gpu` is measured as well. No GPU is
-needed: what the device does is not measured here. CPU time: user + system of all threads of the server; bytes: what goes through the ring, and so
-to the device.
+FOLDER: class folders of JPEGs, kept in memory after the first round. --old: another build, whose `device: gpu` is measured as well. No GPU
+is needed: what the device does is not measured here. CPU time: user + system of all threads of the server; bytes: those that go through the
+ring, and so to the device.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-// What a private batch costs its trainer: a copy of the slot into a buffer that is used again, against a
+// Measures the cost of a private batch for its trainer: a copy of the slot into a reused buffer, against a
 // copy-on-write view of it (clientlib/ring/private_pages.h).
 //   private_bench [rounds]
-// Both in turn, for several sizes, by CPU time: `copy`; `look`, which is all that a view costs whose loop
-// only reads; `faults`, which a view that is read-only costs twice in its place, while the process has no
-// page fault; `view+w`, a view whose loop writes to 1 page in 64, in 16, in 4 and to all. `read` is a pass
-// over the batch afterwards, of the copy (fresh in the cache) and of the slot.
+// Both run in turn, for several sizes; CPU time. `copy`: the copy. `look`: the check for written pages, which
+// is the whole cost of a view if the loop only reads. `faults`: a read-only view costs two of these instead,
+// as long as the process has no page fault. `view+w`: a view whose loop writes to 1 page in 64, in 16, in 4,
+// and to all. `read`: a pass over the batch afterwards, over the copy (which is in the CPU cache) and over
+// the slot.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Files and the rectangles that random_resized_crop draws of them: what the bare loop and the plan both work
-// on.
+// Files and the rectangles that random_resized_crop draws from them: the input of both the bare loop and the
+// plan.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace headrace::bench {
 
 struct Item {
   std::vector<std::uint8_t> bytes;
-  std::int32_t left = 0, top = 0, width = 0, height = 0;  ///< what `plan` draws at this item's position
+  std::int32_t left = 0, top = 0, width = 0,
+               height = 0;  ///< the rectangle that `plan` draws at this item's position
 };
 
 /// random_resized_crop 224, flip, normalize, float32 NCHW.

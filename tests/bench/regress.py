@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Two builds of the server side by side: CPU time per sample of each workload of tests/bench/peers, and the ratio of new to old.
+"""Compares two builds of the server: CPU time per sample of each workload of tests/bench/peers, and the ratio of new to old.
 
   regress.py OLD NEW [--data imagenet=DIR pairs=DIR ...] [--workloads NAME...] [--rounds 15] [--seconds 2]
 
 OLD and NEW: `headrace` programs. One worker on one core, without clients; the builds alternate, and so does which of them goes first. The
-ratio is the median of the rounds' ratios, with its 95% interval (bootstrap). --data as in peers/README.md; what is not named is made up.
+ratio is the median of the rounds' ratios, with its 95% interval (bootstrap). --data as in peers/README.md; other data is synthetic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// What a hand-over through the ring costs, and how long a sleeping client takes to wake.
+// Measures the cost of a batch's way through the ring, and the time in which a sleeping client wakes.
 //   ring_bench [batches] [spin_us]
 // CPU: one publisher and one reader process, 64 rows in 4 KiB; user + system time of both threads per batch.
 // The publisher fills nothing. Latency: from publish to next() returning in the other process, one batch at a
@@ -40,7 +40,7 @@ std::uint64_t thread_cpu_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// What the reader process leaves behind for its parent.
+/// The reader process's results for its parent.
 struct Report {
   std::uint64_t cpu_ns;
   std::uint64_t count;
@@ -139,7 +139,7 @@ void measure_latency(std::uint64_t batches, std::chrono::nanoseconds spin) {
   Bench bench(batches, spin, true);
   std::vector<TakenAck> acks;
   for (std::uint64_t i = 0; i < batches; ++i) {
-    ::usleep(300);  // the client sleeps by then, unless it spins longer
+    ::usleep(300);  // the client then sleeps, unless it spins longer
     bench.hand_over(static_cast<std::uint32_t>(i % kSlots), i);
     while (bench.take_acks(acks) == 0) bench.sleep_for_acks();
   }

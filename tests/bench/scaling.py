@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What more cores give: the server on 1, 2, 4, 8 and 16 cores, as far as there are as many, each workload of tests/bench/peers.
+"""Measures how the server scales on 1, 2, 4, 8 and 16 cores, as far as the machine has them, for each workload of tests/bench/peers.
 
   scaling.py --out FOLDER [--data imagenet=DIR pairs=DIR ...] [--cores 1 2 4] [--workloads NAME...] [--rounds 3] [--seconds 3]
              [--headrace PROGRAM]
 
-The process may use n cores (one of each pair of hyperthreads first) and has n workers; without a client, and with one that takes the
-batches and has these cores, too. All n in turn, medians of the rounds; cores_had says what other programs left of them (or what the server
-did not use). --data as in peers/README.md; what is not named is made up
-(made_up.py). FOLDER/scaling.json and, with matplotlib, scaling.png: samples/s over those of one core, beside the ideal.
+The process may use n cores (one of each pair of hyperthreads first) and has n workers; without a client, and with one that reads the
+batches on the same cores. All n run in turn; results are medians of the rounds. cores_had says how many of the cores the server really had.
+--data as in peers/README.md; other data is synthetic (made_up.py). FOLDER/scaling.json and, with matplotlib, scaling.png: samples/s over
+those of one core, beside the ideal.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ START_SECONDS = 120.0
 
 
 def cores_in_order() -> list[int]:
-    """Those that this process may use, whole ones first."""
+    """The CPUs that this process may use, one of each core first."""
 
     def of_its_core(cpu: int) -> int:
-        """0: the first of its core's hyperthreads."""
+        """0 for the first of a core's hyperthreads."""
         try:
             text = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text().strip()
         except OSError:
@@ -55,7 +55,7 @@ def cores_in_order() -> list[int]:
 def measure(
     program: str, config: Path, cores: list[int], seconds: float, clients: tuple[int, ...] = CLIENTS
 ) -> list[dict[str, float]]:
-    """A run per number of clients."""
+    """One run for each number of clients."""
     command = [program, "bench", str(config), "--stream", "train", "--json", "--seconds", str(seconds)]
     command += ["--set", f"server.threads={len(cores)}", "--clients", *map(str, clients)]
     allowed: Callable[[], None] = lambda: os.sched_setaffinity(0, cores)  # noqa: E731
@@ -79,7 +79,7 @@ def configured(workload: Workload, data: str, scratch: Path, folder: Path) -> Pa
 
 
 def scaled(workload: Workload, config: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A figure per number of cores."""
+    """One figure for each number of cores."""
     order = cores_in_order()
     runs: dict[int, list[list[dict[str, float]]]] = {cores: [] for cores in options.cores}
     for turn in range(options.rounds):
@@ -135,7 +135,7 @@ def plot(figures: list[dict[str, Any]], path: Path) -> None:
 
 
 def found_data(name: str, given: dict[str, str], scratch: Path) -> str:
-    """What peers reads for it; prepared in the scratch folder."""
+    """The workload's data as peers uses it, prepared in the scratch folder."""
     if name not in given:
         return str(made_up.MAKERS[name](scratch))
     folder = Path(given[name]).resolve()  # a configuration's paths are relative to itself

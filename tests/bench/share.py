@@ -1,9 +1,9 @@
-"""CPU per batch: two trainers with a loader each, against two trainers that share one (headrace.share), in turn.
+"""Compares the CPU time per batch of two trainers that have a loader each and of two trainers that share one (headrace.share), in turn.
 
     python3 tests/bench/share.py --rounds 5
 
-A batch is 64 rows of 3 x 64 x 64 float32 (3.1 MB); `transform` is numpy work in the loader. Trainers read one number of each row.
-Each process counts its CPU from behind its imports, the owner its server's, too.
+A batch is 64 rows of 3 x 64 x 64 float32 (3.1 MB); `transform` is numpy work in the loader. Trainers read one number of each row. Each
+process counts its CPU time after its imports; the owner includes its server's.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A local folder against the same one with a delay in each read, with and without reading ahead: in turn, over several rounds.
+"""Compares a local folder with the same folder with a delay in each read, with and without reading ahead: in turn, over several rounds.
 
   slow_storage.py FOLDER [--delay 20] [--build build/release] [--rounds 5] [--seconds 4]
 
-FOLDER: class folders of JPEGs. Samples per second by the server's own count, without clients, once rings and what is read ahead
-are full (`headrace bench` waits for that). Prints each round, the medians, the ratios.
+FOLDER: class folders of JPEGs. Samples per second by the server's own count, without clients, once the rings and the read-ahead are full
+(`headrace bench` waits for that). Prints each round, the medians, the ratios.
 """
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What a server needs to start on very many samples: seconds until it is ready, and memory per sample.
+"""Measures the start of a server with very many samples: seconds until it is ready, and memory per sample.
 
     python tests/bench/startup.py build/release/server/verbs/headrace --entries 10000000 [--kinds csv list folder shards arrays]
 

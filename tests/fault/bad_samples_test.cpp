@@ -71,7 +71,7 @@ class BadSamples : public ::testing::Test {
   const fs::path root_ = folder_.path();
 };
 
-/// One epoch: digest and the rows that stand in for others.
+/// The digest of one epoch, and the rows that replace bad samples.
 struct Seen {
   std::uint64_t digest = 0, replaced = 0, rows = 0;
   std::map<std::uint64_t, int> samples;
@@ -145,7 +145,7 @@ TEST_F(BadSamples, StopTheStreamByNameWhereThePolicySaysFail) {
 TEST_F(BadSamples, StopTheStreamAtTheThresholdWithTheFirstTen) {
   fs::remove_all(root_);
   for (int i = 0; i < 30; ++i) write(root_ / "cat" / (std::to_string(i) + ".jpg"), {'n', 'o'});
-  // One worker: of two, both may pass the threshold.
+  // One worker, because two might both pass the threshold.
   auto engine = start_engine({stream({.seed = 3, .max_bad = 0.4})}, 1);
   RingClient client(*engine, "s", "c");
   EXPECT_FALSE(client.next(std::chrono::seconds(5)));
@@ -189,7 +189,7 @@ TEST_F(BadSamples, ThatAreOnlyShownDoNotBringTheStreamNearerToItsEnd) {
   }
 }
 
-/// Reads through, but for one sample that the storage does not give.
+/// Forwards all reads, except for one sample, whose read fails.
 class FailingSource final : public ForwardingSource {
  public:
   using ForwardingSource::ForwardingSource;
@@ -214,7 +214,7 @@ TEST_F(BadSamples, AnIoErrorStopsTheStreamAndIsNeverReplaced) {
   EXPECT_NE(engine->stream(0).failure().message.find("TRANSIENT_IO"), std::string::npos);
 }
 
-/// Breaks its contract.
+/// A source that breaks its contract.
 class ThrowingSource final : public ForwardingSource {
  public:
   using ForwardingSource::ForwardingSource;

@@ -1,5 +1,6 @@
-// An exception stops the stream that it comes from, by name: the process and every other stream go on, and no
-// slot is lost. One of them is std::bad_alloc out of each allocation in turn, by this program's operator new.
+// An exception stops only its own stream, with a named error: the process and all other streams continue, and
+// no slot is lost. One of the exceptions is std::bad_alloc from each allocation in turn, thrown by this
+// program's operator new.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@
 #include "tests/forwarding_source.h"
 
 namespace {
-/// Allocations of this thread until one fails; below 0: none does.
+/// The number of this thread's allocations until one fails; negative: none fails.
 thread_local int allocations_left = -1;
 std::atomic<int> failed_allocations{0};
 }  // namespace
@@ -48,8 +49,8 @@ using ::testing::HasSubstr;
 constexpr std::uint64_t kSamples = 48;
 constexpr std::uint32_t kBatch = 8;
 
-/// Calls `on_read` before each read and `on_fault` at each question for faults, which a worker asks once per
-/// batch and outside of any row.
+/// Calls `on_read` before each read, and `on_fault` at each check for faults, which a worker makes once per
+/// batch and outside any row.
 class Hooked final : public ForwardingSource {
  public:
   using ForwardingSource::ForwardingSource;
@@ -64,7 +65,7 @@ class Hooked final : public ForwardingSource {
   std::function<void()> on_read, on_fault;
 };
 
-/// A sampler whose epochs cannot be had from one on: the engine asks for them when it begins a batch.
+/// A sampler that fails from a given epoch on. The engine requests epochs when it begins a batch.
 class BrokenSampler final : public server::sampler::Sampler {
  public:
   [[nodiscard]] std::uint64_t size() const override { return kSamples; }
@@ -88,7 +89,7 @@ StreamSetup stream_of(const std::string& name, std::shared_ptr<const SampleMaker
   return setup;
 }
 
-/// Takes batches until `count` came, or none comes any more because the stream stopped.
+/// Reads batches until `count` have come, or the stream has stopped.
 int take(Engine& engine, RingClient& client, int count) {
   int taken = 0;
   while (taken < count) {
@@ -149,7 +150,8 @@ TEST(AnException, OfARowStopsItsStreamAlone) {
   expect_stopped_alone(stream_of("broken", make_samples(source, {})), "a worker threw: unheard of");
 }
 
-/// From a row of stream `one` on, the worker's n-th allocation fails, whichever stream that then works for.
+/// Counted from a row of stream `one`, the worker's n-th allocation fails, for whichever stream the worker
+/// then works.
 TEST(AnException, InAnyAllocationStopsOnlyTheStreamBeingServed) {
   std::array<int, 2> stopped{};
   for (int n = 0; n < 80; ++n) {

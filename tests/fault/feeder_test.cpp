@@ -1,4 +1,4 @@
-// A live stream over a real server in this process: batches come through its door, and so does what is none.
+// A live stream over a real server in this process, with valid batches and hostile messages from its feeder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// What a client writes or says costs it its own session and nobody else anything.
+// A hostile client loses its own session, and does not affect any other client.
 #include <gtest/gtest.h>
 
 #include <limits>

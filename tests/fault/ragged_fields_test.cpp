@@ -14,7 +14,8 @@ using server::source::Content;
 using server::source::Sample;
 using server::source::SourceField;
 
-/// Sample i has i % 7 pairs (i, i + k). `announced`: values per sample that it says are the most.
+/// Sample i has i % 7 pairs (i, i + k). `announced`: the largest number of values per sample that the source
+/// claims.
 class Boxes final : public ForwardingSource {
  public:
   explicit Boxes(std::uint64_t count, std::uint64_t announced = 6)

@@ -1,4 +1,4 @@
-// Reads one epoch of a stream and prints what it saw: consumer ADDRESS STREAM
+// Reads one epoch of a stream and prints a summary: consumer ADDRESS STREAM
 #include <headrace/client.h>
 
 #include <cstdint>

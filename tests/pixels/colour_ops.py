@@ -1,4 +1,4 @@
-"""Augmentations with given parameters, as PIL does them; and the chains of the proof that have them."""
+"""Augmentations with given parameters in PIL, and the proof's chains that use them."""
 import math
 
 import numpy as np

@@ -23,7 +23,7 @@ std::uint8_t picture(std::uint32_t x, std::uint32_t y, std::uint32_t c, std::uin
   return static_cast<std::uint8_t>((x * (c + 1) + y * 2 + edges + noise + seed) & 0xFF);
 }
 
-/// Where the marker segment at `at` ends.
+/// The end of the marker segment at `at`.
 std::size_t end_of_segment(const std::vector<std::uint8_t>& file, std::size_t at) {
   return at + 2 + static_cast<std::size_t>(file[at + 2] << 8 | file[at + 3]);
 }

@@ -13,7 +13,8 @@ struct JpegKind {
   int components = 3;                ///< 1 gray, 3 YCbCr, 4 CMYK
   int horizontal = 2, vertical = 2;  ///< luma sampling factors; chroma has 1 x 1
   bool progressive = false;
-  int scans = 0;  ///< of a progressive file: the first ones alone, as of one that was cut and ended again
+  int scans = 0;  ///< for a progressive file: only the first scans, as in a file that was truncated and
+                  ///< terminated again
   bool arithmetic = false;
   bool ycck = false;         ///< with 4 components: Adobe's YCCK instead of CMYK
   bool rgb = false;          ///< with 3 components: stored as RGB
@@ -25,7 +26,7 @@ struct JpegKind {
 
 std::vector<std::uint8_t> make_jpeg(const JpegKind& kind);
 
-/// Without its segments of that marker: 0xDB, the quantisation tables; 0xC4, the Huffman tables.
+/// The file without its segments of that marker: 0xDB, the quantisation tables; 0xC4, the Huffman tables.
 std::vector<std::uint8_t> without_segments(const std::vector<std::uint8_t>& file, std::uint8_t marker);
 
 /// A progressive JPEG of one 8x8 gray block whose single AC coefficient is refined in `scans` scans.

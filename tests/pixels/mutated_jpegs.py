@@ -86,7 +86,7 @@ def mutations(data, seed):
 
 
 def originals(picture, pixel_dump, folder):
-    """Yields (name, bytes) of whole files: every coding that the server reads in a way of its own."""
+    """Yields (name, bytes) of whole files: every coding for which the server has its own decoder."""
     for name, kind in {"arithmetic": {"arithmetic": True}, "440": {"horizontal": 1, "vertical": 2},
                        "ycck": {"components": 4, "ycck": True}, "rgb": {"rgb": True}}.items():
         path = folder / "original.jpg"

@@ -24,7 +24,7 @@ import colour_ops  # noqa: E402
 import odd_images  # noqa: E402
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC, "nearest": Image.Resampling.NEAREST}
-# What the tool runs under: "valgrind -q --error-exitcode=9", say.
+# The command under which the tool runs, such as "valgrind -q --error-exitcode=9".
 UNDER = shlex.split(os.environ.get("HEADRACE_UNDER", ""))
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 

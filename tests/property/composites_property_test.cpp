@@ -1,4 +1,4 @@
-// Random trees of sources: whatever is nested in what, indices, names, bytes and classes stay together.
+// Random trees of sources: however they are nested, indices, names, bytes and classes stay together.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using headrace::testing::Numbers;
 using SourcePtr = std::shared_ptr<const Source>;
 using Random = std::mt19937_64;
 
-/// A tree and what it must hold: the first byte of each of its samples.
+/// A tree and its expected content: the first byte of each of its samples.
 struct Tree {
   SourcePtr source;
   std::vector<std::uint8_t> bytes;
@@ -92,7 +92,7 @@ TEST(CompositesProperty, IndicesNamesBytesAndClassesStayTogether) {
       const std::uint8_t number = tree.bytes[i];
       ASSERT_EQ(sample.items[0].bytes[0], number);
       lengths.push_back(sample.items[1].bytes.size());
-      // The whole's sample is the same, by whichever way.
+      // The sample of the whole source is the same.
       const Source& whole = source.whole();
       const std::uint64_t there = source.index_in_whole(i);
       ASSERT_LT(there, whole.size());

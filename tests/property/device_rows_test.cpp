@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kGuard = 64;
 
-/// Rows with bytes before and behind them, which stay as they are. `shift`: for every alignment.
+/// Rows with guard bytes before and after them, which must not change. `shift`: for every alignment.
 std::vector<std::byte> made_by_cpu(const ChainBatch& batch, std::size_t shift) {
   gpu::RowJob job = batch.job;
   const std::size_t begin = kGuard + shift * static_cast<std::size_t>(job.element_bytes);
@@ -47,7 +47,7 @@ TEST(DeviceRows, AreTheServersForRandomChains) {
   for (int round = 0; round < 3000; ++round) {
     const PlanConfig config = maker.chain();
     const auto batch = make_batch(config, maker, 3, 400, 300);
-    if (!batch && batch.error().code == ErrorCode::kBadSample) continue;  // too small for what is cut of it
+    if (!batch && batch.error().code == ErrorCode::kBadSample) continue;  // too small for its crop
     ASSERT_TRUE(batch.has_value()) << batch.error().to_string();
     const gpu::RowJob& job = batch->job;
     ASSERT_EQ(difference(*batch, made_by_cpu(*batch, maker.random()() % 16)), "")

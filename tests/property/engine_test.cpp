@@ -1,4 +1,4 @@
-// Promise 1: a stream is a pure function; not of threads, clients, speed or restarts.
+// Promise 1: a stream is a pure function, which does not depend on threads, clients, speed or restarts.
 #include <gtest/gtest.h>
 
 #include <ctime>
@@ -62,7 +62,7 @@ TEST(Engine, GivesEachOfFourBroadcastClientsOfDifferentSpeedsTheSameBatches) {
     for (std::size_t i = 0; i < 4; ++i)
       threads.emplace_back([&, i] {
         digests[i] = digest_of_two_epochs(*clients[i], i);
-        clients[i]->leave();  // who is done holds nobody back
+        clients[i]->leave();  // so that a finished client does not hold the others back
       });
     for (auto& thread : threads) thread.join();
     for (const std::uint64_t digest : digests) EXPECT_EQ(digest, expected) << (detach ? "detach" : "wait");
@@ -169,7 +169,7 @@ TEST(Engine, ServesTwoStreamsWithOnePool) {
     }
 }
 
-/// One read hangs.
+/// A source in which one read hangs.
 class Hanging final : public ForwardingSource {
  public:
   Hanging(std::uint64_t count, std::uint64_t bytes)
@@ -188,7 +188,7 @@ class Hanging final : public ForwardingSource {
   mutable std::atomic<bool> hang_{false}, may_go_{false};
 };
 
-/// Its turns were brief, so no client rings after an ack for the one that does not come back.
+/// Its jobs were short, so no client rings the doorbell for the worker that does not return.
 TEST(Engine, ServesAStreamWithTheWorkersThatAreLeftWhenABriefReadHangs) {
   const auto hanging = std::make_shared<Hanging>(500, 24);
   StreamSetup setup = synthetic_stream("hangs", 500, 8, 2);
@@ -206,7 +206,7 @@ TEST(Engine, ServesAStreamWithTheWorkersThatAreLeftWhenABriefReadHangs) {
   }
   const std::shared_ptr<void> at_the_end(nullptr, [&](void*) { hanging->go_on(); });
   hanging->hang_once();
-  while (take(ill, std::chrono::milliseconds(50))) continue;  // what was made before; then a worker hangs
+  while (take(ill, std::chrono::milliseconds(50))) continue;  // batches made before; then a worker hangs
   for (int i = 0; i < 300; ++i) {
     ASSERT_TRUE(take(well, std::chrono::milliseconds(400))) << "starved at batch " << i;
     if (i % 30 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the other one falls asleep
@@ -222,7 +222,7 @@ TEST(Engine, CostsNextToNoCpuWhileItsClientsPause) {
   EXPECT_TRUE(comes_to_rest()) << "an idle engine spins";
 }
 
-/// Says 23, gives 24.
+/// A source that announces 23 and gives 24.
 class Fibbing final : public ForwardingSource {
  public:
   Fibbing() : ForwardingSource(server::source::make_synthetic(500, 24).value()) {}
@@ -245,7 +245,7 @@ TEST(Engine, StopsAStreamByNameWhoseSourceGivesOtherRowsThanItSays) {
   EXPECT_NE(engine->stream(0).failure().message.find("DATASET_INVALID"), std::string::npos);
 }
 
-/// Idle workers make tiles unless a batch is open: one that is never to be done would keep them from it.
+/// Idle workers make tiles only if no batch is open: a batch that is never finished would prevent that.
 TEST(Stream, ThatStoppedFillsNothing) {
   std::vector<std::unique_ptr<Stream>> streams;
   streams.push_back(Stream::create(synthetic_stream("s", 1000, 4, 1)).value());
@@ -291,7 +291,7 @@ TEST(Stream, OwesWakesToTheClientsThatWereGrantedABatchInTheirSleep) {
   });
 }
 
-/// A worker that finds nothing goes to sleep: so a second look must find nothing, either.
+/// A worker that finds no job sleeps, so a second search must not find one either.
 TEST(Stream, FindsEveryJobThereIsBeforeItsWorkersSleep) {
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// Workers whose rings are full make tiles of what a cache holds: batches are the same, and none waits for it.
+// Workers whose rings are full tile the images in a cache: batches are the same, and do not wait for that.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -70,7 +70,7 @@ class IdleEngine : public ::testing::Test {
 
   TempFolder folder_;
   std::shared_ptr<const Source> files_;
-  int slow_ = 0;  ///< batches for which nobody was woken: workers look by themselves each 500 ms
+  int slow_ = 0;  ///< batches for which no worker was woken: workers check by themselves every 500 ms
 };
 
 TEST_F(IdleEngine, TilesWhatIsCachedOnceItsRingsAreFullAndThenSleeps) {
@@ -87,7 +87,7 @@ TEST_F(IdleEngine, TilesWhatIsCachedOnceItsRingsAreFullAndThenSleeps) {
     const auto engine = start(kept.source, threads, {kept.tiler});
     RingClient client(*engine, "s", "c");
     Digest seen;
-    // A client that takes its time: images become tiles between its batches.
+    // A slow client: images are tiled between its batches.
     read(*engine, client, kEpoch / 2, seen);
     ASSERT_TRUE(comes_true([&] { return kept.tiler->counts().waiting == 0; })) << "rings are full";
     EXPECT_GE(kept.tiler->counts().tiled, kSamples / 2);
@@ -136,7 +136,7 @@ TEST_F(IdleEngine, ServesTheSameThroughReadingAhead) {
   const auto engine = start(kept.source, 3, {kept.tiler}, reads);
   RingClient client(*engine, "s", "c");
   read(*engine, client, kSamples / 8, seen);
-  // What was read ahead by now was read before it was tiled.
+  // Samples that were read ahead by now were read before they were tiled.
   ASSERT_TRUE(comes_true([&] { return kept.tiler->counts().tiled == kSamples; }));
   read(*engine, client, 3 * kSamples / 8, seen);
   EXPECT_EQ(seen.value(), expected.value());
@@ -144,7 +144,7 @@ TEST_F(IdleEngine, ServesTheSameThroughReadingAhead) {
 
 TEST_F(IdleEngine, MakesNoTilesWhileBatchesAreWanted) {
   const auto kept = server::cache::keep_tiled(files_, Arena::create("a", 64 << 20).value());
-  // One worker: of two, one may find the ring full while the other one is not given a core.
+  // One worker, because of two one might find the ring full while the other one has no core.
   const auto engine = start(kept.source, 1, {kept.tiler});
   // Its batches are acked as they come, so there is always one to make.
   engine->with(0, [](Stream& stream) { return stream.lanes().open_sink().value(); });

@@ -1,5 +1,5 @@
-// The ledger under random histories: lanes that come, go, seek, are fenced; fills that end in any order; acks
-// in any order. After every step the invariants hold; every lane sees its batches in order, each once; nobody
+// The ledger under random histories: lanes attach, detach, seek and are fenced; fills end and acks come in
+// any order. After every step the invariants hold, every lane gets its batches in order and once, and no lane
 // starves.
 #include "server/publish/ledger.h"
 
@@ -60,7 +60,7 @@ class Simulation {
     grants();  // it may have joined a batch that is ready
     return fill.has_value();
   }
-  /// As a stream does it: for the emptiest lane first.
+  /// As in a stream: for the emptiest lane first.
   bool start_fill() {
     std::vector<std::uint32_t> order(lanes_.size());
     std::iota(order.begin(), order.end(), 0);
@@ -195,7 +195,7 @@ TEST(Ledger, FreesEverySlotOnceAllLanesAreGone) {
   }
 }
 
-/// Everybody but `stuck` consumes; nobody is starved by the stuck ones' leases.
+/// All lanes except `stuck` consume; the stuck lanes' leases starve no other lane.
 TEST(Ledger, LetsEveryLivingLaneGoOnWhateverStuckLanesHold) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Ledger::Options options = options_for(seed);
@@ -218,7 +218,8 @@ TEST(Ledger, LetsEveryLivingLaneGoOnWhateverStuckLanesHold) {
   }
 }
 
-/// Fills under way that nobody wants any more hold the slots: a lane that is entitled to one waits for them.
+/// Running fills that no lane needs any more hold the slots, so a lane that is entitled to one waits for
+/// them.
 TEST(Ledger, TakesNoBatchFromALaneWithinItsReserveWhileUnwantedFillsKeepTheSlots) {
   Ledger ledger({.lanes = 2, .max_leases = 3, .prefetch = 4, .broadcast = true, .max_lag = 4});
   const EpochPlan plan(400, 8, 1, LastBatch::kShort);
@@ -232,7 +233,7 @@ TEST(Ledger, TakesNoBatchFromALaneWithinItsReserveWhileUnwantedFillsKeepTheSlots
   std::vector<std::uint32_t> wanted;  // all of lane 1's reserve
   while (const auto fill = ledger.take_fill(1)) wanted.push_back(fill->slot);
   ASSERT_EQ(wanted.size(), 3U);
-  EXPECT_TRUE(ledger.filled(wanted[1]));  // not its next: nobody leases it yet
+  EXPECT_TRUE(ledger.filled(wanted[1]));  // not its next batch: no lane leases it yet
   EXPECT_FALSE(ledger.take_fill(0)) << "entitled, but no slot is free";
   EXPECT_EQ(ledger.counts().ready, 1U) << "what lane 1 had built was taken from it";
   EXPECT_FALSE(ledger.filled(unwanted[0]));
@@ -242,7 +243,7 @@ TEST(Ledger, TakesNoBatchFromALaneWithinItsReserveWhileUnwantedFillsKeepTheSlots
   ledger.check();
 }
 
-/// Everybody but one lane holds what it has, wherever all of them began.
+/// All lanes except one keep their leases, wherever they began.
 TEST(Ledger, LetsTheOnlyLivingLaneGoOnWhateverAllOthersHold) {
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     Ledger::Options options = options_for(seed);
@@ -300,7 +301,7 @@ TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
   EXPECT_GT(run.lane(0).received, 50U);
   EXPECT_EQ(run.lane(1).held.size(), 2U);
   EXPECT_GE(run.ledger().detachments(), 1U);
-  run.ack(1, true);  // wakes up: goes on where it was
+  run.ack(1, true);  // wakes up, and continues at its position
   for (int round = 0; round < 50; ++round) {
     run.start_fill(1);
     run.end_fill();

@@ -1,5 +1,4 @@
-// Reading ahead changes when samples are read, never what is in a batch; and slow storage is its own stream's
-// matter alone.
+// Reading ahead changes when samples are read, but no batch, and slow storage slows only its own stream.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -31,7 +30,7 @@ class Uneven final : public ForwardingSource {
   }
 };
 
-/// No read comes back before the gate is opened.
+/// No read returns before the gate is opened.
 class Hanging final : public ForwardingSource {
  public:
   Hanging() : ForwardingSource(server::source::make_synthetic(kSamples, 24).value()) {}
@@ -73,7 +72,7 @@ StreamSetup stream_over(const SourcePtr& source, const std::string& name, const 
   return setup;
 }
 
-/// Of a client that takes `batches` from each of the places in turn.
+/// The digest of a client that reads `batches` batches from each position in turn.
 std::uint64_t digest_of(RingClient& client, const std::vector<Cursor>& places, int batches) {
   Digest digest;
   for (const Cursor& place : places) {
@@ -121,7 +120,7 @@ std::vector<std::uint64_t> digests(const std::string& kind, Delivery delivery,
         const auto counts = reads.counts();
         return counts.queued + counts.reading + counts.read_samples;
       };
-      // Nobody is left who wants them; the batches at hand are still made.
+      // No client wants them any more; the started batches are still made.
       for (int wait = 0; wait < 2000 && kept() > 0; ++wait)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       EXPECT_EQ(kept(), 0U);
@@ -186,7 +185,7 @@ TEST(SlowStorage, KeepsReadingAheadOfAClientThatPauses) {
   RingClient client(*engine, "s", "c");
   ASSERT_TRUE(client.next());
   const ReadAhead& reads = *engine->stream(0).maker().read_ahead();
-  // While the ring fills, the batches in hand come on top of it: what counts is where it comes to rest.
+  // While the ring fills, the batches in progress are added to it, so check the final number.
   std::uint64_t read = 0;
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   for (int same = 0; same < 50 && std::chrono::steady_clock::now() < until; ++same) {

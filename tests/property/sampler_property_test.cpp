@@ -1,4 +1,4 @@
-// What each sampler promises, over many sizes and seeds.
+// The promises of each sampler, over many sizes and seeds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -184,7 +184,7 @@ TEST(PkProperty, LeavesNoClassOutMoreOftenThanOthersWherePDoesNotDivideThem) {
   expect_frequencies(std::vector<double>(7, 1), seen);
 }
 
-/// One of each kind, of some hundred positions.
+/// One sampler of each kind, with some hundred positions.
 std::vector<SamplerPtr> one_of_each() {
   std::mt19937_64 rng(7);
   const ClassIndex classes(labels_of(9, 25, rng));

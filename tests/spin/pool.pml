@@ -1,12 +1,14 @@
-/* The workers' pool and its doorbells (server/exec/engine.cpp): who is awake, what ControlHeader::server_idle says, and who
- * is called. Sleeping for ever while a batch is owed is an invalid end state here. A worker may hang in its turn for ever,
- * once: then the other must hand every batch to the other client all the same. The bounds of the sleeps (100 and 500 ms)
- * are left out, but for one: a client that sleeps while somebody hangs in a turn that was expected to be brief looks again.
+/* The workers' pool and its doorbells (server/exec/engine.cpp): which workers are awake, the value of
+ * ControlHeader::server_idle, and which worker is woken. If all sleep for ever while a batch is due, that is an invalid end
+ * state. One worker may hang in a turn for ever: then the other one must still deliver every batch to the other client.
+ * The bounds of sleeps (100 and 500 ms) are omitted, with one exception: a client that sleeps while a worker hangs in a turn
+ * that was expected to be brief checks again.
  *
- * A turn is one batch of one client. Under the lock (an atomic step here): look, take acks in, pick, tell the clients when
- * to ring, call another worker. Outside of it: the turn itself, brief or long as the pool expected it; only a long one is
- * told. MUTANT_RING (a client that is about to sleep does not ring a pool that is half awake), MUTANT_KICK (a worker on its
- * way into a long turn calls nobody), MUTANT_LOOK (a worker does not look at the acks again before it sleeps).
+ * A turn is one batch of one client. Under the lock (an atomic step here) a worker reads the acks, picks a job, sets when
+ * clients must ring, and wakes another worker. The turn itself runs outside the lock, and is brief or long as the pool
+ * expects; only a long one is announced. Mutants: MUTANT_RING (a client that is about to sleep does not ring a pool that is
+ * half awake), MUTANT_KICK (a worker that starts a long turn wakes no other one), MUTANT_LOOK (a worker does not check the
+ * acks again before it sleeps).
  */
 #define ROUNDS 3
 #define CREDITS 2 /* batches granted and not acked, per client */
@@ -17,7 +19,7 @@ mtype = { awake, rests, half };
 mtype idle = awake;
 byte granted[CLIENTS], acked[CLIENTS], taken[CLIENTS], making[CLIENTS];
 bool sleeping[CLIENTS], excused[CLIENTS];
-byte doorbell; /* calls that no sleeper has taken */
+byte doorbell; /* rings that no sleeping worker has consumed */
 byte sleepers, away;
 bool may_hang = true;
 bool locked; /* where the clients may act while a worker has the lock */
@@ -112,7 +114,7 @@ end_all:
         if
         :: atomic {
              may_hang -> may_hang = false;
-             excused[c] = true /* whose batch that was waits for it; the other client must not */
+             excused[c] = true /* this client waits for the hanging batch; the other one must not */
            };
 end_hung:  false
         :: true

@@ -1,14 +1,14 @@
 /* The ring's protocol: slot words, worker countdown, grants, acks, death of a consumer.
  *
- * One publisher holds the policy and the private truth (pending, leased), as under the server's mutex. Workers fill
- * slices; whoever ends the countdown publishes. Consumers read between a grant and its ack only. Speeds are whatever the
- * scheduler makes of them: all are explored. The killer ends one consumer between any two of its steps, or nobody.
+ * One publisher has the policy and the private ledger (pending, leased), as under the server's mutex. Workers fill slices;
+ * the worker that ends the countdown publishes. Consumers read only between a grant and its ack. All relative speeds are
+ * explored. The killer ends one consumer between any two of its steps, or none.
  *
- *   no slot refilled while leased   HELD-BY-NOBODY at each refill, and payload checks by the readers
+ *   no slot refilled while leased   HELD-BY-NOBODY at each refill, and payload checks in the readers
  *   none leaked                     the publisher ends only when all slots are free: a leak is an invalid end state
- *   order kept per lane             IN-ORDER at each grant taken
+ *   order kept per lane             IN-ORDER at each grant that is read
  *
- * Locals are zeroed after their last use: states that differ only in what nobody reads again are one.
+ * Locals are zeroed after their last use, so that states which differ only in unused values are the same.
  *
  * Mutants, each of which must be caught: MUTANT_REFILL MUTANT_LEAK MUTANT_COUNTDOWN MUTANT_EARLY MUTANT_ORDER.
  */
@@ -20,7 +20,7 @@
 #ifndef BATCHES
 #define BATCHES 3
 #endif
-#define MAX_LEASES(lane) (1 + (lane)) /* lane 1 lets go of its two in any order */
+#define MAX_LEASES(lane) (1 + (lane)) /* lane 1 releases its two in any order */
 
 #define FREE 0
 #define FILLING 1
@@ -38,7 +38,7 @@ byte granted[LANES];
 byte ack_slot[LANES * RING], ack_generation[LANES * RING];
 byte acked[LANES];
 
-/* --- the server's private truth */
+/* --- the server's private ledger */
 byte unclaimed[SLOTS], countdown[SLOTS];
 bool pending[SLOTS * LANES], leased[SLOTS * LANES];
 bool attached[LANES];
@@ -47,7 +47,7 @@ bool all_done;
 /* --- ground truth for the assertions */
 bool held[SLOTS * LANES];
 bool crash[LANES]; /* stop before the next step */
-bool dead[LANES];  /* what the pidfd tells */
+bool dead[LANES];  /* as the pidfd reports */
 bool done[LANES];
 
 #define AT(slot, lane) ((slot) * LANES + (lane))
@@ -160,7 +160,7 @@ proctype Publisher() {
        s = 0;
        l = 0
      }
-  :: atomic { /* take an ack: SYNC ack */
+  :: atomic { /* read an ack: SYNC ack */
        if
        :: attached[0] && acked[0] != taken[0] -> l = 0
        :: attached[1] && acked[1] != taken[1] -> l = 1
@@ -248,7 +248,7 @@ proctype Consumer(byte me) {
   } unless { crash[me] };
   atomic {
     if
-    :: crash[me] -> /* whatever it held, nobody reads it any more */
+    :: crash[me] -> /* its leases are not read any more */
        held[AT(0, me)] = false;
        held[AT(1, me)] = false;
        dead[me] = true

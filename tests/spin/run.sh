@@ -7,7 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-# verify MODEL [-DMACRO]: "clean", or what was found
+# verify MODEL [-DMACRO]: prints "clean", or the violation
 verify() {
   # shellcheck disable=SC2086  # no macro: no argument
   spin -a ${2:-} "$here/$1.pml" >spin.log 2>&1 || { cat spin.log >&2; exit 2; }

@@ -3,9 +3,9 @@
  *   SYNC client-sleeps  client: waiting = 1, re-read granted, sleep on the futex    server: granted, then read waiting
  *   SYNC server-sleeps  server: idle = 1, re-read acked, sleep on the eventfd       client: acked, then read idle
  *
- * Spin interleaves sequentially consistent steps, which is what seq_cst on these accesses buys; a store that is still in a
- * store buffer while the load behind it runs is the same as the two exchanged, and that is what the mutants are:
- * MUTANT_GRANT (server reads waiting first), MUTANT_IDLE (server looks at acked first), MUTANT_ACK (client reads idle
+ * Spin interleaves sequentially consistent steps, as seq_cst on these accesses guarantees. A store that is still in a store
+ * buffer while the following load runs is the same as the two in reverse order, and that is what the mutants do:
+ * MUTANT_GRANT (server reads waiting first), MUTANT_IDLE (server reads acked first), MUTANT_ACK (client reads idle
  * first).
  */
 #ifndef ROUNDS

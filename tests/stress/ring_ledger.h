@@ -1,5 +1,4 @@
-// The least policy that drives a ring: every batch to every lane, in order, a bounded number of leases per
-// lane.
+// A minimal policy for a ring: every lane gets every batch, in order, with a bounded number of leases.
 #pragma once
 
 #include <poll.h>
@@ -30,7 +29,7 @@ class BroadcastLedger {
 
   void join(std::uint32_t lane) { lanes_[lane] = {}; }
 
-  /// The lane's client is gone: its leases end here and nowhere earlier.
+  /// The lane's client has ended: its leases end here, and not earlier.
   void drop(std::uint32_t lane) {
     ring_.detach(lane);
     lanes_.erase(lane);
@@ -152,14 +151,14 @@ struct ReaderReport {
   std::uint64_t errors = 0;
 };
 
-/// Reads `batches` batches, holding up to `max_leases` and letting go of a random one; each is verified when
-/// it comes and again when it goes.
+/// Reads `batches` batches; holds up to `max_leases`, and releases random ones. Verifies each batch when it
+/// comes and before it is released.
 inline ReaderReport read_all(RingReader& ring, std::uint64_t batches, std::size_t max_leases,
                              std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<Grant> held;
   ReaderReport report;
-  const auto let_go = [&](std::size_t i) {
+  const auto release = [&](std::size_t i) {
     report.errors += wrong_words(ring, held[i]);
     ring.ack(held[i]);
     held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
@@ -176,9 +175,9 @@ inline ReaderReport read_all(RingReader& ring, std::uint64_t batches, std::size_
     ++report.batches;
     held.push_back(*grant);
     if (seed % 3 == 2 && random() % 16 == 0) ::usleep(static_cast<useconds_t>(random() % 500));
-    while (held.size() >= max_leases || (!held.empty() && random() % 3 == 0)) let_go(random() % held.size());
+    while (held.size() >= max_leases || (!held.empty() && random() % 3 == 0)) release(random() % held.size());
   }
-  while (!held.empty()) let_go(random() % held.size());
+  while (!held.empty()) release(random() % held.size());
   return report;
 }
 

@@ -1,4 +1,4 @@
-// A reader as a process of its own: this very program, executed again, fed its descriptors over a socket.
+// A reader in a separate process: this program, executed again, receives its descriptors over a socket.
 #pragma once
 
 #include <fcntl.h>
@@ -16,7 +16,8 @@ namespace headrace::ring::testing {
 
 inline constexpr std::string_view kReaderFlag = "--ring-reader";
 
-/// What the process does: read `batches`; or, with hold > 0, take that many leases, say so, and never let go.
+/// The process's task: read `batches`; or, with hold > 0, hold that many leases, report it, and never release
+/// them.
 struct ReaderTask {
   std::uint64_t batches = 0;
   std::uint64_t max_leases = 2;
@@ -62,7 +63,7 @@ class ReaderProcess {
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  /// True once the process holds what its task told it to hold.
+  /// True once the process holds as many leases as its task says.
   [[nodiscard]] bool holds() { return held_ = held_ || receive_packet(socket_.get(), 0ms).has_value(); }
 
  private:
@@ -96,7 +97,7 @@ inline int reader_process(int socket) {
   for (;;) ::pause();
 }
 
-/// A main that is either the tests or one of their readers.
+/// The main function of the tests, and of their reader processes.
 inline int main_of_tests_and_readers(int argc, char** argv) {
   if (argc == 3 && argv[1] == kReaderFlag) return reader_process(std::stoi(argv[2]));
   ::testing::InitGoogleTest(&argc, argv);

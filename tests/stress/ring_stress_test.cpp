@@ -5,8 +5,8 @@
 namespace headrace::ring::testing {
 namespace {
 
-/// Fewer slots than one more than all readers may hold while they wait would be a deadlock by design: an
-/// attach beyond that is the server's to refuse.
+/// The ring needs at least one slot more than all waiting readers may hold, because fewer would deadlock; the
+/// server must refuse further attachments.
 struct Shape {
   std::uint32_t slots;
   std::uint32_t lanes;
@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RingStress,
                                   std::to_string(shape.param.lanes) + "Readers";
                          });
 
-// Several threads of one client let go of leases at once (the trainer's thread and the one that watches
+// Several threads of one client release leases at once (the trainer's thread and the one that waits for
 // copies).
 TEST(RingStress, TakesAcksFromSeveralThreadsOfOneClient) {
   const std::uint64_t batches = 4000 * stress_factor();

@@ -30,7 +30,7 @@ class RemoteTest : public testing::Test {
     options_.backoff = std::chrono::milliseconds(1);
     options_.stop = stop_.get_token();
   }
-  void TearDown() override { server_->let_go(); }
+  void TearDown() override { server_->resume(); }
 
   std::shared_ptr<const Remote> remote() {
     auto made = Remote::make(options_);
@@ -285,7 +285,7 @@ TEST_F(RemoteTest, AStopEndsAReadThatIsUnderWayAndAPause) {
   server_->wait_for_stall();
   stop_.request_stop();
   EXPECT_THAT(reading.get(), HasSubstr("not read, because the server is stopping"));
-  server_->let_go();
+  server_->resume();
 
   std::stop_source other;
   options_.stop = other.get_token();

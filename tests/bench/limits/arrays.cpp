@@ -17,7 +17,7 @@ constexpr std::size_t kMnistRow = 28UL * 28, kMnistBatch = 300, kMnistCount = 60
 constexpr std::size_t kSide = 32, kPlane = kSide * kSide, kCifarRow = 3 * kPlane;
 constexpr std::size_t kCifarBatch = 768, kCifarCount = 50'000;
 constexpr int kPadding = 4;
-constexpr std::size_t kSlots = 8;  // of a ring, written in turn
+constexpr std::size_t kSlots = 8;  // slots of a ring, written in turn
 constexpr std::size_t kCifarFloats = kCifarRow * 4;
 constexpr std::size_t kPairBytes = 3UL * (48 * 48 + 192 * 192), kPairFloats = kPairBytes * 4;
 
@@ -35,7 +35,7 @@ std::vector<std::uint32_t> shuffled(std::size_t count) {
   return order;
 }
 
-// The clones are what a program gets that is built for this machine.
+// The clones are as fast as a program that is compiled for this machine.
 #define FOR_EACH_MACHINE __attribute__((target_clones("avx512f", "avx2", "default")))
 
 FOR_EACH_MACHINE void normalize(const std::uint8_t* in, std::size_t count, float scale, float shift,
@@ -43,7 +43,7 @@ FOR_EACH_MACHINE void normalize(const std::uint8_t* in, std::size_t count, float
   for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(in[i]) * scale + shift;
 }
 
-/// A set of rows, visited in a shuffled order, and where they go: `kSlots` batches.
+/// A dataset of rows, visited in a shuffled order, and their destination: `kSlots` batches.
 class Gathering {
  public:
   Gathering(std::size_t row, std::size_t count, std::size_t batch, std::size_t out)
@@ -53,7 +53,7 @@ class Gathering {
         order_(shuffled(count)),
         ring_(out * batch * kSlots) {}
 
-  /// Later ones are asked for, as the server does: rows lie scattered.
+  /// Prefetches later rows, as the server does, because rows are scattered.
   const std::uint8_t* next_in() {
     server::transform::prefetch({at(sample_ + 6), row_});
     return at(sample_++);

@@ -11,8 +11,7 @@
 
 namespace {
 
-/// Microseconds per sample; as many samples as take `seconds`, doubling from `samples` on, which keeps what
-/// it was.
+/// Microseconds per sample. Doubles `samples` until they take `seconds`, and keeps the last number in it.
 double us_per_sample(const headrace::bench::Loop& loop, double seconds, std::size_t& samples) {
   for (;;) {
     const double start = headrace::bench::thread_cpu_seconds();

@@ -1,4 +1,4 @@
-// The least that a workload costs: its loop over memory or its decoder, and nothing else.
+// The lower limit of a workload's cost: only its loop over memory, or its decoder.
 #pragma once
 
 #include <cstddef>
@@ -8,20 +8,20 @@
 
 namespace headrace::bench {
 
-/// `run(n)` does n samples of the work, on one thread, and keeps nothing from the call before.
+/// `run(n)` does the work for n samples on one thread, and keeps nothing between calls.
 struct Loop {
   std::string name;
   std::function<void(std::size_t samples)> run;
 };
 
-/// Of arrays in memory: MNIST rows, CIFAR images, copies. About 0.6 GB.
+/// Loops over arrays in memory: MNIST rows, CIFAR images, copies. About 0.6 GB.
 std::vector<Loop> array_loops();
-/// Of the JPEG files below `folder`: whole, and the rectangles that random_resized_crop draws.
+/// Loops over the JPEG files below `folder`: whole images, and the rectangles that random_resized_crop draws.
 std::vector<Loop> jpeg_loops(const std::string& folder);
 /// Of the PNG files below `folder`, all of them pixels in memory; a sample is a pair, two files.
 std::vector<Loop> png_loops(const std::string& folder);
 
-/// PNG to rows of RGB, by libpng; false where it fails. Without libpng nothing is there to call.
+/// Decodes a PNG to rows of RGB by libpng; false if that fails. Without libpng the function is null.
 using PngDecode =
     std::function<bool(const std::vector<unsigned char>& file, std::vector<unsigned char>& rgb)>;
 PngDecode libpng_decode();

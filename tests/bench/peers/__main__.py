@@ -67,7 +67,7 @@ def arguments() -> argparse.Namespace:
 
 
 def prepared(name: str, folder: str, scratch: Path) -> None:
-    """Made ready for the loaders; a folder of something else ends the run by name."""
+    """Prepares a dataset for the loaders. A folder with other content ends the run with a named error."""
     say(f"preparing {name}")
     try:
         prepare.PREPARE[name](Path(folder), scratch)
@@ -76,7 +76,7 @@ def prepared(name: str, folder: str, scratch: Path) -> None:
 
 
 def chosen(patterns: list[str], data: dict[str, str]) -> list[Workload]:
-    """Of the workloads that the patterns name, those whose data was given."""
+    """The workloads that match the patterns and whose data was given."""
     named = [workload for workload in WORKLOADS.values() if any(fnmatch(workload.name, pattern) for pattern in patterns)]
     if not named:
         raise SystemExit(f"peers: no workload is called {' or '.join(patterns)}; there are {', '.join(WORKLOADS)}")
@@ -88,7 +88,7 @@ def chosen(patterns: list[str], data: dict[str, str]) -> list[Workload]:
 
 
 def check_scratch(scratch: Path, data: dict[str, str]) -> None:
-    """What was prepared from one folder is not taken for another's."""
+    """Ensures that data which was prepared from one folder is not used for another."""
     note = scratch / "prepared-from.json"
     before: dict[str, str] = json.loads(note.read_text()) if note.exists() else {}
     for name, folder in data.items():
@@ -109,11 +109,11 @@ def scaled(given: argparse.Namespace, settings: Settings) -> str:
 
 
 def main() -> None:
-    # What runs is stopped most of the time, and could not end by itself.
+    # Loaders are stopped most of the time, and could not end by themselves.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     given = arguments()
     for name in [name for name in os.environ if name.startswith("HEADRACE_") and name != "HEADRACE_BINARY"]:
-        del os.environ[name]  # a server of the user's is not the one that is measured
+        del os.environ[name]  # the user's own server must not be measured
     data = {name: str(Path(folder).resolve()) for name, _, folder in (pair.partition("=") for pair in given.data)}
     about = machine()
     with tempfile.TemporaryDirectory(prefix="peers-") as temporary:
@@ -146,7 +146,7 @@ def main() -> None:
             results.append((workload, compete(workload, rows, settings)))
             tables.append(report.table(*results[-1]))
             print(tables[-1], flush=True)
-            if given.out:  # after each of them: a run that is ended leaves what it had
+            if given.out:  # after each workload, so that an interrupted run keeps its results
                 raw = {"machine": about, "limits": loops, "workloads": [report.raw(*one) for one in results]}
                 report.write(given.out, tables, raw, results)
 
@@ -156,5 +156,5 @@ if __name__ == "__main__":
         sys.exit(main())
     finally:
         servers = prepare.server_folder(os.getpid(), "*")
-        for folder in servers.parent.glob(servers.name):  # a server that was killed leaves its own
+        for folder in servers.parent.glob(servers.name):  # a killed server leaves its folder
             shutil.rmtree(folder, ignore_errors=True)

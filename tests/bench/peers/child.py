@@ -1,10 +1,10 @@
-"""One trainer process: opens a loader, says what its first batches are like, then measures whenever it is told to.
+"""A trainer process: opens a loader, describes its first batches, then measures on command.
 
     python -m peers.child JOB          (JSON of workloads.Job; commands on stdin, replies on stdout, one JSON line each)
 
-"ready" has shapes, dtypes, means and standard deviations of the first batches, "error" what went wrong. `{"warm": s,
-"seconds": s, "roots": [pid]}` is answered by samples, seconds and CPU seconds of the process trees below the roots. Trainers
-of rank 1 and up take batches without being told. The number of samples that each had is in the file `counts`.
+"ready" has shapes, dtypes, means and standard deviations of the first batches, "error" has the message of a failure. `{"warm": s,
+"seconds": s, "roots": [pid]}` is answered by samples, seconds and CPU seconds of the process trees below the roots. Trainers of rank 1 and
+up read batches without commands. The file `counts` has the number of samples that each received.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_TRAINERS = 64
 
 
 class Counts:
-    """How many samples each trainer of a loader has had: a word per rank in a file that all of them map."""
+    """The number of samples that each trainer of a loader has received: a word per rank in a file that all trainers map."""
 
     def __init__(self, folder: Path) -> None:
         with open(folder / "counts", "a+b") as file:
@@ -44,7 +44,7 @@ class Counts:
 
 
 def described(batches: list[Any]) -> list[dict[str, Any]]:
-    """Of each image field: its shape and dtype, and mean and standard deviation over these batches."""
+    """For each image field: its shape and dtype, and mean and standard deviation over these batches."""
     import numpy as np
 
     fields = []
@@ -73,7 +73,7 @@ class Trainer:
         return batch
 
     def check(self) -> list[dict[str, Any]]:
-        """Copies: a loader may use a batch's memory again."""
+        """Copies the batches, because a loader may reuse a batch's memory."""
         import numpy as np
 
         first = []
@@ -100,7 +100,7 @@ def main() -> None:
     processes.keep_descendants()
     processes.end_with_parent()
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes to the log
+    os.dup2(2, 1)  # the output of libraries goes to the log
 
     def reply(**fields: Any) -> None:
         print(json.dumps(fields), file=replies, flush=True)

@@ -1,4 +1,4 @@
-"""Loaders in turn: one runs at a time, the process trees of all others are stopped (SIGSTOP) meanwhile."""
+"""Runs loaders in turn: only one runs at a time, while the process trees of all others are stopped (SIGSTOP)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Failed(Exception):
 
 @dataclass
 class Result:
-    """What became of one loader; `rounds` are child.Trainer.measure()'s."""
+    """The result of one loader; `rounds` are the results of child.Trainer.measure()."""
 
     row: Row
     workload: Workload
@@ -51,7 +51,7 @@ class Settings:
 
 
 class Contestant:
-    """The trainers of one loader on one workload, and what they started."""
+    """The trainers of one loader on one workload, and their descendants."""
 
     def __init__(self, workload: Workload, row: Row, settings: Settings) -> None:
         self.result = Result(row, workload)
@@ -70,7 +70,7 @@ class Contestant:
         self._trainers: list[subprocess.Popen[str]] = []
 
     def start(self) -> None:
-        """Until each trainer has had its first batches."""
+        """Waits until each trainer has received its first batches."""
         for rank in range(self.job.workload.trainers):
             job = replace(self.job, rank=rank)
             with self._log.open("ab") as log:
@@ -131,11 +131,11 @@ class Contestant:
         return measured
 
     def round(self) -> dict[str, float]:
-        """Runs, is measured and stopped; memory is looked at once it stands still."""
+        """Lets the loader run, measures it and stops it; then measures its memory."""
         processes.go_on(self._roots)
         measured = self._measure(self._settings.warm, self._settings.seconds)
         self.pause()
-        # Not after the start: who started first would have all of the libraries that others map later, too.
+        # Not after the start: the loader that starts first would count all of the libraries that others map later.
         self.result.memory = max(self.result.memory, processes.memory_bytes(self._roots))
         self.result.rounds.append(measured)
         return measured
@@ -152,12 +152,12 @@ class Contestant:
                     with contextlib.suppress(BrokenPipeError):
                         stream.close()
             trainer.poll()
-        if not self.result.error:  # else its log is of use
+        if not self.result.error:  # otherwise its log is kept for the report
             shutil.rmtree(self.job.folder, ignore_errors=True)
 
 
 def differs(fields: list[dict[str, Any]], reference: list[dict[str, Any]]) -> str:
-    """Why these batches are not the work that the reference does; empty if they are."""
+    """The difference between these batches and the reference's; empty if there is none."""
     if len(fields) != len(reference):
         return f"{len(fields)} image fields instead of {len(reference)}"
     for mine, other in zip(fields, reference, strict=True):
@@ -175,7 +175,8 @@ def say(message: str) -> None:
 
 
 def compete(workload: Workload, rows: Iterable[Row], settings: Settings) -> list[Result]:
-    """All rounds of all rows, in turn; the order moves on by one each round. What the first one that runs does, all must do."""
+    """Runs all rounds of all rows in turn; the order shifts by one each round. The first loader that runs is the reference for the others'
+    work."""
     contestants = [Contestant(workload, row, settings) for row in rows]
     running: list[Contestant] = []
     reference: list[dict[str, Any]] = []
@@ -211,6 +212,6 @@ def compete(workload: Workload, rows: Iterable[Row], settings: Settings) -> list
 
 
 def _give_up(one: Contestant, error: Failed) -> None:
-    one.result.error = str(error).replace(one.job.folder, "FOLDER")  # which is another one in each run
+    one.result.error = str(error).replace(one.job.folder, "FOLDER")  # which differs in each run
     one.end()
     say(f"{one.job.workload.name} {one.job.row}: {error}")

@@ -1,4 +1,4 @@
-"""What is measured besides: the bare limits, and Headrace on one core against all."""
+"""Additional measurements: the bare limits, and Headrace on one core against all cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCALED = ("w2-f32", "w3-f32", "w4-cached-f32-b128")
 
 
 def limits(program: str, data: dict[str, str], rounds: int) -> tuple[str, list[dict[str, Any]]]:
-    """A table of what `program` (tests/bench/limits) measures, and its figures."""
+    """A table of the results of `program` (tests/bench/limits), and the figures."""
     command = [program, "--json", "--rounds", str(rounds)]
     for option, name in (("--jpeg", "imagenet"), ("--png", "pairs")):
         if name in data:

@@ -1,7 +1,7 @@
-"""Pairs as large as DIV2K's, of smaller ones: `python -m peers.large_pairs FROM TO [--count N]`.
+"""Makes pairs as large as DIV2K's from smaller ones: `python -m peers.large_pairs FROM TO [--count N]`.
 
-What a loader that decodes, or decompresses, whole pictures pays for a patch grows with the picture. Sets of 2K are what people train
-super-resolution on; where only small pictures are at hand, mosaics of them have the same size and much the same content.
+If a loader decodes or decompresses whole pictures, the cost of a patch grows with the picture. Super-resolution is usually trained on 2K
+pictures. Where only small pictures are available, mosaics of them have the same size and similar content.
 """
 
 from __future__ import annotations

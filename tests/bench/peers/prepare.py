@@ -1,4 +1,4 @@
-"""Data that loaders share, written once into the scratch folder from what --data names."""
+"""Writes the loaders' shared data into the scratch folder, once, from the folders of --data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MNIST_REPEATS = 6
 
 
 def once(path: Path, write: Callable[[Path], None]) -> Path:
-    """`path`, made by `write` under another name first: a run that was ended leaves nothing half written."""
+    """Writes `path` by `write` under another name first, so that an interrupted run leaves no incomplete file."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{os.getpid()}-{path.name}")
@@ -25,14 +25,14 @@ def once(path: Path, write: Callable[[Path], None]) -> Path:
 
 
 def positive(text: str) -> int:
-    """An argument that counts."""
+    """A positive whole number, as an argument."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: not a whole number of 1 or more")
     return int(text)
 
 
 def server_folder(run: int, name: str) -> Path:
-    """Of one server of the run with this process id. Paths of sockets are short, so it is not below the scratch folder."""
+    """The directory of a server of the run with this process id. It is not below the scratch folder, because socket paths must be short."""
     return Path(f"/tmp/headrace-peers-{run}-{name}")
 
 
@@ -42,7 +42,7 @@ def _read(folder: Path, name: str) -> bytes:
 
 
 def mnist(folder: Path, scratch: Path) -> None:
-    """t10k six times over as IDX files: as many samples as the training set."""
+    """t10k repeated six times as IDX files: as many samples as the training set."""
     for name, header in (("t10k-images-idx3-ubyte", 16), ("t10k-labels-idx1-ubyte", 8)):
 
         def write(partial: Path, name: str = name, header: int = header) -> None:
@@ -62,7 +62,7 @@ def mnist_arrays(scratch: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, A
 
 
 def cifar(folder: Path, scratch: Path) -> None:
-    """Of a folder per class of 32x32 pictures: CIFAR-10's binary batches, and the same as arrays."""
+    """From a folder per class of 32x32 pictures: CIFAR-10's binary batches, and the same as arrays."""
     from PIL import Image
 
     def write(partial: Path) -> None:
@@ -102,7 +102,7 @@ def pair_files(scratch: Path) -> list[tuple[str, str]]:
 
 
 def pairs(folder: Path, scratch: Path) -> None:
-    """Of NAME_HR.png beside NAME_LR.png: a folder of each, of links with equal names."""
+    """From NAME_HR.png beside NAME_LR.png: a folder for each of them, with links of equal names."""
 
     def write(partial: Path) -> None:
         if not any(folder.glob("*_HR.png")):
@@ -116,7 +116,7 @@ def pairs(folder: Path, scratch: Path) -> None:
 
 
 def imagenet(folder: Path, scratch: Path) -> None:
-    """Read where it lies."""
+    """The folder is used as it is."""
     if not any(folder.glob("*/*")):
         raise FileNotFoundError(f"{folder} has no folder per class with images")
 

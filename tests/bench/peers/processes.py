@@ -30,7 +30,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def tree(roots: Iterable[int]) -> list[int]:
-    """The roots that live, and all their descendants."""
+    """The living roots, and all their descendants."""
     children: dict[int, list[int]] = {}
     living = set()
     for entry in os.listdir("/proc"):
@@ -48,7 +48,7 @@ def tree(roots: Iterable[int]) -> list[int]:
 
 
 def cpu_seconds(roots: Iterable[int]) -> float:
-    """User + system time of the trees, of children that ended and were waited for, too."""
+    """User + system time of the trees, including children that have ended and were waited for."""
     total = 0.0
     for pid in tree(roots):
         with contextlib.suppress(OSError):
@@ -73,7 +73,7 @@ def _signal(pids: Iterable[int], number: int) -> None:
 
 
 def stop(roots: list[int]) -> None:
-    """SIGSTOP to the trees, until no process is in them that was not told (one may have forked meanwhile)."""
+    """Sends SIGSTOP to the trees until all processes have received it (one may fork meanwhile)."""
     told: set[int] = set()
     while new := set(tree(roots)) - told:
         _signal(new, signal.SIGSTOP)
@@ -114,7 +114,7 @@ def end_descendants(seconds: float = 10) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Neither gone nor ended and not waited for yet."""
+    """Whether the process exists and is not a zombie."""
     try:
         return _stat(pid)[0] not in "ZX"
     except OSError:

@@ -1,4 +1,4 @@
-"""Which loaders take part in which workloads, what they keep in memory, and what else is to be known of them."""
+"""The loaders of each workload, their caches, and remarks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ROWS = [
     Row("grain", "grain_threads", FILES, NOTHING),
     Row("litdata-0", "litdata_chunks", SMALL, "its chunks, mapped", {"workers": 0}),
     Row("litdata-2", "litdata_chunks", FILES, NOTHING, {"workers": 2}),
-    # Pairs: those that decode once, and those that decode each time.
+    # Pairs: loaders that decode once, and loaders that decode each time.
     Row("headrace", "served", PAIRS, RAW, {**ZERO_COPY, "decoded": "256MB"}, groups=CACHED, warm_samples=600),
     Row("numpy", "numpy_loop", PAIRS, RAW, groups=CACHED),
     Row("dataloader-lz4-0", "torch_dataset", PAIRS, "LMDB of lz4-compressed pixels, mapped", {"kind": "lz4-lmdb", "workers": 0}, CACHED),
@@ -99,5 +99,5 @@ ROWS = [
 
 
 def rows_of(workload: Workload, names: list[str] | None = None) -> list[Row]:
-    """Headrace first: it is what the others are compared with."""
+    """Headrace first, because the others are compared with it."""
     return [row for row in ROWS if row.takes_part(workload) and (names is None or row.name in names)]

@@ -1,4 +1,4 @@
-"""What all loaders do: the work is the same for each of them, and this is where it is said."""
+"""The workloads: the same work for all loaders is defined here."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ LONG_EPOCH = 10_000  # loaders that begin anew at each epoch see small sets repe
 class Workload:
     """`float32` is normalised, `uint8` is not; pairs are fractions of 255 as float32.
 
-    data      which folder of --data it reads
-    group     a table of its own: cached and uncached loaders never stand in one
-    trainers  processes that take batches: `shard` divides an epoch among them, `broadcast` gives each of them all of it
+    data      which folder of --data it reads group     a table of its own: cached and uncached loaders never stand in one trainers
+    processes that read batches: `shard` divides an epoch among them, `broadcast` gives each of them all of it
     """
 
     name: str
@@ -44,12 +43,12 @@ class Workload:
 
 @dataclass(frozen=True)
 class Job:
-    """What one trainer process is told."""
+    """The job of one trainer process."""
 
     workload: Workload
     data: str
     scratch: str
-    folder: str  # of this loader alone; new for each run
+    folder: str  # for this loader only; new for each run
     row: str
     module: str
     options: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """cd tests/bench; python -m training DATA [--seeds 3] [--device cpu] [--only 'srcnn*'] [--scratch DIR] [--out training/RESULTS.md]
 
 Trains the examples of bindings/examples and their DataLoader twins on real data, in turn: Markdown on stdout or to --out, progress on
-stderr. DATA is what HEADRACE_DATA of tests/python/test_real_data.py is.
+stderr. DATA: the same folder as HEADRACE_DATA in tests/python/test_real_data.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "bindings/examples"
 
 
 def cases(device: str) -> list[report.Case]:
-    """Sizes by what there is to train on: two cores train a VGG of width 8, not one of 64."""
+    """Model sizes for this machine: two cores can train a VGG of width 8, not one of width 64."""
     gpu = device != "cpu"
     most = torch.cuda.device_count() if gpu else 4
     made = [report.Case("mnist_mlp", ("--epochs", "10"))]
@@ -44,7 +44,7 @@ def cases(device: str) -> list[report.Case]:
 
 @contextlib.contextmanager
 def prepared(given: Path, scratch: Path | None) -> Iterator[Path]:
-    """Configurations, and in data/ the sets. Those of a scratch folder that is there are taken as they are."""
+    """Writes the configurations, and the datasets in data/. Existing ones in a scratch folder are used as they are."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = scratch or Path(temporary)
         if not (folder / "data").is_dir():
@@ -58,12 +58,12 @@ def prepared(given: Path, scratch: Path | None) -> Iterator[Path]:
 
 
 def run(case: report.Case, loader: str, folder: Path, seed: int, device: str) -> dict[str, Any]:
-    """The line of one training, and the CPU time of all its processes, from start to end."""
+    """Runs one training. Returns its result line, and the CPU time of all its processes."""
     program = EXAMPLES / (case.program + ("_dataloader.py" if loader == "DataLoader" else ".py"))
     where = ("--data", folder / "data") if loader == "DataLoader" else ("--config", folder / f"{case.program}.yaml")
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={case.ranks}"] if case.ranks > 1 else []
     command = [sys.executable, *torchrun, program, *where, *case.arguments, "--seed", seed, "--device", device]
-    # One thread each: two that wait for each other by spinning lose most of their time on cores that are shared.
+    # One thread for each process: threads that wait for each other by spinning lose most of their time on shared cores.
     env = {"OMP_NUM_THREADS": "1", **os.environ} if device == "cpu" else None
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     job = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True, check=False, env=env)

@@ -40,7 +40,7 @@ def images_of(archive: Path) -> dict[str, Image.Image]:
 
 
 def cifar(given: Path, data: Path) -> None:
-    """The last tenth of each class is held out; the others are mixed, as CIFAR-10's own files are."""
+    """The last tenth of each class is held out; the other images are shuffled, as in CIFAR-10's own files."""
     found = images_of(given / "cifar10-train-jpg.tar")
     classes = sorted({Path(name).parent.name for name in found})
     labels = np.array([classes.index(Path(name).parent.name) for name in found])

@@ -1,4 +1,4 @@
-"""Tables of what the training examples and their twins printed."""
+"""Tables of the results of the training examples and their twins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def result(lines: list[dict[str, Any]]) -> str:
 
 
 def chance(last: dict[str, Any]) -> str:
-    """How far an accuracy is off by the choice of the test images alone."""
+    """The uncertainty of an accuracy due to the choice of the test images."""
     error = 100 * math.sqrt(last["accuracy"] * (1 - last["accuracy"]) / last["test_samples"])
     return f"; one standard error of an accuracy on so few: {error:.2f} points"
 

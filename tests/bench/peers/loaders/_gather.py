@@ -1,4 +1,4 @@
-"""Batches out of arrays in memory, vectorised over the batch: for the loop without a loader, and for loaders that run functions."""
+"""Batches from arrays in memory, vectorised over the batch: for the loop without a loader, and for loaders that run functions."""
 
 from __future__ import annotations
 

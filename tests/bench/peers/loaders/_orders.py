@@ -1,4 +1,4 @@
-"""What loaders written here have in common: shuffled batches of indices, and the size of a normalised value."""
+"""Shared by the loaders in this folder: shuffled batches of indices, and normalization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from peers.workloads import Job
 
 
 def batches_of_indices(job: Job, samples: int) -> Iterator[Any]:
-    """This rank's part of each epoch, in an order of its own for each epoch; a batch may hold the end of one and the next one's start."""
+    """This rank's part of each epoch, in a different order for each epoch; a batch may span two epochs."""
     world = job.workload.trainers if job.workload.delivery == "shard" else 1
     rank = job.rank if world > 1 else 0
     random = np.random.default_rng(job.seed)

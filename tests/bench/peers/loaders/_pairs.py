@@ -13,7 +13,7 @@ from peers.workloads import PATCH, SCALE, Job
 
 def decode(content: bytes) -> Any:
     """A PNG's pixels, H x W x 3."""
-    import cv2  # of those who work on pairs: what gathers other arrays does without
+    import cv2  # imported here, because only loaders of pairs need it
 
     cv2.setNumThreads(0)
     return cv2.cvtColor(cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)

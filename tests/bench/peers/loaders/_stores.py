@@ -1,4 +1,4 @@
-"""Where a Dataset of pairs can have them: PNG files, LMDB of PNG files as BasicSR has it, LMDB of lz4-compressed arrays."""
+"""Storage for a Dataset of pairs: PNG files, BasicSR's LMDB of PNG files, or an LMDB of lz4-compressed arrays."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ THREADS = 2
 
 
 def normalised(job: Job, image: Any, **crop: Any) -> Any:
-    """Crop, flip, normalise and layout in its one operator for them."""
+    """Crop, flip, normalise and layout in DALI's single operator."""
     mean, std = [0.0], [255.0 if job.workload.dtype == "float32" else 1.0]
     if job.workload.normalised:
         mean, std = [255 * value for value in job.mean()], [255 * value for value in job.std()]
@@ -32,7 +32,7 @@ def coin() -> Any:
 
 
 def arrays(job: Job) -> tuple[Any, Any]:
-    """Samples of H x W x C by the batch, and their labels."""
+    """Batches of H x W x C samples, and their labels."""
     read = prepare.mnist_arrays if job.workload.family == "mnist" else prepare.cifar_arrays
     images, labels = read(Path(job.scratch))
     images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))

@@ -1,4 +1,4 @@
-"""FFCV: two threads over a file of its own, written beforehand. Its JPEGs are encoded again (quality 90, at most 500 pixels wide).
+"""FFCV: two threads over a file in its own format, written beforehand. Its JPEGs are encoded again (quality 90, at most 500 pixels wide).
 
 Its crops are resized by OpenCV's INTER_AREA.
 """
@@ -76,7 +76,7 @@ def written(job: Job) -> Path:
 
 
 class Normalise(torch.nn.Module):
-    """What NormalizeImage does for images, for NDArrayField."""
+    """NormalizeImage for fields of type NDArrayField."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from headrace import _binary
 from peers import prepare
 from peers.workloads import COLOUR_SIDE, LONG_EPOCH, PATCH, Job
 
-STANDING_STILL = "999h"  # others have their turn meanwhile: nobody is evicted for it
+STANDING_STILL = "999h"  # clients are stopped while others run, and must not be evicted
 START_SECONDS = 60.0
 PACK_SECONDS = 600.0
 
@@ -38,7 +38,7 @@ def source(job: Job) -> dict[str, Any]:
 
 
 def packed(job: Job, store: str) -> Path:
-    """The folder in one database, by this server's own `headrace pack`."""
+    """Packs the folder into one database with this server's `headrace pack`."""
     command = [_binary.path(), "pack", "--store", store, "--quiet", job.data]
 
     def write(path: Path) -> None:
@@ -71,7 +71,7 @@ def transforms(job: Job) -> list[Any]:
 
 
 def sampler(job: Job) -> Any:
-    """Small sets of files repeated, as for the others: an epoch of 100 samples holds no batch of 128."""
+    """Repeats small datasets of files, as for the other loaders: an epoch of 100 samples has no batch of 128."""
     if job.workload.family in ("mnist", "cifar"):
         return "shuffled"
     samples = len(prepare.pair_files(Path(job.scratch)) if job.workload.family == "pairs" else prepare.image_files(Path(job.data))[0])

@@ -1,4 +1,4 @@
-"""No loader: the same in torch, on one thread: what a loop over torch.randperm does."""
+"""No loader: the same loop in torch on one thread, over torch.randperm."""
 
 from __future__ import annotations
 

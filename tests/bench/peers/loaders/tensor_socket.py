@@ -24,7 +24,7 @@ START_SECONDS = 120.0
 
 
 def _free_ports() -> int:
-    """The first of `PORTS` free ones in a row."""
+    """The first of `PORTS` consecutive free ports."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -58,7 +58,7 @@ def produce(job: Job, first: int) -> None:
 
 
 def _follow(producer: subprocess.Popen[bytes]) -> None:
-    """A consumer would wait for a dead producer for ever."""
+    """Ends the consumer if the producer dies, because it would wait for ever."""
     print(f"the producer ended with status {producer.wait()}", file=sys.stderr, flush=True)
     os._exit(1)
 

@@ -24,7 +24,7 @@ def chance(probability: float = 0.5) -> Any:
 
 
 def normalised(job: Job, image: Any) -> Any:
-    """Of H x W x 3 with values of 0 to 255, uint8 or float32."""
+    """Images of H x W x 3 with values of 0 to 255, uint8 or float32."""
     if job.workload.normalised:
         scale, shift = (values.reshape(-1) for values in scale_and_shift(job))
         image = tf.cast(image, tf.float32) * scale - shift
