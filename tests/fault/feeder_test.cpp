@@ -129,7 +129,7 @@ TEST_F(LiveStream, ALateClientBeginsAtTheSlowestClientsNextBatch) {
   EXPECT_EQ(first_of(first), 8);
   const auto start = Client::connect({.address = directory()})
                          ->open({.stream = "train", .client = "third", .join = Join::kEpochStart});
-  EXPECT_TRUE(start) << "all had the epoch's last batch: the next one is an epoch's first";
+  EXPECT_TRUE(start) << "all clients have the epoch's last batch, so the next one begins an epoch";
 }
 
 TEST_F(LiveStream, WhatCameBeforeTheFeedersEndIsHandedOutFirst) {
@@ -164,12 +164,12 @@ TEST_F(LiveStream, AsksWhyItFailedWithoutMovingItsLane) {
                             client::Deadline(20s))
         .and_then([](const auto& answer) { return wire::parse<wire::FailureReply>(answer.body); });
   };
-  EXPECT_EQ(or_throw(ask(opened.reply.session)).why, "") << "it has not failed";
+  EXPECT_EQ(or_throw(ask(opened.reply.session)).why, "") << "the stream has not failed";
   EXPECT_EQ(ask("nobody").error().code, ErrorCode::kTokenInvalid);
   ring::RingReader& reader = *opened.attachment->reader;
   send(peer, 0, 0);
   const auto grant = reader.next(opened.reply.seek, 20s, {}, nullptr);
-  ASSERT_TRUE(grant) << "the question changed the lane's seek number";
+  ASSERT_TRUE(grant) << "the request changed the lane's seek number";
   reader.ack(*grant);
   EXPECT_EQ(peer.hear()["free"], 0);
   peer.say(R"({"end": "that was all", "done": true})");

@@ -41,7 +41,7 @@ TEST(HostileClient, WithAJumpingAckCountIsFoundOnceAndItsSuccessorIsNot) {
       client->reader().ack(*grant);
     }
   }
-  EXPECT_TRUE(protocol_errors(*engine).empty()) << "the lane's next client is not to blame";
+  EXPECT_TRUE(protocol_errors(*engine).empty()) << "the lane's next client must not be affected";
 }
 
 TEST(HostileClient, ThatAcksWhatItDoesNotHoldIsFound) {

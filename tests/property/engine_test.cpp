@@ -283,7 +283,7 @@ TEST(Stream, OwesWakesToTheClientsThatWereGrantedABatchInTheirSleep) {
     fill_one(stream);
     stream.pump(1);
     EXPECT_EQ(stream.lanes().take_wakes(), 0b110u);
-    EXPECT_EQ(stream.lanes().take_wakes(), 0u) << "they were taken";
+    EXPECT_EQ(stream.lanes().take_wakes(), 0u) << "take_wakes() clears the wakes";
     asleep.reader().lease().waiting = 0;
     fill_one(stream);
     stream.pump(1);

@@ -106,7 +106,7 @@ class Simulation {
     settle();
     grants();
   }
-  /// What the publisher does after each change: freed slots go back to the ring.
+  /// The publisher's work after each change: returns freed slots to the ring.
   void settle() {
     std::vector<std::uint32_t> freed;
     ledger_.take_freed(freed);
@@ -177,7 +177,7 @@ TEST(Ledger, KeepsItsInvariantsAndOrderUnderRandomHistories) {
     delivered += run.delivered();
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
-  EXPECT_GT(delivered, 5000U) << "the histories hardly delivered anything: the test tests nothing";
+  EXPECT_GT(delivered, 5000U) << "the histories delivered almost nothing, so the test checks nothing";
 }
 
 TEST(Ledger, FreesEverySlotOnceAllLanesAreGone) {
@@ -235,7 +235,7 @@ TEST(Ledger, TakesNoBatchFromALaneWithinItsReserveWhileUnwantedFillsKeepTheSlots
   ASSERT_EQ(wanted.size(), 3U);
   EXPECT_TRUE(ledger.filled(wanted[1]));  // not its next batch: no lane leases it yet
   EXPECT_FALSE(ledger.take_fill(0)) << "entitled, but no slot is free";
-  EXPECT_EQ(ledger.counts().ready, 1U) << "what lane 1 had built was taken from it";
+  EXPECT_EQ(ledger.counts().ready, 1U) << "lane 1 lost a batch that was built for it";
   EXPECT_FALSE(ledger.filled(unwanted[0]));
   const auto fill = ledger.take_fill(0);
   ASSERT_TRUE(fill);
@@ -337,7 +337,7 @@ TEST(Ledger, MeasuresLagInSamplesWhateverOriginsBatchesAreCountedFrom) {
     EXPECT_EQ(ledger.lag(0, 1000), 0U);
     EXPECT_EQ(ledger.lag(1, 1000), 1U);
     for (const std::uint32_t lane : {0U, 1U})
-      EXPECT_TRUE(ledger.take_fill(lane).has_value()) << "lane " << lane << " waits for nobody";
+      EXPECT_TRUE(ledger.take_fill(lane).has_value()) << "lane " << lane << " must not wait";
     EXPECT_EQ(ledger.detachments(), 0U);
   }
 }
@@ -354,7 +354,7 @@ TEST(Ledger, GivesABatchAgainAfterASeekBackWhileItsFirstLeaseLives) {
     run.end_fill();
   }
   EXPECT_EQ(run.lane(0).held.size(), 2U)
-      << "the view of before the seek holds its slot, batch 0 comes in another one";
+      << "the view from before the seek holds its slot, so batch 0 comes in another one";
 }
 
 TEST(Ledger, RefusesAcksOfWhatIsNotLeased) {

@@ -25,7 +25,7 @@ std::string describe(const Case& c) {
          std::to_string(c.batch) + " w " + std::to_string(c.world);
 }
 
-// How often each position is seen as a valid row in batches [0, batches), and how many rows were not valid.
+// Counts how often each position is a valid row in batches [0, batches), and how many rows are not valid.
 // Checks on the way that all ranks agree on the row count and that no row is claimed valid past the end.
 struct Seen {
   std::vector<int> times;

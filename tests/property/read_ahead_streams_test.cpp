@@ -196,7 +196,7 @@ TEST(SlowStorage, KeepsReadingAheadOfAClientThatPauses) {
   }
   EXPECT_EQ(read, 64U);
   client.leave();
-  EXPECT_EQ(reads.counts().read_samples, 0U) << "what it would have wanted is forgotten";
+  EXPECT_EQ(reads.counts().read_samples, 0U) << "its expectations are dropped";
 }
 
 }  // namespace

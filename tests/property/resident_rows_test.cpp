@@ -65,7 +65,7 @@ void expect_same(ResidentMaker& maker, const ResidentSample& set) {
     job.parts = maker.coin() ? gpu::row_parts(job) : maker.between(1, 4);
     const std::size_t guard = 256;
     std::vector<std::byte> out(guard + layout.bytes + guard, std::byte{0xA5});
-    // As blocks come from allocators: on the alignment of a batch.
+    // Aligned as allocators align blocks.
     auto* const begin = out.data() + guard - reinterpret_cast<std::uintptr_t>(out.data()) % guard;
     job.out = reinterpret_cast<std::uint8_t*>(begin);
     gpu::run_on_host(job);

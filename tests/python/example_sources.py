@@ -242,6 +242,6 @@ def remote(it: Example) -> None:
                     with headrace.Loader(address, stream=stream) as loader:
                         batches = [(batch[0].tobytes(), batch[1].tolist()) for batch in loader]
                     assert sorted(label for _, labels in batches for label in labels) == [0] * 20 + [1] * 20 + [2] * 20
-                    assert seen.setdefault(stream, batches) == batches, "what lies elsewhere is what lies here"
+                    assert seen.setdefault(stream, batches) == batches, "the other folder has the same data"
         assert any("train-0001.tar" in line for line in web.requests)
     assert len(list((it.here / "kept").glob("*/*/*"))) in (60, 120)

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from test_pixels import DRAWS, drawn, find_tool, odd_images, proof
 
-# By chance once in a million runs; draws are keyed by a fixed seed, so a test passes always or never.
+# The bound is exceeded by chance once in a million draws. The seed is fixed, so a test passes always or never.
 RARE = 1e-6
 
 

@@ -18,7 +18,7 @@ class _Value(ctypes.Structure):
 
 
 def write_lmdb(folder: Path, entries: dict[str, bytes]) -> None:
-    """By liblmdb itself, which the server needs anyway."""
+    """Writes a database with liblmdb, which the server needs anyway."""
     lmdb = ctypes.CDLL("liblmdb.so.0")
     folder.mkdir(parents=True)
     env, txn, dbi = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint()
@@ -39,7 +39,7 @@ def write_lmdb(folder: Path, entries: dict[str, bytes]) -> None:
 
 
 def write_basicsr(folder: Path, images: dict[str, np.ndarray[Any, Any]]) -> None:
-    """As BasicSR's make_lmdb_from_imgs does."""
+    """Writes a database as BasicSR's make_lmdb_from_imgs does."""
     entries, lines = {}, []
     for name, pixels in images.items():
         file = io.BytesIO()

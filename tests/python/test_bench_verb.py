@@ -104,7 +104,7 @@ def test_the_next_bench_removes_the_files_of_a_killed_one(tmp_path: Path) -> Non
         assert its != left
         short, _ = started_bench(tmp_path, "--seconds", "0.2", "--clients", "0")
         assert short.wait(60) == 0, short.communicate()
-        assert list(scratch.iterdir()) == [its], "nobody takes what is in use"
+        assert list(scratch.iterdir()) == [its], "a folder in use must stay"
     finally:
         alive.terminate()
         alive.communicate(timeout=60)

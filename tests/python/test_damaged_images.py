@@ -45,7 +45,7 @@ def test_a_chunk_of_a_png_with_a_wrong_checksum_is_refused_as_by_pil(tmp_path: P
     assert {file.stem for file in files} >= {"IHDR", "gAMA", "tEXt", "abCd", "IDAT"}
     outcomes, complaints = mutated_jpegs.compare(find_tool(), [file for file in files if file.stem != "IEND"], tmp_path)
     assert not complaints, "\n".join(complaints)
-    assert outcomes == {"both refuse": 4, "same pixels": 1}, "of the last IDAT, neither checks it"
+    assert outcomes == {"both refuse": 4, "same pixels": 1}, "neither checks that of the last IDAT"
 
 
 def test_a_progressive_jpeg_without_all_scans_is_a_warning(originals: dict[str, bytes], tmp_path: Path) -> None:

@@ -80,10 +80,10 @@ def test_memory_returns_to_its_allocator_after_the_last_reference(
         for _ in range(3):
             for batch in loader:
                 assert batch[0].dtype == torch.uint8
-                assert sum(block() is not None for block in blocks) <= 6, "what is ahead, what is at hand, one that a thread lets go"
+                assert sum(block() is not None for block in blocks) <= 6, "prefetched batches, the current one, and one that a thread is releasing"
     del batch
     gc.collect()
-    wait_until(lambda: not any(block() for block in blocks), "all blocks to be let go")
+    wait_until(lambda: not any(block() for block in blocks), "all blocks to be released")
     assert len(blocks) >= 12
 
 

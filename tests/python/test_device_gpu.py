@@ -129,7 +129,7 @@ def test_fields_that_are_no_images_come_as_they_are(photographs: Path, start_ser
 
 
 def test_one_resumes_what_the_other_began(photographs: Path, start_server: Any) -> None:
-    """Where images are finished is no part of a stream's fingerprint."""
+    """A stream's fingerprint does not depend on whether server or device computes the images."""
     config = both({"type": "image_folder", "path": str(photographs)}, {"transforms": IMAGENET, "output": {"dtype": "float32"}})
     configs = {name: config | {"streams": {"train": config["streams"][name]}} for name in ("cpu", "gpu")}
     address = start_server(configs["cpu"]).address

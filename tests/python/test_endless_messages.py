@@ -31,7 +31,7 @@ def resident(server: Server, name: str = "VmRSS") -> int:
 
 
 def flood(server: Server, part: bytes, total: int = ENDLESS) -> int:
-    """How many bytes of one message the server took before it ended the connection."""
+    """The number of bytes of one message that the server accepted before it closed the connection."""
     dealer = Dealer(f"{server.address}/control.sock")
     chunk = encoded(part, more=True) * max(1, 65536 // (len(part) + 9))
     sent = 0
@@ -47,7 +47,7 @@ def flood(server: Server, part: bytes, total: int = ENDLESS) -> int:
 
 @contextlib.contextmanager
 def connected(server: Server, connections: int) -> Iterator[tuple[list[Dealer], Callable[[], int]]]:
-    """So many control connections, and a function that gives by how many bytes the server has grown since they were made."""
+    """Yields `connections` control connections, and a function that returns the growth of the server's memory since then, in bytes."""
     dealers = [Dealer(f"{server.address}/control.sock") for _ in range(connections)]
     for dealer in dealers:
         dealer.ask("stats")  # libzmq allocates most of what a connection needs after its handshake

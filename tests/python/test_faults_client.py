@@ -78,13 +78,13 @@ say(copied="whole")
         size = copier.hear()["bytes"]
         begun = copier.read_bytes(4096)
         leased, before = stream_stats(address)["slots"]["leased"], lane(address, "job")["consumed"]
-        assert leased >= 2, "the batch in its hands, and the one that is granted next"
+        assert leased >= 2, "the current batch, and the one that is granted next"
         copier.kill()
         killed = time.monotonic()
         wait_until(lambda: stream_stats(address)["slots"]["leased"] == 0, "the leases' end")
         assert time.monotonic() - killed < 1.0
         rest = copier.read_bytes(size)
-        assert len(begun) + len(rest) < size, "the kill fell into the copy"
+        assert len(begun) + len(rest) < size, "it was killed during the copy"
     assert lane(address, "job")["consumed"] == before
     with headrace.Loader(address, stream="train", group="job", resume="server") as loader:
         image, _ = next(iter(loader))
@@ -159,7 +159,7 @@ say(numbers=[batch.number for batch in iterator])
         assert stuck.hear() == {"fenced": True}
         wait_until(lambda: not stream_stats(address)["clients"], "both sessions' end")
         with headrace.Loader(address, stream="train", rank=1, world_size=2, group="job", resume="server") as back:
-            assert next(iter(back)).number == 2, "the batch that was in the loop's hands"
+            assert next(iter(back)).number == 2, "the loop's current batch"
             stuck.go_on()
             assert stuck.hear() == {"numbers": [3, 4, 5, 6, 7]}
 

@@ -121,7 +121,7 @@ def test_a_mask_keeps_its_classes_and_goes_with_its_image(start_server: Any, tmp
     with headrace.Loader(address, stream="resized", batch="dict") as loader:
         for batch in loader:
             assert batch["image"].shape == (5, 3, 40, 40)
-            assert set(np.unique(batch["mask"])) <= {*range(21), 255}, "never a class between two"
+            assert set(np.unique(batch["mask"])) <= {*range(21), 255}, "no interpolated class"
 
 
 def test_what_is_derived_beside_a_pair_has_its_share_of_the_pairs_scale(start_server: Any, tmp_path: Path) -> None:

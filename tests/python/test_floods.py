@@ -182,9 +182,9 @@ def test_a_large_sample_that_is_shown_holds_up_no_other_request(
     for each in asking:
         each.start()
     wait_until(lambda: len(refused) == 2, "the two that are too many to be told so")
-    assert not shown, "the first is being decoded still"
+    assert not shown, "the first sample is still being decoded"
     assert len(headrace.streams(server.address)) == 1
-    assert not shown, "asked after the samples, answered before them"
+    assert not shown, "requested after the samples, answered before them"
     for each in asking:
         each.join()
     assert len(shown) == 4

@@ -30,7 +30,7 @@ def test_an_idle_loader_frees_its_rank_for_the_next_one_of_its_process(address: 
     with headrace.Loader(address, stream="train") as second:
         assert next(iter(second)).number == 0
     assert first.state_dict()["cursor"] == {"epoch": 0, "origin": 0, "batch": 2}
-    assert [(batch.epoch, batch.number) for batch in first] == [(1, number) for number in range(8)], "its `break` left epoch 0"
+    assert [(batch.epoch, batch.number) for batch in first] == [(1, number) for number in range(8)], "its `break` ended epoch 0"
     assert [batch.number for batch in kept] == [0, 1]
 
 

@@ -90,7 +90,7 @@ def test_a_file_that_is_cut_under_load_stops_its_own_stream_alone(
     consumers["healthy"].stopping = True
     consumers["healthy"].join(30)
     assert consumers["healthy"].error is None
-    assert consumers["healthy"].batches >= batches + 20, "the healthy stream goes on"
+    assert consumers["healthy"].batches >= batches + 20, "the healthy stream continues"
     for name, path in files.items():
         error = consumers[name].error
         assert isinstance(error, headrace.errors.StreamFailed), f"{name}: {error!r}"

@@ -25,4 +25,4 @@ def test_a_file_that_there_is_no_memory_for_is_a_bad_sample_and_not_the_servers_
         assert sum(int(batch.replaced.sum()) for batch in loader) == 1
     server.check_alive()
     (stream,) = headrace.stats(server.address)["streams"].values()
-    assert set(stream["errors"]) == {"too_large"}, "the next epoch, begun ahead, may have met it again"
+    assert set(stream["errors"]) == {"too_large"}, "the next epoch, which begins ahead, may have read it again"

@@ -109,7 +109,7 @@ def test_pixels_stay_pixels(start_server: Any, digits: dict[str, Any], tmp_path:
     good("pack", written, out, "--compress", "lz4")
     assert served(start_server, lmdb(out)) == served(start_server, digits["source"])
     proposal = run("check", out)
-    assert "transforms" not in proposal.stdout, "images of one size need none"
+    assert "transforms" not in proposal.stdout, "images of one size need no transforms"
 
 
 @pytest.fixture

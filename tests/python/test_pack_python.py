@@ -64,7 +64,7 @@ def test_each_sample_is_called_once_and_served_as_it_was(
     check_served(start_server, out, dataset)
     again = pack(dataset, out, **how)
     assert (again.samples, again.before) == (40, 40)
-    assert dataset.calls() == [0], "the first says what the fields are"
+    assert dataset.calls() == [0], "the first sample defines the fields"
 
 
 def test_the_fingerprint_depends_on_the_samples_and_not_on_how_they_were_packed(dataset: Counted, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_worker_that_is_dead_before_it_is_asked_is_named(tmp_path: Path) -> No
 
 def test_a_forked_child_closes_the_records_pipe_once(tmp_path: Path) -> None:
     def child() -> int:
-        """How many of its own files the child loses."""
+        """Returns how many of its own files the child loses."""
         mine = [os.open(os.devnull, os.O_RDONLY) for _ in range(64)]  # one has the number that the pipe had
         for each in gc.get_objects():
             if type(each) is subprocess.Popen and each.stdin is not None:

@@ -79,7 +79,7 @@ def test_shards_over_http_give_the_batches_of_the_files(
     assert metric(server, "retries") > 5
     assert metric(server, "requests") == len(web.requests)
     assert metric(server, "bytes") > 60 * 500
-    assert 'headrace_io_threads{source="set"}' in server.metrics(), "read ahead without a word in the configuration"
+    assert 'headrace_io_threads{source="set"}' in server.metrics(), "reading ahead is on without a setting"
     assert len(list((tmp_path / "cache" / "headrace").glob("*.index"))) == 1
     assert not list((tmp_path / "my shards").glob(".headrace*"))
     server.stop()
@@ -89,7 +89,7 @@ def test_shards_over_http_give_the_batches_of_the_files(
     again = serve(source, **CROP)
     assert len(web.requests) == 3
     assert stream_of(again.address) == expected
-    assert web.connections < 200, "connections are used again"
+    assert web.connections < 200, "connections are reused"
 
 
 def test_sources_over_remote_shards_are_read_ahead_like_the_shards(
@@ -259,7 +259,7 @@ def test_a_server_ends_while_the_network_stands_still(serve: Any, far: Any, imag
     with headrace.Loader(server.address, stream="train"):
         wait_until(lambda: len(web.requests) > before, "a read that hangs")
     assert server.stop(seconds=10) == 0
-    assert "stopped, without" not in server.output(), "its reads are called back"
+    assert "stopped, without" not in server.output(), "its reads are cancelled"
 
 
 def test_a_server_ends_also_while_it_opens_what_does_not_answer(

@@ -281,4 +281,4 @@ def test_the_usual_loop_goes_on_behind_its_checkpoint(start_server: Any, quiet_c
         loader.load_state_dict(state)
         next(iter(loader))
         loader.set_epoch(1)
-        assert next(iter(loader)).number == 0, "a set_epoch of an epoch that was begun starts it anew"
+        assert next(iter(loader)).number == 0, "set_epoch to an epoch that was begun restarts it"

@@ -49,7 +49,7 @@ def test_ranks_over_gloo_train_on_each_sample_once(
 
 
 def test_ranks_are_those_of_torch_distributed_where_the_environment_names_none(start_server: Any, sharded: dict[str, Any], tmp_path: Path) -> None:
-    """As after multiprocessing.spawn() with init_process_group(rank=…), and under Lightning's own launcher."""
+    """The same as after multiprocessing.spawn() with init_process_group(rank=…), and with Lightning's launcher."""
     address = start_server(sharded).address
     code = """
 import torch.distributed as dist

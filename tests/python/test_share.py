@@ -133,7 +133,7 @@ def test_what_the_loader_raises_reaches_every_consumer_and_the_owner() -> None:
         consumers = [Consumer(share.address, epochs=2) for _ in range(2)]
         for consumer in consumers:
             *batches, error = consumer.lines()
-            assert batches == sums(Batches(), 2)[: BATCHES + 3], "what came before is handed out first"
+            assert batches == sums(Batches(), 2)[: BATCHES + 3], "earlier batches are delivered first"
             assert error["code"] == "STREAM_FAILED"
             assert "ended before batch 3 of epoch 1" in error["message"]
             assert "epoch 1, batch 3: the shared iterable raised OSError: the disk is gone" in error["message"]

@@ -169,7 +169,7 @@ def test_epochs_of_a_loader_may_have_other_lengths_than_its_own(batches: int) ->
     with share, headrace.Loader(share.address, stream="train") as mine:
         assert len(mine) == batches
         firsts = [int(batch[0][0]) for _ in range(3) for batch in mine]
-        assert firsts == [4 * (number % 3) for number in range(3 * batches)], "pass after pass, none left out"
+        assert firsts == [4 * (number % 3) for number in range(3 * batches)], "pass after pass, no batch is omitted"
 
 
 def test_a_loaders_shorter_last_batch_is_known_also_if_its_length_is_given() -> None:

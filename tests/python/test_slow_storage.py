@@ -77,7 +77,7 @@ def test_what_is_read_ahead_gives_the_same_batches(start_server: Any, image_fold
     assert 'headrace_io_threads{source="images"} 16' in metrics
     reads = float(re.findall(r'headrace_io_reads_total{stream="train"} (\S+)', metrics)[0])
     seconds = float(re.findall(r'headrace_io_read_seconds_total{stream="train"} (\S+)', metrics)[0])
-    assert reads >= 60, "few more: what two batches in the window want is read once"
+    assert reads >= 60, "few more: a sample that two batches in the window need is read once"
     assert seconds >= 0.02 * reads
     assert "each read takes 20 ms longer" in slow.output()
 

@@ -47,7 +47,7 @@ def refusal(work: Callable[[], Any]) -> str:
     with pytest.raises(headrace.Error) as caught:
         work()
     assert caught.value.code == "PERMISSION_DENIED", str(caught.value)
-    assert time.monotonic() - began < 4, "nobody waits for what will not change"
+    assert time.monotonic() - began < 4, "the error must come at once, without a wait"
     return caught.value.message
 
 
@@ -183,7 +183,7 @@ def test_a_link_instead_of_the_lock_is_not_followed(common: Common) -> None:
     assert precious.read_text() == "mine"
 
 
-# --- servers: whom they admit
+# --- servers: which users they admit
 
 
 def opened(server: Server) -> Server:
@@ -312,7 +312,7 @@ def test_half_of_the_descriptors_are_for_the_servers_own_user(serve: Serve) -> N
     server = serve(config(allow={"uids": [NOBODY]}))
     resource.prlimit(server.popen.pid, resource.RLIMIT_NOFILE, (256, 256))
     held: list[Dealer] = []
-    os.seteuid(NOBODY)  # the kernel notes who connects
+    os.seteuid(NOBODY)  # the kernel records the connecting user
     try:
         for _ in range(300):
             with contextlib.suppress(ConnectionError):

@@ -62,7 +62,7 @@ def test_an_index_that_another_user_planted_is_not_used(common: Common, sharded:
             assert labels(common, sharded, "planting") == [1, 1, 1, 1, 0, 0, 0, 0]
     owned(index, NOBODY, 0o644)
     assert labels(common, sharded, "last") == right
-    assert index.stat().st_uid == 0, "the server's own has taken its place"
+    assert index.stat().st_uid == 0, "the server's own index has replaced it"
 
 
 def test_an_index_is_not_written_through_a_link(common: Common, sharded: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ def as_user(uid: int, work: Callable[[], Any], groups: Sequence[int] = ()) -> An
     with os.fdopen(read, "rb") as pipe:
         data = pipe.read()
     os.waitpid(child, 0)
-    assert data, "the child ended without a word"
+    assert data, "the child ended without a result"
     good, value = pickle.loads(data)
     if not good:
         raise value

@@ -223,7 +223,7 @@ TEST_F(FromFiles, PairsInTheDecodedCacheTakeNone) {
   for (std::uint64_t epoch = 0; epoch < 4; ++epoch) worker.epoch(epoch);
   const std::uint64_t alone = worker.alone();
   for (std::uint64_t epoch = 4; epoch < 30; ++epoch) EXPECT_EQ(worker.epoch(epoch), Counts{});
-  EXPECT_EQ(worker.alone(), alone) << "each was cut out of the cache";
+  EXPECT_EQ(worker.alone(), alone) << "each crop came from the cache";
 }
 
 /// Counts after a worker has processed all of them; runs the same epochs twice.

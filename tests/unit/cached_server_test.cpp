@@ -96,14 +96,14 @@ TEST_F(CachedServer, ServesTheSameBytesAndCountsHitsMissesAndBytes) {
   ASSERT_TRUE(server) << server.error().message;
   const Running running(**server);
   EXPECT_EQ(read("train", 3), expected);
-  EXPECT_EQ(read("other", 1), other) << "out of what the first stream left";
+  EXPECT_EQ(read("other", 1), other) << "from the first stream's cached samples";
   const auto stats = (*server)->collector().stats();
   ASSERT_EQ(stats["caches"].size(), 2U);
   const auto& encoded = stats["caches"][0];
   const auto& decoded = stats["caches"][1];
   EXPECT_EQ(encoded["kind"], "encoded");
   EXPECT_EQ(encoded["misses"], kSamples);
-  EXPECT_EQ(encoded["hits"], 0) << "what is decoded is not read again";
+  EXPECT_EQ(encoded["hits"], 0) << "decoded samples are not read again";
   EXPECT_EQ(decoded["kind"], "decoded");
   EXPECT_EQ(decoded["source"], "photos");
   EXPECT_EQ(decoded["samples"], kSamples);
@@ -159,7 +159,7 @@ TEST_F(TilingServer, RewritesWhatItsStreamsCropOnceClientsLeaveItTimeAndServesTh
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (cache_of(*server)["tiled_images"] < 20 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(read("train", 3), expected) << "out of tiles";
+  EXPECT_EQ(read("train", 3), expected) << "from tiles";
   const auto stats = cache_of(*server);
   EXPECT_EQ(stats["tiled_images"], 20);
   EXPECT_EQ(stats["untiled_images"], 0);

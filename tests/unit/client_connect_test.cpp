@@ -177,7 +177,7 @@ TEST_F(Connect, ARequestThatWaitsDoesNotProbeItsServer) {
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, ErrorCode::kServerUnreachable);
   EXPECT_THAT(answer.error().message, HasSubstr("did not answer 'stats'"));
-  EXPECT_LE(server.connections(), 2) << "its own, and one at the deadline to tell why";
+  EXPECT_LE(server.connections(), 2) << "the request's own, and one at the deadline for the error";
 }
 
 TEST_F(Connect, ARequestEndsWithItsServer) {
@@ -218,7 +218,7 @@ TEST_F(Connect, ToSomethingElseIsABadMessage) {
 }
 
 TEST_F(Connect, AReplyOfAnotherUserIsNotRead) {
-  if (::geteuid() != 0) GTEST_SKIP() << "two users at once: run this test as root";
+  if (::geteuid() != 0) GTEST_SKIP() << "needs two users: run this test as root";
   constexpr std::uint32_t kSomebody = 54321;
   ASSERT_EQ(::chmod(directory_.c_str(), 0777), 0);
   int ready[2];
@@ -246,7 +246,7 @@ TEST_F(Connect, AReplyOfAnotherUserIsNotRead) {
   EXPECT_THAT(refused.error().message,
               HasSubstr("the server is not trusted: its reply came from user 54321"));
   ASSERT_FALSE(allowed);
-  EXPECT_EQ(allowed.error().code, ErrorCode::kBadMessage) << "this one was read";
+  EXPECT_EQ(allowed.error().code, ErrorCode::kBadMessage) << "this reply was read";
 }
 
 TEST_F(Connect, AForkedChildIsRefusedByName) {

@@ -64,7 +64,7 @@ TEST(ResumeCursor, AtTheEndGoesToTheNextEpoch) {
   far.batch_size = 1 << 24;
   far.world_size = 1 << 20;
   const auto refused = client::resume_cursor(far, stream_of(100'000, 64), 4);
-  ASSERT_FALSE(refused) << "no epoch is that long";
+  ASSERT_FALSE(refused) << "the cursor is beyond the epoch";
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
 }
 

@@ -138,7 +138,7 @@ TEST_F(StreamTest, SetEpochKeepsPrefetchedBatchesIfTheEpochIsTheNextOneAnyway) {
   Stream stream = open();
   while (stream.ready() == 0) std::this_thread::sleep_for(1ms);
   ASSERT_TRUE(stream.set_epoch(0));
-  EXPECT_GT(stream.ready(), 0u) << "what was prefetched is kept";
+  EXPECT_GT(stream.ready(), 0u) << "prefetched batches are kept";
   rest_of_epoch(stream);
   ASSERT_TRUE(stream.set_epoch(1));
   EXPECT_EQ(next(stream).epoch(), 1u);

@@ -320,7 +320,7 @@ class ConfigProblems : public testing::TestWithParam<Wrong> {};
 
 TEST_P(ConfigProblems, AreNamedWithPlaceValueAndNearestName) {
   const auto config = parse(GetParam().yaml, "x.yaml");
-  ASSERT_FALSE(config) << "was taken:\n" << GetParam().yaml;
+  ASSERT_FALSE(config) << "was accepted:\n" << GetParam().yaml;
   EXPECT_EQ(config.error().code, ErrorCode::kConfigInvalid);
   EXPECT_EQ(config.error().message, GetParam().expected) << GetParam().yaml;
 }

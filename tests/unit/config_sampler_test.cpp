@@ -25,7 +25,7 @@ StreamConfig sound(const std::string& stream) {
 
 std::string refused(const std::string& stream) {
   const auto config = parse(text(stream), "x.yaml");
-  EXPECT_FALSE(config) << "was taken:\n" << stream;
+  EXPECT_FALSE(config) << "was accepted:\n" << stream;
   return config ? "" : config.error().message;
 }
 

@@ -113,7 +113,7 @@ TEST_F(CudaDeviceTest, AsksForAMomentBeforeItSleeps) {
   or_throw(device_->wait(or_throw(device_->record())));
   EXPECT_GE(fake_cuda().count("cudaEventQuery"), 3) << "a moment is longer than one query";
   EXPECT_EQ(fake_cuda().count("cudaEventSynchronize"), 1);
-  EXPECT_EQ(fake_cuda().last_error, 0) << "queries that were too early left none behind";
+  EXPECT_EQ(fake_cuda().last_error, 0) << "early queries left no error behind";
 }
 
 TEST(CudaDevice, NamesTheDriverThatItNeeds) {

@@ -144,7 +144,7 @@ TEST_F(DecodedCache, ChangesNoRowNorItsReasonWhateverTheChainAndTheBudget) {
     expected.reserve(3);
     for (std::uint64_t epoch = 0; epoch < 3; ++epoch) expected.push_back(plain.epoch(epoch));
     if (c >= 4) {
-      EXPECT_GT(plain.errors(BadReason::kWarning), 0U) << "those read all of an image";
+      EXPECT_GT(plain.errors(BadReason::kWarning), 0U) << "those chains read whole images";
     }
     for (const std::uint64_t budget :
          {kPlenty, std::uint64_t{60'000}, std::uint64_t{3'000}, std::uint64_t{64}}) {

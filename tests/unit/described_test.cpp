@@ -125,7 +125,7 @@ TEST(Described, ChecksAcrossKeysWhereEachOfThemIsSound) {
   EXPECT_EQ(faults_of(R"({"low": 5, "high": 3})"), Lines{"/a/low 5 is odd"});
   Faults known;
   known.mark(Pointer("/a/high"));
-  EXPECT_EQ(faults_of(R"({"low": 4})", known), Lines{}) << "its high is wrong, and was left out";
+  EXPECT_EQ(faults_of(R"({"low": 4})", known), Lines{}) << "its `high` is wrong, and was omitted";
 }
 
 TEST(Described, TakesAsSoundWhatHasNothingWrongInIt) {

@@ -76,7 +76,7 @@ TEST_F(DeviceLoaderTest, CountsOnlyReturnedBatchesInStatesAndCommits) {
   }
   EXPECT_EQ(seen(next(*load({}, {.group = "job", .client = "first", .resume_from_server = true}))),
             expected[2])
-      << "the third was in the loop's hands";
+      << "the third was the loop's current batch";
   EXPECT_EQ(seen(next(*load({}, {.client = "second", .state = state}))), expected[3]);
 }
 

@@ -25,7 +25,7 @@ TEST_F(DeviceLoaderTest, ReusesMemoryOnlyAfterTheStreamsThatReadIt) {
   }
   std::set<const std::byte*> places;
   for (const DeviceBatch& batch : kept) places.insert(batch.field(std::size_t{0}).data);
-  EXPECT_EQ(places.size(), kept.size()) << "batches that are alive have memory of their own";
+  EXPECT_EQ(places.size(), kept.size()) << "live batches have separate memory";
   for (int i = 0; i < 4; ++i) EXPECT_EQ(seen(kept[i]), first[i]);
   kept.erase(kept.begin());
   EXPECT_THAT(script.released_on, testing::ElementsAre(100));
@@ -94,7 +94,7 @@ TEST_F(DeviceLoaderTest, KeepsTheMemoryOfADroppedBatchUntilItsCopyEnds) {
   };
   auto loader = load_on(script, options);
   next(*loader);
-  EXPECT_EQ(ended, 0U) << "the batch has gone, its copy goes on";
+  EXPECT_EQ(ended, 0U) << "the batch was dropped, but its copy continues";
   gate.set_value();
   EXPECT_TRUE(comes_true([&] { return ended == 1U; }));
   loader.reset();

@@ -55,7 +55,7 @@ class DiskCacheTest : public ::testing::Test {
     std::memcpy(&number, sample_.items[0].bytes.data(), sizeof number);
     EXPECT_EQ(number, index);
     EXPECT_EQ(sample_.items[0].bytes.data(), sample_.items[0].storage.data())
-        << "its own, as ReadAhead wants";
+        << "the sample's own memory, as ReadAhead needs";
   }
   /// Files of samples, without the cache's own.
   [[nodiscard]] std::vector<fs::path> files() const {
@@ -103,7 +103,7 @@ TEST_F(DiskCacheTest, NeverHoldsMoreThanItMay) {
     for (std::uint64_t index = 20; index < 40; ++index) expect_sample(cache, index);
   EXPECT_GE(files().size(), 4U);
   EXPECT_LE(files().size(), 5U);
-  EXPECT_EQ(source_->reads, 20 + 20 - static_cast<int>(files().size())) << "what is in it stays in it";
+  EXPECT_EQ(source_->reads, 20 + 20 - static_cast<int>(files().size())) << "cached samples stay cached";
   EXPECT_LE(open(5 * kFile)->used(), 5 * kFile);
   EXPECT_TRUE(cache.counts().full);
   EXPECT_EQ(cache.counts().misses, static_cast<std::uint64_t>(source_->reads));

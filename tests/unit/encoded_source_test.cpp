@@ -119,7 +119,7 @@ TEST_F(EncodedSource, FailsEachTimeWithTheSameError) {
   }
   EXPECT_EQ(real_->reads, 6);
   real_->failing = UINT64_MAX;
-  EXPECT_EQ(bytes_of(*source, 5, sample).size(), jpeg(5).size()) << "the storage came back";
+  EXPECT_EQ(bytes_of(*source, 5, sample).size(), jpeg(5).size()) << "the storage works again";
   EXPECT_EQ(arena_->counts().samples, 1U);
 }
 

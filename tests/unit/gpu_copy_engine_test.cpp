@@ -74,7 +74,7 @@ TEST(CopyEngine, KeepsTheLeaseUntilTheCopyHasEndedAlthoughTheCallerStalls) {
   EXPECT_FALSE(ended);
   gate.set_value();
   ASSERT_TRUE(copy.wait().has_value());
-  EXPECT_TRUE(ended) << "a copy that is done must have given its lease back";
+  EXPECT_TRUE(ended) << "a finished copy must have ended its lease";
 }
 
 TEST(CopyEngine, EndsLeasesWithoutAnyCallByTheTrainer) {
@@ -116,13 +116,13 @@ TEST(CopyEngine, StagesWhenPinningIsRefusedAndSaysSoOnce) {
   auto engine = engine_over(
       script, {.pin_chunk = kPage, .warn = [&](std::string_view text) { warnings.emplace_back(text); }});
   engine->register_mapping(mapping->span(), mapping);
-  EXPECT_EQ(script.unpinned, 2U) << "a mapping that is pinned in part would be neither";
+  EXPECT_EQ(script.unpinned, 2U) << "a mapping must not stay pinned in part";
   const auto buffer = engine->allocate(kPage).value();
   for (int i = 0; i < 5; ++i) {
     std::atomic<bool> ended = false;
     const Transfer transfer{mapping->span().data() + i * 100, buffer.data(), kPage};
     const auto copy = engine->copy({&transfer, 1}, fake_lease(ended)).value();
-    EXPECT_TRUE(ended) << "a staged batch leaves its slot at once";
+    EXPECT_TRUE(ended) << "a staged batch releases its slot at once";
     ASSERT_TRUE(copy.wait().has_value());
     EXPECT_EQ(std::memcmp(buffer.data(), mapping->span().data() + i * 100, kPage), 0);
   }

@@ -103,7 +103,7 @@ TEST_F(IdleTiling, MakesTilesInThePlaceOfWhatWasReadAndLendsThemFromThenOn) {
   EXPECT_EQ(counts.bytes_before, before);
   EXPECT_EQ(counts.bytes, after);
   EXPECT_GT(counts.busy_ns, 0U);
-  EXPECT_EQ(arena_->used(), used) << "nothing more is taken";
+  EXPECT_EQ(arena_->used(), used) << "nothing more is allocated";
   kept_.tiler->tile_one(worker_);
   EXPECT_EQ(kept_.tiler->counts().tiled, 12U) << "there is nothing left to do";
 }
@@ -120,7 +120,7 @@ TEST_F(IdleTiling, LeavesWhatCannotBeTiledAsItIs) {
   open();
   read_all();
   EXPECT_EQ(kept_.tiler->counts().waiting, 2U)
-      << "the cut one, of which the header tells nothing, and the sound one";
+      << "the truncated one, which its header does not show, and the intact one";
   EXPECT_EQ(kept_.tiler->counts().untiled, 5U);
   tile_all();
   EXPECT_EQ(kept_.tiler->counts().tiled, 1U);
@@ -152,7 +152,7 @@ TEST_F(IdleTiling, NeverTakesMoreThanTheBudget) {
     const Bytes file = read(*real_, i, plain), now = read(*kept_.source, i, sample_);
     Bytes tiled;
     ASSERT_EQ(worker_->tile(file, tiled), server::decode::Tiling::kTiled);
-    EXPECT_TRUE(now == file || now == tiled) << "no neighbour wrote over it";
+    EXPECT_TRUE(now == file || now == tiled) << "no neighbour overwrote it";
   }
 }
 

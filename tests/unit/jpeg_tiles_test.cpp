@@ -131,7 +131,7 @@ TEST_F(JpegTiles, RealFilesToo) {
   EXPECT_GT(became["tiled"], 0);
 }
 
-/// What any program sees that does not know the index.
+/// The file as programs see it that do not use the index.
 Bytes without_index(const Bytes& tiled) {
   Bytes plain = tiled;
   while (TileMap::claimed_by(plain))
@@ -171,7 +171,7 @@ TEST_F(JpegTiles, KeepSegmentsThatAreNotTheirs) {
   EXPECT_EQ(std::search(tiled_.begin(), tiled_.end(), exif.begin(), exif.end()) != tiled_.end(), true);
   const Bytes rest = without_index(tiled_);
   EXPECT_EQ(std::search(rest.begin(), rest.end(), kTileTag.begin(), kTileTag.end()), rest.end());
-  EXPECT_TRUE(std::equal(rest.begin(), rest.begin() + 20, file.begin())) << "APP0 as it was";
+  EXPECT_TRUE(std::equal(rest.begin(), rest.begin() + 20, file.begin())) << "APP0 is unchanged";
   // Removing them does no harm.
   const auto at = std::search(tiled_.begin(), tiled_.end(), exif.begin(), exif.end());
   const Bytes whole = decode_region(plain_, file, {}).value();

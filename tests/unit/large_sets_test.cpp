@@ -115,7 +115,7 @@ TEST_F(NotListed, LeavesAllOfAFolderThatCannotBeListedOrEntered) {
   for (const auto perms : {fs::perms::none, fs::perms::owner_exec | fs::perms::others_exec,
                            fs::perms::owner_read | fs::perms::others_read}) {
     fs::permissions(folder_.path() / "cat", perms);
-    // In a child, because root reads everything and must become somebody else first.
+    // In a child, because root can read everything and must switch to another user first.
     EXPECT_EXIT(
         {
           if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) std::exit(9);

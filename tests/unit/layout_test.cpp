@@ -203,7 +203,7 @@ TEST(ReadOnlyRing, LeavesTheClientWithoutAWayToWrite) {
   const auto trusted = make_ring(1, 1);
   reader = attach(*trusted, 0);
   EXPECT_TRUE(reader->data_writable());
-  EXPECT_DEATH(reader->data()[0] = std::byte{1}, "") << "until somebody asks for it";
+  EXPECT_DEATH(reader->data()[0] = std::byte{1}, "") << "the mapping is read-only until mprotect";
   EXPECT_EQ(::mprotect(reader->data().data(), reader->data().size(), PROT_READ | PROT_WRITE), 0);
 }
 

@@ -86,7 +86,7 @@ TEST(LogSink, DropsAndCountsWhatAFullPipeCannotTake) {
   const Ends ends = make_pipe();
   const ring::UniqueFd shared(::dup(ends.writer.get()));
   expect_drops_and_says_so(ends);
-  EXPECT_EQ(::fcntl(shared.get(), F_GETFL) & O_NONBLOCK, 0) << "what others share stays as it was";
+  EXPECT_EQ(::fcntl(shared.get(), F_GETFL) & O_NONBLOCK, 0) << "a shared file description is unchanged";
   EXPECT_NE(::fcntl(ends.writer.get(), F_GETFL) & O_NONBLOCK, 0) << "nothing here waits for the reader";
 }
 

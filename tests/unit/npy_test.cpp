@@ -72,7 +72,7 @@ class NpyTest : public testing::Test {
   }
   [[nodiscard]] std::shared_ptr<const Source> open() const { return source_of(open_npy_set(options_)); }
   [[nodiscard]] std::string refusal() const { return why_refused(open_npy_set(options_)); }
-  /// With another file for `vector`.
+  /// The refusal with another file for `vector`.
   [[nodiscard]] std::string refusal_of(const std::string& file) const {
     folder_.put("vectors.npy", file);
     return refusal();

@@ -80,7 +80,7 @@ TEST_F(Numa, MemoryIsInterleavedAsLongAsItIsAskedFor) {
   {
     const InterleavedMemory interleaved(nodes_);
     EXPECT_EQ(policy(), MPOL_INTERLEAVE);
-    std::thread([] { EXPECT_EQ(policy(), MPOL_INTERLEAVE) << "what a source is read with"; }).join();
+    std::thread([] { EXPECT_EQ(policy(), MPOL_INTERLEAVE) << "the policy while a source is read"; }).join();
   }
   EXPECT_EQ(policy(), MPOL_DEFAULT);
   const InterleavedMemory none(std::vector<int>{});
@@ -173,7 +173,7 @@ TEST(NumaWorkers, RunOnTheirHomeNode) {
   }
   engine.stop();
   EXPECT_THAT(noting->seen(), ::testing::ElementsAre(last));
-  EXPECT_EQ(allowed_cpus(), allowed) << "who made the engine is as free as before";
+  EXPECT_EQ(allowed_cpus(), allowed) << "the thread that created the engine may run anywhere, as before";
 }
 
 TEST(NumaWorkers, RunAnywayWhereTheirHomeIsRefused) {

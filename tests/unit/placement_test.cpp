@@ -81,7 +81,7 @@ TEST(Placement, PutsNoMemoryWhereThereIsNone) {
   nodes[2].memory = false;
   const Placement one = place(nodes, range(0, 12), 12);
   EXPECT_THAT(counts(one), ElementsAre(4, 4, 4));
-  EXPECT_THAT(one.memory, IsEmpty()) << "of one node there is no turn to take";
+  EXPECT_THAT(one.memory, IsEmpty()) << "with one node there is nothing to alternate";
   EXPECT_EQ(to_string(one), "4 workers on node 0, 4 on node 1, 4 on node 2");
 }
 
@@ -153,7 +153,7 @@ TEST_F(NodesOf, GarbageAreBounded) {
 
 TEST(NodesOfThisMachine, HoldTheAllowedCpus) {
   const auto nodes = read_nodes();
-  if (nodes.empty()) GTEST_SKIP() << "the kernel tells of no nodes";
+  if (nodes.empty()) GTEST_SKIP() << "the kernel reports no nodes";
   const auto allowed = allowed_cpus();
   ASSERT_FALSE(allowed.empty());
   for (const int cpu : allowed)

@@ -84,7 +84,7 @@ TEST_F(PlantedIndex, WithOtherLabelsUnderTheSameFingerprintIsNotUsed) {
   const std::string good = content(index());
   overwrite(index(), flipped(good));
   EXPECT_EQ(labels(), right_);
-  EXPECT_EQ(content(index()), good) << "it is written anew";
+  EXPECT_EQ(content(index()), good) << "the index is written again";
 }
 
 TEST_F(PlantedIndex, OfAnotherUserIsNotUsed) {
@@ -101,7 +101,7 @@ TEST_F(PlantedIndex, OfAnotherUserIsNotUsed) {
   EXPECT_EQ(labels(), right_);
   struct stat status {};
   ASSERT_EQ(::stat(index().c_str(), &status), 0);
-  EXPECT_EQ(status.st_uid, 0u) << "ours has taken its place";
+  EXPECT_EQ(status.st_uid, 0u) << "our file has replaced it";
 }
 
 TEST_F(PlantedIndex, ThatIsALinkIsReplacedAndNotWrittenThrough) {

@@ -223,7 +223,7 @@ TEST(PlanPrefix, IsEqualTextForWhatGivesEqualPixelsAlone) {
                           make_op("random_resized_crop", {{"size", {8, 8}}}), kNormalize},
                          {DType::kFloat32})),
             base)
-      << "what follows, and what is for other fields, does not matter";
+      << "later transforms, and those for other fields, do not matter";
   EXPECT_NE(prefix(chain({make_op("resize", {{"size", 65}}), crop})), base);
   EXPECT_NE(prefix(chain({make_op("resize", {{"size", 64}, {"max_size", 99}}), crop})), base);
   EXPECT_NE(prefix(chain({make_op("resize", {{"size", 64}, {"interpolation", "bicubic"}}), crop})), base);

@@ -152,7 +152,8 @@ TEST_F(PrivateBatchHazards,
     const_cast<std::byte&>(field.data[field.bytes() / 2]) ^= std::byte{1};
   }
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose own memory is new in each round
-  EXPECT_GT(quiet, 120) << "of 360: the slots are mapped, and a look is one turn's after a fault";
+  EXPECT_GT(quiet, 120)
+      << "of 360 rounds: once the slots are mapped, only a round after a fault checks pages";
 #endif
 }
 

@@ -83,7 +83,7 @@ TEST_F(PrivateBatchesTest, NobodySeesWhatOneLoopWritesNotEvenItselfInALaterBatch
     const auto before = bytes_of(theirs);
     write(mine, 50 * ring::page_size());
     ASSERT_EQ(bytes_of(theirs), before) << i;
-    ASSERT_EQ(writing.live_views(), 1u) << "few pages were written to: views go on";
+    ASSERT_EQ(writing.live_views(), 1u) << "few pages were written to, so batches stay views";
   }
 }
 
@@ -168,7 +168,7 @@ TEST_F(PrivateBatchesTest, AForkedChildKeepsTheBatchThatItsParentHeld) {
   batch.reset();
   for (int i = 0; i < 30; ++i) {
     const BatchView later = next(stream);
-    EXPECT_EQ(stream.live_views(), 1u) << "pages that a fork took are no writes of the loop";
+    EXPECT_EQ(stream.live_views(), 1u) << "pages that a fork copied are not writes of the loop";
   }
   ::close(go[1]);
   int status = -1;

@@ -104,7 +104,7 @@ class ReadAheadTest : public ::testing::Test {
   static void await(const Condition& condition) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!condition()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), until) << "it does not come";
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << "the condition did not become true within 20 s";
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -191,7 +191,7 @@ TEST_F(ReadAheadTest, SaysForWhatItWaitedTooLong) {
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, ErrorCode::kTransientIo);
   EXPECT_THAT(read.error().message, HasSubstr("synthetic/8: a read has not returned for 0 s"));
-  EXPECT_TRUE(reads_->ready(std::vector<std::uint64_t>{8})) << "whoever reads it is told";
+  EXPECT_TRUE(reads_->ready(std::vector<std::uint64_t>{8})) << "its reader gets the error";
   source_->open();
 }
 
@@ -207,7 +207,7 @@ TEST_F(ReadAheadTest, HandsErrorsAndExceptionsToTheReaderOfThatSample) {
   EXPECT_THROW((void)reads_->read(667, sample_), std::bad_alloc);
   EXPECT_EQ(take(665), 665U);
   expect({666});
-  EXPECT_FALSE(reads_->read(666, sample_)) << "asked again, it is read again";
+  EXPECT_FALSE(reads_->read(666, sample_)) << "a second request reads it again";
 }
 
 TEST_F(ReadAheadTest, ReadsOnceWhatIsExpectedTwice) {
@@ -286,7 +286,7 @@ TEST_F(ReadAheadTest, RingsForWhatWasFoundMissing) {
   };
   expect({1});
   settle();
-  EXPECT_FALSE(rung(0)) << "nobody asked";
+  EXPECT_FALSE(rung(0)) << "no reader found it missing";
   source_->shut();
   expect({2, 3, 4});
   source_->await_begun(2);
@@ -295,7 +295,7 @@ TEST_F(ReadAheadTest, RingsForWhatWasFoundMissing) {
   EXPECT_TRUE(rung(20'000));
   settle();
   EXPECT_TRUE(reads_->ready(std::vector<std::uint64_t>{1, 4}));
-  EXPECT_THAT(source_->begun(), ElementsAre(1, 2, 4, 3)) << "what is waited for comes first";
+  EXPECT_THAT(source_->begun(), ElementsAre(1, 2, 4, 3)) << "the awaited sample comes first";
   EXPECT_TRUE(reads_->ready(std::vector<std::uint64_t>{99})) << "not expected: there is nothing to wait for";
 }
 
@@ -307,7 +307,7 @@ TEST_F(ReadAheadTest, ReadsInTheOrderOfRequests) {
   expect({2, 3, 4, 5, 6, 7});
   EXPECT_FALSE(reads_->ready(std::vector<std::uint64_t>{4, 6}));
   EXPECT_FALSE(reads_->ready(std::vector<std::uint64_t>{7, 3}));
-  EXPECT_FALSE(reads_->ready(std::vector<std::uint64_t>{6, 5, 4})) << "asking again changes nothing";
+  EXPECT_FALSE(reads_->ready(std::vector<std::uint64_t>{6, 5, 4})) << "a second request changes nothing";
   source_->open();
   settle();
   EXPECT_THAT(source_->begun(), ElementsAre(1, 4, 6, 7, 3, 5, 2));

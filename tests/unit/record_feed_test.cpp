@@ -141,7 +141,7 @@ TEST_F(RecordFeedTest, WhatEndsEarlyGoesOnWhereItWasAndIsNeverWhole) {
   EXPECT_EQ(answer(), R"({"complete":true,"next":6})");
   std::filesystem::remove_all(out_);
   ASSERT_TRUE(pack(kHeader + from_to(0, 6) + head(6, 0, 0, 0), {.compression = store::Compression::kZstd}));
-  EXPECT_EQ(packed()->fingerprint(), fingerprint) << "of what was sent, not of how";
+  EXPECT_EQ(packed()->fingerprint(), fingerprint) << "depends on what was sent, not on how";
 }
 
 TEST_F(RecordFeedTest, TheFingerprintIsOfTheContent) {

@@ -40,7 +40,7 @@ TEST(BlockReader, GrowsWhereReadsAreNearAndIsSmallWhereTheyAreFar) {
     return got.value_or(0);
   };
   EXPECT_EQ(read(0), 512U);
-  EXPECT_EQ(read(BlockReader::kSmallest - 100), 100U) << "what the block has of it";
+  EXPECT_EQ(read(BlockReader::kSmallest - 100), 100U) << "the part that the block has";
   for (std::uint64_t at = 0; at < (64U << 20); at += 40'000) read(at);
   EXPECT_EQ(fills[1].second, 2 * BlockReader::kSmallest);
   EXPECT_EQ(fills.back().second, BlockReader::kLargest);
@@ -131,7 +131,7 @@ TEST_F(RemoteShards, AreTheSetThatTheFilesAre) {
     ASSERT_EQ(std::sscanf(call.range.c_str(), "bytes=%lu-%lu", &first, &last), 2);
     asked += last - first + 1;
   }
-  EXPECT_LT(asked, 200'000U) << "the large bodies were left where they are";
+  EXPECT_LT(asked, 200'000U) << "the large bodies were not requested";
   expect_same(**far, **near);
 }
 
@@ -140,7 +140,7 @@ TEST_F(RemoteShards, HaveTheirIndexInTheUsersCacheUntilTheyChange) {
   server_->calls();
   const auto again = open_webdataset(far_);
   ASSERT_TRUE(again);
-  EXPECT_EQ(server_->calls().size(), 2U) << "one look at each shard";
+  EXPECT_EQ(server_->calls().size(), 2U) << "one request per shard";
   EXPECT_EQ(read(**again, 1), "image dir/0");
   publish("/my set/train-1.tar", "\"2\"");
   EXPECT_THAT(read(**again, 3), HasSubstr("my set/train-1.tar: it was changed since the dataset was opened"));
@@ -154,7 +154,7 @@ TEST_F(RemoteShards, HaveTheirIndexInTheUsersCacheUntilTheyChange) {
   ASSERT_TRUE(open_webdataset(far_));
   server_->calls();
   ASSERT_TRUE(open_webdataset(far_));
-  EXPECT_GT(server_->calls().size(), 2U) << "nothing tells that they are the same: no cache";
+  EXPECT_GT(server_->calls().size(), 2U) << "nothing shows that they are the same, so there is no cache";
 }
 
 TEST_F(RemoteShards, ThatCannotBeReadAreNamed) {

@@ -86,7 +86,7 @@ TEST_F(RemoteTest, RangesAreReadOverOneConnection) {
   ASSERT_EQ(calls.size(), 3U);
   EXPECT_EQ(calls[1].range, "bytes=100-149");
   EXPECT_EQ(calls[1].if_match, "\"1\"");
-  EXPECT_EQ(calls[0].port, calls[2].port) << "the connection was used again";
+  EXPECT_EQ(calls[0].port, calls[2].port) << "the connection was reused";
   EXPECT_EQ(remote->counts().requests, 3U);
   EXPECT_EQ(remote->counts().retries, 0U);
   EXPECT_EQ(remote->counts().bytes, 1 + 50 + content_.size());
@@ -106,7 +106,8 @@ TEST_F(RemoteTest, ACutReplyIsGoneOnWith) {
   server_->put("/untagged", {.content = content_, .etag = ""});
   server_->fail_next({.cut = 1000});
   EXPECT_EQ(fetch(*remote, url("/untagged")), content_);
-  EXPECT_THAT(ranges(), ElementsAre("", "")) << "nothing tells that it is still the same: from the beginning";
+  EXPECT_THAT(ranges(), ElementsAre("", ""))
+      << "nothing shows that it is the same, so it is read from the beginning";
 }
 
 TEST_F(RemoteTest, ARangeOfWhatHasNoVersionBeginsAnewOnceItWasCut) {

@@ -114,7 +114,7 @@ TEST(Ring, OwesAWakeToASleepingReaderAlone) {
   auto ring = make_ring(2, 1);
   auto reader = attach(*ring, 0);
   fill_and_publish(*ring, 0, 0, 5);
-  EXPECT_FALSE(ring->write_grant(0, 0, 0)) << "it has not looked yet";
+  EXPECT_FALSE(ring->write_grant(0, 0, 0)) << "the reader has not checked yet";
   EXPECT_EQ(reader->next(0, 1h, 0ns, nullptr)->batch, 5U);
   bool owed = false;
   std::thread server([&] {
@@ -170,7 +170,7 @@ TEST(Ring, RingsAServerThatIsHalfAwakeBeforeItSleepsItself) {
   ring->grant(0, 0, 0);
   reader->ack(*reader->next(0, 1s, 0ns, nullptr));
   std::uint64_t rung = 0;
-  EXPECT_LT(::read(doorbell.get(), &rung, sizeof rung), 0) << "who is awake takes the ack";
+  EXPECT_LT(::read(doorbell.get(), &rung, sizeof rung), 0) << "an awake worker reads the ack";
   EXPECT_FALSE(reader->next(0, 1ms, 0ns, nullptr).has_value());
   EXPECT_EQ(::read(doorbell.get(), &rung, sizeof rung), 8);
 }

@@ -100,7 +100,7 @@ TEST(Arena, LiesOnHugePagesWhereTheKernelHasThem) {
   std::memset(own, 1, 3 * kHugePage);
   const bool has_them = huge_bytes() >= at_first + 2 * kHugePage;
   ::munmap(own, 3 * kHugePage);
-  if (!has_them) GTEST_SKIP() << "this kernel gives none";
+  if (!has_them) GTEST_SKIP() << "this kernel provides no huge pages";
   const std::size_t before = huge_bytes();
   const auto arena = arena_of(9 * kHugePage / 2);  // at least three whole huge pages, wherever it begins
   constexpr std::size_t kPiece = 100'003;
@@ -114,7 +114,7 @@ TEST(Arena, LiesOnHugePagesWhereTheKernelHasThem) {
   std::thread other(fill, 0);
   fill(1);
   other.join();
-  EXPECT_GE(huge_bytes(), before + 2 * kHugePage) << "of three: one may just not be had";
+  EXPECT_GE(huge_bytes(), before + 2 * kHugePage) << "of three: one may be unavailable";
   for (const auto& of : pieces)
     for (std::size_t i = 0; i < of.size(); ++i)
       EXPECT_TRUE(std::all_of(of[i], of[i] + kPiece,
@@ -259,7 +259,7 @@ TEST(SampleCache, IsFilledOncePerSampleHoweverManyAsk) {
             expect_content(found.pieces, i);
           } else {
             ++fills[i];
-            ASSERT_TRUE(found.claim) << "nobody goes on alone while another fills";
+            ASSERT_TRUE(found.claim) << "a reader must wait while another one fills";
             EXPECT_TRUE(fill(std::move(*found.claim), i));
           }
         }
@@ -284,7 +284,7 @@ TEST(SampleCache, WaitsForTheOneThatFillsButNotForever) {
   const auto held = hasty.lookup(0).claim;
   const auto alone = hasty.lookup(0);
   EXPECT_TRUE(alone.pieces.empty());
-  EXPECT_FALSE(alone.claim) << "what it makes itself is not kept";
+  EXPECT_FALSE(alone.claim) << "its own result is not kept";
 }
 
 TEST(SampleCache, LetsOneThatWaitedFillWhenTheFirstGaveUp) {

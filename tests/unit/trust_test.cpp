@@ -120,7 +120,7 @@ TEST_F(Trust, ANewFileThatGetsNoNameLeavesNothing) {
   {
     auto first = NewFile::create(directory.get(), "name"), second = NewFile::create(directory.get(), "name");
     ASSERT_TRUE(first);
-    ASSERT_TRUE(second) << "each has a file of its own";
+    ASSERT_TRUE(second) << "each has a separate file";
     EXPECT_EQ(first->write("first", 5), 0);
     EXPECT_EQ(first->add(), 0);
   }

@@ -66,8 +66,8 @@ TEST(WatchedMap, ReadsZerosBehindTheCutAndNamesFileAndByte) {
   EXPECT_NE(map->fault()->message.find(file.path.string() + ": byte 28672 cannot be read"), std::string::npos)
       << map->fault()->message;
   file.cut(5);
-  EXPECT_TRUE(all_are(map->bytes().subspan(5 * kPage), 0)) << "a second fault, in front of the first";
-  EXPECT_TRUE(all_are(map->bytes().first(5 * kPage), 1)) << "what the file still has";
+  EXPECT_TRUE(all_are(map->bytes().subspan(5 * kPage), 0)) << "a second fault, before the first one";
+  EXPECT_TRUE(all_are(map->bytes().first(5 * kPage), 1)) << "the bytes that the file still has";
   EXPECT_FALSE(whole->fault()) << "the other file is whole";
   EXPECT_TRUE(all_are(whole->bytes(), 1));
 }
@@ -112,7 +112,7 @@ TEST(WatchedMap, TakesFaultsOfManyThreadsAndManyMaps) {
       for (std::size_t i = 0; i < maps.size(); ++i) {
         const bool zeros = all_are(maps[i]->bytes().subspan(kPage), 0);
         EXPECT_EQ(zeros, i % 2 == 0);
-        EXPECT_EQ(maps[i]->fault().has_value(), zeros) << "whoever reads zeros finds the fault";
+        EXPECT_EQ(maps[i]->fault().has_value(), zeros) << "a thread that reads zeros also finds the fault";
       }
     });
   }

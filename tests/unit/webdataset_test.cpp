@@ -351,7 +351,7 @@ TEST_F(IndexCacheTest, ADamagedFileIsIndexedAnewWhereverTheDamageLies) {
     ASSERT_EQ(open()->fingerprint(), good) << size;
   }
   std::ifstream again(cache, std::ios::binary);
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(again), {}), whole) << "it was written anew";
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(again), {}), whole) << "the index was written again";
 }
 
 TEST(ShardList, PatternsFoldersAndListsAreExpandedInOrder) {

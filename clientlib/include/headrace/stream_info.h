@@ -17,7 +17,7 @@ enum class Delivery : std::uint8_t {
   kShard,      ///< the ranks of a group divide the epoch
 };
 
-/// Where a client begins that has no saved state.
+/// The first batch of a client that has no saved state.
 enum class Join : std::uint8_t {
   kDefault,     ///< epoch 0, batch 0
   kNow,         ///< at the position of the stream's foremost attached lane

@@ -18,7 +18,7 @@ struct Loop {
 std::vector<Loop> array_loops();
 /// Loops over the JPEG files below `folder`: whole images, and the rectangles that random_resized_crop draws.
 std::vector<Loop> jpeg_loops(const std::string& folder);
-/// Of the PNG files below `folder`, all of them pixels in memory; a sample is a pair, two files.
+/// Loops over the PNG files below `folder`; a sample is a pair, two files.
 std::vector<Loop> png_loops(const std::string& folder);
 
 /// Decodes a PNG to rows of RGB by libpng; false if that fails. Without libpng the function is null.

@@ -105,7 +105,7 @@ def config(job: Job, directory: Path) -> dict[str, Any]:
 
 
 def _address(job: Job) -> str:
-    """Of the server."""
+    """The server's address; rank 0 starts the server."""
     directory = prepare.server_folder(os.getppid(), Path(job.folder).name[-8:])
     if job.rank == 0:
         path = job.own("headrace.yaml")
