@@ -60,7 +60,7 @@ Result<Peer> check_peer(int socket, const AllowedUsers& allowed) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return fail(ErrorCode::kPermissionDenied, "the kernel gives no peer credentials (SO_PEERCRED)");
+    return fail(ErrorCode::kPermissionDenied, "the kernel returned no peer credentials (SO_PEERCRED)");
   if (is_trusted_user(peer.uid, allowed.uids) || is_member(socket, peer.gid, allowed.gids))
     return Peer{peer.pid, peer.uid};
   const std::string own = std::to_string(::geteuid());

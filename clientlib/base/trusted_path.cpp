@@ -63,7 +63,7 @@ Result<UniqueFd> open_trusted_file(int directory, const std::string& name, int f
   if (!fd && errno == ELOOP) return distrusted(name, "is a symbolic link");
   struct stat status {};
   if (!fd || ::fstat(fd.get(), &status) != 0) return no_access(name, errno);
-  if (!S_ISREG(status.st_mode)) return distrusted(name, "is no regular file");
+  if (!S_ISREG(status.st_mode)) return distrusted(name, "is not a regular file");
   if (const std::string why = distrust(status, {}); !why.empty()) return distrusted(name, why);
   if ((flags & O_ACCMODE) != O_RDONLY && status.st_nlink != 1)
     return distrusted(name, "has " + std::to_string(status.st_nlink) + " hard links, expected 1");

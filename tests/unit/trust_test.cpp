@@ -98,7 +98,7 @@ TEST_F(Trust, AFileMustBeRegularOwnAndWithOneHardLink) {
   EXPECT_TRUE(open_trusted_file(AT_FDCWD, file, O_RDONLY));
   const std::string pipe = (folder_.path() / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(why(open_trusted_file(AT_FDCWD, pipe, O_RDONLY)), HasSubstr("is no regular file"));
+  EXPECT_THAT(why(open_trusted_file(AT_FDCWD, pipe, O_RDONLY)), HasSubstr("is not a regular file"));
 }
 
 TEST_F(Trust, ANewFileReplacesALinkAndNotWhatItLeadsTo) {
