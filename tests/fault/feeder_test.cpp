@@ -222,7 +222,7 @@ TEST_F(LiveStream, HostileBytesEndTheStreamByName) {
     EXPECT_THAT(peer.hear().value("error", ""), HasSubstr(expected)) << bytes;
     const Error error = failure_of(stream);
     EXPECT_EQ(error.code, ErrorCode::kStreamFailed);
-    EXPECT_THAT(error.message, HasSubstr("broke the feed's rules")) << bytes;
+    EXPECT_THAT(error.message, HasSubstr("sent an invalid packet")) << bytes;
     EXPECT_THAT(error.message, HasSubstr(expected)) << bytes;
   }
 }

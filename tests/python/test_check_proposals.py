@@ -372,7 +372,7 @@ def test_notes_name_the_files_that_a_proposal_omits(tmp_path: Path) -> None:
         write_pair(folders, ("{}.png", "{}.png"))
     said = check(tmp_path / "sr")
     assert "note: Set14 is read as a class, although it looks like" in said.stderr
-    assert f"`headrace check {tmp_path}/sr/Set14` proposes that" in said.stderr
+    assert f"`headrace check {tmp_path}/sr/Set14` proposes a configuration for it" in said.stderr
 
 
 def test_everything_that_is_wrong_with_the_sources_is_reported_at_once(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_terminal_that_closes_drains_the_server_too(start_server: ServerFactor
         signal.signal(signal.SIGHUP, before)
     server.popen.send_signal(signal.SIGHUP)
     assert server.popen.wait(10) == 0
-    assert "draining: no further batches" in server.output()
+    assert "draining: no new batches" in server.output()
 
 
 def test_a_server_under_nohup_serves_on(basic_config: dict[str, Any], tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ REFUSED = {
     "no weight": ({"weighted": {"by": "class", "weights": {"class_0": 1, "class_3": 1}}}, "3 of 5 classes have no weight: class_1, class_2, class_4"),
     "no such class": ({"weighted": {"by": "class", "weights": {"class0": 1}, "other": 1}}, 'class "class0", which does not exist; classes: class_0, '),
     "no such field": ({"weighted": {"by": "field", "field": "weight"}}, 'no field "weight"; fields: image'),
-    "an image": ({"weighted": {"by": "field", "field": "image"}}, 'field "image" is no weight'),
+    "an image": ({"weighted": {"by": "field", "field": "image"}}, 'field "image" is not a weight'),
     "bad lines": ({"weighted": {"by": "file", "path": "bad.txt"}}, "bad.txt:2: the weight -1 is negative"),
     "bad paths": ({"weighted": {"by": "file", "path": "paths.txt"}}, 'paths.txt:2: "class_9/1.jpg" is not in the source'),
     "bad indices": ({"list": {"path": "indices.txt"}}, "indices.txt:3: there is no sample 58 here; there are 58, from 0 to 57"),

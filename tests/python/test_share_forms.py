@@ -75,7 +75,7 @@ def test_a_feed_that_cannot_send_its_end_ends_anyway(monkeypatch: pytest.MonkeyP
     share = headrace.share([np.zeros(3)], epochs=1)
     with headrace.Loader(share.address, stream="train", batch_timeout=20) as loader:
         assert len(list(loader)) == 1
-        with pytest.raises(StreamFailed, match="the process that fed it .* ended"):
+        with pytest.raises(StreamFailed, match="the feeder .* exited"):
             list(loader)
     monkeypatch.undo()
     share.close()

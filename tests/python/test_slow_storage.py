@@ -138,7 +138,7 @@ def test_the_disk_cache_keeps_within_its_size(start_server: Any, image_folder: P
     assert digest(server) == digest(start_server(config(big, None)))
     held = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
     assert 800_000 < held <= 1_000_000
-    assert "full; what is in it stays" in server.output()
+    assert "full: its samples stay" in server.output()
     shown = disk_cache(server)
     assert shown["full"] == 1 and shown["hits"] > 0 and held <= shown["bytes"] <= shown["budget_bytes"] == 1_000_000
 

@@ -103,9 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, ConfigSamplerProblems,
     testing::ValuesIn(std::vector<Wrong>{
         {"Both", "    shuffle: true\n    sampler: shuffled\n",
-         "x.yaml:6:5: streams.t.shuffle: `sampler` says the order, and `shuffle` is short for some of it: "
-         "give "
-         "one of them"},
+         "x.yaml:6:5: streams.t.shuffle: `shuffle` is a short form of `sampler`: give only one of them"},
         {"Word", "    sampler: shufled\n",
          "\"shufled\" is not one of sequential, shuffled, balanced, or one "
          "sampler with its arguments; did you mean \"shuffled\"?"},

@@ -142,7 +142,7 @@ TEST(S3Listing, ThatMakesNoSenseIsRefused) {
     return page ? "it was taken" : page.error();
   };
   EXPECT_THAT(parse_listing("<html>hello", "").error(), HasSubstr("is not a reply of S3's ListObjectsV2"));
-  EXPECT_THAT(parse_listing("", "").error(), HasSubstr("is no answer"));
+  EXPECT_THAT(parse_listing("", "").error(), HasSubstr("is not a reply"));
   EXPECT_THAT(refusal("<Contents><Key>a/b</Key><Size>-1</Size></Contents>"),
               HasSubstr("has no size for \"a/b\""));
   EXPECT_THAT(refusal("<Contents><Key>a/b</Key></Contents>"), HasSubstr("has no size for \"a/b\""));

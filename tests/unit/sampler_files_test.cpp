@@ -182,13 +182,13 @@ TEST(WeightsInAField, AreRefusedByName) {
   };
   const Weighing floats(DType::kFloat32, std::vector<float>{1, -1, std::nanf("")});
   EXPECT_THAT(said(floats, "wight"), HasSubstr("has no field \"wight\"; fields: data, weight"));
-  EXPECT_THAT(said(floats, "data"), HasSubstr("field \"data\" is no weight"));
+  EXPECT_THAT(said(floats, "data"), HasSubstr("field \"data\" is not a weight"));
   EXPECT_THAT(said(floats, "weight"), HasSubstr("synthetic/1: its weight -1 is negative\n"
                                                 "synthetic/2: its weight nan is not a number"));
   EXPECT_THAT(said(Weighing(DType::kFloat32, std::vector<float>{1}, {2}), "weight"),
-              HasSubstr("is no weight"));
+              HasSubstr("is not a weight"));
   EXPECT_THAT(said(Weighing(DType::kFloat16, std::vector<std::uint16_t>{1}), "weight"),
-              HasSubstr("is no weight"));
+              HasSubstr("is not a weight"));
   EXPECT_THAT(said(Weighing(DType::kFloat64, std::vector<float>{1}), "weight"),
               HasSubstr("field \"weight\" holds 4 bytes instead of 8"));
 }

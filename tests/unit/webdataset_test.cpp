@@ -190,8 +190,8 @@ TEST_F(WebDatasetTest, LabelsThatAreNoClassAreNamed) {
     return refusal_of({{"a.jpg", "x"}, {"a.json", json}});
   };
   EXPECT_THAT(refusal_of_json("{\"l\": 1}"), HasSubstr("has no \"label\" in its .json"));
-  EXPECT_THAT(refusal_of_json("{\"label\": 1"), HasSubstr("no JSON object"));
-  EXPECT_THAT(refusal_of_json("[1]"), HasSubstr("no JSON object"));
+  EXPECT_THAT(refusal_of_json("{\"label\": 1"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refusal_of_json("[1]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(refusal_of_json("{\"label\": \"1\"}"), HasSubstr("that is not an integer: \"1\""));
   EXPECT_THAT(refusal_of_json("{\"label\": 18446744073709551615}"), HasSubstr("that is not an integer"));
   EXPECT_THAT(refusal_of_json("{\"label\": 1}" + std::string(1 << 20, ' ')), HasSubstr("are read"));
