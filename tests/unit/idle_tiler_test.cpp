@@ -53,7 +53,7 @@ class IdleTiling : public ::testing::Test {
     kept_ = keep_tiled(real_, arena_);
   }
   void tile_all() {
-    while (kept_.tiler->waits()) kept_.tiler->tile_one(worker_);
+    while (kept_.tiler->has_work()) kept_.tiler->tile_one(worker_);
   }
   static Bytes read(const Source& source, std::uint64_t index, Sample& sample) {
     const auto done = source.read(index, sample);

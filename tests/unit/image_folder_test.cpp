@@ -311,8 +311,9 @@ TEST_F(ImageFolder, SaysWhatToDoAboutAFileThatCannotBeRead) {
   const auto source = open();
   fs::remove(root_ / "cat/1.jpg");
   fs::create_symlink("1.jpg", root_ / "cat/1.jpg");
-  EXPECT_THAT(read_error(*source).message,
-              HasSubstr("cat/1.jpg: cannot be opened: Too many levels of symbolic links; put a regular"));
+  EXPECT_THAT(
+      read_error(*source).message,
+      HasSubstr("cat/1.jpg: cannot be opened: Too many levels of symbolic links; replace it by a regular"));
 }
 
 TEST_F(ImageFolder, TellsThatAFileWasCutWhileItWasRead) {

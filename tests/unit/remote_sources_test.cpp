@@ -173,7 +173,7 @@ TEST_F(RemoteShards, ThatCannotBeReadAreNamed) {
   EXPECT_THAT(refused({first, "s3://other/b.tar"}), HasSubstr("others are of another server or bucket"));
   EXPECT_THAT(refused({server_->url("/x-{2..1}.tar")}), HasSubstr("the range {2..1} runs backwards"));
   publish("/my set/train-0.tar", "\"1\"", false);
-  EXPECT_THAT(refused({first}), HasSubstr("my set/train-0.tar: the server gives no parts of files"));
+  EXPECT_THAT(refused({first}), HasSubstr("my set/train-0.tar: the server does not support range requests"));
   server_->put("/cut.tar", {.content = std::string(700, 'x')});
   EXPECT_THAT(refused({server_->url("/cut.tar")}), HasSubstr("/cut.tar: is not a tar file"));
 }

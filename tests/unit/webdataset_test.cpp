@@ -164,7 +164,7 @@ TEST_F(WebDatasetTest, SamplesThatLackSomethingAreNamed) {
   EXPECT_THAT(
       refusal_of(
           {{"a.jpg", "1"}, {"a.cls", "0"}, {"b.jpg", "1"}, {"b.cls", "0"}, {"a.jpg", "2"}, {"a.cls", "0"}}),
-      HasSubstr("sample \"a\" comes twice"));
+      HasSubstr("sample \"a\" occurs twice"));
   EXPECT_THAT(refusal_of({{"a.jpg", "1"}, {"a.jpg", "2"}, {"a.cls", "0"}}),
               HasSubstr("has two members .jpg"));
 }
@@ -174,8 +174,8 @@ TEST_F(WebDatasetTest, LabelsThatAreNoClassAreNamed) {
     return refusal_of({{"a.jpg", "x"}, {"a.cls", label}});
   };
   EXPECT_THAT(refusal_of_label("cat"), HasSubstr("sample \"a\" has a .cls that is not an integer: \"cat\""));
-  EXPECT_THAT(refusal_of_label(""), HasSubstr("no integer: \"\""));
-  EXPECT_THAT(refusal_of_label("1.5"), HasSubstr("no integer: \"1.5\""));
+  EXPECT_THAT(refusal_of_label(""), HasSubstr("not an integer: \"\""));
+  EXPECT_THAT(refusal_of_label("1.5"), HasSubstr("not an integer: \"1.5\""));
   EXPECT_THAT(refusal_of_label("-1"), HasSubstr("the label of sample \"a\" is -1, but classes count from 0"));
   EXPECT_THAT(refusal_of_label("1000000"), HasSubstr("without `classes` labels must be below 100000"));
   EXPECT_THAT(refusal_of_label(std::string(100, '1')), HasSubstr("has a .cls of 100 bytes"));
