@@ -65,7 +65,8 @@ Description<SharingConfig> SharingConfig::description() {
                                "Broadcast only. Batches that the slowest client may be behind the fastest. "
                                "Default and upper limit: ring.prefetch.")),
            key("on_lag", &Self::on_lag, word(words_of(OnLag())),
-               "Broadcast only. detach: the slow client loses its place; wait: the others wait for it."),
+               "Broadcast only. detach: the slow client gets batches of its own, which are built for it "
+               "alone; wait: the others wait for it."),
            key("wait_for", &Self::wait_for, count(), "Clients that must be there before the first batch."),
            key("wait_timeout", &Self::wait_timeout, duration())}};
 }
@@ -108,7 +109,7 @@ Description<StreamConfig> StreamConfig::description() {
                                "device get the same batches from the server.")),
            key("on_error", &Self::on_error, word(words_of(OnError())), "What a bad sample does."),
            key("max_bad", &Self::max_bad, fraction(),
-               "The fraction of distinct samples found bad at which the stream fails."),
+               "The stream fails if more than this fraction of its distinct samples is bad."),
            without_default(key("ring", &Self::ring, object<RingConfig>())),
            without_default(key("sharing", &Self::sharing, object<SharingConfig>()))})
     out.keys.push_back(std::move(each));

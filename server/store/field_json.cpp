@@ -55,7 +55,8 @@ Result<SourceField> field_from_json(const json& value) try {
   const auto name = value.at("content").get<std::string>();
   const auto content = std::find(kContents.begin(), kContents.end(), name);
   if (content == kContents.end())
-    return refuse(fmt::format("content `{}` is none of {}", name, fmt::join(kContents, ", ")));
+    return refuse(
+        fmt::format("expected content to be one of {1}, found `{0}`", name, fmt::join(kContents, ", ")));
   field.content = static_cast<Content>(content - kContents.begin());
   const auto dtype = dtype_from_name(value.value("dtype", std::string(headrace::name_of(field.dtype))));
   if (!dtype) return refuse("its dtype is not one that a batch can have");

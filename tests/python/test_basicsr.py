@@ -97,5 +97,5 @@ def test_a_database_of_another_program_is_refused_with_what_to_do(start_server: 
     write_lmdb(tmp_path / "caffe", {"00000000": b"\x08\x03"})
     stream = {"source": "s", "transforms": [{"random_crop": {"size": 24}}]}
     for source in ({"type": "paired_folders", "fields": {"x": str(tmp_path / "caffe")}}, {"type": "lmdb", "path": str(tmp_path / "caffe")}):
-        with pytest.raises(AssertionError, match=r"so not BasicSR's: .* write the images into a folder|are to be packed anew"):
+        with pytest.raises(AssertionError, match=r"so not BasicSR's: .* write the images into a folder|pack others again from their original files"):
             start_server({"sources": {"s": source}, "streams": {"train": stream}})

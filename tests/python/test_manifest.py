@@ -190,7 +190,7 @@ def test_wrong_lines_are_reported_each_with_its_number_up_to_twenty(tmp_path: Pa
         ":3: column `path`: ",
         "photos/9, or so.png: No such file or directory",
         ':4: column `label`: "" is not a class',
-        ':5: column `age`: "x" is not a number',
+        ':5: column `age`: "x" is neither a number',
         ":6: has 2 cells, the header has 3",
         ":7: column `age`: 300 is outside 0 to 255",
         ":8: column `age`: 1.5 is not a whole number",

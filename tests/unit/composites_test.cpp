@@ -198,7 +198,7 @@ TEST(Zip, NamesWhatDoesNotFit) {
               HasSubstr("rename: `b` has no field `xx`; fields: x; did you mean \"x\"?"));
   const ZipOptions renamed{.rename = {{"b", {{"x", "y"}}}}};
   EXPECT_THAT(message(zip({{"a", three}, {"b", same}}, renamed)),
-              HasSubstr("a and b have classes each: say by `label` whose"));
+              HasSubstr("a and b have classes: name in `label` the member whose"));
   const auto plain = numbers({.count = 3, .classes = {}, .fields = {"z"}});
   EXPECT_THAT(message(zip({{"a", three}, {"c", plain}}, {.label = "c"})),
               HasSubstr("label: `c` is not a member with classes; members with classes: a"));

@@ -81,7 +81,7 @@ std::string left_out(const fs::path& manifest, const FirstRow& row, const Chosen
   if (others.empty()) return {};
   return fmt::format(
       "{}: unused columns: {}; the source's `fields` can use them as values, texts, masks, ... "
-      "(configs/README.md, manifest)",
+      "(configs/sources.md, Manifests)",
       manifest.filename().string(), fmt::join(others, ", "));
 }
 
