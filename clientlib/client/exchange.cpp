@@ -28,7 +28,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kSlice{50};
 
-/// What is wrong with a server's socket. `what` is empty if a trusted server listens.
+/// A problem with a server's socket. `what` is empty if a trusted server listens.
 struct SocketProblem {
   std::string what;
   bool waiting_helps = true;

@@ -83,7 +83,7 @@ class SampleCache {
   /// Replaces the bytes of a kept piece. False: its capacity is too small, and it stays as it is. No other
   /// thread may read that piece meanwhile, and `bytes` must not overlap it.
   bool rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes);
-  /// The most bytes with which a sample of so many pieces can be admitted at present.
+  /// The largest size, in bytes, at which a sample of `pieces` pieces can now be admitted.
   [[nodiscard]] std::uint64_t room(std::size_t pieces) const;
   [[nodiscard]] const Arena& arena() const { return *arena_; }
 

@@ -66,7 +66,7 @@ Codec<std::string> text() {
 void check_path(const std::string& path, const Reading& reading) {
   const std::string begin(up_to_expanded(path));
   std::error_code status;
-  // What follows may be a pattern, or be created later.
+  // The rest may be a pattern, or may not exist yet.
   if (begin.empty() || is_url(path) || std::filesystem::exists(absolute(reading.folder(), begin), status))
     return;
   reading.wrong(

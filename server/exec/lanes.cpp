@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-
-#include "clientlib/ring/futex.h"
-#include "clientlib/wire/words.h"
+#include <utility>
 
 namespace headrace::server::exec {
 namespace {

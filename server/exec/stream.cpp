@@ -32,9 +32,8 @@ Stream::Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring)
       ring_(std::move(ring)),
       status_(setup_.info.name, *ring_),
       fed_(fed_supply_of(setup_)),
-      lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout}, *ring_,
-             fed_ ? *fed_ : endless_, status_),
-      filler_(*this, *setup_.maker, *ring_, fed_ ? *fed_ : endless_, lanes_) {
+      lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout}, *ring_, supply(), status_),
+      filler_(*this, *setup_.maker, *ring_, supply(), lanes_) {
   publish_figures();
 }
 

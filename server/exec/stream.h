@@ -93,6 +93,7 @@ class Stream {
 
  private:
   explicit Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring);
+  [[nodiscard]] Supply& supply() { return fed_ ? *fed_ : endless_; }
 
   const StreamSetup setup_;
   const bool streamed_;

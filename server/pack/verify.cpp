@@ -21,7 +21,7 @@ class Checker {
  public:
   Checker(const store::Store& store, bool decode) : store_(store), decode_(decode) {}
 
-  /// What is wrong with the record; empty: nothing.
+  /// The record's error; empty if it is valid.
   std::string check(std::uint64_t index) try {
     const auto record = store_.record(index);
     if (!record) return record.error().message;

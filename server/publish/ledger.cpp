@@ -33,10 +33,10 @@ Ledger::Ledger(const Options& options)
 }
 
 void Ledger::hold(Lane& lane, int pending, int leased) {
-  owed_ -= reserve_ - std::min(reserve_, held(lane));
+  owed_ -= missing(lane);
   lane.pending += pending;
   lane.leased += leased;
-  owed_ += reserve_ - std::min(reserve_, held(lane));
+  owed_ += missing(lane);
 }
 
 void Ledger::join(std::uint32_t lane, Slot& slot) {
@@ -46,7 +46,7 @@ void Ledger::join(std::uint32_t lane, Slot& slot) {
 }
 
 void Ledger::take_slot(Slot& slot, const BatchKey& key) {
-  idle_[number(slot) / 64] &= ~(std::uint64_t{1} << number(slot) % 64);
+  idle_[number(slot) / 64] &= ~bit(number(slot) % 64);
   --idle_slots_;
   slot.state = State::kFilling;
   --counts_.free;
@@ -56,7 +56,7 @@ void Ledger::take_slot(Slot& slot, const BatchKey& key) {
 }
 
 void Ledger::make_idle(Slot& slot) {
-  idle_[number(slot) / 64] |= std::uint64_t{1} << number(slot) % 64;
+  idle_[number(slot) / 64] |= bit(number(slot) % 64);
   ++idle_slots_;
 }
 
@@ -252,8 +252,7 @@ Ledger::Slot* Ledger::allocate(std::uint32_t index) {
   Slot* first = nullptr;  // the lowest, which is most likely in the CPU caches
   for (std::size_t word = 0; word < idle_.size() && !first; ++word)
     if (idle_[word]) first = &slots_[word * 64 + std::countr_zero(idle_[word])];
-  const std::uint32_t missing = reserve_ - std::min(reserve_, held(lanes_[index]));
-  if (missing > 0) return first ? first : reclaim(index);
+  if (missing(lanes_[index]) > 0) return first ? first : reclaim(index);
   // This lane has its reserve: all idle slots are owed to others.
   return idle_slots_ > owed_ ? first : nullptr;
 }

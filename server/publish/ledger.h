@@ -28,6 +28,7 @@
 // Thread safety: none; the caller holds the publisher's lock.
 #pragma once
 
+#include <algorithm>
 #include <boost/intrusive/unordered_set.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -166,6 +167,10 @@ class Ledger {
   [[nodiscard]] static Position position(const Lane& lane) { return position_of(*lane.plan, lane.next); }
   [[nodiscard]] std::uint32_t held(const Lane& lane) const { return lane.pending + lane.leased; }
   [[nodiscard]] std::uint32_t limit(const Lane& lane) const;
+  /// How many slots the lane holds less than its reserve.
+  [[nodiscard]] std::uint32_t missing(const Lane& lane) const {
+    return reserve_ - std::min(reserve_, held(lane));
+  }
   [[nodiscard]] std::uint32_t number(const Slot& slot) const {
     return static_cast<std::uint32_t>(&slot - slots_.data());
   }

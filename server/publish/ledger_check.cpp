@@ -22,7 +22,7 @@ void Ledger::check() const {
             "lane counts differ from the slots");
     require(lane.leased <= options_.max_leases, "more leases than max_leases");
     require(lane.plan || held(lane) == 0, "a closed lane holds slots");
-    owed += reserve_ - std::min(reserve_, held(lane));
+    owed += missing(lane);
     if (!lane.plan || lane.fenced) continue;
     require(!foremost_ || position(lane) <= *foremost_, "a lane is before the foremost one");
     require(!hindmost_ || (*hindmost_ && position(**hindmost_) <= position(lane)),

@@ -14,7 +14,7 @@ Position position_of(const sampler::EpochPlan& plan, const Cursor& cursor) {
 std::uint32_t lag(const sampler::EpochPlan& plan, const Cursor& next, const Position& position,
                   std::uint32_t most) {
   if (most == 0 || position_of(plan, next) >= position) return 0;
-  std::uint32_t before = 0, reached = most;  // before: so many batches do not reach the position
+  std::uint32_t before = 0, reached = most;  // before: too few batches
   while (reached - before > 1) {
     const std::uint32_t middle = before + (reached - before) / 2;
     (position_of(plan, advance(plan, next, middle)) < position ? before : reached) = middle;

@@ -60,11 +60,11 @@ class Remote {
   /// Fills `out` from byte `offset` on. The object must still match `known`.
   [[nodiscard]] Result<void> read(const std::string& url, const Stat& known, std::uint64_t offset,
                                   std::span<std::uint8_t> out) const;
-  /// Reads a whole object of at most so many bytes, and returns its properties. Allocates the size that the
+  /// Reads a whole object of at most `most` bytes, and returns its properties. Allocates the size that the
   /// server announces.
   [[nodiscard]] Result<Stat> fetch(const std::string& url, std::uint64_t most,
                                    std::vector<std::uint8_t>& out) const;
-  /// What is below an s3:// URL, sorted by bytes; see S3::listing(). The page's `next` is empty.
+  /// The objects below an s3:// URL, sorted by bytes; see S3::listing(). The page's `next` is empty.
   [[nodiscard]] Result<ListedPage> list(const std::string& url, bool deep) const;
 
   [[nodiscard]] unsigned connections() const { return options_.connections; }
@@ -75,7 +75,7 @@ class Remote {
   explicit Remote(Options options, S3 s3);
   [[nodiscard]] Result<Request> request(const std::string& url) const;
   [[nodiscard]] Reply get(const Request& request, const TakePart& take) const;
-  /// What is wrong with a reply, by its status or its transfer.
+  /// A reply's fault, by its status or its transfer.
   [[nodiscard]] std::optional<Fault> fault_of(const Reply& reply, const std::string& url) const;
   /// Repeats the attempt until it has no fault, or one that a retry cannot fix.
   [[nodiscard]] Result<void> with_retries(const std::function<std::optional<Fault>()>& attempt) const;

@@ -10,18 +10,13 @@
 #include <memory>
 #include <vector>
 
+#include "tests/bench/thread_cpu.h"
 #include "tests/engine_fixture.h"
 
 namespace {
 
 using namespace headrace;
 using namespace headrace::testing;
-
-std::uint64_t thread_cpu_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 struct Client {
   wire::OpenReply reply;

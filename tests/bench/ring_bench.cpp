@@ -12,17 +12,18 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <ctime>
 #include <vector>
 
 #include "clientlib/ring/futex.h"
 #include "clientlib/ring/ring_reader.h"
 #include "clientlib/ring/ring_writer.h"
+#include "tests/bench/thread_cpu.h"
 
 namespace {
 
 using namespace headrace;
 using namespace headrace::ring;
+using headrace::testing::thread_cpu_ns;
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kSlots = 8;
@@ -32,12 +33,6 @@ T need(Result<T> result) {
   if (result) return std::move(*result);
   fmt::print(stderr, "{}\n", result.error().to_string());
   std::exit(3);
-}
-
-std::uint64_t thread_cpu_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
 /// The reader process's results for its parent.

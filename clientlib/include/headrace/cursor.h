@@ -25,7 +25,7 @@ std::uint64_t position_after(std::uint64_t samples, std::uint64_t origin, std::u
 
 std::string to_string(const Cursor& cursor);  ///< "epoch 3, origin 0, batch 17"
 
-/// What happens to the last, incomplete global batch of an epoch. `len` is the same on every rank in each
+/// How an epoch's last, incomplete global batch is handled. `len` is the same on every rank in each
 /// case.
 enum class LastBatch : std::uint8_t {
   kShort,  ///< its samples are split evenly over the ranks; at most w - 1 wrapped rows are flagged not valid
