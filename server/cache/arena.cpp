@@ -1,12 +1,12 @@
 #include "server/cache/arena.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "server/log/log.h"
 #include "server/placement/apply.h"
 
 namespace headrace::server::cache {
@@ -48,8 +48,8 @@ std::byte* Arena::allocate(std::uint64_t size) {
 void Arena::count_refusal() {
   constexpr std::uint64_t kTelling = 16;
   if (refused_.fetch_add(1, std::memory_order_relaxed) + 1 != kTelling || used() > 0) return;
-  spdlog::warn("{}: none of the first {} samples could be kept: they are larger than its {} bytes, or bad",
-               name_, kTelling, budget_);
+  log::warn("{}: none of the first {} samples could be kept: they are larger than its {} bytes, or bad",
+            name_, kTelling, budget_);
 }
 
 Arena::Counts Arena::counts() const {

@@ -23,6 +23,7 @@
 #include "server/config/sources.h"
 #include "server/described/description.h"
 #include "server/described/units.h"
+#include "server/log/log.h"
 #include "server/transform/stream_plan.h"
 
 namespace headrace::server::config {
@@ -40,7 +41,7 @@ struct MetricsConfig {
 
 /// Whether to assign workers and memory to nodes if the machine has several NUMA nodes: server/placement.
 enum class Numa : std::uint8_t { kAuto, kOff };
-enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kOff };
+using LogLevel = log::Level;
 
 struct ServerConfig {
   std::filesystem::path directory;  ///< for the sockets; absolute. See default_directory()

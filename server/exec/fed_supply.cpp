@@ -1,9 +1,10 @@
 #include "server/exec/fed_supply.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
+
+#include "server/log/log.h"
 
 namespace headrace::server::exec {
 
@@ -35,7 +36,7 @@ Error FedSupply::end_error() const {
 void FedSupply::finish(std::string why, bool done) {
   if (ended_) return;
   ended_ = End{feed_->received(), std::move(why), done};
-  spdlog::warn("{}", end_error().message);
+  log::warn("{}", end_error().message);
 }
 
 Result<void> FedSupply::may_join(const wire::OpenRequest& request,

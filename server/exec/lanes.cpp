@@ -1,12 +1,13 @@
 #include "server/exec/lanes.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <utility>
+
+#include "server/log/log.h"
 
 namespace headrace::server::exec {
 namespace {
@@ -97,7 +98,7 @@ bool Lanes::write_grants(std::uint64_t now_ns) {
   if (draining_ || (supply_.builds_once() && expects_client()) || !gate_open(now_ns)) return false;
   ledger_.take_grants(orders_);
   if (ledger_.detachments() > 0 && !std::exchange(detachment_announced_, true))
-    spdlog::info(
+    log::info(
         "stream `{}`: a client is more than {} batches (max_lag) behind another; its batches are now built "
         "for it alone. headrace_detachments_total counts such clients",
         info_.name, options_.ledger.max_lag);
@@ -139,9 +140,9 @@ bool Lanes::gate_open(std::uint64_t now_ns) {
   const bool complete = attached_ >= options_.wait_for || supply_.ended_early();
   gate_passed_ = complete || (attached_ > 0 && waited > options_.wait_timeout);
   if (gate_passed_ && !complete)
-    spdlog::warn("stream `{}` begins with {} of {} clients, after {} s (wait_timeout)", info_.name, attached_,
-                 options_.wait_for,
-                 std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
+    log::warn("stream `{}` begins with {} of {} clients, after {} s (wait_timeout)", info_.name, attached_,
+              options_.wait_for,
+              std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
   return gate_passed_;
 }
 

@@ -1,11 +1,11 @@
 // Lanes: how clients open, attach, seek and close.
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
 #include "clientlib/wire/words.h"
 #include "server/exec/lanes.h"
+#include "server/log/log.h"
 
 namespace headrace::server::exec {
 
@@ -129,9 +129,9 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   // A client that was attached before the server restarted resumes at once: its former peers may be gone.
   gate_passed_ |= lane.reattaches;
   if (const std::uint32_t awaited = awaited_clients(); awaited > 0)
-    spdlog::info("stream `{}` waits for {} more client{} (sharing.wait_for), {} s at most", info_.name,
-                 awaited, awaited == 1 ? "" : "s",
-                 std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
+    log::info("stream `{}` waits for {} more client{} (sharing.wait_for), {} s at most", info_.name, awaited,
+              awaited == 1 ? "" : "s",
+              std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
   return attachment;
 }
 

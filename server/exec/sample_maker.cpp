@@ -1,7 +1,6 @@
 #include "server/exec/sample_maker.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <stdexcept>
 
 #include "clientlib/ring/futex.h"
+#include "server/log/log.h"
 #include "server/sampler/philox.h"
 
 namespace headrace::server::exec {
@@ -273,10 +273,10 @@ Result<void> SampleMaker::note_bad(std::uint64_t sample, const std::string& why,
   if (purpose == Purpose::kShown) return {};
   const std::scoped_lock lock(bad_mutex_);
   if (bad_.insert(sample).second) {
-    if (bad_.size() <= kNamed) spdlog::warn("stream `{}`: bad sample, replaced: {}", options_.stream, why);
+    if (bad_.size() <= kNamed) log::warn("stream `{}`: bad sample, replaced: {}", options_.stream, why);
     if (bad_.size() == kNamed)
-      spdlog::warn("stream `{}`: further bad samples are only counted (headrace_sample_errors_total)",
-                   options_.stream);
+      log::warn("stream `{}`: further bad samples are only counted (headrace_sample_errors_total)",
+                options_.stream);
     if (first_bad_.size() < kFirst) first_bad_.push_back(why);
   }
   const std::uint64_t reach = options_.sampler->reach();

@@ -1,7 +1,6 @@
 #include "server/exec/stream.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <numeric>
 #include <utility>

@@ -1,9 +1,10 @@
 #include "server/exec/stream_status.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
+
+#include "server/log/log.h"
 
 namespace headrace::server::exec {
 namespace {
@@ -20,7 +21,7 @@ bool StreamStatus::stop(const Error& reason) {
   if (failed()) return false;
   failure_ = reason;
   mark_failed();
-  spdlog::error("stream `{}` stopped, until the server is restarted: {}", stream_, reason.to_string());
+  log::error("stream `{}` stopped, until the server is restarted: {}", stream_, reason.to_string());
   return true;
 }
 

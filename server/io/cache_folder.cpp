@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 
 #include "clientlib/base/new_file.h"
 #include "clientlib/base/trusted_path.h"
+#include "server/log/log.h"
 
 namespace headrace::server::io {
 namespace {
@@ -101,7 +101,7 @@ Result<void> CacheFolder::prepare() {
     if (waited > kCountPatience)
       return refuse("another server has locked it and makes no progress", ETIMEDOUT);
     if (!said && waited > std::chrono::seconds(1)) {
-      spdlog::info("disk cache {}: waiting for another server, which counts what is in it", path_.string());
+      log::info("disk cache {}: waiting for another server, which counts what is in it", path_.string());
       said = true;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -169,7 +169,7 @@ bool CacheFolder::add(const char* file, std::span<const std::uint8_t> bytes) {
   if (closed()) return false;
   if (reserve(pages(bytes.size()))) return put(file, bytes);
   if (!full_.exchange(true))
-    spdlog::info("disk cache {}: full: its samples stay, no more are added", path_.string());
+    log::info("disk cache {}: full: its samples stay, no more are added", path_.string());
   return false;
 }
 
@@ -201,8 +201,7 @@ bool CacheFolder::put(const char* file, std::span<const std::uint8_t> bytes) {
   if (error == 0) return true;
   unreserve(pages(bytes.size()));
   if (error != EEXIST && refused_.fetch_add(1, std::memory_order_relaxed) == 0)
-    spdlog::warn("disk cache {}: {}: {}; nothing is added any more", path_.string(), file,
-                 std::strerror(error));
+    log::warn("disk cache {}: {}: {}; nothing is added any more", path_.string(), file, std::strerror(error));
   return false;
 }
 

@@ -1,11 +1,10 @@
 #include "server/io/read_pool.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <exception>
 
 #include "server/log/barrier.h"
+#include "server/log/log.h"
 
 namespace headrace::server::io {
 ReadPool::~ReadPool() {
@@ -29,7 +28,7 @@ void ReadPool::start() try {
   threads_.reserve(wanted_);
   while (threads_.size() < wanted_) threads_.emplace_back([this] { run(); });
 } catch (const std::exception& error) {  // no thread, or no memory for one
-  spdlog::warn(
+  log::warn(
       "source `{}`: only {} of {} I/O threads: {}; lower io.threads, or raise the limit of "
       "processes (ulimit -u, pids.max)",
       source_, threads_.size(), wanted_, error.what());

@@ -2,7 +2,6 @@
 
 #include <numaif.h>
 #include <sched.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,8 @@
 #include <cstring>
 #include <mutex>
 #include <vector>
+
+#include "server/log/log.h"
 
 namespace headrace::server::placement {
 namespace {
@@ -40,7 +41,7 @@ void tell_once(const char* call) {
   static std::once_flag told;
   const int error = errno;
   std::call_once(told, [&] {
-    spdlog::warn(
+    log::warn(
         "numa: {}: {}: memory stays on the node that first writes it. If a container forbids the call, allow "
         "it "
         "(Docker: --cap-add SYS_NICE; move_pages: a custom seccomp profile), or set `server.numa: off`",
@@ -64,7 +65,7 @@ void run_on(std::span<const int> cpus) {
   if (done) return;
   static std::once_flag told;
   std::call_once(told, [error] {
-    spdlog::warn(
+    log::warn(
         "numa: sched_setaffinity: {}: workers run where the kernel puts them. `server.numa: off` asks "
         "for no more",
         std::strerror(error));
@@ -79,7 +80,7 @@ InterleavedMemory::InterleavedMemory(std::span<const int> nodes) {
     return;
   }
   if (before.mode != MPOL_DEFAULT) {
-    spdlog::info("numa: memory follows the policy that this process was started with");
+    log::info("numa: memory follows the policy that this process was started with");
     return;
   }
   NodeMask mask{};

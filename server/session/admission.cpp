@@ -4,7 +4,6 @@
 #include "server/session/admission.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -22,6 +21,7 @@
 #include <unordered_map>
 
 #include "clientlib/ring/futex.h"
+#include "server/log/log.h"
 #include "server/session/descriptors.h"
 #include "server/session/handshake.h"
 
@@ -71,7 +71,7 @@ class Reason {
     const std::uint64_t now = ring::monotonic_ns();
     std::uint64_t last = logged_ns_.load(std::memory_order_relaxed);
     if (last != 0 && now - last < kLogIntervalNs) return;
-    if (logged_ns_.compare_exchange_strong(last, now)) spdlog::warn(text, std::forward<Args>(args)...);
+    if (logged_ns_.compare_exchange_strong(last, now)) log::warn(text, std::forward<Args>(args)...);
   }
   [[nodiscard]] std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
 

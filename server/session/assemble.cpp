@@ -1,7 +1,6 @@
 #include "server/session/assemble.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "clientlib/ring/segment.h"
 #include "server/exec/engine.h"
+#include "server/log/log.h"
 #include "server/sampler/order.h"
 #include "server/session/open_sampler.h"
 #include "server/session/open_source.h"
@@ -208,7 +208,7 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
     if (!sources.is_open(name)) out.unused.push_back(name);
   for (const auto& [name, source] : config.sources)
     if (source.cache.decoded > 0 && sources.is_open(name) && !caches.in_use(name))
-      spdlog::warn(
+      log::warn(
           "source `{}`, cache.decoded: no stream uses it directly, only through a source of type concat, "
           "repeat or zip: give the cache to that source",
           name);

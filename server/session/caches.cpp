@@ -1,9 +1,9 @@
 #include "server/session/caches.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "server/cache/encoded_source.h"
+#include "server/log/log.h"
 #include "server/source/combine/relabel.h"
 #include "server/source/combine/subset.h"
 
@@ -62,7 +62,7 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& o
   if (budget == 0) return nullptr;
   const std::string key = exec::kept_key(source, plans);
   if (key.empty()) {
-    spdlog::warn(
+    log::warn(
         "source `{}`, cache.decoded: a stream has no use for it: there is nothing to decode, nor a "
         "transform before the first random one",
         name);

@@ -1,7 +1,6 @@
 #include "server/session/control.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include "clientlib/wire/interrupted.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/version.h"
+#include "server/log/log.h"
 #include "server/session/admission.h"
 
 namespace headrace::server::session {
@@ -122,7 +122,7 @@ void Control::send(const std::string& identity, std::int64_t id, Answer answer) 
     part(zmq::message_t(text), answer.binary.empty() ? zmq::send_flags::none : zmq::send_flags::sndmore);
     if (!answer.binary.empty()) part(counted(std::move(answer.binary), unread_), zmq::send_flags::none);
   } catch (const zmq::error_t& error) {
-    spdlog::debug("reply dropped: {}", error.what());
+    log::debug("reply dropped: {}", error.what());
   }
 }
 
@@ -180,13 +180,13 @@ void Control::serve(const std::string& asker, const Result<wire::Request>& reque
       body = answer(request->op, request->body, uid);
     }
   } catch (...) {
-    spdlog::error("request `{}` failed: {}", request ? request->op.substr(0, 40) : "(malformed)", thrown());
+    log::error("request `{}` failed: {}", request ? request->op.substr(0, 40) : "(malformed)", thrown());
     body = fail(ErrorCode::kInternal,
                 fmt::format("internal error in the server: {}; see the server's log", thrown()));
   }
   if (!body && body.error().code == ErrorCode::kBadMessage) {
     bad_messages_.add(1);
-    spdlog::debug("bad control message: {}", body.error().message);
+    log::debug("bad control message: {}", body.error().message);
   }
   send(asker, id, {std::move(body), {}});
 }

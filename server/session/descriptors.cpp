@@ -1,9 +1,10 @@
 #include "server/session/descriptors.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+
+#include "server/log/log.h"
 
 namespace headrace::server::session {
 
@@ -13,7 +14,7 @@ void raise_descriptor_limit() {
   const rlim_t wanted = std::min<rlim_t>(now.rlim_max, kMostDescriptors);
   if (now.rlim_cur >= wanted) return;
   now.rlim_cur = wanted;
-  if (::setrlimit(RLIMIT_NOFILE, &now) != 0) spdlog::debug("RLIMIT_NOFILE stays as it is");
+  if (::setrlimit(RLIMIT_NOFILE, &now) != 0) log::debug("RLIMIT_NOFILE stays as it is");
 }
 
 int descriptor_limit() {

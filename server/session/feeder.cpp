@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -14,6 +13,7 @@
 #include "clientlib/base/thrown.h"
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/wire/object_reader.h"
+#include "server/log/log.h"
 #include "server/session/local_socket.h"
 
 namespace headrace::server::session {
@@ -126,10 +126,10 @@ ring::UniqueFd Feeder::accept_feeder() {
     auto greeted = peer ? handshake(socket.get()) : fail(peer.error());
     if (greeted) {
       pid_ = peer->pid;
-      spdlog::info("pid {} feeds stream `{}`", pid_, engine_.stream(stream_).info().name);
+      log::info("pid {} feeds stream `{}`", pid_, engine_.stream(stream_).info().name);
       return socket;
     }
-    spdlog::warn("feed `{}`: refused: {}", feed_->options().name, greeted.error().message);
+    log::warn("feed `{}`: refused: {}", feed_->options().name, greeted.error().message);
     send_json(socket.get(), {{"error", greeted.error().to_string()}});
   }
 }

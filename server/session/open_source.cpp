@@ -1,12 +1,12 @@
 #include "server/session/open_source.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <utility>
 
 #include "server/io/delayed.h"
 #include "server/io/disk_cache.h"
+#include "server/log/log.h"
 #include "server/source/files/whole_file.h"
 
 namespace headrace::server::session {
@@ -18,15 +18,14 @@ using SourcePtr = std::shared_ptr<const source::Source>;
 Result<SourcePtr> wrap(const std::string& name, const config::IoConfig& how, SourcePtr source,
                        Caches* caches) {
   if (how.delay.count() > 0) {
-    spdlog::warn("source `{}`: each read takes {} ms longer (io.delay, for trials)", name, how.delay.count());
+    log::warn("source `{}`: each read takes {} ms longer (io.delay, for trials)", name, how.delay.count());
     source = std::make_shared<io::Delayed>(std::move(source), how.delay);
   }
   if (how.disk_cache) {
     auto folder = io::CacheFolder::open(how.disk_cache->path, how.disk_cache->size);
     if (!folder) return fail(std::move(folder.error()));
-    spdlog::info("source `{}`: disk cache {}: {:.1f} of {:.1f} MB in use", name,
-                 how.disk_cache->path.string(), static_cast<double>((*folder)->used()) / 1e6,
-                 static_cast<double>(how.disk_cache->size) / 1e6);
+    log::info("source `{}`: disk cache {}: {:.1f} of {:.1f} MB in use", name, how.disk_cache->path.string(),
+              static_cast<double>((*folder)->used()) / 1e6, static_cast<double>(how.disk_cache->size) / 1e6);
     auto kept = std::make_shared<io::DiskCache>(std::move(source), std::shared_ptr(std::move(*folder)));
     if (caches != nullptr) caches->note(name, kept);
     source = std::move(kept);
@@ -76,7 +75,7 @@ Result<source::Parts> Sources::open_first(const std::string& name) {
     if (whole = wrap(name, *config.io, *whole, caches_); !whole) return fail(std::move(whole.error()));
   }
   if (const std::string warning = (*whole)->warning(); !warning.empty())
-    spdlog::warn("source `{}`: {}", name, warning);
+    log::warn("source `{}`: {}", name, warning);
   if (caches_ != nullptr) whole = caches_->keep_encoded(name, std::move(*whole));
   if (!whole) return fail(std::move(whole.error()));
   source::Parts parts{{"", *whole}};

@@ -1,7 +1,6 @@
 #include "server/session/sample_desk.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

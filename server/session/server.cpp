@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/signalfd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "clientlib/base/stop_signals.h"
 #include "clientlib/ring/futex.h"
 #include "server/log/barrier.h"
+#include "server/log/log.h"
 #include "server/placement/apply.h"
 #include "server/session/admission.h"
 #include "server/session/assemble.h"
@@ -63,7 +63,7 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   // For sources, caches and rings; not for the workers, whose own memory belongs on their nodes.
   std::optional<placement::InterleavedMemory> shared(std::in_place, placement.memory);
   if (!shared->in_effect()) placement.memory.clear();
-  if (!placement.empty()) spdlog::info("numa: {}", placement::to_string(placement));
+  if (!placement.empty()) log::info("numa: {}", placement::to_string(placement));
   std::stop_source reads;
   auto assembly = assemble_until_stopped(config, reads);
   if (!assembly) return tl::make_unexpected(assembly.error());
@@ -72,9 +72,9 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
     const auto bytes = ring_bytes(setup);
     if (!bytes) return tl::make_unexpected(bytes.error());
     // Log it first: touching all pages of a large ring takes a while.
-    spdlog::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB", setup.info.name,
-                 setup.info.samples, setup.info.batch_size, publish::Ledger::slots_needed(setup.ledger),
-                 static_cast<double>(*bytes) / 1e6);
+    log::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB", setup.info.name,
+              setup.info.samples, setup.info.batch_size, publish::Ledger::slots_needed(setup.ledger),
+              static_cast<double>(*bytes) / 1e6);
     auto stream = exec::Stream::create(std::move(setup));
     if (!stream) return tl::make_unexpected(stream.error());
     streams.push_back(std::move(*stream));
@@ -160,8 +160,8 @@ void Server::run(int parent_fd) {
   serve_until([this] { return stop_.load(); }, signals.get(), parent_fd);
 
   deliver_feed_errors();
-  spdlog::info("draining: no new batches; waiting at most {} ms for {} clients to release theirs",
-               config_.drain_timeout.count(), sessions_->attached());
+  log::info("draining: no new batches; waiting at most {} ms for {} clients to release theirs",
+            config_.drain_timeout.count(), sessions_->attached());
   control_->refuse_opens();
   for_each_stream("the drain of a stream", [](exec::Stream& stream) { stream.drain(); });
   const std::uint64_t deadline = ring::monotonic_ns() + nanoseconds(config_.drain_timeout);

@@ -1,7 +1,6 @@
 #include "server/session/sessions.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -14,6 +13,7 @@
 #include "clientlib/base/thrown.h"
 #include "clientlib/ring/fd_passing.h"
 #include "clientlib/ring/futex.h"
+#include "server/log/log.h"
 #include "server/session/admission.h"
 #include "server/session/descriptors.h"
 #include "server/session/local_socket.h"
@@ -50,7 +50,7 @@ Sessions::~Sessions() {
     for (auto session = sessions_.begin(); session != sessions_.end();)
       session = end(session, "the server is stopping", ring::monotonic_ns());
   } catch (...) {
-    spdlog::error("could not detach all clients at shutdown: {}", thrown());
+    log::error("could not detach all clients at shutdown: {}", thrown());
   }
 }
 
@@ -168,12 +168,12 @@ void Sessions::accept_clients(std::uint64_t now_ns) {
 
 void Sessions::handle_hello(PendingClient& client, std::uint64_t now_ns) try {
   if (auto done = attach(client, now_ns); !done) {
-    spdlog::warn("attach refused: {}", done.error().message);
+    log::warn("attach refused: {}", done.error().message);
     const std::string answer = fmt::format("error {} {}", name_of(done.error().code), done.error().message);
     if (client.socket) (void)ring::send_packet(client.socket.get(), answer, {});
   }
 } catch (...) {  // other clients are unaffected
-  spdlog::error("attach failed: {}", thrown());
+  log::error("attach failed: {}", thrown());
 }
 
 Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
@@ -220,8 +220,8 @@ Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
     end(session, "it disconnected before it was attached", now_ns);
     return {};
   }
-  spdlog::info("client `{}` (pid {}) attached to stream `{}`, lane {}", session->client, session->pid,
-               engine_.stream(session->stream).info().name, session->lane);
+  log::info("client `{}` (pid {}) attached to stream `{}`, lane {}", session->client, session->pid,
+            engine_.stream(session->stream).info().name, session->lane);
   return {};
 }
 
@@ -232,8 +232,8 @@ Sessions::SessionIt Sessions::end(SessionIt session, const std::string& why, std
   });
   engine_.unwatch(session->doorbell);
   if (session->attached)
-    spdlog::info("client `{}` (pid {}) disconnected from stream `{}`: {}", session->client, session->pid,
-                 engine_.stream(session->stream).info().name, why);
+    log::info("client `{}` (pid {}) disconnected from stream `{}`: {}", session->client, session->pid,
+              engine_.stream(session->stream).info().name, why);
   return sessions_.erase(session);
 }
 
@@ -250,16 +250,16 @@ void Sessions::tick(std::uint64_t now_ns, std::uint64_t evict_after_ns) {
         return s.stream == i && s.lane == l && s.attached;
       });
       if (session == sessions_.end()) continue;
-      spdlog::warn("client `{}` (pid {}) is dropped: its lease segment is invalid: {}", session->client,
-                   session->pid, why);
+      log::warn("client `{}` (pid {}) is dropped: its lease segment is invalid: {}", session->client,
+                session->pid, why);
       end(session, "invalid data in its lease segment", now_ns);
     }
     const auto stuck =
         engine_.with(i, [&](exec::Stream& stream) { return stream.fence_stuck(now_ns, evict_after_ns); });
     for (const std::uint32_t lane : stuck)
-      spdlog::warn("client `{}` on stream `{}` sent no heartbeat for {} s: fenced",
-                   engine_.inspect(i, [&](const exec::Stream& s) { return s.lanes().all()[lane].client; }),
-                   engine_.stream(i).info().name, evict_after_ns / 1'000'000'000);
+      log::warn("client `{}` on stream `{}` sent no heartbeat for {} s: fenced",
+                engine_.inspect(i, [&](const exec::Stream& s) { return s.lanes().all()[lane].client; }),
+                engine_.stream(i).info().name, evict_after_ns / 1'000'000'000);
   }
 }
 

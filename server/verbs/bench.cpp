@@ -6,8 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <spdlog/spdlog.h>
-
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -20,6 +18,7 @@
 
 #include "clientlib/ring/futex.h"
 #include "headrace/client.h"
+#include "server/log/log.h"
 #include "server/session/server.h"
 #include "server/verbs/scratch.h"
 #include "server/verbs/verbs.h"
@@ -199,7 +198,7 @@ Result<json> measure(const config::Config& config, const std::string& stream, un
 int bench(const BenchArguments& arguments) {
   auto config = arguments.config.load();
   if (!config) return report(config.error());
-  spdlog::set_level(spdlog::level::warn);
+  log::set_level(log::Level::kWarning);
   reserve_stop_signals();
   if (!config->streams.contains(arguments.stream)) {
     std::string names;

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +14,7 @@
 #include "clientlib/base/nearest.h"
 #include "clientlib/base/stop_signals.h"
 #include "headrace/version.h"
+#include "server/log/log.h"
 #include "server/source/files/file_kind.h"
 #include "server/verbs/verbs.h"
 
@@ -31,11 +31,6 @@ int report(const Error& error) {
 
 std::string count_of_classes(std::size_t classes) {
   return fmt::format("{} class{}", classes, classes == 1 ? "" : "es");
-}
-
-void log_to(std::shared_ptr<spdlog::sinks::sink> sink) {
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("headrace", std::move(sink)));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
 }
 
 void reserve_stop_signals() {
@@ -109,7 +104,7 @@ int main(int argc, char** argv) {
   verbs::add_sample(app, exit_code);
   verbs::add_drain(app, exit_code);
   // Commands may wait for the reader of their output; serve() replaces this log.
-  verbs::log_to(std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+  log::set_sink(std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   if (argc > 1)
     if (const auto wrong = wrong_verb(app, argv[1])) return verbs::report(*wrong);
   try {

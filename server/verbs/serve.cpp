@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +16,7 @@
 #include <thread>
 
 #include "clientlib/ring/unique_fd.h"
+#include "server/log/log.h"
 #include "server/log/sink.h"
 #include "server/session/server.h"
 #include "server/verbs/verbs.h"
@@ -31,24 +31,6 @@ struct ServeArguments {
   int parent_fd = -1;
   int ready_fd = -1;
 };
-
-spdlog::level::level_enum spd_level(config::LogLevel level) {
-  switch (level) {
-    case config::LogLevel::kTrace:
-      return spdlog::level::trace;
-    case config::LogLevel::kDebug:
-      return spdlog::level::debug;
-    case config::LogLevel::kInfo:
-      return spdlog::level::info;
-    case config::LogLevel::kWarning:
-      return spdlog::level::warn;
-    case config::LogLevel::kError:
-      return spdlog::level::err;
-    case config::LogLevel::kOff:
-      return spdlog::level::off;
-  }
-  return spdlog::level::info;
-}
 
 std::chrono::nanoseconds cpu_time() {
   timespec used{};
@@ -68,7 +50,7 @@ void end_after(const std::stop_token& ended, std::chrono::seconds patience, cons
     wake.wait_for(lock, ended, patience, [] { return false; });
     if (ended.stop_requested()) return;
   } while (cpu_time() - before > std::chrono::nanoseconds(patience) / 4);
-  spdlog::error(
+  log::error(
       "stopped without a thread that did not end within {} s, most often because a read does not return; "
       "check the disks, mounts and servers of the sources",
       patience.count());
@@ -86,23 +68,23 @@ void write_ready_line(int fd, const std::string& line) {
     written = ::poll(&room, 1, kPatienceMs) == 1 ? ::write(fd, line.data(), line.size()) : -1;
   } while (written < 0 && errno == EINTR);
   if (written < 0)
-    spdlog::warn(
+    log::warn(
         "--ready-fd {}: cannot write the ready line; pass a writable descriptor that another process reads",
         fd);
 }
 
 int serve(const ServeArguments& arguments) {
   const auto sink = std::make_shared<log::Sink>(STDERR_FILENO);
-  log_to(sink);  // first, so that a startup error does not wait for the log's reader
+  log::set_sink(sink);  // first, so that a startup error does not wait for the log's reader
   auto config = arguments.config.load();
   if (!config) return report(config.error());
-  spdlog::set_level(spd_level(config->server.log_level));
+  log::set_level(config->server.log_level);
   reserve_stop_signals();
 
   auto server = session::Server::start(*config);
   if (!server) return report(server.error());
-  spdlog::info("serving in {} with {} workers, metrics {}", (*server)->directory().string(),
-               (*server)->engine().threads(), (*server)->metrics_url());
+  log::info("serving in {} with {} workers, metrics {}", (*server)->directory().string(),
+            (*server)->engine().threads(), (*server)->metrics_url());
   if (arguments.ready_fd >= 0) {
     const std::string line =
         fmt::format("ready {} {}\n", (*server)->directory().string(), (*server)->metrics_url());
@@ -114,7 +96,7 @@ int serve(const ServeArguments& arguments) {
         [&sink](const std::stop_token& ended) { end_after(ended, kReadsPatience, *sink); });
     server->reset();
   }
-  spdlog::info("stopped");
+  log::info("stopped");
   return 0;
 }
 

@@ -2,9 +2,7 @@
 // 2 a wrong configuration or call, 3 a fault of the machine, the data or the server.
 #pragma once
 
-#include <spdlog/common.h>
 #include <CLI/CLI.hpp>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,9 +30,6 @@ int report(const Error& error);
 
 /// "1 class", "10 classes".
 std::string count_of_classes(std::size_t classes);
-
-/// Makes `sink` the log of this process.
-void log_to(std::shared_ptr<spdlog::sinks::sink> sink);
 
 /// Reserves stop_signals() for the session thread, which reads them from a signalfd, and ignores SIGPIPE.
 /// Call it before any thread exists.

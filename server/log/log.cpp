@@ -1,0 +1,48 @@
+#include "server/log/log.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+namespace headrace::server::log {
+namespace {
+
+spdlog::level::level_enum spdlog_level(Level level) {
+  switch (level) {
+    case Level::kTrace:
+      return spdlog::level::trace;
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarning:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+    case Level::kOff:
+      return spdlog::level::off;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+void set_sink(std::shared_ptr<spdlog::sinks::sink> sink) {
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("headrace", std::move(sink)));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
+}
+
+void set_level(Level level) {
+  spdlog::set_level(spdlog_level(level));
+}
+
+void write(Level level, fmt::string_view format, fmt::format_args args) noexcept {
+  try {
+    spdlog::logger* const logger = spdlog::default_logger_raw();
+    const spdlog::level::level_enum at = spdlog_level(level);
+    if (logger->should_log(at)) logger->log(at, fmt::vformat(format, args));
+  } catch (...) {  // no memory
+  }
+}
+
+}  // namespace headrace::server::log
