@@ -1,5 +1,5 @@
-// The server's log: what it says, and from which level on. Only log.cpp compiles spdlog, whose headers cost 3
-// s per file.
+// The server's log: its lines, its level and its sink. Files that log include fmt only: spdlog's headers cost
+// 3 s per file.
 #pragma once
 
 #include <fmt/core.h>
