@@ -192,7 +192,7 @@ class TorchAssembler(Assembler):
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         storage = self._blocks.hand_over(raw).untyped_storage()
         values: list[Any] = []
-        for (tensor, is_label), (at, _, shape, offsets) in zip(self._fields, raw.layout(), strict=True):
+        for (tensor, is_label), (at, shape, offsets) in zip(self._fields, raw.layout(), strict=True):
             array = tensor(storage, at, shape)
             if offsets is not None:  # only these need rows(), which is computed for a dataset in GPU memory
                 array = (array, self._offsets(storage, offsets, (raw.rows() + 1,)))
@@ -227,7 +227,7 @@ class ArrayAssembler(Assembler):
             return self._copy(taken) if self._copies else taken
 
         values: list[Any] = []
-        for field, (_, _, shape, offsets) in enumerate(raw.layout()):
+        for field, (_, shape, offsets) in enumerate(raw.layout()):
             made = array(field, False, shape)
             values.append(made if offsets is None else (made, array(field, True, (raw.rows() + 1,))))
         return values

@@ -32,17 +32,24 @@ nb::object block_of(const PyDeviceBatch& my, bool by_framework) {
   return by_framework ? *std::static_pointer_cast<nb::object>(my.batch->block().owner) : nb::none();
 }
 
-/// For each field: (offset in the block, bytes, shape, offset of a ragged field's offsets or None).
-nb::list layout(const PyDeviceBatch& my) {
+/// For each field: (offset in the block, shape, offset of a ragged field's offsets or None).
+nb::object layout(const PyDeviceBatch& my) {
+  const gpu::DeviceBatch& batch = *my.batch;
+  std::vector<std::int64_t> counts(batch.fields().size());
+  for (std::size_t f = 0; f < counts.size(); ++f) counts[f] = batch.field(f).shape[0];
+  LayoutCache& cache = *my.layout;
+  if (cache.fields.is_valid() && cache.counts == counts) return cache.fields;
+
   nb::list list;
-  const std::byte* begin = my.batch->block().data;
-  for (std::size_t f = 0; f < my.batch->fields().size(); ++f) {
-    const gpu::DeviceFieldView field = my.batch->field(f);
+  const std::byte* begin = batch.block().data;
+  for (std::size_t f = 0; f < counts.size(); ++f) {
+    const gpu::DeviceFieldView field = batch.field(f);
     nb::object offsets = nb::none();
     if (field.offsets != nullptr) offsets = nb::int_(field.offsets - begin);
-    list.append(nb::make_tuple(field.data - begin, field.bytes(), nb::tuple(nb::cast(field.shape)), offsets));
+    list.append(nb::make_tuple(field.data - begin, nb::tuple(nb::cast(field.shape)), offsets));
   }
-  return list;
+  cache = {std::move(counts), nb::tuple(list)};
+  return cache.fields;
 }
 
 /// (kDLCPU, 0) or (kDLCUDA, N).
@@ -107,8 +114,8 @@ std::unique_ptr<PyDeviceStream> load_on_device(Stream stream, const std::string&
     };
   return std::make_unique<PyDeviceStream>(
       without_gil([&] { return gpu::DeviceLoader::open(std::move(stream), options); }),
-      [](gpu::DeviceBatch& batch) {
-        return PyDeviceBatch{std::make_shared<gpu::DeviceBatch>(std::move(batch))};
+      [layout = std::make_shared<LayoutCache>()](gpu::DeviceBatch& batch) {
+        return PyDeviceBatch{std::make_shared<gpu::DeviceBatch>(std::move(batch)), layout};
       },
       [warnings] { warnings->report(); });
 }

@@ -12,8 +12,16 @@
 
 namespace headrace::python {
 
+/// The layout of a stream's last batch as Python objects. Most batches have the same one, and converting it
+/// takes a tenth of the loop's time for a small batch. Use with the GIL.
+struct LayoutCache {
+  std::vector<std::int64_t> counts;  ///< of each field: its rows, or its values if it is ragged
+  nb::object fields;                 ///< null: nothing was converted yet
+};
+
 struct PyDeviceBatch {
   std::shared_ptr<gpu::DeviceBatch> batch;  ///< shared with arrays over its memory
+  std::shared_ptr<LayoutCache> layout;      ///< shared by the batches of a stream
 };
 
 using PyDeviceStream = PyLoop<gpu::DeviceLoader, PyDeviceBatch>;

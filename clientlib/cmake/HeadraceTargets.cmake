@@ -64,7 +64,23 @@ function(headrace_library name)
   target_link_libraries(headrace_${name} PRIVATE $<BUILD_INTERFACE:headrace_flags>)
 endfunction()
 
-# headrace_cold(TARGET): for code that runs once or a few times per second; it compiles in three quarters of the time.
+# headrace_together(TARGET FILE...): compiles six of these files at a time (without files: of all), because the templates of described
+# structs and of JSON cost more than the files themselves. Names in their anonymous namespaces must differ.
+function(headrace_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${HEADRACE_TOGETHER} UNITY_BUILD_BATCH_SIZE 6)
+  if(ARGN)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+  endif()
+  set(count 0)
+  foreach(file ${ARGN})
+    math(EXPR group "${count} / 6")
+    set_source_files_properties(${file} PROPERTIES UNITY_GROUP ${group})
+    math(EXPR count "${count} + 1")
+  endforeach()
+endfunction()
+
+# headrace_cold(TARGET): for code that runs once or a few times per second; it compiles in a third of the time.
 function(headrace_cold target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  headrace_together(${target})
 endfunction()

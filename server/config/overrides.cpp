@@ -80,9 +80,9 @@ using Into = std::function<bool(const std::string& key, std::size_t depth)>;
 
 void list_paths(const json& start, const json& value, const Segments& above, const Into& into,
                 std::vector<Segments>& out) {
-  constexpr std::size_t kDeepest = 8, kMost = 5000;
+  constexpr std::size_t kMostParts = 8, kMost = 5000;
   static const json kAny = json::object();
-  if (above.size() > kDeepest || out.size() > kMost) return;
+  if (above.size() > kMostParts || out.size() > kMost) return;
   if (!above.empty()) out.push_back(above);
   // A scalar is replaced by the map on the path: metrics: off, then metrics.port.
   const bool map = value.is_object() || value.is_array();

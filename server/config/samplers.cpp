@@ -13,7 +13,7 @@ using namespace described;
 
 namespace {
 
-using Maybe = std::optional<SamplerConfig>;
+using MaybeSampler = std::optional<SamplerConfig>;
 
 template <class S>
 Key<S> epoch_samples() {
@@ -135,7 +135,7 @@ Description<ListSampler> ListSampler::description() {
            key("shuffle", &Self::shuffle, boolean())}};
 }
 
-Codec<Maybe> sampler() {
+Codec<MaybeSampler> sampler() {
   const std::vector<Way> ways{way<WeightedSampler>(object), way<BalancedSampler>(object_or_null),
                               way<PkSampler>(object), way<ListSampler>(object)};
   Schema properties = Schema::object();
@@ -143,16 +143,16 @@ Codec<Maybe> sampler() {
   Schema schema = name_or_map({"sequential", "shuffled", "balanced"}, std::move(properties),
                               "one sampler with its arguments");
   schema["description"] = "Which samples an epoch visits, in which order. Default: shuffled.";
-  const Codec<Maybe> out{
+  const Codec<MaybeSampler> out{
       std::move(schema),
-      [ways](const Json& value, const Reading& reading) -> Maybe {
+      [ways](const Json& value, const Reading& reading) -> MaybeSampler {
         const auto name = value.is_string() ? value.get<std::string>() : value.begin().key();
         for (const Way& each : ways)
           if (each.name == name)
             return each.read(value.is_string() ? Json() : *value.begin(), reading.below(name));
         return {};
       },
-      [ways](const Maybe& value) {
+      [ways](const MaybeSampler& value) {
         Json written;
         for (const Way& each : ways)
           if (value && each.write(*value, written)) break;

@@ -15,7 +15,7 @@ namespace headrace::server::pack {
 namespace {
 
 constexpr std::size_t kShown = 10;
-constexpr std::uint64_t kAtOnce = 16;
+constexpr std::uint64_t kRecordsAtOnce = 16;
 
 class Checker {
  public:
@@ -79,9 +79,9 @@ VerifyReport verify(const store::Store& store, const VerifyOptions& options,
     const ThreadGroup group(options.threads, [&] {
       Checker checker(store, options.decode);
       for (;;) {
-        const std::uint64_t begin = next.fetch_add(kAtOnce);
+        const std::uint64_t begin = next.fetch_add(kRecordsAtOnce);
         if (begin >= store.size()) return;
-        const std::uint64_t end = std::min(begin + kAtOnce, store.size());
+        const std::uint64_t end = std::min(begin + kRecordsAtOnce, store.size());
         std::uint64_t bytes = 0;
         std::vector<BadRecord> bad;
         for (std::uint64_t i = begin; i < end; ++i) {

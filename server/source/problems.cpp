@@ -4,10 +4,16 @@
 
 #include <utility>
 
+#include "server/remote/url.h"
+
 namespace headrace::server::source {
 
+tl::unexpected<Error> refuse(const std::string& path, std::string_view what) {
+  return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", remote::shown(path), what));
+}
+
 void Problems::add(std::string problem) {
-  if (first_.size() < shown_) {
+  if (first_.size() < kShown) {
     first_.push_back({{}, 0, std::move(problem)});
   } else {
     ++more_;
@@ -18,13 +24,13 @@ void Problems::add(const std::filesystem::path& file, std::uint64_t line, std::s
   std::string name = file.string();
   auto at = first_.end();
   while (at != first_.begin() && (at - 1)->file == name && (at - 1)->line > line) --at;
-  if (at == first_.end() && first_.size() == shown_) {
+  if (at == first_.end() && first_.size() == kShown) {
     ++more_;
     return;
   }
   auto text = fmt::format("{}:{}: {}", name, line, problem);
   first_.insert(at, {std::move(name), line, std::move(text)});
-  if (first_.size() <= shown_) return;
+  if (first_.size() <= kShown) return;
   first_.pop_back();
   ++more_;
 }

@@ -1,4 +1,5 @@
-// Collects many similar problems: the first few with their text, the rest as a count.
+// Problems of a dataset: one, or many similar ones, of which the first few have their text and the rest a
+// count.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,12 @@
 
 namespace headrace::server::source {
 
+/// kDatasetInvalid: "PATH: WHAT", without the password and query of a URL.
+tl::unexpected<Error> refuse(const std::string& path, std::string_view what);
+
 class Problems {
  public:
-  explicit Problems(std::size_t shown = 10) : shown_(shown) {}
+  static constexpr std::size_t kShown = 20;  ///< the others are only counted
 
   void add(std::string problem);
   /// Problems of one file are kept in the order of its lines, in whatever order they are added.
@@ -30,7 +34,6 @@ class Problems {
     std::uint64_t line = 0;
     std::string text;
   };
-  std::size_t shown_;
   std::uint64_t more_ = 0;
   std::vector<Problem> first_;
 };

@@ -22,8 +22,8 @@ namespace {
 
 /// Files stat'ed in parallel: a network mount's limit is its latency, not the processor.
 constexpr std::size_t kStatsAtOnce = 32;
-constexpr std::uint64_t kBlock = 64;
-constexpr std::uint64_t kBlocksAtOnce = 4096;
+constexpr std::uint64_t kRowsPerTask = 64;
+constexpr std::uint64_t kTasksAtOnce = 4096;
 
 std::vector<std::uint64_t> sampled_rows(std::uint64_t count) {
   const SizeSample sample(count);
@@ -53,12 +53,12 @@ void FileColumn::stat_rows(const std::vector<std::uint64_t>& rows, const Refused
   sizes_.resize(sample.size());
   // Problems are kept until all earlier rows are done, so their number is bounded.
   using Wrong = std::pair<std::uint64_t, int>;
-  for (std::uint64_t begin = 0; begin < rows.size(); begin += kBlock * kBlocksAtOnce) {
-    const std::uint64_t count = std::min<std::uint64_t>(rows.size() - begin, kBlock * kBlocksAtOnce);
-    std::vector<std::vector<Wrong>> found((count + kBlock - 1) / kBlock);
+  for (std::uint64_t begin = 0; begin < rows.size(); begin += kRowsPerTask * kTasksAtOnce) {
+    const std::uint64_t count = std::min<std::uint64_t>(rows.size() - begin, kRowsPerTask * kTasksAtOnce);
+    std::vector<std::vector<Wrong>> found((count + kRowsPerTask - 1) / kRowsPerTask);
     const auto stat_block = [&](std::size_t block) {
-      const std::uint64_t first = begin + block * kBlock;
-      const std::uint64_t end = std::min(first + kBlock, begin + count);
+      const std::uint64_t first = begin + block * kRowsPerTask;
+      const std::uint64_t end = std::min(first + kRowsPerTask, begin + count);
       for (std::uint64_t i = first; i < end; ++i) {
         const std::uint64_t row = rows[i];
         struct stat status {};

@@ -11,21 +11,19 @@
 namespace headrace::server::source {
 namespace {
 
-struct Place {
+struct Listed {
   const std::filesystem::path* file = nullptr;
   std::uint64_t line = 0;
 };
-
-constexpr std::size_t kShownProblems = 10;
 
 }  // namespace
 
 Result<std::map<std::string, std::vector<std::uint64_t>>> read_path_lists(
     const Source& whole, const std::map<std::string, std::filesystem::path>& lists) {
   const NameIndex index(whole);
-  std::vector<Place> seen(whole.size());
+  std::vector<Listed> seen(whole.size());
   std::map<std::string, std::vector<std::uint64_t>> out;
-  Problems problems(kShownProblems);
+  Problems problems;
   for (const auto& [part, list] : lists) {
     const std::filesystem::path& file = list;  // a structured binding cannot be captured
     auto& indices = out[part];

@@ -12,8 +12,6 @@
 namespace headrace::server::source {
 namespace {
 
-constexpr std::size_t kShownProblems = 20;
-
 /// The index in `source` of the sample that batches report as `wanted`.
 std::optional<std::uint64_t> find(const Source& source, std::uint64_t wanted) {
   std::uint64_t low = 0, high = source.size();
@@ -33,7 +31,7 @@ std::optional<std::uint64_t> find(const Source& source, std::uint64_t wanted) {
 
 Result<std::vector<std::uint64_t>> read_sample_list(const Source& source, const std::filesystem::path& file) {
   std::vector<std::uint64_t> out;
-  Problems problems(kShownProblems);
+  Problems problems;
   const auto why = each_line(file, [&](std::uint64_t line, std::string_view text) {
     std::uint64_t index = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);

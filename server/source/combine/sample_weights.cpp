@@ -18,7 +18,6 @@
 namespace headrace::server::source {
 namespace {
 
-constexpr std::size_t kShownProblems = 20;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::string_view kBlanks = " \t";
 
@@ -93,7 +92,7 @@ class WeightFile {
   std::optional<NameIndex> names_;  ///< none: the file has only numbers
   bool first_ = true;
   std::uint64_t next_ = 0;  ///< numbers read so far
-  Problems problems_{kShownProblems};
+  Problems problems_;
 };
 
 Result<void> check_size(const Source& source) {
@@ -171,7 +170,7 @@ Result<std::vector<double>> read_weights(const Source& source, const std::filesy
     const double weight = (*all)[source.index_in_whole(i)];
     out[i] = std::isnan(weight) ? other.value_or(kNone) : weight;
     if (!std::isnan(out[i])) continue;
-    if (without.size() < kShownProblems) without.push_back(source.name(i));
+    if (without.size() < Problems::kShown) without.push_back(source.name(i));
     ++missing;
   }
   if (missing > 0)
@@ -190,7 +189,7 @@ Result<std::vector<double>> weights_in_field(const Source& source, const std::st
   if (!field) return fail(field.error());
   const DType dtype = source.fields()[*field].dtype;
   std::vector<double> out(source.size());
-  Problems problems(kShownProblems);
+  Problems problems;
   Sample sample;
   for (std::uint64_t i = 0; i < out.size(); ++i) {
     if (auto read = source.read(i, sample); !read) {

@@ -18,11 +18,11 @@ struct Looks {
 
 /// Ignores samples that cannot be read: serving them reports the error.
 Looks look_at(const Source& source) {
-  constexpr std::uint64_t kMostLooks = 16;
+  constexpr std::uint64_t kSampledImages = 16;
   Looks out;
   Sample sample;
   decode::Decoder decoder;
-  const std::uint64_t looks = std::min(source.size(), kMostLooks);
+  const std::uint64_t looks = std::min(source.size(), kSampledImages);
   bool first = true;
   for (std::uint64_t i = 0; i < looks; ++i) {
     if (!source.read(i * source.size() / looks, sample)) continue;

@@ -18,36 +18,36 @@ using namespace std::string_view_literals;
 /// What to give instead.
 enum class Instead : std::uint8_t { kClassFolders, kItsFolder, kRenamed, kUnpacked, kPacked };
 
-struct Kind {
+struct Signature {
   std::size_t offset;
   std::string_view bytes;
   const char* name;
   Instead instead;
 };
 
-constexpr std::array kKinds{
-    Kind{0, "\xFF\xD8\xFF"sv, "a JPEG image", Instead::kClassFolders},
-    Kind{0, "\x89PNG\r\n"sv, "a PNG image", Instead::kClassFolders},
-    Kind{0, "GIF8"sv, "a GIF image", Instead::kClassFolders},
-    Kind{8, "WEBP"sv, "a WebP image", Instead::kClassFolders},
-    Kind{16, "\xDE\xC0\xEF\xBE"sv, "an LMDB database's file", Instead::kItsFolder},
-    Kind{0, "\0\0\x08\x01"sv, "an IDX file", Instead::kItsFolder},
-    Kind{0, "\0\0\x08\x03"sv, "an IDX file", Instead::kItsFolder},
-    Kind{0, "\0\0\x08\x04"sv, "an IDX file", Instead::kItsFolder},
-    Kind{257, "ustar"sv, "a tar file", Instead::kRenamed},
-    Kind{0, "\x93NUMPY"sv, "a numpy array", Instead::kRenamed},
-    Kind{0, "\x1F\x8B"sv, "packed by gzip", Instead::kUnpacked},
-    Kind{0, "PK\x03\x04"sv, "a zip file", Instead::kUnpacked},
-    Kind{0, "\x28\xB5\x2F\xFD"sv, "packed by zstd", Instead::kUnpacked},
-    Kind{0, "BZh"sv, "packed by bzip2", Instead::kUnpacked},
-    Kind{0,
-         "\xFD"
-         "7zXZ"sv,
-         "packed by xz", Instead::kUnpacked},
-    Kind{0, "\x89HDF"sv, "an HDF5 file", Instead::kPacked},
-    Kind{0, "PAR1"sv, "a Parquet file", Instead::kPacked},
-    Kind{0, "\x80\x04\x95"sv, "a pickle", Instead::kPacked},
-    Kind{0, "\x80\x02"sv, "a pickle", Instead::kPacked},
+constexpr std::array kSignatures{
+    Signature{0, "\xFF\xD8\xFF"sv, "a JPEG image", Instead::kClassFolders},
+    Signature{0, "\x89PNG\r\n"sv, "a PNG image", Instead::kClassFolders},
+    Signature{0, "GIF8"sv, "a GIF image", Instead::kClassFolders},
+    Signature{8, "WEBP"sv, "a WebP image", Instead::kClassFolders},
+    Signature{16, "\xDE\xC0\xEF\xBE"sv, "an LMDB database's file", Instead::kItsFolder},
+    Signature{0, "\0\0\x08\x01"sv, "an IDX file", Instead::kItsFolder},
+    Signature{0, "\0\0\x08\x03"sv, "an IDX file", Instead::kItsFolder},
+    Signature{0, "\0\0\x08\x04"sv, "an IDX file", Instead::kItsFolder},
+    Signature{257, "ustar"sv, "a tar file", Instead::kRenamed},
+    Signature{0, "\x93NUMPY"sv, "a numpy array", Instead::kRenamed},
+    Signature{0, "\x1F\x8B"sv, "packed by gzip", Instead::kUnpacked},
+    Signature{0, "PK\x03\x04"sv, "a zip file", Instead::kUnpacked},
+    Signature{0, "\x28\xB5\x2F\xFD"sv, "packed by zstd", Instead::kUnpacked},
+    Signature{0, "BZh"sv, "packed by bzip2", Instead::kUnpacked},
+    Signature{0,
+              "\xFD"
+              "7zXZ"sv,
+              "packed by xz", Instead::kUnpacked},
+    Signature{0, "\x89HDF"sv, "an HDF5 file", Instead::kPacked},
+    Signature{0, "PAR1"sv, "a Parquet file", Instead::kPacked},
+    Signature{0, "\x80\x04\x95"sv, "a pickle", Instead::kPacked},
+    Signature{0, "\x80\x02"sv, "a pickle", Instead::kPacked},
 };
 
 std::string advice(Instead instead, const std::filesystem::path& path) {
@@ -85,7 +85,7 @@ std::string head_of(const std::filesystem::path& path) {
 
 std::string why_no_configuration(const std::filesystem::path& path) {
   const std::string head = head_of(path);
-  for (const Kind& kind : kKinds)
+  for (const Signature& kind : kSignatures)
     if (head.size() >= kind.offset + kind.bytes.size() &&
         head.compare(kind.offset, kind.bytes.size(), kind.bytes) == 0)
       return fmt::format("is {}, not a configuration: {}", kind.name, advice(kind.instead, path));

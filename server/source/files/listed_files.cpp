@@ -23,10 +23,10 @@ constexpr std::uint64_t kMostListed = 4;
 /// With fewer wanted files per folder on average, folders are not all counted: their names would take more
 /// memory than everything else.
 constexpr std::uint64_t kFilesPerFolder = 4;
-constexpr std::uint64_t kBlock = 4096;
+constexpr std::uint64_t kFilesPerTask = 4096;
 
 /// Never 0.
-std::uint64_t hash(std::string_view name) {
+std::uint64_t nonzero_hash(std::string_view name) {
   return XXH3_64bits(name.data(), name.size()) | std::uint64_t{1} << 63;
 }
 
@@ -54,19 +54,19 @@ class NameSet {
   std::vector<std::uint64_t> table_;
 };
 
-struct Folder {
+struct ListedFolder {
   std::uint64_t wanted = 0;
   NameSet names;  ///< of its regular files
 };
-using Folders = std::unordered_map<std::string_view, Folder>;
+using ListedFolders = std::unordered_map<std::string_view, ListedFolder>;
 
 /// With its slash; empty: the root itself.
 std::string_view folder_of(std::string_view path) {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-Folders count_by_folder(std::uint64_t count, const PathOf& path) {
-  Folders folders;
+ListedFolders count_by_folder(std::uint64_t count, const PathOf& path) {
+  ListedFolders folders;
   auto last = folders.end();  // neighbours mostly share their folder
   for (std::uint64_t row = 0; row < count; ++row) {
     const std::string_view name = folder_of(path(row));
@@ -78,7 +78,7 @@ Folders count_by_folder(std::uint64_t count, const PathOf& path) {
   return folders;
 }
 
-void list(int root_fd, std::string_view name, Folder& folder) {
+void list(int root_fd, std::string_view name, ListedFolder& folder) {
   const std::string path = name.empty() ? "." : std::string(name);
   // In a folder without search permission no file can be opened, even if it can be listed.
   if (::faccessat(root_fd, path.c_str(), X_OK, AT_EACCESS) != 0) return;
@@ -86,7 +86,7 @@ void list(int root_fd, std::string_view name, Folder& folder) {
   std::uint64_t seen = 0;
   std::vector<std::uint64_t> names;
   const int error = each_entry(root_fd, path, [&](int, const dirent& entry) {
-    if (entry.d_type == DT_REG) names.push_back(hash(entry.d_name));
+    if (entry.d_type == DT_REG) names.push_back(nonzero_hash(entry.d_name));
     return ++seen <= most;
   });
   if (error == 0 && seen <= most) folder.names = NameSet(names);
@@ -95,20 +95,20 @@ void list(int root_fd, std::string_view name, Folder& folder) {
 }  // namespace
 
 std::vector<std::uint64_t> not_listed(int root_fd, std::uint64_t count, const PathOf& path) {
-  Folders folders = count_by_folder(count, path);
-  std::vector<Folders::value_type*> worth;
+  ListedFolders folders = count_by_folder(count, path);
+  std::vector<ListedFolders::value_type*> worth;
   for (auto& folder : folders)
     if (folder.second.wanted >= kWorthListing) worth.push_back(&folder);
   for_each_at_once(worth.size(), [&](std::size_t i) { list(root_fd, worth[i]->first, worth[i]->second); });
 
-  std::vector<std::vector<std::uint64_t>> left((count + kBlock - 1) / kBlock);
+  std::vector<std::vector<std::uint64_t>> left((count + kFilesPerTask - 1) / kFilesPerTask);
   for_each_at_once(left.size(), [&](std::size_t block) {
     auto last = folders.cend();
-    const std::uint64_t end = std::min(count, (block + 1) * kBlock);
-    for (std::uint64_t row = block * kBlock; row < end; ++row) {
+    const std::uint64_t end = std::min(count, (block + 1) * kFilesPerTask);
+    for (std::uint64_t row = block * kFilesPerTask; row < end; ++row) {
       const std::string_view text = path(row), folder = folder_of(text);
       if (last == folders.cend() || last->first != folder) last = std::as_const(folders).find(folder);
-      if (last == folders.cend() || !last->second.names.contains(hash(text.substr(folder.size()))))
+      if (last == folders.cend() || !last->second.names.contains(nonzero_hash(text.substr(folder.size()))))
         left[block].push_back(row);
     }
   });

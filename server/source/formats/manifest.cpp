@@ -22,7 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kShownProblems = 20;
 constexpr std::uint64_t kMostClasses = 1'000'000;
 constexpr std::uint64_t kLargestFetched = std::uint64_t{4} << 30;
 
@@ -221,9 +220,9 @@ class HotIntake final : public ColumnIntake<FixedColumn> {
   std::vector<std::size_t> hot_;
 };
 
-class Opener {
+class ManifestOpener {
  public:
-  explicit Opener(const ManifestOptions& options)
+  explicit ManifestOpener(const ManifestOptions& options)
       : options_(options),
         fields_(options.fields),
         file_(remote::shown(options.path.string())),
@@ -231,7 +230,7 @@ class Opener {
         root_(options.root.empty() ? folder_of(options.path) : options.root) {}
 
   Result<std::shared_ptr<const Source>> open() {
-    Problems problems(kShownProblems);
+    Problems problems;
     std::optional<Error> broken;
     std::istringstream text;
     const bool away = remote::is_url(options_.path.string());
@@ -366,7 +365,7 @@ class Opener {
 }  // namespace
 
 Result<std::shared_ptr<const Source>> open_manifest(const ManifestOptions& options) {
-  return Opener(options).open();
+  return ManifestOpener(options).open();
 }
 
 }  // namespace headrace::server::source

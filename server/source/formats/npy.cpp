@@ -12,6 +12,7 @@
 #include "server/remote/url.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
+#include "server/source/problems.h"
 #include "server/source/source_type.h"
 
 namespace headrace::server::source {
@@ -26,10 +27,6 @@ struct NamedArray {
   std::string field;
   NpyArray array;
 };
-
-tl::unexpected<Error> refuse(const NpyArray& array, const std::string& what) {
-  return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", array.shown, what));
-}
 
 template <class T>
 std::int64_t value_at(const std::uint8_t* values, std::uint64_t index) {
@@ -96,27 +93,30 @@ Result<void> check_arrays(const std::vector<NamedArray>& arrays) {
     const auto& shape = array.header.shape;
     if (std::count_if(arrays.begin(), arrays.end(),
                       [&same = field](const NamedArray& other) { return other.field == same; }) > 1)
-      return refuse(array, "is there twice; save it again with np.savez");
+      return refuse(array.shown, "is there twice; save it again with np.savez");
     if (std::find(kTaken.begin(), kTaken.end(), field) != kTaken.end())
-      return refuse(array, fmt::format("a field cannot be called \"{}\", which each batch has of its own; "
-                                       "give it another name in `fields`",
-                                       field));
+      return refuse(array.shown,
+                    fmt::format("a field cannot be called \"{}\", which each batch has of its own; "
+                                "give it another name in `fields`",
+                                field));
     if (!is_field_name(field))
-      return refuse(array, fmt::format("a field cannot be called \"{}\" (1 to {} of a-z, 0-9 and _); give it "
-                                       "another name in `fields`, as in {{image: {}}}",
-                                       field, kLongestName, array.name));
-    if (shape.empty()) return refuse(array, "is one number without a dimension; leave it out of `fields`");
+      return refuse(array.shown,
+                    fmt::format("a field cannot be called \"{}\" (1 to {} of a-z, 0-9 and _); give it "
+                                "another name in `fields`, as in {{image: {}}}",
+                                field, kLongestName, array.name));
+    if (shape.empty())
+      return refuse(array.shown, "is one number without a dimension; leave it out of `fields`");
     if (shape.size() > kMostDimensions)
-      return refuse(array, fmt::format("has {} dimensions, {}; up to {} are read: reshape it", shape.size(),
-                                       shape_text(shape), kMostDimensions));
+      return refuse(array.shown, fmt::format("has {} dimensions, {}; up to {} are read: reshape it",
+                                             shape.size(), shape_text(shape), kMostDimensions));
     if (shape[0] != first.array.header.shape[0])
       return refuse(
-          array,
+          array.shown,
           fmt::format("has {} samples (its first dimension), but {} has {}: they do not belong together",
                       shape[0], first.array.shown, first.array.header.shape[0]));
-    if (shape[0] == 0) return refuse(array, "has no samples");
+    if (shape[0] == 0) return refuse(array.shown, "has no samples");
     if (std::find(shape.begin(), shape.end(), 0) != shape.end())
-      return refuse(array, fmt::format("has an empty dimension, {}; leave it out", shape_text(shape)));
+      return refuse(array.shown, fmt::format("has an empty dimension, {}; leave it out", shape_text(shape)));
   }
   return {};
 }
@@ -124,28 +124,29 @@ Result<void> check_arrays(const std::vector<NamedArray>& arrays) {
 Result<void> see_labels(const NpyArray& labels, const std::vector<std::string>& classes) {
   if (!is_integer(labels.header.dtype) || labels.header.shape.size() != 1)
     return refuse(
-        labels, fmt::format("is {} of {}: the field `label` is the class, one integer per sample; for other "
-                            "targets take another name, such as `target`",
-                            shape_text(labels.header.shape), name_of(labels.header.dtype)));
+        labels.shown,
+        fmt::format("is {} of {}: the field `label` is the class, one integer per sample; for other "
+                    "targets take another name, such as `target`",
+                    shape_text(labels.header.shape), name_of(labels.header.dtype)));
   for (std::uint64_t i = 0; i < labels.header.shape[0]; ++i) {
     const std::int64_t label = integer_at(labels, i);
     if (label < 0 || label >= label_limit(classes))
-      return refuse(labels, label_out_of_range(fmt::format("value {}", i), label, classes));
+      return refuse(labels.shown, label_out_of_range(fmt::format("value {}", i), label, classes));
   }
   return {};
 }
 
 /// A field's array and the type of its rows.
-struct Column {
+struct NpyColumn {
   NpyArray array;
   SourceField field;
   decode::PixelShape pixels;  // width 0: values
   std::uint64_t row_bytes = 0;
 };
 
-Column column_of(NamedArray named, const std::optional<decode::PixelShape>& pixels) {
+NpyColumn column_of(NamedArray named, const std::optional<decode::PixelShape>& pixels) {
   const NpyHeader& header = named.array.header;
-  Column out{.field = {.name = std::move(named.field)}, .row_bytes = header.data_bytes / header.shape[0]};
+  NpyColumn out{.field = {.name = std::move(named.field)}, .row_bytes = header.data_bytes / header.shape[0]};
   if (pixels) {
     out.pixels = *pixels;
     out.field.content = Content::kPixels;
@@ -162,10 +163,10 @@ Column column_of(NamedArray named, const std::optional<decode::PixelShape>& pixe
 }
 
 /// Images in the order of `images`, then the other fields.
-Result<std::vector<Column>> columns_of(std::vector<NamedArray> arrays,
-                                       const std::optional<std::vector<std::string>>& images,
-                                       const std::string& shown) {
-  std::vector<Column> out;
+Result<std::vector<NpyColumn>> columns_of(std::vector<NamedArray> arrays,
+                                          const std::optional<std::vector<std::string>>& images,
+                                          const std::string& shown) {
+  std::vector<NpyColumn> out;
   for (const std::string& image : images.value_or(std::vector<std::string>{"image"})) {
     const auto named = std::find_if(arrays.begin(), arrays.end(),
                                     [&](const NamedArray& other) { return other.field == image; });
@@ -177,7 +178,7 @@ Result<std::vector<Column>> columns_of(std::vector<NamedArray> arrays,
     if (!pixels && !images) continue;
     if (!pixels)
       return refuse(
-          named->array,
+          named->array.shown,
           fmt::format("is {} of {}, no images: uint8 of (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, "
                       "h, w) are",
                       shape_text(named->array.header.shape), name_of(named->array.header.dtype)));
@@ -190,12 +191,12 @@ Result<std::vector<Column>> columns_of(std::vector<NamedArray> arrays,
 
 class NpySet final : public Source {
  public:
-  NpySet(std::vector<Column> columns, std::optional<NpyArray> labels, std::vector<std::string> classes)
+  NpySet(std::vector<NpyColumn> columns, std::optional<NpyArray> labels, std::vector<std::string> classes)
       : columns_(std::move(columns)),
         labels_(std::move(labels)),
         classes_(std::move(classes)),
         size_(columns_.front().array.header.shape[0]) {
-    for (const Column& column : columns_) fields_.push_back(column.field);
+    for (const NpyColumn& column : columns_) fields_.push_back(column.field);
     if (!labels_ || !classes_.empty()) return;
     std::int64_t most = 0;
     for (std::uint64_t i = 0; i < size_; ++i) most = std::max(most, integer_at(*labels_, i));
@@ -206,7 +207,7 @@ class NpySet final : public Source {
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
   Result<void> read(std::uint64_t index, Sample& out) const override {
     for (std::size_t f = 0; f < columns_.size(); ++f) {
-      const Column& column = columns_[f];
+      const NpyColumn& column = columns_[f];
       Item& item = out.item(f);
       item.bytes = column.array.values.view.subspan(index * column.row_bytes, column.row_bytes);
       item.pixels = column.pixels;
@@ -218,7 +219,7 @@ class NpySet final : public Source {
     view.pixels.clear();
     view.items.resize(count * fields);
     for (std::size_t f = 0; f < fields; ++f) {
-      const Column& column = columns_[f];
+      const NpyColumn& column = columns_[f];
       view.pixels.push_back(column.pixels);
       for (std::size_t i = 0; i < count; ++i)
         view.items[i * fields + f] =
@@ -231,7 +232,7 @@ class NpySet final : public Source {
     return labels_ ? integer_at(*labels_, index) : 0;
   }
   [[nodiscard]] std::optional<Error> fault() const override {
-    for (const Column& column : columns_)
+    for (const NpyColumn& column : columns_)
       if (auto lost = column.array.values.fault()) return lost;
     return labels_ ? labels_->values.fault() : std::nullopt;
   }
@@ -242,7 +243,7 @@ class NpySet final : public Source {
   [[nodiscard]] std::uint64_t fingerprint() const override;
 
  private:
-  const std::vector<Column> columns_;
+  const std::vector<NpyColumn> columns_;
   const std::optional<NpyArray> labels_;
   std::vector<std::string> classes_;
   const std::uint64_t size_;
@@ -253,7 +254,7 @@ class NpySet final : public Source {
 std::uint64_t NpySet::fingerprint() const {
   constexpr std::size_t kEdge = std::size_t{1} << 20;
   Fingerprint fingerprint;
-  for (const Column& column : columns_) {
+  for (const NpyColumn& column : columns_) {
     const NpyHeader& header = column.array.header;
     fingerprint.add(std::string_view(column.field.name))
         .add(static_cast<std::uint64_t>(header.dtype))
@@ -300,7 +301,7 @@ Result<std::shared_ptr<const Source>> open_npy_set(const NpyOptions& options) {
         ErrorCode::kDatasetInvalid,
         fmt::format("{}: `classes` are named, but there is no field `label`", arrays->front().array.shown));
   }
-  if (arrays->empty()) return refuse(*labels, "is the only field; name another one in `fields`");
+  if (arrays->empty()) return refuse(labels->shown, "is the only field; name another one in `fields`");
   const std::string shown = arrays->front().array.shown;
   auto columns = columns_of(std::move(*arrays), options.images, shown);
   if (!columns) return fail(std::move(columns.error()));

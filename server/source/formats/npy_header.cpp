@@ -11,11 +11,11 @@
 namespace headrace::server::source {
 namespace {
 
-constexpr std::array<std::uint8_t, 6> kMagic{0x93, 'N', 'U', 'M', 'P', 'Y'};
+constexpr std::array<std::uint8_t, 6> kNpyMagic{0x93, 'N', 'U', 'M', 'P', 'Y'};
 /// numpy's own headers are 128 bytes up to a dozen dimensions; std::regex uses stack in proportion to the
 /// length.
 constexpr std::size_t kLongestHeader = 2048;
-constexpr std::size_t kMostDimensions = 32;  // numpy's own limit
+constexpr std::size_t kNumpyDimensions = 32;  // numpy's own limit
 
 /// `kind`: the part of `descr` after the byte order.
 std::optional<DType> dtype_of(std::string_view kind) {
@@ -79,7 +79,7 @@ Result<NpyHeader> parse_npy_header(std::span<const std::uint8_t> bytes, const st
   const auto refuse = [&shown](const std::string& what) {
     return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", shown, what));
   };
-  if (bytes.size() < 10 || !std::equal(kMagic.begin(), kMagic.end(), bytes.begin()))
+  if (bytes.size() < 10 || !std::equal(kNpyMagic.begin(), kNpyMagic.end(), bytes.begin()))
     return refuse("is not an .npy file (it does not begin with \\x93NUMPY)");
   const int version = bytes[6];
   if (version < 1 || version > 3 || bytes[7] != 0)
@@ -116,7 +116,7 @@ Result<NpyHeader> parse_npy_header(std::span<const std::uint8_t> bytes, const st
   static const std::regex kNumber("[0-9]+");
   const std::string dims = shape[1];
   for (std::sregex_iterator dim(dims.begin(), dims.end(), kNumber), end; dim != end; ++dim) {
-    const bool fits = dim->length() <= 18 && header.shape.size() < kMostDimensions;
+    const bool fits = dim->length() <= 18 && header.shape.size() < kNumpyDimensions;
     header.shape.push_back(fits ? std::stoull(dim->str()) : 0);
     if (!fits || __builtin_mul_overflow(header.data_bytes, header.shape.back(), &header.data_bytes))
       return refuse("its header's shape is invalid");

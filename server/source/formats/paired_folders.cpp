@@ -44,9 +44,9 @@ std::string shortened(std::vector<std::string> list) {
                      total > kListed ? fmt::format(", ... ({} in all)", total) : "");
 }
 
-class Opener {
+class PairedFoldersOpener {
  public:
-  explicit Opener(const std::map<std::string, PairedFolder>& folders) : folders_(folders) {}
+  explicit PairedFoldersOpener(const std::map<std::string, PairedFolder>& folders) : folders_(folders) {}
 
   Result<std::shared_ptr<const Source>> open() {
     for (const auto& [field, folder] : folders_)
@@ -192,7 +192,7 @@ class Opener {
 
   /// Compares each image with the first partner of scale 1; only images of known size.
   Result<void> check_sizes() const {
-    Problems problems(kListed);
+    Problems problems;
     for (const auto& [name, ignored] : images_.front()) {
       const Image* base = nullptr;
       std::size_t at = 0;
@@ -229,7 +229,7 @@ class Opener {
 
 Result<std::shared_ptr<const Source>> open_paired_folders(
     const std::map<std::string, PairedFolder>& folders) {
-  return Opener(folders).open();
+  return PairedFoldersOpener(folders).open();
 }
 
 namespace {

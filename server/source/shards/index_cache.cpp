@@ -28,7 +28,7 @@ using nlohmann::json;
 constexpr int kVersion = 1;
 /// File format: magic, length of the head, head (JSON: the key, then a line per shard), each shard's samples
 /// and names, xxh3 of everything before. In the machine's byte order.
-constexpr std::array<char, 8> kMagic{'H', 'R', 'S', 'H', 'A', 'R', 'D', 'S'};
+constexpr std::array<char, 8> kIndexMagic{'H', 'R', 'S', 'H', 'A', 'R', 'D', 'S'};
 
 void add(Fingerprint& hash, const void* data, std::size_t size) {
   hash.add(std::span(static_cast<const std::uint8_t*>(data), size));
@@ -151,7 +151,7 @@ std::optional<std::vector<ShardIndex>> IndexCache::load() const {
     std::array<char, 8> magic{};
     std::uint64_t head_bytes = 0;
     std::string text;
-    if (!reader.read_bytes(magic.data(), magic.size()) || magic != kMagic ||
+    if (!reader.read_bytes(magic.data(), magic.size()) || magic != kIndexMagic ||
         !reader.read_bytes(&head_bytes, sizeof head_bytes) || !reader.read(text, head_bytes))
       return std::nullopt;
     const json head = json::parse(text, nullptr, false);
@@ -200,7 +200,7 @@ void IndexCache::store(const std::vector<ShardIndex>& shards) const {
       ::mkdir(home_.c_str(), 0700);
     }
     Writer writer(file);
-    writer.write(kMagic.data(), kMagic.size());
+    writer.write(kIndexMagic.data(), kIndexMagic.size());
     const std::uint64_t head_bytes = text.size();
     writer.write(&head_bytes, sizeof head_bytes);
     writer.write(text.data(), text.size());

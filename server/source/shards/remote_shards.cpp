@@ -7,6 +7,7 @@
 
 #include "server/remote/url.h"
 #include "server/source/files/at_once.h"
+#include "server/source/problems.h"
 #include "server/source/shards/block_reader.h"
 #include "server/source/shards/shard_list.h"
 #include "server/source/shards/shard_set.h"
@@ -56,10 +57,6 @@ class RemoteShards final : public ShardSet {
   const std::vector<remote::Stat> stats_;
   const std::shared_ptr<const Remote> remote_;
 };
-
-tl::unexpected<Error> refuse(const std::string& url, std::string_view what) {
-  return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", remote::shown(url), what));
-}
 
 /// The *.tar objects directly below it.
 Result<std::vector<std::string>> shards_below(std::string url, const Remote& remote) {

@@ -89,13 +89,13 @@ Result<void> Indexer::add(const TarMember& member, TarReader& tar) {
 std::optional<std::int64_t> Indexer::number_in(const std::string& content) {
   if (rule_.label.starts_with(kJsonLabel)) {
     const std::string key = rule_.label.substr(kJsonLabel.size());
-    const auto json = nlohmann::json::parse(content, nullptr, false);
-    if (!json.is_object() || !json.contains(key)) {
-      problem(json.is_object() ? fmt::format("has no \"{}\" in its .json", key)
-                               : "has a .json that is not a JSON object");
+    const auto parsed = nlohmann::json::parse(content, nullptr, false);
+    if (!parsed.is_object() || !parsed.contains(key)) {
+      problem(parsed.is_object() ? fmt::format("has no \"{}\" in its .json", key)
+                                 : "has a .json that is not a JSON object");
       return std::nullopt;
     }
-    const auto& value = json[key];
+    const auto& value = parsed[key];
     const bool fits =
         value.is_number_unsigned() ? value.get<std::uint64_t>() <= INT64_MAX : value.is_number_integer();
     if (fits) return value.get<std::int64_t>();

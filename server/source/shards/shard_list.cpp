@@ -8,16 +8,14 @@
 #include <regex>
 #include <set>
 
+#include "server/source/problems.h"
+
 namespace headrace::server::source {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostShards = 1'000'000;
-
-tl::unexpected<Error> refuse(const std::string& path, const std::string& what) {
-  return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", path, what));
-}
 
 /// Substitutes the numbers of the first range, then expands the rest.
 Result<void> expand(const std::string& before, const std::string& rest, const std::string& pattern,

@@ -16,7 +16,7 @@
 namespace headrace::server::source {
 namespace {
 
-constexpr std::uint64_t kBlock = 512;
+constexpr std::uint64_t kTarBlock = 512;
 /// Least and most bytes of one read: headers are between images, and images above kSkip are skipped, so bytes
 /// read beyond a header are wasted.
 constexpr std::size_t kLeastRead = std::size_t{4} << 10;
@@ -84,7 +84,7 @@ struct TarReader::State {
 // both could hide samples.
 Result<void> TarReader::State::see_end() const {
   const std::uint64_t at = header();
-  if (file_bytes < at + kBlock)
+  if (file_bytes < at + kTarBlock)
     return refuse(
         fmt::format("ends at byte {} without the blocks of zeros that close a tar archive: it is truncated; "
                     "fetch it again",
@@ -184,7 +184,7 @@ Result<bool> TarReader::next(TarMember& member) {
         fmt::format("is truncated: \"{}\" begins at byte {} and has {} bytes, the file ends at {}; "
                     "fetch it again",
                     name, member.offset, member.bytes, state.file_bytes));
-  state.end = (member.offset + member.bytes + kBlock - 1) / kBlock * kBlock;
+  state.end = (member.offset + member.bytes + kTarBlock - 1) / kTarBlock * kTarBlock;
   return true;
 }
 
