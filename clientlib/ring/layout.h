@@ -17,8 +17,9 @@
 //
 // Release/acquire pairs, named at both ends in the code:
 //   SYNC publish-slot   server stores SlotDesc::word (READY, release) -> client loads it (acquire)
-//   SYNC grant          server stores LaneBlock::granted (release)    -> client loads it (acquire)
-//   SYNC ack            client stores LeaseBlock::acked (release)     -> server loads it (acquire)
+//   SYNC grant          server stores LaneBlock::granted (seq_cst)    -> client loads it (acquire)
+//   SYNC ack            client stores LeaseBlock::acked (seq_cst)     -> server loads it (acquire)
+//   SYNC commit         client stores LeaseBlock::commits (release)   -> server loads it (acquire)
 //   SYNC client-sleeps  client sets LeaseBlock::waiting, then re-reads granted;
 //                       server stores granted, then reads waiting
 //   SYNC server-sleeps  server sets ControlHeader::server_idle, then re-reads acked;

@@ -1,4 +1,4 @@
-// The status of a stream, readable without the engine's lock: metrics, the status page and `ls` read it while
+// The status of a stream, readable without the engine's lock: metrics, `ls` and `stats` read it while
 // batches are handed over.
 //
 // Thread safety: members marked [lock] are called under the engine's mutex; any thread may call the others.

@@ -106,7 +106,7 @@ struct OpenOptions {
 struct FieldView {
   const FieldSpec* spec = nullptr;
   const std::byte* data = nullptr;
-  std::vector<std::int64_t> shape;  ///< dense: rows + row shape; ragged: total values + value shape
+  std::vector<std::int64_t> shape;  ///< dense: rows, then a row's shape; ragged: values, then a value's shape
   std::vector<std::int64_t> strides;
   std::span<const std::int64_t> offsets;  ///< ragged: rows + 1 entries; dense: empty
   std::byte* writable = nullptr;          ///< `data` if it is private memory, else null
@@ -117,11 +117,11 @@ struct FieldView {
 struct RowInfo {
   std::uint64_t sample_index;
   bool valid;     ///< false: padding or wrapped duplicate
-  bool replaced;  ///< stands in for a bad sample
+  bool replaced;  ///< replaces a bad sample
 };
 
-/// A lease on one batch. Move-only; the lease ends when it is destroyed or released, in any order between
-/// batches.
+/// A lease on one batch. Move-only. The lease ends when the view is destroyed or released; leases may end in
+/// any order.
 class BatchView {
  public:
   BatchView(BatchView&&) noexcept;
@@ -141,8 +141,8 @@ class BatchView {
   [[nodiscard]] const std::vector<FieldSpec>& fields() const;
   [[nodiscard]] Result<FieldView> field(
       std::string_view name) const;  ///< kInvalidArgument: no such field; lists the names
-  /// All values of a field as a typed span. The type's size must match the dtype (checked, aborts on a
-  /// mismatch).
+  /// All values of a field as a typed span. Aborts if there is no such field, or if the size of T does not
+  /// match the dtype.
   template <class T>
   [[nodiscard]] std::span<const T> values(std::string_view name) const {
     const FieldView view = checked_field(name, sizeof(T));
@@ -183,12 +183,12 @@ class Stream {
   [[nodiscard]] std::uint64_t length() const;
   [[nodiscard]] std::uint64_t epoch_length() const;  ///< batches in a whole epoch
   [[nodiscard]] std::uint64_t epoch() const;         ///< the epoch that next() is in, or is about to begin
-  [[nodiscard]] bool begun() const;  ///< next() has returned a batch of epoch(), and has not ended it
+  [[nodiscard]] bool begun() const;  ///< next() has returned a batch, but not yet the end, of epoch()
 
   /// The next batch of this epoch; nullopt once at its end: the call after that begins the next epoch.
   /// Commits the batch before it. Waits for a server that died to restart, and attaches again. Errors:
-  /// kTimeout (the message says what it waited for), kServerLost, kLeaseFenced, kStreamFailed, kDraining,
-  /// kFingerprintMismatch, kForked.
+  /// kTimeout (the message says what it waited for), kServerLost, kLeaseFenced, kStreamFailed,
+  /// kFingerprintMismatch, kNotEnoughMemory (no memory for a private copy), kForked.
   Result<std::optional<BatchView>> next(std::chrono::milliseconds timeout = std::chrono::minutes(10));
   /// Batches that next() can return without waiting for the server to build them (granted, but not yet
   /// returned).
@@ -235,7 +235,7 @@ struct SampleView {
   bool replaced = false;
   std::int64_t label = 0;
   std::vector<FieldSpec> fields;
-  std::string parameters;        ///< JSON
+  std::string parameters;        ///< JSON: what was drawn for each transform
   std::vector<std::byte> bytes;  ///< the fields end to end
 };
 

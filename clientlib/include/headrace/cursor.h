@@ -1,5 +1,4 @@
-// The whole mutable state of an iteration: everything else can be rebuilt from it (design: Positions and
-// cursors).
+// The whole mutable state of an iteration: everything else can be rebuilt from it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@ std::string to_string(const Cursor& cursor);  ///< "epoch 3, origin 0, batch 17"
 enum class LastBatch : std::uint8_t {
   kShort,  ///< its samples are split evenly over the ranks; at most w - 1 wrapped rows are flagged not valid
   kPad,    ///< it is filled with wrapped rows, which are flagged not valid
-  kDrop,   ///< it is left out
+  kDrop,   ///< it is dropped
 };
 
 }  // namespace headrace

@@ -4,7 +4,7 @@
 //   source image (uint8, interleaved) -> geometric transforms (Move) -> color steps (PixelStep)
 //     -> values, dtype and layout -> erasing
 //
-// C++17, for CUDA's compiler.
+// CUDA's compiler reads this header as C++17: use nothing newer.
 #pragma once
 
 #include <cstddef>
@@ -45,10 +45,11 @@ struct Move {
   }
 };
 
-/// A color step: it changes each pixel on its own. The values of Kind are part of RowSteps' format.
+/// A color step: it changes each pixel on its own (kContrast also uses the image's mean gray). The values of
+/// Kind are part of RowSteps' format.
 struct PixelStep {
   enum class Kind : std::uint8_t {
-    kBrightness,  ///< PIL's ImageEnhance by `factor`, as are the next two
+    kBrightness,  ///< this and the next two: PIL's ImageEnhance with `factor`
     kContrast,    ///< blends with the mean gray of the image
     kSaturation,
     kHue,   ///< adds `shift` to H, modulo 256

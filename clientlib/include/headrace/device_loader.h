@@ -35,7 +35,7 @@ struct DeviceLoaderOptions {
   EngineOptions engine = {};
   /// Batches that are copied to the device, or computed there, before next() is called for them: 1 or more.
   std::uint32_t prefetch = 2;
-  /// Allocates memory for a batch; next() calls it in its caller's thread. With `device: gpu` and `residence:
+  /// Allocates memory for a batch; next() calls it in its caller's thread. With `device: gpu` or `residence:
   /// gpu` the memory must be aligned to 16 bytes. It is first written on DeviceLoader::copy_stream().
   /// Default: the loader's own memory. A batch's memory is reused after the work that the streams of
   /// DeviceBatch::wait_on() have queued when the batch is destroyed.
@@ -44,7 +44,7 @@ struct DeviceLoaderOptions {
   /// the device. false: batches are fetched through the ring and copied, as for any other stream.
   bool resident = true;
   /// next() calls it during an upload, with the number of uploaded samples and of all samples. Default:
-  /// prints a line on stderr every few seconds.
+  /// prints a line on stderr every 3 s.
   std::function<void(std::uint64_t samples, std::uint64_t of)> uploading = {};
 };
 
@@ -77,8 +77,8 @@ class DeviceBatch {
   /// CPU backend. `stream` must live as long as this batch. Error: kInvalidArgument for cudaStreamPerThread.
   Result<void> wait_on(StreamHandle stream);
   /// The host waits until the copy has finished. Error: kInternal, with the device's message, if it failed.
-  /// The loader's memory is then freed instead of reused, and freeing waits for the device: for tests and
-  /// debugging, not for training loops.
+  /// After wait(), memory that is the loader's own is freed instead of reused, and freeing waits for the
+  /// device: for tests and debugging, not for training loops.
   Result<void> wait() const;
 
   /// The memory that holds the fields.

@@ -26,7 +26,7 @@ enum class ErrorCode : std::uint16_t {
   kDatasetInvalid,  ///< e.g. a folder without classes, nothing readable, or a file that changed while in use
   kBadSample,       ///< content of one sample: corrupt, truncated, not an image, gigantic
   kTransientIo,     ///< an I/O error, retried and then reported; never replaced by another sample
-  kTooManyBadSamples,  ///< the threshold was passed; the message gives the numbers and the first ten
+  kTooManyBadSamples,  ///< more than `max_bad` of the samples are bad; the message names the first ten
   kStreamFailed,       ///< the stream stopped; the message carries the reason
   // Attaching.
   kServerUnreachable,    ///< no answer within the timeout; the message says which step failed
@@ -35,11 +35,12 @@ enum class ErrorCode : std::uint16_t {
   kClientNameTaken,      ///< the message names the holder
   kRankTaken,            ///< the same (group, rank) twice; the message names the holder
   kGroupMismatch,        ///< world size or start cursor differ within a group; the message names both values
-  kFingerprintMismatch,  ///< dataset, plan or seed changed since the checkpoint; the message says which
+  kFingerprintMismatch,  ///< the dataset, plan, seed, algorithm version or batching differs from the
+                         ///< checkpoint's; the message says which
   kRingFull,             ///< no free lane; the message says how many there are
   kTokenInvalid,         ///< attach token unknown, used or expired
   kPermissionDenied,     ///< the user on one side is not trusted by the other
-  kAttachLocalOnly,      ///< `open` over tcp
+  kAttachLocalOnly,      ///< reserved: nothing returns it
   kBadMessage,           ///< malformed or oversized control message
   kDraining,             ///< the server is shutting down
   // Iterating.
@@ -47,7 +48,7 @@ enum class ErrorCode : std::uint16_t {
   kServerLost,    ///< the server died and did not come back within the reconnect time
   kLeaseFenced,   ///< this client was stuck past the eviction time; attach again
   kForked,        ///< a forked child used its parent's client
-  kIteratorBusy,  ///< two iterators at once on one loader
+  kIteratorBusy,  ///< a second iterator or a second thread uses a loader (Python)
   kClosed,        ///< the object was closed
 };
 

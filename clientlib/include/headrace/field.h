@@ -32,7 +32,7 @@ std::optional<DType> dtype_from_name(std::string_view name);
 /// The numbers are part of ring layout v1.
 enum class FieldKind : std::uint8_t {
   kDense = 1,   ///< every row has `shape`
-  kRagged = 2,  ///< values of all rows end to end, and rows + 1 offsets (in elements of the first dimension)
+  kRagged = 2,  ///< values of all rows end to end, and rows + 1 offsets, which count values (not bytes)
 };
 
 struct FieldSpec {

@@ -7,8 +7,9 @@
 //   ...                                      // the trainer does other work
 //   copy.wait();
 //
-// Devices: "cuda:N" if Headrace was built with CUDA; "host" always. "host" is the CPU backend: it does the
-// same work in host memory, with a thread instead of a copy stream, for tests and machines without a GPU.
+// Devices: "cuda:N", or "cuda" for the first one, if Headrace was built with CUDA; "host" always. "host" is
+// the CPU backend: it does the same work in host memory, with a thread instead of a copy stream, for tests
+// and machines without a GPU.
 //
 // Thread safety: CopyEngine: one thread at a time. Completion: any thread.
 #pragma once
@@ -38,7 +39,7 @@ class Completion {
   [[nodiscard]] bool done() const;
   /// Blocks, without spinning, until done(). Error: kInternal, with the device's message, if the copy failed.
   Result<void> wait() const;
-  /// The same, but returns without an error after `time`, when done() is still false.
+  /// The same, but returns after `time` at the latest, without an error even if done() is still false.
   Result<void> wait_for(std::chrono::milliseconds time) const;
 
   struct State;
@@ -82,7 +83,7 @@ struct DeviceBlock {
 };
 
 struct EngineOptions {
-  std::string device = "cuda:0";  ///< "cuda:N" or "host"
+  std::string device = "cuda:0";  ///< "cuda:N", "cuda" (the first one) or "host"
   std::size_t pin_chunk =
       std::size_t{2} << 30;  ///< bytes per registration: a single call for a large ring blocks for seconds
   std::function<void(std::string_view)> warn = {};  ///< default: one line on stderr
@@ -106,8 +107,8 @@ class CopyEngine {
   CopyEngine(std::shared_ptr<Device> device, EngineOptions options);
   ~CopyEngine();  ///< waits for running copies: their leases end before it returns
 
-  /// Pins memory, once per (mapping, owner), then makes it read-only for this process. If that fails, it is
-  /// reported once through `warn`, and copies are staged and counted; it is not an error. `owner` keeps the
+  /// Pins memory, once per (mapping, owner), then makes it read-only for this process. A failure to pin is
+  /// not an error: it is reported once through `warn`, and copies are staged and counted. `owner` keeps the
   /// memory mapped. The next registration unpins memory that only the engine still owns (the ring of a server
   /// that was restarted), after its copies.
   void register_mapping(std::span<std::byte> mapping, std::shared_ptr<const void> owner);
@@ -120,7 +121,7 @@ class CopyEngine {
   /// Starts copies. The engine holds `keep`, which keeps the sources alive, until the sources have been read.
   /// After an error no copy is running and `keep` was dropped.
   Result<Completion> copy(std::span<const Transfer> transfers, std::shared_ptr<const void> keep);
-  /// The same into one block, with neighbouring transfers joined. The engine also holds the block. All
+  /// The same into one block, with neighboring transfers joined. The engine also holds the block. All
   /// transfers go to [data, data + bytes); the bytes between them are undefined afterwards.
   Result<Completion> copy_into(const DeviceBlock& block, std::span<const Transfer> transfers,
                                std::shared_ptr<const void> keep);

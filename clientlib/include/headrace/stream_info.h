@@ -13,7 +13,7 @@
 namespace headrace {
 
 enum class Delivery : std::uint8_t {
-  kBroadcast,  ///< each consumer gets every batch
+  kBroadcast,  ///< each client gets every batch
   kShard,      ///< the ranks of a group divide the epoch
 };
 
@@ -25,8 +25,8 @@ enum class Join : std::uint8_t {
   kCursor,      ///< at the given cursor
 };
 
-/// Two streams with equal fingerprints deliver the same samples. It has parts, so that an error can say which
-/// part differs. In hexadecimal. It does not cover batch size, threads, caches or placement.
+/// Two streams with equal fingerprints deliver the same samples. Its parts are hexadecimal numbers,
+/// so that an error can say which one differs. It does not cover batch size, threads, caches or placement.
 struct Fingerprint {
   std::string dataset;
   std::string plan;
