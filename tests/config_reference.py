@@ -44,7 +44,7 @@ def type_of(node: dict[str, Any]) -> str:
     if words := node.get("enum"):
         return ", ".join(f"`{word}`" for word in words)
     if forms := node.get("anyOf"):
-        return "; or ".join(type_of(form) for form in forms)
+        return "; or ".join(dict.fromkeys(type_of(form) for form in forms))
     kinds = node.get("type", "any")
     kind = next(each for each in ([kinds] if isinstance(kinds, str) else kinds) if each != "null")
     if kind == "array":

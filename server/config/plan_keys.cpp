@@ -91,21 +91,21 @@ Codec<double> alpha() {
 
 Description<MixConfig> mix() {
   using Self = MixConfig;
-  return {
-      "",
-      "Each image is mixed with its neighbour's in the epoch's order, after the transforms; where mixup and "
-      "cutmix are given, one of them at equal odds. Labels become float32 (num_classes), each class's share.",
-      {optional("mixup", &Self::mixup_alpha, alpha(),
-                "As torchvision.transforms.v2.MixUp, with a lambda per sample."),
-       optional("cutmix", &Self::cutmix_alpha, alpha(),
-                "As torchvision.transforms.v2.CutMix, with a lambda and a box per sample."),
-       key("p", &Self::p, fraction(), "Of a sample being mixed at all."),
-       without_default(key("num_classes", &Self::num_classes, integer<std::int32_t>(1, 1'000'000),
-                           "Default: as many as the source names."))},
-      [](const Self& mix, const Json&, const Reading& reading) {
-        if (!mix.mixup_alpha && !mix.cutmix_alpha)
-          reading.wrong_key("", "needs mixup, cutmix or both of them");
-      }};
+  return {"",
+          "Each image is mixed with its neighbor in the epoch's order, after the transforms. If both mixup "
+          "and cutmix are given, each has probability one half. Labels become float32 (num_classes), each "
+          "class's share.",
+          {optional("mixup", &Self::mixup_alpha, alpha(),
+                    "As torchvision.transforms.v2.MixUp, with a lambda per sample."),
+           optional("cutmix", &Self::cutmix_alpha, alpha(),
+                    "As torchvision.transforms.v2.CutMix, with a lambda and a box per sample."),
+           key("p", &Self::p, fraction(), "Probability that a sample is mixed."),
+           without_default(key("num_classes", &Self::num_classes, integer<std::int32_t>(1, 1'000'000),
+                               "Default: as many as the source names."))},
+          [](const Self& mix, const Json&, const Reading& reading) {
+            if (!mix.mixup_alpha && !mix.cutmix_alpha)
+              reading.wrong_key("", "needs mixup, cutmix or both of them");
+          }};
 }
 
 Codec<bool> device() {
@@ -149,14 +149,14 @@ std::vector<Key<StreamPlan>> plan_keys() {
       chain(key("warnings", &PlanConfig::warnings_are_bad, word<bool>({{"keep", false}, {"bad", true}}),
                 "An image that libjpeg repairs, or a progressive JPEG without all of its scans: keep it and "
                 "count a warning, or treat it as bad.")),
-      chain(key("resize_passes", &PlanConfig::passes,
-                word<ResizePasses>({{"pillow_13", ResizePasses::kPillow13},
-                                    {"horizontal_first", ResizePasses::kHorizontalFirst}}),
-                "Whose pixels a resize gives: Pillow's from 13 on, or those of the versions before (they "
-                "differ by at most one).")),
+      chain(key(
+          "resize_passes", &PlanConfig::passes,
+          word<ResizePasses>(
+              {{"pillow_13", ResizePasses::kPillow13}, {"horizontal_first", ResizePasses::kHorizontalFirst}}),
+          "Which Pillow a resize equals: 13 and later, or earlier versions (pixels differ by at most one).")),
       chain(key("max_pixels", &PlanConfig::max_pixels, integer<std::uint64_t>(1, 1'000'000'000),
-                "Larger images, read or between two transforms, are bad samples, refused before memory is "
-                "taken for them."))};
+                "Larger images, read or between two transforms, are bad samples. They are refused before "
+                "memory is allocated."))};
 }
 
 namespace {

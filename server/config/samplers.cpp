@@ -93,9 +93,9 @@ Description<WeightedSampler> WeightedSampler::description() {
       {written_if<Self>(
            never, required("by", &Self::by,
                            word<By>({{"class", By::kClass}, {"file", By::kFile}, {"field", By::kField}}))),
-       written_if<Self>(
-           [](const Self& s) { return s.by == By::kClass; },
-           key("weights", &Self::weights, map(weight(), 1), "By class: of each sample of the class.")),
+       written_if<Self>([](const Self& s) { return s.by == By::kClass; },
+                        key("weights", &Self::weights, map(weight(), 1),
+                            "With `by: class`: the weight of each sample of the class.")),
        written_if<Self>(never, key("path", &Self::path, local_path(),
                                    "By file: a line per sample, in the source's order, or lines of "
                                    "`relative/path weight`.")),

@@ -76,27 +76,27 @@ Description<MetricsConfig> MetricsConfig::description() {
 
 Description<ServerConfig> ServerConfig::description() {
   using Self = ServerConfig;
-  return {
-      "",
-      "",
-      {without_default(
-           key("directory", &Self::directory, path(),
-               "Folder of the sockets. Default: $XDG_RUNTIME_DIR/headrace, or /tmp/headrace-<uid>.")),
-       without_default(key("allow", &Self::allow, object(allowed_users()))),
-       key("threads", &Self::threads, thread_count(),
-           "Worker threads. auto: the cgroup's CPU quota, at most the CPUs of the affinity mask."),
-       key("numa", &Self::numa, word<Numa>({{"auto", Numa::kAuto}, {"off", Numa::kOff}}),
-           "auto: on a machine with several NUMA nodes workers stay on theirs, and what they share lies on "
-           "these nodes in turn; off: as the kernel does it."),
-       without_default(key("metrics", &Self::metrics, metrics_or_off(),
-                           "Where /metrics, /healthz and /readyz are served; off: nowhere.")),
-       key("evict_after", &Self::evict_after, eviction(),
-           "A client without a heartbeat for this long is fenced."),
-       key("group_grace", &Self::group_grace, duration(),
-           "How long the lanes of a group that went are remembered."),
-       key("drain_timeout", &Self::drain_timeout, duration(),
-           "How long SIGTERM waits for held leases: with it a server is gone within 5 s."),
-       key("log_level", &Self::log_level, word(words_of(LogLevel())))}};
+  return {"",
+          "",
+          {without_default(
+               key("directory", &Self::directory, path(),
+                   "Folder of the sockets. Default: $XDG_RUNTIME_DIR/headrace, or /tmp/headrace-<uid>.")),
+           without_default(key("allow", &Self::allow, object(allowed_users()))),
+           key("threads", &Self::threads, thread_count(),
+               "Worker threads. auto: the cgroup's CPU quota, at most the CPUs of the affinity mask."),
+           key("numa", &Self::numa, word<Numa>({{"auto", Numa::kAuto}, {"off", Numa::kOff}}),
+               "auto: with several NUMA nodes, each worker stays on one node, and shared memory is "
+               "interleaved over these nodes; off: the kernel decides."),
+           without_default(key("metrics", &Self::metrics, metrics_or_off(),
+                               "Where /metrics, /healthz and /readyz are served; off: nowhere.")),
+           key("evict_after", &Self::evict_after, eviction(),
+               "A client without a heartbeat for this long is fenced."),
+           key("group_grace", &Self::group_grace, duration(),
+               "How long a group is remembered after its last rank detached."),
+           key("drain_timeout", &Self::drain_timeout, duration(),
+               "How long the server waits for leases to be released after SIGTERM. With the default it exits "
+               "within 5 s."),
+           key("log_level", &Self::log_level, word(words_of(LogLevel())))}};
 }
 
 ServerConfig read_server(const Json& value, const Reading& reading, const Environment& environment) {

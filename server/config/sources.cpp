@@ -19,13 +19,14 @@ Description<CacheConfig> CacheConfig::description() {
   return {
       "",
       "Memory of the server that keeps samples until it is full; shared by all streams of the source.",
-      {without_default(key("encoded", &Self::encoded, budget,
-                           "Files as they were read. Of sources that read files or shards.")),
+      {without_default(
+           key("encoded", &Self::encoded, budget,
+               "Budget for files as they were read. Only for sources that read files or shards.")),
        without_default(key("decoded", &Self::decoded, budget,
                            "8-bit pixels after decoding and the transforms before the first random one.")),
        key("tile", &Self::tile, boolean(),
-           "Of `encoded`, where a stream crops: JPEGs in it are rewritten without loss, by workers that have "
-           "nothing else to do, so that a crop is decoded from the tiles that it touches.")},
+           "For `encoded`, if a stream crops: idle workers rewrite the JPEGs without loss, so that a crop is "
+           "decoded only from the tiles that it touches.")},
       [](const Self&, const Json& map, const Reading& reading) {
         if (map.contains("tile") && !map.contains("encoded"))
           reading.wrong_key(
@@ -56,15 +57,14 @@ Description<IoConfig::DiskCache> IoConfig::DiskCache::description() {
           "A folder on a local disk that keeps what was read, until it is full. Not for lmdb and npy.",
           {required("path", &DiskCache::path, described::path(),
                     "A folder of its own; servers of one machine share it."),
-           required("size", &DiskCache::size, room(), "At most so much, of all datasets in it together.")}};
+           required("size", &DiskCache::size, room(), "Limit for all datasets in the folder together.")}};
 }
 
 Description<IoConfig> IoConfig::description() {
   using Self = IoConfig;
   return {"",
           "Samples are read ahead, by threads that do nothing else: for network mounts and slow disks. "
-          "Without it "
-          "the workers read, except of URLs, which are always read ahead.",
+          "Without `io` the workers read. Sources that read samples from URLs have it by default.",
           {key("threads", &Self::threads, integer<unsigned>(1, 1024),
                "Reads under way at once, for all streams over this source."),
            without_default(
@@ -72,9 +72,9 @@ Description<IoConfig> IoConfig::description() {
                    "Samples that each stream has read beyond the batches that are being filled. 0: the "
                    "workers read. Default: 4 per thread.")),
            key("memory", &Self::memory, room(),
-               "Of samples that are read and not used yet, at most, for each stream."),
+               "Limit for samples that are read and not used yet, for each stream."),
            key("delay", &Self::delay, config::delay(),
-               "Each read takes so much longer: what would a network mount do to me?"),
+               "Time that is added to each read, to simulate a network mount."),
            optional("disk_cache", &Self::disk_cache, object<DiskCache>())}};
 }
 

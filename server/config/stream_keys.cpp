@@ -107,7 +107,8 @@ Description<StreamConfig> StreamConfig::description() {
                                "gpu: a loader with a device uploads the dataset to it once and computes "
                                "batches there; the dataset must fit into its memory. Loaders without a "
                                "device get the same batches from the server.")),
-           key("on_error", &Self::on_error, word(words_of(OnError())), "What a bad sample does."),
+           key("on_error", &Self::on_error, word(words_of(OnError())),
+               "What the server does with a bad sample: deliver another one, or stop the stream."),
            key("max_bad", &Self::max_bad, fraction(),
                "The stream fails if more than this fraction of its distinct samples is bad."),
            without_default(key("ring", &Self::ring, object<RingConfig>())),

@@ -110,11 +110,11 @@ described::Description<RelabelOptions> RelabelOptions::description() {
       "classes", &Self::classes, described::list(described::class_name(), 1),
       "Names of labels 0, 1, ...; each class must be one of them. Default: the source's order."));
   return {"relabel",
-          "A source with other classes: called anew, put together, in another order.",
+          "A source with its classes renamed, merged or reordered.",
           {described::required("of", &Self::of, only_ref()),
-           described::without_default(
-               described::key("remap", &Self::remap, described::map(either, 1),
-                              "Class -> class, by names, which of classes without names are 0, 1, ...")),
+           described::without_default(described::key(
+               "remap", &Self::remap, described::map(either, 1),
+               "Old class name -> new class name. Classes without names are called 0, 1, ...")),
            std::move(classes)},
           [](const Self&, const described::Json& map, const described::Reading& reading) {
             if (!map.contains("remap") && !map.contains("classes"))

@@ -11,9 +11,9 @@ described::Description<SubsetOptions> SubsetOptions::description() {
           "Some samples of a source: by exactly one of first, fraction, classes, list and indices.",
           {described::required("of", &Self::of, only_ref()),
            described::optional("first", &Self::first, described::integer<std::uint64_t>(1, kMostComposed),
-                               "So many from the beginning."),
+                               "Number of samples, from the beginning."),
            described::optional("fraction", &Self::fraction, described::number_above(0, 1),
-                               "So many, spread over the source."),
+                               "Fraction of the samples, spread over the source."),
            described::key("seed", &Self::seed, described::seed(), "Of fraction."),
            described::without_default(
                described::key("classes", &Self::classes, described::list(described::class_name(), 1))),

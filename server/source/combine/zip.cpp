@@ -186,7 +186,7 @@ described::Description<ZipOptions> ZipOptions::description() {
           {described::required("of", &Self::of, source_refs()),
            described::without_default(described::key(
                "rename", &Self::rename, described::map(described::map(described::field(), 1), 1),
-               "Member -> its field -> another name for it: where two members have a field of one name.")),
+               "Member -> field -> new name. Needed if two members have a field of the same name.")),
            std::move(label)},
           check_members};
 }

@@ -220,13 +220,14 @@ described::Description<FeedOptions> FeedOptions::description() {
   using Self = FeedOptions;
   return {
       "feed",
-      "Batches that another process sends while they are served, each once: what headrace.share() starts.",
+      "A live stream of batches that another process sends, each delivered once. headrace.share() starts "
+      "one.",
       {described::required("fields", &Self::fields, described::list(described::object(feed_field()), 1, 32)),
        described::required("samples", &Self::samples, described::integer<std::uint64_t>(1, 1'000'000'000'000),
-                           "Of an epoch."),
+                           "Samples in an epoch."),
        described::required("batch_size", &Self::batch_size, described::integer<std::uint32_t>(1, 1'000'000)),
        described::key("slots", &Self::slots, described::integer<std::uint32_t>(2, 64),
-                      "Batches that it may send before they are read.")}};
+                      "Batches that the sending process may send before the server reads them.")}};
 }
 
 namespace types {

@@ -26,10 +26,11 @@ described::Description<ManifestField> manifest_field() {
            described::key("dtype", &Self::dtype,
                           described::dtype({DType::kUInt8, DType::kInt8, DType::kInt16, DType::kInt32,
                                             DType::kInt64, DType::kFloat32, DType::kFloat64, DType::kBool}),
-                          "Of value, ragged and multi_hot."),
+                          "Type of the values. For value, ragged and multi_hot."),
            described::without_default(described::key(
                "shape", &Self::shape, described::list(described::integer<std::int64_t>(1, 65'535), 0, 5),
-               "Of a value's list; of one value of a ragged one. Default: a number.")),
+               "For value: the shape of its list. For ragged: the shape of one element. Default: a single "
+               "number.")),
            described::without_default(described::key("classes", &Self::classes, described::class_names())),
            described::key("scale", &Self::scale, described::integer<std::int32_t>(1, 64))}};
 }
@@ -43,9 +44,9 @@ described::Description<ManifestOptions> ManifestOptions::description() {
       "Samples listed in a file: .csv, .tsv (with a header), .jsonl, or .txt (paths, with or without a label "
       "behind them).",
       {described::required("path", &Self::path, described::data_path()),
-       described::without_default(
-           described::key("root", &Self::root, described::data_path(),
-                          "Of the paths in it; may be a URL, as `path` may. Default: its folder.")),
+       described::without_default(described::key("root", &Self::root, described::data_path(),
+                                                 "The folder that relative paths start from. It may be a "
+                                                 "URL, as `path` may. Default: the manifest's folder.")),
        described::without_default(described::key(
            "fields", &Self::fields,
            described::map(described::object(manifest_field()), 1, described::field()),

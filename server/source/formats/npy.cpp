@@ -315,7 +315,8 @@ described::Description<NpyOptions> NpyOptions::description() {
       "fields", &Self::arrays,
       described::map(described::expecting("a path, or the name of an array", described::text()), 1,
                      described::field()),
-      "Names in batches -> .npy files; with `path`: -> its arrays (default: all, by their own names). "
+      "Name in batches -> .npy file. With `path`: name in batches -> name of an array in it (default: all "
+      "arrays, by their own names). "
       "`label` is "
       "the class."));
   fields.read = [read = fields.read](Self& to, const described::Json& value,
@@ -336,7 +337,7 @@ described::Description<NpyOptions> NpyOptions::description() {
        std::move(fields),
        described::optional("images", &Self::images, described::list(described::field()),
                            "Fields that are images: uint8 of (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, "
-                           "w). Default: `image`, if it is such."),
+                           "w). Default: `image`, if it has such a shape."),
        described::without_default(described::key("classes", &Self::classes, described::class_names()))},
       [](const Self&, const described::Json& map, const described::Reading& reading) {
         if (!map.contains("path") && !map.contains("fields"))

@@ -65,7 +65,7 @@ struct SyntheticOptions {
     using Self = SyntheticOptions;
     return {
         "synthetic",
-        "Rows of zeros behind the sample's number, without files: what does the transport alone cost?",
+        "Rows with the sample's number and zeros, without files. Measures the cost of the transport alone.",
         {described::required("count", &Self::count, described::integer<std::uint64_t>(1, 1'000'000'000'000)),
          described::required("bytes", &Self::bytes, described::integer<std::uint64_t>(1, 1'073'741'824))}};
   }

@@ -44,14 +44,14 @@ struct ColorJitter : DescribedOp<ColorJitter> {
         "jitter", jitter(1, described::number(0), range(0, kLargest, "[smallest, largest]")));
     const auto turns =
         jitter(0, described::number(0, 0.5), range(-0.5, 0.5, "[smallest, largest], from -0.5 to 0.5"));
-    return {
-        "color_jitter",
-        "Factors drawn uniformly, in an order that is drawn, too. A number: how far from 1 (hue: from 0).",
-        {adjustment("brightness", &Self::brightness, factor, ""),
-         adjustment("contrast", &Self::contrast, factor, ""),
-         adjustment("saturation", &Self::saturation, factor, ""),
-         adjustment("hue", &Self::hue, turns, "Of a turn of the color circle."),
-         described::key("p", &Self::p, fraction(), "As RandomApply around it.")}};
+    return {"color_jitter",
+            "Draws a factor for each property uniformly, and the order of the properties. A number x stands "
+            "for the range 1 - x to 1 + x (hue: -x to x).",
+            {adjustment("brightness", &Self::brightness, factor, ""),
+             adjustment("contrast", &Self::contrast, factor, ""),
+             adjustment("saturation", &Self::saturation, factor, ""),
+             adjustment("hue", &Self::hue, turns, "Of a turn of the color circle."),
+             described::key("p", &Self::p, fraction(), "As RandomApply around it.")}};
   }
 
   [[nodiscard]] Traits traits() const override { return {}; }

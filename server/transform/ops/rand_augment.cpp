@@ -17,7 +17,8 @@ struct RandAugment : DescribedOp<RandAugment> {
     using Self = RandAugment;
     described::Description<Self> out{
         "rand_augment",
-        "num_ops operations of torchvision's list, each of one magnitude. A mask has the geometric ones.",
+        "Applies num_ops random operations of torchvision's list, all of one magnitude. A mask gets the "
+        "geometric ones.",
         {described::key("num_ops", &Self::num_ops, described::integer<std::int32_t>(0, 16)),
          described::key("magnitude", &Self::magnitude, described::integer<std::int32_t>(0, 999))}};
     for (auto& key : SpaceArguments::keys())

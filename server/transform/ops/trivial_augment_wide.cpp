@@ -13,7 +13,9 @@ struct TrivialAugmentWide : DescribedOp<TrivialAugmentWide> {
   static described::Description<TrivialAugmentWide> description() {
     using Self = TrivialAugmentWide;
     described::Description<Self> out{
-        "trivial_augment_wide", "One operation of torchvision's list, its magnitude drawn.", {}};
+        "trivial_augment_wide",
+        "Applies one random operation of torchvision's list, with a random magnitude.",
+        {}};
     for (auto& key : SpaceArguments::keys())
       out.keys.push_back(described::within(&Self::space, std::move(key)));
     return out;
