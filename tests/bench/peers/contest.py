@@ -104,7 +104,7 @@ class Contestant:
         if not line:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 trainer.wait(10)
-            raise Failed(f"ended with status {trainer.poll()} before {what}: {self._last_words()}")
+            raise Failed(f"its process exited with status {trainer.poll()} before {what}: {self._last_words()}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise Failed(reply["error"])
@@ -112,7 +112,7 @@ class Contestant:
 
     def _last_words(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1][:200] if lines else "it said nothing"
+        return lines[-1][:200] if lines else "no output"
 
     def _measure(self, warm: float, seconds: float, samples: int = 0) -> dict[str, float]:
         command = {"warm": warm, "seconds": seconds, "roots": self._roots, "samples": samples}
@@ -122,12 +122,12 @@ class Contestant:
             first.stdin.write(json.dumps(command) + "\n")
             first.stdin.flush()
         except BrokenPipeError:
-            raise Failed(f"ended between two rounds: {self._last_words()}") from None
+            raise Failed(f"its process exited between two rounds: {self._last_words()}") from None
         limit = warm + seconds + self._settings.start_seconds
         measured: dict[str, float] = self._reply(first, limit, "the end of a round")["measured"]
         for trainer in self._trainers[1:]:
             if trainer.poll() is not None:
-                raise Failed(f"a trainer ended: {self._last_words()}")
+                raise Failed(f"a trainer exited: {self._last_words()}")
         return measured
 
     def round(self) -> dict[str, float]:

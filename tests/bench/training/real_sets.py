@@ -15,9 +15,9 @@ from .files import CIFAR_TEST, CIFAR_TRAIN, write_cifar, write_mnist, write_pair
 
 MNIST_TRAIN, CIFAR_HELD_OUT, PAIRS_HELD_OUT = 8000, 5000, 20
 DATA_USED = {
-    "mnist_mlp": "MNIST's 10,000 test images alone: the first 8,000 to train on, the last 2,000 held out",
-    "cifar10_vgg": "CIFAR-10's 50,000 training images, of JPEG files: 45,000 to train on, 5,000 (500 per class) held out",
-    "srcnn": "BSD100, scale 4: 80 pairs to train on (each 8 times an epoch), 20 held out",
+    "mnist_mlp": "only MNIST's 10,000 test images: the first 8,000 for training, the last 2,000 held out",
+    "cifar10_vgg": "CIFAR-10's 50,000 training images, from JPEG files: 45,000 for training, 5,000 (500 per class) held out",
+    "srcnn": "BSD100, scale factor 4: 80 pairs for training (each 8 times an epoch), 20 held out",
 }
 
 

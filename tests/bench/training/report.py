@@ -1,4 +1,4 @@
-"""Tables of the results of the training examples and their twins."""
+"""Tables of the results of the training examples and their `DataLoader` versions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def result(lines: list[dict[str, Any]]) -> str:
 def chance(last: dict[str, Any]) -> str:
     """The uncertainty of an accuracy due to the choice of the test images."""
     error = 100 * math.sqrt(last["accuracy"] * (1 - last["accuracy"]) / last["test_samples"])
-    return f"; one standard error of an accuracy on so few: {error:.2f} points"
+    return f"; an accuracy measured on so few samples has a standard error of {error:.2f} percentage points"
 
 
 def row(loader: str, lines: list[dict[str, Any]]) -> str:
@@ -63,14 +63,18 @@ def markdown(results: dict[Case, Lines], about: dict[str, Any], seconds: float) 
     used = "".join(f"- `{program}`: {DATA_USED[program]}\n" for program in dict.fromkeys(case.program for case in results))
     return f"""# Training with Headrace and with torch's DataLoader
 
-Programs of `bindings/examples`, each beside its twin, which differs in the lines of its data alone. {about["cores"]} cores of {about["cpu"]},
-{about["gpu"] or "no GPU"}. Python {about["python"]}, torch {about["torch"]}, {about["date"]}, Headrace of commit {about["commit"]}; loaders in turn, {seconds / 60:.0f} minutes together,
-load {about["load"]:.1f} at the end (of runs and of what else the machine did). On the CPU each trainer computes on one thread.
+This page compares the training programs of `bindings/examples` with versions of them that use torch's `DataLoader` and differ only in the
+lines that load data. `cd tests/bench; python -m training DATA --out training/RESULTS.md` makes the tables.
 
-`s per epoch`: the median over seeds of the middle epoch, the first one left out. `waiting`: how much of that the loop waited for its loader.
-`test result`: after the last epoch, mean over the seeds (least to most). `CPU`: user and system time of all processes, imports and first epoch included.
+Machine: {about["cores"]} cores of {about["cpu"]}, {about["gpu"] or "no GPU"}. Python {about["python"]}, torch {about["torch"]}, {about["date"]}, Headrace of commit {about["commit"]}.
+The loaders ran in turn, for {seconds / 60:.0f} minutes in total. The load average at the end was {about["load"]:.1f}; it includes other work on the machine.
+On the CPU each trainer computes on one thread.
 
-Data really used:
+`s per epoch`: seconds per epoch (median over the epochs except the first, then over the seeds). `waiting`: the share of this time in which
+the loop waited for its loader. `test result`: the result after the last epoch, as the mean over the seeds (minimum to maximum).
+`CPU s, whole run`: user and system time of all processes, including imports and the first epoch.
+
+Data used:
 
 {used}
 {chr(10).join(section(case, lines) for case, lines in results.items())}"""

@@ -59,7 +59,7 @@ def produce(job: Job, first: int) -> None:
 
 def _follow(producer: subprocess.Popen[bytes]) -> None:
     """Ends the consumer if the producer dies, because it would wait for ever."""
-    print(f"the producer ended with status {producer.wait()}", file=sys.stderr, flush=True)
+    print(f"the producer process exited with status {producer.wait()}", file=sys.stderr, flush=True)
     os._exit(1)
 
 
