@@ -1,4 +1,4 @@
-"""SRCNN (Dong et al., 2014) on pairs of scale 4: aligned random patches, flips, turns; PSNR of luma on held-out pairs.
+"""SRCNN (Dong et al., 2014) on pairs with a scale factor of 4: aligned random patches, flips, 90-degree rotations; PSNR of luma on held-out pairs.
 
     python srcnn.py --epochs 20 --batch-size 16     # srcnn.yaml says where the data is
     python srcnn_dataloader.py --epochs 20          # the same, fed by torch's DataLoader
@@ -14,14 +14,14 @@ from torch.nn.functional import interpolate, mse_loss
 
 
 class SRCNN(nn.Module):
-    """Three convolutions over the enlarged picture. They learn only the difference to the truth, which takes fewer steps."""
+    """Three convolutions over the bicubically enlarged image. They learn the residual to the high-resolution image, which takes fewer steps."""
 
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(1, 64, 9, padding=4), nn.ReLU(), nn.Conv2d(64, 32, 1), nn.ReLU(), nn.Conv2d(32, 1, 5, padding=2)
         )
-        nn.init.normal_(self.layers[-1].weight, std=1e-3)  # as in the paper: training begins at the bicubic result
+        nn.init.normal_(self.layers[-1].weight, std=1e-3)  # the paper's; with the residual, training begins at the bicubic result
         nn.init.zeros_(self.layers[-1].bias)
 
     def forward(self, enlarged):
@@ -32,9 +32,9 @@ def enlarged(lr):
     return interpolate(lr, scale_factor=4, mode="bicubic").clamp(0, 1)
 
 
-def psnr(image, truth):
-    """The PSNR of each picture of a batch, in dB."""
-    return -10 * (image - truth).square().mean(dim=(1, 2, 3)).log10()
+def psnr(image, target):
+    """The PSNR of each image of a batch, in dB."""
+    return -10 * (image - target).square().mean(dim=(1, 2, 3)).log10()
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Converts a DataLoader's batches to named fields: arrays stay as they are; lists of texts or arrays become values and offsets."""
+"""Converts a DataLoader's batches to named fields: arrays stay as they are; lists of strings or of arrays become values and offsets."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ class Values:
         return "ragged " * (self.offsets is not None) + f"{self.dtype} {self.shape}"
 
     @property
-    def values(self) -> int:
+    def count(self) -> int:
+        """The number of values: rows, or the sum of the rows' lengths."""
         return self.rows if self.offsets is None else int(self.offsets[-1])
 
     def copy_to(self, memory: Any, at: int, offsets_at: int) -> None:
         kind = np.dtype(np.uint16 if self.dtype == "bfloat16" else self.dtype)
-        target = np.frombuffer(memory, kind, self.values * prod(self.shape), at).reshape(self.values, *self.shape)
+        target = np.frombuffer(memory, kind, self.count * prod(self.shape), at).reshape(self.count, *self.shape)
         if self.offsets is None:
             np.copyto(target, self.parts[0])
             return
@@ -91,7 +92,7 @@ def _leaf(name: str, value: Any, ragged: Mapping[str, int | None]) -> Values | N
         rows = [_array(row) for row in value] if isinstance(value, list | tuple) else []
         dtypes = {row and row[0] for row in rows}
         if len(dtypes) != 1 or None in dtypes:
-            raise InvalidArgument(f"field `{name}` is named in `ragged`, expected a list of arrays of one dtype, one for each sample")
+            raise InvalidArgument(f"field `{name}` is in `ragged`: expected a list with one array for each sample, all of one dtype")
         return _ragged(name, [row[1] for row in rows if row], str(dtypes.pop()))
     if array is not None:
         return _dense(name, *array)
@@ -109,7 +110,7 @@ def _items(value: Any, names: Sequence[str] | None, lead: str) -> Iterator[tuple
         return None
     known = names or getattr(value, "_fields", None) or [f"{'' if lead else 'field'}{i}" for i in range(len(value))]
     if len(known) != len(value):
-        raise InvalidArgument(f"names={list(known)}: expected {len(value)} names, one for each field of a batch")
+        raise InvalidArgument(f"names={list(known)}: expected {len(value)} names, one for each field of a batch, found {len(known)}")
     return ((lead + str(name), each) for name, each in zip(known, value, strict=True))
 
 
@@ -124,17 +125,17 @@ def fields_of(batch: Any, names: Sequence[str] | None, ragged: Mapping[str, int 
         raise InvalidArgument(f"a batch is a {type(batch).__name__}, expected an array, a tensor, or a dict, tuple or list of them")
     for name, part in parts:
         leaf = _leaf(name, part, ragged)
-        inner = [(name, leaf)] if leaf is not None else [
-            (below, _leaf(below, each, ragged)) for below, each in _items(part, None, f"{name}_") or [(name, None)]
+        inner = [(name, part, leaf)] if leaf is not None else [
+            (below, each, _leaf(below, each, ragged)) for below, each in _items(part, None, f"{name}_") or [(name, part)]
         ]
-        for below, values in inner:
+        for below, each, values in inner:
             if values is None:
                 raise InvalidArgument(
-                    f"field `{below}` is a {type(part).__name__}, expected an array or a tensor, a list of texts or numbers, "
-                    "or, named in `ragged`, a list of arrays"
+                    f"field `{below}` is a {type(each).__name__}, expected an array, a tensor, or a list of strings or numbers; "
+                    "for a list of arrays, name the field in `ragged`"
                 )
             if not _NAME.match(below):
-                raise InvalidArgument(f"a field is named {below!r}, expected 1 to 47 of a-z, 0-9 and _, a letter first")
+                raise InvalidArgument(f"field name {below!r}: expected 1 to 47 characters of a-z, 0-9 and _, beginning with a letter")
             out.append(values)
     if not out:
         raise InvalidArgument("a batch has no fields")

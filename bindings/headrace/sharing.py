@@ -10,6 +10,7 @@ copies in all. See bindings/README.md for what consumers can rely on.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import mmap
 import os
@@ -35,7 +36,7 @@ from .server import Server
 _SLOTS = 2
 _LONGEST_REASON = 2400  # bytes, so that it fits into a packet and a control message
 _CLOSE_TIMEOUT = 2.0  # seconds that close() waits for the iterable's current batch
-_MORE_VALUES = 4  # default capacity of a ragged field, in multiples of the first batch's values
+_DEFAULT_CAPACITY_FACTOR = 4  # default capacity of a ragged field, as a multiple of the first batch's values
 
 
 def _shortened(reason: str) -> str:
@@ -85,7 +86,7 @@ class Share:
         self._rows = rows_of(first)
         self._samples = samples_of(iterable, self._batches.batches, self._rows, options.samples)
         self._fields = {values.name: values.kind for values in first}
-        self._most = {values.name: self._room(values) for values in first if values.offsets is not None}
+        self._capacities = {values.name: self._ragged_capacity(values) for values in first if values.offsets is not None}
         self._error: BaseException | None = None
         self._closing = False
         self._free: list[int] = []
@@ -103,16 +104,16 @@ class Share:
             raise
         self._thread.start()
 
-    def _room(self, values: Values) -> int:
-        said = self._ragged.get(values.name)
-        return max(1, _MORE_VALUES * values.values) if said is None else whole(f"ragged[{values.name!r}]", said, 1, 2**40)
+    def _ragged_capacity(self, values: Values) -> int:
+        given = self._ragged.get(values.name)
+        return max(1, _DEFAULT_CAPACITY_FACTOR * values.count) if given is None else whole(f"ragged[{values.name!r}]", given, 1, 2**40)
 
     def _write_config(self, fields: list[Values], options: Options) -> Path:
         described: list[dict[str, Any]] = []
         for values in fields:
             described.append({"name": values.name, "dtype": values.dtype, "shape": list(values.shape)})
             if values.offsets is not None:
-                described[-1]["most_values"] = self._most[values.name]
+                described[-1]["most_values"] = self._capacities[values.name]
         feed = {"type": "feed", "fields": described, "samples": self._samples, "batch_size": self._rows, "slots": _SLOTS}
         directory = options.address or self._scratch.path / "run"
         stream = {
@@ -189,7 +190,7 @@ class Share:
         position = "epoch 0"
         try:
             batches = iter(self._batches)
-            for count in range(1 << 62):
+            for count in itertools.count():
                 epoch, number = divmod(count, self._batches.batches)
                 position = f"epoch {epoch}, batch {number}"
                 began = time.perf_counter()
@@ -227,35 +228,39 @@ class Share:
             raise type(error)(f"{position}: {error.message}") from error
         began = time.perf_counter()
         slot = self._free_slot()
-        full = time.perf_counter()
-        self.stats["waiting"] += full - began
+        copying = time.perf_counter()
+        self.stats["waiting"] += copying - began
         for values in fields:
             at, offsets_at = self._field_offsets[values.name]
             values.copy_to(self._memory, slot * self._slot_bytes + at, slot * self._slot_bytes + offsets_at)
-        self.stats["copying"] += time.perf_counter() - full
+        self.stats["copying"] += time.perf_counter() - copying
         self._send_message({"batch": count, "slot": slot, "rows": rows})
         self.stats["batches"] += 1
 
     def _check(self, fields: list[Values], rows: int, count: int) -> None:
         kinds = {values.name: values.kind for values in fields}
         for name in [*self._fields, *kinds]:
-            if kinds.get(name) != self._fields.get(name):
+            if name not in kinds:
+                raise DatasetInvalid(f"field `{name}` is missing, expected the first batch's fields: {', '.join(self._fields)}")
+            if name not in self._fields:
+                raise DatasetInvalid(f"field `{name}` is new, expected only the first batch's fields: {', '.join(self._fields)}")
+            if kinds[name] != self._fields[name]:
                 raise DatasetInvalid(
-                    f"field `{name}` is {kinds.get(name, 'missing')}, expected {self._fields.get(name, 'no such field')} as in the first batch; rows must "
-                    "have one shape and dtype in all batches: pad them, or give lists of arrays and name the field in `ragged`"
+                    f"field `{name}` is {kinds[name]}, expected {self._fields[name]} as in the first batch: "
+                    "pad the rows, or pass lists of arrays and name the field in `ragged`"
                 )
         for values in fields:
-            if values.offsets is not None and values.values > self._most[values.name]:
+            if values.offsets is not None and values.count > self._capacities[values.name]:
                 raise DatasetInvalid(
-                    f"field `{values.name}` has {values.values} values, expected at most {self._most[values.name]}: "
-                    f"give the largest number in a batch, such as ragged={{{values.name!r}: {2 * values.values}}}"
+                    f"field `{values.name}` has {values.count} values, expected at most {self._capacities[values.name]}: "
+                    f"give the largest number in a batch, such as ragged={{{values.name!r}: {2 * values.count}}}"
                 )
         first = count % self._batches.batches * self._rows
         due = min(self._rows, self._samples - first)
         if rows != due:
             raise DatasetInvalid(
-                f"found {rows} rows, expected {due}: all batches need as many rows as the first one ({self._rows}), except an epoch's last one "
-                f"if `samples` says so (now {self._samples} samples per epoch)"
+                f"found {rows} rows, expected {due}: only the last batch of an epoch may have fewer rows than the first batch ({self._rows}); "
+                f"to allow that, set `samples` to the number of samples in an epoch (now {self._samples})"
             )
 
     def _send_end(self, why: str, done: bool) -> None:
@@ -273,12 +278,12 @@ class Share:
             raise self._error
 
     def close(self) -> None:
-        """Ends the server. Consumers that wait for more batches get StreamFailed, which says that the owner closed it. The iterable is
-        dropped before this returns if it gives its current batch within 2 s, else once it does."""
+        """Stops the server. Consumers that wait for more batches get StreamFailed with the reason that the owner closed the stream. Waits up
+        to 2 s for the iterable's current batch, then releases the iterable; if the batch takes longer, the thread releases it later."""
         first, self._closing = not self._closing, True
         if first:
             with contextlib.suppress(Error):
-                self._send_end("its owner closed it", done=False)
+                self._send_end("the owner closed the shared stream", done=False)
         if self._server is not None:
             self._server.stop()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -314,17 +319,17 @@ def share(
     """Shares a DataLoader, or any iterable of batches, as the stream `name`; iterates it in a thread, epoch after epoch.
 
     epochs        number of epochs; None: until it is closed (one for an iterator)
-    batches       batches in an epoch; None: len(iterable). If given, epochs do not depend on passes over the iterable: an epoch begins
-                  where the previous one ended, and passes follow each other (so drop a shorter last batch: drop_last)
+    batches       batches in an epoch; None: len(iterable). With a number, an epoch may begin in the middle of a pass over the iterable: it
+                  begins where the previous epoch ended. Every batch must then have the same number of rows (drop_last=True)
     samples       samples in an epoch, if its last batch is shorter and no DataLoader gives the number
     names         names of the fields if batches are tuples or lists; default: field0, field1, ...
-    ragged        fields that are lists of arrays, one for each sample. A mapping gives the largest number of values in a batch (default:
-                  four times the first batch's). Lists of texts need not be named
+    ragged        fields that are lists of arrays, one array for each sample. A mapping gives the largest number of values in a batch (default:
+                  four times the first batch's). Lists of strings need not be named
     address       a directory for the server; None: a temporary one
     prefetch      finished batches that wait for consumers; two more wait in the feed
     max_clients   the largest number of consumers; the ring has memory for prefetch + 3 max_clients batches
     wait_for      consumers that must attach before the first batch is delivered (at most 60 s)
-    set           further configuration by dotted path, as in serve()
+    set           additional configuration values by dotted path, as in serve()
     """
     return Share(
         iterable,

@@ -19,7 +19,7 @@ Result<gpu::DeviceBlock> allocate_by(const nb::object& allocate, std::size_t byt
     const auto [owner, address] = nb::cast<std::pair<nb::object, std::uintptr_t>>(allocate(bytes));
     return gpu::DeviceBlock{reinterpret_cast<std::byte*>(address), bytes, shared_with_threads(owner)};
   } catch (nb::python_error& error) {
-    const bool stops = !error.matches(PyExc_Exception);  // control-C
+    const bool stops = !error.matches(PyExc_Exception);  // KeyboardInterrupt, SystemExit
     const std::string what = error.what();
     if (stops) error.restore();
     return fail(ErrorCode::kNotEnoughMemory, "the framework cannot allocate " + std::to_string(bytes) +

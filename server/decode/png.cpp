@@ -11,9 +11,10 @@
 namespace headrace::server::decode {
 namespace {
 
-// Limit for one chunk, and for all ancillary data together: text and colour profiles are never used.
+// The limit for one chunk, and for all ancillary chunks together. It can be low, because text and color
+// profiles are not used.
 constexpr std::size_t kChunkLimit = std::size_t{8} << 20;
-// Deflate's largest expansion.
+// Deflate's maximum compression ratio.
 constexpr std::uint64_t kDeflateRatio = 1032;
 
 BadReason reason_of(int code) {
@@ -63,7 +64,7 @@ Decoded<ImageSize> PngReader::open(std::span<const std::uint8_t> encoded, std::u
   whole_.reset();
   encoded_ = encoded;
   context_.reset(spng_ctx_new(0));
-  if (!context_) return bad(BadReason::kTooLarge, "no memory for a PNG decoder");
+  if (!context_) return bad(BadReason::kTooLarge, "out of memory while creating a PNG decoder");
   spng_set_crc_action(context_.get(), SPNG_CRC_ERROR, SPNG_CRC_ERROR);  // in every chunk, as PIL does
   spng_set_chunk_limits(context_.get(), kChunkLimit, kChunkLimit);
   if (const int code = spng_set_png_buffer(context_.get(), encoded.data(), encoded.size()))
@@ -87,7 +88,8 @@ Decoded<ImageSize> PngReader::open(std::span<const std::uint8_t> encoded, std::u
   const bool one_byte =
       bit_depth_ <= 8 && (color_type_ == SPNG_COLOR_TYPE_INDEXED || color_type_ == SPNG_COLOR_TYPE_GRAYSCALE);
   if (indices && !one_byte)
-    return bad(BadReason::kUnsupported, "not a mask: it needs a palette, or gray of at most 8 bits");
+    return bad(BadReason::kUnsupported,
+               "cannot be a mask: expected a PNG with a palette, or grayscale of at most 8 bits");
   const auto row_bits =
       std::uint64_t{width_} * static_cast<std::uint64_t>(channels_of(color_type_) * bit_depth_);
   raw_row_ = (row_bits + 7) / 8;
@@ -110,14 +112,14 @@ Decoded<void> PngReader::begin(Rect region, bool keep) {
   region_ = region;
   done_ = 0;
   keep_ = keep;
-  // Slack: sub-byte samples are unpacked eight at a time.
-  grow(raw_, raw_row_ + 8);
+  grow(raw_, raw_row_);
   grow(rgb_,
        std::size_t{width_} * 3 * static_cast<std::size_t>(keep ? region.height : kBlockRows) + kRowSlack);
+  // Without IEND the file may be cut within its pixels: decoding all of them finds that out.
   if (interlaced_ || !has_end_chunk(encoded_)) {
     const std::size_t size = raw_row_ * height_;
-    // Cleared: libspng sets the bits of interlaced samples of less than a byte one by one, with OR.
-    whole_ = std::make_unique<std::uint8_t[]>(size + 8);
+    // Zeroed, because libspng ORs interlaced samples of less than 8 bits into the buffer.
+    whole_ = std::make_unique<std::uint8_t[]>(size);
     if (const int code = spng_decode_image(context_.get(), whole_.get(), size, SPNG_FMT_PNG, 0))
       return failure(code);
     return {};

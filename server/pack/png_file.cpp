@@ -13,7 +13,7 @@ Result<std::vector<std::uint8_t>> encode_png(std::span<const std::uint8_t> pixel
   const std::unique_ptr<spng_ctx, decltype(&spng_ctx_free)> context(spng_ctx_new(SPNG_CTX_ENCODER),
                                                                     &spng_ctx_free);
   const auto refuse = [](int code) {
-    return fail(ErrorCode::kEnvironment, fmt::format("no PNG can be made: {}", spng_strerror(code)));
+    return fail(ErrorCode::kEnvironment, fmt::format("cannot encode a PNG: {}", spng_strerror(code)));
   };
   if (!context) return refuse(SPNG_EMEM);
   constexpr int kLevel = 3;

@@ -29,17 +29,18 @@ json sizes_json(const std::vector<decode::ImageSize>& sizes) {
   return list;
 }
 
-/// Databases of earlier versions have no such keys.
+/// Reads the keys of streamed sets, which databases of earlier versions do not have.
 void read_streamed(const json& value, Meta& meta) {
   meta.streamed = value.value("streamed", false);
   if (!meta.streamed) return;
   meta.content_hash = from_hex(value.at("content_hash"));
   for (const json& size : value.at("sizes"))
     meta.sizes.push_back({size.at(1).get<std::int32_t>(), size.at(0).get<std::int32_t>()});
-  if (meta.sizes.size() != meta.fields.size()) throw std::invalid_argument("sizes of different fields");
+  if (meta.sizes.size() != meta.fields.size())
+    throw std::invalid_argument("`sizes` must have one entry for each field");
 }
 
-/// "image: pixels, 3 channels; boxes: ragged float32 [4]"
+/// "image: pixels x1, 3 channels; boxes: ragged float32 [4]"
 std::string described(const std::vector<SourceField>& fields) {
   std::vector<std::string> all;
   for (const SourceField& field : fields) {
@@ -52,7 +53,7 @@ std::string described(const std::vector<SourceField>& fields) {
   return fmt::format("{}", fmt::join(all, "; "));
 }
 
-/// Throws json's errors, and std::exception for invalid values.
+/// Throws a std::exception for missing, ill-typed or invalid values.
 Meta read(const json& value) {
   Meta meta;
   const auto refuse = [](const char* what) { throw std::invalid_argument(what); };
@@ -65,7 +66,7 @@ Meta read(const json& value) {
   }
   read_streamed(value, meta);
   if (meta.fields.empty() || (meta.count == 0 && (meta.complete || !meta.streamed)))
-    refuse("no field, or no sample");
+    refuse("it has no field, or no sample");
   meta.labelled = value.at("labelled").get<bool>();
   meta.classes = value.at("classes").get<std::vector<std::string>>();
   meta.source_fingerprint = from_hex(value.at("source_fingerprint"));
@@ -137,7 +138,7 @@ std::uint64_t Meta::fingerprint() const {
 std::string Meta::difference(const Meta& other) const {
   std::vector<std::string> all;
   const auto compare = [&all](std::string_view what, std::string_view mine, std::string_view asked) {
-    if (mine != asked) all.push_back(fmt::format("its {} is {}, and {} is asked for", what, mine, asked));
+    if (mine != asked) all.push_back(fmt::format("{}: expected {}, found {}", what, asked, mine));
   };
   const auto number = [](std::uint64_t value) { return value > 0 ? std::to_string(value) : "unknown"; };
   // A set whose size is not known in advance may be complete already.
@@ -147,7 +148,7 @@ std::string Meta::difference(const Meta& other) const {
             other.streamed ? "another program" : "a source");
     compare("list of fields", described(fields), described(other.fields));
     if (source_fingerprint != other.source_fingerprint && all.empty())
-      all.emplace_back("its classes or its identity are others than those that are asked for");
+      all.emplace_back("its classes or its source fingerprint differ from the requested ones");
   } else {
     compare("source's fingerprint", hex(source_fingerprint), hex(other.source_fingerprint));
   }
@@ -194,19 +195,20 @@ std::string Meta::to_json() const {
 
 Result<Meta> Meta::from_json(std::string_view text, const std::string& where) try {
   const json value = json::parse(text);
-  if (value.at("headrace").get<std::string>() != "packed") throw std::invalid_argument("another program's");
+  if (value.at("headrace").get<std::string>() != "packed")
+    throw std::invalid_argument("the key `headrace` is not `packed`");
   if (const int format = value.at("format").get<int>(); format != kFormat && format != kTiledFormat)
     return fail(
         ErrorCode::kVersionMismatch,
-        fmt::format("{}: was packed in format {}, this version reads {} and {}; pack it again, or take "
-                    "the version that packed it",
-                    where, format, kFormat, kTiledFormat));
+        fmt::format("{}: expected a database of format {} or {}, found format {}; pack it again, or use the "
+                    "version of Headrace that packed it",
+                    where, kFormat, kTiledFormat, format));
   return read(value);
 } catch (const std::exception& error) {
   return fail(
       ErrorCode::kDatasetInvalid,
-      fmt::format("{}: is an LMDB, but not one that headrace pack wrote, or its meta record is damaged ({})",
-                  where, error.what()));
+      fmt::format("{}: this LMDB was not written by headrace pack, or its meta record is damaged ({})", where,
+                  error.what()));
 }
 
 }  // namespace headrace::server::store

@@ -88,7 +88,7 @@ struct Meta {
   /// The source's fingerprint if the samples are the source's, byte for byte; otherwise it also covers the
   /// changes.
   [[nodiscard]] std::uint64_t fingerprint() const;
-  /// Why this cannot be continued as `other`: "its compression is lz4, and zstd is asked for; ...".
+  /// Why this cannot be continued as `other`: "compression: expected zstd, found lz4; ...".
   [[nodiscard]] std::string difference(const Meta& other) const;
   [[nodiscard]] std::string to_json() const;
   /// `where` begins the message. kDatasetInvalid: not such a record, another format, invalid values.

@@ -30,7 +30,7 @@ Result<Found> inspect(const Env& env) {
   }
   if (!*text)
     return fail(ErrorCode::kDatasetInvalid,
-                fmt::format("{}: is an LMDB, but not one that headrace pack wrote (it has no record \"{}\"); "
+                fmt::format("{}: this LMDB was not written by headrace pack (it has no record \"{}\"); "
                             "read BasicSR's with a source of type paired_folders, and pack others again from "
                             "their original files",
                             where, kMetaKey));

@@ -22,7 +22,7 @@ struct Found {
   std::uint64_t file_bytes = 0;
 };
 
-/// kDatasetInvalid: no LMDB, truncated, damaged, or "is an LMDB, but not one that headrace pack wrote".
+/// kDatasetInvalid: no LMDB, truncated, damaged, or not written by headrace pack.
 Result<Found> inspect(const std::filesystem::path& folder);
 /// The same for an open one. Reads only a few records.
 Result<Found> inspect(const Env& env);

@@ -7,10 +7,10 @@
 
 namespace headrace::server::verbs {
 
-/// Use it from one thread at a time.
+/// Thread safety: one thread at a time.
 class Progress {
  public:
-  /// `begin`: samples that were done before. `total`: 0 if it is not known.
+  /// `begin`: samples that an earlier run completed. `total`: 0 if unknown.
   Progress(std::string what, std::uint64_t begin, std::uint64_t total);
   /// Clears the bar.
   ~Progress();

@@ -28,14 +28,14 @@ int verify(const VerifyArguments& arguments) {
   }
   if (found.lost) return report(*found.lost);
   if (found.bad == 0) {
-    fmt::print("ok: {} samples, {}, {}all sound\n", found.checked, human_bytes(found.bytes),
-               arguments.decode ? "decoded, " : "");
+    fmt::print("ok: {} samples ({}) checked{}, none damaged\n", found.checked, human_bytes(found.bytes),
+               arguments.decode ? " and decoded" : "");
     return 0;
   }
   std::string list;
   for (const pack::BadRecord& bad : found.first) list += fmt::format("\n  {}: {}", bad.index, bad.what);
   return report({ErrorCode::kDatasetInvalid,
-                 fmt::format("{}: {} of {} samples are damaged; pack it again; the first {}:{}",
+                 fmt::format("{}: {} of {} samples are damaged: pack the dataset again. The first {}:{}",
                              arguments.path, found.bad, found.checked, found.first.size(), list)});
 }
 
@@ -45,8 +45,8 @@ void add_verify(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* verb = app.add_subcommand("verify", "Check every record of a packed database");
   verb->add_option("path", arguments->path, "Folder of the database")->required();
-  verb->add_flag("--decode", arguments->decode, "Decode images, too");
-  verb->add_option("--threads", arguments->threads, "Threads; default: all that there are")
+  verb->add_flag("--decode", arguments->decode, "Also decode the images");
+  verb->add_option("--threads", arguments->threads, "Number of threads (default: one for each available CPU)")
       ->check(CLI::Range(1U, 4096U));
   verb->callback([arguments, &exit_code] { exit_code = verify(*arguments); });
 }

@@ -1,4 +1,4 @@
-"""Augmentations against torchvision and PIL: all colours, torchvision's own lists of operations, and the draws."""
+"""Compares augmentations with torchvision and PIL: every color, every operation of torchvision's lists, and the distributions of the draws."""
 import math
 import statistics
 
@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from test_pixels import DRAWS, drawn, find_tool, odd_images, proof
 
-# The bound is exceeded by chance once in a million draws. The seed is fixed, so a test passes always or never.
+# The smallest accepted p-value: correct code fails with one seed in a million. The seed is fixed, so a test always passes or always fails.
 RARE = 1e-6
 
 
@@ -39,7 +39,7 @@ def test_every_colour_is_changed_as_pil_changes_it(tool, every_colour, tmp_path,
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
 @pytest.mark.parametrize("op", ["rand_augment", "trivial_augment_wide"])
-def test_each_operation_is_what_torchvision_itself_does(tool, tmp_path, op, interpolation):
+def test_each_operation_equals_torchvisions(tool, tmp_path, op, interpolation):
     v2 = pytest.importorskip("torchvision.transforms.v2")
     files = [path for path in odd_images.write_all(tmp_path / "odd", tool) if path.suffix == ".jpg"][:40]
     more = {"num_ops": 3, "magnitude": 21} if op == "rand_augment" else {}
@@ -103,11 +103,11 @@ def test_blur_is_within_one_of_torchvision(tool, tmp_path):
     assert rows == 96 and off < 500
 
 
-def test_a_kernel_wider_than_what_can_be_reflected_makes_a_bad_sample(tool, tmp_path):
+def test_an_image_too_small_for_the_kernel_is_a_bad_sample(tool, tmp_path):
     Image.new("RGB", (11, 40)).save(tmp_path / "thin.png")
     config = {"transforms": [{"op": "gaussian_blur", "kernel_size": 23}, {"op": "center_crop", "size": [8, 8]}]}
     ((line, row),) = proof.render(tool, config, [tmp_path / "thin.png"], tmp_path)
-    assert row is None and line["bad"] == "unsupported" and "gaussian_blur: 11 x 40 pixels" in line["detail"]
+    assert row is None and line["bad"] == "unsupported" and "gaussian_blur: an image of 11 x 40 pixels is too small" in line["detail"]
 
 
 def fits(values, cdf):
@@ -146,7 +146,7 @@ def test_color_jitter_is_drawn_uniformly_in_every_order(tool, tmp_path):
     equally_often([tuple(o["order"]) for o in ours], list(itertools.permutations(bounds)))
 
 
-def test_jitter_that_is_not_asked_for_is_not_made(tool, tmp_path):
+def test_color_jitter_omits_factors_that_are_not_configured(tool, tmp_path):
     (parameters,) = drawn(tool, tmp_path, [{"op": "color_jitter", "brightness": 0.4, "hue": 0}, {"op": "center_crop", "size": [2, 2]}],
                           (4, 4), 1)
     assert parameters[0]["order"] == ["brightness"]
@@ -163,8 +163,8 @@ def test_probabilities_sigmas_and_operations_are_drawn_as_torchvision_draws(tool
     fits([o[1]["sigma"] for o in ours if o[1]["applied"]], uniform(0.1, 2.0))
     names = {o[3]["ops"][0]["name"] for o in ours}
     assert len(names) == 14
-    for place in (3, 4):
-        equally_often([o[place]["ops"][0]["name"] for o in ours], names)
+    for position in (3, 4):
+        equally_often([o[position]["ops"][0]["name"] for o in ours], names)
     turns = [o[4]["ops"][0]["magnitude"] for o in ours if o[4]["ops"][0]["name"] == "Rotate"]
     equally_often([round(abs(t) / 4.5) for t in turns], range(31))
     with_probability([t < 0 for t in turns if t], 0.5)
@@ -186,7 +186,7 @@ def test_random_erasing_is_drawn_as_torchvision_draws(tool, tmp_path):
     assert stats.ks_2samp(area, [t["h"] * t["w"] for t in theirs]).pvalue > RARE
 
 
-def test_random_values_are_standard_normal_and_those_of_their_key(tool, tmp_path):
+def test_random_erasing_values_are_standard_normal_and_differ_by_row(tool, tmp_path):
     Image.new("RGB", (200, 200), (255, 255, 255)).save(tmp_path / "white.png")
     config = {"transforms": [{"op": "center_crop", "size": [200, 200]},
                              {"op": "random_erasing", "p": 1, "value": "random", "scale": [0.3, 0.3]}],

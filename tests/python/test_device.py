@@ -27,7 +27,7 @@ def same(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("batch_size", [8, 1])
-def test_tensors_on_a_device_are_those_of_the_host(
+def test_tensors_on_a_device_equal_those_of_the_host(
     start_server: Any, quiet_config: dict[str, Any], dtype: str, batch_size: int
 ) -> None:
     quiet_config["streams"]["train"] |= {"output": {"dtype": dtype}, "batch_size": batch_size}
@@ -37,13 +37,13 @@ def test_tensors_on_a_device_are_those_of_the_host(
         headrace.Loader(address, stream="train", device="host", batch="dict", meta=True) as device,
     ):
         for _ in range(2):
-            for there, here in zip(device, host, strict=True):
-                assert list(there) == list(here) == ["image", "label", "valid", "sample_index", "replaced"]
-                for name in here:
-                    assert isinstance(there[name], torch.Tensor)
-                    assert there[name].dtype == here[name].dtype
-                    assert torch.equal(there[name], here[name]), name
-                assert (there.epoch, there.number, there.private_copy) == (here.epoch, here.number, True)
+            for on_device, on_host in zip(device, host, strict=True):
+                assert list(on_device) == list(on_host) == ["image", "label", "valid", "sample_index", "replaced"]
+                for name in on_host:
+                    assert isinstance(on_device[name], torch.Tensor)
+                    assert on_device[name].dtype == on_host[name].dtype
+                    assert torch.equal(on_device[name], on_host[name]), name
+                assert (on_device.epoch, on_device.number, on_device.private_copy) == (on_host.epoch, on_host.number, True)
 
 
 def test_a_short_last_batch_is_short_on_the_device(start_server: Any, quiet_config: dict[str, Any]) -> None:
@@ -52,7 +52,7 @@ def test_a_short_last_batch_is_short_on_the_device(start_server: Any, quiet_conf
     assert sizes == [((8, 3, 32, 32), (8,))] * 7 + [((4, 3, 32, 32), (4,))]
 
 
-def test_batches_are_the_loops_own_for_as_long_as_it_keeps_them(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_kept_batches_are_never_overwritten(start_server: Any, quiet_config: dict[str, Any]) -> None:
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train", output="torch") as host:
         expected = [image.clone() for image, _ in host]
@@ -64,7 +64,7 @@ def test_batches_are_the_loops_own_for_as_long_as_it_keeps_them(start_server: An
         assert torch.equal(image, right)
 
 
-def test_memory_returns_to_its_allocator_after_the_last_reference(
+def test_memory_returns_to_its_allocator_when_the_last_reference_is_dropped(
     start_server: Any, quiet_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks: list[weakref.ref[Any]] = []
@@ -88,7 +88,7 @@ def test_memory_returns_to_its_allocator_after_the_last_reference(
 
 
 @pytest.mark.parametrize("output", ["numpy", "dlpack", "jax"])
-def test_other_frameworks_take_batches_through_dlpack(start_server: Any, quiet_config: dict[str, Any], output: str) -> None:
+def test_other_frameworks_import_batches_through_dlpack(start_server: Any, quiet_config: dict[str, Any], output: str) -> None:
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train") as plain:
         expected = [[np.array(field) for field in batch] for batch in plain]
@@ -97,9 +97,9 @@ def test_other_frameworks_take_batches_through_dlpack(start_server: Any, quiet_c
             kept = list(loader)
         for batch, right in zip(kept, expected, strict=True):
             for array, values in zip(batch, right, strict=True):
-                taken = np.from_dlpack(array) if output == "dlpack" else np.asarray(array)
+                imported = np.from_dlpack(array) if output == "dlpack" else np.asarray(array)
                 assert tuple(array.shape) == values.shape
-                np.testing.assert_array_equal(taken, values)
+                np.testing.assert_array_equal(imported, values)
             if output == "jax":
                 import jax
 
@@ -126,7 +126,7 @@ def values_shape(array: headrace.DeviceArray) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("output", ["torch", "numpy", "jax", "dlpack"])
-def test_ragged_fields_on_a_device_are_those_of_the_host(output: str) -> None:
+def test_ragged_fields_on_a_device_have_the_shared_values(output: str) -> None:
     texts = [["one", "", "three"], ["many words", "x", ""]]
     with headrace.share([{"text": text} for text in texts], "texts", ragged={"text": 30}, epochs=1) as share:
         with headrace.Loader(share.address, stream="texts", device="host", output=output) as loader:
@@ -165,7 +165,7 @@ def test_a_transform_that_returns_none_does_not_end_the_epoch(start_server: Any,
         assert list(loader) == [None] * 8
 
 
-def test_changing_one_field_spoils_no_other_one_for_autograd(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_writing_to_one_field_does_not_invalidate_another_for_autograd(start_server: Any, quiet_config: dict[str, Any]) -> None:
     quiet_config["streams"]["train"]["output"] = {"dtype": "float32"}
     with headrace.Loader(start_server(quiet_config).address, stream="train", device="host") as loader:
         image, label = next(iter(loader))
@@ -178,7 +178,7 @@ def test_changing_one_field_spoils_no_other_one_for_autograd(start_server: Any, 
         assert torch.allclose(weights.grad, image_sum)
 
 
-def test_labels_that_are_kept_keep_no_images(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_kept_labels_do_not_keep_images_in_memory(start_server: Any, quiet_config: dict[str, Any]) -> None:
     with headrace.Loader(start_server(quiet_config).address, stream="train", device="host") as loader:
         labels = [label for _, label in loader]
     assert sum(label.untyped_storage().nbytes() for label in labels) == 60 * 8
@@ -220,12 +220,12 @@ def test_invalid_arguments_are_refused_with_the_valid_ones(start_server: Any, qu
     if not torch.cuda.is_available():
         refused += [({"device": name}, "torch sees no CUDA device") for name in ("cuda", "cuda:0", 0)]
         refused += [({"device": "cuda:0", "output": "dlpack"}, 'device "cuda:0" (cannot be used .does nvidia-smi show it|does not exist: this process sees 0)')]
-    for wrong, told in refused:
-        with pytest.raises((InvalidArgument, headrace.Error), match=told):
-            headrace.Loader(address, stream="train", **wrong)
+    for arguments, message in refused:
+        with pytest.raises((InvalidArgument, headrace.Error), match=message):
+            headrace.Loader(address, stream="train", **arguments)
 
 
-def test_a_loader_on_a_device_pickles_as_its_arguments(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_a_pickled_loader_opens_again_with_the_same_arguments(start_server: Any, quiet_config: dict[str, Any]) -> None:
     with headrace.Loader(start_server(quiet_config).address, stream="train", device="host") as loader:
         first = next(iter(loader))[0]
         with pickle.loads(pickle.dumps(loader)) as copy:
@@ -273,7 +273,7 @@ class FakeDevices:
         self.streams[stream.device.index] = stream
 
     def empty(self, size: int, dtype: torch.dtype, device: torch.device) -> Any:
-        assert size == 0, "only a tensor to make others from"
+        assert size == 0, "torch.empty may only create the empty tensor whose new_empty() allocates blocks"
         self.contexts.add(device.index)
         return SimpleNamespace(new_empty=lambda size: self.allocate(size, dtype, device))
 
@@ -293,7 +293,7 @@ def test_blocks_create_no_context_on_the_threads_current_device(monkeypatch: pyt
         assert [stream.cuda_stream for stream in fake.streams.values()] == [0, 0]
 
 
-def test_loaders_end_in_any_order_while_they_fetch(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_loaders_can_be_closed_or_dropped_while_they_prefetch(start_server: Any, quiet_config: dict[str, Any]) -> None:
     """The blocks belong to torch, so a thread that drops one needs the GIL, even while close() waits for that thread."""
     address = start_server(quiet_config).address
 
@@ -313,4 +313,4 @@ def test_loaders_end_in_any_order_while_they_fetch(start_server: Any, quiet_conf
         thread.join(60)
         assert not thread.is_alive()
     gc.collect()
-    wait_until(lambda: not headrace.stats(address)["streams"]["train"]["clients"], "all to be gone")
+    wait_until(lambda: not headrace.stats(address)["streams"]["train"]["clients"], "all clients to detach")

@@ -14,18 +14,18 @@ FILES = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_it_runs(name: str, tmp_path: Path) -> None:
-    assert name in RUNS, f"nothing runs configs/{name}.yaml: write an @example `{name}` in examples.py or example_sources.py"
+def test_the_example_runs(name: str, tmp_path: Path) -> None:
+    assert name in RUNS, f"no test runs configs/{name}.yaml: add a function with @example({name!r}) to examples.py or example_sources.py"
     RUNS[name](Example(name, tmp_path))
 
 
-def test_every_run_has_its_file_and_its_line_in_the_readme() -> None:
+def test_every_config_has_a_test_and_a_row_in_the_readme() -> None:
     assert sorted(RUNS) == FILES
     readme = (CONFIGS / "README.md").read_text()
     assert [name for name in FILES if f"| `{name}.yaml` |" not in readme] == []
 
 
-def test_every_type_of_source_and_what_one_can_have_is_in_an_example() -> None:
+def test_every_source_type_and_source_option_is_in_an_example() -> None:
     kinds = json.loads((CONFIGS / "headrace.schema.json").read_text())["definitions"]["source"]["oneOf"]
     types = {kind["properties"]["type"]["const"] for kind in kinds}
     shown = [source for name in FILES for source in yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())["sources"].values()]

@@ -13,11 +13,10 @@ import pytest
 from children import Child
 from headrace.errors import Closed, InvalidArgument, IteratorBusy, NoSuchStream
 
-SAMPLES, BATCH = 60, 8
-BATCHES = 8
+SAMPLES, BATCHES = 60, 8
 
 
-def places(loader: headrace.Loader) -> list[tuple[int, int]]:
+def positions(loader: headrace.Loader) -> list[tuple[int, int]]:
     return [(batch.epoch, batch.number) for batch in loader]
 
 
@@ -31,38 +30,38 @@ def loader(start_server: Any, quiet_config: dict[str, Any]) -> Any:
         yield opened
 
 
-def test_each_for_is_one_epoch_and_the_next_for_is_the_next(loader: headrace.Loader) -> None:
+def test_each_for_loop_is_one_epoch_and_epochs_follow_each_other(loader: headrace.Loader) -> None:
     assert len(loader) == BATCHES
     for epoch in range(3):
         assert loader.epoch == epoch
-        assert places(loader) == epoch_of(epoch)
+        assert positions(loader) == epoch_of(epoch)
 
 
-def test_an_epoch_has_each_sample_once_and_another_order_than_the_next(loader: headrace.Loader) -> None:
+def test_an_epoch_has_each_sample_once_in_a_different_order_from_the_next(loader: headrace.Loader) -> None:
     orders = [np.concatenate([batch.sample_index for batch in loader]) for _ in range(2)]
     for order in orders:
         assert sorted(order) == list(range(SAMPLES))
     assert not np.array_equal(*orders)
 
 
-def test_break_and_a_new_for_leave_the_rest_of_the_epoch(loader: headrace.Loader) -> None:
+def test_a_for_loop_after_a_break_skips_the_rest_of_the_epoch(loader: headrace.Loader) -> None:
     for batch in loader:
         if batch.number == 2:
             break
-    assert places(loader) == epoch_of(1)
+    assert positions(loader) == epoch_of(1)
 
 
-def test_break_in_the_last_batch_leaves_nothing_and_skips_nothing(loader: headrace.Loader) -> None:
+def test_a_break_in_the_last_batch_ends_the_epoch_and_skips_no_epoch(loader: headrace.Loader) -> None:
     for batch in loader:
         if batch.number == BATCHES - 1:
             break
-    assert places(loader) == epoch_of(1)
+    assert positions(loader) == epoch_of(1)
 
 
-def test_an_iterator_that_was_never_used_costs_no_epoch(loader: headrace.Loader) -> None:
+def test_an_unused_iterator_does_not_advance_the_epoch(loader: headrace.Loader) -> None:
     iter(loader)
     iter(loader)
-    assert places(loader) == epoch_of(0)
+    assert positions(loader) == epoch_of(0)
 
 
 def test_an_exhausted_iterator_stays_exhausted(loader: headrace.Loader) -> None:
@@ -73,7 +72,7 @@ def test_an_exhausted_iterator_stays_exhausted(loader: headrace.Loader) -> None:
     assert loader.epoch == 1
 
 
-def test_two_iterators_at_once_are_refused_by_name(loader: headrace.Loader) -> None:
+def test_an_older_iterator_raises_iterator_busy(loader: headrace.Loader) -> None:
     with pytest.raises(IteratorBusy, match="ITERATOR_BUSY: a later iter"):
         for _ in zip(loader, loader, strict=True):
             pass
@@ -88,10 +87,10 @@ def test_two_iterators_at_once_are_refused_by_name(loader: headrace.Loader) -> N
 
 def test_set_epoch_makes_that_epoch_the_next_one(loader: headrace.Loader) -> None:
     loader.set_epoch(7)
-    assert places(loader) == epoch_of(7)
-    assert places(loader) == epoch_of(8)
+    assert positions(loader) == epoch_of(7)
+    assert positions(loader) == epoch_of(8)
     loader.set_epoch(2)
-    assert places(loader) == epoch_of(2)
+    assert positions(loader) == epoch_of(2)
 
 
 def test_set_epoch_after_iter_and_prefetch_discards_what_was_prefetched(loader: headrace.Loader) -> None:
@@ -102,13 +101,13 @@ def test_set_epoch_after_iter_and_prefetch_discards_what_was_prefetched(loader: 
     assert [(batch.epoch, batch.number) for batch in iterator] == epoch_of(5)
 
 
-def test_set_epoch_inside_the_loop_waits_for_its_end(loader: headrace.Loader) -> None:
+def test_set_epoch_inside_the_loop_takes_effect_after_the_loop(loader: headrace.Loader) -> None:
     seen = []
     for batch in loader:
         loader.set_epoch(4)
         seen.append((batch.epoch, batch.number))
     assert seen == epoch_of(0)
-    assert places(loader) == epoch_of(4)
+    assert positions(loader) == epoch_of(4)
 
 
 def test_set_epoch_in_the_usual_loop_gives_equal_epochs_equal_bytes(loader: headrace.Loader) -> None:
@@ -138,7 +137,7 @@ def test_repeated_validation_gives_the_same_batches(start_server: Any, quiet_con
         assert len(set(passes)) == 1
 
 
-def test_joining_late_begins_where_it_was_asked_to(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_a_loader_that_joins_late_begins_where_join_says(start_server: Any, quiet_config: dict[str, Any]) -> None:
     quiet_config["streams"]["train"]["sharing"] = {"on_lag": "detach"}
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train") as first:
@@ -147,9 +146,9 @@ def test_joining_late_begins_where_it_was_asked_to(start_server: Any, quiet_conf
         for _ in range(4):
             next(iterator)
         with headrace.Loader(address, stream="train") as late:
-            assert places(late) == epoch_of(0)
+            assert positions(late) == epoch_of(0)
         with headrace.Loader(address, stream="train", join="epoch_start") as late:
-            assert places(late) == epoch_of(1)
+            assert positions(late) == epoch_of(1)
         with headrace.Loader(address, stream="train", join="now") as late:
             where = next(iter(late))
             assert where.epoch == 1
@@ -189,23 +188,23 @@ def test_a_state_is_loaded_before_during_and_after_iteration(loader: headrace.Lo
     assert [batch.number for batch in iterator] == [3, 4, 5, 6, 7]
 
     loader.load_state_dict(state)  # after
-    assert places(loader) == epoch_of(0)[3:]
+    assert positions(loader) == epoch_of(0)[3:]
     iterator = iter(loader)
     loader.load_state_dict(state)  # before the first batch
     assert next(iterator).number == 3
     next(iterator)
     loader.load_state_dict(state)  # during
     assert [(batch.epoch, batch.number) for batch in iterator] == epoch_of(0)[3:]
-    assert places(loader) == epoch_of(1)
+    assert positions(loader) == epoch_of(1)
 
 
-def test_len_is_the_epochs_also_after_a_state_was_loaded(loader: headrace.Loader) -> None:
+def test_len_is_that_of_a_full_epoch_even_after_a_state_was_loaded(loader: headrace.Loader) -> None:
     next(iter(loader))
     loader.load_state_dict(loader.state_dict())
     assert len(loader) == BATCHES
 
 
-def test_a_closed_loader_says_so(loader: headrace.Loader) -> None:
+def test_a_closed_loader_raises_closed(loader: headrace.Loader) -> None:
     iterator = iter(loader)
     next(iterator)
     loader.close()
@@ -215,7 +214,7 @@ def test_a_closed_loader_says_so(loader: headrace.Loader) -> None:
             use()
 
 
-def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_errors_name_the_wrong_argument(start_server: Any, quiet_config: dict[str, Any]) -> None:
     quiet_config["streams"]["shards"] = quiet_config["streams"]["train"] | {"delivery": "shard"}
     address = start_server(quiet_config).address
     with pytest.raises(NoSuchStream, match="no stream 'trian'; this server has: shards, train"):
@@ -270,7 +269,7 @@ def test_wrong_arguments_are_refused_by_name(start_server: Any, quiet_config: di
         headrace.Loader(address, stream="train", state=state)
 
 
-def test_a_rank_in_the_environment_that_is_no_number_is_named(
+def test_an_invalid_rank_or_world_size_in_the_environment_is_named(
     start_server: Any, quiet_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet_config["streams"]["train"] |= {"delivery": "shard"}
@@ -282,7 +281,7 @@ def test_a_rank_in_the_environment_that_is_no_number_is_named(
                 headrace.Loader(address, stream="train")
 
 
-def test_ranks_that_all_get_every_batch_are_warned(
+def test_several_ranks_on_a_broadcast_stream_raise_a_warning(
     start_server: Any, quiet_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = start_server(quiet_config).address
@@ -328,7 +327,7 @@ class Interrupted(Exception):
     pass
 
 
-def test_a_signal_that_keeps_a_batch_from_the_loop_loses_nothing(
+def test_a_signal_handler_that_raises_loses_no_batch(
     loader: headrace.Loader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int]] = []
@@ -338,7 +337,7 @@ def test_a_signal_that_keeps_a_batch_from_the_loop_loses_nothing(
         states.append(loader.state_dict()["cursor"]["batch"])
         raise Interrupted
 
-    def interrupted(raw: Any) -> Any:  # the batch was received, but not yet returned to the loop
+    def interrupted(raw: Any) -> Any:  # raises a signal while the batch is received but not yet returned to the loop
         signal.raise_signal(signal.SIGUSR1)
 
     assemble = loader._assemble
@@ -354,15 +353,15 @@ def test_a_signal_that_keeps_a_batch_from_the_loop_loses_nothing(
                 next(iterator)
             monkeypatch.setattr(loader, "_assemble", assemble)
             assert loader.state_dict()["cursor"]["batch"] == at
-        seen += places(loader)
+        seen += positions(loader)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert seen == epoch_of(0)
     assert states == [0, 3, BATCHES - 1]
-    assert places(loader) == epoch_of(1)
+    assert positions(loader) == epoch_of(1)
 
 
-def test_a_seek_after_an_error_counts_from_where_it_went(loader: headrace.Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seek_after_an_error_replaces_the_undelivered_batch(loader: headrace.Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(raw: Any) -> Any:
         raise Interrupted
 
@@ -376,4 +375,4 @@ def test_a_seek_after_an_error_counts_from_where_it_went(loader: headrace.Loader
             next(iter(loader))
         monkeypatch.setattr(loader, "_assemble", assemble)
         seek()
-        assert places(loader) == epoch_of(5)
+        assert positions(loader) == epoch_of(5)

@@ -168,7 +168,7 @@ def test_close_ends_waiting_consumers_with_an_error() -> None:
     consumer.line()
     share.close()
     error = consumer.lines()[-1]
-    assert error["code"] == "STREAM_FAILED" and "its owner closed it" in error["message"]
+    assert error["code"] == "STREAM_FAILED" and "the owner closed the shared stream" in error["message"]
     share.close()
 
 

@@ -54,7 +54,7 @@ TEST(Augmentations, SayWhatIsWrongWithTheirArguments) {
               HasSubstr("contrast [2, 1] must rise"));
   EXPECT_THAT(refusal({make_op("color_jitter", {{"hue", {-0.6, 0}}})}), HasSubstr("hue [-0.6, 0]"));
   EXPECT_THAT(refusal({make_op("rand_augment", {{"magnitude", 31}})}),
-              HasSubstr("magnitude 31 must be between 0 and 30"));
+              HasSubstr("magnitude: expected 0 to 30 (num_magnitude_bins - 1), found 31"));
   EXPECT_THAT(refusal({make_op("gaussian_blur", {{"kernel_size", {4, 3}}})}), HasSubstr("[4, 3]"));
   EXPECT_THAT(refusal({make_op("gaussian_blur", {{"kernel_size", {1, 1}}, {"sigma", {0, 1}}})}),
               HasSubstr("sigma [0, 1]"));

@@ -264,7 +264,7 @@ TEST_F(RecordFeedTest, AnotherSetIsNotGoneOnWith) {
     const auto report = pack(header);
     return report ? "it went on" : report.error().message;
   };
-  EXPECT_THAT(other(kHeader, "6", "7"), HasSubstr("its number of samples is 6, and 7 is asked for"));
+  EXPECT_THAT(other(kHeader, "6", "7"), HasSubstr("number of samples: expected 7, found 6"));
   EXPECT_THAT(other(kHeader, "[4]", "[2]"),
               HasSubstr("its list of fields is image: pixels x1, 3 channels; boxes: ragged int16 [4], and"));
   EXPECT_THAT(other(kHeader, "dog", "cow"), HasSubstr("its classes or its identity are others"));

@@ -159,7 +159,7 @@ TEST_F(StoreTest, OnlyTheSamePackingGoesOn) {
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(refused.error().message, HasSubstr("holds another packing: its source's fingerprint is "));
   EXPECT_THAT(refused.error().message,
-              HasSubstr("its compression is none, and lz4 is asked for; remove it or choose"));
+              HasSubstr("compression: expected lz4, found none; remove it or choose"));
 }
 
 TEST_F(StoreTest, AWholeOneIsLeftAlone) {
@@ -188,10 +188,10 @@ TEST_F(StoreTest, AForeignDatabaseIsNamed) {
   fs::create_directory(out_);
   EXPECT_THAT(refusal(), HasSubstr("there is no data.mdb in it, as in what `headrace pack` makes"));
   change([](Txn& txn) { return txn.put(bytes_of("key"), bytes_of("value")); });
-  EXPECT_THAT(refusal(), HasSubstr("is an LMDB, but not one that headrace pack wrote"));
-  EXPECT_THAT(open().error().message, HasSubstr("not one that headrace pack wrote"));
+  EXPECT_THAT(refusal(), HasSubstr("this LMDB was not written by headrace pack"));
+  EXPECT_THAT(open().error().message, HasSubstr("was not written by headrace pack"));
   change([](Txn& txn) { return txn.put(bytes_of(kMetaKey), bytes_of("{\"count\": 3}")); });
-  EXPECT_THAT(refusal(), HasSubstr("not one that headrace pack wrote, or its meta record is damaged"));
+  EXPECT_THAT(refusal(), HasSubstr("was not written by headrace pack, or its meta record is damaged"));
   folder_.put("train.lmdb/data.mdb", std::string(20'000, 'x'));
   EXPECT_THAT(refusal(), HasSubstr("is not an LMDB database"));
 }

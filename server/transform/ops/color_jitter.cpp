@@ -51,7 +51,8 @@ struct ColorJitter : DescribedOp<ColorJitter> {
              adjustment("contrast", &Self::contrast, factor, ""),
              adjustment("saturation", &Self::saturation, factor, ""),
              adjustment("hue", &Self::hue, turns, "Of a turn of the color circle."),
-             described::key("p", &Self::p, fraction(), "As RandomApply around it.")}};
+             described::key("p", &Self::p, fraction(),
+                            "The probability of applying it, as in torchvision's RandomApply.")}};
   }
 
   [[nodiscard]] Traits traits() const override { return {}; }

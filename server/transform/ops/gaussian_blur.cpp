@@ -1,5 +1,5 @@
-// v2.GaussianBlur(kernel_size, sigma) within v2.RandomApply(p). Within 1 of torchvision, which sums in a
-// different order. Edges are reflected.
+// v2.GaussianBlur(kernel_size, sigma) inside v2.RandomApply(p). Results differ from torchvision's by at most
+// 1, because torchvision sums in a different order. Edges are reflected.
 #include <fmt/format.h>
 
 #include "server/transform/ops/arguments.h"
@@ -17,12 +17,13 @@ struct GaussianBlur : DescribedOp<GaussianBlur> {
 
   static described::Description<GaussianBlur> description() {
     using Self = GaussianBlur;
-    return {
-        "gaussian_blur",
-        "Edges are reflected. Within 1 of torchvision.",
-        {described::required("kernel_size", &Self::kernel, kernel_size(), "Odd: [width, height], or both."),
-         described::key("sigma", &Self::sigma, sigmas(), "One number, or [smallest, largest]."),
-         described::key("p", &Self::p, fraction(), "As RandomApply around it.")}};
+    return {"gaussian_blur",
+            "Reflects the edges. Results differ from torchvision's by at most 1 of 255.",
+            {described::required("kernel_size", &Self::kernel, kernel_size(),
+                                 "Odd: [width, height], or one number for both."),
+             described::key("sigma", &Self::sigma, sigmas(), "One number, or [smallest, largest]."),
+             described::key("p", &Self::p, fraction(),
+                            "The probability of applying it, as in torchvision's RandomApply.")}};
   }
 
   [[nodiscard]] Traits traits() const override { return {}; }
@@ -37,8 +38,8 @@ struct GaussianBlur : DescribedOp<GaussianBlur> {
   decode::Decoded<void> draw(DrawKey key, ImageSize& size, Step& step) const override {
     if (kernel.width / 2 >= size.width || kernel.height / 2 >= size.height)
       return decode::bad(BadReason::kUnsupported,
-                         fmt::format("gaussian_blur: {} x {} pixels have nothing to reflect for a kernel of "
-                                     "{} x {} (width x height)",
+                         fmt::format("gaussian_blur: an image of {} x {} pixels is too small for a kernel of "
+                                     "{} x {} (width x height): expected sides above half the kernel's",
                                      size.width, size.height, kernel.width, kernel.height));
     auto random = draws_of(key, step);
     const auto drawn = static_cast<float>(random.uniform(sigma.low, sigma.high));

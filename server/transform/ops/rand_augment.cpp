@@ -17,8 +17,8 @@ struct RandAugment : DescribedOp<RandAugment> {
     using Self = RandAugment;
     described::Description<Self> out{
         "rand_augment",
-        "Applies num_ops random operations of torchvision's list, all of one magnitude. A mask gets the "
-        "geometric ones.",
+        "Applies num_ops random operations of torchvision's list, all with the same magnitude. "
+        "A mask gets only the geometric ones.",
         {described::key("num_ops", &Self::num_ops, described::integer<std::int32_t>(0, 16)),
          described::key("magnitude", &Self::magnitude, described::integer<std::int32_t>(0, 999))}};
     for (auto& key : SpaceArguments::keys())
@@ -29,15 +29,15 @@ struct RandAugment : DescribedOp<RandAugment> {
   [[nodiscard]] Traits traits() const override { return {.masks = true}; }
   std::string check(ChainState&) const override {
     if (magnitude < space.num_magnitude_bins) return {};
-    return fmt::format(
-        "rand_augment: magnitude {} must be between 0 and {}, one less than num_magnitude_bins", magnitude,
-        space.num_magnitude_bins - 1);
+    return fmt::format("rand_augment: magnitude: expected 0 to {} (num_magnitude_bins - 1), found {}",
+                       space.num_magnitude_bins - 1, magnitude);
   }
   decode::Decoded<void> draw(DrawKey key, decode::ImageSize& size, Step& step) const override {
     auto random = draws_of(key, step);
-    const Strength most{0.3, 150.0 / 331.0 * size.width, 150.0 / 331.0 * size.height, 30.0, 0.9, 4};
+    // The maxima of RandAugment._AUGMENTATION_SPACE in torchvision.
+    const Strength largest{0.3, 150.0 / 331.0 * size.width, 150.0 / 331.0 * size.height, 30.0, 0.9, 4};
     for (std::int32_t i = 0; i < num_ops; ++i)
-      draw_augmentation(random, most, space.num_magnitude_bins, magnitude, space.warp(), step);
+      draw_augmentation(random, largest, space.num_magnitude_bins, magnitude, space.warp(), step);
     return {};
   }
   [[nodiscard]] nlohmann::json describe(const Step& step) const override {
