@@ -8,8 +8,8 @@
 
 namespace headrace {
 
-/// <runtime_dir>/headrace if `runtime_dir`, the value of XDG_RUNTIME_DIR, is as the XDG specification asks:
-/// an absolute path, owned by this user, not writable by others. (`sudo -E` keeps another user's value.)
+/// <runtime_dir>/headrace if `runtime_dir`, the value of XDG_RUNTIME_DIR, meets the XDG specification: an
+/// absolute path, owned by this user, not writable by others. (`sudo -E` keeps another user's value.)
 /// Otherwise /tmp/headrace-<effective uid>.
 std::string default_directory(std::string_view runtime_dir);
 

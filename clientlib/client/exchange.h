@@ -24,8 +24,9 @@ struct Answer {
 Result<Answer> exchange(const Address& server, std::string op, nlohmann::json body, const Deadline& deadline,
                         const Interrupt& interrupt = {});
 
-/// Compares versions with the server, and retries until the deadline for a server to appear. kVersionMismatch
-/// names both versions. kPermissionDenied: as for exchange(), or the server does not admit this user.
+/// Compares versions with the server. If there is no server yet, retries until one appears or the deadline
+/// passes. kVersionMismatch names both versions. kPermissionDenied: as for exchange(), or the server does not
+/// admit this user.
 Result<wire::HelloReply> say_hello(const Address& server, const Deadline& deadline,
                                    const Interrupt& interrupt = {});
 

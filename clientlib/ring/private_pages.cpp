@@ -18,12 +18,12 @@ namespace {
 // Documentation/admin-guide/mm/pagemap.rst
 constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
 constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62;
-constexpr std::uint64_t kOfFile = std::uint64_t{1} << 61;
+constexpr std::uint64_t kFileOrShared = std::uint64_t{1} << 61;
 
-constexpr int kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED
+constexpr int kDontNeedLocked = 24;  // MADV_DONTNEED_LOCKED (Linux 5.18), which older headers lack
 
 bool is_own(std::uint64_t entry) {
-  return (entry & (kPresent | kSwapped)) != 0 && (entry & kOfFile) == 0;
+  return (entry & (kPresent | kSwapped)) != 0 && (entry & kFileOrShared) == 0;
 }
 
 std::span<std::byte> map_page(int fd, int protection, int flags) {
@@ -40,12 +40,12 @@ struct Mapped {
   ~Mapped() {
     if (!page.empty()) ::munmap(page.data(), page.size());
   }
-  /// Volatile, so that each call reads memory.
+  /// Atomic, so that the compiler does not cache the value between calls.
   [[nodiscard]] std::atomic_ref<std::byte> first() const { return std::atomic_ref(page.front()); }
 };
 
-/// Tests, on one page, the behaviour of Linux that private_pages.h describes.
-bool kernel_behaves(const PrivatePages& pages) {
+/// Tests, on one page, the properties of Linux that private_pages.h describes.
+bool kernel_has_the_properties(const PrivatePages& pages) {
   const UniqueFd file(::memfd_create("headrace-try", MFD_CLOEXEC));
   if (!file || ::ftruncate(file.get(), static_cast<off_t>(page_size())) != 0) return false;
   const Mapped shared(map_page(file.get(), PROT_READ | PROT_WRITE, MAP_SHARED));
@@ -88,7 +88,7 @@ std::optional<PrivatePages> PrivatePages::open() {
   // Not a static variable's initialiser: during a concurrent fork, its lock would stay locked in the child.
   enum : std::uint8_t { kUntried, kWorks, kFails };
   static std::atomic<std::uint8_t> tried{kUntried};
-  if (tried == kUntried) tried = kernel_behaves(pages) ? kWorks : kFails;
+  if (tried == kUntried) tried = kernel_has_the_properties(pages) ? kWorks : kFails;
   if (tried == kFails) return std::nullopt;
   return pages;
 }
@@ -118,8 +118,8 @@ void PrivatePages::own_runs(std::span<const std::byte> range, F found) const {
 }
 
 std::optional<std::uint64_t> PrivatePages::faults() {
-  // The kernel counts a fault for the faulting thread before that goes on, and keeps the counts of threads
-  // that have ended: mm_account_fault(), getrusage(2).
+  // The kernel counts a fault before the faulting thread continues, and keeps the counts of threads that have
+  // ended: mm_account_fault(), getrusage(2).
   rusage used{};
   if (::getrusage(RUSAGE_SELF, &used) != 0) return std::nullopt;
   return static_cast<std::uint64_t>(used.ru_minflt) + static_cast<std::uint64_t>(used.ru_majflt);
@@ -132,8 +132,8 @@ std::size_t PrivatePages::count(std::span<const std::byte> range) const {
 }
 
 void PrivatePages::own_all(std::span<std::byte> range) {
-  // Atomically writes the same value, because other threads may write the byte now. Volatile, because clang
-  // would turn it into a load.
+  // Atomic, because other threads may write the byte at the same time. Volatile, because clang would replace
+  // an OR with 0 by a load.
   for (std::size_t at = 0; at < range.size(); at += page_size())
     __atomic_fetch_or(reinterpret_cast<volatile std::uint8_t*>(&range[at]), 0, __ATOMIC_RELAXED);
 }
@@ -154,7 +154,7 @@ std::size_t PrivatePages::drop(std::span<std::byte> range, int fd, std::size_t o
   void* again = ::mmap(range.data(), range.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd,
                        static_cast<off_t>(offset));
   require(again == range.data(),
-          "a slot in locked memory could not be mapped again: use Linux 5.18, or raise RLIMIT_MEMLOCK");
+          "cannot map a slot in locked memory again: use Linux 5.18 or later, or raise RLIMIT_MEMLOCK");
   return own;
 }
 

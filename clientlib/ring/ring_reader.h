@@ -27,7 +27,7 @@ namespace headrace::ring {
 class RingReader {
  public:
   struct Descriptors {
-    UniqueFd data, control, lease, doorbell;  ///< doorbell: eventfd, rung after an ack when the server sleeps
+    UniqueFd data, control, lease, doorbell;  ///< doorbell: eventfd, see ring_doorbell()
   };
   /// How the slots are mapped. kPrivate: copy-on-write if the kernel supports it (private_pages()). Otherwise
   /// read-only.
@@ -36,9 +36,9 @@ class RingReader {
   static Result<std::shared_ptr<RingReader>> open(Descriptors fds, std::uint32_t lane,
                                                   Slots slots = Slots::kShared);
 
-  /// The next grant of seek `seek`; grants of other seeks are acked unread. Spins for `spin`, or for some
-  /// microseconds if that was recently enough, then sleeps on the futex in steps of at most kLongestSleep
-  /// until `timeout`. nullopt: no grant came, or `interrupt` became true (set by another thread, e.g. when
+  /// The next grant of seek `seek`; grants of other seeks are acked unread. Spins for `spin`, or for
+  /// SpinBudget's time if that is longer. Then sleeps on the futex until `timeout`, in steps of at most
+  /// kLongestSleep. nullopt: no grant came, or `interrupt` became true (set by another thread, e.g. when
   /// the server closed the socket), or a lane state bit other than kLaneOpen is set: check lane_state().
   /// Grants from before the lane began to drain or failed are still returned; after fencing none is.
   std::optional<Grant> next(std::uint32_t seek, std::chrono::nanoseconds timeout,
@@ -48,11 +48,11 @@ class RingReader {
   /// Ends the lease (SYNC ack). Call once per grant, in any order.
   void ack(const Grant& grant);
 
-  /// Commits the loop's position to the server. One thread at a time.
+  /// Writes the loop's position to the lease block, where the server reads it. One thread at a time.
   void commit(const Cursor& consumed) const;
 
-  /// Makes a sleeping `next` check again at once; call after setting `interrupt`. (If `next` just falls
-  /// asleep, it checks after kLongestSleep.)
+  /// Makes a sleeping `next` check again at once; call after setting `interrupt`. (If `next` is about to
+  /// sleep, it can miss this call; then it checks again after kLongestSleep.)
   void wake() const;
 
   /// LaneState bits. kLaneFenced is also set if the server dropped this client or the lane belongs to another
@@ -74,9 +74,10 @@ class RingReader {
   /// again. Returns the number of pages that had been written to.
   // NOLINTNEXTLINE(modernize-use-nodiscard): called for its effect; few callers need the number
   std::size_t drop_private_pages(std::uint32_t slot) const;
-  /// Call before a slot is read, in the thread that calls `next`: drops private pages that exist although the
-  /// loop has not written to the slot. (mlockall() copies whole mappings, so checking the first and last page
-  /// is enough.) Returns PrivatePages::faults() from just before the check.
+  /// Drops private pages of a slot that the loop has not written to yet; mlockall() makes such pages. It
+  /// copies whole mappings, so the first and the last page are checked. Call it before the slot is read, on
+  /// the thread of `next`. Returns PrivatePages::faults() from before the check; nullopt without private
+  /// pages.
   std::optional<std::uint64_t> freshen(std::uint32_t slot);
   /// The whole data mapping, for pinning (cudaHostRegister) and protecting.
   [[nodiscard]] std::span<std::byte> data() const;
@@ -98,6 +99,7 @@ class RingReader {
   [[nodiscard]] bool wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_until_ns,
                                     const std::atomic<bool>* interrupt);
   std::optional<Grant> take(std::uint32_t seek);
+  /// Wakes the server: after an ack if it sleeps, and before this client sleeps if it is half awake.
   void ring_doorbell() const;
 
   // Immutable after open. Geometry is copied from control once and checked once.

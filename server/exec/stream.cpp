@@ -8,7 +8,8 @@
 namespace headrace::server::exec {
 namespace {
 
-/// Ring size beyond the last-level cache; part of that cache is used by other processes.
+/// Rings larger than this are written with non-temporal stores, because they do not fit into the part of the
+/// last-level cache that other processes do not use.
 constexpr std::size_t kBeyondCaches = 16 << 20;
 
 std::unique_ptr<FedSupply> fed_supply_of(const StreamSetup& setup) {
@@ -25,7 +26,7 @@ std::size_t bytes_per_row(const StreamInfo& info) {
 
 Stream::Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring)
     : setup_(std::move(setup)),
-      // Rows to be mixed are read again soon.
+      // Not for streams that mix rows: the mix reads the rows again soon, from the cache.
       streamed_(!setup_.maker->mixes() && bytes_per_row(setup_.info) * setup_.info.batch_size >
                                               kBeyondCaches / publish::Ledger::slots_needed(setup_.ledger)),
       ring_(std::move(ring)),
@@ -92,7 +93,7 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
 bool Stream::pump(std::uint64_t now_ns) {
   const bool taken = lanes_.take_acks();
   const bool granted = !failed() && lanes_.write_grants(now_ns);
-  if (failed() || fed_) lanes_.announce_failure();
+  if (failed() || fed_) lanes_.announce_failure();  // a fed stream also ends without a failure
   publish_figures();
   return taken || granted;
 }

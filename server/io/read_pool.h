@@ -1,6 +1,6 @@
-// Threads that wait for storage in place of the workers that decode. A pool belongs to a source; the streams
-// over that source share it, each with its own ReadAhead. Its threads start with the engine: if they started
-// on first use, they would start under the engine's lock.
+// Threads that do blocking reads, so that the workers that decode do not wait for storage. A pool belongs to
+// a source; the streams over that source share it, each with its own ReadAhead. Its threads start with the
+// engine: if they started on first use, they would start under the engine's lock.
 //
 // Thread safety: members marked [lock] are called under `mutex()`, which also guards the pool's members.
 #pragma once
@@ -17,7 +17,7 @@ namespace headrace::server::io {
 
 class ReadPool {
  public:
-  /// Has reads to do.
+  /// A user of the pool: one stream's ReadAhead.
   class Member {
    public:
     Member() = default;
@@ -50,14 +50,14 @@ class ReadPool {
 
  private:
   void run();
-  bool read_one(
-      std::unique_lock<std::mutex>& lock);  ///< [lock] for the next member. False: there is nothing to read
+  /// [lock] Lets the next member with work do one read. False: no member has work.
+  bool read_one(std::unique_lock<std::mutex>& lock);
 
   const std::string source_;
   const unsigned wanted_;
   mutable std::mutex mutex_;
   std::condition_variable work_;
-  std::vector<Member*> members_;  ///< [lock], as all that follow
+  std::vector<Member*> members_;  ///< guarded by mutex_, like all members below
   std::size_t next_ = 0;          ///< index of the member that was served last
   std::vector<std::thread> threads_;
   std::size_t idle_ = 0;      ///< threads that wait and were not notified yet

@@ -1,4 +1,4 @@
-// Where the packer gets samples: a source of the server, or another program.
+// The interface from which the packer reads samples: a source of the server, or another program.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct FedSample {
   source::Sample sample;
   std::string name;
   std::int64_t label = 0;
-  std::string bad;                            ///< why the source cannot read it; empty: it can
+  std::string bad;                            ///< why the source cannot read the sample; empty if it can
   std::optional<std::uint64_t> content_hash;  ///< for streamed sets
 };
 
@@ -25,19 +25,19 @@ class Feed {
  public:
   virtual ~Feed() = default;
 
-  /// The description of the set, before --store and --resize.
+  /// The dataset's description as the input gives it; --store and --resize are not applied.
   [[nodiscard]] virtual const store::Meta& meta() const = 0;
-  /// Called once, before all reads: `there` samples exist already; `complete`: all of them, and none is read.
-  virtual Result<void> begin(std::uint64_t there, bool complete) {
-    return static_cast<void>(there), static_cast<void>(complete), Result<void>();
-  }
+  /// Called once, before all reads. `existing` samples are packed already. `complete`: these are all, and no
+  /// sample will be read.
+  virtual Result<void> begin(std::uint64_t /*existing*/, bool /*complete*/) { return {}; }
   /// Any number of threads may call it. Each index is read once, and only after all smaller ones were
-  /// requested, so a read may wait for those. False: there is no such sample, or the user stopped it. Errors
-  /// end the packing.
+  /// requested, so a read may wait for those. False: there is no such sample, or the user interrupted the
+  /// packing. Errors end the packing.
   virtual Result<bool> read(std::uint64_t index, FedSample& out) = 0;
-  /// See Source::fault; nothing that was made since then may be written.
+  /// See Source::fault(). After an error, no sample that was read since the last call without one may be
+  /// written.
   [[nodiscard]] virtual std::optional<Error> fault() const { return std::nullopt; }
-  /// For a complete set; empty if it is streamed, see Writer::finish.
+  /// The tables of a set whose size is known in advance, for Writer::finish(). Empty for streamed sets.
   [[nodiscard]] virtual store::Writer::Tables tables() const { return {}; }
 };
 

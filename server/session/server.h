@@ -1,5 +1,7 @@
-// A running server: directory, engine, control, sessions, metrics, and the thread that serves them until it
-// stops.
+// A running server: directory, engine, control socket, sessions and metrics. run() serves them on the
+// caller's thread.
+//
+// Thread safety: ask_to_stop(): any thread. Everything else: one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -23,7 +25,7 @@ namespace headrace::server::session {
 
 class Server {
  public:
-  /// Everything that can fail fails here: afterwards the sockets are bound and the workers run.
+  /// Does all work that can fail. When it returns, the sockets are bound and the workers run.
   static Result<std::unique_ptr<Server>> start(const config::Config& config);
   ~Server();
 
@@ -35,13 +37,14 @@ class Server {
   void ask_to_stop();
 
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_.path(); }
+  /// "-": the server has no metrics.
   [[nodiscard]] std::string metrics_url() const { return http_ ? http_->url() : "-"; }
   [[nodiscard]] exec::Engine& engine() { return *engine_; }
   [[nodiscard]] const Collector& collector() const { return *collector_; }
 
  private:
   Server(config::ServerConfig config, Directory directory);
-  /// Binds the sockets of streams that are fed from outside.
+  /// Binds the sockets of streams whose batches another process feeds.
   Result<void> start_feeders();
   /// Gives clients of failed feeds time to read the reason before they lose the server.
   void deliver_feed_errors();
@@ -59,7 +62,7 @@ class Server {
   std::vector<std::unique_ptr<Feeder>> feeders_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<metrics::HttpServer> http_;
-  std::stop_source reads_;  ///< network reads
+  std::stop_source reads_;  ///< cancels network reads of sources
   std::atomic<bool> stop_{false};
   bool parent_ended_ = false;
 };

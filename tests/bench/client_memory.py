@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures a Python trainer's private memory: private pages (smaps_rollup) before and after 200 batches.
+"""Measures how much a Python trainer's private memory (smaps_rollup) grows: the maximum over 200 batches.
 
-  client_memory.py CONFIG STREAM [--set KEY=VALUE]...      starts a server of its own
+  client_memory.py CONFIG STREAM [--set KEY=VALUE]...      starts its own server
 """
 import argparse
 
@@ -25,13 +25,13 @@ def main() -> None:
         for zero_copy in (True, False):
             before = private_mb()
             with headrace.Loader(server.address, stream=arguments.stream, zero_copy=zero_copy, client=f"memory-{zero_copy}") as loader:
-                taken, size, most = 0, 0, 0.0
-                while taken < 200:
+                batches, size, most = 0, 0, 0.0
+                while batches < 200:
                     for batch in loader:
-                        taken += 1
+                        batches += 1
                         size = max(size, sum(field.nbytes for field in batch))
                         most = max(most, private_mb() - before)
-                print(f"zero_copy={zero_copy}: {most:.1f} MB at most over {taken} batches of {size / 1e6:.1f} MB each")
+                print(f"zero_copy={zero_copy}: {most:.1f} MB at most over {batches} batches of {size / 1e6:.1f} MB each")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 
   device_loop.py [--device host] [--rows 2] [--batches 20000] [--epochs 5]
 
-`loop` is the CPU time of the whole thread; `python` is the part of Headrace's Python code, which allocates the batch's memory and creates its
-tensors, without waiting for the batch. The fastest epoch counts. "host" is the CPU backend, without torch's calls for CUDA streams.
+`loop` is the CPU time of the whole thread. `python` is the part of it in which Headrace's Python code allocates the batch's memory and
+creates its tensors; it does not include waiting for the batch. The fastest epoch counts. "host" is the CPU backend, without torch's
+calls for CUDA streams.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headrace import _device
 from headrace._headrace import DeviceBatch as RawDeviceBatch
 
 
-def configured(folder: Path, rows: int, batches: int) -> Path:
+def write_config(folder: Path, rows: int, batches: int) -> Path:
     np.save(folder / "x.npy", np.random.default_rng(0).integers(0, 256, (rows * batches, 8, 8), dtype=np.uint8))
     np.save(folder / "y.npy", np.arange(rows * batches) % 10)
     stream = {"source": "digits", "batch_size": rows, "output": {"dtype": "float32"}}
@@ -37,7 +38,7 @@ def configured(folder: Path, rows: int, batches: int) -> Path:
 
 
 def clock_seconds() -> float:
-    """The duration of a call of time.thread_time(): the least of many."""
+    """The duration of a call of time.thread_time(): the minimum of 1000 calls."""
     least = 1.0
     for _ in range(1000):
         began = time.thread_time()
@@ -45,7 +46,7 @@ def clock_seconds() -> float:
     return least
 
 
-def timed(owner: type, name: str, spent: list[float], sign: int = 1) -> Callable[[], None]:
+def time_calls(owner: type, name: str, spent: list[float], sign: int = 1) -> Callable[[], None]:
     """Wraps a method so that the thread's CPU time of each call is added to spent[0] (with -1: subtracted). Returns a function that
     restores the method."""
     call, clock = getattr(owner, name), clock_seconds()
@@ -60,7 +61,7 @@ def timed(owner: type, name: str, spent: list[float], sign: int = 1) -> Callable
     return lambda: setattr(owner, name, call)
 
 
-def measured(loader: headrace.Loader, epochs: int, spent: list[float]) -> tuple[float, float]:
+def measure(loader: headrace.Loader, epochs: int, spent: list[float]) -> tuple[float, float]:
     """(CPU time of the thread, time added to spent[0]) per batch, in microseconds."""
     found = []
     for _ in range(epochs):
@@ -79,18 +80,18 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5, help="epochs to measure; the fastest counts (default: 5)")
     options = parser.parse_args()
     print(f"{'stream':10}{'output':8}{'loop':>8}{'python':>8}  CPU us per batch", flush=True)
-    with tempfile.TemporaryDirectory() as folder, headrace.serve(configured(Path(folder), options.rows, options.batches)) as server:
+    with tempfile.TemporaryDirectory() as folder, headrace.serve(write_config(Path(folder), options.rows, options.batches)) as server:
         for stream in ("ring", "resident"):
             for output in ("torch", "dlpack"):
                 with headrace.Loader(server.address, stream=stream, device=options.device, output=output, prefetch=8) as loader:
                     spent = [0.0]
-                    loop, _ = measured(loader, options.epochs, spent)
+                    loop, _ = measure(loader, options.epochs, spent)
                     maker = _device.TorchAssembler if output == "torch" else _device.ArrayAssembler
-                    undo = [timed(maker, "__call__", spent), timed(_device.TorchBlocks, "__call__", spent)]
-                    undo.append(timed(RawDeviceBatch, "wait", spent, -1))  # for the CPU backend; on a GPU the stream waits instead
-                    _, python = measured(loader, options.epochs, spent)
-                    for put_back in undo:
-                        put_back()
+                    restores = [time_calls(maker, "__call__", spent), time_calls(_device.TorchBlocks, "__call__", spent)]
+                    restores.append(time_calls(RawDeviceBatch, "wait", spent, -1))  # for the CPU backend; on a GPU the stream waits instead
+                    _, python = measure(loader, options.epochs, spent)
+                    for restore in restores:
+                        restore()
                     print(f"{stream:10}{output:8}{loop:8.1f}{python:8.1f}", flush=True)
 
 

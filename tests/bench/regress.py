@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from peers.workloads import WORKLOADS  # noqa: E402
-from scaling import SHOWN, configured, cores_in_order, found_data, measure  # noqa: E402
+from scaling import SHOWN, cores_in_order, measure, prepare_data, write_config  # noqa: E402
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
@@ -39,16 +39,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2)
     options = parser.parse_args()
     named = dict(given.split("=", 1) for given in options.data)
-    places: dict[str, str] = {}
+    folders: dict[str, str] = {}
     core = cores_in_order()[:1]
     print(f"{'workload':24}{'old':>10}{'new':>10}  CPU us/sample (medians){'ratio':>8}   95% interval", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary)
         for name in options.workloads:
             workload = WORKLOADS[name]
-            if workload.data not in places:
-                places[workload.data] = found_data(workload.data, named, scratch)
-            config = configured(workload, places[workload.data], scratch, scratch / name)
+            if workload.data not in folders:
+                folders[workload.data] = prepare_data(workload.data, named, scratch)
+            config = write_config(workload, folders[workload.data], scratch, scratch / name)
             costs: dict[str, list[float]] = {options.old: [], options.new: []}
             for turn in range(options.rounds):
                 for program in (options.old, options.new) if turn % 2 else (options.new, options.old):

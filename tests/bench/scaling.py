@@ -4,10 +4,10 @@
   scaling.py --out FOLDER [--data imagenet=DIR pairs=DIR ...] [--cores 1 2 4] [--workloads NAME...] [--rounds 3] [--seconds 3]
              [--headrace PROGRAM]
 
-The process may use n cores (one of each pair of hyperthreads first) and has n workers; without a client, and with one that reads the
-batches on the same cores. All n run in turn; results are medians of the rounds. cores_had says how many of the cores the server really had.
---data as in peers/README.md; other data is synthetic (made_up.py). FOLDER/scaling.json and, with matplotlib, scaling.png: samples/s over
-those of one core, beside the ideal.
+The server runs on n cores (one hyperthread of each core first) with n workers: once without a client, and once with a client that reads the
+batches on the same cores. All n run in turn; results are medians of the rounds. `cores_had` is the number of cores that the server really
+used. --data as in peers/README.md; other data is synthetic (made_up.py). Writes FOLDER/scaling.json and, with matplotlib, scaling.png:
+samples/s relative to one core, with the ideal line.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ START_SECONDS = 120.0
 
 
 def cores_in_order() -> list[int]:
-    """The CPUs that this process may use, one of each core first."""
+    """The CPUs that this process may use: first one hyperthread of each core, then the others."""
 
-    def of_its_core(cpu: int) -> int:
+    def hyperthread_index(cpu: int) -> int:
         """0 for the first of a core's hyperthreads."""
         try:
             text = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text().strip()
@@ -49,7 +49,7 @@ def cores_in_order() -> list[int]:
         ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
         return sum(cpu > one for first, *last in ends for one in range(first, (last or [first])[0] + 1))
 
-    return sorted(os.sched_getaffinity(0), key=lambda cpu: (of_its_core(cpu), cpu))
+    return sorted(os.sched_getaffinity(0), key=lambda cpu: (hyperthread_index(cpu), cpu))
 
 
 def measure(
@@ -66,8 +66,8 @@ def measure(
     return runs
 
 
-def configured(workload: Workload, data: str, scratch: Path, folder: Path) -> Path:
-    """The configuration of Headrace's row in peers."""
+def write_config(workload: Workload, data: str, scratch: Path, folder: Path) -> Path:
+    """Writes the configuration of Headrace's row in peers; returns its path."""
     from peers.loaders import served
 
     row = rows_of(workload, ["headrace"])[0]
@@ -78,7 +78,7 @@ def configured(workload: Workload, data: str, scratch: Path, folder: Path) -> Pa
     return path
 
 
-def scaled(workload: Workload, config: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure_scaling(workload: Workload, config: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """One figure for each number of cores."""
     order = cores_in_order()
     runs: dict[int, list[list[dict[str, float]]]] = {cores: [] for cores in options.cores}
@@ -134,8 +134,8 @@ def plot(figures: list[dict[str, Any]], path: Path) -> None:
     pyplot.close(drawn)
 
 
-def found_data(name: str, given: dict[str, str], scratch: Path) -> str:
-    """The workload's data as peers uses it, prepared in the scratch folder."""
+def prepare_data(name: str, given: dict[str, str], scratch: Path) -> str:
+    """Prepares the dataset as peers does, or generates it; returns its folder."""
     if name not in given:
         return str(made_up.MAKERS[name](scratch))
     folder = Path(given[name]).resolve()  # a configuration's paths are relative to itself
@@ -156,11 +156,11 @@ def arguments() -> argparse.Namespace:
     options.data = dict(entry.partition("=")[::2] for entry in options.data)
     unknown = [name for name in options.data if name not in prepare.PREPARE]
     if unknown:
-        parser.error(f"--data {unknown[0]}: there are {', '.join(prepare.PREPARE)}")
+        parser.error(f"--data {unknown[0]}: unknown dataset, expected one of {', '.join(prepare.PREPARE)}")
     here = len(os.sched_getaffinity(0))
     options.cores = sorted({cores for cores in options.cores if cores <= here})
     if not options.cores:
-        parser.error(f"--cores: this process may use {here}")
+        parser.error(f"--cores: expected at least one number up to {here}, the cores that this process may use")
     return options
 
 
@@ -170,18 +170,18 @@ def main() -> None:
     figures: list[dict[str, Any]] = []
     failed = False
     with tempfile.TemporaryDirectory() as temporary:
-        places: dict[str, str] = {}
+        folders: dict[str, str] = {}
         for name in options.workloads:
             workload = WORKLOADS[name]
             try:
-                if workload.data not in places:
-                    places[workload.data] = found_data(workload.data, options.data, Path(temporary))
+                if workload.data not in folders:
+                    folders[workload.data] = prepare_data(workload.data, options.data, Path(temporary))
             except ImportError as error:
                 print(f"[not run] {name}: {error}", flush=True)
                 continue
             try:
-                config = configured(workload, places[workload.data], Path(temporary), Path(temporary) / name)
-                made = scaled(workload, config, options)
+                config = write_config(workload, folders[workload.data], Path(temporary), Path(temporary) / name)
+                made = measure_scaling(workload, config, options)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 print(f"scaling: {name}: {error}", file=sys.stderr, flush=True)
                 failed = True
@@ -189,7 +189,7 @@ def main() -> None:
             for figure in made:
                 print("[figure] " + json.dumps(figure), flush=True)
             figures += made
-    (options.out / "scaling.json").write_text(json.dumps({"cores_here": os.cpu_count(), "data": options.data, "figures": figures}, indent=1) + "\n")
+    (options.out / "scaling.json").write_text(json.dumps({"cores_here": len(os.sched_getaffinity(0)), "data": options.data, "figures": figures}, indent=1) + "\n")
     try:
         if figures:
             plot(figures, options.out / "scaling.png")

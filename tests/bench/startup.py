@@ -3,9 +3,10 @@
     python tests/bench/startup.py build/release/server/verbs/headrace --entries 10000000 [--kinds csv list folder shards arrays]
 
 Makes the dataset in --directory first (kept for the next run): a CSV manifest, a list of paths, a class folder of hard links (entries that
-cost nothing else), WebDataset shards, an array. Each is started three times, `shards` first without its cached index; "again" is the quicker of the second and the third; the memory is
-the growth of the server's own pages (RssAnon) over a server on 1,000 entries, the seconds are those until `headrace health` would say
-ready. `--cold` (for root) lets the kernel forget the names of files before the first start, which then reads them from the disk.
+cost nothing else), WebDataset shards, an array. Starts the server three times on each, on `shards` first without its cached index. "again" is
+the faster of the second and the third start. The memory is the growth of the server's own pages (RssAnon) over a server on 1,000 entries. The
+seconds are those until `headrace health` would say ready. `--cold` (for root) lets the kernel forget the names of files before
+the first start, which then reads them from the disk.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def compare(tool, files, folder, most_side=MOST_SIDE):
     """Images (the center of most_side pixels) from the server and from PIL: counts by outcome, and a complaint for each difference that is not allowed.
 
     Two differences are allowed:
-    - The delivered rows are damaged, and a segment behind the scan reaches beyond the end of the file. PIL serves flat rows, the
+    - The delivered rows are damaged, and a segment after the scan extends beyond the end of the file. PIL fills these rows with one color, the
       server refuses them.
     - A progressive file lacks scans. Both smooth over what is missing, by different versions of libjpeg-turbo: the rows differ by
       MOST_SMOOTHED levels at most, and the server counts a decoder warning.

@@ -60,7 +60,7 @@ class Simulation {
     grants();  // it may have joined a batch that is ready
     return fill.has_value();
   }
-  /// As in a stream: for the emptiest lane first.
+  /// Starts one fill, as a stream does: for the lane with the fewest batches ahead that can have one.
   bool start_fill() {
     std::vector<std::uint32_t> order(lanes_.size());
     std::iota(order.begin(), order.end(), 0);
@@ -87,7 +87,7 @@ class Simulation {
     ledger_.take_grants(orders);
     for (const auto& order : orders) {
       SimulatedLane& to = lanes_[order.lane];
-      ASSERT_TRUE(to.open && !to.fenced) << "a grant to a lane that is not there";
+      ASSERT_TRUE(to.open && !to.fenced) << "a grant to a lane that is closed or fenced";
       EXPECT_EQ(order.seek, to.seek);
       EXPECT_EQ(before[order.lane], to.expected) << "out of order";
       before[order.lane] = to.expected = advance(plan_, to.expected);
@@ -106,7 +106,8 @@ class Simulation {
     settle();
     grants();
   }
-  /// The publisher's work after each change: returns freed slots to the ring.
+  /// Collects the freed slots, as the publisher does after each change (there is no ring here). Checks the
+  /// invariants.
   void settle() {
     std::vector<std::uint32_t> freed;
     ledger_.take_freed(freed);
@@ -147,8 +148,8 @@ TEST(Ledger, KeepsItsInvariantsAndOrderUnderRandomHistories) {
           break;
         case 1:
           if (open && !run.lane(lane).fenced) {
-            // Elsewhere, or back by a few batches from where some lane stands: then batches exist that others
-            // wait for.
+            // A random position, or a few batches before another lane's position: then batches exist that
+            // other lanes wait for.
             Cursor to{run.pick(3), run.pick(37), run.pick(4)};
             const std::uint32_t other = run.pick(lanes);
             if (run.pick(4) != 0 && run.lane(other).open) to = run.lane(other).expected;
@@ -180,7 +181,7 @@ TEST(Ledger, KeepsItsInvariantsAndOrderUnderRandomHistories) {
   EXPECT_GT(delivered, 5000U) << "the histories delivered almost nothing, so the test checks nothing";
 }
 
-TEST(Ledger, FreesEverySlotOnceAllLanesAreGone) {
+TEST(Ledger, FreesEverySlotOnceAllLanesAreClosed) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Simulation run(options_for(seed), seed);
     const std::uint32_t lanes = run.ledger().options().lanes;
@@ -195,8 +196,8 @@ TEST(Ledger, FreesEverySlotOnceAllLanesAreGone) {
   }
 }
 
-/// All lanes except `stuck` consume; the stuck lanes' leases starve no other lane.
-TEST(Ledger, LetsEveryLivingLaneGoOnWhateverStuckLanesHold) {
+/// All lanes except lane 0 consume. Lane 0's leases must starve no other lane.
+TEST(Ledger, StarvesNoLaneWhileAnotherLaneNeverAcks) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Ledger::Options options = options_for(seed);
     options.lanes = std::max(2U, options.lanes);
@@ -218,9 +219,9 @@ TEST(Ledger, LetsEveryLivingLaneGoOnWhateverStuckLanesHold) {
   }
 }
 
-/// Running fills that no lane needs any more hold the slots, so a lane that is entitled to one waits for
-/// them.
-TEST(Ledger, TakesNoBatchFromALaneWithinItsReserveWhileUnwantedFillsKeepTheSlots) {
+/// All free slots are being filled for batches that no lane wants any more. A lane below its reserve must
+/// wait for these fills, and must not get a slot of another lane's reserve.
+TEST(Ledger, DropsNoBatchOfALaneWithinItsReserve) {
   Ledger ledger({.lanes = 2, .max_leases = 3, .prefetch = 4, .broadcast = true, .max_lag = 4});
   const EpochPlan plan(400, 8, 1, LastBatch::kShort);
   ledger.open(0, &plan, {});
@@ -243,8 +244,8 @@ TEST(Ledger, TakesNoBatchFromALaneWithinItsReserveWhileUnwantedFillsKeepTheSlots
   ledger.check();
 }
 
-/// All lanes except one keep their leases, wherever they began.
-TEST(Ledger, LetsTheOnlyLivingLaneGoOnWhateverAllOthersHold) {
+/// All lanes except one never ack. They begin at different batches.
+TEST(Ledger, KeepsServingTheOnlyConsumingLaneWhileAllOthersNeverAck) {
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     Ledger::Options options = options_for(seed);
     options.lanes = std::max(2U, options.lanes);
@@ -252,15 +253,15 @@ TEST(Ledger, LetsTheOnlyLivingLaneGoOnWhateverAllOthersHold) {
     options.max_lag = static_cast<std::uint32_t>(seed % 12);
     Simulation run(options, seed);
     for (std::uint32_t i = 0; i < options.lanes; ++i) run.open(i, {0, 0, run.pick(10)});
-    const std::uint32_t living = run.pick(options.lanes);
+    const std::uint32_t consuming = run.pick(options.lanes);
     for (int round = 0; round < 400; ++round) {
       while (run.start_fill()) {
       }
       run.end_fill();
-      run.ack(living, true);
+      run.ack(consuming, true);
     }
-    EXPECT_GT(run.lane(living).received, 20U)
-        << "seed " << seed << ", lane " << living << " of " << options.lanes << ", max_leases "
+    EXPECT_GT(run.lane(consuming).received, 20U)
+        << "seed " << seed << ", lane " << consuming << " of " << options.lanes << ", max_leases "
         << options.max_leases << ", prefetch " << options.prefetch << ", max_lag " << options.max_lag
         << (options.broadcast ? ", broadcast" : ", shard");
   }
@@ -301,7 +302,7 @@ TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
   EXPECT_GT(run.lane(0).received, 50U);
   EXPECT_EQ(run.lane(1).held.size(), 2U);
   EXPECT_GE(run.ledger().detachments(), 1U);
-  run.ack(1, true);  // wakes up, and continues at its position
+  run.ack(1, true);  // lane 1 wakes up and continues at its position
   for (int round = 0; round < 50; ++round) {
     run.start_fill(1);
     run.end_fill();
@@ -310,7 +311,7 @@ TEST(Ledger, CutsALaggingLaneDownToItsReserveAndServesTheOthersAtFullDepth) {
   EXPECT_GT(run.lane(1).received, 5U);
 }
 
-TEST(Ledger, MakesTheForemostWaitWhereSharingSaysSo) {
+TEST(Ledger, MakesTheForemostLaneWaitWithoutDetach) {
   Simulation run(
       {.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4, .detach = false}, 1);
   serve_lane_0_while_lane_1_sleeps(run);
@@ -326,7 +327,7 @@ TEST(Ledger, MakesTheForemostWaitWhereSharingSaysSo) {
   EXPECT_GT(run.lane(0).received, before + 20);
 }
 
-TEST(Ledger, MeasuresLagInSamplesWhateverOriginsBatchesAreCountedFrom) {
+TEST(Ledger, MeasuresLagByPositionAcrossOrigins) {
   const EpochPlan plan(800, 8, 1, LastBatch::kShort);
   for (const bool detach : {false, true}) {
     Ledger ledger(
@@ -342,7 +343,7 @@ TEST(Ledger, MeasuresLagInSamplesWhateverOriginsBatchesAreCountedFrom) {
   }
 }
 
-TEST(Ledger, GivesABatchAgainAfterASeekBackWhileItsFirstLeaseLives) {
+TEST(Ledger, GrantsABatchAgainAfterASeekBackDuringItsFirstLease) {
   Simulation run({.lanes = 1, .max_leases = 2, .prefetch = 2, .broadcast = true, .max_lag = 2}, 1);
   run.open(0, {});
   run.start_fill(0);

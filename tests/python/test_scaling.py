@@ -18,7 +18,7 @@ def run(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
 
 
-def test_made_up_data_of_each_kind_is_served_on_one_core(tmp_path: Path) -> None:
+def test_synthetic_data_of_each_kind_is_served_on_one_core(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     workloads = ["w1-u8", "w2-u8", "w3-u8", "w4-cached-u8-b8"]
     ran = run(tmp_path, "--cores", "1", "--workloads", *workloads)
@@ -40,5 +40,5 @@ def test_a_workload_that_cannot_be_measured_fails_the_run_by_name(tmp_path: Path
 
 
 def test_missing_cores_and_data_of_no_workload_are_reported(tmp_path: Path) -> None:
-    assert "--cores: this process may use" in run(tmp_path, "--cores", "100000").stderr
-    assert "--data photos: there are mnist" in run(tmp_path, "--data", "photos=there").stderr
+    assert "--cores: expected at least one number up to " in run(tmp_path, "--cores", "100000").stderr
+    assert "--data photos: unknown dataset, expected one of mnist" in run(tmp_path, "--data", "photos=there").stderr

@@ -77,5 +77,6 @@ def test_the_table_has_medians_and_ranges_over_the_seeds() -> None:
     about = {"cores": 2, "cpu": "a CPU", "gpu": None, "python": "3", "torch": "2", "date": "today", "commit": "abc", "load": 1.0}
     text = report.markdown({case: {"Headrace": lines, "DataLoader": lines[:1]}}, about, 120)
     assert "| Headrace | 1.50 | 10.0% | 95.00% (94.00 to 96.00) | 30 |\n| DataLoader | 1.50 | 10.0% | 95.00% | 30 |\n" in text
-    assert "### `mnist_mlp --epochs 10, 2 ranks`\n\n8,000 samples an epoch, 2,000 to test; one standard error of an accuracy on so few: 0.49 points; 3 seeds." in text
+    assert "### `mnist_mlp --epochs 10, 2 ranks`\n\n8,000 samples an epoch, 2,000 to test; " in text
+    assert "; an accuracy measured on so few samples has a standard error of 0.49 percentage points; 3 seeds." in text
     assert real_sets.DATA_USED["mnist_mlp"] in text and "srcnn" not in text

@@ -1,4 +1,4 @@
-// The memory of a DeviceLoader's batches: its owner, and its reuse.
+// Ownership and reuse of the memory of a DeviceLoader's batches.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -23,20 +23,22 @@ TEST_F(DeviceLoaderTest, ReusesMemoryOnlyAfterTheStreamsThatReadIt) {
     ASSERT_TRUE(kept.back().wait_on(100 + i).has_value());
     first.push_back(seen(kept.back()));
   }
-  std::set<const std::byte*> places;
-  for (const DeviceBatch& batch : kept) places.insert(batch.field(std::size_t{0}).data);
-  EXPECT_EQ(places.size(), kept.size()) << "live batches have separate memory";
+  std::set<const std::byte*> addresses;
+  for (const DeviceBatch& batch : kept) addresses.insert(batch.field(std::size_t{0}).data);
+  EXPECT_EQ(addresses.size(), kept.size()) << "live batches have separate memory";
   for (int i = 0; i < 4; ++i) EXPECT_EQ(seen(kept[i]), first[i]);
   kept.erase(kept.begin());
   EXPECT_THAT(script.released_on, testing::ElementsAre(100));
-  EXPECT_THAT(script.held_copies, testing::IsEmpty()) << "the host has waited for it: its memory was freed";
+  EXPECT_THAT(script.held_copies, testing::IsEmpty())
+      << "the host already waited for this batch, so its memory was freed";
   std::optional<DeviceBatch> last = next(*loader);
   ASSERT_TRUE(last->wait_on(200).has_value());
   last.reset();
   EXPECT_THAT(script.released_on, testing::ElementsAre(100, 200));
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(loader->next(20s).has_value());
-  loader.reset();  // its threads, which the script listens to
-  EXPECT_THAT(script.held_copies, testing::ElementsAre(2)) << "the mark of the second";
+  loader.reset();  // joins the threads that write to `script`
+  EXPECT_THAT(script.held_copies, testing::ElementsAre(2))
+      << "the completion mark of the second released batch";
   EXPECT_THAT(script.dropped, testing::ElementsAre(1));
 }
 
@@ -48,7 +50,7 @@ TEST_F(FinishedLoaderTest, ReusesMemoryForBatchesThatTheDeviceComputes) {
   std::size_t at = 0;
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     while (auto batch = loader->next(20s).value()) {
-      ASSERT_TRUE(batch->wait_on(7).has_value());  // on the CPU backend this call waits itself
+      ASSERT_TRUE(batch->wait_on(7).has_value());  // on the CPU backend this call blocks
       blocks.insert(batch->block().data);
       std::vector<std::byte> bytes;
       for (std::size_t f = 0; f < batch->fields().size(); ++f) {
@@ -89,8 +91,8 @@ TEST_F(DeviceLoaderTest, KeepsTheMemoryOfADroppedBatchUntilItsCopyEnds) {
   std::vector<std::byte> memory(std::size_t{1} << 20);
   DeviceLoaderOptions options{.prefetch = 1};
   options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
-    std::byte* place = memory.data() + bytes * given++;
-    return DeviceBlock{place, bytes, {place, [&](std::byte*) { ++ended; }}};
+    std::byte* block = memory.data() + bytes * given++;
+    return DeviceBlock{block, bytes, {block, [&](std::byte*) { ++ended; }}};
   };
   auto loader = load_on(script, options);
   next(*loader);
@@ -112,22 +114,22 @@ TEST_F(DeviceLoaderTest, RefusesThePerThreadDefaultStream) {
 TEST_F(DeviceLoaderTest, PrefetchesLessWhenMemoryIsShort) {
   std::vector<std::vector<std::byte>> given;
   given.reserve(100);
-  bool short_of = false;
+  bool out_of_memory = false;
   DeviceLoaderOptions options{.prefetch = 3};
   options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
-    if (short_of) return fail(ErrorCode::kNotEnoughMemory, "none left");
+    if (out_of_memory) return fail(ErrorCode::kNotEnoughMemory, "none left");
     auto& memory = given.emplace_back(bytes);
     return DeviceBlock{memory.data(), bytes, {memory.data(), [](std::byte*) {}}};
   };
   const auto loader = load(options);
   for (std::uint64_t batch = 0; batch < 4; ++batch) {
     EXPECT_EQ(next(*loader).batch(), batch);
-    short_of = true;
+    out_of_memory = true;
   }
   const auto none = loader->next(20s);
   ASSERT_FALSE(none.has_value());
   EXPECT_EQ(none.error().code, ErrorCode::kNotEnoughMemory);
-  short_of = false;
+  out_of_memory = false;
   EXPECT_EQ(next(*loader).batch(), 4U);
 }
 
@@ -139,7 +141,7 @@ TEST_F(DeviceLoaderTest, BatchesOutliveTheirLoader) {
   EXPECT_EQ(seen(batch), before);
 }
 
-TEST_F(DeviceLoaderTest, AForkedChildMayDropBatchesOfALoaderThatIsGone) {
+TEST_F(DeviceLoaderTest, AForkedChildMayDropBatchesOfADestroyedLoader) {
   auto loader = load();
   std::optional<DeviceBatch> batch = next(*loader);
   loader.reset();

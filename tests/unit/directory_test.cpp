@@ -1,4 +1,4 @@
-// The server's directory: made for its user alone.
+// The server's directory is created with mode 0700.
 #include "server/session/directory.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace headrace::server::session {
 namespace {
 
-TEST(Directory, IsMadeForItsUserAloneHoweverThePathEnds) {
+TEST(Directory, HasMode0700WhateverThePathEndsWith) {
   const TempFolder folder;
   const mode_t mask = ::umask(0002);
   for (const char* name : {"plain", "slash/", "slashes//", "dot/."}) {

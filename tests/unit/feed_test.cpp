@@ -1,4 +1,4 @@
-// A feed's window: the batches that it accepts, reading from it, and when a slot becomes free.
+// A feed: which batches it accepts, how its rows are read, and when a slot becomes free.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-/// Epochs of 10 samples in batches of 4: `x` is a pair of int32, `words` ragged with room for 20.
+/// Epochs of 10 samples in batches of 4. `x` is a pair of int32; `words` is ragged with at most 20 values in
+/// a batch.
 std::shared_ptr<Feed> small_feed() {
   auto feed = Feed::make({.name = "f",
                           .fields = {{.name = "x", .dtype = DType::kInt32, .shape = {2}},
@@ -28,7 +29,7 @@ std::shared_ptr<Feed> small_feed() {
   return feed;
 }
 
-class Window : public testing::Test {
+class FeedTest : public testing::Test {
  protected:
   std::byte* at(std::uint32_t slot, std::uint64_t offset) {
     return memory_.data() + slot * feed_->slot_bytes() + offset;
@@ -54,7 +55,7 @@ class Window : public testing::Test {
   Fed source_{feed_};
 };
 
-TEST_F(Window, RowsOfAHeldBatchAreReadWhereTheyLie) {
+TEST_F(FeedTest, RowsOfAHeldBatchAreReadFromItsSlot) {
   write(1, {1, 2, 3, 4, 5, 6, 7, 8}, {0, 3, 3, 4, 9});
   ASSERT_TRUE(feed_->accept({.number = 0, .slot = 1, .rows = 4}));
   Sample sample;
@@ -66,7 +67,7 @@ TEST_F(Window, RowsOfAHeldBatchAreReadWhereTheyLie) {
   EXPECT_TRUE(sample.items[1].bytes.empty());
 }
 
-TEST_F(Window, WhatTheFeederWritesLaterCannotMoveRows) {
+TEST_F(FeedTest, LaterWritesByTheFeederDoNotMoveRows) {
   write(0, {1, 2, 3, 4, 5, 6, 7, 8}, {0, 1, 2, 3, 4});
   ASSERT_TRUE(feed_->accept({.number = 0, .slot = 0, .rows = 4}));
   write(0, {}, {0, 1 << 30, 1 << 30, 1 << 30, 1 << 30});
@@ -75,7 +76,7 @@ TEST_F(Window, WhatTheFeederWritesLaterCannotMoveRows) {
   EXPECT_EQ(sample.items[1].bytes.size(), 1U);
 }
 
-TEST_F(Window, TheLastBatchOfAnEpochIsShorterAndTheNextEpochFollows) {
+TEST_F(FeedTest, TheLastBatchOfAnEpochIsShorterAndTheNextEpochFollows) {
   EXPECT_EQ(feed_->batches(), 3U);
   EXPECT_EQ(feed_->rows_of(2), 2U);
   EXPECT_EQ(feed_->rows_of(3), 4U);
@@ -94,7 +95,7 @@ TEST_F(Window, TheLastBatchOfAnEpochIsShorterAndTheNextEpochFollows) {
   EXPECT_EQ(source_.whole_index(order(7)), 7U);
 }
 
-TEST_F(Window, ABatchThatHasGoneOrHasNotComeIsAnErrorByName) {
+TEST_F(FeedTest, ReadingABatchThatWasReleasedOrHasNotArrivedIsAnError) {
   Sample sample;
   const auto early = source_.read(12, sample);
   ASSERT_FALSE(early);
@@ -106,7 +107,7 @@ TEST_F(Window, ABatchThatHasGoneOrHasNotComeIsAnErrorByName) {
   EXPECT_FALSE(source_.read(0, sample));
 }
 
-TEST_F(Window, AFreedSlotIsReportedOnce) {
+TEST_F(FeedTest, AFreedSlotIsReportedOnce) {
   std::vector<std::uint32_t> freed;
   feed_->when_freed([&](std::uint32_t slot) { freed.push_back(slot); });
   write(1, {}, {0, 0, 0, 0, 0});
@@ -116,7 +117,7 @@ TEST_F(Window, AFreedSlotIsReportedOnce) {
   EXPECT_THAT(freed, ElementsAre(1));
 }
 
-TEST_F(Window, AWrongBatchIsRefusedAndNothingChanges) {
+TEST_F(FeedTest, AWrongBatchIsRefusedAndNothingChanges) {
   write(0, {}, {0, 1, 2, 3, 4});
   write(1, {}, {0, 1, 2, 3, 4});
   const auto refused = [&](Feed::Batch batch, const char* why) {
@@ -141,7 +142,7 @@ TEST_F(Window, AWrongBatchIsRefusedAndNothingChanges) {
   EXPECT_TRUE(feed_->accept({.number = 1, .slot = 1, .rows = 4}));
 }
 
-TEST(Feed, ABatchBeyondATerabyteIsRefusedBeforeMemoryIsTaken) {
+TEST(Feed, ABatchOfMoreThanATerabyteIsRefusedBeforeAllocation) {
   const auto huge =
       Feed::make({.name = "f",
                   .fields = {{.name = "x", .dtype = DType::kFloat64, .shape = {1 << 30, 1 << 30, 1 << 30}}},

@@ -1,5 +1,5 @@
-// The calls that place workers and memory on this machine's nodes. With one node they are also made, and
-// everything is on it. With several, pages must alternate between them.
+// Tests the calls that place workers and memory on this machine's NUMA nodes. On one node, the calls are made
+// and all pages must be on that node. On several nodes, pages must be interleaved.
 #include "server/placement/apply.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ int policy(const void* address = nullptr) {
 }
 
 /// The number of these bytes' pages on each node.
-std::map<int, std::size_t> where(const void* memory, std::size_t bytes) {
+std::map<int, std::size_t> pages_by_node(const void* memory, std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   std::vector<void*> pages;
   auto at = (reinterpret_cast<std::uintptr_t>(memory) + page - 1) / page * page;
@@ -62,11 +62,11 @@ class Numa : public ::testing::Test {
     if (nodes_.empty() || ::get_mempolicy(nullptr, nullptr, 0, nullptr, 0) != 0 ||
         ::move_pages(0, 0, nullptr, nullptr, nullptr, MPOL_MF_MOVE) != 0)
       GTEST_SKIP() << "this kernel or container has no memory policies";
-    if (policy() != MPOL_DEFAULT) GTEST_SKIP() << "the test was started with a policy of its own";
+    if (policy() != MPOL_DEFAULT) GTEST_SKIP() << "this process was started with a memory policy (numactl)";
   }
-  /// All nodes have the same share, except for the last, incomplete round.
-  void expect_in_turn(const void* memory, std::size_t bytes) const {
-    const auto found = where(memory, bytes);
+  /// Each node has at least three quarters of an equal share of the pages, and no page is on another node.
+  void expect_interleaved(const void* memory, std::size_t bytes) const {
+    const auto found = pages_by_node(memory, bytes);
     std::size_t total = 0;
     for (const auto& [node, count] : found) total += count;
     for (const int node : nodes_)
@@ -76,7 +76,7 @@ class Numa : public ::testing::Test {
   const std::vector<int> nodes_ = nodes_with_memory();
 };
 
-TEST_F(Numa, MemoryIsInterleavedAsLongAsItIsAskedFor) {
+TEST_F(Numa, MemoryIsInterleavedWhileTheGuardLives) {
   {
     const InterleavedMemory interleaved(nodes_);
     EXPECT_EQ(policy(), MPOL_INTERLEAVE);
@@ -87,7 +87,7 @@ TEST_F(Numa, MemoryIsInterleavedAsLongAsItIsAskedFor) {
   EXPECT_EQ(policy(), MPOL_DEFAULT);
 }
 
-TEST_F(Numa, APolicyThatTheProcessCameWithStays) {
+TEST_F(Numa, AnInheritedMemoryPolicyIsKept) {
   unsigned long mask = 1UL << nodes_.front();
   ASSERT_EQ(::set_mempolicy(MPOL_PREFERRED, &mask, 65), 0);
   {
@@ -98,7 +98,7 @@ TEST_F(Numa, APolicyThatTheProcessCameWithStays) {
   ASSERT_EQ(::set_mempolicy(MPOL_DEFAULT, nullptr, 0), 0);
 }
 
-TEST_F(Numa, NodesThatAreNotThereChangeNothing) {
+TEST_F(Numa, NonexistentNodesAreIgnored) {
   const InterleavedMemory interleaved(std::vector<int>{1000, 1023, 70000});
   EXPECT_EQ(policy(), MPOL_DEFAULT);
 }
@@ -108,7 +108,7 @@ TEST_F(Numa, ARingIsInterleaved) {
   const auto segment = ring::Segment::create("numa", kBytes, ring::ClientAccess::kReadWrite);
   interleaved.reset();
   ASSERT_TRUE(segment);
-  expect_in_turn(segment->data(), kBytes);
+  expect_interleaved(segment->data(), kBytes);
 }
 
 TEST_F(Numa, ACacheIsInterleavedWhicheverThreadFillsIt) {
@@ -118,13 +118,13 @@ TEST_F(Numa, ACacheIsInterleavedWhicheverThreadFillsIt) {
   std::byte* const memory = arena->allocate(kBytes);
   EXPECT_EQ(policy(memory), MPOL_INTERLEAVE);
   std::thread([&] { std::fill_n(memory, kBytes, std::byte{1}); }).join();
-  expect_in_turn(memory, kBytes);
+  expect_interleaved(memory, kBytes);
 
   const auto plain = server::cache::Arena::create("b", kBytes).value();
-  EXPECT_EQ(policy(plain->allocate(64)), MPOL_DEFAULT) << "made outside";
+  EXPECT_EQ(policy(plain->allocate(64)), MPOL_DEFAULT) << "this arena was created without InterleavedMemory";
 }
 
-TEST_F(Numa, ASetInMemoryIsInterleavedHugePagesIncluded) {
+TEST_F(Numa, ADatasetInMemoryIsInterleavedIncludingHugePages) {
   std::optional<InterleavedMemory> interleaved(std::in_place, nodes_);
   server::source::PixelTable table;
   table.shape = {64, 64, 1, false};
@@ -135,13 +135,14 @@ TEST_F(Numa, ASetInMemoryIsInterleavedHugePagesIncluded) {
   interleaved.reset();
   server::source::Sample sample;
   ASSERT_TRUE(source->read(0, sample));
-  expect_in_turn(sample.item(0).bytes.data(), kBytes);
+  expect_interleaved(sample.item(0).bytes.data(), kBytes);
 }
 
 /// Records the allowed CPUs of each reading thread.
-class Noting final : public ForwardingSource {
+class RecordingSource final : public ForwardingSource {
  public:
-  explicit Noting(std::shared_ptr<const server::source::Source> inner) : ForwardingSource(std::move(inner)) {}
+  explicit RecordingSource(std::shared_ptr<const server::source::Source> inner)
+      : ForwardingSource(std::move(inner)) {}
   Result<void> read(std::uint64_t index, server::source::Sample& out) const override {
     const std::scoped_lock lock(mutex_);
     seen_.insert(allowed_cpus());
@@ -160,9 +161,9 @@ class Noting final : public ForwardingSource {
 TEST(NumaWorkers, RunOnTheirHomeNode) {
   const auto allowed = allowed_cpus();
   const std::vector<int> last{allowed.back()};
-  const auto noting = std::make_shared<Noting>(server::source::make_synthetic(400, 24).value());
+  const auto recording = std::make_shared<RecordingSource>(server::source::make_synthetic(400, 24).value());
   StreamSetup setup = synthetic_stream("s", 400, 8, 1);
-  setup.maker = make_samples(noting, {.seed = 5});
+  setup.maker = make_samples(recording, {.seed = 5});
   std::vector<std::unique_ptr<Stream>> streams;
   streams.push_back(Stream::create(std::move(setup)).value());
   Engine engine(std::move(streams), 2, {.homes = {{0, last}}, .workers = {0, 0}, .memory = {}});
@@ -172,11 +173,11 @@ TEST(NumaWorkers, RunOnTheirHomeNode) {
     ASSERT_TRUE(client.next());
   }
   engine.stop();
-  EXPECT_THAT(noting->seen(), ::testing::ElementsAre(last));
+  EXPECT_THAT(recording->seen(), ::testing::ElementsAre(last));
   EXPECT_EQ(allowed_cpus(), allowed) << "the thread that created the engine may run anywhere, as before";
 }
 
-TEST(NumaWorkers, RunAnywayWhereTheirHomeIsRefused) {
+TEST(NumaWorkers, KeepTheirCpusIfTheHomeNodeCannotBeSet) {
   std::thread([] {
     const auto before = allowed_cpus();
     run_on(std::vector<int>{60000});

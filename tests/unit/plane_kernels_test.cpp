@@ -1,4 +1,5 @@
-// The loops of cuts against their scalar twins: every instruction set, and no byte outside the request.
+// Compares the SIMD plane kernels with their scalar references on every instruction set, and checks that they
+// access no byte outside the input and the output.
 #include "server/transform/plane_kernels.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +34,8 @@ class Bytes {
 
 constexpr std::size_t kGuard = 64;
 
-/// The `size` bytes that `write` fills, aligned as a batch's rows may be. A guard after them must not change.
+/// The `size` bytes that `write` fills, in aligned memory like a slot's. The guard bytes after them must not
+/// change.
 template <class Write>
 std::vector<std::uint8_t> made(std::size_t size, Write write) {
   const auto bytes = hwy::AllocateAligned<std::uint8_t>(size + kGuard);
@@ -64,7 +66,7 @@ PixelView view_of(const Bytes& bytes, std::int32_t width, std::int32_t height, s
   return view;
 }
 
-TEST(CutPlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
+TEST(CutPlanes, EqualsTheScalarReferenceOnEveryInstructionSet) {
   on_every_target([] {
     std::mt19937 random(11);
     for (int i = 0; i < 3000; ++i) {
@@ -94,7 +96,7 @@ TEST(CutPlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
   });
 }
 
-TEST(CutPlanes, TakesAnInnerWindowAsItIs) {
+TEST(CutPlanes, MirrorsAWindowInsideTheImage) {
   std::vector<std::uint8_t> pixels(4 * 5 * 3);
   for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i);
   const PlaneCut cut{
@@ -106,7 +108,7 @@ TEST(CutPlanes, TakesAnInnerWindowAsItIs) {
   EXPECT_EQ(out, (std::vector<std::uint8_t>{36, 33, 37, 34, 38, 35}));
 }
 
-TEST(CutPlanes, RowsInStripsAreTheWholeWindow) {
+TEST(CutPlanes, StripsTogetherEqualTheWholeWindow) {
   std::mt19937 random(15);
   const Bytes pixels(std::size_t{300 * 90 * 3}, random);
   PlaneCut cut{.from = view_of(pixels, 300, 90, 3, false), .window = {-5, 7, 250, 90}};
@@ -130,7 +132,7 @@ TEST(CutPlanes, RowsInStripsAreTheWholeWindow) {
   });
 }
 
-TEST(TransposePlane, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
+TEST(TransposePlane, EqualsTheScalarReferenceOnEveryInstructionSet) {
   on_every_target([] {
     std::mt19937 random(12);
     for (int i = 0; i < 600; ++i) {
@@ -138,17 +140,17 @@ TEST(TransposePlane, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
       const auto width = static_cast<std::size_t>(between(random, 1, 170));
       const Strip columns = strip_of(width, i % 3 == 0, random);
       const Bytes in(height * width, random);
-      const auto turn = [&](auto kernel) {
+      const auto transposed = [&](auto kernel) {
         return made(columns.count * height,
                     [&](std::uint8_t* out) { kernel(in.data(), height, width, columns, out); });
       };
-      ASSERT_EQ(turn(transpose_plane), turn(scalar::transpose_plane))
+      ASSERT_EQ(transposed(transpose_plane), transposed(scalar::transpose_plane))
           << height << " x " << width << ", columns " << columns.first << " and " << columns.count;
     }
   });
 }
 
-TEST(WritePlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
+TEST(WritePlanes, EqualsTheScalarReferenceOnEveryInstructionSet) {
   on_every_target([] {
     std::mt19937 random(13);
     for (const DType dtype : {DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32})
@@ -185,7 +187,7 @@ TEST(WritePlanes, IsTheSameOnEveryInstructionSetAsTheScalarTwin) {
   });
 }
 
-TEST(CopyStreamed, CopiesFromAnywhereToAnywhere) {
+TEST(CopyStreamed, CopiesAtAnyAlignment) {
   on_every_target([] {
     std::mt19937 random(14);
     for (std::size_t size = 0; size < 400; ++size) {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr std::uint32_t kSomebody = 54321;
+constexpr std::uint32_t kOtherUser = 54321;
 
 class Trust : public testing::Test {
  protected:
@@ -51,12 +51,12 @@ TEST_F(Trust, ADirectoryThatOnlyItsOwnerWritesToIsTrusted) {
   }
 }
 
-TEST_F(Trust, ADirectoryThatOthersCanWriteToIsNot) {
+TEST_F(Trust, ADirectoryThatOthersCanWriteToIsNotTrusted) {
   for (const mode_t mode : {0777, 01777, 0770, 0702}) {
-    const std::string told = why(open_trusted_directory(folder(mode)));
+    const std::string message = why(open_trusted_directory(folder(mode)));
     char octal[8];
     std::snprintf(octal, sizeof octal, "%04o", mode);
-    EXPECT_THAT(told, HasSubstr((folder_.path() / "folder").string() + " has mode " + octal));
+    EXPECT_THAT(message, HasSubstr((folder_.path() / "folder").string() + " has mode " + octal));
   }
 }
 
@@ -75,16 +75,16 @@ TEST_F(Trust, AMissingPathOrAFileIsAnEnvironmentError) {
               HasSubstr("Not a directory"));
 }
 
-TEST_F(Trust, AnotherUsersDirectoryIsTrustedWhereThatUserIsNamed) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+TEST_F(Trust, AnotherUsersDirectoryIsTrustedIfThatUserIsAllowed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can change a file's owner";
   const fs::path path = folder(0755);
-  ASSERT_EQ(::chown(path.c_str(), kSomebody, kSomebody), 0);
+  ASSERT_EQ(::chown(path.c_str(), kOtherUser, kOtherUser), 0);
   EXPECT_THAT(why(open_trusted_directory(path)),
               HasSubstr("belongs to user 54321 (mode 0755), expected user 0"));
-  EXPECT_TRUE(open_trusted_directory(path, {1, kSomebody}));
+  EXPECT_TRUE(open_trusted_directory(path, {1, kOtherUser}));
 }
 
-TEST_F(Trust, AFileMustBeRegularOwnAndWithOneHardLink) {
+TEST_F(Trust, AFileMustBeRegularAndHaveOneHardLinkIfItIsWritten) {
   const std::string file = folder_.put("file", "x").string();
   EXPECT_TRUE(open_trusted_file(AT_FDCWD, file, O_RDWR));
   ASSERT_EQ(::chmod(file.c_str(), 0666), 0);
@@ -101,7 +101,7 @@ TEST_F(Trust, AFileMustBeRegularOwnAndWithOneHardLink) {
   EXPECT_THAT(why(open_trusted_file(AT_FDCWD, pipe, O_RDONLY)), HasSubstr("is not a regular file"));
 }
 
-TEST_F(Trust, ANewFileReplacesALinkAndNotWhatItLeadsTo) {
+TEST_F(Trust, ANewFileReplacesALinkAndNotItsTarget) {
   const fs::path precious = folder_.put("precious", "mine");
   fs::create_symlink(precious, folder_.path() / "name");
   const UniqueFd directory(::open(folder_.path().c_str(), O_PATH));
@@ -115,7 +115,7 @@ TEST_F(Trust, ANewFileReplacesALinkAndNotWhatItLeadsTo) {
   EXPECT_FALSE(fs::is_symlink(folder_.path() / "name"));
 }
 
-TEST_F(Trust, ANewFileThatGetsNoNameLeavesNothing) {
+TEST_F(Trust, ANewFileThatIsNeverLinkedDisappears) {
   const UniqueFd directory(::open(folder_.path().c_str(), O_PATH));
   {
     auto first = NewFile::create(directory.get(), "name"), second = NewFile::create(directory.get(), "name");
@@ -128,7 +128,7 @@ TEST_F(Trust, ANewFileThatGetsNoNameLeavesNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), {}), 1);
 }
 
-TEST(Peers, OfThisUserAreTrustedAndOthersAreNamed) {
+TEST(Peers, OfThisUserRootAndAllowedUsersAreTrusted) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   const UniqueFd one(ends[0]), other(ends[1]);
@@ -139,11 +139,11 @@ TEST(Peers, OfThisUserAreTrustedAndOthersAreNamed) {
   EXPECT_EQ(check_peer(-1).error().code, ErrorCode::kPermissionDenied);
   EXPECT_TRUE(is_trusted_user(0));
   EXPECT_TRUE(is_trusted_user(::geteuid()));
-  EXPECT_FALSE(is_trusted_user(kSomebody, {1, 2}));
-  EXPECT_TRUE(is_trusted_user(kSomebody, {1, kSomebody}));
+  EXPECT_FALSE(is_trusted_user(kOtherUser, {1, 2}));
+  EXPECT_TRUE(is_trusted_user(kOtherUser, {1, kOtherUser}));
 }
 
-TEST(Peers, OfZeroMqHaveTheirUserBehindTheAddress) {
+TEST(Peers, UserIdIsParsedFromZeroMqsPeerAddress) {
   EXPECT_EQ(uid_of_peer_address("localhost:1000:100:77"), 1000u);
   EXPECT_EQ(uid_of_peer_address(":4294967295:0:1"), 4294967295u);
   EXPECT_EQ(uid_of_peer_address("/a:path:0:1:2"), 0u);
@@ -153,7 +153,7 @@ TEST(Peers, OfZeroMqHaveTheirUserBehindTheAddress) {
   EXPECT_FALSE(uid_of_peer_address(nullptr));
 }
 
-TEST(Peers, OfZeroMqAreReadAlthoughALocaleGroupsTheDigits) {
+TEST(Peers, UserIdIsParsedWithTheLocalesDigitGrouping) {
   EXPECT_EQ(uid_of_peer_address("/a:path:54,321:1,000:12,345"), 54321u);
   EXPECT_EQ(uid_of_peer_address("/a:path:54'321:1'000:12'345"), 54321u);
   EXPECT_EQ(uid_of_peer_address(":4.294.967.295:0:1"), 4294967295u);
@@ -161,12 +161,12 @@ TEST(Peers, OfZeroMqAreReadAlthoughALocaleGroupsTheDigits) {
     EXPECT_FALSE(uid_of_peer_address(wrong)) << wrong;
 }
 
-TEST_F(Trust, ARuntimeDirectoryOfAnotherUserOrForAllIsNotTheDefault) {
+TEST_F(Trust, ARuntimeDirectoryOfAnotherUserOrWritableByAllIsIgnored) {
   const std::string fallback = "/tmp/headrace-" + std::to_string(::geteuid());
   EXPECT_EQ(default_directory(folder(0700).string()), (folder_.path() / "folder/headrace").string());
   EXPECT_EQ(default_directory(folder(0777).string()), fallback);
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
-  ASSERT_EQ(::chown(folder(0700).c_str(), kSomebody, kSomebody), 0);
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can change a file's owner";
+  ASSERT_EQ(::chown(folder(0700).c_str(), kOtherUser, kOtherUser), 0);
   EXPECT_EQ(default_directory((folder_.path() / "folder").string()), fallback);
 }
 

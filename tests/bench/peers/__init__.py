@@ -1,1 +1,1 @@
-"""Headrace beside other loaders, in one run: `python -m peers --help`, from tests/bench."""
+"""Compares Headrace with other loaders. Run `python -m peers --help` in tests/bench."""

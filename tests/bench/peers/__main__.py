@@ -1,6 +1,6 @@
 """python -m peers --data mnist=DIR cifar=DIR imagenet=DIR pairs=DIR [--workloads w1-f32 ...] [--loaders headrace dali ...]
 
-Headrace beside other loaders: Markdown on stdout, progress on stderr, and with --out DIR also tables, plot and raw rounds.
+Compares Headrace with other loaders: Markdown on stdout, progress on stderr, and with --out DIR also tables, plot and raw rounds.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from PIL import Image
 from peers import prepare
 from peers.workloads import SCALE
 
-SIZE = (2040, 1356)  # DIV2K's commonest
+SIZE = (2040, 1356)  # the most common size in DIV2K
 
 
 def _landscape(picture: Image.Image) -> Image.Image:
@@ -30,25 +30,25 @@ def _tiles(folder: Path) -> list[dict[str, Image.Image]]:
     for file in sorted(folder.glob("*_HR.png")):
         other = file.with_name(file.name.replace("_HR", "_LR"))
         if not other.exists():
-            raise SystemExit(f"{other}: no such file, and there is {file.name}")
+            raise SystemExit(f"{other}: no such file, expected it beside {file.name}")
         tile = {kind: _landscape(Image.open(path).convert("RGB")) for kind, path in (("HR", file), ("LR", other))}
         if tile["HR"].size != (tile["LR"].width * SCALE, tile["LR"].height * SCALE):
-            raise SystemExit(f"{file}: {tile['HR'].size} pixels, its LR {tile['LR'].size}: not {SCALE} times as many")
+            raise SystemExit(f"{file}: found {tile['HR'].size} pixels, expected {SCALE} times the width and height of {other.name} {tile['LR'].size}")
         tiles.append(tile)
     if not tiles:
-        raise SystemExit(f"{folder}: it has no files NAME_HR.png and NAME_LR.png")
+        raise SystemExit(f"{folder}: expected files NAME_HR.png and NAME_LR.png, found none")
     return tiles
 
 
 def _mosaics(tiles: list[dict[str, Image.Image]], count: int) -> Iterator[dict[str, Image.Image]]:
-    drawn = random.Random(0)
+    generator = random.Random(0)
     for _ in range(count):
         mosaic = {"HR": Image.new("RGB", SIZE), "LR": Image.new("RGB", (SIZE[0] // SCALE, SIZE[1] // SCALE))}
         top = 0
         while top < SIZE[1]:
             left, height = 0, SIZE[1]
             while left < SIZE[0]:
-                tile = drawn.choice(tiles)
+                tile = generator.choice(tiles)
                 mosaic["HR"].paste(tile["HR"], (left, top))
                 mosaic["LR"].paste(tile["LR"], (left // SCALE, top // SCALE))
                 left, height = left + tile["HR"].width, min(height, tile["HR"].height)
@@ -58,9 +58,9 @@ def _mosaics(tiles: list[dict[str, Image.Image]], count: int) -> Iterator[dict[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m peers.large_pairs", description=__doc__)
-    parser.add_argument("source", type=Path, help="a folder with NAME_HR.png beside NAME_LR.png, a quarter as large")
-    parser.add_argument("target", type=Path, help="a folder that is made")
-    parser.add_argument("--count", type=prepare.positive, metavar="N", default=24, help="pairs to make (24: decoded, they fit the cache of 256 MB)")
+    parser.add_argument("source", type=Path, help="a folder with NAME_HR.png, and NAME_LR.png with a quarter of its width and height")
+    parser.add_argument("target", type=Path, help="the folder to create")
+    parser.add_argument("--count", type=prepare.positive, metavar="N", default=24, help="number of pairs (default 24, which fit decoded into the cache of 256 MB)")
     given = parser.parse_args()
     if given.target.exists():
         parser.error(f"{given.target} exists: give another folder, or remove it")

@@ -21,8 +21,10 @@ LONG_EPOCH = 10_000  # loaders that begin anew at each epoch see small sets repe
 class Workload:
     """`float32` is normalised, `uint8` is not; pairs are fractions of 255 as float32.
 
-    data      which folder of --data it reads group     a table of its own: cached and uncached loaders never stand in one trainers
-    processes that read batches: `shard` divides an epoch among them, `broadcast` gives each of them all of it
+    data      the name of the folder of --data that it reads
+    group     has its own table, so that cached and uncached loaders are never in one table
+    trainers  processes that read batches
+    delivery  `shard` divides an epoch among the trainers, `broadcast` gives each of them every batch
     """
 
     name: str

@@ -29,7 +29,7 @@ class Samples(Dataset[Any]):
 
 def transform(job: Job, tensors: bool) -> Callable[[Any], Any]:
     flip = v2.RandomHorizontalFlip()
-    drawn: dict[str, list[Any]] = {
+    by_family: dict[str, list[Any]] = {
         "mnist": [],
         "cifar": [v2.RandomCrop(32, padding=PADDING), flip],
         "imagenet": [v2.RandomResizedCrop(224, antialias=True), flip],
@@ -41,7 +41,7 @@ def transform(job: Job, tensors: bool) -> Callable[[Any], Any]:
             v2.RandomGrayscale(0.2),
         ],
     }
-    steps = drawn[job.workload.family]
+    steps = by_family[job.workload.family]
     if not tensors:
         steps.append(v2.PILToTensor())
     if job.workload.dtype == "float32":
@@ -63,7 +63,7 @@ def dataset(job: Job) -> Dataset[Any]:
         pictures = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).squeeze()
         return Samples(lambda index: Image.fromarray(pictures[index]), transform(job, False), labels)
     if family == "pairs":
-        from peers.loaders import _stores  # lmdb and lz4 are for pairs alone
+        from peers.loaders import _stores  # imported here, because only pairs need lmdb and lz4
 
         return _stores.pairs(job, kind)
     files, classes = prepare.image_files(Path(job.data))
@@ -82,8 +82,8 @@ def data_loader(job: Job) -> DataLoader[Any]:
     torch.set_num_threads(1)
     torch.manual_seed(job.seed_of_rank())
     data, workers = dataset(job), job.options["workers"]
-    divided = job.workload.trainers > 1 and job.workload.delivery == "shard"
-    sampler: Any = DistributedSampler(data, job.workload.trainers, job.rank) if divided else RandomSampler(data, num_samples=max(len(data), LONG_EPOCH))
+    sharded = job.workload.trainers > 1 and job.workload.delivery == "shard"
+    sampler: Any = DistributedSampler(data, job.workload.trainers, job.rank) if sharded else RandomSampler(data, num_samples=max(len(data), LONG_EPOCH))
     return DataLoader(
         data,
         batch_size=job.workload.batch,
