@@ -1,7 +1,7 @@
 """Code that the training examples share: arguments, the job's ranks, its server, and a clock.
 
-A program without `_dataloader` in its name is fed by Headrace and uses --config and --address; its twin is fed by torch's
-DataLoader and uses --data and --workers. All else is the same line by line.
+A program without `_dataloader` in its name is fed by Headrace and uses --config and --address; its `_dataloader` version is fed by
+torch's DataLoader and uses --data and --workers. All else is the same line by line.
 """
 
 from __future__ import annotations

@@ -44,16 +44,16 @@ bool is_anonymous(std::string_view properties) {
 
 Handshake classify_handshake(std::string_view bytes) {
   // Signature FF 00*8 7F, and the major version. Before version 3 the first frame is a name.
-  if (!bytes.empty() && bytes[0] != '\xff') return Handshake::kNamed;
-  if (bytes.size() > 9 && (bytes[9] & 1) == 0) return Handshake::kNamed;
-  if (bytes.size() > 10 && static_cast<unsigned char>(bytes[10]) < 3) return Handshake::kNamed;
+  if (!bytes.empty() && bytes[0] != '\xff') return Handshake::kRefused;
+  if (bytes.size() > 9 && (bytes[9] & 1) == 0) return Handshake::kRefused;
+  if (bytes.size() > 10 && static_cast<unsigned char>(bytes[10]) < 3) return Handshake::kRefused;
   if (bytes.size() < kGreeting + 2) return Handshake::kUnfinished;
   const std::size_t length = number(bytes.substr(kGreeting + 1, 1));
-  if (bytes[kGreeting] != kShortCommand) return Handshake::kNamed;
+  if (bytes[kGreeting] != kShortCommand) return Handshake::kRefused;
   if (bytes.size() < kGreeting + 2 + length) return Handshake::kUnfinished;
   const std::string_view ready = bytes.substr(kGreeting + 2, length);
   const bool sound = ready.starts_with(kReady) && is_anonymous(ready.substr(kReady.size()));
-  return sound ? Handshake::kAnonymous : Handshake::kNamed;
+  return sound ? Handshake::kAnonymous : Handshake::kRefused;
 }
 
 }  // namespace headrace::server::session

@@ -13,7 +13,7 @@ enum class Handshake : std::uint8_t {
   kAnonymous,  ///< like headrace's clients
   /// It sets an identity, speaks a version before ZMTP 3, or is malformed. libzmq accepts any identity, and
   /// aborts if it later generates the same one for another peer.
-  kNamed
+  kRefused
 };
 
 /// The longest accepted handshake: with this many bytes the result is never kUnfinished.

@@ -1,5 +1,5 @@
 // Measures the cost of augmentations: CPU microseconds per picture of chains over decoded pixels, with and
-// without them, and of the color kernels' scalar twin.
+// without them, and of the color kernels' scalar reference.
 //   colour_bench [ROUNDS]
 #include <fmt/format.h>
 
@@ -96,7 +96,8 @@ void measure_twin() {
     const double start = cpu_us();
     for (int i = 0; i < 1024; ++i)
       (kernel ? apply_ops : scalar::apply_ops)(ops, row.data(), 1024, out.data(), true);
-    fmt::print("{} {:.0f}{}", kernel ? "kernels" : "scalar twin", cpu_us() - start, kernel ? "\n" : ", ");
+    fmt::print("{} {:.0f}{}", kernel ? "kernels" : "scalar reference", cpu_us() - start,
+               kernel ? "\n" : ", ");
   }
 }
 

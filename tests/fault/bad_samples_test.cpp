@@ -112,7 +112,7 @@ TEST_F(BadSamples, AreReplacedMarkedAndCountedByReason) {
     EXPECT_GE(totals.errors[static_cast<std::size_t>(reason)], 1U) << name_of(reason);
 }
 
-TEST_F(BadSamples, AreReplacedByTheSameSamplesWhateverTheThreadsAndRestarts) {
+TEST_F(BadSamples, AreReplacedByTheSameSamplesForAnyThreadsAndRestarts) {
   add_bad_files();
   std::uint64_t first = 0;
   for (const unsigned threads : {1U, 2U, 4U}) {
@@ -154,7 +154,7 @@ TEST_F(BadSamples, StopTheStreamAtTheThresholdWithTheFirstTen) {
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 10) << message;
 }
 
-TEST_F(BadSamples, AFileThatVanishesStopsTheStreamByName) {
+TEST_F(BadSamples, AFileThatVanishesStopsTheStreamAndIsNamed) {
   auto setup = stream({.seed = 3});
   fs::remove(root_ / "cat/101.jpg");
   auto engine = start_engine({std::move(setup)}, 2);

@@ -192,7 +192,7 @@ TEST_F(LiveStream, SaysWhenAllClientsHadEverything) {
   EXPECT_EQ(peer.hear()["served"], true);
 }
 
-TEST_F(LiveStream, HostileBytesEndTheStreamByName) {
+TEST_F(LiveStream, HostileBytesEndTheStreamWithAnError) {
   const std::pair<const char*, const char*> kinds[] = {
       {"\xff\xfe garbage", "BAD_MESSAGE"},
       {"[1, 2]", "BAD_MESSAGE"},

@@ -55,7 +55,7 @@ TEST(HostileClient, ThatAcksWhatItDoesNotHoldIsFound) {
   EXPECT_TRUE(soon([&] { return !protocol_errors(*engine).empty(); }));
 }
 
-TEST(HostileClient, ThatNamesAPositionOutsideOfTheEpochIsRefusedByName) {
+TEST(HostileClient, ThatSeeksOutsideOfTheEpochIsRefused) {
   auto engine = start_engine({synthetic_stream("s", 500, 8, 2)}, 1);
   wire::OpenRequest request;
   request.stream = "s";

@@ -73,7 +73,7 @@ TEST(RaggedFields, ComeJoinedWithOffsetsInTheOrderOfTheRows) {
   EXPECT_EQ(seen, 200U);
 }
 
-TEST(RaggedFields, OfASourceThatGivesMoreThanItAnnouncedStopTheStreamByName) {
+TEST(RaggedFields, OfASourceThatGivesMoreThanItAnnouncedStopTheStream) {
   auto engine = start_engine({stream_of(std::make_shared<Boxes>(200, 1))}, 2);
   RingClient client(*engine, "s", "c");
   for (int i = 0; i < 20 && !engine->stream(0).failed(); ++i)

@@ -145,7 +145,7 @@ TEST_F(ResidentLoaderTest, GivesTheServersBatchesOnAGpu) {
   }
 }
 
-TEST_F(ResidentLoaderTest, RefusesASetThatTheGpuHasNoRoomFor) {
+TEST_F(ResidentLoaderTest, RefusesADatasetThatDoesNotFitTheGpu) {
   std::size_t room = 0, all = 0;
   ASSERT_EQ(cudaMemGetInfo(&room, &all), cudaSuccess);
   const DeviceMemory taken(room > (std::size_t{300} << 20) ? room - (std::size_t{256} << 20) : 0);

@@ -82,7 +82,7 @@ TEST(DeviceRows, AreTheServersForImageNetsChain) {
   }
 }
 
-TEST(DeviceRows, NeverReachBeyondTheirBuffersWhateverTheStepsAre) {
+TEST(DeviceRows, NeverReachBeyondTheirBuffers) {
   ChainMaker maker(3);
   int hostile = 0;
   for (int round = 0; round < 3000; ++round) {

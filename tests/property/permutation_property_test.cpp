@@ -37,7 +37,7 @@ TEST(PermutationProperty, VisitsEachIndexOnceForAMillion) {
     ASSERT_NO_FATAL_FAILURE(expect_bijection(n, 3, 9));
 }
 
-TEST(PermutationProperty, SendsNoTwoPositionsOfAHugeDomainToOnePlace) {
+TEST(PermutationProperty, MapsNoTwoPositionsOfAHugeDomainToOne) {
   const std::uint64_t n = 1'000'000'000'007;
   const Permutation p(n, 1, 1);
   std::vector<std::uint64_t> seen(200'000);

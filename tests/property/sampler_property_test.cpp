@@ -196,7 +196,7 @@ std::vector<SamplerPtr> one_of_each() {
           make_pk(classes, {.classes = 4, .samples = 3, .groups = 32}, 1), make_listed(list, true, 1)};
 }
 
-TEST(SamplerProperty, GivesTheSameWhateverIsAskedWhenAndByWhichThread) {
+TEST(SamplerProperty, GivesTheSameInAnyOrderAndFromAnyThread) {
   for (const SamplerPtr& sampler : one_of_each()) {
     const Samples expected = epoch_of(sampler, 3);
     std::vector<Samples> seen(4);

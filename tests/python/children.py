@@ -51,19 +51,19 @@ class Child:
     def pid(self) -> int:
         return self.process.pid
 
-    def hear(self, seconds: float = 20) -> dict[str, Any]:
+    def receive(self, seconds: float = 20) -> dict[str, Any]:
         """The child's next line."""
         assert self.process.stdout
         end = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             ready = select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))[0]
-            assert ready, f"the child said nothing within {seconds} s"
+            assert ready, f"the child wrote no line within {seconds} s"
             part = self.process.stdout.read1(65536)  # type: ignore[attr-defined]
             assert part, f"the child ended with {self.process.wait()}:\n{self.errors()}"
             self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\n")
-        heard: dict[str, Any] = json.loads(line)
-        return heard
+        received: dict[str, Any] = json.loads(line)
+        return received
 
     def read_bytes(self, count: int) -> bytes:
         """The child's next `count` bytes; fewer if it ended."""
@@ -97,7 +97,7 @@ class Child:
             "the fencing",
         )
 
-    def revive(self) -> None:
+    def resume(self) -> None:
         self.signal(signal.SIGCONT)
         self.go_on()
 

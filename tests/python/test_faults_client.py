@@ -42,7 +42,7 @@ def test_row_1_and_3_a_killed_client_frees_its_leases_and_gets_the_same_batch_ag
 ) -> None:
     address = start_server(quiet_config).address
     with Child(HOLD + "time.sleep(60)", address) as holder:
-        heard = holder.hear()
+        heard = holder.receive()
         wait_until(lambda: stream_stats(address)["slots"]["leased"] == 3, "three leases")
         before = lane(address, "job")["consumed"]
         holder.kill()
@@ -75,7 +75,7 @@ os.write(1, image)
 say(copied="whole")
 """
     with Child(code, address) as copier:
-        size = copier.hear()["bytes"]
+        size = copier.receive()["bytes"]
         begun = copier.read_bytes(4096)
         leased, before = stream_stats(address)["slots"]["leased"], lane(address, "job")["consumed"]
         assert leased >= 2, "the current batch, and the one that is granted next"
@@ -118,16 +118,16 @@ again = [batch.number for batch in iterator]
 say(again=again)
 """
     with Child(code, address) as stuck, headrace.Loader(address, stream="train") as healthy:
-        stuck.hear()
+        stuck.receive()
         stuck.signal(signal.SIGSTOP)
         for _ in range(4):
             assert len(list(healthy)) == 8  # at full rate, although the other client holds a slot
         stuck.fence(address)
         assert len(list(healthy)) == 8
-        stuck.revive()
-        assert stuck.hear() == {"error": "LeaseFenced", "unchanged": True}
-        assert "release them first" in stuck.hear()["error"]
-        assert stuck.hear() == {"again": [1, 2, 3, 4, 5, 6, 7]}
+        stuck.resume()
+        assert stuck.receive() == {"error": "LeaseFenced", "unchanged": True}
+        assert "release them first" in stuck.receive()["error"]
+        assert stuck.receive() == {"again": [1, 2, 3, 4, 5, 6, 7]}
 
 
 def test_row_5_a_fenced_rank_goes_on_although_the_other_one_came_back_before_it(
@@ -151,17 +151,17 @@ sys.stdin.readline()
 say(numbers=[batch.number for batch in iterator])
 """
     with Child(code, address, "0") as stuck, Child(code, address, "1") as other:
-        stuck.hear()
-        other.hear()
+        stuck.receive()
+        other.receive()
         stuck.fence(address)
         other.kill()
-        stuck.revive()
-        assert stuck.hear() == {"fenced": True}
+        stuck.resume()
+        assert stuck.receive() == {"fenced": True}
         wait_until(lambda: not stream_stats(address)["clients"], "both sessions' end")
         with headrace.Loader(address, stream="train", rank=1, world_size=2, group="job", resume="server") as back:
             assert next(iter(back)).number == 2, "the loop's current batch"
             stuck.go_on()
-            assert stuck.hear() == {"numbers": [3, 4, 5, 6, 7]}
+            assert stuck.receive() == {"numbers": [3, 4, 5, 6, 7]}
 
 
 def test_row_6_a_forked_child_does_not_keep_a_dead_client_alive(start_server: Any, quiet_config: dict[str, Any]) -> None:
@@ -175,8 +175,8 @@ say(child=child)
 time.sleep(60)
 """
     with Child(HOLD + code, address) as parent:
-        parent.hear()
-        orphan = parent.hear()["child"]
+        parent.receive()
+        orphan = parent.receive()["child"]
         try:
             parent.kill()
             killed = time.monotonic()
@@ -215,8 +215,8 @@ _, status = os.waitpid(child, 0)
 say(status=status, unchanged=digest(batch) == before, rest=len(list(iterator)))
 """
     with Child(code, address) as parent:
-        assert parent.hear() == {"names": ["FORKED"] * 4, "fresh": 8}
-        assert parent.hear() == {"status": 0, "unchanged": True, "rest": 7}
+        assert parent.receive() == {"names": ["FORKED"] * 4, "fresh": 8}
+        assert parent.receive() == {"status": 0, "unchanged": True, "rest": 7}
 
 
 def test_row_7_a_pickled_loader_attaches_anew_as_spawned_workers_need(start_server: Any, quiet_config: dict[str, Any]) -> None:
@@ -236,7 +236,7 @@ loader.set_epoch(0)
 say(pids=[theirs[0], os.getpid()], same=theirs[1] == spawned.digest(loader), status=worker.exitcode)
 """
     with Child(code, address, cwd=Path(__file__).parent) as child:
-        heard = child.hear(40)
+        heard = child.receive(40)
     assert heard["pids"][0] != heard["pids"][1]
     assert heard["same"] and heard["status"] == 0
 
@@ -263,7 +263,7 @@ time.sleep(60)
 """
     for _ in range(5):
         with Child(code, address) as child:
-            child.hear()
+            child.receive()
             child.kill()
             headrace.Loader(address, stream="train", rank=0, world_size=1, client="worker").close()
 

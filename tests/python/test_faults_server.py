@@ -36,7 +36,7 @@ def test_a_second_server_in_one_directory_says_who_holds_it(
     assert headrace.streams(first.address), "the first one serves on"
 
 
-def test_a_metrics_port_that_is_taken_is_named_with_its_key(basic_config: dict[str, Any], tmp_path: Path) -> None:
+def test_a_metrics_port_in_use_is_named_with_its_key(basic_config: dict[str, Any], tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -144,7 +144,7 @@ while True:
             say(epoch=batch.epoch)
 """
     with Child(code, server.address) as child:
-        child.hear()
+        child.receive()
         assert server.stop(seconds=20) == 0
 
 
@@ -311,7 +311,7 @@ def test_stats_and_ls_and_sample_answer(start_server: ServerFactory, basic_confi
     ],
     ids=["unknown key", "out of range", "unknown word", "unknown source", "no such folder", "more than the memory"],
 )
-def test_check_refuses_a_broken_config_by_name(
+def test_check_names_what_is_wrong_in_a_config(
     basic_config: dict[str, Any], tmp_path: Path, change: Any, code: int, words: list[str]
 ) -> None:
     change(basic_config)

@@ -262,7 +262,7 @@ def check(tmp_path: Path, config: dict[str, Any]) -> subprocess.CompletedProcess
     return subprocess.run([headrace_binary(), "check", str(path)], capture_output=True, text=True, timeout=60)
 
 
-def test_a_pair_of_the_wrong_size_is_a_bad_sample_by_name(start_server: Any, tmp_path: Path) -> None:
+def test_a_pair_of_the_wrong_size_is_a_bad_sample(start_server: Any, tmp_path: Path) -> None:
     write_pairs(tmp_path)
     Image.new("RGB", (81, 80)).save(tmp_path / "hr" / "deep" / "0003.png")
     Image.new("RGB", (84, 80)).save(tmp_path / "hr" / "deep" / "0004.png")

@@ -235,7 +235,7 @@ def span(category: str, name: str, stream: int, begin: float, end: float, size: 
     return {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": end - begin, "args": {"device": 0, "stream": stream, "bytes": size}}
 
 
-def test_copies_beside_kernels_are_told_from_a_trace() -> None:
+def test_overlap_of_copies_and_kernels_is_read_from_a_trace() -> None:
     events = [
         {"ph": "M", "name": "process_name", "args": {"name": "python"}},
         span("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 20, 100, 200, 6_000_000),

@@ -68,7 +68,7 @@ def test_the_error_names_a_holder_in_this_process_and_says_what_to_do(address: s
 
 def test_a_holder_in_another_process_gives_the_servers_message(address: str) -> None:
     with Child("loader = headrace.Loader(address, stream='train', client='far')\nsay()\nsys.stdin.readline()", address) as child:
-        child.hear()
+        child.receive()
         with pytest.raises(RankTaken, match=rf"held by `far` .pid {child.pid}.: give each process of a job its own rank"):
             headrace.Loader(address, stream="train")
 
@@ -99,7 +99,7 @@ def test_idle_loaders_detach_when_the_ring_is_full(address: str) -> None:
 def test_a_ring_full_of_other_processes_is_reported_at_once(address: str) -> None:
     code = "loaders = [headrace.Loader(address, stream='train', group=name) for name in 'ab']\nsay()\nsys.stdin.readline()"
     with Child(code, address) as child:
-        child.hear()
+        child.receive()
         with pytest.raises(RingFull, match="raise ring.max_clients$"):
             headrace.Loader(address, stream="train")
 

@@ -315,12 +315,12 @@ for attempt in range(2):
 say(seen=seen)
 """
     with Child(code, address) as child:
-        child.hear()
-        child.hear()
+        child.receive()
+        child.receive()
         child.fence(address)
-        child.revive()
-        assert "epoch 0, origin 0, batch 3" in child.hear()["error"]
-        assert child.hear()["seen"] == [[0, number] for number in range(8)]
+        child.resume()
+        assert "epoch 0, origin 0, batch 3" in child.receive()["error"]
+        assert child.receive()["seen"] == [[0, number] for number in range(8)]
 
 
 class Interrupted(Exception):

@@ -158,7 +158,7 @@ def test_the_last_of_an_odd_epoch_takes_from_the_first(start_server: Any, image_
         ({"mix": {"mixup": {"alpha": 1}, "num_classes": 2}}, "set mix.num_classes"),
     ],
 )
-def test_what_cannot_be_mixed_is_refused_by_name(tmp_path: Path, image_folder: Path, change: Any, message: str) -> None:
+def test_errors_name_what_cannot_be_mixed(tmp_path: Path, image_folder: Path, change: Any, message: str) -> None:
     made = config(image_folder, BOTH)
     made["streams"] = {"mixed": {**made["streams"]["mixed"], **change}}
     file = tmp_path / "bad.yaml"

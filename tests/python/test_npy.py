@@ -79,7 +79,7 @@ def test_sets_without_images_or_labels_are_served_too(start_server: Any, tmp_pat
         (np.zeros((49, 2)), "has 49 samples"),
     ],
 )
-def test_arrays_that_no_field_carries_are_refused_by_name(
+def test_arrays_that_no_field_can_hold_are_refused(
     start_server: Any, tmp_path: Path, arrays: dict[str, Any], values: Any, why: str
 ) -> None:
     fields = save(tmp_path, {**arrays, "odd": values})

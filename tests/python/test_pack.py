@@ -195,7 +195,7 @@ def test_one_changed_byte_is_found(image_folder: Path, tmp_path: Path) -> None:
     assert "27: class_1/0007.jpg: its checksum is wrong" in damaged.stderr
 
 
-def test_a_destroyed_tree_is_an_error_by_name(image_folder: Path, tmp_path: Path) -> None:
+def test_a_destroyed_tree_is_an_error(image_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "train.lmdb"
     good("pack", image_folder, out, "--store", "encoded")
     data = bytearray((out / "data.mdb").read_bytes())

@@ -214,7 +214,7 @@ def test_every_dtype_comes_as_it_was(start_server: Any, tmp_path: Path) -> None:
             assert np.asarray(row[name]).dtype == np.asarray(value).dtype.newbyteorder("="), name
 
 
-def test_values_come_as_the_dtype_that_is_asked_for_if_it_holds_them(start_server: Any, tmp_path: Path) -> None:
+def test_values_are_converted_to_the_requested_dtype_if_it_holds_them(start_server: Any, tmp_path: Path) -> None:
     sample = {
         "whole": np.array([2**24, -(2**63), 3 << 40]),
         "half": np.array([-2048, 65504], np.int32),

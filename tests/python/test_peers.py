@@ -44,7 +44,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=BENCH, env=env, capture_output=True, text=True, timeout=100, check=False)
 
 
-def test_mistakes_end_the_run_by_name(mnist: Path, tmp_path: Path) -> None:
+def test_errors_name_the_wrong_argument_of_a_run(mnist: Path, tmp_path: Path) -> None:
     ran = run("--data", f"mnist={mnist}", "--loaders", "headrac")
     assert ran.returncode == 2 and "--loaders headrac: there are headrace, " in ran.stderr
     for name, words in (("mnist", "t10k-images-idx3-ubyte"), ("pairs", "no files NAME_HR.png"), ("imagenet", "no folder per class")):
@@ -97,7 +97,7 @@ def test_loaders_that_do_other_work_are_reported() -> None:
     assert contest.differs([mine], [dict(mine, std=2.0)]) == "standard deviation 1 instead of 2"
 
 
-def test_a_stopped_tree_takes_no_cpu_and_goes_on() -> None:
+def test_a_stopped_tree_uses_no_cpu_and_continues() -> None:
     burn = "while True: pass"
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {burn!r}])\n{burn}"]

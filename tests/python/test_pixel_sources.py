@@ -121,7 +121,7 @@ def test_cifar_is_augmented_as_torchvision_would_with_the_parameters_that_were_d
         assert position == 60
 
 
-def test_a_normalize_for_colour_is_refused_for_gray_images_by_name(start_server: Any, digits: dict[str, Any], tmp_path: Path) -> None:
+def test_normalize_with_three_channels_is_refused_for_gray_images(start_server: Any, digits: dict[str, Any], tmp_path: Path) -> None:
     stream = {"transforms": [{"normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}], "output": {"dtype": "float32"}}
     with pytest.raises(AssertionError, match=r"expected 1 number \(gray images\) in each of mean and std, one per channel, found 3"):
         start_server(config(digits["source"], **stream))

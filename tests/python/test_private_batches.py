@@ -42,7 +42,7 @@ def digest(batch: Any) -> str:
     return state.hexdigest()
 
 
-def test_a_loop_takes_no_memory_of_its_own_for_its_batches(start_server: Any, large_batches: dict[str, Any]) -> None:
+def test_a_loop_needs_no_private_memory_for_its_batches(start_server: Any, large_batches: dict[str, Any]) -> None:
     with headrace.Loader(start_server(large_batches).address, stream="train") as loader:
         before = own_bytes()
         most = 0
@@ -107,11 +107,11 @@ again = [later.number for later in iterator]
 say(again=again, unchanged=digest(batch) == before)
 """
     with Child(code, address) as stuck:
-        stuck.hear()
+        stuck.receive()
         stuck.fence(address)
-        stuck.revive()
-        assert stuck.hear() == {"error": "LeaseFenced"}
-        assert stuck.hear() == {"again": [1, 2, 3, 4, 5, 6, 7], "unchanged": True}
+        stuck.resume()
+        assert stuck.receive() == {"error": "LeaseFenced"}
+        assert stuck.receive() == {"again": [1, 2, 3, 4, 5, 6, 7], "unchanged": True}
 
 
 def test_a_fenced_loop_that_closes_frees_its_name_with_its_batch_in_hand(start_server: Any, large_batches: dict[str, Any]) -> None:
@@ -131,10 +131,10 @@ successor = headrace.Loader(address, stream="train", client="one", timeout=5)
 say(batches=len(list(successor)))
 """
     with Child(code, address) as stuck:
-        stuck.hear()
+        stuck.receive()
         stuck.fence(address)
-        stuck.revive()
-        assert stuck.hear() == {"batches": 8}
+        stuck.resume()
+        assert stuck.receive() == {"batches": 8}
 
 
 def test_a_forked_child_keeps_the_batch_that_its_parent_held(start_server: Any, large_batches: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ os.close(writable)
 say(status=os.waitpid(child, 0)[1], same=digest(next(iter(headrace.Loader(address, stream="train")))) == before)
 """
     with Child(code, start_server(large_batches).address) as parent:
-        assert parent.hear() == {"status": 0, "same": True}
+        assert parent.receive() == {"status": 0, "same": True}
 
 
 def test_batches_of_a_killed_server_stay_and_the_loop_goes_on(large_batches: dict[str, Any], tmp_path: Path) -> None:

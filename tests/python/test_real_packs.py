@@ -146,8 +146,8 @@ def test_a_torch_loader_of_bsd100_is_shared_by_two_processes(bsd100: Pairs) -> N
     with headrace.share(loader(2), epochs=2, wait_for=2) as share:
         with Child(CONSUMER, share.address) as one, Child(CONSUMER, share.address) as two:
             for consumer in (one, two):
-                assert [consumer.hear(60)["batch"] for _ in range(2 * len(expected))] == expected * 2
-                assert consumer.hear() == {"end": True}
+                assert [consumer.receive(60)["batch"] for _ in range(2 * len(expected))] == expected * 2
+                assert consumer.receive() == {"end": True}
             share.wait(60)
     assert share.stats["batches"] == 2 * len(expected)
 

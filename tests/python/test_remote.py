@@ -235,7 +235,7 @@ def test_arrays_are_fetched_whole(serve: Any, far: Any, tmp_path: Path) -> None:
     assert "image.npy" in "".join(web.requests)
 
 
-def test_what_changes_while_it_is_served_stops_the_stream_by_name(
+def test_a_file_that_changes_while_it_is_served_stops_the_stream_and_is_named(
     serve: Any, far: Any, image_folder: Path, tmp_path: Path
 ) -> None:
     write_shards(image_folder, tmp_path / "web", "train", tarfile.GNU_FORMAT, "cls", count=1)

@@ -187,7 +187,7 @@ def test_a_broadcast_stream_has_no_client_after_the_upload(start_server: Any, co
             loader(server, "ranks", rank=0, world_size=1)
 
 
-def test_what_cannot_be_is_refused_by_name(start_server: Any, config: dict[str, Any]) -> None:
+def test_errors_name_what_cannot_be_resident(start_server: Any, config: dict[str, Any]) -> None:
     server = start_server(config)
     with pytest.raises(InvalidArgument, match=re.escape("resume from a saved state (Python: state_dict())")):
         loader(server, "ranks", resume="server", rank=0, world_size=1)

@@ -46,7 +46,7 @@ for batch in loader:
     say(digest=digest(batch), state=loader.state_dict())
 """
     with Child(code, server.address) as trainer:
-        heard = [trainer.hear() for _ in range(5)]
+        heard = [trainer.receive() for _ in range(5)]
         trainer.kill()
     server.kill()
     checkpoint = json.loads(json.dumps(heard[-1]["state"]))

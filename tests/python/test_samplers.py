@@ -200,7 +200,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_sampled_is_refused_by_name(uneven: Path, tmp_path: Path, case: str) -> None:
+def test_errors_name_what_cannot_be_sampled(uneven: Path, tmp_path: Path, case: str) -> None:
     (tmp_path / "zeros.txt").write_text("0\n" * 58)
     (tmp_path / "bad.txt").write_text("1\n-1\nx\n")
     (tmp_path / "paths.txt").write_text("class_0/0000.jpg 1\nclass_9/1.jpg 1\n")

@@ -30,7 +30,7 @@ def test_synthetic_data_of_each_kind_is_served_on_one_core(tmp_path: Path) -> No
     assert (tmp_path / "scaling.png").exists() != ("[not run] the plot" in ran.stdout)
 
 
-def test_a_workload_that_cannot_be_measured_fails_the_run_by_name(tmp_path: Path) -> None:
+def test_a_workload_that_cannot_be_measured_fails_the_run_and_is_named(tmp_path: Path) -> None:
     (tmp_path / "set" / "class").mkdir(parents=True)
     (tmp_path / "set" / "class" / "no.jpg").write_bytes(b"no picture")
     ran = run(tmp_path, "--cores", "1", "--workloads", "w3-u8", "w1-u8", "--data", f"imagenet={tmp_path / 'set'}")

@@ -94,7 +94,7 @@ say(pid=server.pid)
 time.sleep(60)
 """
     with Child(code, str(config)) as parent:
-        pid = parent.hear()["pid"]
+        pid = parent.receive()["pid"]
         assert os.getpgid(pid) == pid != os.getpgid(parent.pid)
         parent.kill()
         wait_until(lambda: gone(pid), "the server's end after its parent's", 10)
@@ -108,7 +108,7 @@ if os.fork() == 0:
 time.sleep(60)
 """
     with Child(code, str(config)) as parent:
-        heard = parent.hear()
+        heard = parent.receive()
         parent.kill()
         try:
             wait_until(lambda: gone(heard["pid"]), "the server's end after its parent's", 10)
@@ -127,7 +127,7 @@ with headrace.serve(address) as server:
 say(status=server.poll())
 """
     with Child(code, str(config)) as trainer:
-        trainer.hear()
+        trainer.receive()
         os.killpg(trainer.pid, signal.SIGINT)
-        assert trainer.hear() == {"alive": True, "streams": 1}
-        assert trainer.hear() == {"status": 0}
+        assert trainer.receive() == {"alive": True, "streams": 1}
+        assert trainer.receive() == {"status": 0}

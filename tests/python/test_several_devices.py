@@ -60,7 +60,7 @@ dist.barrier()
 dist.destroy_process_group()
 """
     with Child(code, address, "0", str(tmp_path / "meet")) as one, Child(code, address, "1", str(tmp_path / "meet")) as other:
-        heard = [child.hear(60) for child in (one, other)]
+        heard = [child.receive(60) for child in (one, other)]
     assert sorted(index for line in heard for index in line["seen"]) == list(range(60))
     assert [line["world_size"] for line in heard] == [2, 2]
 

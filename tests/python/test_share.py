@@ -142,7 +142,7 @@ def test_what_the_loader_raises_reaches_every_consumer_and_the_owner() -> None:
             share.wait(20)
 
 
-def test_break_and_set_epoch_leave_batches_out_and_nothing_goes_back() -> None:
+def test_break_and_set_epoch_skip_batches_and_never_go_back() -> None:
     source = Batches()
     with headrace.share(source) as share, headrace.Loader(share.address, stream="train") as loader:
         for batch in loader:

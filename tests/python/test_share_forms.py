@@ -24,7 +24,7 @@ from shared import Batches
         (lambda images, labels: (images, object()), "epoch 0, batch 2: field `field1` is a object"),
     ],
 )
-def test_a_batch_of_another_form_is_named(spoil: Any, said: str) -> None:
+def test_errors_name_the_field_of_a_batch_of_another_form(spoil: Any, said: str) -> None:
     class Spoilt(Batches):
         def make(self, epoch: int, number: int) -> Any:
             batch = super().make(epoch, number)
@@ -98,7 +98,7 @@ def test_epochs_of_another_length_are_named() -> None:
                         pass
 
 
-def test_what_cannot_be_shared_is_refused_at_once() -> None:
+def test_what_cannot_be_shared_is_refused_immediately() -> None:
     def one(value: Any) -> Any:
         return headrace.share([value])
 
@@ -143,7 +143,7 @@ def test_text_ragged_and_nested_fields() -> None:
                 assert batch["flag"].dtype == np.bool_ and list(batch["flag"]) == [True, False, True]
 
 
-def test_a_ragged_batch_without_room_says_how_to_give_it_some() -> None:
+def test_an_error_for_a_full_ragged_field_says_how_to_enlarge_it() -> None:
     batches = [{"text": ["ab"]}, {"text": ["x" * 100]}]
     with headrace.share(batches) as share, headrace.Loader(share.address, stream="train") as loader:
         with pytest.raises(StreamFailed, match=r"field `text` has 100 values, expected at most 8: .*ragged=\{'text': 200\}"):

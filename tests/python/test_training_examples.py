@@ -1,5 +1,5 @@
-"""The training examples (bindings/examples) and their DataLoader twins, on small sets that are made here. With HEADRACE_STRESS they are
-trained until they know their sets, and must learn as much as their twins."""
+"""Tests the training examples (bindings/examples) and their DataLoader versions on small datasets that are generated here. With
+HEADRACE_STRESS each example is trained until it fits its dataset, and must learn as much as its DataLoader version."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def example(capsys: pytest.CaptureFixture[str], folder: Path, name: str, *argume
     return Ran(capsys.readouterr().out, [seen])
 
 
-def twin(capsys: pytest.CaptureFixture[str], folder: Path, name: str, *arguments: object) -> Ran:
+def dataloader_version(capsys: pytest.CaptureFixture[str], folder: Path, name: str, *arguments: object) -> Ran:
     recorded_example.run(EXAMPLES / f"{name}_dataloader.py", *map(str, ("--data", folder / "data", *arguments)))
     return Ran(capsys.readouterr().out, [])
 
@@ -195,10 +195,10 @@ def test_srcnn(capsys: pytest.CaptureFixture[str], small: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "train", "test"), [("mnist_mlp", 700, 430), ("cifar10_vgg", 250, 530), ("srcnn", 48, 9)])
-def test_a_twin_trains_and_tests_on_as_many(
+def test_a_dataloader_version_trains_and_tests_on_as_many(
     capsys: pytest.CaptureFixture[str], small: Path, name: str, train: int, test: int
 ) -> None:
-    ran = twin(capsys, small, name, "--epochs", 4, "--workers", 0)
+    ran = dataloader_version(capsys, small, name, "--epochs", 4, "--workers", 0)
     assert ran.each("samples") == [train] * 4 and ran.last["test_samples"] == test
     metric = "psnr" if name == "srcnn" else "accuracy"
     assert ran.last[metric] > ran.each(metric)[0]
@@ -206,11 +206,11 @@ def test_a_twin_trains_and_tests_on_as_many(
 
 def test_bicubic_is_the_same_of_both(capsys: pytest.CaptureFixture[str], small: Path) -> None:
     """It involves no model: so test pictures, their crops and their luma are the same."""
-    one, other = (run(capsys, small, "srcnn", "--epochs", 1) for run in (example, lambda *a: twin(*a, "--workers", 0)))
+    one, other = (run(capsys, small, "srcnn", "--epochs", 1) for run in (example, lambda *a: dataloader_version(*a, "--workers", 0)))
     assert one.last["bicubic"] == other.last["bicubic"]
 
 
-def test_an_example_takes_a_server_that_runs_anyway(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
+def test_an_example_uses_a_running_server(capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path) -> None:
     with headrace.serve(small / "mnist_mlp.yaml", server__directory=tmp_path / "run") as server:
         ran = example(capsys, small, "mnist_mlp", "--epochs", 1, "--address", server.address)
         assert server.poll() is None
@@ -258,15 +258,15 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(("srcnn", 0, None, 0.1, ("--epochs", epochs, "--batch-size", batch)) for batch, epochs in ((8, 6), (128, 24))),
     ],
 )
-def test_it_learns_as_much_as_its_twin(
+def test_it_learns_as_much_as_its_dataloader_version(
     large: Path, name: str, ranks: int, least: float | None, apart: float, arguments: tuple[object, ...]
 ) -> None:
-    """Accuracy (a fraction) or PSNR (dB): better than `least`, or than bicubic, and no further from the twin's than `apart`."""
+    """Accuracy (a fraction) or PSNR (dB): better than `least`, or than bicubic, and no further from the DataLoader version's than `apart`."""
     config, data = ("--config", large / f"{name}.yaml"), ("--data", large / "data")
     ran = Ran(launch(ranks, EXAMPLES / f"{name}.py", *config, *arguments), [])
-    of_twin = Ran(launch(ranks, EXAMPLES / f"{name}_dataloader.py", *data, *arguments), [])
+    by_dataloader = Ran(launch(ranks, EXAMPLES / f"{name}_dataloader.py", *data, *arguments), [])
     metric = "psnr" if name == "srcnn" else "accuracy"
-    assert min(ran.last[metric], of_twin.last[metric]) > (ran.last["bicubic"] if least is None else least)
-    assert ran.last[metric] == pytest.approx(of_twin.last[metric], abs=apart)
-    assert ran.last["test_samples"] == of_twin.last["test_samples"]
-    assert ran.last["samples"] == of_twin.last["samples"]
+    assert min(ran.last[metric], by_dataloader.last[metric]) > (ran.last["bicubic"] if least is None else least)
+    assert ran.last[metric] == pytest.approx(by_dataloader.last[metric], abs=apart)
+    assert ran.last["test_samples"] == by_dataloader.last["test_samples"]
+    assert ran.last["samples"] == by_dataloader.last["samples"]

@@ -371,7 +371,7 @@ def test_the_metrics_port_gives_metrics_and_health_alone(serve: Serve) -> None:
             http_get(server.metrics_url + path)
 
 
-def test_an_invalid_list_of_users_is_refused_by_name() -> None:
+def test_errors_name_an_invalid_list_of_users() -> None:
     for wrong in ("1000", 1000, [-1], [2**32 - 1], ["root"]):
         with pytest.raises(headrace.Error, match="INVALID_ARGUMENT: allow_uids"):
             headrace.Loader("/nowhere", stream="train", allow_uids=wrong)  # type: ignore[arg-type]

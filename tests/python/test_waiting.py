@@ -30,11 +30,11 @@ except KeyboardInterrupt:
     say(interrupted=True, state=loader.state_dict()["cursor"]["batch"])
 """
     with Child(code, address) as child:
-        child.hear()
+        child.receive()
         time.sleep(0.3)
         sent = time.monotonic()
         child.signal(signal.SIGINT)
-        assert child.hear(5) == {"interrupted": True, "state": 0}
+        assert child.receive(5) == {"interrupted": True, "state": 0}
         assert time.monotonic() - sent < 2.0
 
 
@@ -67,14 +67,14 @@ except headrace.errors.Closed:
     say(closed=True)
 """
     with Child(code, address) as child:
-        child.hear()
+        child.receive()
         time.sleep(0.3)
         child.signal(signal.SIGTERM)
-        heard = child.hear(5)
+        heard = child.receive(5)
         assert (heard["state"], heard["length"]) == (0, 8)
         assert "this signal handler interrupted a call" in heard["again"]
         if not leaves:
-            assert child.hear(5) == {"closed": True}
+            assert child.receive(5) == {"closed": True}
         assert child.process.wait(5) == 0
     assert not headrace.stats(address)["streams"]["train"]["clients"]
 
@@ -94,12 +94,12 @@ except KeyboardInterrupt:
     say(interrupted=True)
 """
     with Child(code, server.address) as child:
-        child.hear()
+        child.receive()
         server.kill()
         child.go_on()
         time.sleep(0.5)
         child.signal(signal.SIGINT)
-        assert child.hear(5) == {"interrupted": True}
+        assert child.receive(5) == {"interrupted": True}
 
 
 @contextmanager

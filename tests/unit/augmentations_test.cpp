@@ -107,7 +107,7 @@ std::vector<Stage> stages(std::vector<Transform> transforms) {
   return made;
 }
 
-TEST(Stages, EndWithColoursWhateverFlipsSurroundThem) {
+TEST(Stages, EndWithColorsBetweenFlips) {
   const auto one =
       stages({make_op("random_horizontal_flip", {{"p", 1}}), make_op("center_crop", {{"size", {40, 40}}}),
               kJitter, make_op("random_vertical_flip", {{"p", 1}}), make_op("random_grayscale", {{"p", 1}}),

@@ -249,7 +249,7 @@ TEST_F(Connect, AReplyOfAnotherUserIsNotRead) {
   EXPECT_EQ(allowed.error().code, ErrorCode::kBadMessage) << "this reply was read";
 }
 
-TEST_F(Connect, AForkedChildIsRefusedByName) {
+TEST_F(Connect, AForkedChildIsRefused) {
   const Peer peer(control(), [](const std::string& frame) {
     const auto request = wire::decode_request(frame);
     if (request->op == "hello")

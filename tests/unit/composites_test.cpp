@@ -81,7 +81,7 @@ TEST(Concat, TakesFieldsInAnyOrder) {
   EXPECT_EQ(value(*both, 1, 2), 5);
 }
 
-TEST(Concat, RefusesFieldsThatDisagreeByName) {
+TEST(Concat, RefusesFieldsThatDisagreeAndNamesThem) {
   const auto plain = numbers({.count = 1, .fields = {"x"}});
   EXPECT_THAT(message(concat({{"a", plain}, {"b", numbers({.count = 1, .fields = {"x", "y"}})}})),
               HasSubstr("concat: `b` has a field `y`, and `a` has none"));

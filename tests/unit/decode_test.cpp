@@ -206,7 +206,7 @@ TEST(Jpeg, DamagedInItsDataWarnsButDecodes) {
   EXPECT_FALSE(decoder.warned()) << "the next image starts without warnings";
 }
 
-TEST(Jpeg, WithAMarkerThatNoScanMayHoldIsRefusedWhateverTheRegion) {
+TEST(Jpeg, WithAMarkerThatNoScanMayHoldIsRefusedForEveryRegion) {
   Decoder decoder;
   for (const int restart : {0, 3}) {
     auto file = make_jpeg({.width = 160, .height = 120, .restart_interval = restart});

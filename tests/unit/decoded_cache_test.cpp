@@ -124,7 +124,7 @@ class DecodedCache : public ::testing::Test {
   std::shared_ptr<Arena> arena_;
 };
 
-TEST_F(DecodedCache, ChangesNoRowNorItsReasonWhateverTheChainAndTheBudget) {
+TEST_F(DecodedCache, ChangesNoRowAndNoReasonForAnyChainAndBudget) {
   add_bad_files();
   const auto source = images();
   const std::vector<std::vector<Transform>> chains = {

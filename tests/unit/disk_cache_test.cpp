@@ -216,7 +216,7 @@ TEST_F(DiskCacheTest, SweepsAndCountsWhatAKilledServerLeft) {
   EXPECT_FALSE(fs::exists(left));
 }
 
-TEST_F(DiskCacheTest, LeavesAloneWhatAnotherServerWrites) {
+TEST_F(DiskCacheTest, DoesNotTouchWhatAnotherServerWrites) {
   const auto folder = open();
   const DiskCache cache(source_, folder);
   expect_sample(cache, 7);

@@ -52,7 +52,7 @@ TEST_F(FdPassing, KeepsPacketsApart) {
   EXPECT_EQ(receive_packet(right_.get(), 1s)->bytes, "two");
 }
 
-TEST_F(FdPassing, TimesOutByName) {
+TEST_F(FdPassing, TimesOutIfNothingArrives) {
   const auto packet = receive_packet(right_.get(), 5ms);
   ASSERT_FALSE(packet.has_value());
   EXPECT_EQ(packet.error().code, ErrorCode::kTimeout);

@@ -132,7 +132,7 @@ TEST(CopyEngine, StagesWhenPinningIsRefusedAndSaysSoOnce) {
   EXPECT_THAT(warnings, testing::ElementsAre(testing::HasSubstr("no more memory may be locked")));
 }
 
-TEST(CopyEngine, StagesNeighboursInOneCopyAndLeavesOutWhatLiesFarBetween) {
+TEST(CopyEngine, StagesNeighborsInOneCopyWithoutLargeGaps) {
   const Mapping source(kPage);
   Script script;
   auto engine = engine_over(script);

@@ -45,22 +45,23 @@ TEST(Handshake, IsUnfinishedUntilItsLastByte) {
 TEST(Handshake, WithAnIdentityIsRefusedWhateverThePropertysCase) {
   for (const char* name : {"Identity", "identity", "IDENTITY"})
     EXPECT_EQ(classify_handshake(greeting() + ready(kDealer + property(name, "\0\1\2\3\4"s))),
-              Handshake::kNamed);
+              Handshake::kRefused);
 }
 
 TEST(Handshake, IsRefusedWithAnOldOrMissingVersion) {
-  EXPECT_EQ(classify_handshake("\1\0"s), Handshake::kNamed);  // ZMTP 1 sends its identity first
-  EXPECT_EQ(classify_handshake("\xff\0\0\0\0\0\0\0\1\0"s), Handshake::kNamed);  // ZMTP 1, a long identity
+  EXPECT_EQ(classify_handshake("\1\0"s), Handshake::kRefused);  // ZMTP 1 sends its identity first
+  EXPECT_EQ(classify_handshake("\xff\0\0\0\0\0\0\0\1\0"s), Handshake::kRefused);  // ZMTP 1, a long identity
   for (const char major : {'\0', '\1', '\2'})
-    EXPECT_EQ(classify_handshake(greeting(major).substr(0, 11)), Handshake::kNamed);
+    EXPECT_EQ(classify_handshake(greeting(major).substr(0, 11)), Handshake::kRefused);
 }
 
 TEST(Handshake, IsRefusedIfMalformed) {
-  EXPECT_EQ(classify_handshake(greeting() + "\0\5hello"s), Handshake::kNamed);  // a message instead of READY
-  EXPECT_EQ(classify_handshake(greeting() + "\6\0\0"s), Handshake::kNamed);     // a long command
-  EXPECT_EQ(classify_handshake(greeting() + "\4\6\5HELLO"s), Handshake::kNamed);
-  EXPECT_EQ(classify_handshake(greeting() + ready("\x40Identity")), Handshake::kNamed);
-  EXPECT_EQ(classify_handshake(greeting() + ready("\1X\xff\xff\xff\xffv")), Handshake::kNamed);
+  EXPECT_EQ(classify_handshake(greeting() + "\0\5hello"s),
+            Handshake::kRefused);                                              // a message instead of READY
+  EXPECT_EQ(classify_handshake(greeting() + "\6\0\0"s), Handshake::kRefused);  // a long command
+  EXPECT_EQ(classify_handshake(greeting() + "\4\6\5HELLO"s), Handshake::kRefused);
+  EXPECT_EQ(classify_handshake(greeting() + ready("\x40Identity")), Handshake::kRefused);
+  EXPECT_EQ(classify_handshake(greeting() + ready("\1X\xff\xff\xff\xffv")), Handshake::kRefused);
 }
 
 }  // namespace

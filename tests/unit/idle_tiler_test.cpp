@@ -73,7 +73,7 @@ class IdleTiling : public ::testing::Test {
   Sample sample_;
 };
 
-TEST_F(IdleTiling, MakesTilesInThePlaceOfWhatWasReadAndLendsThemFromThenOn) {
+TEST_F(IdleTiling, OverwritesReadFilesWithTilesAndLendsThemFromThenOn) {
   put_jpegs(12);
   open();
   read_all();
@@ -108,7 +108,7 @@ TEST_F(IdleTiling, MakesTilesInThePlaceOfWhatWasReadAndLendsThemFromThenOn) {
   EXPECT_EQ(kept_.tiler->counts().tiled, 12U) << "there is nothing left to do";
 }
 
-TEST_F(IdleTiling, LeavesWhatCannotBeTiledAsItIs) {
+TEST_F(IdleTiling, KeepsWhatCannotBeTiled) {
   const Bytes jpeg = pixels::make_jpeg({.width = 160, .height = 120});
   put("a_small.jpg", pixels::make_jpeg({.width = 40, .height = 40}));
   put("b_arithmetic.jpg", pixels::make_jpeg({.width = 160, .height = 120, .arithmetic = true}));
@@ -135,7 +135,7 @@ TEST_F(IdleTiling, LeavesWhatCannotBeTiledAsItIs) {
   }
 }
 
-TEST_F(IdleTiling, NeverTakesMoreThanTheBudget) {
+TEST_F(IdleTiling, NeverUsesMoreThanTheBudget) {
   put_jpegs(40);
   const std::uint64_t each = std::filesystem::file_size(folder_.path() / "all/1000.jpg");
   open(10 * each);
@@ -156,7 +156,7 @@ TEST_F(IdleTiling, NeverTakesMoreThanTheBudget) {
   }
 }
 
-TEST_F(IdleTiling, LeavesAFileThatOutgrowsItsRoomAndNeighboursAlone) {
+TEST_F(IdleTiling, DoesNotTileAFileThatOutgrowsItsRoom) {
   put_jpegs(2);
   // One scan instead of several needs more than the extra sixteenth that is reserved for such a file.
   const Bytes wide = pixels::make_jpeg({.width = 700,

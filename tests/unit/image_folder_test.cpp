@@ -59,7 +59,7 @@ TEST_F(ImageFolder, TellsHowManyImagesOfOtherKindsItLeavesOut) {
   EXPECT_THAT(source->warning(), HasSubstr("7 files are left out, the first is cat/z.bmp"));
 }
 
-TEST_F(ImageFolder, ThatLiesAboveTheClassFoldersSaysWhereTheyAre) {
+TEST_F(ImageFolder, AboveTheClassFoldersNamesThem) {
   put("train2017/cat/1.jpg");
   EXPECT_EQ(open()->class_names().size(), 1U);
   EXPECT_THAT(open()->warning(), HasSubstr("one class only, `train2017`"));
@@ -138,7 +138,7 @@ TEST_F(ImageFolder, RefusesAMissingFolder) {
   EXPECT_THAT(source.error().message, HasSubstr("nowhere: No such file or directory; create or mount it"));
 }
 
-TEST_F(ImageFolder, RefusesAFileInItsPlace) {
+TEST_F(ImageFolder, RefusesAFileInsteadOfAFolder) {
   put("file");
   const auto source = open_image_folder(root_ / "file");
   ASSERT_FALSE(source);
@@ -327,7 +327,7 @@ TEST_F(ImageFolder, TellsThatAFileWasCutWhileItWasRead) {
   EXPECT_THAT(error.message, HasSubstr("ended at byte 2 of 5"));
 }
 
-TEST_F(ImageFolder, HoldsOneDescriptorHoweverManyFiles) {
+TEST_F(ImageFolder, HoldsOneDescriptorForAllFiles) {
   for (int i = 0; i < 50; ++i) put("cat/" + std::to_string(i) + ".jpg");
   const auto descriptors = [] {
     return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());

@@ -81,7 +81,7 @@ TEST_F(NotListed, LeavesWhatIsNotThere) {
               ElementsAre("cat/20.jpg", "dog/1.jpg", "1.jpg", "cat/", "cat/1.JPG", "cat", ""));
 }
 
-TEST_F(NotListed, FindsAFileHoweverItsFolderIsWritten) {
+TEST_F(NotListed, FindsAFileForEverySpellingOfItsFolder) {
   fs::create_directory_symlink("cat", folder_.path() / "link");
   for (const std::string& folder :
        {std::string("cat/"), std::string("./cat//"), std::string("cat/../cat/"), std::string("link/"),

@@ -94,7 +94,7 @@ TEST(LogSink, DropsAndCountsWhatAFullSocketCannotTake) {
   expect_drops_and_says_so(make_sockets());
 }
 
-TEST(LogSink, CountsLinesForAReaderThatIsGone) {
+TEST(LogSink, CountsLinesForAReaderThatClosed) {
   std::signal(SIGPIPE, SIG_IGN);
   Ends ends = make_pipe();
   auto logger = logger_to(ends.writer.get());

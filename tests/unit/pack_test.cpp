@@ -245,7 +245,7 @@ TEST_F(PackTest, AnErrorOfTheSourceEndsItAndKeepsWhatWasBefore) {
   expect_same_samples(*source, *packed());
 }
 
-TEST_F(PackTest, StoppedAndGoneOnWithItIsTheSame) {
+TEST_F(PackTest, StoppedAndContinuedItIsTheSame) {
   const auto source = images();
   stop_at_ = 5;
   const auto first = pack(*source);

@@ -1,5 +1,5 @@
-// The color kernels against their scalar twin, which follows libImaging; tests/pixels compares with
-// libImaging itself.
+// Compares the color kernels with their scalar reference, which follows libImaging. tests/pixels compares
+// with libImaging itself.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -66,7 +66,7 @@ TEST(Placement, KeepsToTheAllowedCpus) {
   EXPECT_TRUE(place(kTwo, range(8, 8), 8).empty());
 }
 
-TEST(Placement, LeavesOutNodesOfMemoryAlone) {
+TEST(Placement, OmitsNodesWithoutCpus) {
   const std::vector<Node> nodes = {node(0, range(0, 4)), node(2, {}), node(5, range(4, 4)), node(6, {})};
   const Placement placement = place(nodes, range(0, 8), 8);
   ASSERT_EQ(placement.homes.size(), 2U);

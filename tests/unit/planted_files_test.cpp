@@ -125,7 +125,7 @@ class PlantedCache : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(PlantedCache, FolderIsRefusedByName) {
+TEST_F(PlantedCache, FolderIsRefused) {
   fs::create_directory(path());
   ASSERT_EQ(::chmod(path().c_str(), 0777), 0);
   EXPECT_EQ(refusal().code, ErrorCode::kPermissionDenied);

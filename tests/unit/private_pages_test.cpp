@@ -92,7 +92,7 @@ TEST_F(PrivatePagesTest, DroppedPagesShowTheServersBytesAgain) {
   EXPECT_TRUE(all_mine_are(std::byte{1}));
 }
 
-TEST_F(PrivatePagesTest, OwnPagesKeepTheirContentsWhateverTheServerWrites) {
+TEST_F(PrivatePagesTest, OwnPagesKeepTheirContentsWhenTheServerWrites) {
   server_writes(std::byte{1});
   mine(3) = std::byte{9};
   PrivatePages::own_all(mine());

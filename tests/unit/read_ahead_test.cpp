@@ -365,7 +365,7 @@ TEST_F(ReadAheadTest, SharesItsThreadsWithOtherStreams) {
   EXPECT_THAT(source_->begun(), ElementsAre(1, 11, 2, 12, 3, 13)) << "in turn";
 }
 
-TEST_F(ReadAheadTest, GivesEveryReaderItsSampleWhateverElseIsExpectedAndForgotten) {
+TEST_F(ReadAheadTest, GivesEveryReaderItsSampleWhileOthersAreExpectedAndForgotten) {
   make(8, {.samples = 40, .bytes = 25 * kBytes});
   std::vector<std::thread> readers;
   for (unsigned seed = 0; seed < 4; ++seed)

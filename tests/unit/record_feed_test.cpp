@@ -189,7 +189,7 @@ TEST_F(RecordFeedTest, ImagesOfSeveralSizesHaveNone) {
   EXPECT_EQ(packed()->fields().at(0).height, 0);
 }
 
-TEST_F(RecordFeedTest, HeadersThatMakeNoSenseAreRefusedByName) {
+TEST_F(RecordFeedTest, ErrorsNameWhatIsWrongInAHeader) {
   const auto header = [](const std::string& fields, const std::string& more = "") {
     return R"({"headrace": "records", "version": 1, )" + more + R"("fields": [)" + fields + "]}\n";
   };
@@ -217,7 +217,7 @@ TEST_F(RecordFeedTest, HeadersThatMakeNoSenseAreRefusedByName) {
   EXPECT_THAT(refusal(header(x, R"("count": "many", )")), HasSubstr("the first line of the records"));
 }
 
-TEST_F(RecordFeedTest, SamplesThatAreNotWhatWasPromisedAreRefusedByName) {
+TEST_F(RecordFeedTest, SamplesThatDifferFromTheHeaderAreRefused) {
   const Bytes image{std::string(18, 'x'), 2, 3};
   const auto refused = [&](const std::string& records) { return refusal(kHeader + records); };
   EXPECT_THAT(refused(good(1)), HasSubstr("at sample 0: its index is 1"));
@@ -238,7 +238,7 @@ TEST_F(RecordFeedTest, SamplesThatAreNotWhatWasPromisedAreRefusedByName) {
   EXPECT_THAT(refused(from_to(0, 6)), HasSubstr("before their end mark"));
 }
 
-TEST_F(RecordFeedTest, APromiseOfManyBytesTakesNoMemory) {
+TEST_F(RecordFeedTest, AHeaderThatAnnouncesManyBytesAllocatesNoMemory) {
   std::string records = kHeader + head(0, 0, 0, 1);
   for (int f = 0; f < 2; ++f) {
     put(records, f == 0 ? std::uint64_t{0} : std::numeric_limits<std::uint64_t>::max());
@@ -257,7 +257,7 @@ TEST_F(RecordFeedTest, APromiseOfManyBytesTakesNoMemory) {
   EXPECT_THAT(refusal(large + "few"), HasSubstr("they end within a field"));
 }
 
-TEST_F(RecordFeedTest, AnotherSetIsNotGoneOnWith) {
+TEST_F(RecordFeedTest, AnotherDatasetIsNotContinued) {
   refusal(kHeader + from_to(0, 3));
   const auto other = [this](std::string header, const std::string& from, const std::string& to) {
     header.replace(header.find(from), from.size(), to);

@@ -64,7 +64,7 @@ TEST_P(EveryCompression, WhatWasPutInComesOut) {
   EXPECT_TRUE(item.bytes.empty());
 }
 
-TEST_P(EveryCompression, WhatDoesNotShrinkIsReadWhereItLies) {
+TEST_P(EveryCompression, WhatDoesNotShrinkIsReadWithoutACopy) {
   const Content content;
   const Buffer bytes = content.encoded(GetParam());
   const auto view = RecordView::of(bytes, 41, 3);

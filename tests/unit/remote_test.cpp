@@ -92,7 +92,7 @@ TEST_F(RemoteTest, RangesAreReadOverOneConnection) {
   EXPECT_EQ(remote->counts().bytes, 1 + 50 + content_.size());
 }
 
-TEST_F(RemoteTest, ACutReplyIsGoneOnWith) {
+TEST_F(RemoteTest, ACutReplyIsContinued) {
   const auto remote = this->remote();
   const Stat known{content_.size(), "\"1\"", true};
   server_->fail_next({.cut = 10});

@@ -240,7 +240,7 @@ TEST_F(ResidentLoaderTest, RefusesTheServersMemoryOfAGroup) {
   EXPECT_NE(refused.error().message.find("resume from a saved state"), std::string::npos);
 }
 
-TEST_F(ResidentLoaderTest, CopiesBatchesWhereThatIsAskedFor) {
+TEST_F(ResidentLoaderTest, CopiesBatchesIfConfigured) {
   serve();
   Stream stream = open();
   const auto loader = load({}, {.resident = false});

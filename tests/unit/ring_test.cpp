@@ -325,12 +325,12 @@ TEST(Ring, ReadsOnlyWholeCommitsWhileTheClientCommits) {
   }
 }
 
-TEST(Ring, TakesAsManyBytesAsItSaysBeforehand) {
+TEST(Ring, HasTheSizeThatItPredicts) {
   auto ring = make_ring(3, 2);
   EXPECT_EQ(value_or_die(RingWriter::bytes_needed(small_ring(3, 2))), ring->bytes());
 }
 
-TEST(Ring, RefusesImpossibleSizesByName) {
+TEST(Ring, RefusesImpossibleSizesAndNamesThem) {
   auto options = small_ring(0, 1);
   EXPECT_EQ(RingWriter::create(options).error().code, ErrorCode::kInvalidArgument);
   options = small_ring(4000000000U, 1);

@@ -90,7 +90,7 @@ std::size_t huge_bytes() {
   return 0;
 }
 
-TEST(Arena, LiesOnHugePagesWhereTheKernelHasThem) {
+TEST(Arena, UsesHugePagesIfTheKernelHasThem) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   const std::size_t at_first = huge_bytes();
   void* const own =
@@ -122,7 +122,7 @@ TEST(Arena, LiesOnHugePagesWhereTheKernelHasThem) {
           << "piece " << i;
 }
 
-TEST(SampleCache, GivesWhatWasAdmittedFromTheSamePlaceForGood) {
+TEST(SampleCache, GivesWhatWasAdmittedAlwaysFromTheSameAddress) {
   const auto arena = arena_of(1 << 20);
   SampleCache cache(arena, 10);
   auto found = cache.lookup(3);
@@ -239,7 +239,7 @@ TEST(SampleCache, SaysOnceInTheLogThatItKeepsNothing) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
 }
 
-TEST(SampleCache, IsFilledOncePerSampleHoweverManyAsk) {
+TEST(SampleCache, IsFilledOnceForEachSampleByManyThreads) {
   constexpr std::uint64_t kSamples = 300, kThreads = 8, kEpochs = 4;
   const auto arena = arena_of(kSamples * cost());
   SampleCache cache(arena, kSamples, kForever);

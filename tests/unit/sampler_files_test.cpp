@@ -174,7 +174,7 @@ TEST(WeightsInAField, AreReadOfEveryNumberType) {
   EXPECT_THAT(read({DType::kInt64, std::vector<std::int64_t>{3, 1LL << 40}}), ElementsAre(3, 0x1p40));
 }
 
-TEST(WeightsInAField, AreRefusedByName) {
+TEST(WeightsInAField, AreRefusedAndNamed) {
   const auto said = [](const Source& source, const char* field) {
     const auto got = weights_in_field(source, field);
     EXPECT_FALSE(got);

@@ -103,7 +103,7 @@ TEST_F(StoreTest, SamplesComeBackInPlace) {
   EXPECT_FALSE(fs::exists(out_ / "lock.mdb"));
 }
 
-TEST_F(StoreTest, FieldsAreAlignedHoweverLargeRecordsAre) {
+TEST_F(StoreTest, FieldsAreAlignedForAnyRecordSize) {
   for (const std::size_t size : {1u, 13u, 900u, 1999u, 2100u, 70'001u}) {
     fs::remove_all(out_);
     write_whole(size);

@@ -114,7 +114,7 @@ TEST(Plan, RefusesIntermediateImagesAboveMaxPixelsUnlessACropMakesThemSmall) {
       << "the row's own size is the config's";
 }
 
-TEST(Plan, RendersTheSameRowWhateverTheScratchDidBefore) {
+TEST(Plan, RendersTheSameRowWithAUsedScratch) {
   const auto plan = plan_of(
       {make_op("random_resized_crop", {{"size", {64, 48}}}), make_op("random_horizontal_flip"), kNormalize},
       {DType::kFloat32, PixelLayout::kNchw});
@@ -188,7 +188,7 @@ TEST(Plan, WarningsAreBadOnlyWhereTheConfigurationSaysSo) {
   }
 }
 
-TEST(Plan, OrderOfPassesFollowsThePillowThatIsAskedFor) {
+TEST(Plan, OrderOfPassesIsThatOfTheConfiguredPillow) {
   const auto file = make_jpeg({.width = 300, .height = 500});
   PlanConfig config;
   config.transforms = {make_op("resize", {{"size", {224, 224}}})};

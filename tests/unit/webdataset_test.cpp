@@ -307,7 +307,7 @@ class IndexCacheTest : public WebDatasetTest {
   }
 };
 
-TEST_F(IndexCacheTest, TheNextStartTakesTheIndexFromTheFile) {
+TEST_F(IndexCacheTest, TheNextStartReadsTheIndexFromTheFile) {
   const auto walked = open();
   ASSERT_EQ(caches().size(), 1u);
   // Same size and modification time, other content: only a walk through the shard notices it.
@@ -335,7 +335,7 @@ TEST_F(IndexCacheTest, AnotherShardOrAnotherRuleIsIndexedAnew) {
   EXPECT_EQ(caches().size(), 2u);
 }
 
-TEST_F(IndexCacheTest, ADamagedFileIsIndexedAnewWhereverTheDamageLies) {
+TEST_F(IndexCacheTest, AFileWithAnyDamagedByteIsIndexedAgain) {
   const auto good = open()->fingerprint();
   const fs::path cache = caches().at(0);
   std::ifstream file(cache, std::ios::binary);

@@ -1,6 +1,6 @@
 """cd tests/bench; python -m training DATA [--seeds 3] [--device cpu] [--only 'srcnn*'] [--scratch DIR] [--out training/RESULTS.md]
 
-Trains the examples of bindings/examples and their DataLoader twins on real data, in turn: Markdown on stdout or to --out, progress on
+Trains the examples of bindings/examples and their DataLoader versions on real data, in turn: Markdown on stdout or to --out, progress on
 stderr. DATA: the same folder as HEADRACE_DATA in tests/python/test_real_data.py.
 """
 
