@@ -6,9 +6,9 @@
 
 namespace headrace::wire {
 
-ObjectReader::ObjectReader(const nlohmann::json& json, std::string_view what) : json_(json), what_(what) {
-  if (!json.is_object())
-    error_ = Error{ErrorCode::kBadMessage, fmt::format("{}: not an object but {}", what, json.type_name())};
+ObjectReader::ObjectReader(const nlohmann::json& found, std::string_view what) : json_(found), what_(what) {
+  if (!found.is_object())
+    error_ = Error{ErrorCode::kBadMessage, fmt::format("{}: not an object but {}", what, found.type_name())};
 }
 
 void ObjectReader::refuse(std::string_view name, std::string_view problem) {
@@ -34,13 +34,13 @@ const nlohmann::json* ObjectReader::member(std::string_view name, bool required)
 }
 
 ObjectReader& ObjectReader::text(std::string_view name, std::string& out, std::size_t longest) {
-  const auto* json = member(name, true);
-  if (json == nullptr) return *this;
-  if (!json->is_string()) {
-    refuse(name, fmt::format("is not a string but {}", json->type_name()));
+  const auto* found = member(name, true);
+  if (found == nullptr) return *this;
+  if (!found->is_string()) {
+    refuse(name, fmt::format("is not a string but {}", found->type_name()));
     return *this;
   }
-  const auto& value = json->get_ref<const std::string&>();
+  const auto& value = found->get_ref<const std::string&>();
   if (value.size() > longest)
     refuse(name, fmt::format("has {} bytes, at most {} are allowed", value.size(), longest));
   else
@@ -62,48 +62,48 @@ ObjectReader& ObjectReader::name(std::string_view name, std::string& out) {
 }
 
 ObjectReader& ObjectReader::flag(std::string_view name, bool& out) {
-  const auto* json = member(name, true);
-  if (json == nullptr) return *this;
-  if (json->is_boolean())
-    out = json->get<bool>();
+  const auto* found = member(name, true);
+  if (found == nullptr) return *this;
+  if (found->is_boolean())
+    out = found->get<bool>();
   else
-    refuse(name, fmt::format("is not a boolean but {}", json->type_name()));
+    refuse(name, fmt::format("is not a boolean but {}", found->type_name()));
   return *this;
 }
 
 std::optional<std::uint64_t> ObjectReader::unsigned_member(std::string_view name, std::uint64_t most) {
-  const auto* json = member(name, true);
-  if (json == nullptr) return std::nullopt;
-  if (!json->is_number_integer()) {
-    refuse(name, fmt::format("is not an integer but {}", json->type_name()));
+  const auto* found = member(name, true);
+  if (found == nullptr) return std::nullopt;
+  if (!found->is_number_integer()) {
+    refuse(name, fmt::format("is not an integer but {}", found->type_name()));
     return std::nullopt;
   }
-  const bool negative = !json->is_number_unsigned() && json->get<std::int64_t>() < 0;
-  if (negative || json->get<std::uint64_t>() > most) {
-    refuse(name, fmt::format("is {}, outside of 0 to {}", json->dump(), most));
+  const bool negative = !found->is_number_unsigned() && found->get<std::int64_t>() < 0;
+  if (negative || found->get<std::uint64_t>() > most) {
+    refuse(name, fmt::format("is {}, outside of 0 to {}", found->dump(), most));
     return std::nullopt;
   }
-  return json->get<std::uint64_t>();
+  return found->get<std::uint64_t>();
 }
 
 ObjectReader& ObjectReader::signed_integer(std::string_view name, std::int64_t& out) {
-  const auto* json = member(name, true);
-  if (json == nullptr) return *this;
+  const auto* found = member(name, true);
+  if (found == nullptr) return *this;
   const bool fits =
-      json->is_number_integer() &&
-      !(json->is_number_unsigned() && json->get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max());
+      found->is_number_integer() && !(found->is_number_unsigned() &&
+                                      found->get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max());
   if (fits)
-    out = json->get<std::int64_t>();
+    out = found->get<std::int64_t>();
   else
     refuse(name, "is not a 64-bit integer");
   return *this;
 }
 
-bool ObjectReader::check_list(std::string_view name, const nlohmann::json& json, std::size_t most) {
-  if (!json.is_array())
-    refuse(name, fmt::format("is not a list but {}", json.type_name()));
-  else if (json.size() > most)
-    refuse(name, fmt::format("has {} entries, at most {} are allowed", json.size(), most));
+bool ObjectReader::check_list(std::string_view name, const nlohmann::json& found, std::size_t most) {
+  if (!found.is_array())
+    refuse(name, fmt::format("is not a list but {}", found.type_name()));
+  else if (found.size() > most)
+    refuse(name, fmt::format("has {} entries, at most {} are allowed", found.size(), most));
   return !error_;
 }
 

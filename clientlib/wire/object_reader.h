@@ -24,7 +24,7 @@ inline constexpr std::uint64_t kMaxCount = std::uint64_t{1}
 class ObjectReader {
  public:
   /// `what` names the object in errors, e.g. "open request".
-  ObjectReader(const nlohmann::json& json, std::string_view what);
+  ObjectReader(const nlohmann::json& found, std::string_view what);
 
   /// The member, unchecked; nullptr if it is absent (an error if `required`) or after an earlier error.
   const nlohmann::json* member(std::string_view name, bool required);
@@ -42,21 +42,21 @@ class ObjectReader {
   /// A nested body with its own from_json.
   template <class T>
   ObjectReader& object(std::string_view name, T& out) {
-    if (const auto* json = member(name, true)) keep(from_json(*json, out));
+    if (const auto* found = member(name, true)) keep(from_json(*found, out));
     return *this;
   }
   template <class T>
   ObjectReader& optional_object(std::string_view name, std::optional<T>& out) {
-    const auto* json = member(name, false);
-    if (json != nullptr && !json->is_null()) keep(from_json(*json, out.emplace()));
+    const auto* found = member(name, false);
+    if (found != nullptr && !found->is_null()) keep(from_json(*found, out.emplace()));
     return *this;
   }
   template <class T, class Read>
   ObjectReader& list(std::string_view name, T& out, std::size_t most, Read read) {
-    const auto* json = member(name, true);
-    if (json == nullptr || !check_list(name, *json, most)) return *this;
-    out.reserve(json->size());
-    for (const auto& entry : *json) keep(read(entry, out.emplace_back()));
+    const auto* found = member(name, true);
+    if (found == nullptr || !check_list(name, *found, most)) return *this;
+    out.reserve(found->size());
+    for (const auto& entry : *found) keep(read(entry, out.emplace_back()));
     return *this;
   }
   /// A name from a fixed set; `lookup` returns an optional.
@@ -79,7 +79,7 @@ class ObjectReader {
 
  private:
   std::optional<std::uint64_t> unsigned_member(std::string_view name, std::uint64_t most);
-  bool check_list(std::string_view name, const nlohmann::json& json, std::size_t most);
+  bool check_list(std::string_view name, const nlohmann::json& found, std::size_t most);
 
   const nlohmann::json& json_;
   std::string_view what_;
