@@ -253,9 +253,9 @@ def test_packing_does_not_resume_with_another_dataset(dataset: Counted, out: Pat
         pack(Counted(tmp_path / "calls", count=41), out)
     with pytest.raises(InvalidArgument, match="compression: expected lz4, found none"):
         pack(dataset, out, compress="lz4")
-    with pytest.raises(InvalidArgument, match="its list of fields is image: pixels x1, 3 channels, and picture: pixels x1"):
+    with pytest.raises(InvalidArgument, match="list of fields: expected picture: pixels x1, 3 channels, found image: pixels x1"):
         pack(dataset, out, fields={"picture": "image", "class": "label"})
-    with pytest.raises(InvalidArgument, match="its classes or its identity are others"):
+    with pytest.raises(InvalidArgument, match="its classes or its source fingerprint differ from the requested ones"):
         pack(dataset, out, classes=["a", "b", "c"])
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "note.txt").write_text("mine")

@@ -265,11 +265,14 @@ TEST_F(RecordFeedTest, AnotherDatasetIsNotContinued) {
     return report ? "it went on" : report.error().message;
   };
   EXPECT_THAT(other(kHeader, "6", "7"), HasSubstr("number of samples: expected 7, found 6"));
-  EXPECT_THAT(other(kHeader, "[4]", "[2]"),
-              HasSubstr("its list of fields is image: pixels x1, 3 channels; boxes: ragged int16 [4], and"));
-  EXPECT_THAT(other(kHeader, "dog", "cow"), HasSubstr("its classes or its identity are others"));
+  EXPECT_THAT(
+      other(kHeader, "[4]", "[2]"),
+      HasSubstr(
+          "list of fields: expected image: pixels x1, 3 channels; boxes: ragged int16 [2], found image"));
+  EXPECT_THAT(other(kHeader, "dog", "cow"),
+              HasSubstr("its classes or its source fingerprint differ from the requested ones"));
   EXPECT_THAT(other(kHeader, "\"count\"", "\"identity\": \"v2\", \"count\""),
-              HasSubstr("its classes or its identity"));
+              HasSubstr("its classes or its source fingerprint differ"));
 }
 
 TEST_F(RecordFeedTest, WhatIsStoppedKeepsWhatCame) {

@@ -157,7 +157,8 @@ TEST_F(StoreTest, OnlyTheSamePackingGoesOn) {
   const auto refused = open();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(refused.error().message, HasSubstr("holds another packing: its source's fingerprint is "));
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("holds another packing: source's fingerprint: expected 0000000000000099, found "));
   EXPECT_THAT(refused.error().message,
               HasSubstr("compression: expected lz4, found none; remove it or choose"));
 }
