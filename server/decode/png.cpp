@@ -112,14 +112,15 @@ Decoded<void> PngReader::begin(Rect region, bool keep) {
   region_ = region;
   done_ = 0;
   keep_ = keep;
-  grow(raw_, raw_row_);
+  // Slack: sub-byte samples are unpacked eight at a time.
+  grow(raw_, raw_row_ + 8);
   grow(rgb_,
        std::size_t{width_} * 3 * static_cast<std::size_t>(keep ? region.height : kBlockRows) + kRowSlack);
   // Without IEND the file may be cut within its pixels: decoding all of them finds that out.
   if (interlaced_ || !has_end_chunk(encoded_)) {
     const std::size_t size = raw_row_ * height_;
     // Zeroed, because libspng ORs interlaced samples of less than 8 bits into the buffer.
-    whole_ = std::make_unique<std::uint8_t[]>(size);
+    whole_ = std::make_unique<std::uint8_t[]>(size + 8);
     if (const int code = spng_decode_image(context_.get(), whole_.get(), size, SPNG_FMT_PNG, 0))
       return failure(code);
     return {};

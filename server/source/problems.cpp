@@ -4,12 +4,10 @@
 
 #include <utility>
 
-#include "server/remote/url.h"
-
 namespace headrace::server::source {
 
-tl::unexpected<Error> refuse(const std::string& path, std::string_view what) {
-  return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", remote::shown(path), what));
+tl::unexpected<Error> refuse(std::string_view shown, std::string_view what) {
+  return fail(ErrorCode::kDatasetInvalid, fmt::format("{}: {}", shown, what));
 }
 
 void Problems::add(std::string problem) {

@@ -12,8 +12,8 @@
 
 namespace headrace::server::source {
 
-/// kDatasetInvalid: "PATH: WHAT", without the password and query of a URL.
-tl::unexpected<Error> refuse(const std::string& path, std::string_view what);
+/// kDatasetInvalid: "SHOWN: WHAT". `shown`: a path, or what remote::shown() makes of a URL.
+tl::unexpected<Error> refuse(std::string_view shown, std::string_view what);
 
 class Problems {
  public:

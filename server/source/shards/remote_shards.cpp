@@ -68,7 +68,7 @@ Result<std::vector<std::string>> shards_below(std::string url, const Remote& rem
   for (const auto& object : listed->objects)
     if (object.key.ends_with(".tar") && !remote::name_of(bucket + object.key).starts_with("."))
       out.push_back(bucket + object.key);
-  if (out.empty()) return refuse(url, "holds no .tar object; correct the source's `path`");
+  if (out.empty()) return refuse(remote::shown(url), "holds no .tar object; correct the source's `path`");
   return out;
 }
 
@@ -85,7 +85,8 @@ Result<std::vector<std::string>> list(const std::vector<std::string>& paths, con
       names = shards_below(path, remote);
       if (!names) return names;
     } else if (one && path.ends_with('/')) {
-      return refuse(path, "HTTP has no listings; name the shards, as in .../train-{000000..000146}.tar");
+      return refuse(remote::shown(path),
+                    "HTTP has no listings; name the shards, as in .../train-{000000..000146}.tar");
     }
     out.insert(out.end(), names->begin(), names->end());
   }
@@ -119,11 +120,12 @@ Result<std::unique_ptr<const ShardSet>> find_remote_shards(const std::vector<std
     if (const auto query = shown[i].rfind("?..."); query != std::string::npos && !remote::is_s3((*listed)[i]))
       shown[i].resize(query);
     if (!seen.insert(shown[i]).second)
-      return refuse((*listed)[i], "is named twice (the query after \"?\" does not distinguish shards)");
+      return refuse(remote::shown((*listed)[i]),
+                    "is named twice (the query after \"?\" does not distinguish shards)");
   }
   const std::string root = common_folder(shown);
   if (root.empty())
-    return refuse(listed->front(),
+    return refuse(remote::shown(listed->front()),
                   "others are of another server or bucket; make a source of each, and `concat` them");
 
   std::vector<Result<remote::Stat>> found(count);
@@ -134,7 +136,7 @@ Result<std::unique_ptr<const ShardSet>> find_remote_shards(const std::vector<std
           found[i] = remote->stat((*listed)[i]);
           if (found[i] && !found[i]->ranges)
             found[i] =
-                refuse((*listed)[i],
+                refuse(remote::shown((*listed)[i]),
                        "the server does not support range requests, so no sample can be read by "
                        "itself; serve it with one that does (nginx, Apache, MinIO), or copy the files");
         } catch (const std::bad_alloc&) {
