@@ -149,6 +149,7 @@ class ConnectionWatch {
     }
     return broken;
   }
+  [[nodiscard]] bool was_connected() const { return was_connected_; }
 
  private:
   static constexpr const char* kEndpoint = "inproc://connection";
@@ -183,11 +184,13 @@ Result<Answer> converse(zmq::socket_t& socket, ConnectionWatch& connection, cons
   if (frame.size() > wire::kMaxFrame)
     return fail(ErrorCode::kInvalidArgument, fmt::format("request '{}' has {} bytes, at most {} are allowed",
                                                          request.op, frame.size(), wire::kMaxFrame));
-  const SocketFile asked = SocketFile::at(path);
+  SocketFile asked = SocketFile::at(path);
   wire::through_signals([&] { socket.connect("ipc://" + path); });
   wire::through_signals([&] { return socket.send(zmq::buffer(frame), zmq::send_flags::dontwait); });
   for (;;) {
     const bool broken = connection.wait(std::min(kSlice, deadline.left()));
+    // Without a server at first, the one that libzmq connected to is the one that was asked.
+    if (asked.inode == 0 && connection.was_connected()) asked = SocketFile::at(path);
     zmq::message_t text;
     if (!receive(socket, text)) {
       if (interrupt && interrupt()) return interrupted(request.op);

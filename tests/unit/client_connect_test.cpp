@@ -198,6 +198,23 @@ TEST_F(Connect, ARequestEndsWithItsServer) {
   }
 }
 
+TEST_F(Connect, ARequestEndsWithAServerThatStartedAfterIt) {
+  std::optional<Mute> server;
+  std::jthread later([&] {
+    std::this_thread::sleep_for(100ms);
+    server.emplace(control());
+    while (server->connections() == 0) std::this_thread::sleep_for(5ms);
+    std::this_thread::sleep_for(200ms);
+    server.reset();
+  });
+  const client::Deadline deadline(20s);
+  const auto answer = client::exchange({directory_, {}}, "stats", nlohmann::json::object(), deadline);
+  later.join();
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, ErrorCode::kServerLost) << answer.error().to_string();
+  EXPECT_LT(deadline.seconds_spent(), 5);
+}
+
 TEST_F(Connect, ARequestIsAnsweredByAServerThatComesLater) {
   std::optional<Peer> peer;
   std::jthread later([&] {
