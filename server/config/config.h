@@ -41,7 +41,6 @@ struct MetricsConfig {
 
 /// Whether to assign workers and memory to nodes if the machine has several NUMA nodes: server/placement.
 enum class Numa : std::uint8_t { kAuto, kOff };
-using LogLevel = log::Level;
 
 struct ServerConfig {
   std::filesystem::path directory;  ///< for the sockets; absolute. See default_directory()
@@ -52,7 +51,7 @@ struct ServerConfig {
   std::chrono::milliseconds evict_after{30'000};
   std::chrono::milliseconds group_grace{60'000};
   std::chrono::milliseconds drain_timeout{3'000};
-  LogLevel log_level = LogLevel::kInfo;
+  log::Level log_level = log::Level::kInfo;
 
   static described::Description<ServerConfig> description();
 };
@@ -174,7 +173,7 @@ std::filesystem::path default_directory(const Environment& environment);
 std::string schema_text();
 
 std::string_view name_of(Delivery delivery);
-std::string_view name_of(LogLevel level);
+std::string_view name_of(log::Level level);
 std::string_view name_of(OnError policy);
 std::string_view name_of(OnLag policy);
 std::string_view name_of(Access access);

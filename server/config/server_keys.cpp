@@ -26,10 +26,10 @@ Description<AllowedUsers> allowed_users() {
            key("gids", &AllowedUsers::gids, ids(), "Group ids: primary or supplementary.")}};
 }
 
-const Words<LogLevel>& words_of(LogLevel) {
-  static const Words<LogLevel> all{{"trace", LogLevel::kTrace}, {"debug", LogLevel::kDebug},
-                                   {"info", LogLevel::kInfo},   {"warning", LogLevel::kWarning},
-                                   {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
+const Words<log::Level>& words_of(log::Level) {
+  static const Words<log::Level> all{{"trace", log::Level::kTrace}, {"debug", log::Level::kDebug},
+                                     {"info", log::Level::kInfo},   {"warning", log::Level::kWarning},
+                                     {"error", log::Level::kError}, {"off", log::Level::kOff}};
   return all;
 }
 
@@ -63,7 +63,7 @@ Codec<std::optional<MetricsConfig>> metrics_or_off() {
 
 }  // namespace
 
-std::string_view name_of(LogLevel level) {
+std::string_view name_of(log::Level level) {
   return word_of(words_of(level), level);
 }
 
@@ -96,7 +96,7 @@ Description<ServerConfig> ServerConfig::description() {
            key("drain_timeout", &Self::drain_timeout, duration(),
                "How long the server waits for leases to be released after SIGTERM. With the default it exits "
                "within 5 s."),
-           key("log_level", &Self::log_level, word(words_of(LogLevel())))}};
+           key("log_level", &Self::log_level, word(words_of(log::Level())))}};
 }
 
 ServerConfig read_server(const Json& value, const Reading& reading, const Environment& environment) {

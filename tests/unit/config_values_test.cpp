@@ -51,7 +51,7 @@ TEST(ConfigValues, LeaveOutWhatHasADefault) {
   EXPECT_EQ(config.server.evict_after, 30s);
   EXPECT_EQ(config.server.group_grace, 60s);
   EXPECT_EQ(config.server.drain_timeout, 3s);
-  EXPECT_EQ(config.server.log_level, LogLevel::kInfo);
+  EXPECT_EQ(config.server.log_level, log::Level::kInfo);
   const auto& t = config.streams.at("t");
   EXPECT_TRUE(t.shuffle);
   EXPECT_EQ(t.seed, 0U);
@@ -125,7 +125,7 @@ streams:
   EXPECT_EQ(config.server.evict_after, 1500ms);
   EXPECT_EQ(config.server.group_grace, 120s);
   EXPECT_EQ(config.server.drain_timeout, 1500ms);
-  EXPECT_EQ(config.server.log_level, LogLevel::kDebug);
+  EXPECT_EQ(config.server.log_level, log::Level::kDebug);
 
   const auto& photos = config.sources.at("photos");
   EXPECT_EQ(photos.type->name, "image_folder");
