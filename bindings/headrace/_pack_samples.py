@@ -24,7 +24,7 @@ from typing import Any
 from ._pack_fields import Field, Misfit, entries, fields_of
 from .errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
 
-_SAMPLE, _BAD = 1, 2  # kinds of records: server/pack/record_feed.h
+_SAMPLE, _BAD = 1, 2  # kinds of records: server/pack/record_input.h
 _MESSAGE = struct.Struct("<QQ")  # bytes that follow, kind
 _RECORD, _FAILED, _DESCRIBED = range(3)
 _PIPE_BYTES = 1 << 20

@@ -106,7 +106,7 @@ std::span<const std::uint8_t> Converter::tile(std::span<const std::uint8_t> file
   return out;
 }
 
-Converted Converter::convert(std::uint64_t index, const FedSample& given) {
+Converted Converter::convert(std::uint64_t index, const InputSample& given) {
   Converted out;
   std::vector<store::RecordField> parts(fields_.size());
   const bool unreadable = !given.bad.empty();

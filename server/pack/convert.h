@@ -1,4 +1,4 @@
-// Turns a sample from its feed into a record: decodes, tiles or resizes it as the options say.
+// Turns a sample from its input into a record: decodes, tiles or resizes it as the options say.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "headrace/error.h"
 #include "server/decode/tile_jpeg.h"
-#include "server/pack/feed.h"
+#include "server/pack/input.h"
 #include "server/store/meta.h"
 #include "server/store/writer.h"
 #include "server/transform/plan.h"
@@ -35,7 +35,7 @@ class Converter {
 
   /// An image that cannot be decoded is stored as its file; a sample that its source reports as bad is packed
   /// as a bad one.
-  Converted convert(std::uint64_t index, const FedSample& given);
+  Converted convert(std::uint64_t index, const InputSample& given);
 
  private:
   struct Image {

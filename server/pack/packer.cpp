@@ -10,7 +10,7 @@
 
 #include "server/pack/convert.h"
 #include "server/pack/in_order.h"
-#include "server/pack/source_feed.h"
+#include "server/pack/source_input.h"
 
 namespace headrace::server::pack {
 namespace {
@@ -34,12 +34,12 @@ Result<void> check_classes(const std::vector<std::string>& classes) {
 /// nullopt: there is no such sample.
 using Made = Result<std::optional<Converted>>;
 
-Made make(Feed& feed, Converter& converter, std::uint64_t index, FedSample& sample) try {
-  const auto there = feed.read(index, sample);
+Made make(Input& input, Converter& converter, std::uint64_t index, InputSample& sample) try {
+  const auto there = input.read(index, sample);
   if (!there) return fail(there.error());
   if (!*there) return std::nullopt;
   auto made = converter.convert(index, sample);
-  if (const auto lost = feed.fault()) return fail(*lost);
+  if (const auto lost = input.fault()) return fail(*lost);
   return made;
 } catch (const std::bad_alloc&) {
   return fail(ErrorCode::kEnvironment,
@@ -54,14 +54,14 @@ Made make(Feed& feed, Converter& converter, std::uint64_t index, FedSample& samp
 Result<PackReport> pack(const source::Source& source, const std::filesystem::path& out,
                         const PackOptions& options, const std::atomic<bool>& stop,
                         const std::function<void(const PackProgress&)>& on_progress) {
-  SourceFeed feed(source);
-  return pack(feed, out, options, stop, on_progress);
+  SourceInput input(source);
+  return pack(input, out, options, stop, on_progress);
 }
 
-Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const PackOptions& options,
+Result<PackReport> pack(Input& input, const std::filesystem::path& out, const PackOptions& options,
                         const std::atomic<bool>& stop,
                         const std::function<void(const PackProgress&)>& on_progress) {
-  store::Meta meta = feed.meta();
+  store::Meta meta = input.meta();
   if (auto sound = check_classes(meta.classes); !sound) return fail(sound.error());
   auto fields = packed_fields(meta.fields, options.how);
   if (!fields) return fail(fields.error());
@@ -83,21 +83,21 @@ Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const Pack
     report.first_undecodable = writer->meta().first_undecodable;
     return report;
   };
-  if (auto begun = feed.begin(report.before, report.was_complete); !begun) return fail(begun.error());
+  if (auto begun = input.begin(report.before, report.was_complete); !begun) return fail(begun.error());
   if (report.was_complete) return conclude();
 
-  // A streamed set ends where its feed says so; only then is it known to be complete.
+  // A streamed set ends where its input says so; only then is it known to be complete.
   const std::uint64_t end = meta.streamed ? kUnknownEnd : report.total;
   InOrder<Made> ready(report.before, end, kMostReadyBytes, kMostAhead);
   Result<void> done;
   {
     const ThreadGroup group(options.threads, [&] {
-      Converter converter(feed.meta().fields, options.how);
-      FedSample sample;
+      Converter converter(input.meta().fields, options.how);
+      InputSample sample;
       while (const auto index = ready.claim()) {
-        Made made = make(feed, converter, *index, sample);
+        Made made = make(input, converter, *index, sample);
         if (made && !*made) {
-          // A stopped feed has not ended.
+          // A stopped input has not ended.
           if (stop) {
             ready.stop();
           } else {
@@ -135,8 +135,8 @@ Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const Pack
   }
   if (!done) return fail(done.error());
   if (!report.stopped) {
-    const auto tables = feed.tables();
-    if (const auto lost = feed.fault()) return fail(*lost);
+    const auto tables = input.tables();
+    if (const auto lost = input.fault()) return fail(*lost);
     if (auto finished = writer->finish(tables); !finished) return fail(finished.error());
   }
   return conclude();

@@ -10,7 +10,7 @@
 
 #include "headrace/error.h"
 #include "server/decode/tile_jpeg.h"
-#include "server/pack/feed.h"
+#include "server/pack/input.h"
 #include "server/source/source.h"
 #include "server/store/writer.h"
 
@@ -45,12 +45,12 @@ struct PackReport {
 /// calls `on_progress` after each sample. Memory: at most about 256 MB of finished records, and one
 /// transaction.
 ///
-/// Errors: the feed's; Writer's; kInvalidArgument: a class name that is not UTF-8, an invalid resize.
+/// Errors: the input's; Writer's; kInvalidArgument: a class name that is not UTF-8, an invalid resize.
 /// Committed samples stay.
 Result<PackReport> pack(const source::Source& source, const std::filesystem::path& out,
                         const PackOptions& options, const std::atomic<bool>& stop,
                         const std::function<void(const PackProgress&)>& on_progress);
-Result<PackReport> pack(Feed& feed, const std::filesystem::path& out, const PackOptions& options,
+Result<PackReport> pack(Input& input, const std::filesystem::path& out, const PackOptions& options,
                         const std::atomic<bool>& stop,
                         const std::function<void(const PackProgress&)>& on_progress);
 

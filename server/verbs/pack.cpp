@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "server/pack/packer.h"
-#include "server/pack/record_feed.h"
-#include "server/pack/source_feed.h"
+#include "server/pack/record_input.h"
+#include "server/pack/source_input.h"
 #include "server/verbs/dataset.h"
 #include "server/verbs/progress.h"
 
@@ -99,7 +99,7 @@ void print_summary(const PackArguments& arguments, const pack::PackReport& done,
   fmt::print("serve it: sources: {{packed: {{type: lmdb, path: {}}}}}\n", arguments.out);
 }
 
-Result<pack::PackReport> run(pack::Feed& feed, const PackArguments& arguments) {
+Result<pack::PackReport> run(pack::Input& input, const PackArguments& arguments) {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   std::signal(SIGXFSZ, SIG_IGN);  // the write's own error reports it
@@ -110,7 +110,7 @@ Result<pack::PackReport> run(pack::Feed& feed, const PackArguments& arguments) {
               .resize = resize_of(arguments.resize).value_or(store::ResizeTo{})},
       .threads = threads_or_all(arguments.threads)};
   std::optional<Progress> progress;
-  return pack::pack(feed, arguments.out, options, stop, [&](const pack::PackProgress& now) {
+  return pack::pack(input, arguments.out, options, stop, [&](const pack::PackProgress& now) {
     if (arguments.quiet) return;
     if (!progress) progress.emplace("pack", now.done, now.total);
     progress->update(now.done, now.raw_bytes);
@@ -129,8 +129,8 @@ int pack_source(const PackArguments& arguments) {
   if (const std::string warning = (*source)->warning(); !warning.empty())
     fmt::print(stderr, "warning: {}\n", warning);
   const auto start = std::chrono::steady_clock::now();
-  pack::SourceFeed feed(**source);
-  const auto done = run(feed, arguments);
+  pack::SourceInput input(**source);
+  const auto done = run(input, arguments);
   if (!done) return failed(report(done.error()));
   if (done->was_complete) {
     fmt::print("{} is complete already: {} samples, packed from this source in this way\n", arguments.out,
@@ -161,9 +161,9 @@ int pack_records(const PackArguments& arguments) {
   };
   if (!arguments.dataset.source.empty() || !arguments.dataset.part.empty())
     return report({ErrorCode::kInvalidArgument, "--source and --part do not go with records (SRC is -)"});
-  auto feed = pack::RecordFeed::open(STDIN_FILENO, STDOUT_FILENO, stop);
-  if (!feed) return give_up(feed.error());
-  const auto done = run(**feed, arguments);
+  auto input = pack::RecordInput::open(STDIN_FILENO, STDOUT_FILENO, stop);
+  if (!input) return give_up(input.error());
+  const auto done = run(**input, arguments);
   if (!done) return give_up(done.error());
   return conclude({{"complete", !done->stopped},
                    {"before", done->before},
@@ -185,7 +185,7 @@ void add_pack(CLI::App& app, int& exit_code) {
   arguments->dataset.add_to(*verb);
   verb->footer(
       "SRC - packs what another program writes to its stdin: headrace.pack() in Python does; the format is "
-      "in server/pack/record_feed.h");
+      "in server/pack/record_input.h");
   verb->add_option("out", arguments->out, "Folder of the database; it is made")->required();
   verb->add_option(
           "--store", arguments->store,

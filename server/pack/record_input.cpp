@@ -1,4 +1,4 @@
-#include "server/pack/record_feed.h"
+#include "server/pack/record_input.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -69,7 +69,7 @@ std::string wrong_with(const std::vector<SourceField>& fields, bool labelled) {
   return {};
 }
 
-std::uint64_t hash_of(const FedSample& sample) {
+std::uint64_t hash_of(const InputSample& sample) {
   source::Fingerprint hash;
   hash.add(static_cast<std::uint64_t>(sample.label)).add(std::string_view(sample.bad));
   // A bad sample's items are left over from another sample.
@@ -159,27 +159,27 @@ Result<std::optional<std::string>> PipeReader::line(std::size_t most) {
   return std::nullopt;
 }
 
-Result<std::unique_ptr<RecordFeed>> RecordFeed::open(int in, int out, const std::atomic<bool>& stop) {
+Result<std::unique_ptr<RecordInput>> RecordInput::open(int in, int out, const std::atomic<bool>& stop) {
   const auto refuse = [](const std::string& why) {
     return fail(ErrorCode::kBadMessage, fmt::format("the first line of the records: {}", why));
   };
-  std::unique_ptr<RecordFeed> feed(new RecordFeed(in, out, stop));
-  auto line = feed->pipe_.line(kLongestHeader);
+  std::unique_ptr<RecordInput> input(new RecordInput(in, out, stop));
+  auto line = input->pipe_.line(kLongestHeader);
   if (!line) return fail(line.error());
-  if (!*line) return refuse("there is none; it is JSON, see server/pack/record_feed.h");
+  if (!*line) return refuse("there is none; it is JSON, see server/pack/record_input.h");
   const json header = json::parse(**line, nullptr, false);
   if (!header.is_object()) return refuse("it is not a JSON object");
   try {
     auto meta = read_header(header);
     if (!meta) return refuse(meta.error().message);
-    feed->meta_ = std::move(*meta);
+    input->meta_ = std::move(*meta);
   } catch (const json::exception& error) {
     return refuse(error.what());
   }
-  return feed;
+  return input;
 }
 
-Result<void> RecordFeed::begin(std::uint64_t there, bool complete) {
+Result<void> RecordInput::begin(std::uint64_t there, bool complete) {
   next_ = there;
   const std::string answer = json{{"next", there}, {"complete", complete}}.dump() + "\n";
   if (::write(out_, answer.data(), answer.size()) != static_cast<ssize_t>(answer.size()))
@@ -188,7 +188,7 @@ Result<void> RecordFeed::begin(std::uint64_t there, bool complete) {
   return {};
 }
 
-Result<bool> RecordFeed::read(std::uint64_t index, FedSample& out) {
+Result<bool> RecordInput::read(std::uint64_t index, InputSample& out) {
   {
     std::unique_lock lock(mutex_);
     turn_.wait(lock, [&] { return over_ || next_ == index; });
@@ -206,26 +206,26 @@ Result<bool> RecordFeed::read(std::uint64_t index, FedSample& out) {
   return true;
 }
 
-Error RecordFeed::wrong(const std::string& what) const {
+Error RecordInput::wrong(const std::string& what) const {
   return {ErrorCode::kBadMessage,
           fmt::format("the records, at sample {}: {}; what came before is kept: fix it, and run the same "
                       "headrace pack again",
                       next_, what)};
 }
 
-Result<void> RecordFeed::fill(std::span<std::uint8_t> out, const char* what) {
+Result<void> RecordInput::fill(std::span<std::uint8_t> out, const char* what) {
   const auto got = pipe_.read(out);
   if (!got) return fail(got.error());
   if (*got < out.size()) return fail(wrong(fmt::format("they end {}", what)));
   return {};
 }
 
-Result<void> RecordFeed::fill_text(std::string& out, std::size_t bytes, const char* what) {
+Result<void> RecordInput::fill_text(std::string& out, std::size_t bytes, const char* what) {
   out.resize(bytes);
   return fill({reinterpret_cast<std::uint8_t*>(out.data()), out.size()}, what);
 }
 
-Result<bool> RecordFeed::read_next(FedSample& out) {
+Result<bool> RecordInput::read_next(InputSample& out) {
   SampleHead head;
   heads_.resize(sizeof head);
   if (auto got = fill(heads_, "before their end mark"); !got) return fail(got.error());
@@ -265,8 +265,8 @@ Result<bool> RecordFeed::read_next(FedSample& out) {
   return true;
 }
 
-Result<void> RecordFeed::read_field(const SourceField& field, std::span<const std::uint8_t> from,
-                                    source::Item& out) {
+Result<void> RecordInput::read_field(const SourceField& field, std::span<const std::uint8_t> from,
+                                     source::Item& out) {
   FieldHead head;
   std::memcpy(&head, from.data(), sizeof head);
   const auto refuse = [&](const std::string& why) {

@@ -1,5 +1,5 @@
 // Records from another program: accepted ones, named errors, and resuming.
-#include "server/pack/record_feed.h"
+#include "server/pack/record_input.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ constexpr auto kHeader =
     R"({"name": "image", "content": "pixels"}, {"name": "boxes", "content": "ragged", "dtype": "int16", "shape": [4]}]})"
     "\n";
 
-class RecordFeedTest : public ::testing::Test {
+class RecordInputTest : public ::testing::Test {
  protected:
   /// Sample i: 2 x 3 pixels of value i, i boxes.
   static std::string good(std::uint64_t index) {
@@ -76,9 +76,9 @@ class RecordFeedTest : public ::testing::Test {
     std::ofstream(folder_.path() / "answer").close();
     const ring::UniqueFd in(::open((folder_.path() / "records").c_str(), O_RDONLY));
     const ring::UniqueFd out(::open((folder_.path() / "answer").c_str(), O_WRONLY));
-    auto feed = RecordFeed::open(in.get(), out.get(), stop_);
-    if (!feed) return fail(feed.error());
-    return pack::pack(**feed, out_, {.how = how, .threads = 3}, stop_, [](const PackProgress&) {});
+    auto input = RecordInput::open(in.get(), out.get(), stop_);
+    if (!input) return fail(input.error());
+    return pack::pack(**input, out_, {.how = how, .threads = 3}, stop_, [](const PackProgress&) {});
   }
   std::string answer() const {
     std::ifstream file(folder_.path() / "answer");
@@ -102,7 +102,7 @@ class RecordFeedTest : public ::testing::Test {
   std::atomic<bool> stop_{false};
 };
 
-TEST_F(RecordFeedTest, SamplesComeBackAsTheyWereSent) {
+TEST_F(RecordInputTest, SamplesComeBackAsTheyWereSent) {
   const auto report = pack(kHeader + from_to(0, 6) + head(6, 0, 0, 0));
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_EQ(answer(), R"({"complete":false,"next":0})");
@@ -124,7 +124,7 @@ TEST_F(RecordFeedTest, SamplesComeBackAsTheyWereSent) {
   }
 }
 
-TEST_F(RecordFeedTest, WhatEndsEarlyGoesOnWhereItWasAndIsNeverWhole) {
+TEST_F(RecordInputTest, WhatEndsEarlyGoesOnWhereItWasAndIsNeverWhole) {
   const std::string cut = good(4).substr(0, 60);
   EXPECT_THAT(refusal(kHeader + from_to(0, 4) + cut), HasSubstr("at sample 4: they end within a field"));
   const auto report = pack(kHeader + from_to(4, 6) + head(6, 0, 0, 0));
@@ -144,7 +144,7 @@ TEST_F(RecordFeedTest, WhatEndsEarlyGoesOnWhereItWasAndIsNeverWhole) {
   EXPECT_EQ(packed()->fingerprint(), fingerprint) << "depends on what was sent, not on how";
 }
 
-TEST_F(RecordFeedTest, TheFingerprintIsOfTheContent) {
+TEST_F(RecordInputTest, TheFingerprintIsOfTheContent) {
   ASSERT_TRUE(pack(kHeader + from_to(0, 6) + head(6, 0, 0, 0)));
   const auto fingerprint = packed()->fingerprint();
   std::filesystem::remove_all(out_);
@@ -154,7 +154,7 @@ TEST_F(RecordFeedTest, TheFingerprintIsOfTheContent) {
   EXPECT_NE(packed()->fingerprint(), fingerprint);
 }
 
-TEST_F(RecordFeedTest, ACountThatIsNotKnownIsTheEndMarks) {
+TEST_F(RecordInputTest, ACountThatIsNotKnownIsTheEndMarks) {
   const std::string header =
       R"({"headrace": "records", "version": 1, "labelled": true, "fields": [{"name": "x", "content": "values"}]})"
       "\n";
@@ -170,7 +170,7 @@ TEST_F(RecordFeedTest, ACountThatIsNotKnownIsTheEndMarks) {
   EXPECT_THAT(none.error().message, HasSubstr("there is no sample to pack"));
 }
 
-TEST_F(RecordFeedTest, ABadSampleIsPackedAsOne) {
+TEST_F(RecordInputTest, ABadSampleIsPackedAsOne) {
   const std::string reason = "ValueError: no";
   const std::string bad = head(2, 0, static_cast<std::uint32_t>(reason.size()), 2) + reason;
   const auto report = pack(kHeader + from_to(0, 2) + bad + from_to(3, 6) + head(6, 0, 0, 0));
@@ -183,13 +183,13 @@ TEST_F(RecordFeedTest, ABadSampleIsPackedAsOne) {
   EXPECT_EQ(packed()->fields().at(0).height, 2);
 }
 
-TEST_F(RecordFeedTest, ImagesOfSeveralSizesHaveNone) {
+TEST_F(RecordInputTest, ImagesOfSeveralSizesHaveNone) {
   std::string records = from_to(0, 5) + sample(5, 0, {{std::string(9, '5'), 3, 1}, {}});
   ASSERT_TRUE(pack(kHeader + records + head(6, 0, 0, 0)));
   EXPECT_EQ(packed()->fields().at(0).height, 0);
 }
 
-TEST_F(RecordFeedTest, ErrorsNameWhatIsWrongInAHeader) {
+TEST_F(RecordInputTest, ErrorsNameWhatIsWrongInAHeader) {
   const auto header = [](const std::string& fields, const std::string& more = "") {
     return R"({"headrace": "records", "version": 1, )" + more + R"("fields": [)" + fields + "]}\n";
   };
@@ -217,7 +217,7 @@ TEST_F(RecordFeedTest, ErrorsNameWhatIsWrongInAHeader) {
   EXPECT_THAT(refusal(header(x, R"("count": "many", )")), HasSubstr("the first line of the records"));
 }
 
-TEST_F(RecordFeedTest, SamplesThatDifferFromTheHeaderAreRefused) {
+TEST_F(RecordInputTest, SamplesThatDifferFromTheHeaderAreRefused) {
   const Bytes image{std::string(18, 'x'), 2, 3};
   const auto refused = [&](const std::string& records) { return refusal(kHeader + records); };
   EXPECT_THAT(refused(good(1)), HasSubstr("at sample 0: its index is 1"));
@@ -238,7 +238,7 @@ TEST_F(RecordFeedTest, SamplesThatDifferFromTheHeaderAreRefused) {
   EXPECT_THAT(refused(from_to(0, 6)), HasSubstr("before their end mark"));
 }
 
-TEST_F(RecordFeedTest, AHeaderThatAnnouncesManyBytesAllocatesNoMemory) {
+TEST_F(RecordInputTest, AHeaderThatAnnouncesManyBytesAllocatesNoMemory) {
   std::string records = kHeader + head(0, 0, 0, 1);
   for (int f = 0; f < 2; ++f) {
     put(records, f == 0 ? std::uint64_t{0} : std::numeric_limits<std::uint64_t>::max());
@@ -257,7 +257,7 @@ TEST_F(RecordFeedTest, AHeaderThatAnnouncesManyBytesAllocatesNoMemory) {
   EXPECT_THAT(refusal(large + "few"), HasSubstr("they end within a field"));
 }
 
-TEST_F(RecordFeedTest, AnotherDatasetIsNotContinued) {
+TEST_F(RecordInputTest, AnotherDatasetIsNotContinued) {
   refusal(kHeader + from_to(0, 3));
   const auto other = [this](std::string header, const std::string& from, const std::string& to) {
     header.replace(header.find(from), from.size(), to);
@@ -275,17 +275,17 @@ TEST_F(RecordFeedTest, AnotherDatasetIsNotContinued) {
               HasSubstr("its classes or its source fingerprint differ"));
 }
 
-TEST_F(RecordFeedTest, WhatIsStoppedKeepsWhatCame) {
+TEST_F(RecordInputTest, WhatIsStoppedKeepsWhatCame) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   const ring::UniqueFd in(ends[0]), keep(ends[1]);
   const std::string records = kHeader + from_to(0, 3);
   ASSERT_EQ(::write(keep.get(), records.data(), records.size()), static_cast<ssize_t>(records.size()));
   const ring::UniqueFd out(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-  auto feed = RecordFeed::open(in.get(), out.get(), stop_);
-  ASSERT_TRUE(feed) << feed.error().message;
+  auto input = RecordInput::open(in.get(), out.get(), stop_);
+  ASSERT_TRUE(input) << input.error().message;
   // The pipe stays open: only the stop ends the wait for sample 3.
-  const auto report = pack::pack(**feed, out_, {.threads = 2}, stop_,
+  const auto report = pack::pack(**input, out_, {.threads = 2}, stop_,
                                  [this](const PackProgress& now) { stop_ = now.done == 3; });
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_TRUE(report->stopped);

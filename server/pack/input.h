@@ -13,7 +13,7 @@
 namespace headrace::server::pack {
 
 /// Owned by its reader, and reused for sample after sample.
-struct FedSample {
+struct InputSample {
   source::Sample sample;
   std::string name;
   std::int64_t label = 0;
@@ -21,9 +21,9 @@ struct FedSample {
   std::optional<std::uint64_t> content_hash;  ///< for streamed sets
 };
 
-class Feed {
+class Input {
  public:
-  virtual ~Feed() = default;
+  virtual ~Input() = default;
 
   /// The dataset's description as the input gives it; --store and --resize are not applied.
   [[nodiscard]] virtual const store::Meta& meta() const = 0;
@@ -33,7 +33,7 @@ class Feed {
   /// Any number of threads may call it. Each index is read once, and only after all smaller ones were
   /// requested, so a read may wait for those. False: there is no such sample, or the user interrupted the
   /// packing. Errors end the packing.
-  virtual Result<bool> read(std::uint64_t index, FedSample& out) = 0;
+  virtual Result<bool> read(std::uint64_t index, InputSample& out) = 0;
   /// See Source::fault(). After an error, no sample that was read since the last call without one may be
   /// written.
   [[nodiscard]] virtual std::optional<Error> fault() const { return std::nullopt; }

@@ -23,7 +23,7 @@
 #include <mutex>
 #include <span>
 
-#include "server/pack/feed.h"
+#include "server/pack/input.h"
 
 namespace headrace::server::pack {
 
@@ -47,23 +47,23 @@ class PipeReader {
   std::size_t begin_ = 0, end_ = 0;
 };
 
-class RecordFeed final : public Feed {
+class RecordInput final : public Input {
  public:
   /// Reads the first line. The caller keeps the descriptors. kBadMessage: it is not such a line; says what is
   /// wrong and where.
-  static Result<std::unique_ptr<RecordFeed>> open(int in, int out, const std::atomic<bool>& stop);
+  static Result<std::unique_ptr<RecordInput>> open(int in, int out, const std::atomic<bool>& stop);
 
   [[nodiscard]] const store::Meta& meta() const override { return meta_; }
   /// Writes the reply.
   Result<void> begin(std::uint64_t there, bool complete) override;
   /// kBadMessage: the pipe ended within a sample or before the end mark; an index, size or shape that
   /// contradicts the first line. A sample's size is trusted only as far as its bytes arrive.
-  Result<bool> read(std::uint64_t index, FedSample& out) override;
+  Result<bool> read(std::uint64_t index, InputSample& out) override;
 
  private:
-  RecordFeed(int in, int out, const std::atomic<bool>& stop) : pipe_(in, stop), out_(out), stop_(stop) {}
+  RecordInput(int in, int out, const std::atomic<bool>& stop) : pipe_(in, stop), out_(out), stop_(stop) {}
 
-  Result<bool> read_next(FedSample& out);
+  Result<bool> read_next(InputSample& out);
   Result<void> read_field(const source::SourceField& field, std::span<const std::uint8_t> head,
                           source::Item& out);
   Result<void> fill(std::span<std::uint8_t> out, const char* what);

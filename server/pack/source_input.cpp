@@ -1,8 +1,8 @@
-#include "server/pack/source_feed.h"
+#include "server/pack/source_input.h"
 
 namespace headrace::server::pack {
 
-SourceFeed::SourceFeed(const source::Source& source) : source_(source) {
+SourceInput::SourceInput(const source::Source& source) : source_(source) {
   meta_.count = source.size();
   meta_.fields = source.fields();
   meta_.labelled = source.labelled();
@@ -10,7 +10,7 @@ SourceFeed::SourceFeed(const source::Source& source) : source_(source) {
   meta_.source_fingerprint = source.fingerprint();
 }
 
-Result<bool> SourceFeed::read(std::uint64_t index, FedSample& out) {
+Result<bool> SourceInput::read(std::uint64_t index, InputSample& out) {
   if (index >= source_.size()) return false;
   out.name = source_.name(index);
   out.label = source_.label(index);
@@ -20,7 +20,7 @@ Result<bool> SourceFeed::read(std::uint64_t index, FedSample& out) {
   return true;
 }
 
-store::Writer::Tables SourceFeed::tables() const {
+store::Writer::Tables SourceInput::tables() const {
   store::Writer::Tables tables;
   bool own = true;
   for (std::uint64_t i = 0; i < source_.size(); ++i) {

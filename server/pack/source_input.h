@@ -1,18 +1,18 @@
 // Packs a source of the server.
 #pragma once
 
-#include "server/pack/feed.h"
+#include "server/pack/input.h"
 
 namespace headrace::server::pack {
 
-class SourceFeed final : public Feed {
+class SourceInput final : public Input {
  public:
   /// The source must outlive this object.
-  explicit SourceFeed(const source::Source& source);
+  explicit SourceInput(const source::Source& source);
 
   [[nodiscard]] const store::Meta& meta() const override { return meta_; }
   /// Errors: the source's.
-  Result<bool> read(std::uint64_t index, FedSample& out) override;
+  Result<bool> read(std::uint64_t index, InputSample& out) override;
   [[nodiscard]] std::optional<Error> fault() const override { return source_.fault(); }
   [[nodiscard]] store::Writer::Tables tables() const override;
 
