@@ -6,7 +6,7 @@
 
 #include "clientlib/ring/futex.h"
 #include "server/exec/sample_maker.h"
-#include "server/transform/prefetch.h"
+#include "server/transform/kernels/prefetch.h"
 
 namespace headrace::server::exec {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "server/pack/png_file.h"
 #include "server/store/record.h"
-#include "server/transform/geometry.h"
+#include "server/transform/draw_steps.h"
 #include "server/transform/ops/ops.h"
 
 namespace headrace::server::pack {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "headrace/device_image.h"
-#include "server/transform/geometry.h"
+#include "server/transform/draw_steps.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::transform {

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "server/sampler/philox.h"
-#include "server/transform/exact_math.h"
-#include "server/transform/mix_kernels.h"
+#include "server/transform/kernels/exact_math.h"
+#include "server/transform/kernels/mix_kernels.h"
 
 namespace headrace::server::transform {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "headrace/device_image.h"
 #include "server/sampler/philox.h"
-#include "server/transform/geometry.h"
-#include "server/transform/kernels.h"
+#include "server/transform/draw_steps.h"
+#include "server/transform/kernels/row_kernels.h"
 
 namespace headrace::server::transform {
 

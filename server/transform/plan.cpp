@@ -6,9 +6,9 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
-#include "server/transform/cut.h"
 #include "server/transform/op.h"
 #include "server/transform/plan_impl.h"
+#include "server/transform/stages/cut.h"
 
 namespace headrace::server::transform {
 namespace {
@@ -35,15 +35,6 @@ const char* wrong_order(Op::Stage last, Op::Stage next) {
 }
 
 }  // namespace
-
-Scratch::Scratch() : state_(std::make_unique<State>()) {}
-Scratch::~Scratch() = default;
-Scratch::Scratch(Scratch&&) noexcept = default;
-Scratch& Scratch::operator=(Scratch&&) noexcept = default;
-
-void Scratch::set_streamed(bool streamed) {
-  state_->streamed = streamed;
-}
 
 Decoded<ImageSize> Plan::Impl::open(const decode::ImageData& data, decode::Decoder& decoder,
                                     std::uint64_t& decode_ns) const {

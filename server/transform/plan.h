@@ -11,22 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "headrace/device_image.h"
 #include "headrace/error.h"
 #include "headrace/field.h"
 #include "server/decode/bad.h"
 #include "server/decode/decoder.h"
+#include "server/transform/kernels/image_types.h"
+#include "server/transform/stages/scratch.h"
 
 namespace headrace::server::transform {
-
-using pixels::PaddingMode;
-using pixels::PixelLayout;
-
-enum class Interpolation : std::uint8_t { kBilinear, kBicubic, kNearest };
-
-struct Size {
-  std::int32_t height = 0, width = 0;
-};
 
 class Op;
 /// One transform of a chain, never null: see op.h; ops/ops.h lists the available ones.
@@ -38,19 +30,6 @@ struct Derivation {
   Interpolation interpolation = Interpolation::kBicubic;
   bool enlarge = false;  ///< and then multiplied by it
 };
-
-struct Output {
-  DType dtype = DType::kUInt8;  // uint8, float16, bfloat16, float32
-  PixelLayout layout = PixelLayout::kNchw;
-};
-
-/// Longest side of a transform's result.
-inline constexpr std::int32_t kLargestSide = 16'384;
-
-/// The order of a resize's two passes; each rounds to bytes, so results can differ by one. Pillow 13 does the
-/// vertical pass first if the height shrinks by more than twice the pixels that the width shrinks by; before
-/// version 13 the horizontal pass was always first.
-enum class ResizePasses : std::uint8_t { kPillow13, kHorizontalFirst };
 
 struct PlanConfig {
   std::vector<Transform> transforms;
@@ -86,26 +65,6 @@ struct RenderReport {
   Size base;            // of the image, in units of PlanConfig::unit
   bool warned = false;  // decoder warned, pixels were produced
   std::uint64_t decode_ns = 0, transform_ns = 0;
-};
-
-/// Per-thread scratch: decoder handles, row buffers, coefficient tables. Not thread safe; one per worker,
-/// reused.
-class Scratch {
- public:
-  Scratch();
-  ~Scratch();
-  Scratch(Scratch&&) noexcept;
-  Scratch& operator=(Scratch&&) noexcept;
-  struct State;
-  State& state() { return *state_; }
-  /// Rows bypass the caches if a kernel can do so: for rows that will have been evicted before they are read.
-  /// It saves reading the memory that is overwritten. Call finish_streaming() before other threads may read
-  /// the rows.
-  void set_streamed(bool streamed);
-  static void finish_streaming();
-
- private:
-  std::unique_ptr<State> state_;
 };
 
 /// The inputs of a random draw.

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "clientlib/ring/futex.h"
-#include "server/transform/geometry.h"
-#include "server/transform/kernels.h"
+#include "server/transform/draw_steps.h"
+#include "server/transform/kernels/row_kernels.h"
 #include "server/transform/plan.h"
-#include "server/transform/render.h"
+#include "server/transform/stages/render.h"
 
 namespace headrace::server::transform {
 

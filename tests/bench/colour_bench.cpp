@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "server/transform/kernels.h"
+#include "server/transform/kernels/pixel_ops.h"
+#include "server/transform/kernels/row_kernels.h"
 #include "server/transform/op.h"
 #include "server/transform/ops/ops.h"
-#include "server/transform/pixel_ops.h"
 #include "server/transform/plan.h"
 
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "server/transform/geometry.h"
-#include "server/transform/normal_quantile.h"
+#include "server/transform/draw_steps.h"
+#include "server/transform/kernels/normal_quantile.h"
 #include "server/transform/op.h"
 #include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"

@@ -1,6 +1,6 @@
 // The same bits on every machine: x87's arithmetic against its emulation in integers, and digests from x86-64
 // that must also match on ARM (tests/neon).
-#include "server/transform/exact_math.h"
+#include "server/transform/kernels/exact_math.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <random>
 #include <utility>
 
-#include "server/transform/extended.h"
+#include "server/transform/kernels/extended.h"
 
 namespace headrace::server::transform {
 namespace {

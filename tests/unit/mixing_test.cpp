@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "clientlib/pixels/halves.h"
-#include "server/transform/mix_kernels.h"
+#include "server/transform/kernels/mix_kernels.h"
 #include "tests/every_target.h"
 
 namespace headrace::server::transform {

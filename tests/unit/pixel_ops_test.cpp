@@ -7,8 +7,8 @@
 
 #include "clientlib/pixels/colours.h"
 #include "server/decode/decoder.h"
-#include "server/transform/kernels.h"
-#include "server/transform/pixel_ops.h"
+#include "server/transform/kernels/pixel_ops.h"
+#include "server/transform/kernels/row_kernels.h"
 #include "tests/every_target.h"
 
 namespace headrace::server::transform {

@@ -1,6 +1,6 @@
 // Compares the SIMD plane kernels with their scalar references on every instruction set, and checks that they
 // access no byte outside the input and the output.
-#include "server/transform/plane_kernels.h"
+#include "server/transform/kernels/plane_kernels.h"
 
 #include <gtest/gtest.h>
 #include <hwy/aligned_allocator.h>

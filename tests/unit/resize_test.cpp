@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <random>
 
-#include "server/transform/coefficients.h"
-#include "server/transform/exact_math.h"
-#include "server/transform/kernels.h"
+#include "server/transform/kernels/coefficients.h"
+#include "server/transform/kernels/exact_math.h"
+#include "server/transform/kernels/row_kernels.h"
 #include "tests/every_target.h"
 
 namespace headrace::server::transform {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "server/transform/geometry.h"
+#include "server/transform/draw_steps.h"
 #include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
 #include "tests/pixels/make_jpeg.h"

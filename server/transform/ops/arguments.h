@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/described/names.h"
-#include "server/transform/pixel_ops.h"
+#include "server/transform/kernels/pixel_ops.h"
 #include "server/transform/plan.h"
 
 namespace headrace::server::transform {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "server/transform/exact_math.h"
+#include "server/transform/kernels/exact_math.h"
 #include "server/transform/ops/arguments.h"
 
 namespace headrace::server::transform {

@@ -8,7 +8,7 @@
 
 #include "server/described/described.h"
 #include "server/sampler/philox.h"
-#include "server/transform/geometry.h"
+#include "server/transform/stages/step.h"
 
 namespace headrace::server::transform {
 

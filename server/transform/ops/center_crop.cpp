@@ -1,7 +1,7 @@
 // v2.CenterCrop(size). Smaller images are padded with black.
 #include <algorithm>
 
-#include "server/transform/exact_math.h"
+#include "server/transform/kernels/exact_math.h"
 #include "server/transform/ops/arguments.h"
 #include "server/transform/ops/crop.h"
 #include "server/transform/ops/op_type.h"

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/transform/geometry.h"
+#include "server/transform/stages/step.h"
 
 namespace headrace::server::transform {
 

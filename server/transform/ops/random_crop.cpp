@@ -36,6 +36,10 @@ described::Codec<Padding> padding() {
           }};
 }
 
+bool is_gray(const std::array<std::uint8_t, 3>& rgb) {
+  return rgb[0] == rgb[1] && rgb[1] == rgb[2];
+}
+
 struct RandomCrop : DescribedOp<RandomCrop> {
   Size to;
   Padding around;
@@ -111,7 +115,7 @@ struct RandomCrop : DescribedOp<RandomCrop> {
   }
   [[nodiscard]] std::string resident_obstacle(std::int32_t channels) const override {
     const bool pads = pad_if_needed || std::max({around.left, around.top, around.right, around.bottom}) > 0;
-    if (pads && mode == PaddingMode::kConstant && channels == 1 && !is_gray(color.data()))
+    if (pads && mode == PaddingMode::kConstant && channels == 1 && !is_gray(color))
       return "`fill` has several colors, but the images are gray: give it one number";
     return {};
   }

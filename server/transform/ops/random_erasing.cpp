@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "server/transform/exact_math.h"
-#include "server/transform/normal_quantile.h"
+#include "server/transform/kernels/exact_math.h"
+#include "server/transform/kernels/normal_quantile.h"
 #include "server/transform/ops/arguments.h"
 #include "server/transform/ops/op_type.h"
 

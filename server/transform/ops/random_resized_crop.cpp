@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/transform/exact_math.h"
+#include "server/transform/kernels/exact_math.h"
 #include "server/transform/ops/arguments.h"
 #include "server/transform/ops/crop.h"
 #include "server/transform/ops/op_type.h"

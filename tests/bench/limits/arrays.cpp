@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "server/transform/prefetch.h"
+#include "server/transform/kernels/prefetch.h"
 #include "tests/bench/limits/loop.h"
 
 namespace headrace::bench {
