@@ -16,8 +16,9 @@ CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 SCHEMA: dict[str, Any] = json.loads((CONFIGS / "headrace.schema.json").read_text())
 INTRO = """# Reference of configurations
 
-Every key, from the declarations in the server (`headrace schema`). Written by `tests/config_reference.py`; the guide is [README.md](README.md).
-**Bold** keys are required. A default of - means: none, or what the text says.
+This page lists every key of a configuration, with its type, range and default. The [guide](README.md) explains how to use the keys.
+`tests/config_reference.py` generates this page from `headrace.schema.json`. **Bold** keys are required. A default of - means none,
+unless the text states one.
 """
 
 
@@ -48,7 +49,7 @@ def type_of(node: dict[str, Any]) -> str:
     kinds = node.get("type", "any")
     kind = next(each for each in ([kinds] if isinstance(kinds, str) else kinds) if each != "null")
     if kind == "array":
-        return f"list of {type_of(node['items'])}"
+        return f"list; each item: {type_of(node['items'])}"
     if kind == "object":
         others = node.get("additionalProperties")
         return f"map: name -> {type_of(others)}" if isinstance(others, dict) else "map, below"
@@ -99,9 +100,9 @@ def reference() -> str:
     for each in types:
         takes = [f"`{key}`" for key in shared if key in each["properties"]]
         lines += table(f"`{each['properties']['type']['const']}`", each, 3, ("type", *shared))
-        lines += ["", f"And: {', '.join(takes)}." if takes else "No further keys."]
+        lines += ["", f"Also [keys of several types](#source): {', '.join(takes)}." if takes else "No further keys."]
     common = {key: value for each in types for key, value in each["properties"].items() if key in shared}
-    lines += table("`source`", {"properties": common, "description": "Keys that several types take."}, 3)
+    lines += table("`source`", {"properties": common, "description": "Keys that several types have."}, 3)
     lines += table("`stream`", definitions["stream"], 2)
     sections = {
         "sampler": ("Samplers", "`sampler` is one of these names, or a map from one of them to its arguments."),

@@ -18,34 +18,33 @@ namespace {
 Key<StreamPlan> transforms() {
   Schema item = chain_item_schema({{"fields", fields().schema}});
   item["x-name"] = "transform";
-  return {
-      "transforms",
-      {{"type", "array"},
-       {"items", std::move(item)},
-       {"description",
-        "Names and meaning are torchvision.transforms.v2's; `fields` limits one to some of the images, by "
-        "default it is for all."}},
-      false,
-      [](StreamPlan& plan, const Json& value, const Reading& reading) {
-        for (std::size_t i = 0; i < value.size(); ++i) {
-          const Json& one = value[i];
-          const bool bare = one.is_string() || one.begin()->is_null();
-          const Json arguments = bare ? Json::object() : *one.begin();
-          const std::string name = one.is_string() ? one.get<std::string>() : one.begin().key();
-          plan.chain.transforms.push_back(
-              make_op(name, arguments, reading.below(std::to_string(i)).below(name)));
-          plan.only.push_back(arguments.value("fields", std::vector<std::string>{}));
-        }
-      },
-      [](const StreamPlan& plan, Json& map) {
-        Json out = Json::array();
-        for (std::size_t i = 0; i < plan.chain.transforms.size(); ++i) {
-          Json arguments = plan.chain.transforms[i]->arguments();
-          if (i < plan.only.size() && !plan.only[i].empty()) arguments["fields"] = plan.only[i];
-          out.push_back({{std::string(plan.chain.transforms[i]->name()), std::move(arguments)}});
-        }
-        map["transforms"] = std::move(out);
-      }};
+  return {"transforms",
+          {{"type", "array"},
+           {"items", std::move(item)},
+           {"description",
+            "Names and meaning are those of torchvision.transforms.v2. A transform applies to all images of "
+            "a sample, unless its key `fields` limits it to some."}},
+          false,
+          [](StreamPlan& plan, const Json& value, const Reading& reading) {
+            for (std::size_t i = 0; i < value.size(); ++i) {
+              const Json& one = value[i];
+              const bool bare = one.is_string() || one.begin()->is_null();
+              const Json arguments = bare ? Json::object() : *one.begin();
+              const std::string name = one.is_string() ? one.get<std::string>() : one.begin().key();
+              plan.chain.transforms.push_back(
+                  make_op(name, arguments, reading.below(std::to_string(i)).below(name)));
+              plan.only.push_back(arguments.value("fields", std::vector<std::string>{}));
+            }
+          },
+          [](const StreamPlan& plan, Json& map) {
+            Json out = Json::array();
+            for (std::size_t i = 0; i < plan.chain.transforms.size(); ++i) {
+              Json arguments = plan.chain.transforms[i]->arguments();
+              if (i < plan.only.size() && !plan.only[i].empty()) arguments["fields"] = plan.only[i];
+              out.push_back({{std::string(plan.chain.transforms[i]->name()), std::move(arguments)}});
+            }
+            map["transforms"] = std::move(out);
+          }};
 }
 
 Description<Output> output() {
@@ -53,7 +52,8 @@ Description<Output> output() {
           "",
           {key("dtype", &Output::dtype,
                dtype({DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32}),
-               "Of images. Floats are pixels divided by 255, or what normalize makes of these."),
+               "Type of image values. Floats are pixels divided by 255, then normalized if there is "
+               "`normalize`."),
            key("layout", &Output::layout,
                word<PixelLayout>({{"NCHW", PixelLayout::kNchw}, {"NHWC", PixelLayout::kNhwc}}),
                "Order of an image batch's dimensions: channels first or last.")}};
@@ -64,12 +64,13 @@ Description<DerivedField> derived_field() {
   return {"",
           "",
           {required("from", &Self::from, field()),
-           within(&Self::how, required("factor", &Derivation::factor, integer<std::int32_t>(2, 64),
-                                       "Sides are divided by this; the original is cut to a multiple of it "
-                                       "first, and its partners by as much.")),
+           within(&Self::how,
+                  required("factor", &Derivation::factor, integer<std::int32_t>(2, 64),
+                           "Sides are divided by this number. First the original is cut to a multiple of it, "
+                           "and the sample's other images by the same amount.")),
            within(&Self::how, key("interpolation", &Derivation::interpolation, interpolation())),
            within(&Self::how, key("enlarge", &Derivation::enlarge, boolean(),
-                                  "Resize it back to the original's size: what SRCNN is trained on."))}};
+                                  "Resize the result back to the original's size, which SRCNN expects."))}};
 }
 
 struct Alpha {
@@ -136,7 +137,7 @@ std::vector<Key<StreamPlan>> plan_keys() {
               "The fields that batches have, besides the label. Default: all that the source has and "
               "all derived ones.")),
       unless_empty(key("derive", &Self::derived, map(object(derived_field()), 0, field()),
-                       "Fields made of the source's images, before the transforms: smaller versions for "
+                       "Fields made from the source's images, before the transforms: smaller versions for "
                        "super-resolution.")),
       transforms(),
       chain(without_default(key("output", &PlanConfig::output, object(output())))),

@@ -19,7 +19,7 @@ template <class S>
 Key<S> epoch_samples() {
   return nullable("samples", &S::samples,
                   named("epoch_samples", integer<std::uint64_t>(1, 1'000'000'000'000)),
-                  "Samples of an epoch. Default: as many as the source has. pk rounds down to whole groups.");
+                  "Samples in an epoch. Default: as many as the source has. pk rounds down to whole groups.");
 }
 
 /// A key that is written only if it `counts`. A path never does: the content of the file counts.
@@ -96,22 +96,24 @@ Description<WeightedSampler> WeightedSampler::description() {
        written_if<Self>([](const Self& s) { return s.by == By::kClass; },
                         key("weights", &Self::weights, map(weight(), 1),
                             "With `by: class`: the weight of each sample of the class.")),
-       written_if<Self>(never, key("path", &Self::path, local_path(),
-                                   "By file: a line per sample, in the source's order, or lines of "
-                                   "`relative/path weight`.")),
-       written_if<Self>([](const Self& s) { return s.by == By::kField; },
-                        key("field", &Self::field, text(),
-                            "By field: one that holds a number per sample. Every sample is read when the "
-                            "server starts.")),
+       written_if<Self>(never,
+                        key("path", &Self::path, local_path(),
+                            "With `by: file`: a file with a weight per line, in the source's order, or with "
+                            "lines of `relative/path weight`.")),
+       written_if<Self>(
+           [](const Self& s) { return s.by == By::kField; },
+           key("field", &Self::field, text(),
+               "With `by: field`: a field that has one number per sample. Every sample is read when the "
+               "server starts.")),
        nullable("other", &Self::other, weight(),
-                "Of classes and paths without a weight. Default: they are an error."),
+                "Weight of classes and paths that are not listed. Default: they are an error."),
        epoch_samples<Self>()},
       check_weights};
 }
 
 Description<BalancedSampler> BalancedSampler::description() {
   return {"balanced",
-          "Every class equally often; within a class every sample once before any comes again.",
+          "Every class equally often; within a class every sample once before any occurs again.",
           {epoch_samples<BalancedSampler>()}};
 }
 
@@ -130,7 +132,7 @@ Description<PkSampler> PkSampler::description() {
 Description<ListSampler> ListSampler::description() {
   using Self = ListSampler;
   return {"list",
-          "The samples of a file, which has an index a line, as batches report them.",
+          "The samples whose indices a file lists, one per line, as batches report them.",
           {written_if<Self>(never, required("path", &Self::path, local_path())),
            key("shuffle", &Self::shuffle, boolean())}};
 }

@@ -19,9 +19,9 @@ Codec<std::vector<std::uint32_t>> ids() {
 
 Description<AllowedUsers> allowed_users() {
   return {"",
-          "Users that may attach, besides the server's own user and root. They read every stream, and can "
-          "write to its ring only with `ring.data_access: read_write`; only the server's user and root may "
-          "drain or feed.",
+          "Users that may attach, besides the server's own user and root. They may read every stream. They "
+          "can write to its ring only with `ring.data_access: read_write`. Only the server's user and root "
+          "may drain or feed the server.",
           {key("uids", &AllowedUsers::uids, ids(), "User ids."),
            key("gids", &AllowedUsers::gids, ids(), "Group ids: primary or supplementary.")}};
 }
@@ -78,24 +78,25 @@ Description<ServerConfig> ServerConfig::description() {
   using Self = ServerConfig;
   return {"",
           "",
-          {without_default(
-               key("directory", &Self::directory, path(),
-                   "Folder of the sockets. Default: $XDG_RUNTIME_DIR/headrace, or /tmp/headrace-<uid>.")),
+          {without_default(key("directory", &Self::directory, path(),
+                               "Directory of the sockets. Default: $XDG_RUNTIME_DIR/headrace, or "
+                               "/tmp/headrace-<uid>.")),
            without_default(key("allow", &Self::allow, object(allowed_users()))),
            key("threads", &Self::threads, thread_count(),
-               "Worker threads. auto: the cgroup's CPU quota, at most the CPUs of the affinity mask."),
+               "Worker threads. auto: the smaller of the cgroup's CPU quota and the number of CPUs in the "
+               "affinity mask."),
            key("numa", &Self::numa, word<Numa>({{"auto", Numa::kAuto}, {"off", Numa::kOff}}),
                "auto: with several NUMA nodes, each worker stays on one node, and shared memory is "
                "interleaved over these nodes; off: the kernel decides."),
            without_default(key("metrics", &Self::metrics, metrics_or_off(),
                                "Where /metrics, /healthz and /readyz are served; off: nowhere.")),
            key("evict_after", &Self::evict_after, eviction(),
-               "A client without a heartbeat for this long is fenced."),
+               "A client without a heartbeat for this long is fenced: it is granted no more batches."),
            key("group_grace", &Self::group_grace, duration(),
                "How long a group is remembered after its last rank detached."),
            key("drain_timeout", &Self::drain_timeout, duration(),
-               "How long the server waits for leases to be released after SIGTERM. With the default it exits "
-               "within 5 s."),
+               "How long the server waits for leases to be released after SIGTERM. With the default, the "
+               "server exits within 5 s."),
            key("log_level", &Self::log_level, word(words_of(log::Level())))}};
 }
 

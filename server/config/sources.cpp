@@ -18,12 +18,13 @@ Description<CacheConfig> CacheConfig::description() {
       bytes(), [](std::uint64_t size) { return size > 0 ? "" : "is no room for anything; leave it out"; });
   return {
       "",
-      "Memory of the server that keeps samples until it is full; shared by all streams of the source.",
+      "A cache in the server's memory, filled once; all streams of the source share it.",
       {without_default(
            key("encoded", &Self::encoded, budget,
                "Budget for files as they were read. Only for sources that read files or shards.")),
-       without_default(key("decoded", &Self::decoded, budget,
-                           "8-bit pixels after decoding and the transforms before the first random one.")),
+       without_default(
+           key("decoded", &Self::decoded, budget,
+               "Budget for 8-bit pixels after decoding and the transforms before the first random one.")),
        key("tile", &Self::tile, boolean(),
            "For `encoded`, if a stream crops: idle workers rewrite the JPEGs without loss, so that a crop is "
            "decoded only from the tiles that it touches.")},
@@ -54,28 +55,28 @@ Codec<std::chrono::milliseconds> delay() {
 
 Description<IoConfig::DiskCache> IoConfig::DiskCache::description() {
   return {"",
-          "A folder on a local disk that keeps what was read, until it is full. Not for lmdb and npy.",
+          "A folder on a local disk that keeps what was read, up to `size`. Not for lmdb and npy.",
           {required("path", &DiskCache::path, described::path(),
-                    "A folder of its own; servers of one machine share it."),
+                    "A folder for this purpose alone; all servers of a machine may share it."),
            required("size", &DiskCache::size, room(), "Limit for all datasets in the folder together.")}};
 }
 
 Description<IoConfig> IoConfig::description() {
   using Self = IoConfig;
-  return {"",
-          "Samples are read ahead, by threads that do nothing else: for network mounts and slow disks. "
-          "Without `io` the workers read. Sources that read samples from URLs have it by default.",
-          {key("threads", &Self::threads, integer<unsigned>(1, 1024),
-               "Reads under way at once, for all streams over this source."),
-           without_default(
-               key("read_ahead", &Self::read_ahead, integer<std::uint64_t>(0, 1'000'000),
-                   "Samples that each stream has read beyond the batches that are being filled. 0: the "
-                   "workers read. Default: 4 per thread.")),
-           key("memory", &Self::memory, room(),
-               "Limit for samples that are read and not used yet, for each stream."),
-           key("delay", &Self::delay, config::delay(),
-               "Time that is added to each read, to simulate a network mount."),
-           optional("disk_cache", &Self::disk_cache, object<DiskCache>())}};
+  return {
+      "",
+      "I/O threads read samples ahead: for network mounts and slow disks. Without `io` the workers read. "
+      "Sources that read samples from URLs have it by default.",
+      {key("threads", &Self::threads, integer<unsigned>(1, 1024),
+           "Reads under way at once, for all streams over this source."),
+       without_default(key("read_ahead", &Self::read_ahead, integer<std::uint64_t>(0, 1'000'000),
+                           "Samples read ahead for each stream, in addition to the batches that are being "
+                           "filled. 0: the workers read. Default: 4 per thread.")),
+       key("memory", &Self::memory, room(),
+           "Limit, for each stream, for samples that were read but not used yet."),
+       key("delay", &Self::delay, config::delay(),
+           "Time that is added to each read, to simulate a network mount."),
+       optional("disk_cache", &Self::disk_cache, object<DiskCache>())}};
 }
 
 namespace {
@@ -93,7 +94,7 @@ Description<remote::S3Config> s3_keys() {
            without_default(key("region", &Self::region,
                                text("^[A-Za-z0-9-]{1,40}$", "the name of a region, such as eu-central-1"),
                                "Default: AWS_REGION, AWS_DEFAULT_REGION, else us-east-1.")),
-           key("anonymous", &Self::anonymous, boolean(), "Requests are not signed, also if there are keys.")},
+           key("anonymous", &Self::anonymous, boolean(), "Requests are not signed, even if there are keys.")},
           [](const Self& s3, const Json&, const Reading& reading) {
             if (s3.endpoint.find_first_of("@?#") != std::string::npos)
               reading.wrong(

@@ -46,7 +46,7 @@ Description<RingConfig> RingConfig::description() {
   return {
       "",
       "Shared memory that holds batches between the server and its clients.",
-      {key("prefetch", &Self::prefetch, integer<std::uint32_t>(1, 1024), "Look-ahead, in batches."),
+      {key("prefetch", &Self::prefetch, integer<std::uint32_t>(1, 1024), "Number of batches made ahead."),
        key("max_leases", &Self::max_leases, integer<std::uint32_t>(1, 64),
            "Batches that one client may hold. With `device: gpu` the default is 5: a client holds a batch "
            "until its copy to the device has ended."),
@@ -54,7 +54,7 @@ Description<RingConfig> RingConfig::description() {
            "Clients that may be attached at once."),
        key("data_access", &Self::data_access, word(words_of(Access())),
            "Whether clients may make their mapping of the ring writable, which some GPU drivers need to pin "
-           "it. Where `server.allow` is set, the default is read_only.")}};
+           "it. If `server.allow` is set, the default is read_only.")}};
 }
 
 Description<SharingConfig> SharingConfig::description() {
@@ -67,7 +67,7 @@ Description<SharingConfig> SharingConfig::description() {
            key("on_lag", &Self::on_lag, word(words_of(OnLag())),
                "Broadcast only. detach: the slow client gets batches of its own, which are built for it "
                "alone; wait: the others wait for it."),
-           key("wait_for", &Self::wait_for, count(), "Clients that must be there before the first batch."),
+           key("wait_for", &Self::wait_for, count(), "Clients that must be attached before the first batch."),
            key("wait_timeout", &Self::wait_timeout, duration())}};
 }
 
@@ -93,7 +93,7 @@ Description<StreamConfig> StreamConfig::description() {
                            "One of the source's parts; needed if and only if it has a split.")),
        key("shuffle", &Self::shuffle, boolean(), "Short for `sampler: shuffled` and `sampler: sequential`."),
        without_default(key("sampler", &Self::sampler, config::sampler())),
-       key("seed", &Self::seed, described::seed(), "Of shuffling, sampling and random transforms."),
+       key("seed", &Self::seed, described::seed(), "Seed of shuffling, sampling and random transforms."),
        key("batch_size", &Self::batch_size, integer<std::uint32_t>(1, 1'000'000), "Samples in a batch."),
        key("last", &Self::last,
            word<LastBatch>(

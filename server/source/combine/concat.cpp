@@ -199,8 +199,7 @@ struct ConcatOptions {
   static described::Description<ConcatOptions> description() {
     return {"concat",
             "The samples of several sources, one source after the other. Their fields must agree; classes "
-            "are put "
-            "together by name.",
+            "are matched by name.",
             {described::required("of", &ConcatOptions::of, source_refs())}};
   }
 };

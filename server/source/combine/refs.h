@@ -16,7 +16,7 @@ inline described::Codec<SourceRef> source_ref() {
                       "the name of a source, or source.part"),
       [](const std::string& text) { return SourceRef::of(text); },
       [](const SourceRef& ref) { return ref.text(); });
-  out.schema["description"] = "One of `sources`; of one with a split: source.part.";
+  out.schema["description"] = "One of `sources`, or source.part for a part of a source with a split.";
   return described::named("source_ref", std::move(out));
 }
 

@@ -177,12 +177,12 @@ struct WrittenSplit {
     const auto part = described::name();
     return {"",
             "Named, disjoint parts: by exactly one of fractions, classes and lists.",
-            {described::key("seed", &Self::seed, described::seed(), "Of fractions."),
+            {described::key("seed", &Self::seed, described::seed(), "Seed of `fractions`."),
              described::optional("fractions", &Self::fractions, map(described::number_above(0, 1), 1, part)),
              described::optional("classes", &Self::classes,
                                  map(described::list(described::class_name(), 1), 1, part)),
              described::optional("lists", &Self::lists, map(described::local_path(), 1, part),
-                                 "Files of relative paths, one a line.")},
+                                 "Files of relative paths, one per line.")},
             check};
   }
 

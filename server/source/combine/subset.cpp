@@ -8,19 +8,19 @@ namespace headrace::server::source {
 described::Description<SubsetOptions> SubsetOptions::description() {
   using Self = SubsetOptions;
   return {"subset",
-          "Some samples of a source: by exactly one of first, fraction, classes, list and indices.",
+          "Some samples of a source, selected by exactly one of first, fraction, classes, list and indices.",
           {described::required("of", &Self::of, only_ref()),
            described::optional("first", &Self::first, described::integer<std::uint64_t>(1, kMostComposed),
                                "Number of samples, from the beginning."),
            described::optional("fraction", &Self::fraction, described::number_above(0, 1),
                                "Fraction of the samples, spread over the source."),
-           described::key("seed", &Self::seed, described::seed(), "Of fraction."),
+           described::key("seed", &Self::seed, described::seed(), "Seed of `fraction`."),
            described::without_default(
                described::key("classes", &Self::classes, described::list(described::class_name(), 1))),
            described::optional("list", &Self::list, described::local_path(),
-                               "A file of relative paths, one a line."),
+                               "A file of relative paths, one per line."),
            described::optional("indices", &Self::indices, described::local_path(),
-                               "A file that has an index a line, as batches report them.")},
+                               "A file of indices, one per line, as batches report them.")},
           [](const Self&, const described::Json& map, const described::Reading& reading) {
             described::check_one_of(map, {"first", "fraction", "classes", "list", "indices"},
                                     "one of first, fraction, classes, list, indices", reading);

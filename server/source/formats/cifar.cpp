@@ -136,7 +136,7 @@ described::Description<CifarOptions> CifarOptions::description() {
        described::key(
            "labels", &Self::labels,
            described::word<CifarLabels>({{"fine", CifarLabels::kFine}, {"coarse", CifarLabels::kCoarse}}),
-           "Of CIFAR-100.")}};
+           "CIFAR-100 only: which of its two sets of labels.")}};
 }
 
 namespace types {

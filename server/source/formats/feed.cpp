@@ -208,7 +208,7 @@ described::Description<FeedField> feed_field() {
                                              DType::kFloat32, DType::kFloat64, DType::kBool})),
        described::without_default(described::key(
            "shape", &Self::shape, described::list(described::integer<std::int64_t>(1, kMost), 0, 5),
-           "Of a row; of one value of a ragged field. Default: a number.")),
+           "Shape of a row, or of one value of a ragged field. Default: a single number.")),
        described::without_default(described::key(
            "most_values", &Self::most_values, described::integer<std::uint64_t>(1, kMost),
            "Makes the field ragged: a row has any number of values, and a batch has at most this many."))}};

@@ -104,7 +104,7 @@ Result<std::shared_ptr<const Source>> open_idx(const IdxOptions& options) {
 described::Description<IdxOptions> IdxOptions::description() {
   using Self = IdxOptions;
   return {"idx",
-          "Images and labels in IDX files, plain or gzipped: MNIST and its kin.",
+          "Images and labels in IDX files, plain or gzipped: MNIST and similar sets.",
           {described::required("images", &Self::images, described::data_path(),
                                "Such as train-images-idx3-ubyte.gz."),
            described::required("labels", &Self::labels, described::data_path(),

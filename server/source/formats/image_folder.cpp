@@ -90,7 +90,8 @@ described::Description<ImageFolderOptions> ImageFolderOptions::description() {
           "A folder with one folder per class, as torchvision's ImageFolder.",
           {described::required(
               "path", &ImageFolderOptions::path, described::data_path(),
-              "Relative paths are relative to the configuration's folder. Or s3://bucket/folder.")}};
+              "A folder, or s3://bucket/folder. Relative paths are relative to the configuration's "
+              "folder.")}};
 }
 
 namespace types {

@@ -66,8 +66,8 @@ described::Description<LmdbOptions> LmdbOptions::description() {
       "A database that `headrace pack` wrote.",
       {described::required("path", &Self::path, described::data_path(), "The folder with data.mdb."),
        described::key("verify", &Self::verify, described::boolean(),
-                      "Compare the checksum of each record that is read (`headrace verify` does it once for "
-                      "all).")}};
+                      "Compare the checksum of each record that is read (`headrace verify` compares all of "
+                      "them once).")}};
 }
 
 namespace types {

@@ -11,47 +11,50 @@ namespace {
 described::Description<ManifestField> manifest_field() {
   using Self = ManifestField;
   using Kind = ManifestKind;
-  return {"",
-          "",
-          {described::key("kind", &Self::kind,
-                          described::word<Kind>({{"image", Kind::kImage},
-                                                 {"mask", Kind::kMask},
-                                                 {"class", Kind::kClass},
-                                                 {"value", Kind::kValue},
-                                                 {"ragged", Kind::kRagged},
-                                                 {"text", Kind::kText},
-                                                 {"multi_hot", Kind::kMultiHot}})),
-           described::without_default(
-               described::key("column", &Self::column, described::text(), "Default: the field's name.")),
-           described::key("dtype", &Self::dtype,
-                          described::dtype({DType::kUInt8, DType::kInt8, DType::kInt16, DType::kInt32,
-                                            DType::kInt64, DType::kFloat32, DType::kFloat64, DType::kBool}),
-                          "Type of the values. For value, ragged and multi_hot."),
-           described::without_default(described::key(
-               "shape", &Self::shape, described::list(described::integer<std::int64_t>(1, 65'535), 0, 5),
-               "For value: the shape of its list. For ragged: the shape of one element. Default: a single "
-               "number.")),
-           described::without_default(described::key("classes", &Self::classes, described::class_names())),
-           described::key("scale", &Self::scale, described::integer<std::int32_t>(1, 64))}};
+  return {
+      "",
+      "",
+      {described::key("kind", &Self::kind,
+                      described::word<Kind>({{"image", Kind::kImage},
+                                             {"mask", Kind::kMask},
+                                             {"class", Kind::kClass},
+                                             {"value", Kind::kValue},
+                                             {"ragged", Kind::kRagged},
+                                             {"text", Kind::kText},
+                                             {"multi_hot", Kind::kMultiHot}})),
+       described::without_default(
+           described::key("column", &Self::column, described::text(), "Default: the field's name.")),
+       described::key("dtype", &Self::dtype,
+                      described::dtype({DType::kUInt8, DType::kInt8, DType::kInt16, DType::kInt32,
+                                        DType::kInt64, DType::kFloat32, DType::kFloat64, DType::kBool}),
+                      "Type of the values. For value, ragged and multi_hot."),
+       described::without_default(described::key(
+           "shape", &Self::shape, described::list(described::integer<std::int64_t>(1, 65'535), 0, 5),
+           "For value: the shape of its list. For ragged: the shape of one element. Default: a single "
+           "number.")),
+       described::without_default(described::key(
+           "classes", &Self::classes, described::class_names(),
+           "Names of labels 0, 1, ... Default for class: the names that occur, sorted; if all of them are "
+           "whole numbers, each is its own label. Required for multi_hot.")),
+       described::key("scale", &Self::scale, described::integer<std::int32_t>(1, 64))}};
 }
 
 }  // namespace
 
 described::Description<ManifestOptions> ManifestOptions::description() {
   using Self = ManifestOptions;
-  return {
-      "manifest",
-      "Samples listed in a file: .csv, .tsv (with a header), .jsonl, or .txt (paths, with or without a label "
-      "behind them).",
-      {described::required("path", &Self::path, described::data_path()),
-       described::without_default(described::key("root", &Self::root, described::data_path(),
-                                                 "The folder that relative paths start from. It may be a "
-                                                 "URL, as `path` may. Default: the manifest's folder.")),
-       described::without_default(described::key(
-           "fields", &Self::fields,
-           described::map(described::object(manifest_field()), 1, described::field()),
-           "Default: `image` from the column path, image, file or filename, and the class from label or "
-           "class."))}};
+  return {"manifest",
+          "Samples listed in a file: .csv or .tsv (with a header), .jsonl, or .txt (one path per line, with "
+          "or without a label after it).",
+          {described::required("path", &Self::path, described::data_path()),
+           described::without_default(described::key("root", &Self::root, described::data_path(),
+                                                     "The folder that relative paths start from. It may be a "
+                                                     "URL, as `path` may. Default: the manifest's folder.")),
+           described::without_default(described::key(
+               "fields", &Self::fields,
+               described::map(described::object(manifest_field()), 1, described::field()),
+               "Default: `image` from the column path, image, file or filename, and the class from label or "
+               "class."))}};
 }
 
 namespace types {

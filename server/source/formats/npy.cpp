@@ -331,7 +331,7 @@ described::Description<NpyOptions> NpyOptions::description() {
   };
   return {
       "npy",
-      "numpy arrays, the first dimension of each the sample: .npy files (fields), or one .npz file (path).",
+      "numpy arrays whose first dimension is the sample: .npy files (fields), or one .npz file (path).",
       {described::without_default(
            described::key("path", &Self::npz, described::data_path(), "An .npz file.")),
        std::move(fields),

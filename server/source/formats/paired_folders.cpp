@@ -243,15 +243,15 @@ described::Description<PairedFolder> paired_folder() {
                           described::text("^[^/{}]*\\{\\}[^/{}]*$",
                                           "a name with {} for the part of a file's name that is the same in "
                                           "all folders, such as \"{}x4\""),
-                          "How files are called, without extension; {} is the part of a file's name that is "
-                          "the same in all folders."),
+                          "Names of the files, without extension; {} is the part that is the same in all "
+                          "folders."),
            described::without_default(
                described::key("scale", &Self::scale, described::integer<std::int32_t>(1, 64),
                               "How many times larger its images are than those of a field "
                               "of scale 1, in width and height. Default: "
                               "taken from the first images.")),
            described::key("mask", &Self::mask, described::boolean(),
-                          "Each pixel is a class: palette index or gray value, never interpolated.")}};
+                          "Each pixel is a class (palette index or gray value) and is never interpolated.")}};
 }
 
 struct PairedFoldersOptions {

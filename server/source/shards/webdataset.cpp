@@ -191,23 +191,20 @@ described::Description<WebDatasetOptions> WebDatasetOptions::description() {
            "path", &Self::paths, paths,
            "A tar file, a folder of them, a pattern such as shards/train-{000000..000146}.tar, or "
            "a list of these; all of them may be http://, https:// or s3:// URLs."),
-       rule(described::without_default(described::key("image", &ShardRule::images,
-                                                      described::list(extension, 1),
-                                                      "Extensions of the image member; a sample's image is "
-                                                      "the first of them that it has. Default: [jpg, "
-                                                      "jpeg, png]."))),
+       rule(described::without_default(described::key(
+           "image", &ShardRule::images, described::list(extension, 1),
+           "Extensions of the image member, in order of preference. Default: [jpg, jpeg, png]."))),
        described::within(
            &Self::rule,
            described::key("label", &ShardRule::label,
                           described::text("^[^/]+$", "an extension (cls), json.KEY or none"),
-                          "The member that holds the class: the extension of one that is an integer as text, "
+                          "Where the class is: the extension of a member that contains an integer as text, "
                           "json.KEY for a key of the .json member, or none.")),
        rule(described::without_default(
            described::key("classes", &ShardRule::classes, described::class_names()))),
-       described::key(
-           "index_cache", &Self::cache, described::word<bool>({{"on", true}, {"off", false}}),
-           "Keep the index in a file beside the shards, or in $XDG_CACHE_HOME/headrace (of URLs always "
-           "there).")}};
+       described::key("index_cache", &Self::cache, described::word<bool>({{"on", true}, {"off", false}}),
+                      "Keep the index in a file beside the shards, or in $XDG_CACHE_HOME/headrace (there "
+                      "always for URLs).")}};
 }
 
 namespace types {

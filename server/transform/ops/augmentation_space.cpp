@@ -117,7 +117,7 @@ std::vector<described::Key<SpaceArguments>> SpaceArguments::keys() {
   const auto bins = described::named("magnitude_bins", described::integer<std::int32_t>(2, 1000));
   return {described::key("num_magnitude_bins", &Self::num_magnitude_bins, bins),
           described::key("interpolation", &Self::how, warp_interpolation()),
-          described::key("fill", &Self::color, fill(), "Color of what was outside of the image.")};
+          described::key("fill", &Self::color, fill(), "Color of pixels from outside the image.")};
 }
 
 }  // namespace headrace::server::transform

@@ -50,7 +50,7 @@ struct ColorJitter : DescribedOp<ColorJitter> {
             {adjustment("brightness", &Self::brightness, factor, ""),
              adjustment("contrast", &Self::contrast, factor, ""),
              adjustment("saturation", &Self::saturation, factor, ""),
-             adjustment("hue", &Self::hue, turns, "Of a turn of the color circle."),
+             adjustment("hue", &Self::hue, turns, "Fraction of a turn of the color circle."),
              described::key("p", &Self::p, fraction(),
                             "The probability of applying it, as in torchvision's RandomApply.")}};
   }

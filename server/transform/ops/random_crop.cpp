@@ -54,7 +54,7 @@ struct RandomCrop : DescribedOp<RandomCrop> {
                                                      {"reflect", PaddingMode::kReflect},
                                                      {"symmetric", PaddingMode::kSymmetric}});
     return {"random_crop",
-            "Cuts out a random part of that size.",
+            "Cuts out a random part of the given size.",
             {described::required("size", &Self::to, size()),
              described::key("padding", &Self::around, padding(),
                             "All sides, [left and right, top and bottom], or [left, top, right, bottom]."),

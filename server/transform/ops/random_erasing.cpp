@@ -45,7 +45,7 @@ struct RandomErasing : DescribedOp<RandomErasing> {
             "A rectangle of the output, after normalize: values are in the output's units.",
             {described::key("p", &Self::p, fraction(), "Probability."),
              described::key("scale", &Self::scale, range(0, 1, "[smallest, largest], from 0 to 1"),
-                            "Of the image's area."),
+                            "Fraction of the image's area."),
              described::key("ratio", &Self::ratio, range(), "Height to width."),
              described::key("value", &Self::with, written(),
                             "A number, one per channel, or random: standard normal.")}};

@@ -24,7 +24,7 @@ struct RandomResizedCrop : DescribedOp<RandomResizedCrop> {
     return {"random_resized_crop",
             "Cuts out a random part and resizes it.",
             {described::required("size", &Self::to, size()),
-             described::key("scale", &Self::scale, range(), "Of the image's area."),
+             described::key("scale", &Self::scale, range(), "Fraction of the image's area."),
              described::key("ratio", &Self::ratio, range(), "Width to height."),
              described::key("interpolation", &Self::how, interpolation())}};
   }
