@@ -63,16 +63,19 @@ def markdown(results: dict[Case, Lines], about: dict[str, Any], seconds: float) 
     used = "".join(f"- `{program}`: {DATA_USED[program]}\n" for program in dict.fromkeys(case.program for case in results))
     return f"""# Training with Headrace and with torch's DataLoader
 
-This page compares the training programs of `bindings/examples` with versions of them that use torch's `DataLoader` and differ only in the
-lines that load data. `cd tests/bench; python -m training DATA --out training/RESULTS.md` makes the tables.
+This page compares the training programs of `bindings/examples` with versions of them that use torch's `DataLoader`. The two differ only
+in the lines that load data. `cd tests/bench; python -m training DATA --out training/RESULTS.md` makes the tables.
 
 Machine: {about["cores"]} cores of {about["cpu"]}, {about["gpu"] or "no GPU"}. Python {about["python"]}, torch {about["torch"]}, {about["date"]}, Headrace of commit {about["commit"]}.
 The loaders ran in turn, for {seconds / 60:.0f} minutes in total. The load average at the end was {about["load"]:.1f}; it includes other work on the machine.
-On the CPU each trainer computes on one thread.
+On the CPU each trainer computes on one thread. Each `DataLoader` has two worker processes.
 
-`s per epoch`: seconds per epoch (median over the epochs except the first, then over the seeds). `waiting`: the share of this time in which
-the loop waited for its loader. `test result`: the result after the last epoch, as the mean over the seeds (minimum to maximum).
-`CPU s, whole run`: user and system time of all processes, including imports and the first epoch.
+| column | meaning |
+|---|---|
+| `s per epoch` | seconds per epoch, without the first epoch: the median over the epochs, then over the seeds |
+| `waiting` | the share of this time in which the loop waited for its loader |
+| `test result` | the result after the last epoch: the mean over the seeds (minimum to maximum) |
+| `CPU s, whole run` | user + system time of all processes, including imports and the first epoch |
 
 Data used:
 
