@@ -9,9 +9,9 @@
 //     }                                               // the view's lease ends when it is destroyed
 //   }
 //
-// Thread safety: Client: any thread. Stream: one thread at a time. BatchView: one thread at a time, any
-// thread may destroy it, also after its Stream is gone. Fork: a child process cannot use its parent's Client,
-// Stream or BatchView: calls fail with kForked; destructors do nothing.
+// Thread safety: Client: any thread. Stream: one thread at a time. BatchView: one thread at a time; any
+// thread may destroy it, even after its Stream. Fork: a child process cannot use its parent's Client, Stream
+// or BatchView: calls fail with kForked, and destructors do nothing.
 #pragma once
 
 #include <chrono>
@@ -38,9 +38,9 @@ struct ConnectOptions {
   /// Users, besides this process's own and root, whose server is trusted; HEADRACE_ALLOW_UIDS adds to them.
   /// Any other server is refused (kPermissionDenied) before its data is read.
   std::vector<std::uint32_t> allow_uids = {};
-  std::chrono::milliseconds timeout{
-      10'000};  ///< for each exchange; connect also retries until then for a server to appear
-  /// Called about every 50 ms while an exchange waits; if it returns true, the exchange fails with kTimeout
+  /// The limit of each request. connect() also waits this long for a server to appear.
+  std::chrono::milliseconds timeout{10'000};
+  /// Called about every 50 ms while a request waits. If it returns true, the request fails with kTimeout
   /// (Python: signals).
   std::function<bool()> interrupt = {};
 };
@@ -65,10 +65,9 @@ enum class Batches : std::uint8_t {
   /// mapped copy-on-write, so a write changes only this process's view. If the kernel does not support such
   /// views, a write is a segmentation fault. Stream::mapping() is empty.
   kGuarded,
-  /// Private memory, which the loop may keep and write to (FieldView::writable). Batches are copy-on-write
-  /// views on the slots, or copies if a view is slower or unavailable: small batches, a loop that writes to
-  /// most of each batch, or views that hold all other leases. Not for device copies from the slots:
-  /// Stream::mapping() is empty.
+  /// Private memory, which the loop may keep and write to (FieldView::writable). A batch is a copy-on-write
+  /// view on its slot. It is a copy instead if it is small, if the loop writes to most of each batch, or if
+  /// live views hold all other leases. Stream::mapping() is empty, so slots cannot be copied to a device.
   kPrivate,
 };
 
@@ -86,8 +85,8 @@ struct OpenOptions {
   std::string client = {};  ///< name in metrics and errors; empty: "<program>-<pid>-<counter>"
   Join join = Join::kDefault;
   std::optional<State> state = {};  ///< resume from it, even at another batch size or world size
-  /// Resume from the server's memory of this group: at this rank's own position while other ranks of the
-  /// group are attached, else at the slowest rank's.
+  /// Resume from a position that the server remembers for this group: this rank's own while other ranks of
+  /// the group are attached, else the slowest rank's.
   bool resume_from_server = false;
   std::chrono::milliseconds reconnect_timeout{60'000};  ///< how long a dead server may take to come back
   Batches batches = Batches::kShared;
@@ -95,7 +94,7 @@ struct OpenOptions {
   /// The stream is for a DeviceLoader. Required for a stream with fields that the device computes
   /// (StreamInfo::on_device), which is refused otherwise (kInvalidArgument).
   bool for_device = false;
-  /// The longest busy wait of each next() before it sleeps. It costs up to that much CPU per batch, and saves
+  /// How long each next() may spin before it sleeps. It costs up to that much CPU time per batch, and saves
   /// the latency of a wake. 0: at most 10 us, and only if recent batches came within that time.
   std::chrono::microseconds spin{0};
   /// Called once per kind of warning (default: one line on stderr).
@@ -141,8 +140,8 @@ class BatchView {
   [[nodiscard]] const std::vector<FieldSpec>& fields() const;
   [[nodiscard]] Result<FieldView> field(
       std::string_view name) const;  ///< kInvalidArgument: no such field; lists the names
-  /// All values of a field as a typed span. Aborts if there is no such field, or if the size of T does not
-  /// match the dtype.
+  /// All values of a field as a typed span, valid until the view is released or destroyed. Aborts if there is
+  /// no such field, or if the size of T does not match the dtype.
   template <class T>
   [[nodiscard]] std::span<const T> values(std::string_view name) const {
     const FieldView view = checked_field(name, sizeof(T));
@@ -176,10 +175,10 @@ class Stream {
   ~Stream();  ///< detaches; existing views stay readable
 
   [[nodiscard]] const StreamInfo& info() const;
-  [[nodiscard]] const OpenOptions& options() const;                    ///< with which it was opened
+  [[nodiscard]] const OpenOptions& options() const;                    ///< those of Client::open()
   [[nodiscard]] const std::string& address() const;                    ///< the server's directory
   [[nodiscard]] const std::vector<std::uint32_t>& allow_uids() const;  ///< see ConnectOptions
-  /// Batches in the epoch that next() is in (counted from its start or resume point): the same on every rank.
+  /// The number of batches in the current epoch, from its start or resume point: the same on every rank.
   [[nodiscard]] std::uint64_t length() const;
   [[nodiscard]] std::uint64_t epoch_length() const;  ///< batches in a whole epoch
   [[nodiscard]] std::uint64_t epoch() const;         ///< the epoch that next() is in, or is about to begin
@@ -194,9 +193,9 @@ class Stream {
   /// returned).
   [[nodiscard]] std::uint32_t ready() const;
 
-  /// Makes next() begin `epoch` at its first batch. Does nothing if next() is about to begin that epoch or,
-  /// after a state was loaded, to continue it: so a resumed loop may call it for its first epoch as for any
-  /// other. Otherwise the server discards this lane's prefetched batches.
+  /// Makes next() begin `epoch` at its first batch; the server discards this lane's prefetched batches. Does
+  /// nothing if next() is about to begin that epoch or, after a state was loaded, to continue it. So a loop
+  /// may call it before each epoch, even when it resumes.
   Result<void> set_epoch(std::uint64_t epoch);
   /// Skips the rest of the current epoch if it was begun: next() starts the one after it.
   Result<void> next_epoch();
@@ -209,7 +208,7 @@ class Stream {
   /// loop has waited for batches since the last commit, for the server's metrics.
   void commit(const Cursor& consumed, std::chrono::nanoseconds waited = {});
 
-  /// `interrupt` is called by next() about every 100 ms while it waits; if it returns true, next() fails with
+  /// next() calls `interrupt` about every 100 ms while it waits. If it returns true, next() fails with
   /// kTimeout (Python: signals).
   void set_interrupt(std::function<bool()> interrupt);
 
@@ -251,8 +250,12 @@ class Client {
 
   [[nodiscard]] const std::string& address() const;
   Result<std::vector<StreamInfo>> streams();
+  /// Attaches to a stream. Errors: kNoSuchStream, kInvalidArgument; kRankTaken, kClientNameTaken and
+  /// kRingFull (other clients are attached); kGroupMismatch; kFingerprintMismatch (`state` is of another
+  /// stream).
   Result<Stream> open(const OpenOptions& options);
-  /// One sample as trainers receive it, with the parameters that were drawn for it.
+  /// The sample at position `index` of the epoch's order, as trainers receive it, with the parameters that
+  /// were drawn for it.
   Result<SampleView> sample(std::string_view stream, std::uint64_t epoch, std::uint64_t index);
   Result<std::string> stats();  ///< JSON
   /// The positions of a group's ranks, as JSON.

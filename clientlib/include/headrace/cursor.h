@@ -6,8 +6,9 @@
 
 namespace headrace {
 
-/// Batch k of a group with world size w and batch size B covers the positions [origin + k*B*w, origin +
-/// (k+1)*B*w) of the epoch's order; it is the same on every rank. A new epoch begins at origin 0, batch 0.
+/// A position in a stream, the same on every rank of a group. With world size w and batch size B, batch k of
+/// the group covers the positions [origin + k*B*w, origin + (k+1)*B*w) of the epoch's order. A new epoch
+/// begins at origin 0, batch 0.
 struct Cursor {
   std::uint64_t epoch = 0;
   std::uint64_t origin = 0;
@@ -24,10 +25,10 @@ std::uint64_t position_after(std::uint64_t samples, std::uint64_t origin, std::u
 
 std::string to_string(const Cursor& cursor);  ///< "epoch 3, origin 0, batch 17"
 
-/// How an epoch's last, incomplete global batch is handled. `len` is the same on every rank in each
-/// case.
+/// How an epoch's last, incomplete global batch is handled. In each case all ranks have the same number of
+/// batches. Wrapped rows repeat samples of the epoch.
 enum class LastBatch : std::uint8_t {
-  kShort,  ///< its samples are split evenly over the ranks; at most w - 1 wrapped rows are flagged not valid
+  kShort,  ///< its samples are divided evenly; at most w - 1 wrapped rows are flagged not valid
   kPad,    ///< it is filled with wrapped rows, which are flagged not valid
   kDrop,   ///< it is dropped
 };

@@ -36,9 +36,9 @@ struct DeviceLoaderOptions {
   /// Batches that are copied to the device, or computed there, before next() is called for them: 1 or more.
   std::uint32_t prefetch = 2;
   /// Allocates memory for a batch; next() calls it in its caller's thread. With `device: gpu` or `residence:
-  /// gpu` the memory must be aligned to 16 bytes. It is first written on DeviceLoader::copy_stream().
-  /// Default: the loader's own memory. A batch's memory is reused after the work that the streams of
-  /// DeviceBatch::wait_on() have queued when the batch is destroyed.
+  /// gpu` the memory must be aligned to 16 bytes. The first writes to it are on DeviceLoader::copy_stream().
+  /// Default: the loader's own memory. When a batch is destroyed, its memory is reused after the work that
+  /// the streams of DeviceBatch::wait_on() have queued by then.
   std::function<Result<DeviceBlock>(std::size_t bytes)> allocate = {};
   /// For a stream with `residence: gpu`: the first next() uploads its dataset, and batches are computed on
   /// the device. false: batches are fetched through the ring and copied, as for any other stream.
@@ -57,8 +57,8 @@ struct DeviceFieldView {
   [[nodiscard]] std::size_t bytes() const;
 };
 
-/// A batch in device memory. Move-only. It does not hold its slot in the ring: that is released when the copy
-/// has finished.
+/// A batch in device memory. Move-only. It holds no slot in the ring: the slot is released when the copy has
+/// finished.
 class DeviceBatch {
  public:
   DeviceBatch(DeviceBatch&&) noexcept;
@@ -77,8 +77,8 @@ class DeviceBatch {
   /// CPU backend. `stream` must live as long as this batch. Error: kInvalidArgument for cudaStreamPerThread.
   Result<void> wait_on(StreamHandle stream);
   /// The host waits until the copy has finished. Error: kInternal, with the device's message, if it failed.
-  /// After wait(), memory that is the loader's own is freed instead of reused, and freeing waits for the
-  /// device: for tests and debugging, not for training loops.
+  /// After wait(), the loader's own memory is freed instead of reused, and freeing waits for the device. For
+  /// tests and debugging, not for training loops.
   Result<void> wait() const;
 
   /// The memory that holds the fields.
@@ -102,8 +102,7 @@ class DeviceLoader {
   DeviceLoader(Stream stream, std::shared_ptr<Device> device, const DeviceLoaderOptions& options);
   ~DeviceLoader();  ///< waits for running copies, then detaches
 
-  /// Same as Stream::next(). Prefetched batches do not count as returned: not for commits, nor for state(),
-  /// nor for resume_from_server.
+  /// Same as Stream::next(). Commits, state() and resume_from_server do not count prefetched batches.
   Result<std::optional<DeviceBatch>> next(std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
   // Same as in Stream, for the loop's position.

@@ -25,28 +25,28 @@ enum class ErrorCode : std::uint16_t {
   // The data.
   kDatasetInvalid,  ///< e.g. a folder without classes, nothing readable, or a file that changed while in use
   kBadSample,       ///< content of one sample: corrupt, truncated, not an image, gigantic
-  kTransientIo,     ///< an I/O error, retried and then reported; never replaced by another sample
+  kTransientIo,     ///< an I/O error that persisted through retries; the sample is not replaced
   kTooManyBadSamples,  ///< more than `max_bad` of the samples are bad; the message names the first ten
   kStreamFailed,       ///< the stream stopped; the message carries the reason
   // Attaching.
   kServerUnreachable,    ///< no answer within the timeout; the message says which step failed
   kVersionMismatch,      ///< layout or protocol: both versions are named
   kNoSuchStream,         ///< the message lists the server's streams
-  kClientNameTaken,      ///< the message names the holder
-  kRankTaken,            ///< the same (group, rank) twice; the message names the holder
+  kClientNameTaken,      ///< another client of the stream has this name; the message names it
+  kRankTaken,            ///< another client has this (group, rank); the message names it
   kGroupMismatch,        ///< world size or start cursor differ within a group; the message names both values
   kFingerprintMismatch,  ///< the dataset, plan, seed, algorithm version or batching differs from the
                          ///< checkpoint's; the message says which
   kRingFull,             ///< no free lane; the message says how many there are
   kTokenInvalid,         ///< attach token unknown, used or expired
-  kPermissionDenied,     ///< the user on one side is not trusted by the other
+  kPermissionDenied,     ///< one side does not trust the other side's user
   kAttachLocalOnly,      ///< reserved: nothing returns it
   kBadMessage,           ///< malformed or oversized control message
   kDraining,             ///< the server is shutting down
   // Iterating.
   kTimeout,       ///< a bounded wait ended; the message says what it waited for
   kServerLost,    ///< the server died and did not come back within the reconnect time
-  kLeaseFenced,   ///< this client was stuck past the eviction time; attach again
+  kLeaseFenced,   ///< this client was stuck past the eviction time; the next Stream::next() attaches again
   kForked,        ///< a forked child used its parent's client
   kIteratorBusy,  ///< a second iterator or a second thread uses a loader (Python)
   kClosed,        ///< the object was closed

@@ -1,5 +1,5 @@
 // Copies batches to a device. The ring is pinned once, copies are asynchronous, and each lease ends when its
-// copy has finished.
+// copy has finished. Trainers use DeviceLoader (device_loader.h), which is built on this engine.
 //
 //   auto engine = headrace::gpu::CopyEngine::open({.device = "cuda:0"}).value();
 //   auto image = engine->allocate(bytes).value();

@@ -20,13 +20,13 @@ enum class Delivery : std::uint8_t {
 /// The first batch of a client that has no saved state.
 enum class Join : std::uint8_t {
   kDefault,     ///< epoch 0, batch 0
-  kNow,         ///< at the position of the stream's foremost attached lane
-  kEpochStart,  ///< at batch 0 of the epoch that the foremost lane is in
-  kCursor,      ///< at the given cursor
+  kNow,         ///< the position of the stream's foremost attached lane
+  kEpochStart,  ///< batch 0 of the epoch that the foremost lane is in
+  kCursor,      ///< the cursor of OpenOptions::state
 };
 
-/// Two streams with equal fingerprints deliver the same samples. Its parts are hexadecimal numbers,
-/// so that an error can say which one differs. It does not cover batch size, threads, caches or placement.
+/// Two streams with equal fingerprints deliver the same samples. The parts are hexadecimal numbers; an error
+/// says which one differs. They do not cover batch size, threads, caches or placement.
 struct Fingerprint {
   std::string dataset;
   std::string plan;
@@ -50,8 +50,8 @@ struct StreamInfo {
   std::vector<FieldSpec> fields;
   std::vector<std::string> classes;  ///< class names by label
   Fingerprint fingerprint;
-  /// Another process makes each batch once, while the stream is served. A client begins at the position of
-  /// the others, and cannot go back or resume.
+  /// Another process makes each batch once, while the stream is served (Python: headrace.share()). A client
+  /// begins at the position of the others, and cannot go back or resume.
   bool live = false;
   /// Image fields that the device computes (`device: gpu`), in the order of `fields`; only a DeviceLoader can
   /// open such a stream. The ring holds source images with their RowSteps. A batch on the device has the
