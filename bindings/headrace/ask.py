@@ -24,7 +24,7 @@ def sample(address: str | os.PathLike[str] | None, stream: str, epoch: int, inde
 
 
 def stats(address: str | os.PathLike[str] | None = None, *, timeout: float = 10.0) -> dict[str, Any]:
-    """The server's figures: clients, slots, counters."""
+    """A server's statistics: clients, slots, counters."""
     answer: dict[str, Any] = json.loads(connect(address, timeout).stats())
     return answer
 
@@ -36,5 +36,5 @@ def cursors(address: str | os.PathLike[str] | None, stream: str, group: str, *, 
 
 
 def drain(address: str | os.PathLike[str] | None = None, *, timeout: float = 10.0) -> None:
-    """Asks the server to finish and exit."""
+    """Asks the server to finish and exit: it grants no further batches, and waits for leases."""
     connect(address, timeout).drain()

@@ -16,12 +16,9 @@ META = ("valid", "sample_index", "replaced")
 
 
 class _Rows:
-    """The attributes of every batch besides its fields; each array has one entry per row.
+    """The attributes of every batch besides its fields.
 
-    valid          bool: False for padding, and for duplicates that make all ranks' epochs equally long
-    sample_index   int64: the sample's index in the source
-    replaced       bool: True for a row that replaces a bad sample
-    epoch, number  the batch's epoch, and its number in it
+    epoch, number  the batch's epoch, and its number in the epoch
     private_copy   False only for zero_copy batches, which are read-only views
     """
 
@@ -32,14 +29,17 @@ class _Rows:
 
     @cached_property
     def valid(self) -> Any:
+        """One bool per row: False for padding, and for duplicates that make all ranks' epochs equally long."""
         return self._row_array("valid")
 
     @cached_property
     def sample_index(self) -> Any:
+        """One int64 per row: the sample's index in the source."""
         return self._row_array("sample_index")
 
     @cached_property
     def replaced(self) -> Any:
+        """One bool per row: True if the row replaces a bad sample."""
         return self._row_array("replaced")
 
     def _row_array(self, name: str) -> Any:
@@ -81,11 +81,12 @@ class _Rows:
 
 
 class TupleBatch(tuple[Any, ...], _Rows):
-    """The fields in the stream's order: (image, label). With meta=True a dict of the row arrays follows."""
+    """The fields in the stream's order: (image, label). With meta=True a dict of the row arrays follows. `epoch` is the batch's epoch, and
+    `number` its number in the epoch. `private_copy` is False only for zero_copy batches, which are read-only views."""
 
 
 class DictBatch(dict[str, Any], _Rows):
-    """The fields by name. With meta=True it also has the row arrays."""
+    """The fields by name, and with meta=True also the row arrays. It has the attributes of TupleBatch."""
 
 
 class Assembler:

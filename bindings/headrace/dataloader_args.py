@@ -51,11 +51,11 @@ def from_dataloader_args(
 ) -> Loader:
     """A Loader that replaces `DataLoader(…)` with these arguments.
 
-    Also give `stream` and any further arguments of Loader. The stream's configuration decides batch_size, shuffle, drop_last and the
-    dataset's length: if it differs from these arguments, InvalidArgument says which line to change. Values that a DataLoader would refuse
-    also raise InvalidArgument. A DistributedSampler gives rank and world size, and needs `delivery: shard`; for samplers other than torch's
-    usual ones, configure the stream's `sampler:`. One RuntimeWarning lists the arguments that have no effect, and what replaces them.
-    `output` is "torch" unless given.
+    Also give `stream`, and other arguments of Loader if needed. `output` is "torch" unless given. The stream's configuration decides
+    batch_size, shuffle, drop_last and the dataset's length. If it differs from these arguments, InvalidArgument says which line to change.
+    Values that a DataLoader would refuse also raise InvalidArgument. A DistributedSampler gives rank and world size, and needs `delivery:
+    shard`. For samplers other than torch's usual ones, configure the stream's `sampler:`. One RuntimeWarning lists the arguments that have
+    no effect, and what replaces them.
     """
     given = dict(locals())
     if batch_sampler is not None:

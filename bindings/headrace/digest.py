@@ -29,13 +29,14 @@ def _bytes_of(array: Any, valid: Any) -> Any:
 
 
 class Digest:
-    """XXH3 over the valid rows of batches, field by field: equal for two loops if and only if they received the same bytes in the same
+    """An XXH3 hash of the valid rows of batches, field by field. Two loops have equal digests if they received the same bytes in the same
     order."""
 
     def __init__(self) -> None:
         self._state = Xxh3()
 
     def add(self, batch: TupleBatch | DictBatch) -> None:
+        """Adds a batch."""
         values: Any = [batch[name] for name in batch if name not in META] if isinstance(batch, dict) else batch
         valid = np.asarray(batch.valid)
         for value in values:
@@ -45,4 +46,5 @@ class Digest:
                 self._state.update(part)
 
     def hexdigest(self) -> str:
+        """The hash of all batches so far, as hexadecimal digits."""
         return self._state.hexdigest()

@@ -53,24 +53,27 @@ class Loader:
     """Iterates over a stream like a torch DataLoader; each `for` is one epoch.
 
     address            the server's directory; None: HEADRACE_ADDRESS, then the server's default
-    rank, world_size   of a shard stream; None: RANK and WORLD_SIZE, else torch.distributed's, else 0 and 1. Ignored on a broadcast stream
+    stream             the stream's name
+    rank, world_size   select this process's part of a shard stream; None: RANK and WORLD_SIZE, else torch.distributed's, else 0 and 1.
+                       Ignored on a broadcast stream
     group              the job that the ranks belong to
     client             name in metrics and messages; unique within its stream
     output             "numpy", "torch", "jax", "cupy", or "dlpack" for any other framework's from_dlpack. None: numpy; torch with a device
     device             the device that batches are copied to: "cuda:N", "cuda" (the current one), a number or a torch.device. "cpu" or
                        None: batches stay in host memory. "host": the CPU backend, to test without a GPU. The current CUDA stream waits
-                       for a batch's copy; the host does not
+                       for a batch's copy; the host does not wait
     prefetch           batches that are copied to the device, or computed there, ahead of the loop; only with a device
     transform          called with each batch, in the loop's thread; the loop gets what it returns
     batch              "tuple" or "dict"
-    zero_copy          True: batches are read-only numpy views (except labels), instead of batches that the loop may change
-    join               where to begin if there is no state: "default" (epoch 0), "now", "epoch_start"
-    state              a saved state_dict(), from which to resume
-    resume             "server": resume from the server's memory of this group
+    zero_copy          True: batches are read-only numpy views (except labels); False: the loop may change its batches
+    join               where to begin without a state: "default" (epoch 0); "now" (where the stream's foremost client is), "epoch_start"
+                       (the start of its epoch)
+    state              a saved state_dict() from which to resume
+    resume             "server": resume from the position that the server remembers for this group
     timeout            seconds for attaching and for each request
     batch_timeout      seconds to wait for one batch
     reconnect_timeout  seconds to wait for a dead server to restart
-    meta               row arrays (valid, sample_index, replaced) inside each batch, not only as its attributes
+    meta               True: each batch contains its row arrays (valid, sample_index, replaced), which are always its attributes
     allow_uids         users whose server is trusted, besides this process's own user and root; HEADRACE_ALLOW_UIDS adds to them
     """
 
@@ -262,14 +265,14 @@ class Loader:
         return batch
 
     def __len__(self) -> int:
-        """Number of batches in the current epoch, or the one about to begin: the same on every rank."""
+        """The number of batches in the current epoch, or in the one about to begin. It is the same on every rank."""
         return self._attached().length()
 
     def __getitem__(self, index: object) -> Any:
         raise TypeError("a headrace.Loader cannot be indexed: it gives whole batches in its stream's order; iterate over it, without a DataLoader")
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the next one to begin. An iteration that has begun continues to its own epoch's end."""
+        """Makes `epoch` the next one to begin. A loop that is running finishes its own epoch first."""
         epoch = whole("epoch", epoch, most=MOST_EPOCH)
         stream = self._attached()
         if self._running() is not None and stream.begun():
@@ -282,7 +285,7 @@ class Loader:
     # --- state
 
     def state_dict(self) -> dict[str, Any]:
-        """The loop's position after the batches that it has received, as plain JSON values."""
+        """The loop's position after the batches that it has received, as a dict of plain JSON values."""
         state: dict[str, Any] = json.loads(self._attached().state(self._broken_off))
         return state
 
@@ -324,6 +327,7 @@ class Loader:
 
     @property
     def batch_sampler(self) -> BatchSampler:
+        """For frameworks that ask a DataLoader for its batch size or drop_last."""
         return BatchSampler(self)
 
     @property
@@ -335,22 +339,23 @@ class Loader:
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by label."""
         return self.info.classes
 
     @property
     def waited(self) -> float:
-        """Seconds spent waiting for batches since attaching."""
+        """Seconds that the loop has waited for batches since it attached."""
         return self._attached().waited()
 
     @property
     def ready(self) -> int:
-        """Number of batches that would come without waiting for the server to build them."""
+        """The number of batches that the loop would get without waiting for the server."""
         return self._attached().ready()
 
     # --- closing, and pickles
 
     def close(self) -> None:
-        """Detaches. Batches stay usable; zero_copy arrays keep their slots leased until they are deleted."""
+        """Detaches from the server. Batches stay usable. zero_copy arrays keep their slots leased until they are deleted."""
         self._closed = True
         if self._stream is not None:
             self._stream.close()

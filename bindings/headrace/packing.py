@@ -23,14 +23,15 @@ from .errors import Error, InvalidArgument, from_code
 
 @dataclass(frozen=True)
 class Packed:
-    """The result of pack()."""
+    """The result of pack(). `before` of the `samples` were packed by earlier calls. `bad` counts samples whose file could
+    not be decoded, and with on_error="bad" those that raised."""
 
     path: str
     samples: int
-    before: int  # samples that earlier calls had packed
+    before: int
     raw_bytes: int
     file_bytes: int
-    bad: int  # samples packed as bad ones, with on_error="bad"
+    bad: int
 
 
 class _Binary:
@@ -148,6 +149,16 @@ def pack(
     progress: bool = True,
 ) -> Packed:
     """Writes all samples of `dataset` into the database `out`, for a source of `type: lmdb`.
+
+    dataset    has __len__ and __getitem__, or is an iterable
+    fields     the kind of each entry of a sample, such as {"x": "image", "y": "label"}; None: inferred from the first sample
+    classes    the names of the classes; None: the dataset's own list `classes`, if it has one
+    workers    processes that read samples; None: one for each core; 0: this process
+    start      how workers start: "fork", "spawn" or "forkserver"
+    store      "tiled", "encoded" or "decoded"; with `compress` and `resize` as in `headrace pack --help`
+    on_error   "raise", or "bad": packs a sample that raises as a bad one
+    identity   your own version of the data, such as "v2"; a call that continues an incomplete database must give the same
+    progress   False: shows no progress
 
     If it was interrupted, call it again: it continues with the first sample that is missing. bindings/README.md says what samples and
     `fields` may be, and what is stored.

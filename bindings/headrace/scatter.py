@@ -12,14 +12,14 @@ Batch = TypeVar("Batch", TupleBatch, DictBatch)
 
 
 def scatter(batch: Batch, devices: int | Sequence[Any]) -> list[Batch]:
-    """Cuts a batch into one part per device, in the order of its rows; sizes differ by one at most.
+    """Cuts a batch into one part per device, in the order of its rows. The parts' sizes differ by one row at most.
 
-    devices   the number of parts, or the torch devices to copy them to (which needs output="torch"). As everywhere in torch, the host
-              waits for copies from memory that is not pinned
+    devices   the number of parts, or the torch devices to copy them to (which needs output="torch"). The host waits for copies from memory
+              that is not pinned, as everywhere in torch
 
-    A part is a batch of the same kind, with its own `valid`, `sample_index` and `replaced`; parts that stay on the host are views of the
+    A part is a batch of the same kind, with its own `valid`, `sample_index` and `replaced`. Parts that stay on the host are views of the
     batch, not copies. A ragged field's offsets begin at 0 in each part. If there are fewer rows than devices, some parts have no rows. To
-    use one loader per device instead, set `delivery: shard`, and give each `rank=i, world_size=n`.
+    use one loader per device instead, set `delivery: shard`, and give each loader `rank=i, world_size=n`.
     """
     targets: Sequence[Any] = (
         [None] * devices if isinstance(devices, int) and not isinstance(devices, bool) else _listed(devices)

@@ -28,7 +28,11 @@ def _scalar(value: object) -> str:
 
 
 class Server:
-    """A running `headrace serve`. It ends with its `with` block, with stop(), or with this process."""
+    """A running `headrace serve`. It stops at the end of its `with` block, with stop(), or when this process ends.
+
+    address       the server's directory, for Loader and the other functions
+    metrics_url   the URL of its metrics and status page; None if `server.metrics` is off
+    """
 
     def __init__(
         self, config: str | Path, wait: float, env: Mapping[str, str] | None, overrides: Mapping[str, object]
@@ -97,6 +101,7 @@ class Server:
 
     @property
     def pid(self) -> int:
+        """The process id of the server."""
         return self._process.pid
 
     def poll(self) -> int | None:
@@ -108,8 +113,7 @@ class Server:
         return self._log.text()
 
     def stop(self, grace: float = 10.0) -> int:
-        """Stops the server with SIGTERM, which waits for clients to finish their leases, or with SIGKILL after `grace` seconds. Returns its
-        exit status."""
+        """Stops the server and returns its exit status. SIGTERM lets clients finish their leases; SIGKILL follows after `grace` seconds."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -146,11 +150,14 @@ def serve(
     set: Mapping[str, object] | None = None,  # noqa: A002
     **overrides: Any,
 ) -> Server:
-    """Starts the packaged server and waits until clients can attach.
+    """Starts the packaged server with the YAML file `config`, and waits until clients can attach.
 
-    `set` overrides configuration values by dotted path, such as {"streams.train.batch_size": 32}. Keywords do the same with two underscores
-    for each dot: server__threads=4. If the server does not start, raises the error that it reports; Timeout if it is not ready within
-    `wait` seconds.
+    wait      seconds to wait until the server is ready; then raises Timeout
+    env       additional environment variables of the server
+    set       configuration values by dotted path, such as {"streams.train.batch_size": 32}
+    keywords  the same, with two underscores for each dot: server__threads=4
+
+    If the server does not start, raises the error that it reports.
     """
     if set is not None and not isinstance(set, Mapping):
         raise InvalidArgument(f"set={set!r}: expected a dict of dotted paths and values")

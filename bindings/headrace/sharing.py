@@ -1,10 +1,10 @@
-"""Shares one DataLoader with several processes: its batches become a stream that each of them reads.
+"""Shares one DataLoader with several processes: its batches become a stream that each process reads.
 
     with headrace.share(loader, "train", epochs=3) as share:     # elsewhere: headrace.Loader(share.address, stream="train")
         share.wait()
 
-A thread iterates the DataLoader and writes each batch into memory that it shares with its own server, which copies it to the ring: two
-copies in all. See bindings/README.md for what consumers can rely on.
+A thread iterates over the DataLoader and writes each batch into memory that it shares with a server of its own. The server copies the batch
+to the ring: two copies in all. bindings/README.md says what consumers can rely on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Options:
 
 
 class Share:
-    """A DataLoader that is being shared; `share()` creates it. Sharing ends with the `with` block, with close(), or with this process.
+    """A DataLoader that is being shared; `share()` creates it. Sharing ends with the `with` block, with close(), or when this process ends.
 
     address   the server's directory, which consumers pass to `headrace.Loader`
     stats     the number of batches sent, and the seconds spent `loading` (in the iterable), `copying`, and `waiting` for consumers
@@ -278,8 +278,8 @@ class Share:
             raise self._error
 
     def close(self) -> None:
-        """Stops the server. Consumers that wait for more batches get StreamFailed with the reason that the owner closed the stream. Waits up
-        to 2 s for the iterable's current batch, then releases the iterable; if the batch takes longer, the thread releases it later."""
+        """Stops the server. Consumers that wait for more batches get StreamFailed: the owner closed the stream. Waits up to 2 s for the
+        iterable's current batch, then releases the iterable. If the batch takes longer, the thread releases it later."""
         first, self._closing = not self._closing, True
         if first:
             with contextlib.suppress(Error):
@@ -316,12 +316,12 @@ def share(
     wait_for: int = 1,
     set: Mapping[str, object] | None = None,  # noqa: A002
 ) -> Share:
-    """Shares a DataLoader, or any iterable of batches, as the stream `name`; iterates it in a thread, epoch after epoch.
+    """Shares a DataLoader, or any iterable of batches, as the stream `name`. A thread iterates over it, epoch after epoch.
 
-    epochs        number of epochs; None: until it is closed (one for an iterator)
-    batches       batches in an epoch; None: len(iterable). With a number, an epoch may begin in the middle of a pass over the iterable: it
-                  begins where the previous epoch ended. Every batch must then have the same number of rows (drop_last=True)
-    samples       samples in an epoch, if its last batch is shorter and no DataLoader gives the number
+    epochs        the number of epochs; None: until close() (one epoch for an iterator)
+    batches       batches in an epoch; None: len(iterable). With a number, an epoch begins where the previous one ended, perhaps in the
+                  middle of a pass over the iterable. Every batch must then have the same number of rows (drop_last=True)
+    samples       samples in an epoch; needed only if the last batch is shorter and the iterable is not a DataLoader
     names         names of the fields if batches are tuples or lists; default: field0, field1, ...
     ragged        fields that are lists of arrays, one array for each sample. A mapping gives the largest number of values in a batch (default:
                   four times the first batch's). Lists of strings need not be named

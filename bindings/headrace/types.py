@@ -11,7 +11,7 @@ from ._arrays import array_of
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """One named field of a batch; `shape` is one row's (dense) or one value's (ragged)."""
+    """One named field of a batch. `shape` is the shape of one row, or of one value if the field is ragged."""
 
     name: str
     dtype: str
@@ -31,9 +31,15 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """`live`: another process makes each batch once (`headrace.share`), so a loader cannot go back or resume. `on_device`: fields that the
-    loader's device computes (`device: gpu` in the configuration). `residence`: "gpu" if a loader with a device uploads the dataset to it
-    once and computes batches there."""
+    """A server's description of a stream.
+
+    delivery   "shard" or "broadcast"
+    samples    per epoch
+    last       "short", "pad" or "drop": how the last, incomplete batch of an epoch is handled
+    live       another process makes each batch once (`headrace.share`), so a loader cannot go back or resume
+    on_device  fields that the loader's device computes (`device: gpu` in the configuration)
+    residence  "gpu" if a loader with a device uploads the dataset to it once and computes batches there
+    """
 
     name: str
     delivery: str
@@ -63,8 +69,8 @@ class StreamInfo:
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample as trainers receive it, and the parameters that were drawn for it: for each transform in turn and, if there are several
-    images, for each field."""
+    """One sample as trainers receive it. `parameters` lists what was drawn for each transform; if the sample has several images, it is a
+    dict with such a list for each image field."""
 
     sample_index: int
     name: str
