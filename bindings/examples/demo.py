@@ -184,8 +184,8 @@ def run(folder: Path, cpp_trainer: str, directory: Path) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, help="one sub-folder of JPEGs or PNGs per class")
-    parser.add_argument("--cpp-trainer", required=True, help="the program that CMake's target demo_trainer builds")
+    parser.add_argument("folder", nargs="?", type=Path, help="one sub-folder of JPEGs or PNGs per class (default: images are made)")
+    parser.add_argument("--cpp-trainer", required=True, help="the C++ trainer, which CMake's target demo_trainer builds")
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     try:

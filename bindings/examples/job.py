@@ -32,18 +32,18 @@ def arguments(program: str, about: str, *, epochs: int, batch_size: int, on_rank
     further integer arguments and their defaults."""
     here = Path(program).resolve()
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=epochs)
-    parser.add_argument("--batch-size", type=int, default=batch_size, help="of all ranks together")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda; with torchrun each rank takes a GPU of its own")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=epochs, help=f"epochs to train (default: {epochs})")
+    parser.add_argument("--batch-size", type=int, default=batch_size, help=f"samples in a batch of all ranks together (default: {batch_size})")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda; with torchrun each rank uses a GPU of its own")
+    parser.add_argument("--seed", type=int, default=0, help="of the model and the order of samples (default: 0)")
     for name, default in more.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
     if here.stem.endswith("_dataloader"):
-        parser.add_argument("--data", type=Path, default=here.parent / "data", help="the folder of the data")
-        parser.add_argument("--workers", type=int, default=2, help="processes of each DataLoader")
+        parser.add_argument("--data", type=Path, default=here.parent / "data", help="the folder with the data")
+        parser.add_argument("--workers", type=int, default=2, help="worker processes of each DataLoader (default: 2)")
     else:
-        parser.add_argument("--config", type=Path, default=here.with_suffix(".yaml"), help="says where the data is")
-        parser.add_argument("--address", help="of a running server; without it, one is started with --config")
+        parser.add_argument("--config", type=Path, default=here.with_suffix(".yaml"), help="the server's configuration, which says where the data is")
+        parser.add_argument("--address", help="the directory of a running server (default: starts a server with --config)")
     known = parser.parse_args()
     if WORLD_SIZE > 1 and not on_ranks:
         parser.error(

@@ -1,8 +1,8 @@
-"""Packs an HDF5 file into one database that the server reads: every dataset of the file whose first dimension is the sample.
+"""Packs the datasets of an HDF5 file, whose first dimension counts the samples, into one database that the server reads.
 
     python pack_hdf5.py train.h5 train.lmdb [--label targets]
 
-If it is stopped or killed, the same command continues where it was.
+If it was stopped or killed, the same command continues it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Hdf5:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("file")
-    parser.add_argument("out")
-    parser.add_argument("--label", default="label", help="the dataset that is the class")
+    parser.add_argument("file", help="the HDF5 file")
+    parser.add_argument("out", help="the folder of the database")
+    parser.add_argument("--label", default="label", help="the name of the dataset with the classes (default: label)")
     arguments = parser.parse_args()
     dataset = Hdf5(arguments.file)
     with h5py.File(arguments.file) as file:

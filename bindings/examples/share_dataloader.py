@@ -36,7 +36,7 @@ def train(address: str, name: str, epochs: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=2, help="epochs to train (default: 2)")
     epochs = parser.parse_args().epochs
     with headrace.share(NoisySines(), "sines", epochs=epochs, wait_for=2) as share:
         spawn = multiprocessing.get_context("spawn")

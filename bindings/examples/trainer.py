@@ -48,12 +48,12 @@ def say(**line: Any) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--address")
-    parser.add_argument("--stream", default="train")
-    parser.add_argument("--client")
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--address", help="the server's directory")
+    parser.add_argument("--stream", default="train", help="the stream to train on")
+    parser.add_argument("--client", help="this trainer's name in the server's metrics and messages")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs to train")
     parser.add_argument("--report", type=int, default=5, help="batches between two progress lines")
-    parser.add_argument("--rate", type=float, default=0.003)
+    parser.add_argument("--rate", type=float, default=0.003, help="learning rate")
     arguments = parser.parse_args()
 
     with headrace.Loader(arguments.address, stream=arguments.stream, client=arguments.client) as loader:

@@ -38,7 +38,7 @@ struct Address {
     verb.add_option("--address", address,
                     "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
     verb.add_option("directory", unexpected)->group("");  // hidden in the help: refused, with advice
-    verb.add_option("--timeout", timeout, "Seconds to wait for the server")->check(kSeconds);
+    verb.add_option("--timeout", timeout, "Seconds to wait for the server (default: 5)")->check(kSeconds);
   }
   [[nodiscard]] Result<Client> connect() const {
     return Client::connect(
@@ -133,7 +133,7 @@ void add_sample(CLI::App& app, int& exit_code) {
   };
   auto what = std::make_shared<What>();
   CLI::App* verb = add_question(
-      app, "sample", "Show one sample as trainers get it, with its drawn parameters", exit_code,
+      app, "sample", "Show one sample as trainers receive it, and the parameters drawn for it", exit_code,
       [what](Client& client) -> Result<void> {
         auto sample = client.sample(what->stream, static_cast<std::uint64_t>(what->epoch),
                                     static_cast<std::uint64_t>(what->index));
@@ -149,9 +149,9 @@ void add_sample(CLI::App& app, int& exit_code) {
         if (!file) return fail(ErrorCode::kEnvironment, fmt::format("{} cannot be written", what->out));
         return {};
       });
-  verb->add_option("--stream", what->stream, "Stream")->required();
-  verb->add_option("--epoch", what->epoch, "Epoch")->check(kNumber);
-  verb->add_option("--index", what->index, "Position within the epoch's order")->check(kNumber);
+  verb->add_option("--stream", what->stream, "The sample's stream")->required();
+  verb->add_option("--epoch", what->epoch, "Epoch (default: 0)")->check(kNumber);
+  verb->add_option("--index", what->index, "Position in the epoch's order (default: 0)")->check(kNumber);
   verb->add_option("--out", what->out, "Write the fields' bytes to this file");
 }
 

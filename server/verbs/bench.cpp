@@ -252,11 +252,13 @@ int bench(const BenchArguments& arguments) {
 void add_bench(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* verb =
-      app.add_subcommand("bench", "Measure a stream: alone, and with 1, 2 and 4 client processes");
+      app.add_subcommand("bench", "Measure the speed and the CPU time of a stream, with and without clients");
   arguments->config.add_to(*verb);
-  verb->add_option("--stream", arguments->stream, "Stream")->required();
-  verb->add_option("--seconds", arguments->seconds, "Length of each run")->check(CLI::Range(0.1, 3600.0));
-  verb->add_option("--clients", arguments->clients, "Numbers of client processes, 0 for none")
+  verb->add_option("--stream", arguments->stream, "The stream to measure")->required();
+  verb->add_option("--seconds", arguments->seconds, "Length of each run (default: 5)")
+      ->check(CLI::Range(0.1, 3600.0));
+  verb->add_option("--clients", arguments->clients,
+                   "Numbers of client processes, one for each run (default: 0,1,2,4)")
       ->delimiter(',')
       ->check(CLI::Range(0U, publish::Ledger::kMaxLanes));
   verb->add_flag("--json", arguments->as_json, "Print JSON");

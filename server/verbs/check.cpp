@@ -229,8 +229,8 @@ void add_check(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<ConfigArguments>();
   CLI::App* verb = app.add_subcommand(
       "check",
-      "Check a configuration, its datasets and the memory that it needs; given a dataset's "
-      "folder or file, propose a configuration for it");
+      "Check a configuration, its datasets and the memory that it needs. Given a dataset's "
+      "folder or file, print a configuration for it");
   arguments->add_to(*verb);
   verb->callback([arguments, &exit_code] { exit_code = check(*arguments); });
 }

@@ -25,8 +25,8 @@ bool is_lmdb(const std::filesystem::path& path) {
 
 void DatasetArguments::add_to(CLI::App& verb) {
   verb.add_option("src", path, "A dataset's folder or file, or a configuration (YAML)")->required();
-  verb.add_option("--source", source, "Which of several sources");
-  verb.add_option("--part", part, "A part of a source with a split; without it, all of the source");
+  verb.add_option("--source", source, "The source to use, if the configuration has several");
+  verb.add_option("--part", part, "A part of a source with a split (default: the whole source)");
 }
 
 Result<std::shared_ptr<const source::Source>> DatasetArguments::open() const {

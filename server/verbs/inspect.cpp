@@ -182,11 +182,11 @@ int inspect(const InspectArguments& arguments) {
 void add_inspect(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* verb = app.add_subcommand(
-      "inspect", "Say what a packed database, or any dataset, holds: sizes, classes, a sheet");
+      "inspect", "Describe a packed database or another dataset: sizes, classes, a sheet of its images");
   arguments->dataset.add_to(*verb);
-  verb->add_option("--sheet", arguments->sheet, "Write 8 x 8 of its images to this PNG file");
+  verb->add_option("--sheet", arguments->sheet, "Write a sheet of 8 x 8 images to this PNG file");
   verb->add_flag("--json", arguments->as_json, "Print JSON");
-  verb->add_option("--threads", arguments->threads, "Threads; default: all that there are")
+  verb->add_option("--threads", arguments->threads, "Number of threads (default: one for each available CPU)")
       ->check(CLI::Range(1U, 4096U));
   verb->callback([arguments, &exit_code] { exit_code = inspect(*arguments); });
 }

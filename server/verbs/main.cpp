@@ -41,7 +41,8 @@ void reserve_stop_signals() {
 
 void ConfigArguments::add_to(CLI::App& verb) {
   verb.add_option("config", file, "Configuration file (YAML)")->required();
-  verb.add_option("--set", settings, "Override one value: --set streams.train.batch_size=32 (repeatable)");
+  verb.add_option("--set", settings,
+                  "Override a value of the configuration: --set streams.train.batch_size=32 (repeatable)");
 }
 
 Result<void> not_data(const std::string& file) {
@@ -83,7 +84,10 @@ std::optional<headrace::Error> wrong_verb(const CLI::App& app, const std::string
 
 int main(int argc, char** argv) {
   using namespace headrace::server;
-  CLI::App app{"Headrace: one server decodes and augments, every trainer on the machine reads"};
+  CLI::App app{"Headrace: one server decodes and augments samples for every trainer on the machine"};
+  app.footer(
+      "`headrace VERB --help` lists the options of a verb. Exit status: 0: success; 2: wrong arguments or "
+      "configuration; 3: another error.");
   app.set_version_flag("--version", std::string("headrace ") + headrace::kVersion);
   app.require_subcommand(1);
   app.failure_message([](const CLI::App* verb, const CLI::Error& error) {

@@ -181,24 +181,25 @@ int pack_records(const PackArguments& arguments) {
 void add_pack(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<PackArguments>();
   CLI::App* verb = app.add_subcommand(
-      "pack", "Write a source into one LMDB database; the same command again goes on where one was stopped");
+      "pack", "Write a source into one LMDB database; the same command continues a run that was stopped");
   arguments->dataset.add_to(*verb);
   verb->footer(
-      "SRC - packs what another program writes to its stdin: headrace.pack() in Python does; the format is "
-      "in server/pack/record_input.h");
-  verb->add_option("out", arguments->out, "Folder of the database; it is made")->required();
+      "If src is -, pack reads records from stdin, which headrace.pack() in Python writes; "
+      "server/pack/record_input.h describes the format.");
+  verb->add_option("out", arguments->out, "Folder of the database, which is created")->required();
   verb->add_option(
           "--store", arguments->store,
-          "tiled: JPEGs rewritten without loss, so that crops of them take less time to decode, other files "
-          "as they are; encoded: files as they are; decoded: 8-bit pixels")
+          "tiled: JPEGs are rewritten without loss so that crops decode faster, and other files are kept "
+          "unchanged; encoded: all files are kept unchanged; decoded: images are stored as 8-bit pixels")
       ->check(CLI::IsMember({"tiled", "encoded", "decoded"}))
       ->capture_default_str();
-  verb->add_option("--compress", arguments->compress, "Of what shrinks by it: none, lz4, zstd")
+  verb->add_option("--compress", arguments->compress, "Compress what becomes smaller (default: none)")
       ->check(CLI::IsMember({"none", "lz4", "zstd"}));
   verb->add_option("--resize", arguments->resize,
-                   "Images, for good, as torchvision's Resize does (encoded: they become PNG files)")
+                   "Store images in this size, resized as torchvision's Resize does (with --store encoded: "
+                   "as PNG files)")
       ->check(kSize);
-  verb->add_option("--threads", arguments->threads, "Threads; default: all that there are")
+  verb->add_option("--threads", arguments->threads, "Number of threads (default: one for each available CPU)")
       ->check(CLI::Range(1U, 4096U));
   verb->add_flag("--quiet", arguments->quiet, "Show no progress");
   verb->callback([arguments, &exit_code] {

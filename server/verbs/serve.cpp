@@ -107,9 +107,10 @@ void add_serve(CLI::App& app, int& exit_code) {
   CLI::App* verb =
       app.add_subcommand("serve", "Serve the streams of a configuration until SIGTERM, SIGINT or SIGHUP");
   arguments->config.add_to(*verb);
-  verb->add_option("--parent-fd", arguments->parent_fd, "Stop when this descriptor reads end of file");
+  verb->add_option("--parent-fd", arguments->parent_fd,
+                   "Stop when reading this descriptor gives end of file");
   verb->add_option("--ready-fd", arguments->ready_fd,
-                   "Write `ready DIRECTORY METRICS_URL` here once clients can attach");
+                   "Write `ready DIRECTORY METRICS_URL` to this descriptor when clients can attach");
   verb->callback([arguments, &exit_code] { exit_code = serve(*arguments); });
 }
 
