@@ -66,7 +66,7 @@ def from_environment(variable: str, default: int, least: int) -> int:
 
 
 def ranks_of_torch() -> tuple[int, int]:
-    """Rank and world size of torch.distributed if it was initialised, else 0 and 1. For launchers that do not set RANK, such as Lightning's
+    """Rank and world size of torch.distributed if it was initialized, else 0 and 1. For launchers that do not set RANK, such as Lightning's
     and multiprocessing."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():

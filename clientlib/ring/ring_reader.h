@@ -1,7 +1,7 @@
 // The client's half of a ring: grants in, acks out. It has no sockets: clientlib/client receives the
 // descriptors.
 //
-// Thread safety: `next`: one thread at a time. `ack` and the accessors: any thread (a mutex serialises acks).
+// Thread safety: `next`: one thread at a time. `ack` and the accessors: any thread (a mutex serializes acks).
 // The mapping exists as long as the reader, so anything that views its memory must share ownership of the
 // reader.
 #pragma once

@@ -66,8 +66,9 @@ enum class Batches : std::uint8_t {
   /// views, a write is a segmentation fault. Stream::mapping() is empty.
   kGuarded,
   /// Private memory, which the loop may keep and write to (FieldView::writable). A batch is a copy-on-write
-  /// view on its slot. It is a copy instead if it is small, if the loop writes to most of each batch, or if
-  /// live views hold all other leases. Stream::mapping() is empty, so slots cannot be copied to a device.
+  /// view on its slot. It is a copy instead if it is small, if the loop writes to most of each batch, if live
+  /// views hold all other leases, or if the kernel does not support such views. Stream::mapping() is empty,
+  /// so slots cannot be copied to a device.
   kPrivate,
 };
 
@@ -250,9 +251,8 @@ class Client {
 
   [[nodiscard]] const std::string& address() const;
   Result<std::vector<StreamInfo>> streams();
-  /// Attaches to a stream. Errors: kNoSuchStream, kInvalidArgument; kRankTaken, kClientNameTaken and
-  /// kRingFull (other clients are attached); kGroupMismatch; kFingerprintMismatch (`state` is of another
-  /// stream).
+  /// Attaches to a stream. Errors: kNoSuchStream, kInvalidArgument, kGroupMismatch, kFingerprintMismatch (of
+  /// options.state), and kRankTaken, kClientNameTaken or kRingFull because of other clients.
   Result<Stream> open(const OpenOptions& options);
   /// The sample at position `index` of the epoch's order, as trainers receive it, with the parameters that
   /// were drawn for it.

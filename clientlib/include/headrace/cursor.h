@@ -28,7 +28,7 @@ std::string to_string(const Cursor& cursor);  ///< "epoch 3, origin 0, batch 17"
 /// How an epoch's last, incomplete global batch is handled. In each case all ranks have the same number of
 /// batches. Wrapped rows repeat samples of the epoch.
 enum class LastBatch : std::uint8_t {
-  kShort,  ///< its samples are divided evenly; at most w - 1 wrapped rows are flagged not valid
+  kShort,  ///< the ranks divide its samples evenly; at most w - 1 wrapped rows are flagged not valid
   kPad,    ///< it is filled with wrapped rows, which are flagged not valid
   kDrop,   ///< it is dropped
 };
