@@ -1,5 +1,5 @@
 // Rewrites the JPEGs of a cache `encoded` as tiled ones (decode/jpeg_tiles.h) while workers are idle: about
-// 10 ms once for an image of 500 x 375, and every later crop of it takes a fifth less time.
+// 10 ms once for an image of 500 x 375, and every later crop of it takes a sixth less time.
 //
 //   OPEN ──tile_one──> SETTLED     its bytes do not change any more, tiled or as they were read
 //

@@ -30,7 +30,7 @@ const char* wrong_order(Op::Stage last, Op::Stage next) {
   if (last == Stage::kNormalize && next != Stage::kErase)
     return "normalize must be the last transform, but for random_erasing";
   if (last == Stage::kLuma && next < Stage::kNormalize)
-    return "to_y must be the last transform, but for normalize";
+    return "to_y must be the last transform, but for normalize and random_erasing";
   return nullptr;
 }
 

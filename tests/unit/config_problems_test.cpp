@@ -119,6 +119,10 @@ std::vector<Wrong> cases() {
            "; did you mean \"image_folder\"?"},
       {"NoType", "sources: {s: {path: /x}}\n" + ok,
        "x.yaml:1:11: sources.s: key \"type\" is missing: one of " + kTypes},
+      {"MultiHotWithoutClasses",
+       "sources: {s: {type: manifest, path: /x.csv, fields: {tags: {kind: multi_hot}}}}\n" + ok,
+       "x.yaml:1:54: sources.s.fields.tags: key \"classes\" is missing: the rows of multi_hot have one value "
+       "per class"},
       {"ShardsByNumber", "sources: {s: {type: webdataset, path: 7}}\n" + ok,
        "x.yaml:1:39: sources.s.path: 7 is not a path, or a list of paths"},
       {"ExtensionWithADot", "sources: {s: {type: webdataset, path: /x, image: [.jpg]}}\n" + ok,

@@ -36,7 +36,11 @@ described::Description<ManifestField> manifest_field() {
            "classes", &Self::classes, described::class_names(),
            "Names of labels 0, 1, ... Default for class: the names that occur, sorted; if all of them are "
            "whole numbers, each is its own label. Required for multi_hot.")),
-       described::key("scale", &Self::scale, described::integer<std::int32_t>(1, 64))}};
+       described::key("scale", &Self::scale, described::integer<std::int32_t>(1, 64))},
+      [](const Self& field, const described::Json&, const described::Reading& reading) {
+        if (field.kind == Kind::kMultiHot && field.classes.empty())
+          reading.wrong_key("", "key \"classes\" is missing: the rows of multi_hot have one value per class");
+      }};
 }
 
 }  // namespace
