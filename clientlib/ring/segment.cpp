@@ -34,8 +34,12 @@ Result<bip::mapped_region> map_region(int fd, bip::mode_t mode, std::size_t byte
 }
 
 tl::unexpected<Error> system_failure(const std::string& name, std::string_view step) {
+  const int error = errno;
+  const char* remedy = "";
+  if (error == EFBIG) remedy = "; raise the limit of file sizes (ulimit -f)";
+  if (error == EMFILE || error == ENFILE) remedy = "; raise the limit of open files (ulimit -n)";
   return fail(ErrorCode::kEnvironment,
-              fmt::format("shared memory '{}': {}: {}", name, step, std::strerror(errno)));
+              fmt::format("shared memory '{}': {}: {}{}", name, step, std::strerror(error), remedy));
 }
 
 /// Asks for huge pages, if the machine allows them for shared memory. Failures are ignored: posix_fallocate

@@ -15,6 +15,9 @@ namespace headrace::server::session {
 /// The server uses no more, whatever RLIMIT_NOFILE allows.
 inline constexpr std::size_t kMostDescriptors = std::size_t{1} << 20;
 
+/// With fewer, the reserve would leave none for clients, and libzmq aborts when it starts with too few.
+inline constexpr int kLeastDescriptors = 64;
+
 /// Raises the soft RLIMIT_NOFILE to the hard one, to kMostDescriptors at most.
 void raise_descriptor_limit();
 

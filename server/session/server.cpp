@@ -5,9 +5,13 @@
 #include <sys/signalfd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <optional>
+#include <system_error>
 #include <thread>
+#include <zmq.hpp>
 
 #include "clientlib/base/stop_signals.h"
 #include "clientlib/ring/futex.h"
@@ -38,6 +42,18 @@ std::uint64_t nanoseconds(std::chrono::milliseconds time) {
   return static_cast<std::uint64_t>(time.count()) * 1'000'000;
 }
 
+/// Why the system refused what the server needs to start; most often a limit.
+Error refused_by_system(int number) {
+  std::string remedy;
+  if (number == EMFILE || number == ENFILE) remedy = "; raise the limit of open files (ulimit -n)";
+  if (number == EAGAIN)
+    remedy =
+        ": no further thread can be created; raise the limit of threads (ulimit -u, the cgroup's pids.max), "
+        "or lower server.threads and the sources' io.threads";
+  return {ErrorCode::kEnvironment,
+          fmt::format("the server cannot start: {}{}", std::strerror(number), remedy)};
+}
+
 }  // namespace
 
 Server::Server(config::ServerConfig config, Directory directory)
@@ -53,7 +69,21 @@ Server::~Server() {
 }
 
 Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
+  try {
+    return build(config);
+  } catch (const zmq::error_t& error) {
+    return fail(refused_by_system(error.num()));
+  } catch (const std::system_error& error) {
+    return fail(refused_by_system(error.code().value()));
+  }
+}
+
+Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   raise_descriptor_limit();
+  if (descriptor_limit() < kLeastDescriptors)
+    return fail(ErrorCode::kEnvironment,
+                fmt::format("expected a limit of at least {} open files, found {}: raise it (ulimit -n)",
+                            kLeastDescriptors, descriptor_limit()));
   set_admitted(config.server.allow);
   auto directory = Directory::claim(config.server.directory,
                                     config.server.allow.empty() ? Reach::kOwner : Reach::kEverybody);
@@ -125,6 +155,9 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   if (auto done = server->control_->bind(server->directory_.socket(wire::kControlSocket)); !done)
     return tl::make_unexpected(done.error());
   if (auto done = server->directory_.set_socket_mode(wire::kControlSocket); !done) return fail(done.error());
+  const sigset_t stop = stop_signals();
+  server->signals_ = ring::UniqueFd(::signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!server->signals_) return fail(refused_by_system(errno));
   server->engine_->start();
   return server;
 }
@@ -155,9 +188,7 @@ void Server::ask_to_stop() {
 }
 
 void Server::run(int parent_fd) {
-  const sigset_t stop = stop_signals();
-  const ring::UniqueFd signals(::signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK));
-  serve_until([this] { return stop_.load(); }, signals.get(), parent_fd);
+  serve_until([this] { return stop_.load(); }, signals_.get(), parent_fd);
 
   deliver_feed_errors();
   log::info("draining: no new batches; waiting at most {} ms for {} clients to release theirs",

@@ -44,6 +44,8 @@ class Server {
 
  private:
   Server(config::ServerConfig config, Directory directory);
+  /// start(), which may throw what the libraries throw if the system refuses a descriptor or a thread.
+  static Result<std::unique_ptr<Server>> build(const config::Config& config);
   /// Binds the sockets of streams whose batches another process feeds.
   Result<void> start_feeders();
   /// Gives clients of failed feeds time to read the reason before they lose the server.
@@ -62,6 +64,7 @@ class Server {
   std::vector<std::unique_ptr<Feeder>> feeders_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<metrics::HttpServer> http_;
+  ring::UniqueFd signals_;  ///< readable when a signal of stop_signals() is pending
   std::stop_source reads_;  ///< cancels network reads of sources
   std::atomic<bool> stop_{false};
   bool parent_ended_ = false;

@@ -37,6 +37,7 @@ void reserve_stop_signals() {
   const sigset_t stop = stop_signals();
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes counts for shared memory, too: ftruncate reports it
 }
 
 void ConfigArguments::add_to(CLI::App& verb) {
