@@ -62,8 +62,11 @@ Result<std::shared_ptr<const source::Source>> DatasetArguments::open() const {
   } else {
     const auto parts = split ? source::part_names(*split) : std::vector<std::string>();
     if (std::find(parts.begin(), parts.end(), part) == parts.end())
-      return refuse(fmt::format("{}: source \"{}\" has no part \"{}\"; parts: {}", path, chosen, part,
-                                parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "))));
+      return refuse(
+          parts.empty()
+              ? fmt::format("{}: source \"{}\" has no split, so no parts; leave --part out", path, chosen)
+              : fmt::format("{}: source \"{}\" has no part \"{}\"; parts: {}", path, chosen, part,
+                            fmt::join(parts, ", ")));
   }
   return session::Sources(sources).open(chosen, part);
 }

@@ -81,6 +81,35 @@ std::optional<headrace::Error> wrong_verb(const CLI::App& app, const std::string
                                                    : fmt::format("did you mean `{}`?", meant))};
 }
 
+/// The verb that was given, as a user calls it.
+std::string command_of(const CLI::App& app) {
+  const auto verbs = app.get_subcommands();
+  return verbs.empty() ? "headrace" : "headrace " + verbs.front()->get_name();
+}
+
+/// CLI11's message for an error of the command line, in the words of the other messages.
+std::string explain(const CLI::App& app, const CLI::Error& error) {
+  const std::string command = command_of(app);
+  const auto extras = app.remaining(true);
+  const auto option = std::find_if(extras.begin(), extras.end(),
+                                   [](const std::string& word) { return word.starts_with("-"); });
+  if (option != extras.end()) {
+    const auto verbs = app.get_subcommands();
+    const CLI::App& verb = verbs.empty() ? app : *verbs.front();
+    std::vector<std::string> known;
+    for (const CLI::Option* one : verb.get_options())
+      if (!one->get_positional()) known.push_back(one->get_name());
+    const std::string name = option->substr(0, option->find('='));
+    const std::string near = headrace::nearest(name, known);
+    return fmt::format("{} has no option {}{}", command, name,
+                       near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
+  }
+  if (!extras.empty()) return fmt::format("{}: one argument too many: '{}'", command, extras.front());
+  if (command == "headrace" && error.get_name() == "RequiredError")
+    return "name a verb, such as check or serve";
+  return error.what();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -91,9 +120,10 @@ int main(int argc, char** argv) {
       "configuration; 3: another error.");
   app.set_version_flag("--version", std::string("headrace ") + headrace::kVersion);
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App* verb, const CLI::Error& error) {
-    const std::string name = verb->get_parent() == nullptr ? "headrace" : "headrace " + verb->get_name();
-    return fmt::format("headrace: INVALID_ARGUMENT: {}; `{} --help` lists the options\n", error.what(), name);
+  app.failure_message([](const CLI::App* root, const CLI::Error& error) {
+    const std::string command = command_of(*root);
+    return fmt::format("headrace: INVALID_ARGUMENT: {}; `{} --help` lists {}\n", explain(*root, error),
+                       command, command == "headrace" ? "verbs and options" : "the options");
   });
   int exit_code = 0;
   verbs::add_serve(app, exit_code);

@@ -144,6 +144,11 @@ def test_folders_without_any_image_are_listed(tmp_path: Path) -> None:
     assert "Its 2 folders hold no .jpg, .jpeg or .png: cat, dog" in refused.stderr
 
 
+def test_images_without_class_folders_are_said_to_need_them(tmp_path: Path) -> None:
+    jpeg(tmp_path)
+    assert f"{tmp_path}: holds images, but no class folders; put them into one folder per class" in check(tmp_path).stderr
+
+
 def test_datasets_with_different_classes_give_a_warning(tmp_path: Path) -> None:
     write_images(tmp_path / "train", classes=3, per_class=2)
     write_images(tmp_path / "val", classes=3, per_class=2)
@@ -206,3 +211,18 @@ def test_a_directory_without_its_option_is_refused_with_the_option(tmp_path: Pat
     done = subprocess.run([headrace_binary(), verb, tmp_path], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert f"unexpected argument `{tmp_path}`; a server is named by its directory: `headrace {verb} --address {tmp_path}`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name a verb, such as check or serve; `headrace --help` lists verbs and options"),
+        (["--verson"], "headrace has no option --verson (did you mean --version?); `headrace --help` lists verbs and options"),
+        (["ls", "--adress=/run"], "headrace ls has no option --adress (did you mean --address?); `headrace ls --help` lists the options"),
+        (["serve", "c.yaml", "--port", "9"], "headrace serve has no option --port; `headrace serve --help` lists the options"),
+        (["serve", "a.yaml", "b.yaml"], "headrace serve: one argument too many: 'b.yaml'; `headrace serve --help` lists the options"),
+    ],
+)
+def test_a_wrong_command_line_is_named_with_its_verb(arguments: list[str], said: str) -> None:
+    done = subprocess.run([headrace_binary(), *arguments], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (2, f"headrace: INVALID_ARGUMENT: {said}\n")
