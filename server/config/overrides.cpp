@@ -122,7 +122,11 @@ std::string suggest(const Document& document, const std::string& written, Write 
   std::vector<std::string> names;
   names.reserve(paths.size());
   for (const auto& path : paths) names.push_back(write(path));
-  return nearest(written, names);
+  if (auto near = nearest(written, names); !near.empty()) return near;
+  // A key without the maps above it: batch_size.
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    if (write({paths[i].back()}) == written) return names[i];
+  return {};
 }
 
 // Replaces scalars on the path by maps.

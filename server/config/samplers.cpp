@@ -143,7 +143,7 @@ Codec<MaybeSampler> sampler() {
   Schema properties = Schema::object();
   for (const Way& each : ways) properties[each.name] = each.schema;
   Schema schema = name_or_map({"sequential", "shuffled", "balanced"}, std::move(properties),
-                              "one sampler with its arguments");
+                              "one sampler with its arguments, such as {pk: {p: 8, k: 4}}");
   schema["description"] = "Which samples an epoch visits, in which order. Default: shuffled.";
   const Codec<MaybeSampler> out{
       std::move(schema),

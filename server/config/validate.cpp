@@ -31,6 +31,19 @@ std::string bounds(const json& node) {
   return out;
 }
 
+// "a map with the key size", "a map of layout and dtype", "a map": names the keys if they are few.
+std::string expected_map(const json& node) {
+  constexpr std::size_t kFew = 6;
+  const auto required = texts(node.value("required", json::array()));
+  if (!required.empty())
+    return fmt::format("a map with the key{} {}", required.size() > 1 ? "s" : "",
+                       fmt::join(required, " and "));
+  const auto keys = known_keys(node);
+  const bool needs_one = node.value("minProperties", 0) > 0;
+  if (keys.empty() || keys.size() > kFew) return needs_one ? "a map with at least one entry" : "a map";
+  return fmt::format("a map {} {}", needs_one ? "with at least one of" : "of", fmt::join(keys, ", "));
+}
+
 std::string expected(const json& node) {
   if (const auto own = node.find("x-expected"); own != node.end()) return own->get<std::string>();
   for (const char* key : {"anyOf", "oneOf"}) {
@@ -48,8 +61,8 @@ std::string expected(const json& node) {
   if (type == "number") return "a number" + bounds(node);
   if (type == "boolean") return "true or false";
   if (type == "string") return "text";
-  if (type == "array") return node.value("minItems", 0) > 0 ? "a list that is not empty" : "a list";
-  if (type == "object") return node.value("minProperties", 0) > 0 ? "a map that is not empty" : "a map";
+  if (type == "array") return node.value("minItems", 0) > 0 ? "a list with at least one entry" : "a list";
+  if (type == "object") return expected_map(node);
   return type.dump();
 }
 
@@ -90,6 +103,29 @@ std::string missing_arguments(const json& node, const json& value, const std::st
   return {};
 }
 
+bool conforms(const json& schema, const json& value);
+
+// "[1]" or "{size: 1}": the list or map that `value` was probably meant to be the only entry of. Empty: the
+// schema has no such list or map, or several keys accept the value.
+std::string suggest_wrapped(const json& node, const json& value) {
+  constexpr std::size_t kLongest = 60;
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (value.is_null() || text.size() > kLongest) return {};
+  if (const auto items = node.find("items"); items != node.end())
+    return (value.is_string() || value.is_object()) && conforms(*items, value) ? "[" + text + "]" : "";
+  const auto required = texts(node.value("required", json::array()));
+  std::vector<std::string> keys;
+  const auto properties = node.value("properties", json::object());
+  for (const auto& [name, schema] : properties.items()) {
+    const bool known_word = !value.is_string() || resolve(schema, value).contains("enum");
+    const bool needed =
+        required.empty() || std::find(required.begin(), required.end(), name) != required.end();
+    if (needed && known_word && conforms(schema, value)) keys.push_back(name);
+  }
+  if (keys.size() != 1 || required.size() > 1 || value.is_object()) return {};
+  return fmt::format("{{{}: {}}}", keys.front(), text);
+}
+
 std::string suggest_value(const json& node, const json& value) {
   std::vector<std::string> words;
   const auto add = [&](const json& n) {
@@ -104,7 +140,14 @@ std::string suggest_value(const json& node, const json& value) {
       for (const auto& branch : *found) add(branch);
   const bool duration = node.value("x-expected", "").starts_with("a duration");
   if (duration && value.is_number_unsigned()) return value.dump() + "s";
-  return value.is_string() ? nearest(value.get<std::string>(), words) : std::string();
+  const std::string near = value.is_string() ? nearest(value.get<std::string>(), words) : "";
+  if (!near.empty()) return near;
+  const json* forms = branches(node);
+  if (forms == nullptr) return suggest_wrapped(node, value);
+  for (const auto& form : *forms)
+    if (auto wrapped = suggest_wrapped(resolve(form, json::value_t::discarded), value); !wrapped.empty())
+      return wrapped;
+  return {};
 }
 
 const std::regex& compiled(const std::string& pattern) {
@@ -200,6 +243,20 @@ json without_misindented(Document& document, const Pointer& at, const json& node
   return rest;
 }
 
+// What other loaders call it: the key that does the same here. Empty: there is none.
+std::string counterpart(const std::string& name) {
+  static const std::map<std::string, const char*> kKnown{
+      {"drop_last", "write `last: drop`"},
+      {"num_workers", "set `server.threads`: one pool works for all streams"},
+      {"workers", "set `server.threads`: one pool works for all streams"},
+      {"prefetch_factor", "set `ring.prefetch`"},
+      {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
+      {"persistent_workers", "leave it out: the server's workers stay"},
+      {"collate_fn", "leave it out: the server makes the batches"}};
+  const auto found = kKnown.find(name);
+  return found == kKnown.end() ? "" : found->second;
+}
+
 void check_keys(Document& document, const Pointer& at, const json& node, const json& value) {
   const auto known = known_keys(node);
   if (const auto rule = node.find("propertyNames"); rule != node.end()) {
@@ -211,9 +268,14 @@ void check_keys(Document& document, const Pointer& at, const json& node, const j
   for (const auto& [name, ignored] : value.items()) {
     if (node.value("additionalProperties", json(true)) != json(false) || child(node, value, name) != nullptr)
       continue;
-    auto home = parent_hint(node, name);
-    auto suggestion = home.empty() ? nearest(name, known) : "";
+    auto suggestion = nearest(name, known);
+    const auto required = node.value("required", json::array());
+    const bool fills_gap = !value.contains(suggestion) &&
+                           std::find(required.begin(), required.end(), suggestion) != required.end();
+    auto home = fills_gap ? "" : parent_hint(node, name);
+    if (!home.empty()) suggestion.clear();
     if (home.empty() && suggestion.empty()) home = parent_hint(schema(), name);
+    if (home.empty() && suggestion.empty()) home = counterpart(name);
     if (home.empty() && suggestion.empty()) home = fmt::format("known here: {}", fmt::join(known, ", "));
     document.wrong_key(at / name, fmt::format("unknown key \"{}\"{}{}", name, home.empty() ? "" : "; ", home),
                        std::move(suggestion));

@@ -213,7 +213,11 @@ std::string whitespace_hint(std::string_view text, const YAML::Exception& error)
   const auto lines = lines_up_to(text, error.mark.line);
   if (static_cast<int>(lines.size()) <= error.mark.line) return {};
   if (lines.back().find('\t') != std::string_view::npos) return "; a tab: YAML indents with spaces";
-  return error.msg.find("flow") == std::string::npos ? indentation_hint(lines) : "";
+  if (error.msg.find("map flow") != std::string::npos)
+    return "; a `{` above is not closed, or a comma is missing";
+  if (error.msg.find("sequence flow") != std::string::npos)
+    return "; a `[` above is not closed, or a comma is missing";
+  return indentation_hint(lines);
 }
 
 }  // namespace

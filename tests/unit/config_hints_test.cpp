@@ -85,6 +85,38 @@ TEST(ConfigHints, SayThatTheTrainerChoosesItsGpu) {
             "server's workers; the trainer chooses its GPU: Loader(device=\"cuda:0\")");
 }
 
+TEST(ConfigHints, WriteAValueAsTheMapOrListThatWasMeant) {
+  EXPECT_EQ(
+      of_stream("    transforms: [random_resized_crop: 32]\n"),
+      "x.yaml:5:39: streams.t.transforms[0].random_resized_crop: 32 is not a map with the key size; did "
+      "you mean \"{size: 32}\"?");
+  const std::string crop = "    transforms: [center_crop: {size: 8}]\n";
+  EXPECT_EQ(of_stream(crop + "    output: float32\n"),
+            "x.yaml:6:13: streams.t.output: \"float32\" is not a map of dtype, layout; did you mean "
+            "\"{dtype: float32}\"?");
+  EXPECT_EQ(of_stream(crop + "    fields: image\n"),
+            "x.yaml:6:13: streams.t.fields: \"image\" is not a list of fields' names; did you mean "
+            "\"[image]\"?");
+  EXPECT_EQ(said("sources: {f: {type: image_folder, path: /data, cache: 8GB}}\n"
+                 "streams: {t: {source: f, transforms: [center_crop: {size: 8}]}}\n"),
+            "x.yaml:1:55: sources.f.cache: \"8GB\" is not a map with at least one of decoded, encoded, tile")
+      << "two keys accept the value";
+}
+
+TEST(ConfigHints, PreferAMissingKeyToAnotherMap) {
+  EXPECT_EQ(said("source: {f: {type: image_folder, path: /data}}\nstreams: {t: {source: f}}\n"),
+            "x.yaml:1:1: source: unknown key \"source\"; did you mean \"sources\"?\n"
+            "x.yaml:1:1: key \"sources\" is missing\n"
+            "x.yaml:2:23: streams.t.source: there is no source \"f\", nor any other");
+}
+
+TEST(ConfigHints, KnowTheNamesOfADataLoader) {
+  EXPECT_EQ(of_stream("    transforms: [center_crop: {size: 8}]\n    drop_last: true\n    num_workers: 4\n"),
+            "x.yaml:6:5: streams.t.drop_last: unknown key \"drop_last\"; write `last: drop`\n"
+            "x.yaml:7:5: streams.t.num_workers: unknown key \"num_workers\"; set `server.threads`: one pool "
+            "works for all streams");
+}
+
 TEST(ConfigHints, SayThatKeysAreNotIndented) {
   EXPECT_EQ(
       of_stream("    transforms:\n      - random_resized_crop:\n        size: 8\n      - normalize:\n"
@@ -111,7 +143,9 @@ TEST(ConfigHints, SayHowALineThatIsNoYamlIsIndented) {
       "x.yaml:4:10: YAML: illegal map value; indentation: expected at most 4 spaces, as in line 3, found 5");
   EXPECT_EQ(line("   path: /data\n"),
             "x.yaml:4:4: YAML: end of map not found; indentation: expected 0 or 2 or 4 spaces, found 3");
-  EXPECT_EQ(line("    path: [\n  3: 4\n"), "x.yaml:6:1: YAML: end of sequence flow not found")
+  EXPECT_EQ(
+      line("    path: [\n  3: 4\n"),
+      "x.yaml:6:1: YAML: end of sequence flow not found; a `[` above is not closed, or a comma is missing")
       << "not the indentation";
 }
 

@@ -42,7 +42,8 @@ std::vector<Wrong> cases() {
   const std::string ok = "streams: {t: {source: s}}\n";
   return {
       // YAML
-      {"UnclosedBracket", "a: [1,2\nb: 3\n", "x.yaml:2:2: YAML: end of sequence flow not found"},
+      {"UnclosedBracket", "a: [1,2\nb: 3\n",
+       "x.yaml:2:2: YAML: end of sequence flow not found; a `[` above is not closed, or a comma is missing"},
       {"Tab", "\ta: 1\n", "x.yaml:1:3: YAML: illegal map value; a tab: YAML indents with spaces"},
       {"UnknownAlias", "a: *nope\n", "x.yaml:1:4: YAML: the referenced anchor is not defined"},
       {"Empty", "", "x.yaml:1:1: holds no map with `sources` and `streams`"},
@@ -62,8 +63,9 @@ std::vector<Wrong> cases() {
        "x.yaml:1:23: streams.t.source: there is no source \"s\", nor any other"},
       {"NoStreams", kNothing, "x.yaml:1:1: key \"streams\" is missing"},
       {"EmptyStreams", kNothing + "streams: {}\n",
-       "x.yaml:2:10: streams: an empty map is not a map that is not empty"},
-      {"NullStreams", kNothing + "streams:\n", "x.yaml:2:1: streams: nothing is not a map that is not empty"},
+       "x.yaml:2:10: streams: an empty map is not a map with at least one entry"},
+      {"NullStreams", kNothing + "streams:\n",
+       "x.yaml:2:1: streams: nothing is not a map with at least one entry"},
       {"UnknownTopKey", kNothing + ok + "sever: {threads: 3}\n",
        "x.yaml:3:1: sever: unknown key \"sever\"; did you mean \"server\"?"},
       {"KeyThatBelongsFurtherDown", kNothing + "streams: {t: {source: s, wait_for: 2}}\n",
@@ -88,7 +90,7 @@ std::vector<Wrong> cases() {
       {"Port", kNothing + ok + "server:\n  metrics: {port: 65536}\n",
        "x.yaml:4:19: server.metrics.port: 65536 is not a whole number from 0 to 65535"},
       {"MetricsWord", kNothing + ok + "server: {metrics: on}\n",
-       "x.yaml:3:19: server.metrics: \"on\" is not off, or a map"},
+       "x.yaml:3:19: server.metrics: \"on\" is not off, or a map of address, port"},
       {"DurationLongerThanAYear", kNothing + ok + "server: {group_grace: 8761h}\n",
        "x.yaml:3:23: server.group_grace: \"8761h\" is longer than a year, which is 8760h"},
       {"WaitLongerThanAYear", images("    sharing: {wait_timeout: 999999999h}\n"),

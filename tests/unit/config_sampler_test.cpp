@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
          "x.yaml:6:5: streams.t.shuffle: `shuffle` is a short form of `sampler`: give only one of them"},
         {"Word", "    sampler: shufled\n",
          "\"shufled\" is not one of sequential, shuffled, balanced, or one "
-         "sampler with its arguments; did you mean \"shuffled\"?"},
+         "sampler with its arguments, such as {pk: {p: 8, k: 4}}; did you mean \"shuffled\"?"},
         {"WordWithoutArguments", "    sampler: pk\n",
          "x.yaml:6:14: streams.t.sampler: \"pk\" needs p and k: write `sampler: {pk: {p: ..., k: ...}}`"},
         {"TwoSamplers", "    sampler: {balanced: {}, list: {path: x}}\n",
