@@ -75,7 +75,7 @@ def test_sets_without_images_or_labels_are_served_too(start_server: Any, tmp_pat
         (np.asfortranarray(np.zeros((50, 2))), "is in Fortran order"),
         (np.array([None] * 50), "holds Python objects"),
         (np.zeros(50, dtype=[("a", "f4"), ("b", "i4")]), "is an array of records"),
-        (np.zeros((50, 2), dtype=np.complex64), 'dtype "<c8" is carried by no field'),
+        (np.zeros((50, 2), dtype=np.complex64), 'dtype "<c8" is not supported'),
         (np.zeros((49, 2)), "has 49 samples"),
     ],
 )

@@ -165,7 +165,11 @@ TEST_F(NpyTest, FieldsAreImagesIfTheyAreNamedSo) {
   ASSERT_TRUE(source->read(0, sample));
   EXPECT_TRUE(sample.items[0].pixels.planar);
   options_.images = {"vector"};
-  EXPECT_THAT(refusal(), HasSubstr("vectors.npy: is (5, 2) of float32, no images"));
+  EXPECT_THAT(
+      refusal(),
+      HasSubstr(
+          "vectors.npy: expected images, uint8 of (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, w); found "
+          "float32 of (5, 2)"));
   options_.images = {"imgae"};
   EXPECT_THAT(refusal(), HasSubstr("`images` names \"imgae\", which is not a field"));
   options_.images.emplace();
@@ -207,8 +211,8 @@ TEST_F(NpyTest, WhatIsWrongWithAFileIsSaidByFile) {
   EXPECT_THAT(refusal_of(npy("|O", "(5,)", "x")), HasSubstr("holds Python objects (pickled)"));
   EXPECT_THAT(refusal_of(npy(">f4", "(5, 2)", values)),
               HasSubstr("is big-endian (\">f4\"); save array.astype("));
-  EXPECT_THAT(refusal_of(npy("<u4", "(5, 2)", values)), HasSubstr("dtype \"<u4\" is carried by no field"));
-  EXPECT_THAT(refusal_of(npy("<U9", "(5,)", values)), HasSubstr("carried by no field"));
+  EXPECT_THAT(refusal_of(npy("<u4", "(5, 2)", values)), HasSubstr("dtype \"<u4\" is not supported"));
+  EXPECT_THAT(refusal_of(npy("<U9", "(5,)", values)), HasSubstr("is not supported"));
   EXPECT_THAT(refusal_of(npy("float", "(5,)", values)), HasSubstr("is not understood"));
   EXPECT_THAT(refusal_of(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (5, 2)}", values)),
               HasSubstr("is in Fortran order; save np.ascontiguousarray(array)"));

@@ -129,7 +129,7 @@ TEST_F(IdxTest, WhatIsWrongIsSaidByFile) {
   is_refused(options_.images, {1, 2, 3}, "is not an IDX file");
   is_refused(options_.images, {}, "is not an IDX file");
   is_refused(options_.images, idx({5, 2, 3}, zero, 0x0D), "values of IDX type 0x0d");
-  is_refused(options_.images, labels_, "has 1 dimensions; count x height x width (or x 3) is expected");
+  is_refused(options_.images, labels_, "expected count x height x width (or x 3), found 1 dimension");
   is_refused(options_.labels, images_, "are images and labels exchanged?");
   is_refused(options_.images, idx({4, 2, 3}, zero),
              "holds 4 images, but " + options_.labels.string() + " holds 5");

@@ -136,8 +136,8 @@ Error empty_classes(const std::string& root, std::vector<std::string> empty, std
   if (count > 10) empty.resize(10);
   return {ErrorCode::kDatasetInvalid,
           fmt::format("image folder {}: {} of {} class folders hold no .jpg, .jpeg or .png: {}{}; remove "
-                      "them, or add images; if these are not classes, point `path` at the folder that "
-                      "contains the class folders",
+                      "them, or add images (files of other formats must be converted); if these are not "
+                      "classes, point `path` at the folder that contains the class folders",
                       root, count, total, fmt::join(empty, ", "), count > 10 ? ", ..." : "")};
 }
 

@@ -36,8 +36,8 @@ Result<Idx> read_idx(const std::filesystem::path& path, const RemotePtr& remote,
     return refuse(
         fmt::format("holds values of IDX type 0x{:02x}; unsigned bytes (0x08) are read", idx.bytes[2]));
   if (rank < least_rank || rank > most_rank)
-    return refuse(
-        fmt::format("has {} dimensions; {} is expected: are images and labels exchanged?", rank, shape));
+    return refuse(fmt::format("expected {}, found {} dimension{}: are images and labels exchanged?", shape,
+                              rank, rank == 1 ? "" : "s"));
   idx.header = 4 + 4 * rank;
   if (idx.bytes.size() < idx.header) return refuse("is truncated within its header");
   std::uint64_t values = 1;

@@ -127,7 +127,10 @@ class ClassNames {
     return static_cast<std::uint32_t>(names_.size() - 1);
   }
   [[nodiscard]] std::string stranger(const std::string& name) const {
-    return fmt::format("\"{}\" is none of the {} classes, nor the index of one", name, names_.size());
+    constexpr std::size_t kFew = 10;
+    const auto names = names_.size() > kFew ? "" : fmt::format(" ({})", fmt::join(names_, ", "));
+    return fmt::format("\"{}\" is none of the {} classes{}, nor the index of one", name, names_.size(),
+                       names);
   }
 
  private:

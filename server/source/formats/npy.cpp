@@ -179,9 +179,9 @@ Result<std::vector<NpyColumn>> columns_of(std::vector<NamedArray> arrays,
     if (!pixels)
       return refuse(
           named->array.shown,
-          fmt::format("is {} of {}, no images: uint8 of (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, "
-                      "h, w) are",
-                      shape_text(named->array.header.shape), name_of(named->array.header.dtype)));
+          fmt::format("expected images, uint8 of (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, w); found "
+                      "{} of {}",
+                      name_of(named->array.header.dtype), shape_text(named->array.header.shape)));
     out.push_back(column_of(std::move(*named), pixels));
     arrays.erase(named);
   }

@@ -61,7 +61,9 @@ Result<void> NpzReader::open() {
   // The streaming reader uses the local headers, and so knows the offset of a member's bytes.
   ::archive_read_support_format_zip_streamable(reader_.get());
   if (::archive_read_open_memory(reader_.get(), file_.view.data(), file_.view.size()) != ARCHIVE_OK)
-    return refuse("is not an .npz file (a zip file of .npy files)");
+    return refuse(
+        "is not an .npz file (a zip file of .npy files); name .npy files in `fields`, as in {image: "
+        "images.npy}");
   return {};
 }
 

@@ -47,7 +47,7 @@ Result<DType> read_dtype(const std::string& descr, const std::string& shown) {
   const auto dtype = dtype_of(kind);
   if (!dtype)
     return refuse(
-        fmt::format("dtype \"{}\" is carried by no field; convert it with array.astype() to one of uint8, "
+        fmt::format("dtype \"{}\" is not supported; convert it with array.astype() to one of uint8, "
                     "int8, int16, int32, int64, float16, float32, float64, bool, and save it again",
                     descr));
   if (descr[0] == '>' && size_of(*dtype) > 1)

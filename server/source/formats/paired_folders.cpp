@@ -133,7 +133,8 @@ class PairedFoldersOpener {
           if (!images_[other].contains(name)) alone.push_back(image.path);
         if (alone.empty()) continue;
         return fail(ErrorCode::kDatasetInvalid,
-                    fmt::format("images of {} have no partner in {} (field `{}`): {}{}",
+                    fmt::format("images of {} have no partner in {} (field `{}`): {}{}; add the partners, or "
+                                "remove these images",
                                 columns_[one]->root(), columns_[other]->root(), columns_[other]->field().name,
                                 shortened(std::move(alone)), hint(one, other)));
       }
