@@ -20,6 +20,8 @@ class Epochs:
     """
 
     def __init__(self, iterable: Iterable[Any], epochs: int | None, batches: int | None) -> None:
+        if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
+            raise InvalidArgument(f"expected a DataLoader or another iterable of batches, found {type(iterable).__name__}")
         self._iterable = iterable
         self._endless = batches is not None  # then epochs are independent of the iterable's passes
         self._iterator = iter(iterable)

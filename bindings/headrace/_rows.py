@@ -131,7 +131,7 @@ def fields_of(batch: Any, names: Sequence[str] | None, ragged: Mapping[str, int 
         for below, each, values in inner:
             if values is None:
                 raise InvalidArgument(
-                    f"field `{below}` is a {type(each).__name__}, expected an array, a tensor, or a list of strings or numbers; "
+                    f"field `{below}` is of type {type(each).__name__}, expected an array, a tensor, or a list of strings or numbers; "
                     "for a list of arrays, name the field in `ragged`"
                 )
             if not _NAME.match(below):

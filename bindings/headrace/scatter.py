@@ -27,7 +27,7 @@ def scatter(batch: Batch, devices: int | Sequence[Any]) -> list[Batch]:
     if not targets:
         raise InvalidArgument(f"devices={devices!r}: expected at least one")
     if not isinstance(batch, TupleBatch | DictBatch):
-        raise InvalidArgument(f"batch={batch!r:.60}: expected a batch of a headrace.Loader")
+        raise InvalidArgument(f"batch: expected a batch of a headrace.Loader, found {type(batch).__name__}")
     rows = len(batch.valid)
     bounds = [rows * part // len(targets) for part in range(len(targets) + 1)]
     return [_part(batch, bounds[i], bounds[i + 1], device) for i, device in enumerate(targets)]

@@ -14,6 +14,7 @@ import itertools
 import json
 import mmap
 import os
+import re
 import socket
 import struct
 import threading
@@ -33,6 +34,7 @@ from ._scratch import Scratch
 from .errors import DatasetInvalid, Error, InvalidArgument, ServerLost, Timeout, from_code
 from .server import Server
 
+_STREAM_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,46}")
 _SLOTS = 2
 _LONGEST_REASON = 2400  # bytes, so that it fits into a packet and a control message
 _CLOSE_TIMEOUT = 2.0  # seconds that close() waits for the iterable's current batch
@@ -78,6 +80,11 @@ class Share:
 
     def __init__(self, iterable: Iterable[Any], name: str, options: Options) -> None:
         self.name = text("name", name)
+        if not _STREAM_NAME.fullmatch(name):
+            raise InvalidArgument(f"name={name!r}: expected 1 to 47 letters, digits, _ and -, a letter first")
+        whole("prefetch", options.prefetch, 1, 1024)
+        whole("max_clients", options.max_clients, 1, 64)
+        whole("wait_for", options.wait_for, 1, 1_000_000)
         self._names, ragged = options.names, options.ragged
         self._ragged: dict[str, int | None] = dict(ragged) if isinstance(ragged, Mapping) else dict.fromkeys(ragged)
         epochs = None if options.epochs is None else whole("epochs", options.epochs, 1)
@@ -245,10 +252,9 @@ class Share:
             if name not in self._fields:
                 raise DatasetInvalid(f"field `{name}` is new, expected only the first batch's fields: {', '.join(self._fields)}")
             if kinds[name] != self._fields[name]:
-                raise DatasetInvalid(
-                    f"field `{name}` is {kinds[name]}, expected {self._fields[name]} as in the first batch: "
-                    "pad the rows, or pass lists of arrays and name the field in `ragged`"
-                )
+                found, first = (kind.removeprefix("ragged ").split()[0] for kind in (kinds[name], self._fields[name]))
+                remedy = "pad the rows, or pass lists of arrays and name the field in `ragged`" if found == first else "convert it to one dtype"
+                raise DatasetInvalid(f"field `{name}` is {kinds[name]}, expected {self._fields[name]} as in the first batch: {remedy}")
         for values in fields:
             if values.offsets is not None and values.count > self._capacities[values.name]:
                 raise DatasetInvalid(

@@ -16,12 +16,12 @@ from shared import Batches
     ("spoil", "said"),
     [
         (lambda images, labels: (images[:, :, :4], labels), r"epoch 0, batch 2: field `field0` is uint8 \(3, 4\), expected uint8 \(3, 5\) as in the first batch"),
-        (lambda images, labels: (images, labels.astype(np.int32)), r"epoch 0, batch 2: field `field1` is int32 \(\), expected int64 \(\)"),
+        (lambda images, labels: (images, labels.astype(np.int32)), r"epoch 0, batch 2: field `field1` is int32 \(\), expected int64 \(\) as in the first batch: convert it to one dtype"),
         (lambda images, labels: (images,), "epoch 0, batch 2: field `field1` is missing"),
         (lambda images, labels: (images, labels, labels), "epoch 0, batch 2: field `field2` is new, expected only .*: field0, field1"),
         (lambda images, labels: (images, labels[:3]), "epoch 0, batch 2: field `field0` has 4 rows, `field1` has 3"),
         (lambda images, labels: (images[:3], labels[:3]), "epoch 0, batch 2: found 3 rows, expected 4"),
-        (lambda images, labels: (images, object()), "epoch 0, batch 2: field `field1` is a object"),
+        (lambda images, labels: (images, object()), "epoch 0, batch 2: field `field1` is of type object"),
     ],
 )
 def test_errors_name_the_field_of_a_batch_of_another_form(spoil: Any, said: str) -> None:
@@ -103,13 +103,17 @@ def test_what_cannot_be_shared_is_refused_immediately() -> None:
         return headrace.share([value])
 
     for wrong, said in [
+        (lambda: headrace.share(5), "expected a DataLoader or another iterable of batches, found int"),
+        (lambda: headrace.share(Batches(), "my data"), "name='my data': expected 1 to 47 letters, digits, _ and -, a letter first"),
+        (lambda: headrace.share(Batches(), wait_for=0), "wait_for=0: expected 1 to 1000000"),
+        (lambda: headrace.share(Batches(), prefetch=0), "prefetch=0: expected 1 to 1024"),
         (lambda: headrace.share([]), "the iterable is empty"),
         (lambda: headrace.share(iter([np.zeros(3)])), "give `batches`"),
         (lambda: one(object()), "a batch is a object"),
         (lambda: one((np.zeros(3), np.zeros(2))), "has 3 rows, `field1` has 2"),
         (lambda: one(np.zeros((3, 2), np.complex64)), "dtype complex64"),
         (lambda: one({"x": np.float32(1)}), "a single number"),
-        (lambda: one({"a": {"b": object()}}), "field `a_b` is a object, expected an array"),
+        (lambda: one({"a": {"b": object()}}), "field `a_b` is of type object, expected an array"),
         (lambda: one({"X": np.zeros(3)}), "field name 'X': expected 1 to 47 characters"),
         (lambda: one(np.zeros((3, 0))), "is empty"),
         (lambda: headrace.share([(np.zeros(3),)], names=["a", "b"]), "expected 1 names"),
