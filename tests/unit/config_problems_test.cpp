@@ -358,19 +358,6 @@ TEST(Config, SaysThatAFileCannotBeRead) {
   EXPECT_EQ(load("/tmp", {}, {}).error().message, "/tmp: is a folder; give a YAML file: " + advice);
 }
 
-TEST(Config, SurvivesAliasesThatBlowUpOrHoldThemselves) {
-  std::string text = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
-  for (int i = 1; i < 10; ++i) {
-    const auto before = "*a" + std::to_string(i - 1);
-    text += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
-    for (int k = 0; k < 9; ++k) text += ", " + before;
-    text += "]\n";
-  }
-  EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("is too deep or too large"));
-  EXPECT_THAT(parse("a: &x [*x]\n", "x.yaml").error().message, HasSubstr("is too deep or too large"));
-  EXPECT_THAT(parse("a: &x {<<: *x}\n", "x.yaml").error().code, ErrorCode::kConfigInvalid);
-}
-
 TEST(Config, SaysWhatATransformNeedsThatWasWrittenAsAWord) {
   const auto said = [](const std::string& list) {
     const std::string source = "sources: {s: {type: image_folder, path: /x}}\n";
@@ -381,22 +368,6 @@ TEST(Config, SaysWhatATransformNeedsThatWasWrittenAsAWord) {
   EXPECT_THAT(said("[color_jitter]"), HasSubstr("one at least: write `- color_jitter: {brightness: ...}`"));
   EXPECT_THAT(said("[normalise]"), HasSubstr(R"(did you mean "normalize"?)"));
   EXPECT_THAT(said("[random_horizontal_filp]"), HasSubstr(R"(did you mean "random_horizontal_flip"?)"));
-}
-
-TEST(Config, SurvivesMergesThatBlowUp) {
-  std::string text = "x0: &x0 {}\n";
-  for (int i = 1; i < 30; ++i) text += fmt::format("x{0}: &x{0} {{<<: [*x{1}, *x{1}]}}\n", i, i - 1);
-  EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("is too deep or too large"));
-}
-
-TEST(Config, SurvivesAnyPrefixOfASoundText) {
-  const std::string text =
-      images("    output: {dtype: float32, layout: NHWC}\n    sharing: {wait_timeout: '5s'}\n");
-  ASSERT_TRUE(parse(text, "x.yaml")) << parse(text, "x.yaml").error().message;
-  for (std::size_t n = 0; n < text.size(); ++n) {
-    const auto outcome = examine(text.substr(0, n), "x.yaml");
-    EXPECT_NE(outcome.config.has_value(), !outcome.problems.empty());
-  }
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+// Configurations that are cut off or blow up when they are parsed.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/config/config.h"
+
+namespace headrace::server::config {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Config, SurvivesAliasesThatBlowUpOrHoldThemselves) {
+  std::string text = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
+  for (int i = 1; i < 10; ++i) {
+    const auto before = "*a" + std::to_string(i - 1);
+    text += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
+    for (int k = 0; k < 9; ++k) text += ", " + before;
+    text += "]\n";
+  }
+  EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("is too deep or too large"));
+  EXPECT_THAT(parse("a: &x [*x]\n", "x.yaml").error().message, HasSubstr("is too deep or too large"));
+  EXPECT_THAT(parse("a: &x {<<: *x}\n", "x.yaml").error().code, ErrorCode::kConfigInvalid);
+}
+
+TEST(Config, SurvivesMergesThatBlowUp) {
+  std::string text = "x0: &x0 {}\n";
+  for (int i = 1; i < 30; ++i) text += fmt::format("x{0}: &x{0} {{<<: [*x{1}, *x{1}]}}\n", i, i - 1);
+  EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("is too deep or too large"));
+}
+
+TEST(Config, SurvivesAnyPrefixOfASoundText) {
+  const std::string text =
+      "sources: {f: {type: image_folder, path: /data}}\nstreams:\n  t:\n    source: f\n"
+      "    transforms: [random_resized_crop: {size: 8}]\n"
+      "    output: {dtype: float32, layout: NHWC}\n    sharing: {wait_timeout: '5s'}\n";
+  ASSERT_TRUE(parse(text, "x.yaml")) << parse(text, "x.yaml").error().message;
+  for (std::size_t n = 0; n < text.size(); ++n) {
+    const auto outcome = examine(text.substr(0, n), "x.yaml");
+    EXPECT_NE(outcome.config.has_value(), !outcome.problems.empty());
+  }
+}
+
+}  // namespace
+}  // namespace headrace::server::config
