@@ -252,8 +252,8 @@ class Share:
             if name not in self._fields:
                 raise DatasetInvalid(f"field `{name}` is new, expected only the first batch's fields: {', '.join(self._fields)}")
             if kinds[name] != self._fields[name]:
-                found, first = (kind.removeprefix("ragged ").split()[0] for kind in (kinds[name], self._fields[name]))
-                remedy = "pad the rows, or pass lists of arrays and name the field in `ragged`" if found == first else "convert it to one dtype"
+                found, expected = (kind.removeprefix("ragged ").split()[0] for kind in (kinds[name], self._fields[name]))
+                remedy = "pad the rows, or pass lists of arrays and name the field in `ragged`" if found == expected else "convert it to one dtype"
                 raise DatasetInvalid(f"field `{name}` is {kinds[name]}, expected {self._fields[name]} as in the first batch: {remedy}")
         for values in fields:
             if values.offsets is not None and values.count > self._capacities[values.name]:
