@@ -16,7 +16,7 @@ std::string folded(std::string_view text) {
   return out;
 }
 
-// The Levenshtein distance, in which a swap of neighbouring letters is one step (optimal string alignment).
+// The Levenshtein distance, in which a swap of neighboring letters is one step (optimal string alignment).
 std::size_t distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(above.begin(), above.end(), 0U);

@@ -20,7 +20,7 @@ endif()
 # Exact results (design: Determinism): no contraction into fused multiply-add anywhere.
 add_library(headrace_flags INTERFACE)
 target_compile_options(headrace_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-  -Wno-missing-field-initializers  # designated initialisers may omit members that have a default
+  -Wno-missing-field-initializers  # designated initializers may omit members that have a default
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # GCC 12 at -O3: false alarms in std::string (GCC bug 105651)
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # and in std::optional (105593)
 # GCC 12 clears and copies 32 bytes to 8 KiB with `rep stos` and `rep movs`: 90 ns for the 100 bytes of a drawn step.

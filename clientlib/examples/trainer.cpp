@@ -1,4 +1,4 @@
-// A trainer in C++: attaches to a stream, makes an optimisation step per batch, and prints its progress as
+// A trainer in C++: attaches to a stream, makes an optimization step per batch, and prints its progress as
 // JSON lines.
 #include <CLI/CLI.hpp>
 #include <chrono>

@@ -1,4 +1,4 @@
-// Waiting on a 32-bit word in shared memory (futex(2), not the PRIVATE flavour; the waiter's mapping may be
+// Waiting on a 32-bit word in shared memory (futex(2), not the PRIVATE flavor; the waiter's mapping may be
 // read-only).
 #pragma once
 

@@ -85,7 +85,7 @@ std::optional<PrivatePages> PrivatePages::open() {
   UniqueFd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   if (!pagemap || overcommit_is_forbidden()) return std::nullopt;
   PrivatePages pages(std::move(pagemap));
-  // Not a static variable's initialiser: during a concurrent fork, its lock would stay locked in the child.
+  // Not a static variable's initializer: during a concurrent fork, its lock would stay locked in the child.
   enum : std::uint8_t { kUntried, kWorks, kFails };
   static std::atomic<std::uint8_t> tried{kUntried};
   if (tried == kUntried) tried = kernel_has_the_properties(pages) ? kWorks : kFails;

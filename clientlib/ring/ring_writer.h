@@ -4,7 +4,7 @@
 //
 // Thread safety: `loan`, `publish`, `abandon`, `release`, `grant`, `attach`, `detach`, `has_acks`,
 // `take_acks`, `client_word`: one thread at a time (the publisher's mutex). Writing the payload of a
-// LoanedSlot: any number of threads, which must then synchronise with the publishing thread.
+// LoanedSlot: any number of threads, which must then synchronize with the publishing thread.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 namespace headrace::wire {
 
 inline constexpr std::size_t kMaxName =
-    200;  ///< of streams, groups, clients, classes' neighbours in messages: bytes
+    200;  ///< of streams, groups, clients, classes' neighbors in messages: bytes
 inline constexpr std::size_t kMaxText = 4096;  ///< of paths and fingerprints
 inline constexpr std::uint64_t kMaxCount = std::uint64_t{1}
                                            << 48;  ///< of epochs, batches, samples: sums cannot overflow

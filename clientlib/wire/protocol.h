@@ -109,7 +109,7 @@ struct CursorSetRequest {
 };
 struct CursorSetReply {
   std::uint32_t seek = 0;  ///< grants with another seek are stale
-  Cursor cursor;           ///< the cursor that was set, normalised (past the end: next epoch)
+  Cursor cursor;           ///< the cursor that was set, normalized (past the end: next epoch)
   std::uint64_t length = 0;
   std::uint64_t epoch_length = 0;
 };

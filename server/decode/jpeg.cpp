@@ -12,7 +12,7 @@ namespace headrace::server::decode {
 bool JpegReader::Handle::read_tiles() {
   if (info.progressive_mode || info.arith_code || info.comps_in_scan != info.num_components) return false;
   const bool single = info.num_components == 1;
-  colours = info.jpeg_color_space;
+  colors = info.jpeg_color_space;
   note_frame();
   return tiles.read(encoded, {.size = {static_cast<std::int32_t>(info.image_width),
                                        static_cast<std::int32_t>(info.image_height)},
@@ -112,7 +112,7 @@ Decoded<void> JpegReader::begin(Rect region, bool keep) {
 
 namespace {
 
-// PIL assumes that every four-component JPEG is inverted, then converts without a colour profile.
+// PIL assumes that every four-component JPEG is inverted, then converts without a color profile.
 void cmyk_to_rgb(const std::uint8_t* cmyk, std::uint8_t* rgb, std::int32_t width) {
   for (std::int32_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
     const int ink = cmyk[3];

@@ -9,7 +9,7 @@
 
 namespace headrace::server::decode {
 
-/// Columns decoded beyond the region on both sides, so that fancy upsampling has the same neighbours at the
+/// Columns decoded beyond the region on both sides, so that fancy upsampling has the same neighbors at the
 /// region's edges as in a full decode. It uses one chroma sample on each side, which is at most two columns
 /// away; libjpeg also widens the left edge to a whole MCU. With 0, regions differ; with 2 none does, for any
 /// sampling (decode_test).

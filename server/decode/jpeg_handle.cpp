@@ -123,7 +123,7 @@ void JpegReader::Handle::end_rows_at(JDIMENSION width) {
 }
 
 void JpegReader::Handle::set_output() {
-  if (tiled && !cut.whole) info.jpeg_color_space = colours;
+  if (tiled && !cut.whole) info.jpeg_color_space = colors;
   info.out_color_space = inverted_cmyk ? JCS_CMYK : JCS_RGB;
   info.dct_method = JDCT_ISLOW;
   info.do_fancy_upsampling = TRUE;

@@ -49,8 +49,8 @@ struct JpegReader::Handle : JpegMemory {
 
   bool tiled = false;  // the open file has a tile index
   TileMap tiles;
-  TileCut cut;              // the part of it that is decoded
-  J_COLOR_SPACE colours{};  // from the header of the whole file
+  TileCut cut;             // the part of it that is decoded
+  J_COLOR_SPACE colors{};  // from the header of the whole file
   // The parameters that determine how many pixels a tile has.
   struct Frame {
     int components = 0;

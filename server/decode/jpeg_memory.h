@@ -14,7 +14,7 @@ namespace headrace::server::decode {
 /// Replaces libjpeg's JPOOL_IMAGE, which calls malloc and free for every image. What lives longer stays
 /// libjpeg's own, and so do the coefficients of progressive files (its virtual arrays).
 ///
-/// The permanent memory that libjpeg requests while reading is for tables (quantisation, Huffman). libjpeg
+/// The permanent memory that libjpeg requests while reading is for tables (quantization, Huffman). libjpeg
 /// would keep them for files without tables of their own, whose pixels would then depend on the image decoded
 /// before. forget_tables() prevents this, so tables use the memory of one image, too.
 ///

@@ -68,7 +68,7 @@ class TileMap {
   [[nodiscard]] ImageSize size() const { return size_; }
   /// `region` is within size() and not empty. Includes the surrounding pixels that fancy upsampling uses.
   [[nodiscard]] TileCut cut(Rect region) const;
-  /// A complete JPEG file without APPn segments, so its colour space must come from this file's header. Valid
+  /// A complete JPEG file without APPn segments, so its color space must come from this file's header. Valid
   /// until the next call. Empty: a tile is not followed by its restart marker, so the index is wrong.
   std::span<const std::uint8_t> splice(const TileCut& cut);
 

@@ -1,5 +1,5 @@
 // PNG rows by libspng, converted as PIL's convert("RGB") does: transparency and gamma are ignored, palettes
-// looked up, 16-bit colour cut to its high byte, 16-bit gray (PIL's mode "I;16") clipped at 255.
+// looked up, 16-bit color cut to its high byte, 16-bit gray (PIL's mode "I;16") clipped at 255.
 #pragma once
 
 #include <array>

@@ -41,8 +41,8 @@ struct TilingCounts {
 
 /// Turns sequential and progressive Huffman-coded JPEGs of 8 bits into baseline ones with one interleaved
 /// scan, optimal tables and a restart marker every tile_mcus() MCUs. Besides the coefficients, it keeps
-/// quantisation tables, samplings, component ids, and all APPn and COM segments before the first scan, so the
-/// same colour space is inferred. Data after the end-of-image marker is dropped.
+/// quantization tables, samplings, component ids, and all APPn and COM segments before the first scan, so the
+/// same color space is inferred. Data after the end-of-image marker is dropped.
 ///
 /// Follows jpegtran (libjpeg's transupp.c) and checks each file: both versions are decoded and compared, and
 /// a file that differs stays as it is.

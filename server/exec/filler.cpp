@@ -15,7 +15,7 @@ constexpr std::size_t kSliceBytes = 256 * 1024;
 std::uint32_t rows_per_slice(const Stream& stream) {
   const auto rows = static_cast<std::uint32_t>(
       std::clamp<std::size_t>(kSliceBytes / bytes_per_row(stream.info()), 1, stream.info().batch_size));
-  return stream.maker().mixes() ? rows + rows % 2 : rows;  // partners are neighbours
+  return stream.maker().mixes() ? rows + rows % 2 : rows;  // partners are neighbors
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
 
   const auto index = static_cast<std::uint32_t>(free - lanes_.begin());
   const sampler::EpochPlan& plan = *admitted->group->plan;
-  const Cursor begin = publish::normalised(plan, admitted->begin);
+  const Cursor begin = publish::normalized(plan, admitted->begin);
   // Everything that can throw comes before the lane is marked as used.
   Lane lane{.used = true,
             .group = admitted->group,
@@ -157,7 +157,7 @@ Cursor Lanes::consumed_by(std::uint32_t index) const {
   const auto word = ring_.client_word(index);
   if (!word || !word->consumed || word->consumed->origin > info_.samples) return lane.begin;
   const sampler::EpochPlan& plan = *lane.group->plan;
-  const Cursor said = publish::normalised(plan, *word->consumed);
+  const Cursor said = publish::normalized(plan, *word->consumed);
   // The client's own claim: never beyond what it was granted.
   return publish::position_of(plan, said) <= ledger_.position(index) ? said : ledger_.next(index);
 }

@@ -134,7 +134,7 @@ class SampleMaker {
   /// Whether finished rows have to be mixed.
   [[nodiscard]] bool mixes() const { return options_.mixer != nullptr; }
   /// Mixes consecutive rows from `first` on that make() has finished (mix_rows.cpp). A partner that is not
-  /// among them is made again, so pass neighbours together.
+  /// among them is made again, so pass neighbors together.
   Result<void> mix_rows(const sampler::EpochOrder& order, std::uint64_t epoch,
                         std::span<const PlacedRow> rows, RowTargets first, RowScratch& scratch) const;
 

@@ -70,7 +70,7 @@ void Slots::on_bus_error(int signal, siginfo_t* info, void* context) {
   for (Slots* some = &first_slots; some != nullptr; some = some->next.load(std::memory_order_acquire)) {
     for (Slot& slot : some->slots) {
       const std::uintptr_t begin = slot.begin.load(), end = slot.end.load();
-      if (begin == 0 || at < begin || at >= end) continue;  // 0: free, or being initialised
+      if (begin == 0 || at < begin || at >= end) continue;  // 0: free, or being initialized
       // Record it before the zeros appear: a thread that reads zeros then finds the record.
       std::uintptr_t none = 0;
       slot.lost.compare_exchange_strong(none, at);

@@ -25,7 +25,7 @@ transform::Transform resize_to(const store::ResizeTo& to) {
 
 constexpr std::uint64_t kMaxPixels = transform::PlanConfig{}.max_pixels;
 
-/// A mask's pixels are classes, which a colour decoder does not return.
+/// A mask's pixels are classes, which a color decoder does not return.
 bool changes(const SourceField& field, const store::Options& options) {
   if (!field.is_image() || field.mask) return false;
   return options.resize.wanted() ||

@@ -10,7 +10,7 @@
 
 namespace headrace::server::pack {
 
-/// Interleaved pixels, gray or RGB; optimised for speed, not size. kEnvironment: no memory. Any thread may
+/// Interleaved pixels, gray or RGB; optimized for speed, not size. kEnvironment: no memory. Any thread may
 /// call it.
 Result<std::vector<std::uint8_t>> encode_png(std::span<const std::uint8_t> pixels,
                                              const decode::PixelShape& shape);

@@ -105,7 +105,7 @@ void Ledger::open(std::uint32_t lane, const sampler::EpochPlan* plan, const Curs
   const std::uint32_t seek = lanes_[lane].seek + 1;
   lanes_[lane] = Lane{};
   lanes_[lane].plan = plan;
-  lanes_[lane].next = normalised(*plan, cursor);
+  lanes_[lane].next = normalized(*plan, cursor);
   lanes_[lane].seek = seek;
   positions_changed();
   if (options_.broadcast && !options_.detach) join_existing(lane);
@@ -129,7 +129,7 @@ void Ledger::fence(std::uint32_t lane) {
 
 std::uint32_t Ledger::seek(std::uint32_t lane, const Cursor& cursor) {
   cancel_pending(lane);
-  lanes_[lane].next = normalised(*lanes_[lane].plan, cursor);
+  lanes_[lane].next = normalized(*lanes_[lane].plan, cursor);
   positions_changed();
   return ++lanes_[lane].seek;
 }

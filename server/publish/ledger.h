@@ -71,7 +71,7 @@ class Ledger {
   static std::uint32_t slots_needed(const Options& options);
 
   // --- lanes
-  /// The lane must be closed. `plan` must outlive the lane. `cursor` is normalised.
+  /// The lane must be closed. `plan` must outlive the lane. `cursor` is normalized.
   void open(std::uint32_t lane, const sampler::EpochPlan* plan, const Cursor& cursor);
   /// Cancels what is pending and frees what is leased. Returns the number of leases that were freed.
   std::uint32_t close(std::uint32_t lane);

@@ -2,7 +2,7 @@
 
 namespace headrace::server::publish {
 
-Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor) {
+Cursor normalized(const sampler::EpochPlan& plan, Cursor cursor) {
   if (cursor.batch < plan.length(cursor.origin)) return cursor;
   return Cursor{cursor.epoch + 1, 0, 0};
 }

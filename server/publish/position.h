@@ -16,7 +16,7 @@ Cursor advance(const sampler::EpochPlan& plan, Cursor cursor, std::uint64_t batc
 /// The number for which advance(plan, from, number) is `to`; nullopt if there is none.
 std::optional<std::uint64_t> steps(const sampler::EpochPlan& plan, const Cursor& from, const Cursor& to);
 /// A cursor at or past its epoch's end becomes the next epoch's start.
-Cursor normalised(const sampler::EpochPlan& plan, Cursor cursor);
+Cursor normalized(const sampler::EpochPlan& plan, Cursor cursor);
 
 /// How far a cursor is. Comparable between cursors that count batches from different origins or in different
 /// batch sizes.

@@ -50,7 +50,7 @@ void multiply(Step& step, std::int32_t scale) {
     if (op.kind == PixelOp::Kind::kTranslateX || op.kind == PixelOp::Kind::kTranslateY) op.factor *= scale;
 }
 
-// A mask's values are classes: they cannot be interpolated, and colour changes do not apply to them.
+// A mask's values are classes: they cannot be interpolated, and color changes do not apply to them.
 void keep_geometry(Step& step) {
   step.interpolation = Interpolation::kNearest;
   std::erase_if(step.ops, [](const PixelOp& op) { return !op.geometric(); });

@@ -2,8 +2,8 @@
 // difference: a sample's partner and parameters are drawn for its position in the epoch, not once per batch.
 // The content of a position therefore does not depend on the size or the start of batches.
 //
-// Neighbours are partners: positions 0 and 1, 2 and 3, and so on. The order of an epoch is random, so a
-// neighbour is as random a partner as any other; and a batch of even size contains all its partners.
+// Neighbors are partners: positions 0 and 1, 2 and 3, and so on. The order of an epoch is random, so a
+// neighbor is as random a partner as any other; and a batch of even size contains all its partners.
 #pragma once
 
 #include <cstddef>

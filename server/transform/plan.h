@@ -72,7 +72,7 @@ struct DrawKey {
   std::uint64_t seed, epoch, position;
 };
 
-/// An image after the chain's prefix: the part before the first transform that draws or changes colours.
+/// An image after the chain's prefix: the part before the first transform that draws or changes colors.
 /// Without such a part, the whole image as decoded.
 struct Prepared {
   std::span<const std::uint8_t> bytes;

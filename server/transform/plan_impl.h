@@ -23,7 +23,7 @@ struct Plan::Impl {
   PixelFormat prepared;      ///< of the prepared pixels
   bool drawn = false;        ///< a step depends on the DrawKey
   std::uint64_t number = 0;  ///< unique among the plans of this process
-  bool moves_only = false;   ///< geometry, and `format` for the values: no transform changes colours
+  bool moves_only = false;   ///< geometry, and `format` for the values: no transform changes colors
 
   [[nodiscard]] decode::ImageData open_as(const decode::ImageData& data) const {
     decode::ImageData image = data;

@@ -28,10 +28,10 @@ struct StreamPlan {
   bool on_device = false;
   std::vector<std::string> select;  ///< the fields of batches, besides "label"; empty: all
 
-  /// The chain for `field`: transforms for other fields are replaced by skipped(), for a mask also colour
+  /// The chain for `field`: transforms for other fields are replaced by skipped(), for a mask also color
   /// changes.
   [[nodiscard]] PlanConfig chain_of(const std::string& field, bool mask) const;
-  /// Whether a crop comes before colours change: only the crop's part of an image is then decoded.
+  /// Whether a crop comes before colors change: only the crop's part of an image is then decoded.
   [[nodiscard]] bool crops() const;
   /// All fields that transforms name.
   [[nodiscard]] std::vector<std::string> named() const;

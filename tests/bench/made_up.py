@@ -29,7 +29,7 @@ def mnist(scratch: Path) -> Path:
 
 
 def cifar(scratch: Path) -> Path:
-    """50,000 small colour pictures, as CIFAR-10's binary batches."""
+    """50,000 small color pictures, as CIFAR-10's binary batches."""
     random = np.random.default_rng(0)
     folder = scratch / "cifar"
     folder.mkdir(parents=True)

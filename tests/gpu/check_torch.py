@@ -36,7 +36,7 @@ def device_to_check() -> str:
 DEVICE = device_to_check()
 ROWS = 4096 if DEVICE != "host" else 1536  # the CPU backend computes rows slowly
 NORMALIZE = {"normalize": {"mean": [0.5] * 3, "std": [0.25] * 3}}
-COLOURS: list[Any] = [
+COLORS: list[Any] = [
     {"random_resized_crop": {"size": 96}},
     "random_horizontal_flip",
     {"color_jitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}},
@@ -77,9 +77,9 @@ def config(folder: Path) -> tuple[Path, list[str]]:
     if pictures(folder / "pictures"):
         sources["pictures"] = {"type": "image_folder", "path": str(folder / "pictures")}
         plan = {"source": "pictures", "batch_size": 64}
-        streams["colours"] = {**plan, "transforms": [*COLOURS, NORMALIZE], "output": {"dtype": "float16"}}
-        streams["bytes"] = {**plan, "transforms": COLOURS, "output": {"dtype": "uint8", "layout": "NHWC"}}
-        left += ["colours", "bytes"]
+        streams["colors"] = {**plan, "transforms": [*COLORS, NORMALIZE], "output": {"dtype": "float16"}}
+        streams["bytes"] = {**plan, "transforms": COLORS, "output": {"dtype": "uint8", "layout": "NHWC"}}
+        left += ["colors", "bytes"]
     else:
         print("[not run] streams of JPEGs: Pillow, which writes the JPEGs, is not installed", flush=True)
     for stream in streams.values():

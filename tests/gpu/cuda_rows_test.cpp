@@ -41,7 +41,7 @@ std::vector<std::byte> made_by_gpu(Device& device, RowJob job, std::size_t bytes
   job.out = reinterpret_cast<std::uint8_t*>(out.data());
   const auto done = device.launch(job);
   EXPECT_TRUE(done.has_value()) << done.error().message;
-  device.synchronise();
+  device.synchronize();
   std::vector<std::byte> made(bytes);
   EXPECT_EQ(cudaMemcpy(made.data(), out.data(), bytes, cudaMemcpyDeviceToHost), cudaSuccess);
   return made;
@@ -115,7 +115,7 @@ TEST(CudaRows, NeitherReportNorTakeAnErrorThatTheTrainerLeftBehind) {
   ASSERT_NE(cudaMalloc(&none, SIZE_MAX / 2), cudaSuccess);
   const auto done = device->launch(batch->job);
   EXPECT_TRUE(done.has_value()) << done.error().message;
-  device->synchronise();
+  device->synchronize();
   EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
 }
 

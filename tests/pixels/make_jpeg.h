@@ -26,7 +26,7 @@ struct JpegKind {
 
 std::vector<std::uint8_t> make_jpeg(const JpegKind& kind);
 
-/// The file without its segments of that marker: 0xDB, the quantisation tables; 0xC4, the Huffman tables.
+/// The file without its segments of that marker: 0xDB, the quantization tables; 0xC4, the Huffman tables.
 std::vector<std::uint8_t> without_segments(const std::vector<std::uint8_t>& file, std::uint8_t marker);
 
 /// A progressive JPEG of one 8x8 gray block whose single AC coefficient is refined in `scans` scans.

@@ -20,7 +20,7 @@ import PIL
 from PIL import Image, ImageOps
 
 sys.path.insert(0, str(Path(__file__).parent))
-import colour_ops  # noqa: E402
+import color_ops  # noqa: E402
 import odd_images  # noqa: E402
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC, "nearest": Image.Resampling.NEAREST}
@@ -61,8 +61,8 @@ def replay(image, transforms, parameters):
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         elif t["op"] == "random_vertical_flip" and p["applied"]:
             image = image.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
-        elif t["op"] in colour_ops.REPLAY:
-            image = colour_ops.REPLAY[t["op"]](image, t, p)
+        elif t["op"] in color_ops.REPLAY:
+            image = color_ops.REPLAY[t["op"]](image, t, p)
     return image
 
 
@@ -100,7 +100,7 @@ def expected_row(image, config, parameters):
                 values = (values - np.array(t["mean"], np.float32)) / np.array(t["std"], np.float32)
         assert values.dtype == np.float32
         pixels = bits_of(np.ascontiguousarray(values), dtype)
-    pixels = colour_ops.erased(pixels, config["transforms"], parameters, lambda v: bits_of(v, dtype) if dtype != "uint8" else v)
+    pixels = color_ops.erased(pixels, config["transforms"], parameters, lambda v: bits_of(v, dtype) if dtype != "uint8" else v)
     if config.get("mask"):
         pixels = pixels[:, :, :1]
     return pixels.transpose(2, 0, 1) if config.get("layout", "nchw") == "nchw" else pixels
@@ -189,7 +189,7 @@ def chains():
         {"op": "resize", "size": 90}, flip, {"op": "random_crop", "size": [80, 70], "padding": [3, 0, 0, 9]},
         {"op": "center_crop", "size": [60, 66]}, vflip, {"op": "resize", "size": [40, 51], "interpolation": "bicubic"},
         {"op": "random_crop", "size": [33, 35]}, {"op": "center_crop", "size": [36, 31]}, flip]}
-    yield from colour_ops.chains(rrc, flip, normalize)
+    yield from color_ops.chains(rrc, flip, normalize)
 
 
 def main():

@@ -41,7 +41,7 @@ class Simulation {
   void open(std::uint32_t i, Cursor at) {
     ledger_.open(i, &plan_, at);
     lanes_[i] =
-        SimulatedLane{.open = true, .expected = normalised(plan_, at), .seek = ledger_.seek_number(i)};
+        SimulatedLane{.open = true, .expected = normalized(plan_, at), .seek = ledger_.seek_number(i)};
   }
   void close(std::uint32_t i) {
     EXPECT_EQ(ledger_.close(i), lanes_[i].held.size());
@@ -50,7 +50,7 @@ class Simulation {
   }
   void seek(std::uint32_t i, Cursor at) {
     lanes_[i].seek = ledger_.seek(i, at);
-    lanes_[i].expected = normalised(plan_, at);
+    lanes_[i].expected = normalized(plan_, at);
     settle();
   }
   bool start_fill(std::uint32_t i) {

@@ -85,7 +85,7 @@ TEST(PermutationProperty, GivesEveryPositionEveryValueEquallyOften) {
   EXPECT_LE(above, 4) << "of " << tests << "; 0.1% were expected";
 }
 
-// Neighbours must not stay neighbours: the pair (p(0), p(1)) of n = 6 takes all 30 values equally often.
+// Neighbors must not stay neighbors: the pair (p(0), p(1)) of n = 6 takes all 30 values equally often.
 TEST(PermutationProperty, GivesEveryPairEquallyOften) {
   constexpr int epochs = 60'000;
   std::vector<int> counts(36);

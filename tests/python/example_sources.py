@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import write_images
-from examples import ALL, ANIMALS, Example, colours, example, photos
+from examples import ALL, ANIMALS, Example, colors, example, photos
 from far_server import FarServer
 from PIL import Image
 from test_basicsr import write_pairs
@@ -138,7 +138,7 @@ def manifest(it: Example) -> None:
                         assert (ANIMALS[batch["label"][i]], batch["age"][i]) == (due[index]["animal"], due[index]["age"])
                         assert bytes(text[ends[i] : ends[i + 1]]).decode() == due[index]["caption"]
                         assert batch["tags"][i].tolist() == [int(tag in due[index]["tags"]) for tag in ("big", "wet")]
-                        assert colours(batch["image"])[i] == (batch["label"][i], batch["age"][i])
+                        assert colors(batch["image"])[i] == (batch["label"][i], batch["age"][i])
                     assert sorted(batch.sample_index) == list(range(len(due)))
 
 
@@ -193,11 +193,11 @@ def composed(it: Example) -> None:
         for stream in ("train", "quick", "val"):
             with headrace.Loader(address, stream=stream) as loader:
                 assert loader.classes == ANIMALS
-                seen[stream] = [pair for images, labels in loader for pair in zip(labels.tolist(), [c for c, _ in colours(images)], strict=True)]
+                seen[stream] = [pair for images, labels in loader for pair in zip(labels.tolist(), [c for c, _ in colors(images)], strict=True)]
     assert {stream: len(rows) for stream, rows in seen.items()} == {"train": 54 + 90, "quick": 7, "val": 6}
-    assert all(label == colour for label, colour in seen["val"])
+    assert all(label == color for label, color in seen["val"])
     # Besides the photos' own classes: emus are the other folder's first class; hounds and wolves became dogs.
-    others = [(label, colour) for label, colour in seen["train"] if label != colour]
+    others = [(label, color) for label, color in seen["train"] if label != color]
     assert others.count((2, 0)) == others.count((1, 2)) == 30
     assert len(others) == 60
 

@@ -63,14 +63,14 @@ def example(run: Run) -> Run:
 
 
 def photos(folder: Path, classes: tuple[str, ...] = ANIMALS, each: int = 20) -> None:
-    """Images of one colour, which no crop changes: (40 times the class, the image's number in it, 7)."""
+    """Images of one color, which no crop changes: (40 times the class, the image's number in it, 7)."""
     for label, name in enumerate(classes):
         (folder / name).mkdir(parents=True)
         for number in range(each):
             Image.new("RGB", (40 + number, 50), (40 * label, number, 7)).save(folder / name / f"{number:03d}.png")
 
 
-def colours(images: Any) -> list[tuple[int, int]]:
+def colors(images: Any) -> list[tuple[int, int]]:
     """(class, number) of each image of a uint8 NCHW batch of photos()."""
     assert (images[:, 2] == 7).all()
     assert (images == images[:, :, :1, :1]).all()
@@ -83,7 +83,7 @@ def epoch(address: str, stream: str = "train") -> list[tuple[int, int]]:
     with headrace.Loader(address, stream=stream) as loader:
         for images, labels in loader:
             assert images.dtype == np.uint8 and images.shape[1:] == (3, 224, 224)
-            seen += colours(images)
+            seen += colors(images)
             assert [label for label, _ in seen[-len(labels) :]] == labels.tolist()
     return seen
 
@@ -259,7 +259,7 @@ def sharded(it: Example) -> None:
     photos(it.here / "photos")
     with it.served() as address:
         ranks = together(address, "train", 2, ranks=True)
-    rows = [colours(images.transpose(0, 3, 1, 2)) for batches in ranks for images, _, _ in batches]
+    rows = [colors(images.transpose(0, 3, 1, 2)) for batches in ranks for images, _, _ in batches]
     assert [len(rank) for rank in rows] == [30, 30]
     assert sorted(rows[0] + rows[1]) == ALL
     assert all(all(valid) for batches in ranks for _, _, valid in batches)

@@ -17,12 +17,12 @@ def tool():
 
 
 @pytest.fixture(scope="module")
-def every_colour(tmp_path_factory):
-    """One picture of all 2^24 colours."""
+def every_color(tmp_path_factory):
+    """One picture of all 2^24 colors."""
     number = np.arange(1 << 24, dtype=np.uint32)
-    colours = np.stack([number >> 16, number >> 8, number], -1).astype(np.uint8).reshape(4096, 4096, 3)
-    path = tmp_path_factory.mktemp("colours") / "all.png"
-    Image.fromarray(colours).save(path, compress_level=1)
+    colors = np.stack([number >> 16, number >> 8, number], -1).astype(np.uint8).reshape(4096, 4096, 3)
+    path = tmp_path_factory.mktemp("colors") / "all.png"
+    Image.fromarray(colors).save(path, compress_level=1)
     return path
 
 
@@ -31,9 +31,9 @@ def every_colour(tmp_path_factory):
     {"op": "color_jitter", "saturation": [0.37, 0.37]}, {"op": "color_jitter", "saturation": [4.3, 4.3]},
     {"op": "color_jitter", "brightness": [0.71, 0.71], "contrast": [1.9, 1.9]}, {"op": "random_grayscale", "p": 1},
 ], ids=str)
-def test_every_colour_is_changed_as_pil_changes_it(tool, every_colour, tmp_path, transform):
+def test_every_color_is_changed_as_pil_changes_it(tool, every_color, tmp_path, transform):
     chain = {"transforms": [transform, {"op": "center_crop", "size": [4096, 4096]}], "layout": "nhwc"}
-    _, rows, different, complaints = proof.compare(tool, chain, [every_colour], tmp_path)
+    _, rows, different, complaints = proof.compare(tool, chain, [every_color], tmp_path)
     assert (rows, different, complaints) == (1, 0, [])
 
 

@@ -68,7 +68,7 @@ CHAINS: dict[str, list[Any]] = {
     "evaluation": [{"resize": {"size": 40}}, {"center_crop": {"size": 32}}, NORMALIZE],
     "cifar": [{"resize": {"size": [32, 32]}}, {"random_crop": {"size": 32, "padding": 4}}, "random_horizontal_flip", NORMALIZE],
     "reflected": [{"random_crop": {"size": 300, "pad_if_needed": True, "padding_mode": "symmetric"}}, "random_vertical_flip"],
-    "colours": [IMAGENET[0], JITTER, {"random_grayscale": {"p": 0.3}}, NORMALIZE],
+    "colors": [IMAGENET[0], JITTER, {"random_grayscale": {"p": 0.3}}, NORMALIZE],
     "turns": [IMAGENET[0], "random_rotate90", "to_y"],
     "erased": [IMAGENET[0], "random_horizontal_flip", {"random_erasing": {"p": 0.8, "value": [7, 8, 9]}}],
     "unknown to the device": [IMAGENET[0], "rand_augment", NORMALIZE],

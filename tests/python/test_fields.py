@@ -216,7 +216,7 @@ def test_luma_is_bt601s(start_server: Any, tmp_path: Path) -> None:
             ],
             "output": {"dtype": "float32"},
         },
-        "colours": {"fields": ["hr"], "transforms": [{"center_crop": {"size": 20}}]},
+        "colors": {"fields": ["hr"], "transforms": [{"center_crop": {"size": 20}}]},
     }
     config = pair_config(tmp_path)
     config["streams"] = {
@@ -231,7 +231,7 @@ def test_luma_is_bt601s(start_server: Any, tmp_path: Path) -> None:
             assert set(batch) == {"hr"}
             return batch["hr"]
 
-    red, green, blue = (only("colours")[:, channel].astype(float) for channel in range(3))
+    red, green, blue = (only("colors")[:, channel].astype(float) for channel in range(3))
     luma = np.floor(16 + (65.481 * red + 128.553 * green + 24.966 * blue) / 255 + 0.5)
     assert only("bytes").shape == (4, 1, 80, 80), "in pixels of scale 1, which are of lr"
     assert np.array_equal(only("bytes")[:, 0], luma)

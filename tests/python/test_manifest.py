@@ -23,7 +23,7 @@ ROWS = 6
 
 
 def write_photos(root: Path) -> None:
-    """photos/<i>.png is of one colour, i."""
+    """photos/<i>.png is of one color, i."""
     (root / "photos").mkdir(parents=True)
     for index in range(ROWS):
         Image.new("RGB", (12, 10), (index, index, index)).save(root / "photos" / f"{index}, or so.png")
@@ -38,7 +38,7 @@ def config_of(manifest: Path, fields: dict[str, Any] | None = None, **source: An
     }
 
 
-def colours(batch: Any) -> list[int]:
+def colors(batch: Any) -> list[int]:
     return [int(value) for value in batch["image"][:, 0, 0, 0]]
 
 
@@ -91,7 +91,7 @@ def test_each_kind_of_field_comes_as_it_was_written(start_server: Any, tmp_path:
         seen = 0
         for batch in loader:
             rows = [row(seen + i) for i in range(len(batch["label"]))]
-            assert colours(batch) == [seen + i for i in range(len(rows))]
+            assert colors(batch) == [seen + i for i in range(len(rows))]
             assert [loader.classes[label] for label in batch["label"]] == [entry["animal"] for entry in rows]
             assert batch["age"].dtype == np.int16 and batch["age"].tolist() == [
                 entry["age"] for entry in rows
@@ -120,7 +120,7 @@ def test_lists_of_paths_need_no_fields(start_server: Any, tmp_path: Path) -> Non
         with headrace.Loader(address, stream="train", batch="dict") as loader:
             assert loader.classes == classes
             batches = list(loader)
-        assert [colour for batch in batches for colour in colours(batch)] == list(range(ROWS))
+        assert [color for batch in batches for color in colors(batch)] == list(range(ROWS))
         if classes:
             assert [int(label) for batch in batches for label in batch["label"]] == [0, 3] * 3
 
@@ -131,7 +131,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_column(start_server: Any, tmp
     (tmp_path / "list.csv").write_text("path,label\n" + rows, encoding="utf-8-sig")
     server = start_server(config_of(tmp_path / "list.csv"))
     with headrace.Loader(server.address, stream="train", batch="dict") as loader:
-        assert [colour for batch in loader for colour in colours(batch)] == list(range(ROWS))
+        assert [color for batch in loader for color in colors(batch)] == list(range(ROWS))
 
 
 def test_a_manifest_of_many_lines_is_served_and_its_missing_files_are_reported(
@@ -145,7 +145,7 @@ def test_a_manifest_of_many_lines_is_served_and_its_missing_files_are_reported(
     address = start_server(config_of(manifest, root=str(tmp_path))).address
     assert headrace.streams(address)[0].samples == 70_000
     with headrace.Loader(address, stream="train", batch="dict") as loader:
-        assert colours(next(iter(loader))) == [0, 1, 2, 3]
+        assert colors(next(iter(loader))) == [0, 1, 2, 3]
     lines[66_001] = "photos/gone.png\n"
     lines[69_999] = "photos\n"
     manifest.write_text("".join(lines))

@@ -56,7 +56,7 @@ def test_errors_name_the_wrong_argument_of_a_run(mnist: Path, tmp_path: Path) ->
 def test_loaders_are_compared_and_do_the_same_work(mnist: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = set(Path("/tmp").glob("headrace-peers-*"))
-    loaders = ["headrace", "headrace-copies", "numpy", "numpy-normalised"]
+    loaders = ["headrace", "headrace-copies", "numpy", "numpy-normalized"]
     ran = run("--data", f"mnist={mnist}", "--workloads", "w1-f32", "--loaders", *loaders, "--rounds", "1", "--seconds", "0.2", "--out", str(out))
     assert ran.returncode == 0, ran.stderr
     assert set(Path("/tmp").glob("headrace-peers-*")) <= before, "left behind"

@@ -38,12 +38,12 @@ def config(sets: Path) -> dict[str, Any]:
     gray = {"images": str(sets / "MNIST/raw/train-images-idx3-ubyte"), "labels": str(sets / "MNIST/raw/train-labels-idx1-ubyte")}
     return {
         "server": {"threads": 1, "metrics": "off"},
-        "sources": {"gray": {"type": "idx", **gray}, "colour": {"type": "cifar", "path": str(sets / "cifar-10-batches-bin")}},
+        "sources": {"gray": {"type": "idx", **gray}, "color": {"type": "cifar", "path": str(sets / "cifar-10-batches-bin")}},
         "streams": {
             "mnist": stream("gray", transforms=MNIST, output={"dtype": "float32"}),
-            "cifar": stream("colour", transforms=CIFAR, output={"dtype": "float16"}),
-            "bytes": stream("colour", transforms=CIFAR[:2], output={"layout": "NHWC"}, last="pad", shuffle=False),
-            "ranks": stream("colour", transforms=CIFAR[:2], delivery="shard", batch_size=10),
+            "cifar": stream("color", transforms=CIFAR, output={"dtype": "float16"}),
+            "bytes": stream("color", transforms=CIFAR[:2], output={"layout": "NHWC"}, last="pad", shuffle=False),
+            "ranks": stream("color", transforms=CIFAR[:2], delivery="shard", batch_size=10),
         },
     }
 

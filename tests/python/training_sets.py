@@ -1,4 +1,4 @@
-"""Creates small datasets that can be learnt, in the formats of the training examples: digits, coloured shapes, pairs of drawings."""
+"""Creates small datasets that can be learnt, in the formats of the training examples: digits, colored shapes, pairs of drawings."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def digits(count: int, random: np.random.Generator) -> tuple[Array, Array]:
 
 
 def shapes(count: int, random: np.random.Generator) -> tuple[Array, Array]:
-    """3 x 32 x 32: class 2 s + c is a shape s of colour c, of random size and position."""
+    """3 x 32 x 32: class 2 s + c is a shape s of color c, of random size and position."""
     labels = random.integers(0, 10, count)
     images = np.empty((count, 3, 32, 32), np.uint8)
     for image, label in zip(images, labels, strict=True):
         drawn = Image.new("RGB", (32, 32), tuple(random.integers(0, 90, 3).tolist()))
         pen = ImageDraw.Draw(drawn)
-        colour = ((230, 120, 80), (80, 120, 230))[label % 2]
+        color = ((230, 120, 80), (80, 120, 230))[label % 2]
         radius = int(random.integers(6, 10))
         x, y = random.integers(radius, 32 - radius, 2).tolist()
         box = (x - radius, y - radius, x + radius, y + radius)
         match label // 2:
             case 0:
-                pen.ellipse(box, colour)
+                pen.ellipse(box, color)
             case 1:
-                pen.rectangle(box, colour)
+                pen.rectangle(box, color)
             case 2:
-                pen.regular_polygon((x, y, radius), 3, fill=colour)
+                pen.regular_polygon((x, y, radius), 3, fill=color)
             case 3:
-                pen.ellipse(box, outline=colour, width=2)
+                pen.ellipse(box, outline=color, width=2)
             case _:
-                pen.line(((x - radius, y), (x + radius, y)), colour, 3)
-                pen.line(((x, y - radius), (x, y + radius)), colour, 3)
+                pen.line(((x - radius, y), (x + radius, y)), color, 3)
+                pen.line(((x, y - radius), (x, y + radius)), color, 3)
         image[:] = np.clip(np.asarray(drawn) + random.normal(0, 12, (32, 32, 3)), 0, 255).transpose(2, 0, 1)
     return images, labels
 

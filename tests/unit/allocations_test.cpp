@@ -175,7 +175,7 @@ std::shared_ptr<const Source> pixels(std::int32_t side, std::int32_t channels, s
 constexpr std::pair<const char*, std::uint64_t> kMallocsOf[] = {{"jpeg", 0}, {"progressive", 4}, {"png", 5}};
 
 const Transform kGray = make_op("normalize", {{"mean", {0.13}}, {"std", {0.31}}}),
-                kColour = make_op("normalize", {{"mean", {0.5, 0.4, 0.3}}, {"std", {0.2, 0.2, 0.2}}});
+                kColor = make_op("normalize", {{"mean", {0.5, 0.4, 0.3}}, {"std", {0.2, 0.2, 0.2}}});
 const Output kFloats{DType::kFloat32, PixelLayout::kNchw};
 
 TEST(Allocations, AreNoneForSmallPicturesInMemory) {
@@ -183,7 +183,7 @@ TEST(Allocations, AreNoneForSmallPicturesInMemory) {
       make_op("random_crop", {{"size", {32, 32}}, {"padding", {4, 4, 4, 4}}}),
       make_op("random_horizontal_flip")};
   std::vector<Transform> normalized = augmented;
-  normalized.emplace_back(kColour);
+  normalized.emplace_back(kColor);
   for (const auto& maker : {make_samples(pixels(28, 1, 2000), {}, plan_of({kGray}, kFloats)),
                             make_samples(pixels(28, 1, 2000), {}, plan_of({})),
                             make_samples(pixels(32, 3, 2000), {}, plan_of(normalized, kFloats)),

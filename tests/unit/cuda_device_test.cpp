@@ -32,7 +32,7 @@ TEST_F(CudaDeviceTest, CallsOnItsOwnDeviceAndLeavesTheThreadsAsItWas) {
   or_throw(device_->wait(copied));
   or_throw(device_->launch(RowJob()));
   or_throw(device_->prepare_rows());
-  device_->synchronise();
+  device_->synchronize();
   device_.reset();
   for (const char* call :
        {"cudaStreamWaitEvent", "cudaEventRecord", "cudaEventCreate", "cudaEventQuery", "launch_rows",
@@ -71,7 +71,7 @@ TEST_F(CudaDeviceTest, CallsNothingWhenItsDeviceCannotBeMadeCurrent) {
   device_->unpin({&memory, 1});
   device_->free(&memory);
   device_->free_staging(&memory);
-  device_->synchronise();
+  device_->synchronize();
   device_.reset();
   for (const auto& call : fake_cuda().calls) ADD_FAILURE() << call.name << " on device " << call.device;
   EXPECT_EQ(fake_cuda().last_error, 0);

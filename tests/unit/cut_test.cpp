@@ -310,7 +310,7 @@ TEST(Cut, SaysNothingOfWhatOnlyRenderKnows) {
   const auto plain = [](PlanConfig&) {};
   const Transform crop = make_op("random_crop", {{"size", {8, 8}}});
   EXPECT_TRUE(cuts(image, {crop}, plain));
-  EXPECT_FALSE(cuts(image, {crop, make_op("to_y")}, plain)) << "colours";
+  EXPECT_FALSE(cuts(image, {crop, make_op("to_y")}, plain)) << "colors";
   EXPECT_FALSE(cuts(image, {make_op("random_resized_crop", {{"size", {8, 8}}})}, plain)) << "a resize";
   EXPECT_FALSE(cuts(image, {make_op("random_crop", {{"size", {40, 8}}})}, plain))
       << "a crop larger than the image";

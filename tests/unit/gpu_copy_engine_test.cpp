@@ -236,7 +236,7 @@ TEST(CopyEngine, EndsALeaseWhoseMarkCannotBeRecordedOnlyAfterItsBytesAreOut) {
     EXPECT_EQ(std::memcmp(buffer.data(), mapping->span().data(), buffer.size()), 0)
         << "the staging buffer is free for the next batch";
   }
-  EXPECT_EQ(script.synchronised, 2U);
+  EXPECT_EQ(script.synchronized, 2U);
 }
 
 TEST(CopyEngine, WaitsForCopiesUnderWayWhenItIsDestroyed) {

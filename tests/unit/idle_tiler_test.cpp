@@ -152,7 +152,7 @@ TEST_F(IdleTiling, NeverUsesMoreThanTheBudget) {
     const Bytes file = read(*real_, i, plain), now = read(*kept_.source, i, sample_);
     Bytes tiled;
     ASSERT_EQ(worker_->tile(file, tiled), server::decode::Tiling::kTiled);
-    EXPECT_TRUE(now == file || now == tiled) << "no neighbour overwrote it";
+    EXPECT_TRUE(now == file || now == tiled) << "no neighbor overwrote it";
   }
 }
 

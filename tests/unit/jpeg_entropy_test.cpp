@@ -228,7 +228,7 @@ TEST(JpegEntropy, DamagedFilesAreWhatTheyAreToLibjpeg) {
   Decoder decoder;
   int warned = 0;
   for (const Sampling sampling : kSamplings) {
-    if (sampling.components != 3) continue;  // else colours are converted by us
+    if (sampling.components != 3) continue;  // else colors are converted by us
     for (int picture = 0; picture < 8; ++picture) {
       const JpegKind kind = random_kind(random, sampling);
       Bytes file = make_jpeg(kind);

@@ -80,7 +80,7 @@ TEST(MixValues, AreTheSumOfTwoRoundedProducts) {
   EXPECT_EQ(own, want);
 }
 
-/// The regularised incomplete beta function by the midpoint rule in t = sin^2(u): smooth for all alpha > 0.5,
+/// The regularized incomplete beta function by the midpoint rule in t = sin^2(u): smooth for all alpha > 0.5,
 /// and for smaller ones after the substitution t = s^(1/alpha) on each half.
 double beta_cdf(double alpha, double x) {
   if (x > 0.5) return 1 - beta_cdf(alpha, 1 - x);

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "clientlib/pixels/colours.h"
+#include "clientlib/pixels/colors.h"
 #include "server/decode/decoder.h"
 #include "server/transform/kernels/pixel_ops.h"
 #include "server/transform/kernels/row_kernels.h"
@@ -19,12 +19,12 @@ using testing::on_every_target;
 using Kind = PointOp::Kind;
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kColours = std::size_t{1} << 24;
+constexpr std::size_t kColors = std::size_t{1} << 24;
 
 // All 2^24 triples, with a row's padding.
 Bytes all_triples() {
-  Bytes all(3 * kColours + decode::kRowSlack);
-  for (std::size_t i = 0; i < kColours; ++i)
+  Bytes all(3 * kColors + decode::kRowSlack);
+  for (std::size_t i = 0; i < kColors; ++i)
     for (std::size_t c = 0; c < 3; ++c) all[3 * i + c] = static_cast<std::uint8_t>(i >> (8 * c));
   return all;
 }
@@ -34,12 +34,12 @@ std::size_t first_difference(const Bytes& a, const Bytes& b, std::size_t bytes) 
       std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(bytes), b.begin()).first - a.begin());
 }
 
-TEST(PixelOps, GiveEveryColourWhatTheScalarTwinGivesIt) {
+TEST(PixelOps, GiveEveryColorWhatTheScalarTwinGivesIt) {
   const Bytes in = all_triples();
   Bytes want(in.size()), got(in.size());
   for (const PointOp& op :
        {PointOp{.kind = Kind::kHue, .shift = 77}, {.kind = Kind::kBlendGray, .factor = 0.637F}}) {
-    const std::size_t count = op.kind == Kind::kHue ? kColours : kColours / 8;
+    const std::size_t count = op.kind == Kind::kHue ? kColors : kColors / 8;
     const std::uint64_t sum = scalar::apply_ops({&op, 1}, in.data(), count, want.data(), true);
     on_every_target([&] {
       EXPECT_EQ(apply_ops({&op, 1}, in.data(), count, got.data(), true), sum);
@@ -49,17 +49,17 @@ TEST(PixelOps, GiveEveryColourWhatTheScalarTwinGivesIt) {
   }
 }
 
-TEST(PixelOps, ShiftTheHueOfEveryColourOnTheDeviceAsTheScalarTwin) {
+TEST(PixelOps, ShiftTheHueOfEveryColorOnTheDeviceAsTheScalarTwin) {
   const Bytes in = all_triples();
   Bytes want(in.size()), got(in.size());
   for (const int shift : {0, 1, 200}) {
     const PointOp op{.kind = Kind::kHue, .shift = static_cast<std::uint8_t>(shift)};
-    scalar::apply_ops({&op, 1}, in.data(), kColours, want.data(), false);
-    for (std::size_t i = 0; i < kColours; ++i) {
+    scalar::apply_ops({&op, 1}, in.data(), kColors, want.data(), false);
+    for (std::size_t i = 0; i < kColors; ++i) {
       const auto rgb = pixels::shift_hue({in[3 * i], in[3 * i + 1], in[3 * i + 2]}, op.shift);
       got[3 * i] = rgb.r, got[3 * i + 1] = rgb.g, got[3 * i + 2] = rgb.b;
     }
-    EXPECT_EQ(first_difference(got, want, 3 * kColours), 3 * kColours) << "shift " << shift;
+    EXPECT_EQ(first_difference(got, want, 3 * kColors), 3 * kColors) << "shift " << shift;
   }
 }
 

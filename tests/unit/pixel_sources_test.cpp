@@ -100,7 +100,7 @@ TEST_F(IdxTest, TheFingerprintKnowsPixelsAndLabels) {
   EXPECT_NE(other_pixels, other_labels);
 }
 
-TEST_F(IdxTest, ColourImagesHaveAFourthDimension) {
+TEST_F(IdxTest, ColorImagesHaveAFourthDimension) {
   write(options_.images, idx({5, 2, 2, 3}, [](std::size_t i) { return static_cast<std::uint8_t>(i); }));
   const auto source = open_idx(options_).value();
   EXPECT_EQ(source->fields().at(0).channels, 3);

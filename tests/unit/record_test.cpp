@@ -23,7 +23,7 @@ Buffer noise(std::size_t size) {
   return bytes;
 }
 
-/// A file of noise, 40 x 30 RGB pixels of one colour, and no bytes at all.
+/// A file of noise, 40 x 30 RGB pixels of one color, and no bytes at all.
 struct Content {
   Buffer file = noise(1001);
   Buffer pixels = Buffer(std::size_t{3} * 40 * 30, 77);

@@ -21,7 +21,7 @@ struct Script {
   std::optional<std::size_t> room;  // free bytes that it reports
   std::shared_future<void> gate;    // copies finish only after it
   std::vector<std::size_t> pinned;  // sizes, in order
-  std::size_t unpinned = 0, synchronised = 0;
+  std::size_t unpinned = 0, synchronized = 0;
   std::vector<std::pair<const std::byte*, std::size_t>> copies;
   std::vector<StreamHandle> held_streams, released_on;  // by hold_stream, record_on
   std::vector<Mark> held_copies, dropped;
@@ -73,9 +73,9 @@ class ScriptedDevice final : public Device {
     return host_->hold_copies(mark);
   }
   void drop(Mark mark) override { script_.dropped.push_back(mark); }
-  void synchronise() override {
-    ++script_.synchronised;
-    host_->synchronise();
+  void synchronize() override {
+    ++script_.synchronized;
+    host_->synchronize();
   }
   Result<void> prepare_rows() override { return host_->prepare_rows(); }
   Result<void> launch(const RowJob& job) override { return host_->launch(job); }

@@ -119,7 +119,7 @@ struct CopyEngine::Impl {
   /// A mark after the queued work. If it cannot be recorded, waits for that work here: nothing else could.
   Result<Mark> record() {
     auto mark = device->record();
-    if (!mark) device->synchronise();
+    if (!mark) device->synchronize();
     return mark;
   }
 

@@ -158,7 +158,7 @@ class CudaDevice final : public Device {
   }
   void drop(Mark mark) override { end(mark); }
 
-  void synchronise() override {
+  void synchronize() override {
     const OnDevice here(ordinal_);
     // An error means that the context is lost, and all queued work with it.
     if (here.error() != cudaSuccess) return;

@@ -64,7 +64,7 @@ class Device {
   /// Ends a mark that will not be waited for.
   virtual void drop(Mark mark) = 0;
   /// Blocks until all queued work has finished: used when no mark could be recorded.
-  virtual void synchronise() = 0;
+  virtual void synchronize() = 0;
   /// Checks that launch() works here. Error: kEnvironment, which says why it does not.
   virtual Result<void> prepare_rows() = 0;
   /// Queues the kernel (rows/kernel.h), which runs after the copies queued so far. plan_rows() has checked

@@ -117,7 +117,7 @@ class HostDevice final : public Device {
   Result<Mark> record_on(StreamHandle) override { return Mark{0}; }
   Result<void> hold_copies(Mark) override { return {}; }
   void drop(Mark) override {}
-  void synchronise() override { queue_->wait(queue_->queued()); }
+  void synchronize() override { queue_->wait(queue_->queued()); }
   Result<void> prepare_rows() override { return {}; }
   Result<void> launch(const RowJob& job) override {
     queue_->add([job] { run_on_host(job); });

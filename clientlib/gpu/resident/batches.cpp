@@ -56,7 +56,7 @@ struct ResidentBatches final : DeviceLoader::Source {
   ~ResidentBatches() override {
     if (fork.forked()) return;
     queue.clear();
-    device->synchronise();  // launches read the set
+    device->synchronize();  // launches read the set
   }
 
   Result<void> upload(std::chrono::milliseconds timeout) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "clientlib/gpu/rows/job.h"
-#include "clientlib/pixels/colours.h"
+#include "clientlib/pixels/colors.h"
 
 namespace headrace::gpu {
 

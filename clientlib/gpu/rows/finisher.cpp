@@ -37,7 +37,7 @@ Result<RowFinisher> RowFinisher::open(std::vector<FinishedField> fields, std::ui
 
 RowFinisher::~RowFinisher() {
   if (device_ == nullptr) return;
-  device_->synchronise();
+  device_->synchronize();
   for (const FinishedField& field : fields_) device_->free(reinterpret_cast<std::byte*>(field.job.pictures));
 }
 

@@ -1,14 +1,14 @@
-// Reads pixels of a source image and writes them to a row, a run of neighbouring pixels at a time.
+// Reads pixels of a source image and writes them to a row, a run of neighboring pixels at a time.
 #pragma once
 
 #include <cstdint>
 
 #include "clientlib/gpu/rows/job.h"
-#include "clientlib/pixels/colours.h"
+#include "clientlib/pixels/colors.h"
 
 namespace headrace::gpu {
 
-/// Pixels that a thread computes together, so that a warp's stores of one channel are neighbours in memory.
+/// Pixels that a thread computes together, so that a warp's stores of one channel are neighbors in memory.
 inline constexpr int kRun = 4;
 
 struct alignas(16) Vector16 {
@@ -51,7 +51,7 @@ HEADRACE_HD void read_words(const std::uint8_t* at, pixels::Rgb (&out)[kRun]) {
               byte(i * kChannels + kChannels - 1)};
 }
 
-/// Reads a run by words. False: the run's sources are not neighbours in rising or falling order from a word
+/// Reads a run by words. False: the run's sources are not neighbors in rising or falling order from a word
 /// boundary on.
 template <int kChannels>
 HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int32_t row,
@@ -106,7 +106,7 @@ HEADRACE_HD void store_element(std::uint8_t* to, std::uint32_t value) {
   if (kBytes == 1) *to = static_cast<std::uint8_t>(value);
 }
 
-/// Stores neighbouring elements. A run of them is aligned and stored as one word or vector.
+/// Stores neighboring elements. A run of them is aligned and stored as one word or vector.
 template <int kBytes, int kCount>
 HEADRACE_HD void store_elements(std::uint8_t* to, const std::uint32_t* values) {
   if (kCount != kRun) {

@@ -67,7 +67,7 @@ std::string_view folder_of(std::string_view path) {
 
 ListedFolders count_by_folder(std::uint64_t count, const PathOf& path) {
   ListedFolders folders;
-  auto last = folders.end();  // neighbours mostly share their folder
+  auto last = folders.end();  // neighbors mostly share their folder
   for (std::uint64_t row = 0; row < count; ++row) {
     const std::string_view name = folder_of(path(row));
     if (last == folders.end() || last->first != name)

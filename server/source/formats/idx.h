@@ -14,7 +14,7 @@
 namespace headrace::server::source {
 
 struct IdxOptions {
-  std::filesystem::path images;      ///< unsigned bytes: count x height x width, or x 3 (colour) or x 1
+  std::filesystem::path images;      ///< unsigned bytes: count x height x width, or x 3 (color) or x 1
   std::filesystem::path labels;      ///< unsigned bytes: count
   std::vector<std::string> classes;  ///< names; empty: "0", "1", ...
   RemotePtr remote = {};             ///< for paths that are URLs

@@ -46,7 +46,7 @@ BlurRows::BlurRows(const PixelOp& op, const PictureView& in)
 
 const float* BlurRows::across(std::int32_t y) {
   const std::int32_t row = reflected(y, in_.size.height);
-  // Reflected neighbours are within the kernel, too, so each row has its own index.
+  // Reflected neighbors are within the kernel, too, so each row has its own index.
   const std::size_t place = static_cast<std::size_t>(row) % rows_.size();
   float* const line = lines_.data() + place * stride_;
   if (held_[place] == row) return line;

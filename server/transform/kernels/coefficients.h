@@ -1,4 +1,4 @@
-// Pillow's resampling coefficients: computed in double, normalised, then rounded to 22-bit fixed point.
+// Pillow's resampling coefficients: computed in double, normalized, then rounded to 22-bit fixed point.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct Axis {
 /// Bilinear or bicubic. `from` becomes index 0 of the result.
 Coefficients coefficients_of(const Axis& axis);
 
-/// Nearest neighbour by the rule of Pillow's affine scaling: the input index of each wanted output.
+/// Nearest neighbor by the rule of Pillow's affine scaling: the input index of each wanted output.
 std::vector<std::int32_t> nearest_of(const Axis& axis);
 
 /// Keeps tables of recent axes, because random crops repeat the same few hundred lengths. One per worker.

@@ -53,7 +53,7 @@ ByteTable table_of(F&& value) {
   return table;
 }
 
-// ImageFilter.SMOOTH: of thirteen parts, five are the pixel and one is each neighbour. Rounded to nearest;
+// ImageFilter.SMOOTH: of thirteen parts, five are the pixel and one is each neighbor. Rounded to nearest;
 // ties cannot occur.
 std::uint8_t smooth(const std::uint8_t* above, const std::uint8_t* at, const std::uint8_t* below) {
   const int sum =

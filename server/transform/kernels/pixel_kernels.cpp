@@ -73,7 +73,7 @@ HWY_INLINE V TimesByte(V x) {
 }
 
 // libImaging converts to HSV and back with a mixture of float and double; this gives the same bytes for each
-// of the 2^24 colours, and on the way back for each of the 2^24 triples.
+// of the 2^24 colors, and on the way back for each of the 2^24 triples.
 //   To HSV: the quotients are libImaging's own; one of the other two channels is the least, whose quotient is
 //   1, so h is a single difference, rounded once.
 //   Back: the rounded values have no ties in exact arithmetic, so each can be a rounded quotient of integers.

@@ -1,5 +1,5 @@
 // Pillow's resampling, one output sample at a time: libImaging's Resample.c and Geometry.c (nearest). Weights
-// are computed in double, normalised, then rounded to 22-bit fixed point; sums, products and quotients of
+// are computed in double, normalized, then rounded to 22-bit fixed point; sums, products and quotients of
 // doubles are the same on every machine, so the weights are, too.
 #pragma once
 
@@ -59,7 +59,7 @@ struct Filter {
     const auto last = truncated(center(output) + support + 0.5);
     return last < in ? last : in;
   }
-  /// The weight of an input for an output, before weights are normalised.
+  /// The weight of an input for an output, before weights are normalized.
   [[nodiscard]] double value(std::int32_t input, double output_center) const {
     return filter_value(cubic, (input - output_center + 0.5) * step);
   }
@@ -71,7 +71,7 @@ inline std::int32_t fixed_point(double value, double sum) {
   return static_cast<std::int32_t>((value < 0 ? -0.5 : 0.5) + value * (1 << kPrecisionBits));
 }
 
-/// Nearest neighbour by the rule of Pillow's affine scaling: it adds the step repeatedly, and the rounding of
+/// Nearest neighbor by the rule of Pillow's affine scaling: it adds the step repeatedly, and the rounding of
 /// that sum is part of the result. Calls `each(output, input)` for outputs [0, end) from `from` on; input -1:
 /// Pillow leaves black.
 template <class Each>

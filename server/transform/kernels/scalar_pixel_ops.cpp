@@ -2,7 +2,7 @@
 #include <array>
 #include <cmath>
 
-#include "clientlib/pixels/colours.h"
+#include "clientlib/pixels/colors.h"
 #include "server/transform/kernels/pixel_ops.h"
 
 namespace headrace::server::transform::scalar {

@@ -1,5 +1,5 @@
 // v2.RandAugment(num_ops, magnitude, num_magnitude_bins, interpolation, fill). A mask gets only the geometric
-// operations that are drawn, with nearest-neighbour interpolation.
+// operations that are drawn, with nearest-neighbor interpolation.
 #include <fmt/format.h>
 
 #include "server/transform/ops/arguments.h"

@@ -10,7 +10,7 @@
 namespace headrace::server::transform {
 
 /// Operations on single pixels are applied row by row, while the row is in the cache. Those that need more
-/// than a row (a mean, a histogram, neighbours) divide the others into passes: the picture before each is
+/// than a row (a mean, a histogram, neighbors) divide the others into passes: the picture before each is
 /// kept.
 class PixelSink final : public RowSink {
  public:

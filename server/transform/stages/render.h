@@ -59,7 +59,7 @@ class RowSink {
   virtual void write(std::int32_t y, const std::uint8_t* rgb) = 0;
 };
 
-/// For stages without arithmetic: crops, padding, nearest neighbour, flips.
+/// For stages without arithmetic: crops, padding, nearest neighbor, flips.
 decode::Decoded<void> copy_stage(const Stage& stage, RowSource& source, RowSink& sink,
                                  Scratch::State& scratch);
 

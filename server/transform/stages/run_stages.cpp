@@ -2,7 +2,7 @@
 #include <cstring>
 #include <optional>
 
-#include "clientlib/pixels/colours.h"
+#include "clientlib/pixels/colors.h"
 #include "clientlib/ring/futex.h"
 #include "server/decode/grow.h"
 #include "server/transform/stages/pixel_sink.h"
@@ -145,9 +145,9 @@ Decoded<void> run_stages(std::span<const Stage> stages, ResizePasses passes, con
   };
   const auto run_stage = [&](const Stage& stage, RowSource& source, RowSink& sink) -> Decoded<void> {
     if (stage.ops.empty()) return run_turned(stage, source, sink);
-    PixelSink coloured(stage.ops, stage.output(), sink, scratch);
-    if (auto done = run_turned(stage, source, coloured); !done) return done;
-    coloured.finish();
+    PixelSink colored(stage.ops, stage.output(), sink, scratch);
+    if (auto done = run_turned(stage, source, colored); !done) return done;
+    colored.finish();
     return {};
   };
   if (stages.size() == 1) return run_stage(stages[0], decoder, last);

@@ -18,7 +18,7 @@ class Builder {
 
   // `crop` is in coordinates of the current image; `mode` and `fill` define what is outside the image.
   void crop(Rect crop, PaddingMode mode, std::array<std::uint8_t, 3> fill) {
-    after_colours();
+    after_colors();
     const ImageSize seen = current();
     if (mirrored_) crop.left = seen.width - crop.left - crop.width;
     if (flipped_) crop.top = seen.height - crop.top - crop.height;
@@ -41,7 +41,7 @@ class Builder {
   void resize(ImageSize size, Interpolation interpolation) {
     const ImageSize seen = current();
     if (size == seen) return;  // torchvision returns the image unchanged
-    after_colours();
+    after_colors();
     if (stage().resized || stage().padded || mirrored_ || flipped_ || transposed_) {
       orient();
       finish();
@@ -52,7 +52,7 @@ class Builder {
     stage().window = {0, 0, size.width, size.height};
   }
 
-  void colour(const std::vector<PixelOp>& ops) {
+  void color(const std::vector<PixelOp>& ops) {
     stage().ops.insert(stage().ops.end(), ops.begin(), ops.end());
   }
   void mirror() {
@@ -95,11 +95,11 @@ class Builder {
     stage().transposed = transposed_;
     mirrored_ = flipped_ = transposed_ = false;
   }
-  /// Flips and turns may be done before colours change, but not before the picture moves.
+  /// Flips and turns may be done before colors change, but not before the picture moves.
   void before_turning() {
-    if (std::any_of(stage().ops.begin(), stage().ops.end(), moves_pixels)) after_colours();
+    if (std::any_of(stage().ops.begin(), stage().ops.end(), moves_pixels)) after_colors();
   }
-  void after_colours() {
+  void after_colors() {
     if (stage().ops.empty()) return;
     orient();
     finish();
@@ -141,7 +141,7 @@ void stages_of(const std::vector<Step>& steps, ImageSize size, std::vector<Stage
         for (std::int32_t i = 0; i < step.turns; ++i) builder.turn();
         break;
       case Step::Kind::kPixels:
-        builder.colour(step.ops);
+        builder.color(step.ops);
         break;
       case Step::Kind::kErase:  // applied to the finished row
       case Step::Kind::kNone:

@@ -12,7 +12,7 @@
 
 namespace headrace::server::transform {
 
-/// Crop (with padding), then resize, then a window of the result, then flips and turns, then colours. Most
+/// Crop (with padding), then resize, then a window of the result, then flips and turns, then colors. Most
 /// chains are one stage: leading crops become the decoder's region, crops after a resize become its window,
 /// flips move to the end. A flip before a resize stays in order: Pillow's coefficients are not symmetric to
 /// the last bit.

@@ -95,8 +95,8 @@ def plot(all_results: list[tuple[Workload, list[Result]]], path: Path) -> None:
     for axis, (workload, results) in zip(axes.flat, shown, strict=False):
         ordered = sorted(results, key=lambda one: -statistics.median(cpu_us(one)))
         values = [statistics.median(cpu_us(one)) for one in ordered]
-        colours = ["#c44" if one.row.name.startswith("headrace") else "#68a" for one in ordered]
-        bars = axis.barh([one.row.name for one in ordered], values, color=colours)
+        colors = ["#c44" if one.row.name.startswith("headrace") else "#68a" for one in ordered]
+        bars = axis.barh([one.row.name for one in ordered], values, color=colors)
         axis.bar_label(bars, [f" {digits(value)}" for value in values], fontsize=6)
         axis.set_xscale("log")
         axis.set_xlim(min(values) / 3, max(values) * 4)  # no bar looks like nothing, and labels have room

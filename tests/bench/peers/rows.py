@@ -37,8 +37,8 @@ class Row:
         )
 
 
-SMALL, FILES, IMAGES = ("mnist", "cifar"), ("imagenet", "colour"), ("imagenet",)
-RAW, NOTHING, NORMALISED = "raw pixels", "-", "normalised float32"
+SMALL, FILES, IMAGES = ("mnist", "cifar"), ("imagenet", "color"), ("imagenet",)
+RAW, NOTHING, NORMALIZED = "raw pixels", "-", "normalized float32"
 PAIRS, CACHED, UNCACHED = ("pairs",), ("cached",), ("uncached",)
 SHARE, SHARES = ("share",), (1, 2, 4)
 RANKS, F32 = (1, 4), ("float32",)
@@ -50,11 +50,11 @@ ROWS = [
     Row("headrace-tiled", "served", IMAGES, "its tiled set, mapped", {**ZERO_COPY, "store": "tiled"}),
     Row("headrace-copies", "served", SMALL, RAW, trainers=RANKS),
     Row("numpy", "numpy_loop", SMALL, RAW, trainers=RANKS),
-    Row("numpy-normalised", "numpy_loop", ("mnist",), NORMALISED, {"normalised": True}, dtypes=F32),
+    Row("numpy-normalized", "numpy_loop", ("mnist",), NORMALIZED, {"normalized": True}, dtypes=F32),
     Row("tensor", "tensor_loop", SMALL, RAW, trainers=RANKS),
-    Row("tensor-normalised", "tensor_loop", ("mnist",), NORMALISED, {"normalised": True}, dtypes=F32),
-    Row("tensordataset-0", "torch_dataset", ("mnist",), NORMALISED, {"kind": "tensors", "workers": 0}, dtypes=F32),
-    Row("tensordataset-2", "torch_dataset", ("mnist",), NORMALISED, {"kind": "tensors", "workers": 2}, dtypes=F32),
+    Row("tensor-normalized", "tensor_loop", ("mnist",), NORMALIZED, {"normalized": True}, dtypes=F32),
+    Row("tensordataset-0", "torch_dataset", ("mnist",), NORMALIZED, {"kind": "tensors", "workers": 0}, dtypes=F32),
+    Row("tensordataset-2", "torch_dataset", ("mnist",), NORMALIZED, {"kind": "tensors", "workers": 2}, dtypes=F32),
     Row("dataloader-pil-0", "torch_dataset", SMALL, RAW, {"kind": "pil", "workers": 0}, trainers=RANKS),
     Row("dataloader-pil-2", "torch_dataset", SMALL, RAW, {"kind": "pil", "workers": 2}),
     Row("dataloader-pil-0", "torch_dataset", FILES, NOTHING, {"kind": "pil", "workers": 0}),

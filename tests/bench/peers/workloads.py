@@ -9,17 +9,17 @@ from typing import Any
 
 MEANS = {"mnist": (0.1307,), "cifar": (0.4914, 0.4822, 0.4465), "imagenet": (0.485, 0.456, 0.406)}
 STDS = {"mnist": (0.3081,), "cifar": (0.2470, 0.2435, 0.2616), "imagenet": (0.229, 0.224, 0.225)}
-MEANS["colour"], STDS["colour"] = MEANS["imagenet"], STDS["imagenet"]
+MEANS["color"], STDS["color"] = MEANS["imagenet"], STDS["imagenet"]
 
 PATCH, SCALE = 48, 4  # of the low resolution, and the high one's factor
-COLOUR_SIDE = 384  # large JPEGs are resized to so many pixels square, so that they stack
+COLOR_SIDE = 384  # large JPEGs are resized to so many pixels square, so that they stack
 PADDING = 4  # of CIFAR's random crop
 LONG_EPOCH = 10_000  # loaders that begin anew at each epoch see small sets repeated to so many samples
 
 
 @dataclass(frozen=True)
 class Workload:
-    """`float32` is normalised, `uint8` is not; pairs are fractions of 255 as float32.
+    """`float32` is normalized, `uint8` is not; pairs are fractions of 255 as float32.
 
     data      the name of the folder of --data that it reads
     group     has its own table, so that cached and uncached loaders are never in one table
@@ -39,7 +39,7 @@ class Workload:
     delivery: str = "shard"
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         return self.dtype == "float32" and self.family in MEANS
 
 
@@ -85,11 +85,11 @@ class Job:
 def _all() -> list[Workload]:
     made = []
     for dtype, short in (("float32", "f32"), ("uint8", "u8")):
-        normalise = ", normalize" if short == "f32" else ""
-        made.append(Workload(f"w1-{short}", "mnist", "mnist", 300, dtype, f"MNIST, 60,000 of 1x28x28: shuffle{normalise}"))
+        normalize = ", normalize" if short == "f32" else ""
+        made.append(Workload(f"w1-{short}", "mnist", "mnist", 300, dtype, f"MNIST, 60,000 of 1x28x28: shuffle{normalize}"))
         for ranks in (1, 4):
             name = f"w2-{short}" + (f"-{ranks}ranks" if ranks > 1 else "")
-            title = f"CIFAR-10, 50,000 of 3x32x32: random_crop 32 padding 4, flip{normalise}; to {ranks} rank(s)"
+            title = f"CIFAR-10, 50,000 of 3x32x32: random_crop 32 padding 4, flip{normalize}; to {ranks} rank(s)"
             made.append(Workload(name, "cifar", "cifar", 768, dtype, title, trainers=ranks))
         made.append(
             Workload(
@@ -98,7 +98,7 @@ def _all() -> list[Workload]:
                 "imagenet",
                 64,
                 dtype,
-                f"ImageNet JPEGs: random_resized_crop 224, flip{normalise}",
+                f"ImageNet JPEGs: random_resized_crop 224, flip{normalize}",
                 layout="NCHW" if short == "f32" else "NHWC",
             )
         )
@@ -109,10 +109,10 @@ def _all() -> list[Workload]:
                 )
                 made.append(Workload(f"w4-{kind}-{short}-b{batch}", "pairs", "pairs", batch, dtype, title, group=kind))
         title = (
-            f"ImageNet JPEGs: resize {COLOUR_SIDE}x{COLOUR_SIDE}, both flips, color_jitter(.3, .3, .3, .1), "
-            f"random_grayscale .2{normalise}"
+            f"ImageNet JPEGs: resize {COLOR_SIDE}x{COLOR_SIDE}, both flips, color_jitter(.3, .3, .3, .1), "
+            f"random_grayscale .2{normalize}"
         )
-        made.append(Workload(f"w5-{short}", "colour", "imagenet", 32, dtype, title))
+        made.append(Workload(f"w5-{short}", "color", "imagenet", 32, dtype, title))
     for trainers in (1, 2, 4):
         title = f"ImageNet JPEGs as in w3-f32, each batch to {trainers} trainer(s): per delivered sample"
         name = f"share-{trainers}"

@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from peers.workloads import COLOUR_SIDE, Job
+from peers.workloads import COLOR_SIDE, Job
 
 cv2.setNumThreads(0)
 SIDE = 224
@@ -24,7 +24,7 @@ def resize(image: Any, side: int) -> Any:
 
 
 def random_resized_crop(image: Any) -> Any:
-    """torchvision's draw of area and aspect ratio, its fallback (the centre) included."""
+    """torchvision's draw of area and aspect ratio, its fallback (the center) included."""
     height, width = image.shape[:2]
     for _ in range(10):
         area = height * width * np.random.uniform(0.08, 1)
@@ -39,7 +39,7 @@ def random_resized_crop(image: Any) -> Any:
 
 
 def color_jitter(image: Any) -> Any:
-    """Brightness, contrast, saturation, hue in a random order, then grey with probability 0.2."""
+    """Brightness, contrast, saturation, hue in a random order, then gray with probability 0.2."""
     for step in np.random.permutation(4):
         by = np.random.uniform(0.7, 1.3)
         if step == 0:
@@ -62,7 +62,7 @@ def color_jitter(image: Any) -> Any:
 class Transform:
     def __init__(self, job: Job) -> None:
         self._workload = job.workload
-        if job.workload.normalised:
+        if job.workload.normalized:
             mean, std = np.array(job.mean()), np.array(job.std())
             self._scale, self._shift = (1 / (255 * std)).astype(np.float32), (mean / std).astype(np.float32)
 
@@ -70,14 +70,14 @@ class Transform:
         if self._workload.family == "imagenet":
             image = random_resized_crop(image)
         else:
-            image = resize(image, COLOUR_SIDE)
+            image = resize(image, COLOR_SIDE)
         if np.random.random() < 0.5:
             image = cv2.flip(image, 1)
-        if self._workload.family == "colour":
+        if self._workload.family == "color":
             if np.random.random() < 0.5:
                 image = cv2.flip(image, 0)
             image = color_jitter(image)
-        if self._workload.normalised:
+        if self._workload.normalized:
             image = image * self._scale
             image -= self._shift
         return np.ascontiguousarray(image.transpose(2, 0, 1)) if self._workload.layout == "NCHW" else image

@@ -1,4 +1,4 @@
-"""Batches from arrays in memory, vectorised over the batch: for the loop without a loader, and for loaders that run functions."""
+"""Batches from arrays in memory, vectorized over the batch: for the loop without a loader, and for loaders that run functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Gather:
         self._images, self._labels = read(Path(job.scratch))
         self.samples = len(self._images)
         self._scale, self._shift = scale_and_shift(job)
-        if job.options.get("normalised"):
+        if job.options.get("normalized"):
             self._images = self._images * self._scale - self._shift
         if family == "cifar":
             around = ((0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING))
@@ -40,7 +40,7 @@ class Gather:
         if self._job.workload.family == "pairs":
             return self._transform.batch([self._pairs[row] for row in rows])
         batch = self._images[rows] if self._job.workload.family == "mnist" else self._cropped(rows)
-        if self._job.workload.normalised and batch.dtype == np.uint8:
+        if self._job.workload.normalized and batch.dtype == np.uint8:
             batch = batch * self._scale
             batch -= self._shift
         return batch, self._labels[rows]

@@ -26,6 +26,6 @@ def batches_of_indices(job: Job, samples: int) -> Iterator[Any]:
 
 
 def scale_and_shift(job: Job) -> tuple[Any, Any]:
-    """A normalised value is byte * scale - shift: float32, of C x 1 x 1."""
+    """A normalized value is byte * scale - shift: float32, of C x 1 x 1."""
     mean, std = (np.array(values, np.float64)[:, None, None] for values in (job.mean(), job.std()))
     return (1 / (255 * std)).astype(np.float32), (mean / std).astype(np.float32)

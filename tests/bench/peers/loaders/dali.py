@@ -12,15 +12,15 @@ from nvidia.dali import fn, math, pipeline_def, types
 from peers import prepare
 from peers.loaders._orders import batches_of_indices
 from peers.loaders._pairs import decoded_pairs
-from peers.workloads import COLOUR_SIDE, PADDING, PATCH, SCALE, Job
+from peers.workloads import COLOR_SIDE, PADDING, PATCH, SCALE, Job
 
 THREADS = 2
 
 
-def normalised(job: Job, image: Any, **crop: Any) -> Any:
-    """Crop, flip, normalise and layout in DALI's single operator."""
+def normalized(job: Job, image: Any, **crop: Any) -> Any:
+    """Crop, flip, normalize and layout in DALI's single operator."""
     mean, std = [0.0], [255.0 if job.workload.dtype == "float32" else 1.0]
-    if job.workload.normalised:
+    if job.workload.normalized:
         mean, std = [255 * value for value in job.mean()], [255 * value for value in job.std()]
     dtype = types.FLOAT if job.workload.dtype == "float32" else types.UINT8
     layout = "CHW" if job.workload.layout == "NCHW" else "HWC"
@@ -48,11 +48,11 @@ def arrays(job: Job) -> tuple[Any, Any]:
 def small(job: Job) -> tuple[Any, Any]:
     image, label = arrays(job)
     if job.workload.family == "mnist":
-        return normalised(job, image), label
+        return normalized(job, image), label
     place = {f"crop_pos_{axis}": fn.random.uniform(range=(0, 1)) for axis in "xy"}
     side = 32 + 2 * PADDING
     padded = fn.crop(image, crop=(side, side), out_of_bounds_policy="pad", fill_values=[0])
-    return normalised(job, padded, crop=(32, 32), mirror=coin(), **place), label
+    return normalized(job, padded, crop=(32, 32), mirror=coin(), **place), label
 
 
 def files(job: Job) -> tuple[Any, Any]:
@@ -63,8 +63,8 @@ def files(job: Job) -> tuple[Any, Any]:
     if job.workload.family == "imagenet":
         image = fn.decoders.image_random_crop(encoded, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
         image = fn.resize(image, size=[224, 224], interp_type=types.INTERP_LINEAR, antialias=True)
-        return normalised(job, image, mirror=coin()), label
-    image = fn.resize(fn.decoders.image(encoded), size=[COLOUR_SIDE] * 2, interp_type=types.INTERP_LINEAR, antialias=True)
+        return normalized(job, image, mirror=coin()), label
+    image = fn.resize(fn.decoders.image(encoded), size=[COLOR_SIDE] * 2, interp_type=types.INTERP_LINEAR, antialias=True)
     image = fn.flip(image, horizontal=coin(), vertical=coin())
     by = [fn.random.uniform(range=(0.7, 1.3)) for _ in range(3)]
     gray = fn.random.coin_flip(probability=0.2)
@@ -72,10 +72,10 @@ def files(job: Job) -> tuple[Any, Any]:
         image,
         brightness=by[0],
         contrast=by[1],
-        saturation=by[2] * (1 - gray),  # a saturation of 0 is grey
+        saturation=by[2] * (1 - gray),  # a saturation of 0 is gray
         hue=fn.random.uniform(range=(-36, 36)),
     )
-    return normalised(job, image), label
+    return normalized(job, image), label
 
 
 def pairs(job: Job) -> tuple[Any, Any]:
@@ -103,7 +103,7 @@ def pairs(job: Job) -> tuple[Any, Any]:
             turned = fn.transpose(patch, perm=[1, 0, 2], transpose_layout=False)
         else:
             turned = fn.copy(patch)
-        made.append(normalised(job, turned))
+        made.append(normalized(job, turned))
     return made[0], made[1]
 
 

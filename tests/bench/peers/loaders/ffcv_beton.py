@@ -75,7 +75,7 @@ def written(job: Job) -> Path:
     return prepare.once(job.shared(f"{job.workload.family}.beton"), write)
 
 
-class Normalise(torch.nn.Module):
+class Normalize(torch.nn.Module):
     """NormalizeImage for fields of type NDArrayField."""
 
     def __init__(self, job: Job) -> None:
@@ -88,15 +88,15 @@ class Normalise(torch.nn.Module):
 
 def steps(job: Job) -> list[Any]:
     mean, std = np.array(job.mean()) * 255, np.array(job.std()) * 255
-    normalise = [NormalizeImage(mean, std, np.float32)] if job.workload.normalised else []
+    normalize = [NormalizeImage(mean, std, np.float32)] if job.workload.normalized else []
     to_image = [ToTensor(), ToTorchImage(channels_last=False)] if job.workload.layout == "NCHW" else [ToTensor()]
     if job.workload.family == "mnist":
         made: list[Any] = [NDArrayDecoder(), ToTensor()]
-        return [*made, Convert(torch.float32), Normalise(job)] if job.workload.normalised else made
+        return [*made, Convert(torch.float32), Normalize(job)] if job.workload.normalized else made
     if job.workload.family == "cifar":
         drawn = [SimpleRGBImageDecoder(), RandomHorizontalFlip(), RandomTranslate(padding=PADDING)]
-        return [*drawn, *normalise, *to_image]
-    return [RandomResizedCropRGBImageDecoder((224, 224)), RandomHorizontalFlip(), *normalise, *to_image]
+        return [*drawn, *normalize, *to_image]
+    return [RandomResizedCropRGBImageDecoder((224, 224)), RandomHorizontalFlip(), *normalize, *to_image]
 
 
 def open_batches(job: Job) -> Iterator[Any]:

@@ -49,14 +49,14 @@ def written(job: Job) -> Path:
         indices = list(range(samples)) * -(-LONG_EPOCH // samples)
         litdata.optimize(function, indices, str(path), chunk_bytes="64MB", num_workers=1, start_method="fork", verbose=False)
 
-    return prepare.once(job.shared(f"litdata-{'imagenet' if family == 'colour' else family}"), write)
+    return prepare.once(job.shared(f"litdata-{'imagenet' if family == 'color' else family}"), write)
 
 
 class Transform:
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._images, self._pairs = _cv2.Transform(job) if job.workload.family in ("imagenet", "colour") else None, PairTransform(job)
-        if job.workload.normalised:
+        self._images, self._pairs = _cv2.Transform(job) if job.workload.family in ("imagenet", "color") else None, PairTransform(job)
+        if job.workload.normalized:
             self._scale, self._shift = map(torch.from_numpy, scale_and_shift(job))
 
     def __call__(self, sample: Any) -> Any:
@@ -72,7 +72,7 @@ class Transform:
             image = image[:, top : top + 32, left : left + 32]
             if np.random.random() < 0.5:
                 image = image.flip(2)
-        if self._job.workload.normalised:
+        if self._job.workload.normalized:
             image = (image * self._scale).sub_(self._shift)
         return image, label
 

@@ -1,4 +1,4 @@
-"""No loader: whole arrays in memory, gathered and transformed by numpy in the trainer's loop, vectorised over the batch."""
+"""No loader: whole arrays in memory, gathered and transformed by numpy in the trainer's loop, vectorized over the batch."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import headrace
 from headrace import _binary
 
 from peers import prepare
-from peers.workloads import COLOUR_SIDE, LONG_EPOCH, PATCH, Job
+from peers.workloads import COLOR_SIDE, LONG_EPOCH, PATCH, Job
 
 STANDING_STILL = "999h"  # clients are stopped while others run, and must not be evicted
 START_SECONDS = 60.0
@@ -56,8 +56,8 @@ def transforms(job: Job) -> list[Any]:
         "cifar": [{"random_crop": {"size": 32, "padding": 4}}, flip],
         "imagenet": [{"random_resized_crop": {"size": 224}}, flip],
         "pairs": [{"random_crop": {"size": PATCH}}, flip, "random_vertical_flip", "random_rotate90"],
-        "colour": [
-            {"resize": {"size": [COLOUR_SIDE, COLOUR_SIDE]}},
+        "color": [
+            {"resize": {"size": [COLOR_SIDE, COLOR_SIDE]}},
             flip,
             "random_vertical_flip",
             {"color_jitter": {"brightness": 0.3, "contrast": 0.3, "saturation": 0.3, "hue": 0.1}},
@@ -65,7 +65,7 @@ def transforms(job: Job) -> list[Any]:
         ],
     }
     made = drawn[job.workload.family]
-    if job.workload.normalised:
+    if job.workload.normalized:
         made.append({"normalize": {"mean": list(job.mean()), "std": list(job.std())}})
     return made
 

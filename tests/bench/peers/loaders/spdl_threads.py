@@ -23,7 +23,7 @@ ONE_THREAD = spdl.io.decode_config(decoder="mjpeg", decoder_options={"threads": 
 
 
 class Images:
-    """Indices to a batch: one filter graph per image, one buffer for all of them, normalised by numpy."""
+    """Indices to a batch: one filter graph per image, one buffer for all of them, normalized by numpy."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -53,7 +53,7 @@ class Images:
     def __call__(self, rows: Any) -> tuple[Any, Any]:
         frames = [self._frame(self._files[row]) for row in rows]
         batch = spdl.io.to_numpy(spdl.io.convert_frames(frames))
-        if self._job.workload.normalised:
+        if self._job.workload.normalized:
             batch = batch * self._scale
             batch -= self._shift
         if self._job.workload.layout == "NCHW":

@@ -18,7 +18,7 @@ def open_batches(job: Job) -> Iterator[Any]:
     cropped = job.workload.family == "cifar"
     images, labels = map(torch.from_numpy, (prepare.cifar_arrays if cropped else prepare.mnist_arrays)(Path(job.scratch)))
     scale, shift = map(torch.from_numpy, scale_and_shift(job))
-    if job.options.get("normalised"):
+    if job.options.get("normalized"):
         images = images * scale - shift
     side = images.shape[-1]
     windows = torch.nn.functional.pad(images, (PADDING,) * 4).unfold(2, side, 1).unfold(3, side, 1) if cropped else None
@@ -31,6 +31,6 @@ def open_batches(job: Job) -> Iterator[Any]:
             batch = windows[rows, :, top, left]
             flipped = torch.rand(len(rows), generator=random) < 0.5
             batch[flipped] = batch[flipped].flip(3)
-        if job.workload.normalised and batch.dtype == torch.uint8:
+        if job.workload.normalized and batch.dtype == torch.uint8:
             batch = (batch * scale).sub_(shift)
         yield batch, labels[rows]

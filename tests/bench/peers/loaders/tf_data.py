@@ -14,7 +14,7 @@ import tensorflow as tf  # noqa: E402
 
 from peers import prepare  # noqa: E402
 from peers.loaders._orders import scale_and_shift  # noqa: E402
-from peers.workloads import COLOUR_SIDE, PADDING, PATCH, SCALE, Job  # noqa: E402
+from peers.workloads import COLOR_SIDE, PADDING, PATCH, SCALE, Job  # noqa: E402
 
 THREADS = 2
 
@@ -23,9 +23,9 @@ def chance(probability: float = 0.5) -> Any:
     return tf.random.uniform(()) < probability
 
 
-def normalised(job: Job, image: Any) -> Any:
+def normalized(job: Job, image: Any) -> Any:
     """Images of H x W x 3 with values of 0 to 255, uint8 or float32."""
-    if job.workload.normalised:
+    if job.workload.normalized:
         scale, shift = (values.reshape(-1) for values in scale_and_shift(job))
         image = tf.cast(image, tf.float32) * scale - shift
     elif image.dtype != tf.uint8:
@@ -54,7 +54,7 @@ def small(job: Job) -> Any:
 
     def gather(rows: Any) -> Any:
         batch = tf.gather(pixels, rows) if job.workload.family == "mnist" else cropped(rows)
-        if job.workload.normalised:
+        if job.workload.normalized:
             batch = tf.cast(batch, tf.float32) * scale - shift
         return batch, tf.gather(classes, rows)
 
@@ -78,17 +78,17 @@ def image(job: Job, file: Any, label: Any) -> Any:
         window = tf.concat([begin[:2], size[:2]], 0)
         pixels = tf.image.decode_and_crop_jpeg(content, window, channels=3, dct_method="INTEGER_ACCURATE")
         pixels = tf.image.resize(pixels, (224, 224), antialias=True)
-        return normalised(job, tf.cond(chance(), lambda: tf.reverse(pixels, [1]), lambda: pixels)), label
+        return normalized(job, tf.cond(chance(), lambda: tf.reverse(pixels, [1]), lambda: pixels)), label
     pixels = tf.image.decode_jpeg(content, channels=3, dct_method="INTEGER_ACCURATE")
-    pixels = tf.image.resize(pixels, (COLOUR_SIDE, COLOUR_SIDE), antialias=True) / 255
+    pixels = tf.image.resize(pixels, (COLOR_SIDE, COLOR_SIDE), antialias=True) / 255
     for axis in (0, 1):
         pixels = tf.cond(chance(), lambda axis=axis: tf.reverse(pixels, [axis]), lambda: pixels)  # noqa: B023
     pixels = tf.clip_by_value(pixels * tf.random.uniform((), 0.7, 1.3), 0, 1)
     gray = tf.reduce_mean(tf.image.rgb_to_grayscale(pixels))
     pixels = tf.clip_by_value(gray + (pixels - gray) * tf.random.uniform((), 0.7, 1.3), 0, 1)
     pixels = tf.image.random_hue(tf.image.random_saturation(pixels, 0.7, 1.3), 0.1)
-    grey = tf.cond(chance(0.2), lambda: tf.repeat(tf.image.rgb_to_grayscale(pixels), 3, 2), lambda: pixels)
-    return normalised(job, grey * 255), label
+    maybe_gray = tf.cond(chance(0.2), lambda: tf.repeat(tf.image.rgb_to_grayscale(pixels), 3, 2), lambda: pixels)
+    return normalized(job, maybe_gray * 255), label
 
 
 def patches(job: Job, low: Any, high: Any) -> Any:

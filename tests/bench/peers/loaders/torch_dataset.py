@@ -13,7 +13,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 from peers import prepare
 from peers.loaders._orders import scale_and_shift
-from peers.workloads import COLOUR_SIDE, LONG_EPOCH, PADDING, Job
+from peers.workloads import COLOR_SIDE, LONG_EPOCH, PADDING, Job
 
 
 class Samples(Dataset[Any]):
@@ -33,8 +33,8 @@ def transform(job: Job, tensors: bool) -> Callable[[Any], Any]:
         "mnist": [],
         "cifar": [v2.RandomCrop(32, padding=PADDING), flip],
         "imagenet": [v2.RandomResizedCrop(224, antialias=True), flip],
-        "colour": [
-            v2.Resize([COLOUR_SIDE, COLOUR_SIDE], InterpolationMode.BILINEAR, antialias=True),
+        "color": [
+            v2.Resize([COLOR_SIDE, COLOR_SIDE], InterpolationMode.BILINEAR, antialias=True),
             flip,
             v2.RandomVerticalFlip(),
             v2.ColorJitter(0.3, 0.3, 0.3, 0.1),

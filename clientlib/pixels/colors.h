@@ -1,4 +1,4 @@
-// Colour arithmetic of libImaging, one pixel at a time; the same bytes on host and device.
+// Color arithmetic of libImaging, one pixel at a time; the same bytes on host and device.
 #pragma once
 
 #include <cstdint>

@@ -85,9 +85,9 @@ def chains(rrc, flip, normalize):
     strong = {"op": "color_jitter", "brightness": [0, 3], "contrast": [0, 5], "saturation": [0, 9], "hue": 0.5}
     gray = {"op": "random_grayscale", "p": 0.5}
     vflip = {"op": "random_vertical_flip"}
-    yield "colour", {"transforms": [rrc, flip, jitter, dict(gray, p=0.2), normalize], "dtype": "float32"}
-    yield "colour, strong, twice", {"transforms": [dict(rrc, size=[61, 83]), strong, gray, strong, flip, vflip], "layout": "nhwc"}
-    yield "colour before geometry", {"transforms": [
+    yield "color", {"transforms": [rrc, flip, jitter, dict(gray, p=0.2), normalize], "dtype": "float32"}
+    yield "color, strong, twice", {"transforms": [dict(rrc, size=[61, 83]), strong, gray, strong, flip, vflip], "layout": "nhwc"}
+    yield "color before geometry", {"transforms": [
         strong, flip, {"op": "random_crop", "size": [48, 52], "padding": [4, 5, 6, 7], "pad_if_needed": True, "fill": [9, 200, 31]},
         dict(jitter, contrast=0), {"op": "resize", "size": [40, 44]}, vflip, gray]}
     for name in ("brightness", "contrast", "saturation", "hue"):

@@ -1,6 +1,6 @@
 // Measures the cost of augmentations: CPU microseconds per picture of chains over decoded pixels, with and
 // without them, and of the color kernels' scalar reference.
-//   colour_bench [ROUNDS]
+//   color_bench [ROUNDS]
 #include <fmt/format.h>
 
 #include <ctime>
