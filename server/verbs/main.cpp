@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "clientlib/base/nearest.h"
@@ -146,6 +147,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::system_error& error) {  // of fmt::print, or a thread that cannot be created
+    return verbs::report({headrace::ErrorCode::kEnvironment, error.what()});
   } catch (const std::exception& error) {
     return verbs::report({headrace::ErrorCode::kInternal, error.what()});
   }

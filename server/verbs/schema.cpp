@@ -1,5 +1,9 @@
 // `headrace schema`: the JSON Schema of configurations, for editors and for configs/headrace.schema.json.
+#include <fmt/format.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "server/verbs/verbs.h"
 
@@ -9,7 +13,9 @@ void add_schema(CLI::App& app, int& exit_code) {
   CLI::App* verb = app.add_subcommand("schema", "Print the JSON Schema of configurations");
   verb->callback([&exit_code] {
     const std::string text = config::schema_text();
-    exit_code = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() ? 0 : 3;
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+      exit_code = report({ErrorCode::kEnvironment,
+                          fmt::format("standard output cannot be written: {}", std::strerror(errno))});
   });
 }
 

@@ -226,3 +226,9 @@ def test_a_directory_without_its_option_is_refused_with_the_option(tmp_path: Pat
 def test_a_wrong_command_line_is_named_with_its_verb(arguments: list[str], said: str) -> None:
     done = subprocess.run([headrace_binary(), *arguments], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (2, f"headrace: INVALID_ARGUMENT: {said}\n")
+
+
+def test_output_that_cannot_be_written_is_reported() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([headrace_binary(), "schema"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (3, "headrace: ENVIRONMENT: standard output cannot be written: No space left on device\n")
