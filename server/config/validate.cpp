@@ -49,7 +49,10 @@ std::string expected(const json& node) {
   for (const char* key : {"anyOf", "oneOf"}) {
     if (const auto options = node.find(key); options != node.end()) {
       std::vector<std::string> all;
-      for (const auto& branch : *options) all.push_back(expected(resolve(branch, nullptr)));
+      for (const auto& branch : *options)
+        if (auto words = expected(resolve(branch, nullptr));
+            std::find(all.begin(), all.end(), words) == all.end())
+          all.push_back(std::move(words));
       return fmt::format("{}", fmt::join(all, ", or "));
     }
   }
@@ -101,6 +104,28 @@ std::string missing_arguments(const json& node, const json& value, const std::st
                        item ? "" : "}");
   }
   return {};
+}
+
+// What does here what torch calls `name`. Empty: it is none of these names.
+std::string counterpart(const std::string& name) {
+  static constexpr const char* kToTensor =
+      "leave it out: `output: {dtype: float32}` gives floats from 0 to 1";
+  static const std::map<std::string, const char*> kKnown{
+      {"drop_last", "write `last: drop`"},
+      {"num_workers", "set `server.threads`: one pool works for all streams"},
+      {"workers", "set `server.threads`: one pool works for all streams"},
+      {"prefetch_factor", "set `ring.prefetch`"},
+      {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
+      {"persistent_workers", "leave it out: the server's workers stay"},
+      {"collate_fn", "leave it out: the server makes the batches"},
+      {"ToTensor", kToTensor},
+      {"to_tensor", kToTensor},
+      {"ToImage", kToTensor},
+      {"to_image", kToTensor},
+      {"ToDtype", kToTensor},
+      {"to_dtype", kToTensor}};
+  const auto found = kKnown.find(name);
+  return found == kKnown.end() ? "" : found->second;
 }
 
 bool conforms(const json& schema, const json& value);
@@ -243,20 +268,6 @@ json without_misindented(Document& document, const Pointer& at, const json& node
   return rest;
 }
 
-// What other loaders call it: the key that does the same here. Empty: there is none.
-std::string counterpart(const std::string& name) {
-  static const std::map<std::string, const char*> kKnown{
-      {"drop_last", "write `last: drop`"},
-      {"num_workers", "set `server.threads`: one pool works for all streams"},
-      {"workers", "set `server.threads`: one pool works for all streams"},
-      {"prefetch_factor", "set `ring.prefetch`"},
-      {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
-      {"persistent_workers", "leave it out: the server's workers stay"},
-      {"collate_fn", "leave it out: the server makes the batches"}};
-  const auto found = kKnown.find(name);
-  return found == kKnown.end() ? "" : found->second;
-}
-
 void check_keys(Document& document, const Pointer& at, const json& node, const json& value) {
   const auto known = known_keys(node);
   if (const auto rule = node.find("propertyNames"); rule != node.end()) {
@@ -333,7 +344,8 @@ void check(Document& document, const Pointer& at, const json& asked, const json&
       return;
     }
     const bool secret = node.value("x-secret", false);
-    const std::string hint = node.value("x-hint", "");
+    std::string hint = node.value("x-hint", "");
+    if (hint.empty() && value.is_string()) hint = counterpart(value.get<std::string>());
     document.wrong(at,
                    fmt::format("{} is not {}{}{}", secret ? "what is there (it is not shown)" : shown(value),
                                expected(choices), hint.empty() ? "" : "; ", hint),

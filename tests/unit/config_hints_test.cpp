@@ -1,4 +1,5 @@
 // Errors that suggest what was meant, and report all mistakes at once.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/config/config.h"
@@ -115,6 +116,12 @@ TEST(ConfigHints, KnowTheNamesOfADataLoader) {
             "x.yaml:6:5: streams.t.drop_last: unknown key \"drop_last\"; write `last: drop`\n"
             "x.yaml:7:5: streams.t.num_workers: unknown key \"num_workers\"; set `server.threads`: one pool "
             "works for all streams");
+  EXPECT_EQ(
+      of_stream("    transforms: [center_crop: {size: 8}, to_tensor: {}]\n"),
+      "x.yaml:5:42: streams.t.transforms[1].to_tensor: unknown key \"to_tensor\"; leave it out: `output: "
+      "{dtype: float32}` gives floats from 0 to 1");
+  EXPECT_THAT(of_stream("    transforms: [center_crop: {size: 8}, ToTensor]\n"),
+              testing::EndsWith("leave it out: `output: {dtype: float32}` gives floats from 0 to 1"));
 }
 
 TEST(ConfigHints, SayThatKeysAreNotIndented) {
