@@ -34,10 +34,10 @@ Error lmdb_error(int code, const std::filesystem::path& folder, std::string_view
     case ENOENT:
       return say(ErrorCode::kDatasetInvalid,
                  std::filesystem::exists(folder, ignored)
-                     ? "there is no data.mdb in it, as in what `headrace pack` makes"
-                     : "there is no such folder");
+                     ? "there is no data.mdb in it; name a folder that `headrace pack` wrote"
+                     : "there is no such folder; correct the path");
     case MDB_INVALID:
-      return say(ErrorCode::kDatasetInvalid, "its data.mdb is not an LMDB database");
+      return say(ErrorCode::kDatasetInvalid, "its data.mdb is not an LMDB database; copy or pack it again");
     case MDB_VERSION_MISMATCH:
       return say(ErrorCode::kDatasetInvalid, "it was written by another version of LMDB");
     case MDB_CORRUPTED:

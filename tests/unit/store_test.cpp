@@ -187,7 +187,7 @@ TEST_F(StoreTest, WhatIsNotOursIsNotTouched) {
 TEST_F(StoreTest, AForeignDatabaseIsNamed) {
   EXPECT_THAT(refusal(), HasSubstr("there is no such folder"));
   fs::create_directory(out_);
-  EXPECT_THAT(refusal(), HasSubstr("there is no data.mdb in it, as in what `headrace pack` makes"));
+  EXPECT_THAT(refusal(), HasSubstr("there is no data.mdb in it; name a folder that `headrace pack` wrote"));
   change([](Txn& txn) { return txn.put(bytes_of("key"), bytes_of("value")); });
   EXPECT_THAT(refusal(), HasSubstr("this LMDB was not written by headrace pack"));
   EXPECT_THAT(open().error().message, HasSubstr("was not written by headrace pack"));

@@ -102,7 +102,7 @@ SourceType image_folder() {
            [](const std::string& url) {
              return remote::is_s3(url)
                         ? ""
-                        : "HTTP has no listings of folders: take s3://, a manifest with `root: "
+                        : "HTTP has no listings of folders: use s3://, a manifest with `root: "
                           "URL`, or WebDataset shards";
            },
        .by_sample = [](const described::Json&) { return true; }},
