@@ -216,7 +216,8 @@ class Share:
             if not self._closing:
                 self._error = error
             with contextlib.suppress(Error):
-                self._send_end(f"{position}: {_description(error)}", done=False)
+                reason = _description(error)
+                self._send_end(reason if position in reason else f"{position}: {reason}", done=False)
         finally:
             # Consumers receive the end in any case. Do not close() the socket: unread packets would turn that into an error, which
             # the server would see before the messages that were sent.

@@ -31,9 +31,10 @@ def test_errors_name_the_field_of_a_batch_of_another_form(spoil: Any, said: str)
             return spoil(*batch) if number == 2 else batch
 
     with headrace.share(Spoilt()) as share, headrace.Loader(share.address, stream="train") as loader:
-        with pytest.raises(StreamFailed, match=said):
+        with pytest.raises(StreamFailed, match=said) as failed:
             for _ in loader:
                 pass
+        assert str(failed.value).count("epoch 0, batch 2: ") == 1
         with pytest.raises((DatasetInvalid, InvalidArgument), match=said):
             share.wait(20)
 
