@@ -166,8 +166,8 @@ void check_stream(const StreamConfig& stream, const Json& value, const Reading& 
   if (source != nullptr && source->feed() != nullptr) {
     check_fed(stream, value, reading, config);
   } else if (source != nullptr && !source->type->traits.images) {
-    refuse(plan_keys(), {"fields"}, "the source is synthetic and has no images; leave this out", value,
-           reading);
+    const auto why = fmt::format("a source of type {} has no images; leave this out", source->type->name);
+    refuse(plan_keys(), {"fields"}, why.c_str(), value, reading);
   } else if (source != nullptr || value.contains("transforms")) {
     // An invalid source is unknown, so no stream is checked against it.
     check_plan(stream.plan, source == nullptr || source->type->traits.one_size, value, reading);

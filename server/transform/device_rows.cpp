@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "server/transform/op.h"
 
@@ -34,7 +35,7 @@ Split split_of(const std::vector<Transform>& chain) {
 }
 
 /// Describes the transforms from `first` on in `image`. Returns what the device cannot do, or an empty
-/// string. string.
+/// string.
 std::string describe(const PlanConfig& config, std::size_t first, Size size, DeviceImage& image) {
   Values values;
   for (std::size_t i = first; i < config.transforms.size(); ++i) {
@@ -57,9 +58,12 @@ std::string describe(const PlanConfig& config, std::size_t first, Size size, Dev
   return {};
 }
 
+/// Throws std::logic_error for an operation that no device has: its transform must have no device_share().
 PixelStep pixel_step(const PixelOp& op) {
   const auto factor = static_cast<float>(op.factor);
   switch (op.kind) {
+    case PixelOp::Kind::kGrayscale:
+      return {.kind = PixelStep::Kind::kGray};
     case PixelOp::Kind::kBrightness:
       return {.kind = PixelStep::Kind::kBrightness, .factor = factor};
     case PixelOp::Kind::kContrast:
@@ -69,7 +73,7 @@ PixelStep pixel_step(const PixelOp& op) {
     case PixelOp::Kind::kHue:
       return {.kind = PixelStep::Kind::kHue, .shift = hue_shift(op.factor)};
     default:
-      return {.kind = PixelStep::Kind::kGray};
+      throw std::logic_error(fmt::format("no device has pixel operation {}", static_cast<int>(op.kind)));
   }
 }
 

@@ -40,6 +40,18 @@ def test_odd_files_are_the_pixels_that_pil_gives(tool, odd, tmp_path, name, conf
     assert files >= 60 and rows >= files
 
 
+def test_every_transform_is_compared_with_its_original():
+    elsewhere = {
+        "gaussian_blur": "test_augmentations.py: with torchvision's, within 1",
+        "random_rotate90": "test_fields.py: with numpy's rot90",
+        "to_y": "test_fields.py: with BT.601's formula",
+    }
+    in_chains = {transform["op"] for _, config in proof.chains() for transform in config["transforms"]}
+    schema = json.loads((ROOT / "configs/headrace.schema.json").read_text())
+    known = set(schema["definitions"]["transform"]["anyOf"][1]["properties"])
+    assert known == in_chains | set(elsewhere), "add new transforms to chains() of tests/pixels: tests/pixels/README.md"
+
+
 @pytest.mark.parametrize("size", [(29, 43), (1, 1), (3, 2), (8, 9)])
 def test_every_kind_of_png_is_read_as_pil_reads_it(tool, tmp_path, size):
     masks, others = odd_images.write_png_matrix(tmp_path / "png", *size)

@@ -11,6 +11,7 @@
 #include "server/transform/op.h"
 #include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
+#include "server/transform/stages/stage.h"
 #include "server/transform/stream_plan.h"
 #include "tests/pixels/make_jpeg.h"
 

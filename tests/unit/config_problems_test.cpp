@@ -208,7 +208,7 @@ std::vector<Wrong> cases() {
        "x.yaml:2:26: streams.t.part: source \"s\" has no split, so no parts; leave this out, or split it"},
       {"TransformsOfASyntheticSource",
        kNothing + "streams: {t: {source: s, transforms: [center_crop: {size: 1}]}}\n",
-       "x.yaml:2:26: streams.t.transforms: the source is synthetic and has no images; leave this out"},
+       "x.yaml:2:26: streams.t.transforms: a source of type synthetic has no images; leave this out"},
       {"WhatAFeedDecides",
        "sources: {f: {type: feed, samples: 9, batch_size: 3, fields: [{name: x, dtype: int64}]}}\n"
        "streams:\n  t: {source: f, batch_size: 4, sharing: {on_lag: detach}}\n",

@@ -1,5 +1,6 @@
 // The division of a chain between server and device.
 #include "server/transform/device_rows.h"
+#include "server/transform/op.h"
 #include "server/transform/ops/ops.h"
 
 #include <gmock/gmock.h>
@@ -61,6 +62,30 @@ TEST(DeviceRowsSplit, LetsTheServerDoMoreThanARowHasRoomFor) {
   chain = {kCrop};
   for (int i = 0; i < 10; ++i) chain.emplace_back(make_op("random_vertical_flip"));
   EXPECT_EQ(or_throw(split(chain)).image().moves.size(), std::size_t{kMaxMoves});
+}
+
+TEST(DeviceRowsSplit, HasAStepForAllThatATransformOfTheDeviceDraws) {
+  // The arguments of transforms that require some, or that do nothing without.
+  const nlohmann::json arguments = {
+      {"resize", {{"size", {32, 32}}}},
+      {"center_crop", {{"size", {32, 32}}}},
+      {"random_resized_crop", {{"size", {32, 32}}}},
+      {"random_crop", {{"size", {32, 32}}}},
+      {"color_jitter",
+       {{"brightness", {0, 2}}, {"contrast", {0, 2}}, {"saturation", {0, 2}}, {"hue", {-0.5, 0.5}}}},
+      {"gaussian_blur", {{"kernel_size", {3, 3}}}},
+      {"normalize", {{"mean", {0.5, 0.5, 0.5}}, {"std", {0.5, 0.5, 0.5}}}}};
+  int on_device = 0;
+  for (const std::string& name : op_names()) {
+    const auto op = make_op(name, arguments.value(name, nlohmann::json::object()));
+    if (!op->device_share() || op->traits().stage != Op::Stage::kPixels) continue;
+    ++on_device;
+    const auto rows = or_throw(split({kCrop, op}));
+    std::vector<Step> memory;
+    for (std::uint64_t position = 0; position < 200; ++position)
+      EXPECT_NO_THROW((void)rows.draw({1, 2, position}, memory)) << name;
+  }
+  EXPECT_EQ(on_device, 5) << "2 flips, random_rotate90, color_jitter, random_grayscale";
 }
 
 TEST(DeviceRowsSplit, ErasesConstantValues) {

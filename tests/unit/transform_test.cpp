@@ -7,6 +7,7 @@
 #include "server/transform/draw_steps.h"
 #include "server/transform/ops/ops.h"
 #include "server/transform/plan.h"
+#include "server/transform/stages/stage.h"
 #include "tests/pixels/make_jpeg.h"
 
 namespace headrace::server::transform {

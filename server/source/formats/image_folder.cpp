@@ -100,10 +100,9 @@ SourceType image_folder() {
       {.network = true,
        .refuse =
            [](const std::string& url) {
-             return remote::is_s3(url)
-                        ? ""
-                        : "HTTP has no listings of folders: use s3://, a manifest with `root: "
-                          "URL`, or WebDataset shards";
+             return remote::is_s3(url) ? ""
+                                       : "HTTP has no listings of folders: use s3://, a manifest with `root: "
+                                         "URL`, or WebDataset shards";
            },
        .by_sample = [](const described::Json&) { return true; }},
       [](const ImageFolderOptions& options, const OpenContext& context) {

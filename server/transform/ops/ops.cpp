@@ -48,6 +48,12 @@ Transform make_op(const std::string& name, const nlohmann::json& arguments,
   throw std::out_of_range("no transform is called " + name);
 }
 
+std::vector<std::string> op_names() {
+  std::vector<std::string> names;
+  for (const OpType& type : all()) names.push_back(type.name);
+  return names;
+}
+
 Transform make_op(const std::string& name) {
   return make_op(name, nlohmann::json::object());
 }

@@ -17,6 +17,8 @@ Transform make_op(const std::string& name, const nlohmann::json& arguments,
                   const described::Reading& reading = {});
 Transform make_op(const std::string& name);
 
+std::vector<std::string> op_names();
+
 /// The schema of one item of a chain: only a name, if no argument is required, or a map from a name to
 /// arguments. `common`: keys that every map of arguments may have as well.
 nlohmann::ordered_json chain_item_schema(const nlohmann::ordered_json& common);
