@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -65,6 +66,8 @@ def from_dataloader_args(
         raise InvalidArgument(f"collate_fn={name}: the server makes batches; use `transform=`, which gets whole batches")
     if batch_size is None:
         raise InvalidArgument("batch_size=None: a stream has batches; set `batch_size: 1` for single samples")
+    if isinstance(dataset, str | bytes | os.PathLike):
+        raise InvalidArgument(f"dataset={dataset!r}: expected a dataset, found a path; leave it out, and give a server's directory as `address`")
     _check_values(given)
     if timeout:
         loader.setdefault("batch_timeout", timeout)

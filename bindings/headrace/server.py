@@ -159,6 +159,8 @@ def serve(
 
     If the server does not start, raises the error that it reports.
     """
+    if not isinstance(config, str | os.PathLike):
+        raise InvalidArgument(f"config: expected the path of a YAML file, found {type(config).__name__}; write the configuration to a file first")
     if set is not None and not isinstance(set, Mapping):
         raise InvalidArgument(f"set={set!r}: expected a dict of dotted paths and values")
     paths: dict[str, object] = {name.replace("__", "."): value for name, value in overrides.items()}

@@ -128,6 +128,7 @@ def test_a_dataloaders_arguments_give_a_loader_and_a_warning_lists_those_without
         ({"shuffle": False}, "set `shuffle: false`"),
         ({"drop_last": True}, "set `last: drop` .it is short."),
         ({"dataset": range(61)}, "the dataset has 61 samples, the stream 60"),
+        ({"dataset": "/data/photos"}, "expected a dataset, found a path; leave it out"),
         ({"collate_fn": list}, "collate_fn=list: .*`transform=`"),
         ({"collate_fn": partial(list)}, "collate_fn=functools.partial.*: .*`transform=`"),
         ({"batch_size": "8"}, "batch_size='8': expected an int"),

@@ -80,6 +80,8 @@ def test_overrides_and_metrics(config: Path) -> None:
 def test_a_wrong_config_is_the_named_error(config: Path) -> None:
     with pytest.raises(ConfigInvalid, match="batch_size"):
         headrace.serve(config, streams__train__batch_size="many")
+    with pytest.raises(InvalidArgument, match="expected the path of a YAML file, found dict"):
+        headrace.serve({"sources": {}})  # type: ignore[arg-type]
 
 
 def test_a_directory_in_use_says_who_holds_it(config: Path) -> None:
