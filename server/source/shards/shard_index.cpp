@@ -147,8 +147,11 @@ Result<void> Indexer::end_sample() {
                         ? ""
                         : fmt::format("; it has {}; name the image's extension in `image`", now_.others)));
   if (rule_.labelled() && !now_.label)
-    problem(fmt::format("has no label (.{}){}; a set without labels has `label: none`", label_extension_,
-                        now_.others.empty() ? "" : fmt::format("; it has {}", now_.others)));
+    problem(
+        fmt::format("has no label (.{}){}; a set without labels has `label: none`", label_extension_,
+                    now_.others.empty()
+                        ? ""
+                        : fmt::format("; it has {}; name the label's extension in `label`", now_.others)));
   index_.names += now_.key;
   if (index_.names.size() > 0xFFFFFFFF)
     return fail(ErrorCode::kDatasetInvalid,
