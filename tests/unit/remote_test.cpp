@@ -314,6 +314,12 @@ TEST_F(RemoteTest, WhatIsSecretInAUrlIsSentAndNotShown) {
   EXPECT_THAT(calls[0].authorization, HasSubstr("Basic "));
 }
 
+TEST_F(RemoteTest, AServerWithoutTlsIsNamedAsTheLikelyMistake) {
+  const std::string https = "https" + url().substr(std::string("http").size());
+  EXPECT_THAT(fetch(*remote(), https, 1'000'000, ErrorCode::kTransientIo),
+              HasSubstr("does the server expect http:// here? (after "));
+}
+
 TEST_F(RemoteTest, AFileOfAuthoritiesMustBeThere) {
   options_.transfers.tls_ca = "/none/ca.pem";
   const auto made = Remote::make(options_);
