@@ -31,13 +31,11 @@ const CLI::Validator kNumber(
 
 struct Address {
   std::string address;
-  std::string unexpected;  ///< an argument that is not an option
   double timeout = 5;
 
   void add_to(CLI::App& verb) {
     verb.add_option("--address", address,
                     "The server's directory (default: HEADRACE_ADDRESS, then the server's default)");
-    verb.add_option("directory", unexpected)->group("");  // hidden in the help: refused, with advice
     verb.add_option("--timeout", timeout, "Seconds to wait for the server (default: 5)")->check(kSeconds);
   }
   [[nodiscard]] Result<Client> connect() const {
@@ -52,15 +50,7 @@ CLI::App* add_question(CLI::App& app, const char* name, const char* help, int& e
   auto address = std::make_shared<Address>();
   CLI::App* verb = app.add_subcommand(name, help);
   address->add_to(*verb);
-  verb->callback([address, what, name, &exit_code] {
-    if (!address->unexpected.empty()) {
-      exit_code =
-          report({ErrorCode::kInvalidArgument,
-                  fmt::format("unexpected argument `{0}`; a server is named by its directory: `headrace {1} "
-                              "--address {0}`",
-                              address->unexpected, name)});
-      return;
-    }
+  verb->callback([address, what, &exit_code] {
     auto client = address->connect();
     const Result<void> done = client ? what(*client) : tl::make_unexpected(client.error());
     exit_code = done ? 0 : report(done.error());

@@ -92,11 +92,11 @@ std::string command_of(const CLI::App& app) {
 std::string explain(const CLI::App& app, const CLI::Error& error) {
   const std::string command = command_of(app);
   const auto extras = app.remaining(true);
+  const auto verbs = app.get_subcommands();
+  const CLI::App& verb = verbs.empty() ? app : *verbs.front();
   const auto option = std::find_if(extras.begin(), extras.end(),
                                    [](const std::string& word) { return word.starts_with("-"); });
   if (option != extras.end()) {
-    const auto verbs = app.get_subcommands();
-    const CLI::App& verb = verbs.empty() ? app : *verbs.front();
     std::vector<std::string> known;
     for (const CLI::Option* one : verb.get_options())
       if (!one->get_positional()) known.push_back(one->get_name());
@@ -105,6 +105,9 @@ std::string explain(const CLI::App& app, const CLI::Error& error) {
     return fmt::format("{} has no option {}{}", command, name,
                        near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
   }
+  if (!extras.empty() && verb.get_option_no_throw("--address") != nullptr)
+    return fmt::format("unexpected argument `{0}`; a server is named by its directory: `{1} --address {0}`",
+                       extras.front(), command);
   if (!extras.empty()) return fmt::format("{}: one argument too many: '{}'", command, extras.front());
   if (command == "headrace" && error.get_name() == "RequiredError")
     return "name a verb, such as check or serve";

@@ -211,6 +211,8 @@ def test_a_directory_without_its_option_is_refused_with_the_option(tmp_path: Pat
     done = subprocess.run([headrace_binary(), verb, tmp_path], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert f"unexpected argument `{tmp_path}`; a server is named by its directory: `headrace {verb} --address {tmp_path}`" in done.stderr
+    usage = subprocess.run([headrace_binary(), verb, "--help"], capture_output=True, text=True, timeout=60).stdout
+    assert f"headrace {verb} [OPTIONS]\n" in usage
 
 
 @pytest.mark.parametrize(
