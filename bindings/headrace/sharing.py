@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -82,9 +82,12 @@ class Share:
         self.name = text("name", name)
         if not _STREAM_NAME.fullmatch(name):
             raise InvalidArgument(f"name={name!r}: expected 1 to 47 letters, digits, _ and -, a letter first")
-        whole("prefetch", options.prefetch, 1, 1024)
-        whole("max_clients", options.max_clients, 1, 64)
-        whole("wait_for", options.wait_for, 1, 1_000_000)
+        options = replace(
+            options,
+            prefetch=whole("prefetch", options.prefetch, 1, 1024),
+            max_clients=whole("max_clients", options.max_clients, 1, 64),
+            wait_for=whole("wait_for", options.wait_for, 1, 1_000_000),
+        )
         self._names, ragged = options.names, options.ragged
         self._ragged: dict[str, int | None] = dict(ragged) if isinstance(ragged, Mapping) else dict.fromkeys(ragged)
         epochs = None if options.epochs is None else whole("epochs", options.epochs, 1)
@@ -216,8 +219,9 @@ class Share:
             if not self._closing:
                 self._error = error
             with contextlib.suppress(Error):
+                named = isinstance(error, Error) and error.message.startswith(f"{position}: ")  # by _send_batch()
                 reason = _description(error)
-                self._send_end(reason if position in reason else f"{position}: {reason}", done=False)
+                self._send_end(reason if named else f"{position}: {reason}", done=False)
         finally:
             # Consumers receive the end in any case. Do not close() the socket: unread packets would turn that into an error, which
             # the server would see before the messages that were sent.

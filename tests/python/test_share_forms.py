@@ -39,6 +39,12 @@ def test_errors_name_the_field_of_a_batch_of_another_form(spoil: Any, said: str)
             share.wait(20)
 
 
+def test_numbers_may_be_numpys() -> None:
+    with headrace.share(Batches(), epochs=1, prefetch=np.int64(2), max_clients=np.int32(3), wait_for=np.uint8(1)) as share:
+        with headrace.Loader(share.address, stream="train") as loader:
+            assert sum(1 for _ in loader) == len(Batches())
+
+
 class Unreadable(Exception):
     def __str__(self) -> str:
         raise ValueError("it has no text")
@@ -50,6 +56,7 @@ class Unreadable(Exception):
         (OSError("no such file: caf\udce9.wav"), r"epoch 0, batch 2: the shared iterable raised OSError: no such file: caf\\udce9\.wav"),
         (OSError("\udcff" * 5000), r"epoch 0, batch 2: the shared iterable raised OSError: (\\udcff){20}"),
         (Unreadable(), "epoch 0, batch 2: the shared iterable raised Unreadable: <exception str"),
+        (OSError("epoch 0, batch 2 is gone"), "epoch 0, batch 2: the shared iterable raised OSError: epoch 0, batch 2 is gone"),
     ],
 )
 def test_errors_without_valid_text_reach_the_consumers(error: Exception, said: str) -> None:
