@@ -194,7 +194,8 @@ Result<Answer> converse(zmq::socket_t& socket, ConnectionWatch& connection, cons
     zmq::message_t text;
     if (!receive(socket, text)) {
       if (interrupt && interrupt()) return interrupted(request.op);
-      if (broken && asked.inode != 0)
+      // Once connected, a missing file means that the server removed it as it ended.
+      if (broken && (asked.inode != 0 || connection.was_connected()))
         if (auto lost = loss(path, asked, server, request.op)) return fail(std::move(*lost));
       if (!deadline.over()) continue;
       const SocketProblem problem = check_socket(path, server);
