@@ -43,15 +43,14 @@ std::uint64_t nanoseconds(std::chrono::milliseconds time) {
 }
 
 /// Why the system refused what the server needs to start; most often a limit.
-Error refused_by_system(int number) {
+Error refused_by_system(const std::string& what, int number) {
   std::string remedy;
   if (number == EMFILE || number == ENFILE) remedy = "; raise the limit of open files (ulimit -n)";
   if (number == EAGAIN)
     remedy =
         ": no further thread can be created; raise the limit of threads (ulimit -u, the cgroup's pids.max), "
         "or lower server.threads and the sources' io.threads";
-  return {ErrorCode::kEnvironment,
-          fmt::format("the server cannot start: {}{}", std::strerror(number), remedy)};
+  return {ErrorCode::kEnvironment, fmt::format("the server cannot start: {}{}", what, remedy)};
 }
 
 }  // namespace
@@ -72,9 +71,9 @@ Result<std::unique_ptr<Server>> Server::start(const config::Config& config) {
   try {
     return build(config);
   } catch (const zmq::error_t& error) {
-    return fail(refused_by_system(error.num()));
+    return fail(refused_by_system(error.what(), error.num()));
   } catch (const std::system_error& error) {
-    return fail(refused_by_system(error.code().value()));
+    return fail(refused_by_system(error.what(), error.code().value()));  // what() names files
   }
 }
 
@@ -157,7 +156,10 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   if (auto done = server->directory_.set_socket_mode(wire::kControlSocket); !done) return fail(done.error());
   const sigset_t stop = stop_signals();
   server->signals_ = ring::UniqueFd(::signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!server->signals_) return fail(refused_by_system(errno));
+  if (!server->signals_) {
+    const int number = errno;
+    return fail(refused_by_system(std::strerror(number), number));
+  }
   server->engine_->start();
   return server;
 }
