@@ -1,3 +1,5 @@
+#include "server/transform/draw_steps.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -162,8 +162,7 @@ Result<Proposal> propose(const fs::path& given) {
   if (holds_image(path))
     return refuse(
         "holds images, but no class folders; put them into one folder per class, as in cat/1.jpg, or list "
-        "them "
-        "in a .csv");
+        "them in a .csv");
   return refuse(
       "nothing that a source reads. Looked for: folders of .jpg, .jpeg and .png, one per class (or train/ "
       "and val/ or test/ with such folders); pairs of images (folders hr and lr, images and masks, or names "

@@ -1,7 +1,7 @@
+#include "server/transform/stages/stage.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "server/transform/stages/stage.h"
 
 namespace headrace::server::transform {
 namespace {
