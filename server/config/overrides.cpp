@@ -96,6 +96,12 @@ void list_paths(const json& start, const json& value, const Segments& above, con
   }
 }
 
+Pointer pointer_to(const Segments& path) {
+  Pointer at;
+  for (const auto& segment : path) at /= segment;
+  return at;
+}
+
 std::optional<Pointer> find(
     const Document& document, const Segments& written,
     const std::function<bool(const std::string& key, const std::string& written)>& same) {
@@ -109,9 +115,7 @@ std::optional<Pointer> find(
   const auto found = std::find_if(paths.begin(), paths.end(),
                                   [&](const Segments& path) { return path.size() == written.size(); });
   if (found == paths.end()) return std::nullopt;
-  Pointer at;
-  for (const auto& segment : *found) at /= segment;
-  return at;
+  return pointer_to(*found);
 }
 
 template <class Write>
@@ -123,10 +127,16 @@ std::string suggest(const Document& document, const std::string& written, Write 
   names.reserve(paths.size());
   for (const auto& path : paths) names.push_back(write(path));
   if (auto near = nearest(written, names); !near.empty()) return near;
-  // A key without the maps above it: batch_size.
-  for (std::size_t i = 0; i < paths.size(); ++i)
-    if (write({paths[i].back()}) == written) return names[i];
-  return {};
+  // A key without the maps above it: batch_size. Keys of the document come first, then those with the fewest
+  // maps above them: seed is a stream's, not a split's.
+  std::optional<std::size_t> best;
+  std::pair<bool, std::size_t> least;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    if (write({paths[i].back()}) != written) continue;
+    const std::pair rank(!document.value.contains(pointer_to(paths[i])), paths[i].size());
+    if (!best || rank < least) best = i, least = rank;
+  }
+  return best ? names[*best] : "";
 }
 
 // Replaces scalars on the path by maps.

@@ -31,7 +31,7 @@ std::string bounds(const json& node) {
   return out;
 }
 
-// "a map with the key size", "a map of layout and dtype", "a map": names the keys if they are few.
+// "a map with the key size", "a map of dtype, layout", "a map": names the keys if they are few.
 std::string expected_map(const json& node) {
   constexpr std::size_t kFew = 6;
   const auto required = texts(node.value("required", json::array()));
@@ -69,11 +69,16 @@ std::string expected(const json& node) {
   return type.dump();
 }
 
+// As JSON, with text that is not UTF-8 replaced.
+std::string as_json(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 std::string shown(const json& value) {
   if (value.is_null()) return "nothing";
   if (value.is_object()) return value.empty() ? "an empty map" : "a map";
   if (value.is_array() && value.empty()) return "an empty list";
-  auto text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  auto text = as_json(value);
   constexpr std::size_t kLongest = 60;
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
   return text;
@@ -111,7 +116,7 @@ std::string counterpart(const std::string& name) {
   static constexpr const char* kToTensor =
       "leave it out: `output: {dtype: float32}` gives floats from 0 to 1";
   static const std::map<std::string, const char*> kKnown{
-      {"drop_last", "write `last: drop`"},
+      {"drop_last", "write `last: drop` if it is true, else leave it out"},
       {"num_workers", "set `server.threads`: one pool works for all streams"},
       {"workers", "set `server.threads`: one pool works for all streams"},
       {"prefetch_factor", "set `ring.prefetch`"},
@@ -131,13 +136,15 @@ std::string counterpart(const std::string& name) {
 bool conforms(const json& schema, const json& value);
 
 // "[1]" or "{size: 1}": the list or map that `value` was probably meant to be the only entry of. Empty: the
-// schema has no such list or map, or several keys accept the value.
+// schema has no such list or map, several keys accept the value, or the map needs more than a key: its
+// x-expected then says what. Booleans are not wrapped: `cache: true` means no key of the map.
 std::string suggest_wrapped(const json& node, const json& value) {
   constexpr std::size_t kLongest = 60;
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  if (value.is_null() || text.size() > kLongest) return {};
+  const std::string text = value.is_string() ? value.get<std::string>() : as_json(value);
+  if (value.is_null() || value.is_boolean() || text.size() > kLongest) return {};
   if (const auto items = node.find("items"); items != node.end())
     return (value.is_string() || value.is_object()) && conforms(*items, value) ? "[" + text + "]" : "";
+  if (node.contains("x-expected")) return {};
   const auto required = texts(node.value("required", json::array()));
   std::vector<std::string> keys;
   const auto properties = node.value("properties", json::object());

@@ -102,6 +102,13 @@ TEST(ConfigHints, WriteAValueAsTheMapOrListThatWasMeant) {
                  "streams: {t: {source: f, transforms: [center_crop: {size: 8}]}}\n"),
             "x.yaml:1:55: sources.f.cache: \"8GB\" is not a map with at least one of decoded, encoded, tile")
       << "two keys accept the value";
+  EXPECT_EQ(said("sources: {f: {type: image_folder, path: /data, cache: true}}\n"
+                 "streams: {t: {source: f, transforms: [center_crop: {size: 8}]}}\n"),
+            "x.yaml:1:55: sources.f.cache: true is not a map with at least one of decoded, encoded, tile")
+      << "no key of the map is meant";
+  EXPECT_EQ(of_stream(crop + "    mix: 0.2\n"),
+            "x.yaml:6:10: streams.t.mix: 0.2 is not a map with the key mixup or cutmix")
+      << "a map with p alone is refused";
 }
 
 TEST(ConfigHints, PreferAMissingKeyToAnotherMap) {
@@ -112,10 +119,12 @@ TEST(ConfigHints, PreferAMissingKeyToAnotherMap) {
 }
 
 TEST(ConfigHints, KnowTheNamesOfADataLoader) {
-  EXPECT_EQ(of_stream("    transforms: [center_crop: {size: 8}]\n    drop_last: true\n    num_workers: 4\n"),
-            "x.yaml:6:5: streams.t.drop_last: unknown key \"drop_last\"; write `last: drop`\n"
-            "x.yaml:7:5: streams.t.num_workers: unknown key \"num_workers\"; set `server.threads`: one pool "
-            "works for all streams");
+  EXPECT_EQ(
+      of_stream("    transforms: [center_crop: {size: 8}]\n    drop_last: true\n    num_workers: 4\n"),
+      "x.yaml:6:5: streams.t.drop_last: unknown key \"drop_last\"; write `last: drop` if it is true, else "
+      "leave it out\n"
+      "x.yaml:7:5: streams.t.num_workers: unknown key \"num_workers\"; set `server.threads`: one pool "
+      "works for all streams");
   EXPECT_EQ(
       of_stream("    transforms: [center_crop: {size: 8}, to_tensor: {}]\n"),
       "x.yaml:5:42: streams.t.transforms[1].to_tensor: unknown key \"to_tensor\"; leave it out: `output: "

@@ -29,6 +29,13 @@ TEST(Config, SurvivesMergesThatBlowUp) {
   EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("is too deep or too large"));
 }
 
+TEST(Config, SurvivesTextThatIsNotUtf8WhereAListIsExpected) {
+  const std::string text =
+      "sources: {f: {type: image_folder, path: /data}}\n"
+      "streams: {t: {source: f, transforms: {center_crop: \"a\xff\"}}}\n";
+  EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("streams.t.transforms: a map is not a list"));
+}
+
 TEST(Config, SurvivesAnyPrefixOfASoundText) {
   const std::string text =
       "sources: {f: {type: image_folder, path: /data}}\nstreams:\n  t:\n    source: f\n"

@@ -135,6 +135,9 @@ TEST(Overrides, SuggestTheFlagThatWasMeant) {
   EXPECT_EQ(refused({}, {"batch_size=4"}),
             "--set batch_size=4: there is no \"batch_size\" in the configuration; did you mean "
             "\"streams.train.batch_size\"?");
+  EXPECT_EQ(refused({}, {"seed=4"}),
+            "--set seed=4: there is no \"seed\" in the configuration; did you mean \"streams.train.seed\"?")
+      << "not that of a split";
   EXPECT_EQ(refused({}, {"streams.train.transforms.7.center_crop.size=4"}),
             "--set streams.train.transforms.7.center_crop.size=4: there is no "
             "\"streams.train.transforms.7.center_crop.size\" in the configuration; did you mean "
