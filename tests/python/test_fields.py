@@ -290,7 +290,7 @@ def test_an_image_without_partner_is_reported_with_the_names_that_were_expected(
         and "deep/0000.png" in told.stderr
         and "(12 in all)" in told.stderr
     )
-    assert 'give field `lr` the option names: "{}x4"' in told.stderr
+    assert 'give field `lr` the option names: "{}x4"\n' in told.stderr
     config["sources"]["pairs"]["fields"]["lr"] = {"path": str(tmp_path / "lr"), "names": "{}x4"}
     assert check(tmp_path, config).returncode == 0
     (tmp_path / "lr" / "deep" / "0007x4.png").unlink()

@@ -133,8 +133,7 @@ class PairedFoldersOpener {
           if (!images_[other].contains(name)) alone.push_back(image.path);
         if (alone.empty()) continue;
         return fail(ErrorCode::kDatasetInvalid,
-                    fmt::format("images of {} have no partner in {} (field `{}`): {}{}; add the partners, or "
-                                "remove these images",
+                    fmt::format("images of {} have no partner in {} (field `{}`): {}; {}",
                                 columns_[one]->root(), columns_[other]->root(), columns_[other]->field().name,
                                 shortened(std::move(alone)), hint(one, other)));
       }
@@ -142,17 +141,18 @@ class PairedFoldersOpener {
     return {};
   }
 
-  /// For names such as "0001" and "0001x4": suggests `names` that would match them.
+  /// What to do. For names such as "0001" and "0001x4": the option `names` that would match them.
   [[nodiscard]] std::string hint(std::size_t one, std::size_t other) const {
     const std::string& name = images_[one].begin()->first;
-    if (images_[other].contains(name)) return "; add what is missing, or remove what is alone";
+    const std::string complete = "add the partners, or remove these images";
+    if (images_[other].contains(name)) return complete;
     for (const auto& [theirs, image] : images_[other])
       if (const auto at = theirs.find(name); at != std::string::npos)
-        return fmt::format("; {} looks like its partner: give field `{}` the option names: \"{}{{}}{}\"",
+        return fmt::format("{} looks like its partner: give field `{}` the option names: \"{}{{}}{}\"",
                            image.path, columns_[other]->field().name,
                            theirs.substr(0, at).substr(theirs.rfind('/', at) + 1),
                            theirs.substr(at + name.size()));
-    return "";
+    return complete;
   }
 
   Result<void> set_scales() {
