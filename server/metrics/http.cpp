@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <system_error>
 #include <thread>
 
 #include "clientlib/ring/unique_fd.h"
@@ -90,15 +91,19 @@ HttpServer::~HttpServer() {
   if (!impl_->server) return;
   // civetweb checks its stop flag when its poll returns, up to 2 s later, unless a client connects.
   std::atomic<bool> stopped{false};
-  std::thread waker([&] {
-    while (!stopped) {
-      connect_once(impl_->address, impl_->port);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-  });
+  std::thread waker;
+  try {
+    waker = std::thread([&] {
+      while (!stopped) {
+        connect_once(impl_->address, impl_->port);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    });
+  } catch (const std::system_error&) {  // no further thread can be created: it takes the 2 s
+  }
   impl_->server.reset();
   stopped = true;
-  waker.join();
+  if (waker.joinable()) waker.join();
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address, int port,
@@ -118,10 +123,16 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
                   fmt::format("metrics port {} of {} is in use, perhaps by another server: set another "
                               "server.metrics.port (0: any free one), or server.metrics to off",
                               port, address));
+    if (refused == 0)
+      return fail(ErrorCode::kEnvironment,
+                  fmt::format("the metrics server cannot start ({}), although its port is free: raise the "
+                              "limits of threads (ulimit -u, the cgroup's pids.max) and open files (ulimit "
+                              "-n), or set server.metrics to off",
+                              error.what()));
     return fail(ErrorCode::kEnvironment,
                 fmt::format("metrics port {} of {} cannot be bound ({}): correct server.metrics.address and "
                             "server.metrics.port (0: any free one), or set server.metrics to off",
-                            port, address, refused != 0 ? std::strerror(refused) : error.what()));
+                            port, address, std::strerror(refused)));
   }
   for (Route& route : routes) {
     http->impl_->handlers.push_back(std::make_unique<RouteHandler>(route.path, std::move(route.handler)));
