@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 
 #include <algorithm>
@@ -51,6 +52,17 @@ Error refused_by_system(const std::string& what, int number) {
         ": no further thread can be created; raise the limit of threads (ulimit -u, the cgroup's pids.max), "
         "or lower server.threads and the sources' io.threads";
   return {ErrorCode::kEnvironment, fmt::format("the server cannot start: {}{}", what, remedy)};
+}
+
+/// Refuses to start if the sources and rings leave only the reserve, from which no client is accepted.
+Result<void> check_descriptors() {
+  const ring::UniqueFd next(::eventfd(0, EFD_CLOEXEC));
+  if (next && !in_reserve(next.get())) return {};
+  return fail(
+      ErrorCode::kEnvironment,
+      fmt::format("no descriptor is left for clients: {} files may be open, of which {} are reserved; "
+                  "raise the limit (ulimit -n), or configure fewer streams",
+                  descriptor_limit(), reserved_descriptors()));
 }
 
 }  // namespace
@@ -109,6 +121,8 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     streams.push_back(std::move(*stream));
   }
   shared.reset();
+  // Before libzmq, which aborts if it gets none.
+  if (auto enough = check_descriptors(); !enough) return fail(enough.error());
   // The rings are allocated by now.
   if (auto fits = check_memory(*assembly, 0); !fits) return tl::make_unexpected(fits.error());
 
@@ -160,6 +174,7 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     const int number = errno;
     return fail(refused_by_system(std::strerror(number), number));
   }
+  if (auto enough = check_descriptors(); !enough) return fail(enough.error());
   server->engine_->start();
   return server;
 }

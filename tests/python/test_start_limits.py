@@ -26,20 +26,21 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("limit", "most", "server", "said"),
+    ("limit", "most", "server", "streams", "said"),
     [
-        (resource.RLIMIT_NOFILE, 20, "metrics: off", "expected a limit of at least 64 open files, found 20: raise it (ulimit -n)"),
-        (resource.RLIMIT_FSIZE, 10_000, "metrics: off", "File too large; raise the limit of file sizes (ulimit -f)"),
-        (resource.RLIMIT_NPROC, 1, "metrics: off", "no further thread can be created; raise the limit of threads (ulimit -u, the cgroup's pids.max)"),
+        (resource.RLIMIT_NOFILE, 20, "metrics: off", 1, "expected a limit of at least 64 open files, found 20: raise it (ulimit -n)"),
+        (resource.RLIMIT_FSIZE, 10_000, "metrics: off", 1, "File too large; raise the limit of file sizes (ulimit -f)"),
+        (resource.RLIMIT_NPROC, 1, "metrics: off", 1, "no further thread can be created; raise the limit of threads (ulimit -u, the cgroup's pids.max)"),
+        *((resource.RLIMIT_NOFILE, 64, "metrics: off", streams, "no descriptor is left for clients: 64 files may be open, of which 16 are reserved") for streams in (21, 27)),
         # When the workers do not fit, those of the metrics server have to end.
-        (resource.RLIMIT_NPROC, 80, "metrics: {port: 0}, threads: 100", "no further thread can be created; raise the limit of threads"),
+        (resource.RLIMIT_NPROC, 80, "metrics: {port: 0}, threads: 100", 1, "no further thread can be created; raise the limit of threads"),
     ],
 )
-def test_a_limit_that_is_too_low_ends_the_start_with_its_name(folder: Path, limit: int, most: int, server: str, said: str) -> None:
+def test_a_limit_that_is_too_low_ends_the_start_with_its_name(folder: Path, limit: int, most: int, server: str, streams: int, said: str) -> None:
     (folder / "c.yaml").write_text(
         f"server: {{directory: {folder}/run, {server}}}\n"
         "sources: {rows: {type: synthetic, count: 100, bytes: 4000}}\n"
-        "streams: {train: {source: rows, batch_size: 10}}\n"
+        f"streams: {{{', '.join(f't{i}: {{source: rows, batch_size: 10}}' for i in range(streams))}}}\n"
     )
     user = NOBODY if os.geteuid() == 0 else None  # root may have any number of threads
     if user is not None:
