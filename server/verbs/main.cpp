@@ -108,7 +108,7 @@ std::string explain(const CLI::App& app, const CLI::Error& error) {
   if (!extras.empty() && verb.get_option_no_throw("--address") != nullptr)
     return fmt::format("unexpected argument `{0}`; a server is named by its directory: `{1} --address {0}`",
                        extras.front(), command);
-  if (!extras.empty()) return fmt::format("{}: one argument too many: '{}'", command, extras.front());
+  if (!extras.empty()) return fmt::format("{}: unexpected argument '{}'", command, extras.front());
   if (command == "headrace" && error.get_name() == "RequiredError")
     return "name a verb, such as check or serve";
   return error.what();
@@ -121,7 +121,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Headrace: one server decodes and augments samples for every trainer on the machine"};
   app.footer(
       "`headrace VERB --help` lists the options of a verb. Exit status: 0: success; 2: wrong arguments or "
-      "configuration; 3: another error.");
+      "configuration; 3: another error; 130 or 143: a signal stopped pack or bench.");
   app.set_version_flag("--version", std::string("headrace ") + headrace::kVersion);
   app.require_subcommand(1);
   app.failure_message([](const CLI::App* root, const CLI::Error& error) {

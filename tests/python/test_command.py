@@ -222,7 +222,7 @@ def test_a_directory_without_its_option_is_refused_with_the_option(tmp_path: Pat
         (["--verson"], "headrace has no option --verson (did you mean --version?); `headrace --help` lists verbs and options"),
         (["ls", "--adress=/run"], "headrace ls has no option --adress (did you mean --address?); `headrace ls --help` lists the options"),
         (["serve", "c.yaml", "--port", "9"], "headrace serve has no option --port; `headrace serve --help` lists the options"),
-        (["serve", "a.yaml", "b.yaml"], "headrace serve: one argument too many: 'b.yaml'; `headrace serve --help` lists the options"),
+        (["serve", "a.yaml", "b.yaml"], "headrace serve: unexpected argument 'b.yaml'; `headrace serve --help` lists the options"),
     ],
 )
 def test_a_wrong_command_line_is_named_with_its_verb(arguments: list[str], said: str) -> None:
