@@ -111,26 +111,34 @@ std::string missing_arguments(const json& node, const json& value, const std::st
   return {};
 }
 
+using Counterparts = std::map<std::string, const char*>;
+
 // What does here what torch calls `name`. Empty: it is none of these names.
-std::string counterpart(const std::string& name) {
+std::string counterpart(const Counterparts& known, const std::string& name) {
+  const auto found = known.find(name);
+  return found == known.end() ? "" : found->second;
+}
+
+// The arguments of a DataLoader.
+const Counterparts& loader_arguments() {
+  static const Counterparts all{{"drop_last", "write `last: drop` if it is true, else leave it out"},
+                                {"num_workers", "set `server.threads`: one pool works for all streams"},
+                                {"workers", "set `server.threads`: one pool works for all streams"},
+                                {"prefetch_factor", "set `ring.prefetch`"},
+                                {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
+                                {"persistent_workers", "leave it out: the server's workers stay"},
+                                {"collate_fn", "leave it out: the server makes the batches"}};
+  return all;
+}
+
+// Transforms of torchvision that only change the type.
+const Counterparts& type_transforms() {
   static constexpr const char* kToTensor =
       "leave it out: `output: {dtype: float32}` gives floats from 0 to 1";
-  static const std::map<std::string, const char*> kKnown{
-      {"drop_last", "write `last: drop` if it is true, else leave it out"},
-      {"num_workers", "set `server.threads`: one pool works for all streams"},
-      {"workers", "set `server.threads`: one pool works for all streams"},
-      {"prefetch_factor", "set `ring.prefetch`"},
-      {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
-      {"persistent_workers", "leave it out: the server's workers stay"},
-      {"collate_fn", "leave it out: the server makes the batches"},
-      {"ToTensor", kToTensor},
-      {"to_tensor", kToTensor},
-      {"ToImage", kToTensor},
-      {"to_image", kToTensor},
-      {"ToDtype", kToTensor},
-      {"to_dtype", kToTensor}};
-  const auto found = kKnown.find(name);
-  return found == kKnown.end() ? "" : found->second;
+  static constexpr const char* kToImage = "leave it out: rows are arrays of bytes without it";
+  static const Counterparts all{{"ToTensor", kToTensor}, {"to_tensor", kToTensor}, {"ToImage", kToImage},
+                                {"to_image", kToImage},  {"ToDtype", kToTensor},   {"to_dtype", kToTensor}};
+  return all;
 }
 
 bool conforms(const json& schema, const json& value);
@@ -293,7 +301,8 @@ void check_keys(Document& document, const Pointer& at, const json& node, const j
     auto home = fills_gap ? "" : parent_hint(node, name);
     if (!home.empty()) suggestion.clear();
     if (home.empty() && suggestion.empty()) home = parent_hint(schema(), name);
-    if (home.empty() && suggestion.empty()) home = counterpart(name);
+    for (const auto* torch : {&loader_arguments(), &type_transforms()})
+      if (home.empty() && suggestion.empty()) home = counterpart(*torch, name);
     if (home.empty() && suggestion.empty()) home = fmt::format("known here: {}", fmt::join(known, ", "));
     document.wrong_key(at / name, fmt::format("unknown key \"{}\"{}{}", name, home.empty() ? "" : "; ", home),
                        std::move(suggestion));
@@ -352,7 +361,7 @@ void check(Document& document, const Pointer& at, const json& asked, const json&
     }
     const bool secret = node.value("x-secret", false);
     std::string hint = node.value("x-hint", "");
-    if (hint.empty() && value.is_string()) hint = counterpart(value.get<std::string>());
+    if (hint.empty() && value.is_string()) hint = counterpart(type_transforms(), value.get<std::string>());
     document.wrong(at,
                    fmt::format("{} is not {}{}{}", secret ? "what is there (it is not shown)" : shown(value),
                                expected(choices), hint.empty() ? "" : "; ", hint),

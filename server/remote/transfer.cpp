@@ -198,7 +198,10 @@ Reply Transfers::get(const Request& request, const TakePart& take) const {
   if (!running.head) read_head(easy, running.reply);
   if (code != CURLE_OK && !running.enough) {
     running.reply.failure = why[0] != '\0' ? why.data() : ::curl_easy_strerror(code);
-    if (code == CURLE_SSL_CONNECT_ERROR) running.reply.failure += "; does the server expect http:// here?";
+    if (code == CURLE_SSL_CONNECT_ERROR &&
+        (running.reply.failure.find("wrong version") != std::string::npos ||
+         running.reply.failure.find("packet length") != std::string::npos))
+      running.reply.failure += "; does the server expect http:// here?";
     running.reply.permanent = is_permanent(code);
   }
   ::curl_easy_reset(easy);  // its pointers are valid only during this call

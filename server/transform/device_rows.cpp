@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "server/transform/draw_steps.h"
 #include "server/transform/op.h"
 
 namespace headrace::server::transform {

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "headrace/device_image.h"
-#include "server/transform/draw_steps.h"
 #include "server/transform/plan.h"
+#include "server/transform/stages/step.h"
 
 namespace headrace::server::transform {
 

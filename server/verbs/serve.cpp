@@ -12,7 +12,9 @@
 #include <ctime>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
+#include <system_error>
 #include <thread>
 
 #include "clientlib/ring/unique_fd.h"
@@ -92,8 +94,11 @@ int serve(const ServeArguments& arguments) {
   }
   (*server)->run(arguments.parent_fd);
   {
-    const std::jthread guard(
-        [&sink](const std::stop_token& ended) { end_after(ended, kReadsPatience, *sink); });
+    std::optional<std::jthread> guard;
+    try {
+      guard.emplace([&sink](const std::stop_token& ended) { end_after(ended, kReadsPatience, *sink); });
+    } catch (const std::system_error&) {  // no further thread can be created: stop without the guard
+    }
     server->reset();
   }
   log::info("stopped");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import headrace
 import numpy as np
 import pytest
 from headrace.errors import DatasetInvalid, InvalidArgument, StreamFailed
+from running import ROOT
 from shared import Batches
 
 
@@ -107,14 +109,18 @@ def test_epochs_of_another_length_are_named() -> None:
 
 
 def test_what_cannot_be_shared_is_refused_immediately() -> None:
+    ring = json.loads((ROOT / "configs/headrace.schema.json").read_text())["definitions"]["stream"]["properties"]["ring"]["properties"]
+
     def one(value: Any) -> Any:
         return headrace.share([value])
 
     for wrong, said in [
         (lambda: headrace.share(5), "expected a DataLoader or another iterable of batches, found int"),
         (lambda: headrace.share(Batches(), "my data"), "name='my data': expected 1 to 47 letters, digits, _ and -, a letter first"),
-        (lambda: headrace.share(Batches(), wait_for=0), "wait_for=0: expected 1 to 1000000"),
-        (lambda: headrace.share(Batches(), prefetch=0), "prefetch=0: expected 1 to 1024"),
+        (lambda: headrace.share(Batches(), wait_for=0), r"wait_for=0: expected 1 to max_clients \(4\)"),
+        (lambda: headrace.share(Batches(), wait_for=5), r"wait_for=5: expected 1 to max_clients \(4\)"),
+        (lambda: headrace.share(Batches(), prefetch=0), f"prefetch=0: expected 1 to {ring['prefetch']['maximum']}"),
+        (lambda: headrace.share(Batches(), max_clients=65), f"max_clients=65: expected 1 to {ring['max_clients']['maximum']}"),
         (lambda: headrace.share([]), "the iterable is empty"),
         (lambda: headrace.share(iter([np.zeros(3)])), "give `batches`"),
         (lambda: one(object()), "a batch is a object"),

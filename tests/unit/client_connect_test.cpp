@@ -203,7 +203,7 @@ TEST_F(Connect, ARequestEndsWithAServerThatStartedAfterIt) {
   std::jthread later([&] {
     std::this_thread::sleep_for(100ms);
     server.emplace(control());
-    while (server->connections() == 0) std::this_thread::sleep_for(5ms);
+    for (int i = 0; i < 1000 && server->connections() == 0; ++i) std::this_thread::sleep_for(5ms);
     std::this_thread::sleep_for(200ms);
     server.reset();
   });

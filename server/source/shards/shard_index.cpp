@@ -141,11 +141,11 @@ Result<void> Indexer::read_label(const TarMember& member, TarReader& tar) {
 Result<void> Indexer::end_sample() {
   if (now_.key.empty()) return {};
   if (!now_.image)
-    problem(
-        fmt::format("has no image (.{}){}", fmt::join(rule_.images, ", ."),
-                    now_.others.empty()
-                        ? ""
-                        : fmt::format("; it has {}; name the image's extension in `image`", now_.others)));
+    problem(fmt::format(
+        "has no image (.{}){}", fmt::join(rule_.images, ", ."),
+        now_.others.empty()
+            ? ""
+            : fmt::format("; it has {}; name the extension of its JPEG or PNG in `image`", now_.others)));
   if (rule_.labelled() && !now_.label)
     problem(
         fmt::format("has no label (.{}){}; a set without labels has `label: none`", label_extension_,

@@ -17,6 +17,7 @@ Transform make_op(const std::string& name, const nlohmann::json& arguments,
                   const described::Reading& reading = {});
 Transform make_op(const std::string& name);
 
+/// In the order of the schema.
 std::vector<std::string> op_names();
 
 /// The schema of one item of a chain: only a name, if no argument is required, or a map from a name to
