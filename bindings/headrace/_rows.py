@@ -122,7 +122,7 @@ def fields_of(batch: Any, names: Sequence[str] | None, ragged: Mapping[str, int 
     whole = None if isinstance(batch, Mapping) else _leaf(single, batch, ragged)
     parts = iter([(single, batch)]) if whole is not None else _items(batch, names, "")
     if parts is None:
-        raise InvalidArgument(f"a batch is a {type(batch).__name__}, expected an array, a tensor, or a dict, tuple or list of them")
+        raise InvalidArgument(f"a batch is of type {type(batch).__name__}, expected an array, a tensor, or a dict, tuple or list of them")
     for name, part in parts:
         leaf = _leaf(name, part, ragged)
         inner = [(name, part, leaf)] if leaf is not None else [

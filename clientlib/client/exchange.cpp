@@ -96,7 +96,9 @@ struct SocketFile {
   friend bool operator==(const SocketFile&, const SocketFile&) = default;
 };
 
-constexpr std::string_view kStartIt = "start it with `headrace serve CONFIG`";
+constexpr std::string_view kStartIt =
+    "start it with `headrace serve CONFIG`, or name the running server's directory "
+    "(HEADRACE_ADDRESS)";
 constexpr std::string_view kWakeIt = "if it is stopped (state T in `ps`), continue it; else restart it";
 
 tl::unexpected<Error> unreachable(const std::string& step, std::string_view advice,

@@ -56,10 +56,14 @@ Result<Cursor> resume_cursor(const State& state, const StreamInfo& stream, std::
   if (const auto changed = difference(stream.fingerprint, state.fingerprint); !changed.empty())
     return fail(
         ErrorCode::kFingerprintMismatch,
-        fmt::format(
-            "stream '{}': the {} changed since the state was saved{}; undo that, or start without the state",
-            stream.name, changed,
-            state.stream == stream.name ? "" : fmt::format(" (of stream '{}')", state.stream)));
+        state.stream == stream.name
+            ? fmt::format("stream '{}': the {} changed since the state was saved; undo that, or start "
+                          "without the state",
+                          stream.name, changed)
+            : fmt::format(
+                  "stream '{}': the state is of stream '{}': load it into a loader of that stream, or "
+                  "start without the state",
+                  stream.name, state.stream));
   const std::uint64_t rows = std::uint64_t{state.batch_size} * state.world_size;
   Cursor cursor = state.cursor;
   if (cursor.origin > stream.samples || cursor.batch > (stream.samples - cursor.origin) / rows + 1)

@@ -174,7 +174,7 @@ bool Stream::Impl::warn_of_copies() {
   return warn(
       "private copies",
       fmt::format("stream '{}': {} views are alive, of {} leases, so batches are copied from now on; release "
-                  "views sooner, turn zero_copy off, or raise ring.max_leases",
+                  "views sooner, raise ring.max_leases, or in Python use zero_copy=False",
                   info.name, views, max_leases));
 }
 

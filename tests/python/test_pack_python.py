@@ -333,6 +333,7 @@ def test_samples_that_do_not_fit_are_named_with_what_they_are(
 
 def test_wrong_arguments_are_named(tmp_path: Path) -> None:
     for arguments, why in (
+        ({"fields": ["image", "label"]}, r"fields=.'image', 'label'.: expected a dict of kinds"),
         ({"fields": {"x": "picture"}}, "fields.'x'.='picture': expected one of: image, mask, file"),
         ({"fields": {"x": "float32 (0,)"}}, "a shape must not contain 0"),
         ({"fields": {"z": "float32"}}, "fields names 'z', but the first sample has 'x', 'y'"),

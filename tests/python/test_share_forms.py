@@ -123,7 +123,7 @@ def test_what_cannot_be_shared_is_refused_immediately() -> None:
         (lambda: headrace.share(Batches(), max_clients=65), f"max_clients=65: expected 1 to {ring['max_clients']['maximum']}"),
         (lambda: headrace.share([]), "the iterable is empty"),
         (lambda: headrace.share(iter([np.zeros(3)])), "give `batches`"),
-        (lambda: one(object()), "a batch is a object"),
+        (lambda: one(object()), "a batch is of type object"),
         (lambda: one((np.zeros(3), np.zeros(2))), "has 3 rows, `field1` has 2"),
         (lambda: one(np.zeros((3, 2), np.complex64)), "dtype complex64"),
         (lambda: one({"x": np.float32(1)}), "a single number"),
