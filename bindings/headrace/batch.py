@@ -84,9 +84,18 @@ class TupleBatch(tuple[Any, ...], _Rows):
     """The fields in the stream's order: (image, label). With meta=True a dict of the row arrays follows. `epoch` is the batch's epoch, and
     `number` its number in the epoch. `private_copy` is False only for zero_copy batches, which are read-only views."""
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a batch has no attribute {name!r}: unpack its fields, as in `image, label = batch`, or use Loader(batch='dict')")
+
 
 class DictBatch(dict[str, Any], _Rows):
     """The fields by name, and with meta=True also the row arrays. It has the attributes of TupleBatch."""
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"{name}: the batch has {', '.join(self)}")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a batch has no attribute {name!r}; its fields are items, as in batch[{next(iter(self), 'image')!r}]")
 
 
 class Assembler:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ._headrace import Xxh3
 from .batch import META, DictBatch, TupleBatch
+from .errors import InvalidArgument
 
 
 def _parts_of(value: Any, valid: Any) -> list[Any]:
@@ -37,6 +38,8 @@ class Digest:
 
     def add(self, batch: TupleBatch | DictBatch) -> None:
         """Adds a batch."""
+        if not isinstance(batch, TupleBatch | DictBatch):
+            raise InvalidArgument(f"expected a batch of a headrace.Loader, found {type(batch).__name__}")
         values: Any = [batch[name] for name in batch if name not in META] if isinstance(batch, dict) else batch
         valid = np.asarray(batch.valid)
         for value in values:

@@ -54,6 +54,18 @@ void print_device_split(const std::vector<transform::Transform>& chain, std::siz
         "`transforms` that flip, rotate by 90 degrees, change colors, normalize or erase\n");
 }
 
+/// Means of 0 to 255 are those of values before the division by 255.
+void warn_of_means(const std::vector<transform::Transform>& chain) {
+  for (const transform::Transform& transform : chain) {
+    if (transform->name() != "normalize") continue;
+    const auto means = transform->arguments().at("mean").get<std::vector<double>>();
+    if (std::all_of(means.begin(), means.end(), [](double mean) { return mean > 1; }))
+      fmt::print(
+          "  warning: normalize subtracts means above 1 from values of 0 to 1; divide `mean` and `std` by "
+          "255\n");
+  }
+}
+
 /// Reports what a stream computes on its loader's device.
 void print_device_fields(const StreamInfo& info, const config::Config& config) {
   const auto found = config.streams.find(info.name);
@@ -178,6 +190,8 @@ int check(const ConfigArguments& arguments) {
                count_of_classes(info.classes.size()), info.batch_size);
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
     print_device_fields(info, *config);
+    if (const auto found = config->streams.find(info.name); found != config->streams.end())
+      warn_of_means(found->second.plan.chain.transforms);
     for (const exec::StreamSetup& other : assembly->streams)
       if (info.residence && other.info.name == info.residence->upload) {
         fmt::print("  residence: {} of GPU memory for each loader with a device, uploaded from stream {}\n",
@@ -191,8 +205,8 @@ int check(const ConfigArguments& arguments) {
     // The samples of a live stream are yet to come.
     if (!info.live)
       if (auto sound = try_samples(info.name, *setup.maker); !sound) return report(sound.error());
-    fmt::print("  ring: {} slots for {} clients, {}\n", publish::Ledger::slots_needed(setup.ledger),
-               setup.ledger.lanes, megabytes(*bytes));
+    fmt::print("  ring: {} slots for {} client{}, {}\n", publish::Ledger::slots_needed(setup.ledger),
+               setup.ledger.lanes, setup.ledger.lanes == 1 ? "" : "s", megabytes(*bytes));
   }
   for (const session::CacheUse& use : assembly->caches.memory) fmt::print("{}\n", room_of(use));
   const std::uint64_t beside =

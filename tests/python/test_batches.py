@@ -104,6 +104,23 @@ def test_a_private_copy_may_be_changed_without_anybody_noticing(start_server: An
             assert (theirs[1] >= 0).all()
 
 
+def test_a_field_that_a_batch_does_not_have_is_named_with_those_that_it_has(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", batch="dict") as loader:
+        batch = next(iter(loader))
+        with pytest.raises(KeyError, match="images: the batch has image, label"):
+            batch["images"]
+        with pytest.raises(AttributeError, match=r"no attribute 'image'; its fields are items, as in batch\['image'\]"):
+            _ = batch.image
+    with headrace.Loader(address, stream="train") as loader:
+        batch = next(iter(loader))
+        with pytest.raises(AttributeError, match="no attribute 'image': unpack its fields"):
+            _ = batch.image
+        assert copy.deepcopy(batch).epoch == batch.epoch
+    with pytest.raises(headrace.errors.InvalidArgument, match="expected a batch of a headrace.Loader, found list"):
+        headrace.Digest().add([1, 2])  # type: ignore[arg-type]
+
+
 def test_copies_that_are_kept_stay_as_they_are(start_server: Any, quiet_config: dict[str, Any]) -> None:
     with headrace.Loader(start_server(quiet_config).address, stream="train") as loader:
         kept = list(loader)

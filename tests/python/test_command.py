@@ -206,6 +206,15 @@ def test_check_says_which_transforms_run_on_the_device(tmp_path: Path, image_fol
     assert ("warning: no transform runs on the device" in told) == ("none" in said)
 
 
+@pytest.mark.parametrize(("mean", "warned"), [([123.7, 116.3, 103.5], True), ([0.485, 0.456, 0.406], False)])
+def test_check_warns_of_means_before_the_division_by_255(tmp_path: Path, image_folder: Path, mean: list[float], warned: bool) -> None:
+    stream: dict[str, object] = {
+        "transforms": [{"random_resized_crop": {"size": 16}}, {"normalize": {"mean": mean, "std": [0.2] * 3}}],
+        "output": {"dtype": "float32"},
+    }
+    assert ("warning: normalize subtracts means above 1" in checked(tmp_path, image_folder, stream)) == warned
+
+
 @pytest.mark.parametrize("verb", ["ls", "stats", "health"])
 def test_a_directory_without_its_option_is_refused_with_the_option(tmp_path: Path, verb: str) -> None:
     done = subprocess.run([headrace_binary(), verb, tmp_path], capture_output=True, text=True, timeout=60)
