@@ -18,7 +18,6 @@
 namespace headrace::gpu {
 namespace {
 
-using server::transform::testing::ChainBatch;
 using server::transform::testing::ChainMaker;
 using server::transform::testing::ResidentMaker;
 using server::transform::testing::ResidentSample;

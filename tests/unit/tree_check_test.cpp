@@ -94,8 +94,8 @@ pid_t await_child(pid_t thread) {
 
 class TreeCheck : public testing::Test {
  protected:
-  TreeCheck() { ::alarm(60); }  // ends a check that hangs
-  ~TreeCheck() override { ::alarm(0); }
+  void SetUp() override { ::alarm(60); }  // ends a check that hangs
+  void TearDown() override { ::alarm(0); }
   /// Runs the check of an endless tree, while a thread calls `what`.
   template <class What>
   [[nodiscard]] Error error_after(const What& what) const {
