@@ -113,7 +113,7 @@ std::string missing_arguments(const json& node, const json& value, const std::st
 
 using Counterparts = std::map<std::string, const char*>;
 
-// What does here what torch calls `name`. Empty: it is none of these names.
+// What to write instead of `name`, a word of torch. Empty: `known` does not have it.
 std::string counterpart(const Counterparts& known, const std::string& name) {
   const auto found = known.find(name);
   return found == known.end() ? "" : found->second;

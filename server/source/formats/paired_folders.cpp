@@ -141,7 +141,8 @@ class PairedFoldersOpener {
     return {};
   }
 
-  /// What to do. For names such as "0001" and "0001x4": the option `names` that would match them.
+  /// The advice for images without partners. If names differ as "0001" and "0001x4" do, it gives the option
+  /// `names` that matches them.
   [[nodiscard]] std::string hint(std::size_t one, std::size_t other) const {
     const std::string& name = images_[one].begin()->first;
     const std::string complete = "add the partners, or remove these images";

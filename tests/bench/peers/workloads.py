@@ -12,7 +12,7 @@ STDS = {"mnist": (0.3081,), "cifar": (0.2470, 0.2435, 0.2616), "imagenet": (0.22
 MEANS["color"], STDS["color"] = MEANS["imagenet"], STDS["imagenet"]
 
 PATCH, SCALE = 48, 4  # of the low resolution, and the high one's factor
-COLOR_SIDE = 384  # large JPEGs are resized to so many pixels square, so that they stack
+COLOR_SIDE = 384  # pixels; large JPEGs are resized to squares of this side, because arrays of one size can be stacked
 PADDING = 4  # of CIFAR's random crop
 LONG_EPOCH = 10_000  # loaders that begin anew at each epoch see small sets repeated to so many samples
 
