@@ -19,9 +19,9 @@ if(TARGET headrace_session)
   headrace_test(unit/handshake_test.cpp headrace::session)
   headrace_test(unit/directory_test.cpp headrace::session)
   headrace_test(fault/feeder_test.cpp headrace::client headrace::session headrace::config)
-endif()
 
-# Figures, not a test: tests/bench/README.md.
-add_executable(lanes_bench bench/lanes_bench.cpp)
-target_include_directories(lanes_bench PRIVATE "${headrace_SOURCE_DIR}")
-target_link_libraries(lanes_bench PRIVATE headrace::exec GTest::gtest fmt::fmt headrace_flags)
+  # Figures, not a test: tests/bench/README.md.
+  add_executable(lanes_bench bench/lanes_bench.cpp)
+  target_include_directories(lanes_bench PRIVATE "${headrace_SOURCE_DIR}")
+  target_link_libraries(lanes_bench PRIVATE headrace::exec GTest::gtest fmt::fmt headrace_flags)
+endif()
