@@ -1,14 +1,9 @@
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/socket.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <new>
-#include <thread>
 #include <utility>
 
-#include "clientlib/client/delay_reason.h"
 #include "clientlib/client/lease.h"
 #include "clientlib/client/private_views.h"
 #include "clientlib/client/resume.h"
@@ -21,21 +16,8 @@ namespace {
 using client::Deadline;
 using std::chrono::milliseconds;
 
-/// Time between two checks of signals, sockets and the lane's state.
-constexpr milliseconds kCheckInterval{100};
-/// A stopping server detaches lanes shortly before it closes their sockets.
-constexpr int kClosingMs = 200;
 /// From this size on, copying a batch takes longer than checking which of its pages were written to.
 constexpr std::uint64_t kWorthAView = 256 << 10;
-
-bool session_ended(const client::Attachment& attachment) {
-  if (attachment.lost.load(std::memory_order_acquire)) return true;
-  pollfd entry{attachment.socket.get(), POLLIN, 0};
-  while (::poll(&entry, 1, kClosingMs) < 0 && errno == EINTR) continue;
-  if (entry.revents == 0) return attachment.lost.load(std::memory_order_acquire);
-  char byte = 0;
-  return ::recv(attachment.socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
-}
 
 }  // namespace
 
@@ -94,52 +76,6 @@ Result<void> Stream::Impl::skip(const Deadline& deadline) {
     ++position.batch;
   }
   return {};
-}
-
-Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
-  auto spin = options.spin;
-  for (;;) {
-    if (!attachment) {
-      const Cursor due = position;
-      if (auto back = reattach(deadline); !back) return fail(back.error());
-      if (position != due)
-        return fail(ErrorCode::kInternal, fmt::format("stream '{}': attached again at {}, expected {}",
-                                                      info.name, to_string(position), to_string(due)));
-    }
-    ring::RingReader& reader = *attachment->reader;
-    if (auto grant = reader.next(seek, std::min(kCheckInterval, deadline.left()), spin, &attachment->lost))
-      return *grant;
-    spin = {};
-    const std::uint32_t state = reader.lane_state();
-    if ((state & ring::kLaneDraining) != 0) {
-      how_it_ended = kStopped;
-      client::settle_private_views(*attachment);  // the server waits for leases
-    }
-    if (attachment->lost.load(std::memory_order_acquire)) {
-      lose();
-    } else if ((state & ring::kLaneFenced) != 0) {
-      if (session_ended(*attachment)) {
-        lose();
-        continue;
-      }
-      former = attachment;
-      set_commit_reader(nullptr);
-      attachment.reset();
-      return fail(ErrorCode::kLeaseFenced,
-                  fmt::format("stream '{}': this client sent no heartbeat for longer than the server's "
-                              "eviction time (was the "
-                              "process stopped, or the machine asleep?); the next call attaches again at {}",
-                              info.name, to_string(position)));
-    } else if ((state & ring::kLaneFailed) != 0) {
-      // Batches that were granted before the failure are still valid.
-      if (auto grant = reader.next(seek, milliseconds(0), spin, nullptr)) return *grant;
-      return fail(stream_failure());
-    } else if (state != ring::kLaneOpen) {
-      std::this_thread::sleep_for(milliseconds(10));  // draining: the server will close the socket soon
-    }
-    if (interrupted()) return fail(ErrorCode::kTimeout, "interrupted while waiting for a batch");
-    if (deadline.over()) return fail(timed_out(deadline));
-  }
 }
 
 Stream::Impl::~Impl() {
@@ -253,27 +189,6 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
   else
     position = before;
   return back;
-}
-
-Error Stream::Impl::stream_failure() const {
-  const auto reply = client::exchange(server, "failure", wire::to_json(wire::FailureRequest{session}),
-                                      Deadline(timeout), interrupt)
-                         .and_then([](const auto& a) { return wire::parse<wire::FailureReply>(a.body); });
-  if (!reply && reply.error().code != ErrorCode::kBadMessage) return reply.error();
-  if (reply && !reply->why.empty()) return {ErrorCode::kStreamFailed, reply->why};
-  return {ErrorCode::kStreamFailed, fmt::format("stream '{}' failed; the server's log says why", info.name)};
-}
-
-Error Stream::Impl::timed_out(const Deadline& deadline) const {
-  const double age =
-      attachment
-          ? 1e-9 * static_cast<double>(ring::monotonic_ns() - attachment->reader->server_heartbeat_ns())
-          : 0;
-  return {ErrorCode::kTimeout,
-          fmt::format("stream '{}': waited {:.1f} s for {}; the server's last heartbeat was {:.1f} s ago. "
-                      "{}",
-                      info.name, deadline.seconds_spent(), to_string(position), age,
-                      client::reason_for_delay(server, info.name, position, deadline, interrupt))};
 }
 
 bool Stream::Impl::warn(const std::string& kind, const std::string& text) {

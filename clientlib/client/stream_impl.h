@@ -97,7 +97,9 @@ struct Stream::Impl {
   [[nodiscard]] const Cursor& due() const { return std::max(position, skip_to); }
   /// The reason for kLaneFailed, as the server gives it. Servers without this request only log it.
   [[nodiscard]] Error stream_failure() const;
-  [[nodiscard]] Error timed_out(const client::Deadline& deadline) const;
+  /// How long it has waited, for which batch and why. Asks the server.
+  [[nodiscard]] std::string waited_for(const client::Deadline& deadline) const;
+  void warn_of_wait(const client::Deadline& deadline);
   [[nodiscard]] bool interrupted() const { return interrupt && interrupt(); }
   /// Warns that batches are copied, if they are. Returns whether it warned.
   bool warn_of_copies();
