@@ -118,6 +118,21 @@ std::optional<Pointer> find(
   return pointer_to(*found);
 }
 
+/// Says which items a list has, if `path` names another one; empty: it does not.
+std::string missing_item(const json& root, const Segments& path) {
+  const json* value = &root;
+  Segments above;
+  for (const auto& segment : path) {
+    if (value->is_array() && is_index(segment) && std::stoul(segment) >= value->size())
+      return value->empty()
+                 ? fmt::format("{} is empty", fmt::join(above, "."))
+                 : fmt::format("{} has the items 0 to {}", fmt::join(above, "."), value->size() - 1);
+    value = &member(*value, segment);
+    above.push_back(segment);
+  }
+  return {};
+}
+
 template <class Write>
 std::string suggest(const Document& document, const std::string& written, Write write) {
   std::vector<Segments> paths;
@@ -213,10 +228,14 @@ void apply_flags(std::span<const Override> flags, Document& document) {
       set(document, *at, flag);
       continue;
     }
-    auto near = suggest(document, flag.path,
-                        [](const Segments& path) { return fmt::format("{}", fmt::join(path, ".")); });
-    document.wrong_at({flag.origin}, Pointer(),
-                      fmt::format("there is no \"{}\" in the configuration", flag.path), std::move(near));
+    const std::string nothing = fmt::format("there is no \"{}\" in the configuration", flag.path);
+    if (const auto items = missing_item(document.value, cut(flag.path, ".")); !items.empty()) {
+      document.wrong_at({flag.origin}, Pointer(), fmt::format("{}: {}", nothing, items));
+      continue;
+    }
+    document.wrong_at({flag.origin}, Pointer(), nothing,
+                      suggest(document, flag.path,
+                              [](const Segments& path) { return fmt::format("{}", fmt::join(path, ".")); }));
   }
 }
 

@@ -140,8 +140,8 @@ TEST(Overrides, SuggestTheFlagThatWasMeant) {
       << "not that of a split";
   EXPECT_EQ(refused({}, {"streams.train.transforms.7.center_crop.size=4"}),
             "--set streams.train.transforms.7.center_crop.size=4: there is no "
-            "\"streams.train.transforms.7.center_crop.size\" in the configuration; did you mean "
-            "\"streams.train.transforms.0.center_crop.size\"?");
+            "\"streams.train.transforms.7.center_crop.size\" in the configuration: streams.train.transforms "
+            "has the items 0 to 1");
 }
 
 TEST(Overrides, FlagsNeedAPathAndAValue) {
