@@ -33,9 +33,11 @@ Codec<T> named(const char* name, Codec<T> codec) {
   return codec;
 }
 
-/// Messages say that `what` was expected, instead of the schema's wording.
+/// Messages say that `what` was expected, instead of the schema's wording. So it is another schema than the
+/// named one.
 template <class T>
 Codec<T> expecting(const char* what, Codec<T> codec) {
+  codec.schema.erase("x-name");
   codec.schema["x-expected"] = what;
   return codec;
 }
