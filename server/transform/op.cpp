@@ -23,6 +23,10 @@ std::string Op::check(ChainState&) const {
   return {};
 }
 
+std::string Op::warning() const {
+  return {};
+}
+
 void Op::add_to(Values&) const {}
 
 decode::Decoded<void> Op::draw(DrawKey, decode::ImageSize&, Step&) const {

@@ -59,6 +59,8 @@ class Op {
   /// What is wrong that the arguments' schema cannot express; empty: nothing. `state` becomes the state after
   /// the transform.
   virtual std::string check(ChainState& state) const;
+  /// What `headrace check` warns of: arguments that are allowed, but hardly meant; empty: nothing.
+  [[nodiscard]] virtual std::string warning() const;
   /// Adds its effect on the values.
   virtual void add_to(Values& values) const;
   /// Fills `step`, whose index in the chain is set, for an image of `size`; `size` becomes the result's.

@@ -54,18 +54,6 @@ void print_device_split(const std::vector<transform::Transform>& chain, std::siz
         "`transforms` that flip, rotate by 90 degrees, change colors, normalize or erase\n");
 }
 
-/// Means of 0 to 255 are those of values before the division by 255.
-void warn_of_means(const std::vector<transform::Transform>& chain) {
-  for (const transform::Transform& transform : chain) {
-    if (transform->name() != "normalize") continue;
-    const auto means = transform->arguments().at("mean").get<std::vector<double>>();
-    if (std::all_of(means.begin(), means.end(), [](double mean) { return mean > 1; }))
-      fmt::print(
-          "  warning: normalize subtracts means above 1 from values of 0 to 1; divide `mean` and `std` by "
-          "255\n");
-  }
-}
-
 /// Reports what a stream computes on its loader's device.
 void print_device_fields(const StreamInfo& info, const config::Config& config) {
   const auto found = config.streams.find(info.name);
@@ -191,7 +179,9 @@ int check(const ConfigArguments& arguments) {
     for (const FieldSpec& field : info.fields) fmt::print("  {}\n", shape(field));
     print_device_fields(info, *config);
     if (const auto found = config->streams.find(info.name); found != config->streams.end())
-      warn_of_means(found->second.plan.chain.transforms);
+      for (const transform::Transform& transform : found->second.plan.chain.transforms)
+        if (const std::string warning = transform->warning(); !warning.empty())
+          fmt::print("  warning: {}\n", warning);
     for (const exec::StreamSetup& other : assembly->streams)
       if (info.residence && other.info.name == info.residence->upload) {
         fmt::print("  residence: {} of GPU memory for each loader with a device, uploaded from stream {}\n",

@@ -38,7 +38,6 @@ void reserve_stop_signals() {
   const sigset_t stop = stop_signals();
   pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes counts for shared memory, too: ftruncate reports it
 }
 
 void ConfigArguments::add_to(CLI::App& verb) {
@@ -118,6 +117,7 @@ std::string explain(const CLI::App& app, const CLI::Error& error) {
 
 int main(int argc, char** argv) {
   using namespace headrace::server;
+  std::signal(SIGXFSZ, SIG_IGN);  // the errors of write() and ftruncate() report the limit of file sizes
   CLI::App app{"Headrace: one server decodes and augments samples for every trainer on the machine"};
   app.footer(
       "`headrace VERB --help` lists the options of a verb. Exit status: 0: success; 2: wrong arguments or "

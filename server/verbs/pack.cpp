@@ -102,7 +102,6 @@ void print_summary(const PackArguments& arguments, const pack::PackReport& done,
 Result<pack::PackReport> run(pack::Input& input, const PackArguments& arguments) {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
-  std::signal(SIGXFSZ, SIG_IGN);  // the write's own error reports it
   const pack::PackOptions options{
       .how = {.storing = store::storing_from_name(arguments.store).value_or(store::Storing::kTiled),
               .compression =

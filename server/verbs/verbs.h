@@ -31,8 +31,7 @@ int report(const Error& error);
 /// "1 class", "10 classes".
 std::string count_of_classes(std::size_t classes);
 
-/// Reserves stop_signals() for the session thread, which reads them from a signalfd, and ignores SIGPIPE
-/// and SIGXFSZ.
+/// Reserves stop_signals() for the session thread, which reads them from a signalfd, and ignores SIGPIPE.
 /// Call it before any thread exists.
 void reserve_stop_signals();
 

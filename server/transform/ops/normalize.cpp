@@ -40,6 +40,10 @@ struct Normalize : DescribedOp<Normalize> {
     const auto positive = [](double v) { return static_cast<float>(v) > 0.0F; };
     return std::all_of(std.begin(), std.end(), positive) ? "" : "normalize: std must be above 0";
   }
+  [[nodiscard]] std::string warning() const override {
+    if (std::any_of(mean.begin(), mean.end(), [](double v) { return v <= 1; })) return {};
+    return "normalize subtracts means above 1 from values of 0 to 1; divide `mean` and `std` by 255";
+  }
   void add_to(Values& values) const override {
     values.mean = mean;
     values.std = std;
