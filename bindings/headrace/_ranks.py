@@ -95,7 +95,7 @@ def _explained(loader: Claimant, refused: Error) -> Error:
         return refused
     if isinstance(refused, RingFull):
         return RingFull(
-            f"{refused.message}, or close() unused loaders: {len(holders)} of the clients are Loaders of this process that are in a loop or have not begun one"
+            f"{refused.message}, or close() unused Loaders: this process has {len(holders)} of the clients, each in a loop or not yet begun"
         )
     (holder, *_), name = holders, "group" if isinstance(refused, RankTaken) else "client"
     state = "has not been iterated over yet" if holder._running() is None else "is in a loop (its iterator still exists)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._arrays import Converter
 from ._headrace import Batch as RawBatch
@@ -84,8 +84,10 @@ class TupleBatch(tuple[Any, ...], _Rows):
     """The fields in the stream's order: (image, label). With meta=True a dict of the row arrays follows. `epoch` is the batch's epoch, and
     `number` its number in the epoch. `private_copy` is False only for zero_copy batches, which are read-only views."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a batch has no attribute {name!r}: unpack its fields, as in `image, label = batch`, or use Loader(batch='dict')")
+    if not TYPE_CHECKING:  # type checkers report unknown attributes themselves
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"a batch has no attribute {name!r}: unpack its fields, as in `image, label = batch`, or use Loader(batch='dict')")
 
 
 class DictBatch(dict[str, Any], _Rows):
@@ -94,8 +96,10 @@ class DictBatch(dict[str, Any], _Rows):
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"{name}: the batch has {', '.join(self)}")
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"a batch has no attribute {name!r}; its fields are items, as in batch[{next(iter(self), 'image')!r}]")
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"a batch has no attribute {name!r}; its fields are items, as in batch[{next(iter(self), 'image')!r}]")
 
 
 class Assembler:

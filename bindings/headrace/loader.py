@@ -71,7 +71,7 @@ class Loader:
     state              a saved state_dict() from which to resume
     resume             "server": resume from the position that the server remembers for this group
     timeout            seconds for attaching and for each request
-    batch_timeout      seconds to wait for one batch; a wait of 10 s warns of its reason
+    batch_timeout      seconds to wait for one batch; the first wait of more than 10 s warns, with the reason
     reconnect_timeout  seconds to wait for a dead server to restart
     meta               True: each batch contains its row arrays (valid, sample_index, replaced), which are always its attributes
     allow_uids         users whose server is trusted, besides this process's own user and root; HEADRACE_ALLOW_UIDS adds to them

@@ -166,7 +166,7 @@ def pack(
     if isinstance(dataset, (str, bytes, os.PathLike)):
         raise InvalidArgument(f"{dataset!r} is a name, not a dataset: `headrace pack {os.fsdecode(dataset)} {os.fspath(out)}` packs a folder")
     if fields is not None and not isinstance(fields, Mapping):
-        raise InvalidArgument(f"fields={fields!r}: expected a dict of kinds, such as {{'x': 'image', 'y': 'label'}}; for tuples, its order counts")
+        raise InvalidArgument(f"fields={fields!r}: expected a dict of kinds, such as {{'x': 'image', 'y': 'label'}}; if samples are tuples, list the kinds in their order")
     text("start", start, ("fork", "spawn", "forkserver"))
     text("on_error", on_error, ("raise", "bad"))
     text("identity", identity)

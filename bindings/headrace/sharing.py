@@ -83,14 +83,11 @@ class Share:
         if not _STREAM_NAME.fullmatch(name):
             raise InvalidArgument(f"name={name!r}: expected 1 to 47 letters, digits, _ and -, a letter first")
         max_clients = whole("max_clients", options.max_clients, 1, 64)
-        wait_for = whole("wait_for", options.wait_for)
-        if not 1 <= wait_for <= max_clients:
-            raise InvalidArgument(f"wait_for={wait_for}: expected 1 to max_clients ({max_clients})")
         options = replace(
             options,
             prefetch=whole("prefetch", options.prefetch, 1, 1024),
             max_clients=max_clients,
-            wait_for=wait_for,
+            wait_for=whole("wait_for", options.wait_for, 1, max_clients),
         )
         self._names, ragged = options.names, options.ragged
         self._ragged: dict[str, int | None] = dict(ragged) if isinstance(ragged, Mapping) else dict.fromkeys(ragged)

@@ -60,10 +60,10 @@ Result<Cursor> resume_cursor(const State& state, const StreamInfo& stream, std::
             ? fmt::format("stream '{}': the {} changed since the state was saved; undo that, or start "
                           "without the state",
                           stream.name, changed)
-            : fmt::format(
-                  "stream '{}': the state is of stream '{}': load it into a loader of that stream, or "
-                  "start without the state",
-                  stream.name, state.stream));
+            : fmt::format("stream '{}': the state is of stream '{}', and the {} differs: load it into a "
+                          "loader of that "
+                          "stream, or start without the state",
+                          stream.name, state.stream, changed));
   const std::uint64_t rows = std::uint64_t{state.batch_size} * state.world_size;
   Cursor cursor = state.cursor;
   if (cursor.origin > stream.samples || cursor.batch > (stream.samples - cursor.origin) / rows + 1)

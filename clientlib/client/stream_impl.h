@@ -73,7 +73,7 @@ struct Stream::Impl {
   /// Abandons a session that the server may still hold: it ends with the last view on it.
   void abandon();
 
-  // --- iterating (stream.cpp)
+  // --- iterating (stream.cpp, stream_wait.cpp)
   Result<std::optional<BatchView>> next(std::chrono::milliseconds limit);
   Result<ring::Grant> wait_for_grant(const client::Deadline& deadline);
   /// Waits for the grant of the batch at `position`.
@@ -99,7 +99,7 @@ struct Stream::Impl {
   [[nodiscard]] Error stream_failure() const;
   /// How long it has waited, for which batch and why. Asks the server.
   [[nodiscard]] std::string waited_for(const client::Deadline& deadline) const;
-  void warn_of_wait(const client::Deadline& deadline);
+  void warn_of_wait(const client::Deadline& wait);
   [[nodiscard]] bool interrupted() const { return interrupt && interrupt(); }
   /// Warns that batches are copied, if they are. Returns whether it warned.
   bool warn_of_copies();

@@ -39,10 +39,12 @@ bool session_ended(const client::Attachment& attachment) {
 
 Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
   auto spin = options.spin;
+  Deadline attached(deadline.left());  // the wait since the last attachment
   for (;;) {
     if (!attachment) {
       const Cursor due = position;
       if (auto back = reattach(deadline); !back) return fail(back.error());
+      attached = Deadline(deadline.left());
       if (position != due)
         return fail(ErrorCode::kInternal, fmt::format("stream '{}': attached again at {}, expected {}",
                                                       info.name, to_string(position), to_string(due)));
@@ -78,7 +80,7 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
     } else if (state != ring::kLaneOpen) {
       std::this_thread::sleep_for(milliseconds(10));  // draining: the server will close the socket soon
     }
-    if (deadline.seconds_spent() >= kLongWait) warn_of_wait(deadline);
+    if (attachment && attached.seconds_spent() >= kLongWait && !deadline.over()) warn_of_wait(attached);
     if (interrupted()) return fail(ErrorCode::kTimeout, "interrupted while waiting for a batch");
     if (deadline.over()) return fail(ErrorCode::kTimeout, waited_for(deadline));
   }
@@ -103,9 +105,12 @@ std::string Stream::Impl::waited_for(const Deadline& deadline) const {
                      client::reason_for_delay(server, info.name, position, deadline, interrupt));
 }
 
-void Stream::Impl::warn_of_wait(const Deadline& deadline) {
+void Stream::Impl::warn_of_wait(const Deadline& wait) {
   constexpr const char* kKind = "wait";
-  if (!warned.contains(kKind)) warn(kKind, waited_for(deadline));  // asks the server: only if it is needed
+  if (warned.contains(kKind)) return;
+  const std::string text = waited_for(wait);  // asks the server
+  // Meanwhile a signal may have come: its exception must not meet the warning's.
+  if (!interrupted()) warn(kKind, text);
 }
 
 }  // namespace headrace

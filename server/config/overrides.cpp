@@ -102,9 +102,9 @@ Pointer pointer_to(const Segments& path) {
   return at;
 }
 
-std::optional<Pointer> find(
-    const Document& document, const Segments& written,
-    const std::function<bool(const std::string& key, const std::string& written)>& same) {
+using Same = std::function<bool(const std::string& key, const std::string& written)>;
+
+std::optional<Pointer> find(const Document& document, const Segments& written, const Same& same) {
   std::vector<Segments> paths;
   list_paths(
       schema(), document.value, {},
@@ -118,17 +118,20 @@ std::optional<Pointer> find(
   return pointer_to(*found);
 }
 
-/// Says which items a list has, if `path` names another one; empty: it does not.
-std::string missing_item(const json& root, const Segments& path) {
+/// Names the last item of a list of which `path` names a later one; empty: it names none.
+std::string missing_item(const json& root, const Segments& path, const Same& same) {
   const json* value = &root;
   Segments above;
   for (const auto& segment : path) {
+    std::string key = segment;
     if (value->is_array() && is_index(segment) && std::stoul(segment) >= value->size())
       return value->empty()
                  ? fmt::format("{} is empty", fmt::join(above, "."))
-                 : fmt::format("{} has the items 0 to {}", fmt::join(above, "."), value->size() - 1);
-    value = &member(*value, segment);
-    above.push_back(segment);
+                 : fmt::format("the last item of {} is {}", fmt::join(above, "."), value->size() - 1);
+    for (const auto& [name, below] : value->items())
+      if (value->is_object() && same(name, segment)) key = name;
+    value = &member(*value, key);
+    above.push_back(key);
   }
   return {};
 }
@@ -201,11 +204,14 @@ void apply_environment(const Environment& environment, Document& document) {
     bool ours = rest.find("__") != std::string::npos;
     for (const auto& top : known_keys(schema())) ours = ours || rest.starts_with(as_variable(top) + "_");
     if (!ours) continue;
-    const auto at = find(document, cut(rest, "__"), [](const auto& key, const auto& written) {
-      return as_variable(key) == as_variable(written);
-    });
+    const Same same = [](const auto& key, const auto& path) { return as_variable(key) == as_variable(path); };
+    const auto at = find(document, cut(rest, "__"), same);
     if (at) {
       set(document, *at, {dotted(*at), variable.substr(equals + 1), name});
+      continue;
+    }
+    if (const auto item = missing_item(document.value, cut(rest, "__"), same); !item.empty()) {
+      document.wrong_at({name}, Pointer(), fmt::format("there is no such item: {}", item));
       continue;
     }
     auto near = suggest(document, name, [](const Segments& path) {
@@ -222,15 +228,15 @@ void apply_environment(const Environment& environment, Document& document) {
 
 void apply_flags(std::span<const Override> flags, Document& document) {
   for (const auto& flag : flags) {
-    const auto at = find(document, cut(flag.path, "."),
-                         [](const auto& key, const auto& written) { return key == written; });
+    const Same same = std::equal_to<>();
+    const auto at = find(document, cut(flag.path, "."), same);
     if (at) {
       set(document, *at, flag);
       continue;
     }
     const std::string nothing = fmt::format("there is no \"{}\" in the configuration", flag.path);
-    if (const auto items = missing_item(document.value, cut(flag.path, ".")); !items.empty()) {
-      document.wrong_at({flag.origin}, Pointer(), fmt::format("{}: {}", nothing, items));
+    if (const auto item = missing_item(document.value, cut(flag.path, "."), same); !item.empty()) {
+      document.wrong_at({flag.origin}, Pointer(), fmt::format("{}: {}", nothing, item));
       continue;
     }
     document.wrong_at({flag.origin}, Pointer(), nothing,

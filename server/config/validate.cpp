@@ -12,6 +12,7 @@
 namespace headrace::server::config {
 namespace {
 
+using described::as_json;
 using nlohmann::json;
 
 std::vector<std::string> texts(const json& values) {
@@ -67,11 +68,6 @@ std::string expected(const json& node) {
   if (type == "array") return node.value("minItems", 0) > 0 ? "a list with at least one entry" : "a list";
   if (type == "object") return expected_map(node);
   return type.dump();
-}
-
-// As JSON, with text that is not UTF-8 replaced.
-std::string as_json(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::string shown(const json& value) {

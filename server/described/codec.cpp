@@ -72,7 +72,7 @@ void check_path(const std::string& path, const Reading& reading) {
   reading.wrong(
       "", fmt::format("{}: `~` and `$NAME` are not expanded; write the absolute path, or one relative to "
                       "the configuration's folder",
-                      Json(path).dump()));
+                      as_json(path)));
 }
 
 Codec<std::filesystem::path> path() {

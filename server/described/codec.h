@@ -33,8 +33,8 @@ Codec<T> named(const char* name, Codec<T> codec) {
   return codec;
 }
 
-/// Messages say that `what` was expected, instead of the schema's wording. So it is another schema than the
-/// named one.
+/// Messages say that `what` was expected, instead of the schema's wording. The result is no longer the named
+/// definition, so it loses the name.
 template <class T>
 Codec<T> expecting(const char* what, Codec<T> codec) {
   codec.schema.erase("x-name");

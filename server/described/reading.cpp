@@ -7,6 +7,10 @@
 
 namespace headrace::server::described {
 
+std::string as_json(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 void Faults::add(Fault fault) {
   mark(fault.at);
   all_.push_back(std::move(fault));

@@ -15,6 +15,9 @@ using Json = nlohmann::json;
 using Pointer = Json::json_pointer;
 using Folder = std::filesystem::path;
 
+/// For messages: text that is not UTF-8 is replaced.
+std::string as_json(const Json& value);
+
 /// The faults of a document, in the order in which they were found.
 class Faults {
  public:

@@ -66,8 +66,8 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   const auto free = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.used; });
   if (free == lanes_.end())
     return fail(ErrorCode::kRingFull,
-                fmt::format("stream `{}` has {} clients, the most that ring.max_clients allows: raise it",
-                            info_.name, lanes_.size()));
+                fmt::format("stream `{}` has {} client{}, the most that ring.max_clients allows: raise it",
+                            info_.name, lanes_.size(), lanes_.size() == 1 ? "" : "s"));
   wire::OpenRequest wanted = request;
   if (supply_.builds_once()) {
     wanted.start.reset();

@@ -104,7 +104,8 @@ std::string explain(const CLI::App& app, const CLI::Error& error) {
     return fmt::format("{} has no option {}{}", command, name,
                        near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
   }
-  if (!extras.empty() && verb.get_option_no_throw("--address") != nullptr)
+  const bool complete = error.get_name() == "ExtrasError";  // otherwise something else is missing or wrong
+  if (complete && !extras.empty() && verb.get_option_no_throw("--address") != nullptr)
     return fmt::format("unexpected argument `{0}`; a server is named by its directory: `{1} --address {0}`",
                        extras.front(), command);
   if (!extras.empty()) return fmt::format("{}: unexpected argument '{}'", command, extras.front());

@@ -86,7 +86,7 @@ def test_a_client_name_is_freed_by_an_idle_loader_and_otherwise_the_error_names_
 def test_idle_loaders_detach_when_the_ring_is_full(address: str) -> None:
     """Three loaders of one process on two lanes: each pass continues where its loader was."""
     loaders = [headrace.Loader(address, stream="train", group=f"job{index}") for index in range(2)]
-    with pytest.raises(RingFull, match=r"has 2 clients.*2 of the clients are Loaders of this process that are in a loop or have not begun one"):
+    with pytest.raises(RingFull, match=r"has 2 clients.*this process has 2 of the clients, each in a loop or not yet begun"):
         headrace.Loader(address, stream="train", group="job2")
     for loader in loaders:
         assert len(list(loader)) == 8

@@ -117,7 +117,7 @@ std::vector<Wrong> cases() {
       {"TwoWays", "  c: {type: subset, of: a, first: 3, fraction: 0.1}\n",
        "x.yaml:4:3: sources.c: has first and fraction; it takes one of them"},
       {"IndicesInPlace", "  c: {type: subset, of: a, indices: [1, 99]}\n",
-       "x.yaml:4:37: sources.c.indices: [1,99] is not the name of a file of indices, one per line"},
+       "x.yaml:4:37: sources.c.indices: [1,99] is not the name of a file"},
       {"EmptySubset", "  c: {type: subset, of: a, first: 0}\n",
        "x.yaml:4:35: sources.c.first: 0 is not a whole number from 1 to 1000000000000"},
       {"NothingToRelabel", "  c: {type: relabel, of: a}\n", "x.yaml:4:3: sources.c: needs remap or classes"},

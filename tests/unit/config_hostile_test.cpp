@@ -36,6 +36,11 @@ TEST(Config, SurvivesTextThatIsNotUtf8WhereAListIsExpected) {
   EXPECT_THAT(parse(text, "x.yaml").error().message, HasSubstr("streams.t.transforms: a map is not a list"));
 }
 
+TEST(Config, SurvivesAPathThatIsNotUtf8) {
+  EXPECT_THAT(parse("sources: {f: {type: image_folder, path: \"~/caf\xe9\"}}\n", "x.yaml").error().message,
+              HasSubstr("`~` and `$NAME` are not expanded"));
+}
+
 TEST(Config, SurvivesAnyPrefixOfASoundText) {
   const std::string text =
       "sources: {f: {type: image_folder, path: /data}}\nstreams:\n  t:\n    source: f\n"

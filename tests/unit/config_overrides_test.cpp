@@ -140,8 +140,12 @@ TEST(Overrides, SuggestTheFlagThatWasMeant) {
       << "not that of a split";
   EXPECT_EQ(refused({}, {"streams.train.transforms.7.center_crop.size=4"}),
             "--set streams.train.transforms.7.center_crop.size=4: there is no "
-            "\"streams.train.transforms.7.center_crop.size\" in the configuration: streams.train.transforms "
-            "has the items 0 to 1");
+            "\"streams.train.transforms.7.center_crop.size\" in the configuration: the last item of "
+            "streams.train.transforms is 1");
+  EXPECT_EQ(
+      refused({"HEADRACE_STREAMS__TRAIN__TRANSFORMS__7__CENTER_CROP__SIZE=4"}),
+      "HEADRACE_STREAMS__TRAIN__TRANSFORMS__7__CENTER_CROP__SIZE: there is no such item: the last item of "
+      "streams.train.transforms is 1");
 }
 
 TEST(Overrides, FlagsNeedAPathAndAValue) {

@@ -151,7 +151,7 @@ TEST_F(ImageFolder, RefusesAFolderWithoutClasses) {
   const auto error = refused();
   EXPECT_EQ(error.code, ErrorCode::kDatasetInvalid);
   EXPECT_THAT(error.message,
-              HasSubstr("holds images (2) but no class folders; put the images into one folder per class"));
+              HasSubstr("holds 2 images but no class folders; put the images into one folder per class"));
 }
 
 TEST_F(ImageFolder, NamesClassesWithoutImages) {

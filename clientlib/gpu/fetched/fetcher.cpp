@@ -17,8 +17,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook{50};
 /// How late the stream may report its own timeout.
 constexpr std::chrono::seconds kSlack{5};
-/// Timeout of Stream::next() while the loop does not wait.
-constexpr milliseconds kEver = std::chrono::hours(24);
+/// Timeout of Stream::next() while the loop does not wait, after which it is called again. Shorter than a
+/// wait that the stream warns of.
+constexpr milliseconds kAtEase = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -131,7 +132,7 @@ bool Fetcher::wanted_elsewhere() {
 milliseconds Fetcher::limit() {
   const std::lock_guard lock(mutex_);
   limited_by_ = awaited_by_;
-  if (!limited_by_) return kEver;
+  if (!limited_by_) return kAtEase;
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(*limited_by_ - Clock::now()));
 }
 

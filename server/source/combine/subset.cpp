@@ -18,13 +18,11 @@ described::Description<SubsetOptions> SubsetOptions::description() {
            described::without_default(
                described::key("classes", &Self::classes, described::list(described::class_name(), 1))),
            described::optional("list", &Self::list,
-                               described::expecting("the name of a file of relative paths, one per line",
-                                                    described::local_path()),
+                               described::expecting("the name of a file", described::local_path()),
                                "A file of relative paths, one per line."),
-           described::optional(
-               "indices", &Self::indices,
-               described::expecting("the name of a file of indices, one per line", described::local_path()),
-               "A file of indices, one per line, as batches report them.")},
+           described::optional("indices", &Self::indices,
+                               described::expecting("the name of a file", described::local_path()),
+                               "A file of indices, one per line, as batches report them.")},
           [](const Self&, const described::Json& map, const described::Reading& reading) {
             described::check_one_of(map, {"first", "fraction", "classes", "list", "indices"},
                                     "one of first, fraction, classes, list, indices", reading);

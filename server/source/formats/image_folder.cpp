@@ -53,7 +53,8 @@ Result<std::shared_ptr<const Source>> index(std::unique_ptr<FileColumn> column) 
   if (top->folders.empty()) {
     const auto found = top->images.empty()
                            ? "is without class folders"
-                           : fmt::format("holds images ({}) but no class folders", top->images.size());
+                           : fmt::format("holds {} image{} but no class folders", top->images.size(),
+                                         top->images.size() == 1 ? "" : "s");
     return fail(
         ErrorCode::kDatasetInvalid,
         fmt::format("image folder {} {}; put the images into one folder per class, as in {}/cat/1.jpg",

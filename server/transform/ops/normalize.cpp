@@ -42,7 +42,7 @@ struct Normalize : DescribedOp<Normalize> {
   }
   [[nodiscard]] std::string warning() const override {
     if (std::any_of(mean.begin(), mean.end(), [](double v) { return v <= 1; })) return {};
-    return "normalize subtracts means above 1 from values of 0 to 1; divide `mean` and `std` by 255";
+    return "normalize subtracts means above 1 from values of 0 to 1: give `mean` and `std` for such values";
   }
   void add_to(Values& values) const override {
     values.mean = mean;
