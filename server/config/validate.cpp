@@ -176,7 +176,7 @@ std::string suggest_value(const json& node, const json& value) {
       for (const auto& branch : *found) add(branch);
   const bool duration = node.value("x-expected", "").starts_with("a duration");
   if (duration && value.is_number_unsigned()) return value.dump() + "s";
-  const std::string near = value.is_string() ? nearest(value.get<std::string>(), words) : "";
+  std::string near = value.is_string() ? nearest(value.get<std::string>(), words) : "";
   if (!near.empty()) return near;
   const json* forms = branches(node);
   if (forms == nullptr) return suggest_wrapped(node, value);

@@ -104,7 +104,7 @@ std::string explain(const CLI::App& app, const CLI::Error& error) {
     return fmt::format("{} has no option {}{}", command, name,
                        near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
   }
-  const bool complete = error.get_name() == "ExtrasError";  // otherwise something else is missing or wrong
+  const bool complete = error.get_name() != "RequiredError";
   if (complete && !extras.empty() && verb.get_option_no_throw("--address") != nullptr)
     return fmt::format("unexpected argument `{0}`; a server is named by its directory: `{1} --address {0}`",
                        extras.front(), command);

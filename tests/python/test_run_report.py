@@ -60,7 +60,7 @@ def test_a_stage_that_does_not_fit_is_named_with_the_reason_and_its_last_pass(ch
     lint, *missing, total = run(checkout, "lint", "neon", budget=100)
     assert lint.startswith("lint") and total == "3 passed, 0 failed"
     assert missing[0] == "These stages did not run:" and len(missing) == 2
-    assert re.fullmatch(r"  neon +needs about 600 s, (100|9\d) s of the budget were left; no pass on record here", missing[1])
+    assert re.fullmatch(r"  neon +needs about 300 s, (100|9\d) s of the budget were left; no pass on record here", missing[1])
 
     assert run(checkout, "neon")[-1] == "5 passed, 0 failed"
     passed = f"last passed at {made} on {date.today().isoformat()}"

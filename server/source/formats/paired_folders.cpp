@@ -145,7 +145,7 @@ class PairedFoldersOpener {
   /// `names` that matches them.
   [[nodiscard]] std::string hint(std::size_t one, std::size_t other) const {
     const std::string& name = images_[one].begin()->first;
-    const std::string complete = "add the partners, or remove these images";
+    std::string complete = "add the partners, or remove these images";
     if (images_[other].contains(name)) return complete;
     for (const auto& [theirs, image] : images_[other])
       if (const auto at = theirs.find(name); at != std::string::npos)

@@ -9,7 +9,6 @@ namespace headrace::server::transform {
 namespace {
 
 using decode::ImageData;
-using decode::ImageSize;
 using decode::PixelShape;
 
 PixelView view_of(const ImageData& image) {
