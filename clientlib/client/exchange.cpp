@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -35,6 +37,21 @@ struct SocketProblem {
   ErrorCode code = ErrorCode::kServerUnreachable;
   [[nodiscard]] bool none() const { return what.empty(); }
 };
+
+/// libzmq aborts the process if it gets no descriptor.
+Result<void> check_descriptors() {
+  constexpr std::size_t kNeeded = 24;  // more than a context with three sockets opens
+  std::array<ring::UniqueFd, kNeeded> probes;
+  for (ring::UniqueFd& probe : probes) {
+    probe = ring::UniqueFd(::eventfd(0, EFD_CLOEXEC));
+    if (!probe)
+      return fail(ErrorCode::kEnvironment,
+                  fmt::format("no descriptors are left to talk to the server: {}; close files, or raise the "
+                              "limit (ulimit -n)",
+                              std::strerror(errno)));
+  }
+  return {};
+}
 
 /// Whether the server closed the connection, as it does at once if it does not admit this user.
 bool is_closed(int socket) {
@@ -229,6 +246,7 @@ Result<Answer> converse(zmq::socket_t& socket, ConnectionWatch& connection, cons
 Result<Answer> exchange(const Address& server, std::string op, nlohmann::json body, const Deadline& deadline,
                         const Interrupt& interrupt) {
   if (auto trusted = check_directory(server); !trusted) return fail(trusted.error());
+  if (auto enough = check_descriptors(); !enough) return fail(enough.error());
   static std::atomic<std::int64_t> next_id{1};
   const wire::Request request{next_id.fetch_add(1, std::memory_order_relaxed), std::move(op),
                               std::move(body)};
@@ -253,6 +271,7 @@ Result<wire::HelloReply> say_hello(const Address& server, const Deadline& deadli
   Result<Answer> answer = fail(ErrorCode::kServerLost, {});
   for (;;) {
     if (auto trusted = check_directory(server); !trusted) return fail(trusted.error());
+    if (auto enough = check_descriptors(); !enough) return fail(enough.error());
     const SocketProblem problem = check_socket(path, server);
     if (!problem.waiting_helps) return fail(problem.code, problem.what);
     if (problem.none()) answer = exchange(server, "hello", body, deadline, interrupt);

@@ -6,6 +6,8 @@ import contextlib
 import resource
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 import zlib
@@ -189,3 +191,35 @@ def test_a_large_sample_that_is_shown_holds_up_no_other_request(
         each.join()
     assert len(shown) == 4
     assert all("4 samples wait" in str(error) for error in refused)
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+import headrace
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+for free in (0, 3, 12):  # libzmq would abort the process
+    for _ in range(free):
+        os.close(held.pop())
+    try:
+        headrace.Loader(sys.argv[1], stream="train", timeout=5)
+    except headrace.errors.EnvironmentFailed as error:
+        print(error.message)
+for descriptor in held:
+    os.close(descriptor)
+print(headrace.Loader(sys.argv[1], stream="train").epoch)
+"""
+
+
+def test_a_client_without_descriptors_says_so_and_lives(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS, address], capture_output=True, text=True, timeout=60)
+    lines = done.stdout.splitlines()
+    assert lines[-1:] == ["0"], done.stderr
+    assert len(lines) == 4
+    assert all("no descriptors are left to talk to the server: Too many open files" in line for line in lines[:3])
