@@ -21,6 +21,8 @@ using std::chrono::milliseconds;
 
 /// Time between two checks of signals, sockets and the lane's state.
 constexpr milliseconds kCheckInterval{100};
+/// A running server beats at least twice a second.
+constexpr double kSilence = 3;  // seconds
 /// A wait for a batch that is worth a warning.
 constexpr double kLongWait = 10;  // seconds
 /// A stopping server detaches lanes shortly before it closes their sockets.
@@ -102,7 +104,9 @@ std::string Stream::Impl::waited_for(const Deadline& deadline) const {
           : 0;
   return fmt::format("stream '{}': waited {:.1f} s for {}; the server's last heartbeat was {:.1f} s ago. {}",
                      info.name, deadline.seconds_spent(), to_string(position), age,
-                     client::reason_for_delay(server, info.name, position, deadline, interrupt));
+                     age > kSilence
+                         ? "It is stopped or hangs: continue it (kill -CONT), or restart it"
+                         : client::reason_for_delay(server, info.name, position, deadline, interrupt));
 }
 
 void Stream::Impl::warn_of_wait(const Deadline& wait) {
