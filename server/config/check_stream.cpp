@@ -16,6 +16,15 @@ using namespace described;
 namespace {
 
 /// The source that the stream names; null: it does not exist, or is invalid itself.
+/// For `source: photos.train`.
+std::string part_hint(const std::string& source, const std::vector<std::string>& names) {
+  const auto dot = source.find('.');
+  if (dot == std::string::npos || std::find(names.begin(), names.end(), source.substr(0, dot)) == names.end())
+    return {};
+  return fmt::format("; for a part of one, write `source: {}` and `part: {}`", source.substr(0, dot),
+                     source.substr(dot + 1));
+}
+
 const SourceConfig* check_source(const StreamConfig& stream, const Reading& reading, const Config& config,
                                  const std::vector<std::string>* all) {
   if (stream.source.empty() || all == nullptr) return nullptr;
@@ -23,8 +32,8 @@ const SourceConfig* check_source(const StreamConfig& stream, const Reading& read
   if (std::find(names.begin(), names.end(), stream.source) == names.end())
     reading.wrong("source",
                   names.empty() ? fmt::format("there is no source \"{}\", nor any other", stream.source)
-                                : fmt::format("there is no source \"{}\"; sources: {}", stream.source,
-                                              fmt::join(names, ", ")),
+                                : fmt::format("there is no source \"{}\"; sources: {}{}", stream.source,
+                                              fmt::join(names, ", "), part_hint(stream.source, names)),
                   nearest(stream.source, names));
   const auto found = config.sources.find(stream.source);
   return found == config.sources.end() ? nullptr : &found->second;
@@ -87,10 +96,9 @@ void check_sharing(const StreamConfig& stream, const Json& map, const Reading& r
         fmt::format("{} is more than ring.prefetch, which is {}; a client cannot lag more than what is kept",
                     sharing.max_lag, stream.ring.prefetch));
   if (sharing.wait_for > stream.ring.max_clients)
-    reading.wrong(
-        "sharing/wait_for",
-        fmt::format("{} is more than ring.max_clients, which is {}; the first batch would never come",
-                    sharing.wait_for, stream.ring.max_clients));
+    reading.wrong("sharing/wait_for", fmt::format("{} is more than ring.max_clients, which is {}: the first "
+                                                  "batch would only come after wait_timeout",
+                                                  sharing.wait_for, stream.ring.max_clients));
 }
 
 void check_groups(const PkSampler& sampler, const StreamConfig& stream, const Json& map,

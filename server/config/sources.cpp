@@ -178,6 +178,11 @@ std::optional<NetworkConfig> read_network(const Json& value, const std::vector<L
   return out;
 }
 
+bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto relative = path.lexically_normal().lexically_relative((folder / "").lexically_normal());
+  return !relative.empty() && *relative.begin() != "..";
+}
+
 }  // namespace
 
 SourceConfig read_source(const Json& value, const Reading& reading) {
@@ -198,6 +203,12 @@ SourceConfig read_source(const Json& value, const Reading& reading) {
     out.io->read_ahead = std::uint64_t{4} * out.io->threads;
   if (traits.in_memory != nullptr && value.contains(Pointer("/cache/encoded")))
     reading.wrong_key("cache/encoded", fmt::format("{}; leave this out", traits.in_memory));
+  if (out.io && out.io->disk_cache)
+    for (const Location& location : data)
+      if (is_within(out.io->disk_cache->path, location.text))
+        reading.wrong("io/disk_cache/path",
+                      fmt::format("lies in the source's data, {}: give the cache a folder of its own",
+                                  remote::shown(location.text)));
   if (traits.mapped && out.io && out.io->disk_cache)
     reading.wrong_key(
         "io/disk_cache",

@@ -95,6 +95,11 @@ Result<void> Directory::check(const std::filesystem::path& path) {
   return {};
 }
 
+bool Directory::is_in_use(const std::filesystem::path& path) {
+  const ring::UniqueFd lock(::open((path / "lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return lock && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 Result<Directory> Directory::claim(const std::filesystem::path& path, Reach reach) {
   const auto found = with_room_for_sockets(path);
   if (!found) return fail(found.error());

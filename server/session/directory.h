@@ -28,6 +28,8 @@ class Directory {
   static Result<Directory> claim(const std::filesystem::path& path, Reach reach);
   /// Reports those errors of claim() that can be found without creating or locking anything.
   static Result<void> check(const std::filesystem::path& path);
+  /// Whether a server holds it now.
+  static bool is_in_use(const std::filesystem::path& path);
   Directory(Directory&&) noexcept = default;
   Directory& operator=(Directory&&) = delete;
   ~Directory();  ///< removes the sockets

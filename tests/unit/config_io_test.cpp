@@ -54,6 +54,14 @@ TEST(ConfigIo, IsOnWhereSamplesAreReadOverTheNetwork) {
   EXPECT_FALSE(io("type: npy, path: https://h/set.npz")) << "it is in memory";
 }
 
+TEST(ConfigIo, RefusesACacheInTheData) {
+  for (const char* path : {"/data", "/data/", "/data/cache", "/x/../data"})
+    EXPECT_THAT(refused(std::string("type: image_folder, path: /data, io: {disk_cache: {size: 1GB, path: ") +
+                        path + "}}"),
+                ::testing::HasSubstr("lies in the source's data, /data: give the cache a folder of its own"));
+  EXPECT_TRUE(sound(", io: {disk_cache: {size: 1GB, path: /data2}}"));
+}
+
 TEST(ConfigNetwork, ReadsEveryKeyAndKeepsUrls) {
   const auto config =
       parse(text("type: webdataset, path: \"s3://b/x/../a.tar\", tls_ca: ca.pem, s3: {endpoint: "
