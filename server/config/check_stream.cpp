@@ -15,7 +15,6 @@ using namespace described;
 
 namespace {
 
-/// The source that the stream names; null: it does not exist, or is invalid itself.
 /// For `source: photos.train`.
 std::string part_hint(const std::string& source, const std::vector<std::string>& names) {
   const auto dot = source.find('.');
@@ -25,6 +24,7 @@ std::string part_hint(const std::string& source, const std::vector<std::string>&
                      source.substr(dot + 1));
 }
 
+/// The source that the stream names; null: it does not exist, or is invalid itself.
 const SourceConfig* check_source(const StreamConfig& stream, const Reading& reading, const Config& config,
                                  const std::vector<std::string>* all) {
   if (stream.source.empty() || all == nullptr) return nullptr;

@@ -70,12 +70,14 @@ struct RingConfig {
   static described::Description<RingConfig> description();
 };
 
-/// For broadcast streams.
 struct SharingConfig {
   std::uint32_t max_lag = 4;  ///< batches; <= prefetch, which is the default
   OnLag on_lag = OnLag::kDetach;
   std::uint32_t wait_for = 1;  ///< clients that must be attached before the first batch
   std::chrono::milliseconds wait_timeout{60'000};
+  /// Bytes of rows that are kept for clients and streams that need them later; 0: none; unset: a part of the
+  /// free memory.
+  std::optional<std::uint64_t> window;
 
   static described::Description<SharingConfig> description();
 };

@@ -59,16 +59,21 @@ Description<RingConfig> RingConfig::description() {
 
 Description<SharingConfig> SharingConfig::description() {
   using Self = SharingConfig;
-  return {"",
-          "How clients begin together (wait_for, wait_timeout) and, on a broadcast stream, stay together.",
-          {without_default(key("max_lag", &Self::max_lag, integer<std::uint32_t>(1, 1024),
-                               "Broadcast only. Batches that the slowest client may be behind the fastest. "
-                               "Default and upper limit: ring.prefetch.")),
-           key("on_lag", &Self::on_lag, word(words_of(OnLag())),
-               "Broadcast only. detach: the slow client gets batches of its own, which are built for it "
-               "alone; wait: the others wait for it."),
-           key("wait_for", &Self::wait_for, count(), "Clients that must be attached before the first batch."),
-           key("wait_timeout", &Self::wait_timeout, duration())}};
+  return {
+      "",
+      "How clients begin together (wait_for, wait_timeout) and, on a broadcast stream, stay together.",
+      {without_default(key("max_lag", &Self::max_lag, integer<std::uint32_t>(1, 1024),
+                           "Broadcast only. Batches that the slowest client may be behind the fastest. "
+                           "Default and upper limit: ring.prefetch.")),
+       key("on_lag", &Self::on_lag, word(words_of(OnLag())),
+           "Broadcast only. detach: the slow client gets batches of its own, which are built for it "
+           "alone; wait: the others wait for it."),
+       key("wait_for", &Self::wait_for, count(), "Clients that must be attached before the first batch."),
+       key("wait_timeout", &Self::wait_timeout, duration()),
+       optional("window", &Self::window, bytes(),
+                "Memory for decoded rows that others will need: clients that are behind, and streams over "
+                "the same samples in the same order whose transforms begin alike. 0B: none. Default: a "
+                "eighth of the free memory for all windows.")}};
 }
 
 namespace {

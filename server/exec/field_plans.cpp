@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "server/transform/chain_parts.h"
 #include "server/transform/op.h"
 
 namespace headrace::server::exec {
@@ -152,8 +153,10 @@ class Planner {
       if (!split) return fail(split.error());
       on_device = std::make_shared<const transform::DeviceRows>(std::move(*split));
     }
-    out_.push_back({std::move(spec), index, std::move(*compiled), field.scale, randomly_cropped(chain),
-                    std::move(on_device)});
+    const bool cropped = randomly_cropped(chain);
+    if (on_device) chain = transform::first_part(chain, transform::device_begins(chain.transforms));
+    out_.push_back({std::move(spec), index, std::move(*compiled), field.scale, cropped, std::move(on_device),
+                    std::move(chain)});
     return {};
   }
 

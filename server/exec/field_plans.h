@@ -25,6 +25,7 @@ struct FieldPlan {
   bool aligned = false;
   /// For a field that the device computes: the server's part of `plan`, and the device's part.
   std::shared_ptr<const transform::DeviceRows> on_device = {};
+  transform::PlanConfig ring_chain = {};  ///< the chain of ring_plan()
 
   /// The plan of the image in the ring. REQUIRES: `plan`.
   [[nodiscard]] const transform::Plan& ring_plan() const { return on_device ? on_device->pictures() : *plan; }

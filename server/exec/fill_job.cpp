@@ -13,12 +13,12 @@ namespace headrace::server::exec {
 namespace {
 
 /// An exception in a worker would end the server and with it the healthy streams.
-Result<Row> make_row(const SampleMaker& maker, const FillJob& job, std::uint64_t position, RowTargets out,
-                     RowScratch& scratch, metrics::StreamCounters& counters) try {
-  return maker.make(job.order, job.key.cursor.epoch, position, out, scratch, counters);
+template <class F>
+auto contain(std::uint64_t position, std::uint64_t epoch, F make) -> decltype(make()) try {
+  return make();
 } catch (const std::exception& error) {
-  return fail(ErrorCode::kInternal, fmt::format("position {} of epoch {}: a worker threw: {}", position,
-                                                job.key.cursor.epoch, error.what()));
+  return fail(ErrorCode::kInternal,
+              fmt::format("position {} of epoch {}: a worker threw: {}", position, epoch, error.what()));
 }
 
 }  // namespace
@@ -46,7 +46,8 @@ void FillJob::aim(std::vector<FieldTarget>& out, std::uint32_t row) {
   const SampleMaker& maker = stream.maker();
   out.resize(values.size());
   for (std::size_t f = 0; f < out.size(); ++f)
-    out[f] = {.dense = values[f] + row * maker.ring_row_size(f), .for_device = maker.for_device(f)};
+    out[f] = {.dense = values[f] + row * maker.ring_row_size(f),
+              .part = maker.for_device(f) ? FieldTarget::Part::kDevice : FieldTarget::Part::kRow};
   for (RaggedField& field : ragged) out[field.field] = {.ragged = &field.rows[row]};
 }
 
@@ -81,58 +82,98 @@ void FillJob::join_ragged() {
   }
 }
 
-Result<void> FillJob::mix(std::uint32_t first, RowScratch& scratch) try {
+Result<void> FillJob::mix(std::uint32_t first, RowScratch& scratch) {
   aim(scratch.targets, first);
-  return stream.maker().mix_rows(order, key.cursor.epoch, scratch.placed, scratch.targets, scratch);
-} catch (const std::exception& error) {
-  return fail(ErrorCode::kInternal, fmt::format("row {} of epoch {}: a worker threw: {}", rows.first + first,
-                                                key.cursor.epoch, error.what()));
+  return contain(rows.first + first, key.cursor.epoch, [&] {
+    return stream.maker().mix_rows(order, key.cursor.epoch, scratch.placed, scratch.targets, scratch);
+  });
 }
 
-bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
+std::optional<Row> FillJob::make(std::uint32_t row, bool wait, RowScratch& scratch,
+                                 metrics::StreamCounters& counters) {
   const SampleMaker& maker = stream.maker();
-  const std::uint64_t size = maker.size();
-  std::vector<FieldTarget>& out = scratch.targets;
-  scratch.pixels.set_streamed(stream.streamed());
+  const std::uint64_t epoch = key.cursor.epoch, position = (rows.first + row) % maker.size();
+  aim(scratch.targets, row);
+  auto made = contain(position, epoch, [&]() -> Result<std::optional<Row>> {
+    if (maker.window() != nullptr && (keep_unless || !maker.window()->empty()))
+      return maker.make_shared(order, epoch, position, keep_unless, wait, scratch.targets, scratch, counters);
+    return maker.make(order, epoch, position, scratch.targets, scratch, counters);
+  });
+  if (!made) {
+    stream.stop(made.error());
+    return std::nullopt;
+  }
+  if (*made) describe(row, (*made)->sample_index, (*made)->replaced);
+  return *made;
+}
+
+bool FillJob::finish(std::uint32_t count) {
+  if (done.fetch_add(count, std::memory_order_acq_rel) + count != rows.rows) return false;
+  if (const auto lost = stream.maker().fault()) stream.stop(*lost);
+  if (!stream.failed()) join_ragged();
+  return true;
+}
+
+bool FillJob::make_slice(std::uint32_t first, RowScratch& scratch, metrics::StreamCounters& counters) {
+  const SampleMaker& maker = stream.maker();
+  const std::uint32_t last = end_of(first);
+  const std::size_t deferred = scratch.deferred.size();
+  scratch.placed.clear();
+  aim(scratch.targets, first);
+  const auto made = stream.failed() ? std::span<const SliceRow>()
+                                    : maker.make_slice(order, key.cursor.epoch, rows.first + first,
+                                                       last - first, scratch.targets, scratch, counters);
+  for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
+    std::int64_t label = 0;
+    if (!made.empty() && made[i - first].made) {
+      describe(i, made[i - first].sample_index, false);
+      label = made[i - first].label;
+    } else {
+      // Rows that are mixed are needed together.
+      const auto row = make(i, maker.mixes(), scratch, counters);
+      if (!row) {
+        if (!stream.failed()) scratch.deferred.push_back(i);
+        continue;
+      }
+      label = row->label;
+    }
+    if (maker.mixes()) scratch.placed.push_back({(rows.first + i) % maker.size(), label});
+  }
+  if (maker.mixes() && !stream.failed()) {
+    if (auto mixed = mix(first, scratch); !mixed) stream.stop(mixed.error());
+  }
+  if (stream.streamed()) transform::Scratch::finish_streaming();
+  return finish(last - first - static_cast<std::uint32_t>(scratch.deferred.size() - deferred));
+}
+
+bool FillJob::make_deferred(RowScratch& scratch, metrics::StreamCounters& counters) {
+  if (scratch.deferred.empty()) return false;
+  for (const std::uint32_t row : scratch.deferred)
+    if (!stream.failed()) make(row, true, scratch, counters);
+  if (stream.streamed()) transform::Scratch::finish_streaming();
+  return finish(static_cast<std::uint32_t>(scratch.deferred.size()));
+}
+
+bool FillJob::make_slices(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
   for (std::uint64_t now = ring::monotonic_ns();;) {
     std::uint32_t first = 0;
     if (!claim(first)) return false;
-    const std::uint32_t last = end_of(first);
-    scratch.placed.clear();
-    aim(out, first);
-    const auto made = stream.failed() ? std::span<const SliceRow>()
-                                      : maker.make_slice(order, key.cursor.epoch, rows.first + first,
-                                                         last - first, out, scratch, counters);
-    for (std::uint32_t i = first; i < last && !stream.failed(); ++i) {
-      if (!made.empty() && made[i - first].made) {
-        describe(i, made[i - first].sample_index, false);
-        if (maker.mixes()) scratch.placed.push_back({(rows.first + i) % size, made[i - first].label});
-        continue;
-      }
-      const std::uint64_t position = (rows.first + i) % size;
-      aim(out, i);
-      auto row = make_row(maker, *this, position, out, scratch, counters);
-      if (!row) {
-        stream.stop(row.error());
-        break;
-      }
-      describe(i, row->sample_index, row->replaced);
-      if (maker.mixes()) scratch.placed.push_back({position, row->label});
-    }
-    if (maker.mixes() && !stream.failed()) {
-      if (auto mixed = mix(first, scratch); !mixed) stream.stop(mixed.error());
-    }
-    if (stream.streamed()) transform::Scratch::finish_streaming();
+    const bool completed = make_slice(first, scratch, counters);
     const std::uint64_t after = ring::monotonic_ns();
     counters.busy_ns.add(after - now);
     now = after;
-    if (done.fetch_add(last - first, std::memory_order_acq_rel) + (last - first) == rows.rows) {
-      if (const auto lost = maker.fault()) stream.stop(*lost);
-      if (!stream.failed()) join_ragged();
-      return true;
-    }
-    if (now > until_ns) return false;
+    if (completed || now > until_ns) return completed;
   }
+}
+
+bool FillJob::work(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns) {
+  scratch.deferred.clear();
+  scratch.pixels.set_streamed(stream.streamed());
+  if (make_slices(scratch, counters, until_ns)) return true;
+  const std::uint64_t begin = ring::monotonic_ns();
+  const bool completed = make_deferred(scratch, counters);
+  counters.busy_ns.add(ring::monotonic_ns() - begin);
+  return completed;
 }
 
 }  // namespace headrace::server::exec

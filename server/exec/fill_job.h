@@ -21,10 +21,12 @@ class Stream;
 
 /// Thread safety: immutable except for the two atomics; shared by the workers that claim from it.
 struct FillJob {
-  /// `expected`: each row's sample, if the stream prefetches samples.
+  /// `expected`: each row's sample, if the stream prefetches samples. `others_need`: see
+  /// keep_unless.
   FillJob(Stream& owner, ring::LoanedSlot loan, const publish::BatchKey& batch,
           const sampler::BatchRows& batch_rows, const sampler::EpochOrder& epoch_order,
-          std::uint32_t rows_per_slice, const SampleMaker& maker, std::vector<std::uint64_t> expected)
+          std::uint32_t rows_per_slice, const SampleMaker& maker, std::vector<std::uint64_t> expected,
+          std::optional<RowWindow::Lanes> others_need)
       : stream(owner),
         key(batch),
         rows(batch_rows),
@@ -32,6 +34,7 @@ struct FillJob {
         slice(rows_per_slice),
         lead(maker.mixes() ? batch_rows.first % 2 : 0),
         samples(std::move(expected)),
+        keep_unless(others_need),
         slot(std::move(loan)),
         descs(slot->rows()) {
     for (const FieldSpec& field : maker.fields()) {
@@ -59,6 +62,8 @@ struct FillJob {
   /// Rows by which the first slice is shorter: slices begin with pairs that are mixed.
   const std::uint32_t lead;
   const std::vector<std::uint64_t> samples;
+  /// Others than these lanes need the rows, too: they go into the stream's RowWindow. nullopt: nobody does.
+  const std::optional<RowWindow::Lanes> keep_unless;
   /// Moved out by the worker that completes the job; other workers use the pointers below.
   std::optional<ring::LoanedSlot> slot;
   std::vector<std::byte*> values;  ///< the batch's first row of each field
@@ -90,6 +95,16 @@ struct FillJob {
   bool claim(std::uint32_t& first);                            ///< one slice. False: none is left or ready
   void aim(std::vector<FieldTarget>& out, std::uint32_t row);  ///< sets the targets to the fields of one row
   void describe(std::uint32_t row, std::uint64_t sample_index, bool replaced);
+  /// Makes a row. Nothing: another worker makes it now for another stream or batch; with `wait`, it waits for
+  /// that worker. An error stops the stream.
+  std::optional<Row> make(std::uint32_t row, bool wait, RowScratch& scratch,
+                          metrics::StreamCounters& counters);
+  /// Claims one slice after another until none is left or ready, or until `until_ns`. True: it completed the
+  /// last row. Rows that other workers make now are added to scratch.deferred.
+  bool make_slices(RowScratch& scratch, metrics::StreamCounters& counters, std::uint64_t until_ns);
+  bool make_slice(std::uint32_t first, RowScratch& scratch, metrics::StreamCounters& counters);
+  bool make_deferred(RowScratch& scratch, metrics::StreamCounters& counters);
+  bool finish(std::uint32_t count);                            ///< True: these rows were the last ones
   Result<void> mix(std::uint32_t first, RowScratch& scratch);  ///< all rows of a slice
   void join_ragged();  ///< called by the worker that completed the last row
 };

@@ -61,9 +61,9 @@ std::shared_ptr<FillJob> Filler::start_job(const publish::Ledger::Fill& fill) tr
   const Lane& lane = lanes_.all()[fill.lane];
   const Cursor& cursor = fill.key.cursor;
   const sampler::BatchRows rows = lane.group->plan->rows(cursor.origin, cursor.batch, lane.rank);
-  auto job =
-      std::make_shared<FillJob>(stream_, ring_.loan(fill.slot), fill.key, rows, maker_.order(cursor.epoch),
-                                slice_, maker_, look_ahead_.expect(fill, rows));
+  auto job = std::make_shared<FillJob>(stream_, ring_.loan(fill.slot), fill.key, rows,
+                                       maker_.order(cursor.epoch), slice_, maker_,
+                                       look_ahead_.expect(fill, rows), lanes_.others_need(fill, rows));
   jobs_.push_back(job);  // the last step that may throw: before it, ~FillJob abandons the slot
   supply_.started(cursor);
   stream_.status().started(lane.rank);

@@ -19,12 +19,13 @@ bool sends_acks(const Lane& lane) {
 }  // namespace
 
 Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& ring, Supply& supply,
-             StreamStatus& status)
+             StreamStatus& status, const SampleMaker& maker)
     : info_(info),
       options_(options),
       ring_(ring),
       supply_(supply),
       status_(status),
+      maker_(maker),
       ledger_(options.ledger),
       groups_(info.delivery, info.samples, info.batch_size, info.last),
       lanes_(options.ledger.lanes) {
@@ -63,6 +64,31 @@ std::optional<publish::Ledger::Fill> Lanes::take_fill(bool& freed) {
     if (fill) return fill;
   }
   return std::nullopt;
+}
+
+std::optional<RowWindow::Lanes> Lanes::others_need(const publish::Ledger::Fill& fill,
+                                                   const sampler::BatchRows& rows) const {
+  const RowWindow* const window = maker_.window();
+  if (window == nullptr) return std::nullopt;
+  RowWindow::Lanes served{maker_.window_stream(), ledger_.served_by(fill)};
+  if (info_.delivery == Delivery::kShard)  // ranks of a group have no rows in common
+    for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+      if (lanes_[lane].group == lanes_[fill.lane].group) served.lanes |= std::uint64_t{1} << lane;
+  // Others may need only the last rows: those that were passed are dropped soon.
+  const auto last = window->number(fill.key.cursor.epoch, rows.first + rows.rows - 1);
+  if (!last || !window->needed_by_others(*last, served)) return std::nullopt;
+  return served;
+}
+
+void Lanes::move_in_window(std::uint32_t lane) const {
+  RowWindow* const window = maker_.window();
+  if (window == nullptr) return;
+  std::optional<std::uint64_t> next;
+  if (ledger_.is_open(lane) && !ledger_.is_fenced(lane) && !status_.failed() && !draining_) {
+    const publish::Position position = ledger_.position(lane);
+    next = window->number(position.epoch, position.position);
+  }
+  window->move(maker_.window_stream(), lane, next);
 }
 
 bool Lanes::has_acks() const {
@@ -104,6 +130,8 @@ bool Lanes::write_grants(std::uint64_t now_ns) {
         info_.name, options_.ledger.max_lag);
   for (const auto& order : orders_) {
     changed(order.lane);
+    const Lane& lane = lanes_[order.lane];
+    granted_ += lane.group->plan->rows(order.batch.origin, order.batch.batch, lane.rank).valid;
     if (lanes_[order.lane].sink) {
       ledger_.ack(order.lane, order.slot);
     } else if (ring_.write_grant(order.lane, order.slot, order.seek)) {
@@ -121,6 +149,7 @@ void Lanes::announce_failure() {
     if (!lane.attached || lane.sink || lane.failure_announced) continue;
     if (!failed && !supply_.exhausted(ledger_.next(index))) continue;
     lane.failure_announced = true;
+    move_in_window(index);
     ring_.set_lane_state(index, ring::kLaneFailed);
   }
 }
@@ -165,8 +194,10 @@ bool Lanes::all_served() const {
 
 void Lanes::drain() {
   draining_ = true;
-  for (std::uint32_t index = 0; index < lanes_.size(); ++index)
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     if (lanes_[index].attached && !lanes_[index].sink) ring_.set_lane_state(index, ring::kLaneDraining);
+    move_in_window(index);
+  }
 }
 
 bool Lanes::drained() const {
@@ -206,6 +237,7 @@ std::vector<std::uint32_t> Lanes::fence_stuck(std::uint64_t now_ns, std::uint64_
 void Lanes::publish(StreamFigures& figures) {
   for (; changed_ != 0; changed_ &= changed_ - 1) {
     const auto lane = static_cast<std::uint32_t>(std::countr_zero(changed_));
+    move_in_window(lane);
     status_.publish(
         lane, {.next = ledger_.next(lane), .leases = ledger_.leases(lane), .fenced = lanes_[lane].fenced});
   }
@@ -216,6 +248,7 @@ void Lanes::publish(StreamFigures& figures) {
   figures.leased = slots.leased;
   figures.detachments = ledger_.detachments();
   figures.leases_reclaimed = leases_reclaimed_;
+  figures.granted = granted_;
   figures.awaited_clients = awaited_clients();
   figures.missing_ranks = missing_ranks_;
 }

@@ -14,6 +14,7 @@
 #include "clientlib/ring/ring_writer.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/stream_info.h"
+#include "server/exec/sample_maker.h"
 #include "server/exec/stream_status.h"
 #include "server/exec/supply.h"
 #include "server/publish/groups.h"
@@ -48,7 +49,7 @@ class Lanes {
   };
   /// All references must outlive it.
   Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& ring, Supply& supply,
-        StreamStatus& status);
+        StreamStatus& status, const SampleMaker& maker);
 
   // --- clients
   Result<wire::OpenReply> open(const wire::OpenRequest& request);
@@ -88,6 +89,10 @@ class Lanes {
   void announce_failure();
   /// A slot to fill for the lane with the emptiest ring. `freed`: other slots were freed on the way.
   std::optional<publish::Ledger::Fill> take_fill(bool& freed);
+  /// The lanes that get a new batch, if others need its rows, so that the window should keep them; nullopt:
+  /// nobody else does.
+  [[nodiscard]] std::optional<RowWindow::Lanes> others_need(const publish::Ledger::Fill& fill,
+                                                            const sampler::BatchRows& rows) const;
   /// The lanes, one bit each, that were granted batches since the last call while their clients slept: the
   /// caller must call ring().wake() for them after it releases the lock.
   [[nodiscard]] std::uint64_t take_wakes() { return std::exchange(to_wake_, 0); }
@@ -113,6 +118,7 @@ class Lanes {
   void open_ledger(std::uint32_t lane);
   void count_missing_ranks();
   bool free_slots();  ///< false: there was none to free
+  void move_in_window(std::uint32_t lane) const;
   void changed(std::uint32_t lane) { changed_ |= std::uint64_t{1} << lane; }
 
   const StreamInfo& info_;
@@ -120,12 +126,13 @@ class Lanes {
   ring::RingWriter& ring_;
   Supply& supply_;
   StreamStatus& status_;
+  const SampleMaker& maker_;
   publish::Ledger ledger_;
   publish::Groups groups_;
   std::vector<Lane> lanes_;
   std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
   std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
-  std::uint64_t first_attach_ns_ = 0, leases_reclaimed_ = 0, missing_ranks_ = 0;
+  std::uint64_t first_attach_ns_ = 0, leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;
   bool gate_passed_ = false, draining_ = false, detachment_announced_ = false;
   // reused, to save allocations per batch
   std::vector<publish::Ledger::Order> orders_;

@@ -173,6 +173,7 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
   if (ledger_.is_open(index)) {
     last = ledger_.position(index);
     leases_reclaimed_ += ledger_.close(index);
+    move_in_window(index);
     --open_;
     free_slots();
   }

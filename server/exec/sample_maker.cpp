@@ -231,13 +231,16 @@ decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const ca
                                                      Input input, const transform::DrawKey& key,
                                                      RowScratch& scratch, const FieldTarget& out,
                                                      metrics::StreamCounters& counters) const {
-  const transform::Plan& plan = out.for_device ? plans_[field].ring_plan() : *plans_[field].plan;
+  using Part = FieldTarget::Part;
+  const transform::Plan& plan = out.part == Part::kShared   ? *shared_.fields[field].first
+                                : out.part == Part::kDevice ? plans_[field].ring_plan()
+                                                            : *plans_[field].plan;
   const bool prepared = input == Input::kPrepared;
   const transform::Prepared kept{image.bytes, image.pixels, {image.base.height, image.base.width}};
   transform::RenderReport report =
       prepared ? plan.finish(kept, key, scratch.pixels, out.dense)
                : plan.render({image.bytes, image.pixels}, key, scratch.pixels, out.dense);
-  if (out.for_device && report.bad == BadReason::kNone) add_steps(field, key, out.dense, scratch);
+  if (out.part == Part::kDevice && report.bad == BadReason::kNone) add_steps(field, key, out.dense, scratch);
   if (!prepared) counters.stage(metrics::Stage::kDecode).observe(report.decode_ns);
   if (report.bad != BadReason::kNone) {
     const bool several = plans_.size() > 1;

@@ -18,6 +18,8 @@
 #include "server/cache/sample_cache.h"
 #include "server/exec/field_plans.h"
 #include "server/exec/row_mixer.h"
+#include "server/exec/row_window.h"
+#include "server/exec/shared_fields.h"
 #include "server/io/read_ahead.h"
 #include "server/metrics/counters.h"
 #include "server/sampler/sampler.h"
@@ -45,7 +47,12 @@ struct SampleOptions {
 struct FieldTarget {
   std::byte* dense = nullptr;
   std::vector<std::uint8_t>* ragged = nullptr;  ///< receives the row's values
-  bool for_device = false;                      ///< receives a source image and its RowSteps, not the row
+  enum class Part : std::uint8_t {
+    kRow,
+    kDevice,  ///< a source image and its RowSteps
+    kShared,  ///< what other streams share: see SharedFields
+  };
+  Part part = Part::kRow;
 };
 
 /// In the order of SampleMaker::fields().
@@ -68,7 +75,8 @@ struct SliceRow {
 struct RowScratch {
   source::Sample sample;
   transform::Scratch pixels;
-  std::vector<FieldTarget> targets;
+  std::vector<FieldTarget> targets, shared;
+  std::vector<std::uint32_t> deferred;              ///< rows of a batch that other workers make
   std::vector<transform::Step> drawn;               ///< random steps for the device
   std::vector<PlacedRow> placed;                    ///< rows of a slice that is to be mixed
   std::vector<cache::Piece> inputs;                 ///< one per field
@@ -121,6 +129,22 @@ class SampleMaker {
   /// kTooManyBadSamples, kBadSample with `on_error: fail`.
   Result<Row> make(const sampler::EpochOrder& order, std::uint64_t epoch, std::uint64_t position,
                    RowTargets out, RowScratch& scratch, metrics::StreamCounters& counters) const;
+
+  /// Makes rows in two parts from now on, the first of which is kept in `window` for others. `stream`: this
+  /// stream's number among those that share it. Call it before the first make().
+  void share(SharedFields fields, std::shared_ptr<RowWindow> window, std::uint32_t stream);
+  [[nodiscard]] RowWindow* window() const { return window_.get(); }
+  [[nodiscard]] std::uint32_t window_stream() const { return window_stream_; }
+  [[nodiscard]] const std::vector<FieldPlan>& plans() const { return plans_; }
+  [[nodiscard]] bool keeps_decoded() const { return options_.decoded != nullptr; }
+  /// make() with the window: takes the row from there or, with `keep_unless` (see RowWindow::find), puts it
+  /// there. Nothing: another worker makes the row now. With `wait` it waits for that worker. REQUIRES:
+  /// window().
+  Result<std::optional<Row>> make_shared(const sampler::EpochOrder& order, std::uint64_t epoch,
+                                         std::uint64_t position,
+                                         const std::optional<RowWindow::Lanes>& keep_unless, bool wait,
+                                         RowTargets out, RowScratch& scratch,
+                                         metrics::StreamCounters& counters) const;
 
   /// Makes some of the rows of positions [first, first + count), modulo size(): those for which nothing has
   /// to be read or decoded and whose pixels are only moved, that is bare pixels in memory and entries of the
@@ -188,6 +212,9 @@ class SampleMaker {
   void add_steps(std::size_t field, const transform::DrawKey& key, std::byte* row, RowScratch& scratch) const;
   Result<void> copy_values(std::size_t field, std::span<const std::uint8_t> bytes, std::uint64_t sample,
                            const FieldTarget& out) const;
+  // shared_rows.cpp
+  Result<void> finish_shared(const std::byte* shared, const transform::DrawKey& key, RowTargets out,
+                             RowScratch& scratch, metrics::StreamCounters& counters) const;
   // slice_maker.cpp
   /// Returns whether the row was made from items that are in memory.
   template <class ItemOf>
@@ -203,6 +230,9 @@ class SampleMaker {
   SampleOptions options_;
   std::vector<FieldSpec> fields_;
   std::vector<std::size_t> row_sizes_, ring_row_sizes_;  ///< one per field
+  SharedFields shared_;                                  ///< if there is a window
+  std::shared_ptr<RowWindow> window_;
+  std::uint32_t window_stream_ = 0;
   mutable std::mutex bad_mutex_;
   mutable std::unordered_set<std::uint64_t> bad_;  // guarded by bad_mutex_, as the next
   mutable std::vector<std::string> first_bad_;

@@ -32,7 +32,8 @@ Stream::Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring)
       ring_(std::move(ring)),
       status_(setup_.info.name, *ring_),
       fed_(fed_supply_of(setup_)),
-      lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout}, *ring_, supply(), status_),
+      lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout}, *ring_, supply(), status_,
+             *setup_.maker),
       filler_(*this, *setup_.maker, *ring_, supply(), lanes_) {
   publish_figures();
 }

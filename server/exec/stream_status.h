@@ -29,6 +29,7 @@ struct StreamFigures {
   std::uint64_t blocked_since_ns = 0;  ///< 0: the ring is not full
   std::uint64_t last_batch_ns = 0;     ///< 0: no batch yet
   std::uint64_t detachments = 0, leases_reclaimed = 0;
+  std::uint64_t granted = 0;          ///< samples of all batches that clients were granted
   std::uint64_t awaited_clients = 0;  ///< clients to wait for before the first grant (`wait_for`)
   std::uint64_t missing_ranks = 0;    ///< in groups with attached clients
 

@@ -50,6 +50,7 @@ struct StageHistogram {
 
 struct alignas(64) StreamCounters {
   Count samples, batches, read_bytes, published_bytes, replaced;
+  Count shared;  ///< of the samples: taken from a RowWindow
   std::array<Count, kReasons> errors;
   std::array<StageHistogram, kStages> stages;
   Count busy_ns;
@@ -59,7 +60,8 @@ struct alignas(64) StreamCounters {
 
 /// A sum over workers: plain numbers.
 struct StreamTotals {
-  std::uint64_t samples = 0, batches = 0, read_bytes = 0, published_bytes = 0, replaced = 0, busy_ns = 0;
+  std::uint64_t samples = 0, batches = 0, read_bytes = 0, published_bytes = 0, replaced = 0, shared = 0,
+                busy_ns = 0;
   std::array<std::uint64_t, kReasons> errors{};
   struct Histogram {
     std::array<std::uint64_t, kStageBounds.size() + 1> buckets{};

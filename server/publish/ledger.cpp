@@ -321,6 +321,17 @@ void Ledger::update_lag(std::uint32_t index) {
   while (lane.pending && held(lane) > reserve_) drop_farthest(index);
 }
 
+std::uint64_t Ledger::served_by(const Fill& fill) const {
+  std::uint64_t served = slots_[fill.slot].pending;
+  const auto in_step = [this](std::uint32_t lane) {
+    return !options_.detach || lag(lane, options_.max_lag + 1) <= options_.max_lag;
+  };
+  if (!options_.broadcast || !in_step(fill.lane)) return served;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (is_open(lane) && in_step(lane)) served |= bit(lane);
+  return served;
+}
+
 bool Ledger::filled(std::uint32_t index) {
   Slot& slot = slots_[index];
   require(slot.state == State::kFilling, "filled() of a slot that nobody fills");
@@ -364,8 +375,8 @@ void Ledger::take_grants(std::vector<Order>& out) {
       slot->leased |= bit(index);
       hold(lane, -1, +1);
       --lane.ready;
+      out.push_back({index, number(*slot), lane.seek, lane.next});
       move(lane, advance(*lane.plan, lane.next));
-      out.push_back({index, number(*slot), lane.seek});
     }
   }
 }

@@ -114,6 +114,7 @@ class Ledger {
 
   struct Order {
     std::uint32_t lane, slot, seek;
+    Cursor batch;
   };
   /// Appends the grants that are due, in order, and counts them as leased.
   void take_grants(std::vector<Order>& out);
@@ -128,6 +129,9 @@ class Ledger {
     friend bool operator==(const Counts&, const Counts&) = default;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
+  /// Lanes, one bit each, that get the batch of this new fill: those that wait for it, and those that are so
+  /// close that they will. The others need it made again.
+  [[nodiscard]] std::uint64_t served_by(const Fill& fill) const;
   /// Whether a slot carries this batch, or is being filled with it.
   [[nodiscard]] bool holds(const BatchKey& key) const;
   [[nodiscard]] const Options& options() const { return options_; }

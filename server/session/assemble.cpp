@@ -87,7 +87,8 @@ const std::string& place_of(const Error& error, const config::StreamConfig& conf
 
 /// Adds a stream to `out` and, with `residence: gpu`, its upload stream.
 Result<void> assemble_stream(const std::string& name, const config::StreamConfig& config,
-                             const SourcePtr& source, Caches& caches, const Reads& reads, Assembly& out) {
+                             const SourcePtr& source, Caches& caches, const Reads& reads, Assembly& out,
+                             std::vector<Sharer>& sharers) {
   const auto wrong = [&name](const std::string& place, const Error& error) {
     return fail(at(fmt::format("{}{}stream `{}`", place, place.empty() ? "" : ": ", name), error));
   };
@@ -135,7 +136,8 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
       .mixer = std::move(mixer),
       .read_ahead = read_ahead(config, source, reads)};
   exec::StreamSetup setup;
-  setup.maker = std::make_shared<exec::SampleMaker>(source, std::move(*fields), options);
+  const auto maker = std::make_shared<exec::SampleMaker>(source, std::move(*fields), options);
+  setup.maker = maker;
   setup.info = {
       .name = name,
       .delivery = config.delivery == config::Delivery::kShard ? Delivery::kShard : Delivery::kBroadcast,
@@ -158,11 +160,24 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   if (reads.pool) out.read_ahead_bytes += reads.config->memory;
   if (setup.feed) out.other_bytes += setup.feed->slot_bytes() * setup.feed->options().slots;
   out.streams.push_back(std::move(setup));
-  if (!resident) return {};
+  if (!resident) {
+    sharers.push_back({name, &config, maker});
+    return {};
+  }
   const std::size_t here_in = out.streams.size() - 1;
-  auto upload = assemble_stream(resident->name, resident->config, source, caches, reads, out);
+  std::vector<Sharer> none;  // an upload reads each row once
+  auto upload = assemble_stream(resident->name, resident->config, source, caches, reads, out, none);
   if (upload) out.streams[here_in].info.residence->plan = out.streams.back().info.fingerprint.plan;
   return upload;
+}
+
+/// Bytes of memory that neither rings nor caches nor prefetched samples need.
+std::uint64_t memory_left(const Assembly& assembly) {
+  std::uint64_t needed = cache_bytes(assembly) + assembly.read_ahead_bytes + assembly.other_bytes;
+  for (const exec::StreamSetup& setup : assembly.streams)
+    if (const auto ring = ring_bytes(setup)) needed += *ring;
+  const std::uint64_t all = ring::memory_headroom().bytes;
+  return all - std::min(all, needed);
 }
 
 }  // namespace
@@ -181,6 +196,7 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
   Caches caches(config);
   Sources sources(config.sources, &caches, std::move(stop));
   Assembly out;
+  std::vector<Sharer> sharers;
   // Report all errors at once, and each one once: a source made of one that does not open does not open
   // either.
   std::vector<Error> wrong;
@@ -198,7 +214,8 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
       continue;
     }
     const Reads reads = sources.reads(stream.source);
-    if (auto added = assemble_stream(name, stream, *source, caches, reads, out); !added) note(added.error());
+    if (auto added = assemble_stream(name, stream, *source, caches, reads, out, sharers); !added)
+      note(added.error());
   }
   if (!wrong.empty()) {
     for (std::size_t i = 1; i < wrong.size(); ++i) wrong.front().message += "\n" + wrong[i].message;
@@ -218,7 +235,14 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
                   [](const CacheUse& use) { return use.tiler != nullptr; }))
     out.other_bytes += std::max(1U, config.server.threads - 1) * cache::IdleTiler::kMostBytes;
   out.remotes = sources.remotes();
+  out.sharing = share_rows(sharers, memory_left(out));
   return out;
+}
+
+std::uint64_t window_bytes(const Assembly& assembly) {
+  std::uint64_t sum = 0;
+  for (const SharingGroup& group : assembly.sharing) sum += group.window->budget();
+  return sum;
 }
 
 std::uint64_t cache_bytes(const Assembly& assembly) {
@@ -228,16 +252,18 @@ std::uint64_t cache_bytes(const Assembly& assembly) {
 }
 
 Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
-  const std::uint64_t caches = cache_bytes(assembly);
+  const std::uint64_t caches = cache_bytes(assembly) + window_bytes(assembly);
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   if (rings + caches + assembly.read_ahead_bytes + assembly.other_bytes <= headroom.bytes) return {};
   std::vector<std::string> lower;
   for (const CacheUse& use : assembly.caches.memory) lower.push_back(use.arena->name());
+  if (window_bytes(assembly) > 0) lower.emplace_back("sharing.window of the streams");
   if (assembly.read_ahead_bytes > 0) lower.emplace_back("io.memory of the sources that are read ahead");
   const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   return fail(
       ErrorCode::kNotEnoughMemory,
-      fmt::format("caches may take {:.1f} MB, reading ahead {:.1f} MB, tables, tiles and feeds {:.1f} MB; "
+      fmt::format("caches and windows may take {:.1f} MB, reading ahead {:.1f} MB, tables, tiles and feeds "
+                  "{:.1f} MB; "
                   "{:.1f} MB are "
                   "available beside the rings ({}): lower {}",
                   megabytes(caches), megabytes(assembly.read_ahead_bytes), megabytes(assembly.other_bytes),

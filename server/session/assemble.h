@@ -11,12 +11,14 @@
 #include "server/exec/stream.h"
 #include "server/session/caches.h"
 #include "server/session/open_source.h"
+#include "server/session/share_rows.h"
 
 namespace headrace::server::session {
 
 struct Assembly {
   std::vector<exec::StreamSetup> streams;
   std::vector<std::string> unused;  ///< sources without a stream, which are not opened
+  std::vector<SharingGroup> sharing;
   CachesInUse caches;
   /// Upper bounds for memory besides rings and caches: prefetched samples; the caches' tables and the feeds'
   /// slots.
@@ -28,6 +30,8 @@ struct Assembly {
 /// now and later. Errors name the source or stream, one line for each.
 Result<Assembly> assemble(const config::Config& config, std::stop_token stop = {});
 
+/// The most bytes of rows that streams keep for one another.
+std::uint64_t window_bytes(const Assembly& assembly);
 /// The most bytes that the caches of an assembly use.
 std::uint64_t cache_bytes(const Assembly& assembly);
 /// kNotEnoughMemory: besides `rings` bytes, the assembly may need more than this process can still allocate.

@@ -30,7 +30,7 @@ struct StreamSnapshot {
   StreamInfo info;
   metrics::StreamTotals totals;
   exec::StreamFigures figures;
-  std::uint64_t blocked_ns = 0, since_batch_ns = 0, ring_bytes = 0;
+  std::uint64_t blocked_ns = 0, since_batch_ns = 0, ring_bytes = 0, window_bytes = 0, window_refused = 0;
   std::vector<exec::ClientStatus> clients;
   exec::SampleMaker::BadSamples bad;
   std::vector<std::uint64_t> started;  ///< by rank
@@ -58,6 +58,8 @@ StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index) {
   seen.blocked_ns = status.blocked_ns(seen.figures, now);
   seen.since_batch_ns = seen.figures.last_batch_ns ? now - seen.figures.last_batch_ns : 0;
   seen.ring_bytes = stream.ring_bytes();
+  if (const exec::RowWindow* const window = stream.maker().window())
+    seen.window_bytes = window->used(), seen.window_refused = window->refused();
   seen.waits = stream.sharing().broadcast && !stream.sharing().detach;
   seen.failed = status.failed();
   if (seen.failed) seen.failure = status.failure();
@@ -145,8 +147,20 @@ std::vector<MetricFamily> Collector::Collect() const {
         add(family, {{"stream", s.info.name}, {"client", c.client}}, static_cast<double>(value(c)));
   };
 
-  counter("headrace_samples_total", "Samples decoded and written into slots.",
+  counter("headrace_samples_total", "Samples written into slots.",
           [](const auto& s) { return s.totals.samples; });
+  counter(
+      "headrace_samples_shared_total",
+      "Samples written into slots that were not decoded for this batch: another client or stream had them.",
+      [](const auto& s) { return s.totals.shared; });
+  counter(
+      "headrace_window_refused_total",
+      "Rows that others needed, but that were not kept because the window was full; streams that share rows "
+      "report the same rows.",
+      [](const auto& s) { return s.window_refused; });
+  counter("headrace_samples_granted_total",
+          "Samples of the batches that clients were granted: one batch counts once for each of them.",
+          [](const auto& s) { return s.figures.granted; });
   counter("headrace_batches_total", "Batches published.", [](const auto& s) { return s.totals.batches; });
   counter("headrace_source_read_bytes_total",
           "Bytes of samples as their source gave them, from its encoded or disk cache as well.",
@@ -216,6 +230,9 @@ std::vector<MetricFamily> Collector::Collect() const {
   add_reads(families, streams);
   gauge("headrace_ring_bytes", "Shared memory of a stream's ring.",
         [](const auto& s) { return s.ring_bytes; });
+  gauge("headrace_window_bytes",
+        "Memory of the rows that are kept for clients behind; streams that share rows report the same rows.",
+        [](const auto& s) { return s.window_bytes; });
   gauge("headrace_clients", "Clients attached.", [](const auto& s) { return s.clients.size(); });
   gauge("headrace_missing_ranks", "Ranks of groups with attached clients that are not attached.",
         [](const auto& s) { return s.figures.missing_ranks; });
@@ -287,6 +304,9 @@ nlohmann::json Collector::stats() const {
                             {"read_bytes", s.totals.read_bytes},
                             {"published_bytes", s.totals.published_bytes},
                             {"replaced", s.totals.replaced},
+                            {"shared", s.totals.shared},
+                            {"granted", s.figures.granted},
+                            {"window_bytes", s.window_bytes},
                             {"errors", errors},
                             {"bad_samples", {{"distinct", s.bad.distinct}, {"first", s.bad.first}}},
                             {"stage_seconds", stages},

@@ -120,6 +120,11 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     if (!stream) return tl::make_unexpected(stream.error());
     streams.push_back(std::move(*stream));
   }
+  for (const SharingGroup& group : assembly->sharing)
+    log::info("stream{} `{}`: a window of up to {:.1f} MB keeps decoded rows for {} (sharing.window)",
+              group.streams.size() == 1 ? "" : "s", fmt::join(group.streams, "`, `"),
+              static_cast<double>(group.window->budget()) / 1e6,
+              group.streams.size() == 1 ? "clients that are behind" : "one another");
   shared.reset();
   // Before libzmq, which aborts if it gets none.
   if (auto enough = check_descriptors(); !enough) return fail(enough.error());
@@ -264,6 +269,8 @@ void Server::tick(std::uint64_t now_ns) {
   const std::uint64_t grace = nanoseconds(config_.group_grace);
   for_each_stream("the periodic check of a stream",
                   [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
+  for (std::size_t i = 0; i < engine_->stream_count(); ++i)  // without the engine's lock
+    if (exec::RowWindow* const window = engine_->stream(i).maker().window()) window->trim();
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "server/transform/chain_parts.h"
 #include "server/transform/draw_steps.h"
 #include "server/transform/op.h"
 
@@ -97,10 +98,7 @@ Result<DeviceRows> DeviceRows::split(const PlanConfig& config, const Plan& whole
   image.layout = config.output.layout;
   if (auto wrong = describe(config, split.first, size, image); !wrong.empty())
     return invalid(std::move(wrong));
-  PlanConfig server = config;
-  server.transforms.resize(split.first);
-  server.output = {DType::kUInt8, PixelLayout::kNhwc};
-  auto pictures = Plan::compile(server);
+  auto pictures = Plan::compile(first_part(config, split.first));
   if (!pictures) return fail(pictures.error());
   return DeviceRows(config, split.first, std::move(*pictures), std::move(image));
 }

@@ -1,6 +1,7 @@
 // The verbs that query a running server: health, ls, stats, sample, drain.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -58,17 +59,46 @@ CLI::App* add_question(CLI::App& app, const char* name, const char* help, int& e
   return verb;
 }
 
-/// The failed streams with their reasons.
-Result<std::map<std::string, std::string>> failed_streams(Client& client) {
+/// The server's figures of each stream, by name.
+Result<nlohmann::json> stream_stats(Client& client) {
   const auto stats = client.stats();
   if (!stats) return tl::make_unexpected(stats.error());
-  std::map<std::string, std::string> failures;
-  const auto streams =
-      nlohmann::json::parse(*stats, nullptr, false).value("streams", nlohmann::json::object());
-  for (const auto& [name, stream] : streams.items())
-    if (stream.value("failed", nlohmann::json()).is_object())
-      failures[name] = stream["failed"].value("message", std::string());
-  return failures;
+  return nlohmann::json::parse(*stats, nullptr, false).value("streams", nlohmann::json::object());
+}
+
+/// Empty: it has not failed.
+std::string failure_of(const nlohmann::json& stream) {
+  const auto failed = stream.value("failed", nlohmann::json());
+  return failed.is_object() ? failed.value("message", std::string()) : std::string();
+}
+
+struct Sharing {
+  std::uint64_t decoded = 0, delivered = 0, window_bytes = 0;
+};
+
+/// Prints a stream's clients and adds its figures.
+void print_clients(const nlohmann::json& stream, Sharing& sum) {
+  const auto count = [](const nlohmann::json& of, const char* key) {
+    return of.value(key, std::uint64_t{0});
+  };
+  sum.decoded += count(stream, "samples") - std::min(count(stream, "samples"), count(stream, "shared"));
+  sum.delivered += count(stream, "granted");
+  sum.window_bytes = std::max(sum.window_bytes, count(stream, "window_bytes"));
+  for (const nlohmann::json& client : stream.value("clients", nlohmann::json::array())) {
+    const auto next = client.value("next", nlohmann::json::object());
+    const std::uint64_t lag = count(client, "lag");
+    fmt::print("  client {}: epoch {}, batch {}{}\n", client.value("client", std::string()),
+               count(next, "epoch"), count(next, "batch"),
+               lag == 0 ? "" : fmt::format(", {} batch{} behind the first", lag, lag == 1 ? "" : "es"));
+  }
+}
+
+void print(const Sharing& sum) {
+  if (sum.decoded == 0) return;
+  fmt::print(
+      "{} samples decoded, {} delivered: sharing factor {:.2f}; rows kept for clients behind: {:.1f} MB\n",
+      sum.decoded, sum.delivered, static_cast<double>(sum.delivered) / static_cast<double>(sum.decoded),
+      static_cast<double>(sum.window_bytes) / 1e6);
 }
 
 }  // namespace
@@ -76,29 +106,35 @@ Result<std::map<std::string, std::string>> failed_streams(Client& client) {
 void add_health(CLI::App& app, int& exit_code) {
   add_question(app, "health", "Exit 0 if a server answers and none of its streams has failed", exit_code,
                [](Client& client) -> Result<void> {
-                 const auto failures = failed_streams(client);
-                 if (!failures) return tl::make_unexpected(failures.error());
-                 if (!failures->empty()) return fail(ErrorCode::kStreamFailed, failures->begin()->second);
+                 const auto stats = stream_stats(client);
+                 if (!stats) return tl::make_unexpected(stats.error());
+                 for (const nlohmann::json& stream : *stats)
+                   if (auto why = failure_of(stream); !why.empty())
+                     return fail(ErrorCode::kStreamFailed, std::move(why));
                  fmt::print("ok: {} answers\n", client.address());
                  return {};
                });
 }
 
 void add_ls(CLI::App& app, int& exit_code) {
-  add_question(app, "ls", "List a server's streams", exit_code, [](Client& client) -> Result<void> {
-    auto streams = client.streams();
-    if (!streams) return tl::make_unexpected(streams.error());
-    const auto failures = failed_streams(client);
-    if (!failures) return tl::make_unexpected(failures.error());
-    for (const StreamInfo& info : *streams) {
-      fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {}\n", info.name,
-                 info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples, info.batch_size,
-                 count_of_classes(info.classes.size()));
-      if (const auto failed = failures->find(info.name); failed != failures->end())
-        fmt::print("  FAILED: {}\n", failed->second);
-    }
-    return {};
-  });
+  add_question(app, "ls", "List a server's streams, their clients and how much they share", exit_code,
+               [](Client& client) -> Result<void> {
+                 auto streams = client.streams();
+                 if (!streams) return tl::make_unexpected(streams.error());
+                 const auto stats = stream_stats(client);
+                 if (!stats) return tl::make_unexpected(stats.error());
+                 Sharing sharing;
+                 for (const StreamInfo& info : *streams) {
+                   fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {}\n", info.name,
+                              info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples,
+                              info.batch_size, count_of_classes(info.classes.size()));
+                   const nlohmann::json stream = stats->value(info.name, nlohmann::json::object());
+                   if (const auto why = failure_of(stream); !why.empty()) fmt::print("  FAILED: {}\n", why);
+                   print_clients(stream, sharing);
+                 }
+                 print(sharing);
+                 return {};
+               });
 }
 
 void add_stats(CLI::App& app, int& exit_code) {

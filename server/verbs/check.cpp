@@ -68,6 +68,12 @@ void print_device_fields(const StreamInfo& info, const config::Config& config) {
   }
 }
 
+void print_sharing(const session::SharingGroup& group) {
+  if (group.streams.size() == 1) return;
+  fmt::print("streams {} share their first {} transform{}: their rows are decoded once\n",
+             fmt::join(group.streams, ", "), group.transforms, group.transforms == 1 ? "" : "s");
+}
+
 /// Makes the first samples of the first epoch, as a server would. If all are bad, the stream would soon fail,
 /// too.
 Result<void> try_samples(const std::string& stream, const exec::SampleMaker& maker) {
@@ -198,16 +204,19 @@ int check(const ConfigArguments& arguments) {
     fmt::print("  ring: {} slots for {} client{}, {}\n", publish::Ledger::slots_needed(setup.ledger),
                setup.ledger.lanes, setup.ledger.lanes == 1 ? "" : "s", megabytes(*bytes));
   }
+  for (const session::SharingGroup& group : assembly->sharing) print_sharing(group);
   for (const session::CacheUse& use : assembly->caches.memory) fmt::print("{}\n", room_of(use));
+  const std::uint64_t windows = session::window_bytes(*assembly);
   const std::uint64_t beside =
-      session::cache_bytes(*assembly) + assembly->read_ahead_bytes + assembly->other_bytes;
+      windows + session::cache_bytes(*assembly) + assembly->read_ahead_bytes + assembly->other_bytes;
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   // While clients of a dead server still hold its ring, the next server's ring exists beside it.
   fmt::print("memory: rings {}, twice that while a server restarts, {}{} available ({})\n", megabytes(total),
-             beside > 0 ? fmt::format("caches {}, reading ahead {}, tables, tiles and feeds {}, ",
-                                      megabytes(session::cache_bytes(*assembly)),
-                                      megabytes(assembly->read_ahead_bytes), megabytes(assembly->other_bytes))
-                        : "",
+             beside > 0
+                 ? fmt::format("windows up to {}, caches {}, reading ahead {}, tables, tiles and feeds {}, ",
+                               megabytes(windows), megabytes(session::cache_bytes(*assembly)),
+                               megabytes(assembly->read_ahead_bytes), megabytes(assembly->other_bytes))
+                 : "",
              megabytes(headroom.bytes), headroom.limited_by);
   if (total > headroom.bytes)
     return report({ErrorCode::kNotEnoughMemory,
@@ -220,6 +229,9 @@ int check(const ConfigArguments& arguments) {
                megabytes(2 * total + beside));
   if (auto usable = session::Directory::check(config->server.directory); !usable)
     return report(usable.error());
+  if (session::Directory::is_in_use(config->server.directory))
+    fmt::print("warning: a server runs in {} now; another one needs a server.directory of its own\n",
+               config->server.directory.string());
   if (config->server.numa == config::Numa::kAuto)
     if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
       fmt::print("numa, where the kernel allows it: {}\n", placement::to_string(placement));

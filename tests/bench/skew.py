@@ -146,13 +146,13 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 figure, streams[case] = play(args, case, Path(folder))
             figures[case].append(figure)
-    alone = statistics.median(figures.get("1 trainer", [1]))
+    alone = statistics.median(figures["1 trainer"]) if "1 trainer" in figures else None
     print("| case | us per delivered sample | relative to 1 trainer | decoded | delivered | sharing factor |\n|---|---|---|---|---|---|")
     for case, values in figures.items():
         decoded = sum(one["samples"] - one.get("shared", 0) for one in streams[case].values())
         delivered = sum(one.get("granted", 0) for one in streams[case].values())
         middle = statistics.median(values)
-        print(f"| {case} | {middle:.0f} | {middle / alone:.2f} | {decoded} | {delivered} | {delivered / decoded:.2f} |")
+        print(f"| {case} | {middle:.0f} | {f"{middle / alone:.2f}" if alone else "-"} | {decoded} | {delivered} | {delivered / decoded:.2f} |")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 #include "server/transform/stages/scratch.h"
 
+#include <utility>
+
 #include "server/transform/kernels/plane_kernels.h"
 #include "server/transform/stages/render.h"
 
@@ -10,8 +12,8 @@ Scratch::~Scratch() = default;
 Scratch::Scratch(Scratch&&) noexcept = default;
 Scratch& Scratch::operator=(Scratch&&) noexcept = default;
 
-void Scratch::set_streamed(bool streamed) {
-  state_->streamed = streamed;
+bool Scratch::set_streamed(bool streamed) {
+  return std::exchange(state_->streamed, streamed);
 }
 
 void Scratch::finish_streaming() {

@@ -17,8 +17,8 @@ class Scratch {
   State& state() { return *state_; }
   /// Rows bypass the caches if a kernel can do so: for rows that will have been evicted before they are read.
   /// It saves reading the memory that is overwritten. Call finish_streaming() before other threads may read
-  /// the rows.
-  void set_streamed(bool streamed);
+  /// the rows. Returns what was set before.
+  bool set_streamed(bool streamed);
   static void finish_streaming();
 
  private:

@@ -1,0 +1,189 @@
+#include "server/exec/row_window.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <utility>
+
+namespace headrace::server::exec {
+namespace {
+
+/// Longest wait for a row that another worker makes. After that it is made here, too.
+constexpr std::chrono::seconds kPatience{1};
+/// Rows that are dropped in one go: find() drops few, so that it does not take long.
+constexpr std::size_t kDroppedByFind = 4, kDroppedByTrim = 64;
+/// Blocks without a row that trim() leaves for the next rows.
+constexpr std::size_t kSpareBlocks = 64;
+/// What the map, the pointers and the allocator need for a row beside its bytes.
+constexpr std::size_t kBeside = 160;
+
+}  // namespace
+
+RowWindow::RowWindow(std::uint64_t budget, std::size_t row_bytes, std::uint64_t positions,
+                     std::uint32_t streams)
+    : budget_(budget),
+      row_bytes_(row_bytes),
+      cost_(row_bytes + kBeside),
+      positions_(positions),
+      most_(budget / cost_),
+      reader_count_(std::size_t{streams} * kLanes),
+      readers_(std::make_unique<std::atomic<std::uint64_t>[]>(reader_count_)) {
+  for (std::size_t i = 0; i < reader_count_; ++i) readers_[i].store(kNone, std::memory_order_relaxed);
+}
+
+std::optional<std::uint64_t> RowWindow::number(std::uint64_t epoch, std::uint64_t position) const {
+  if (epoch >= kNone / positions_ - 1) return std::nullopt;
+  return epoch * positions_ + position;
+}
+
+void RowWindow::move(std::uint32_t stream, std::uint32_t lane, std::optional<std::uint64_t> next) {
+  readers_[std::size_t{stream} * kLanes + lane].store(next.value_or(kNone), std::memory_order_relaxed);
+}
+
+bool RowWindow::needed_by_others(std::uint64_t row, const Lanes& served) const {
+  for (std::size_t i = 0; i < reader_count_; ++i)
+    if (at(i) <= row && !(i / kLanes == served.stream && (served.lanes >> (i % kLanes) & 1) != 0))
+      return true;
+  return false;
+}
+
+RowWindow::Found RowWindow::find(std::uint64_t row, const std::optional<Lanes>& keep_unless, bool wait) {
+  std::unique_lock lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    const auto entry = rows_.find(row);
+    if (entry == rows_.end()) break;
+    if (entry->second.ready) return {.row = entry->second.row, .claim = {}};
+    if (!wait) return {.row = {}, .claim = {}, .busy = true};
+    ++waiting_;
+    const bool late = settled_.wait_until(lock, deadline) == std::cv_status::timeout;
+    --waiting_;
+    if (late) return {};
+  }
+  if (!keep_unless) return {};
+  drop_passed(kDroppedByFind);
+  try {
+    if (rows_.size() < most_ || make_room(row, *keep_unless)) {
+      std::shared_ptr<Row> memory = take_memory();
+      rows_.emplace(row, Entry{memory});
+      count();
+      return {.row = {}, .claim = Claim(*this, row, std::move(memory))};
+    }
+  } catch (const std::bad_alloc&) {  // then it is not kept
+  }
+  refused_.fetch_add(1, std::memory_order_relaxed);
+  return {};
+}
+
+bool RowWindow::make_room(std::uint64_t row, const Lanes& served) {
+  std::vector<std::uint64_t> all, others;
+  for (std::size_t i = 0; i < reader_count_; ++i) {
+    const std::uint64_t reader = at(i);
+    if (reader == kNone) continue;
+    all.push_back(reader);
+    if (i / kLanes != served.stream || (served.lanes >> (i % kLanes) & 1) == 0) others.push_back(reader);
+  }
+  std::sort(all.begin(), all.end());
+  std::sort(others.begin(), others.end());
+  const auto distance = [](const std::vector<std::uint64_t>& readers, std::uint64_t of) {
+    const auto next = std::upper_bound(readers.begin(), readers.end(), of);
+    return next == readers.begin() ? kNone : of - *std::prev(next);
+  };
+  // Between two readers, the row that is needed last is the one before the second reader.
+  std::uint64_t farthest = distance(others, row);
+  auto victim = rows_.end();
+  const auto consider = [&](Rows::iterator after) {
+    while (after != rows_.begin() && !std::prev(after)->second.ready) --after;
+    if (after == rows_.begin()) return;
+    const std::uint64_t far = distance(all, std::prev(after)->first);
+    if (far <= farthest) return;
+    farthest = far;
+    victim = std::prev(after);
+  };
+  consider(rows_.end());
+  for (const std::uint64_t reader : all) consider(rows_.lower_bound(reader));
+  if (victim == rows_.end()) return false;
+  erase(victim);
+  return true;
+}
+
+void RowWindow::erase(Rows::iterator entry) {
+  // A reader that still copies the row keeps its memory.
+  if (entry->second.row.use_count() == 1) free_.push_back(std::move(entry->second.row->bytes));
+  rows_.erase(entry);
+  count();
+}
+
+bool RowWindow::drop_passed(std::size_t most) {
+  std::uint64_t first = kNone;
+  for (std::size_t i = 0; i < reader_count_; ++i) first = std::min(first, at(i));
+  for (; most > 0; --most) {
+    if (rows_.empty() || !rows_.begin()->second.ready || rows_.begin()->first >= first) return false;
+    erase(rows_.begin());
+  }
+  return true;
+}
+
+std::shared_ptr<RowWindow::Row> RowWindow::take_memory() {
+  auto row = std::make_shared<Row>();
+  if (free_.empty()) {
+    row->bytes = std::make_unique_for_overwrite<std::byte[]>(row_bytes_);
+  } else {
+    row->bytes = std::move(free_.back());
+    free_.pop_back();
+  }
+  return row;
+}
+
+void RowWindow::settle(std::uint64_t number, bool ready) {
+  bool wake = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto entry = rows_.find(number);
+    if (ready) {
+      entry->second.ready = true;
+    } else {
+      erase(entry);
+    }
+    wake = waiting_ > 0;
+  }
+  if (wake) settled_.notify_all();
+}
+
+void RowWindow::count() {
+  kept_.store(rows_.size(), std::memory_order_relaxed);
+  blocks_.store(rows_.size() + free_.size(), std::memory_order_relaxed);
+}
+
+void RowWindow::trim() {
+  for (bool more = true; more;) {
+    std::vector<Memory> freed;  // freed without the mutex
+    const std::scoped_lock lock(mutex_);
+    more = drop_passed(kDroppedByTrim);
+    const std::size_t spare = rows_.empty() ? 0 : kSpareBlocks;
+    for (std::size_t i = 0; i < kDroppedByTrim && free_.size() > spare; ++i) {
+      freed.push_back(std::move(free_.back()));
+      free_.pop_back();
+    }
+    more = more || free_.size() > spare;
+    count();
+  }
+}
+
+RowWindow::Claim::Claim(RowWindow& window, std::uint64_t number, std::shared_ptr<Row> row)
+    : window_(&window), number_(number), row_(std::move(row)) {}
+
+RowWindow::Claim::Claim(Claim&& other) noexcept
+    : window_(std::exchange(other.window_, nullptr)), number_(other.number_), row_(std::move(other.row_)) {}
+
+RowWindow::Claim::~Claim() {
+  if (window_ != nullptr) window_->settle(number_, false);
+}
+
+void RowWindow::Claim::done(std::uint64_t sample_index, std::int64_t label) && {
+  row_->sample_index = sample_index;
+  row_->label = label;
+  std::exchange(window_, nullptr)->settle(number_, true);
+}
+
+}  // namespace headrace::server::exec

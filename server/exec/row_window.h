@@ -1,0 +1,129 @@
+// Rows that were made and are kept for others who need them later: lanes that are behind, and other streams
+// with the same rows. A row is kept until every reader has passed it, or until the budget is needed for rows
+// that are needed sooner.
+//
+// A reader is a lane. It needs the rows from its position on, in order. So of two rows, the one whose next
+// reader is nearer is needed sooner.
+//
+// Rows are numbered through all epochs: epoch * positions + position.
+//
+// Thread safety: any thread may call any member. move() and needed_by_others(), which the engine calls under
+// its lock, take no lock. One mutex guards the rows, but not their bytes; rows that are worth keeping take
+// much longer to make than a call here.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace headrace::server::exec {
+
+class RowWindow {
+ public:
+  /// A finished row.
+  struct Row {
+    std::unique_ptr<std::byte[]> bytes;
+    std::uint64_t sample_index = 0;
+    std::int64_t label = 0;
+  };
+
+  /// `positions`: of an epoch. `streams`: that share the rows, of up to 64 lanes each.
+  RowWindow(std::uint64_t budget, std::size_t row_bytes, std::uint64_t positions, std::uint32_t streams);
+
+  /// nullopt: the epoch is too large to be numbered, and its rows are not shared.
+  [[nodiscard]] std::optional<std::uint64_t> number(std::uint64_t epoch, std::uint64_t position) const;
+
+  // --- readers
+  /// Lanes of a stream, one bit each.
+  struct Lanes {
+    std::uint32_t stream = 0;
+    std::uint64_t lanes = 0;
+  };
+  /// The first row that a lane still needs; nullopt: it needs none any more.
+  void move(std::uint32_t stream, std::uint32_t lane, std::optional<std::uint64_t> next);
+  /// Whether a reader other than `served` needs this row.
+  [[nodiscard]] bool needed_by_others(std::uint64_t row, const Lanes& served) const;
+
+  // --- rows
+  /// The right and the duty to make a row. If it is dropped before done(), the row is not kept.
+  class Claim {
+   public:
+    Claim(Claim&& other) noexcept;
+    Claim& operator=(Claim&&) = delete;
+    ~Claim();
+
+    [[nodiscard]] std::byte* bytes() const { return row_->bytes.get(); }
+    void done(std::uint64_t sample_index, std::int64_t label) &&;
+
+   private:
+    friend class RowWindow;
+    Claim(RowWindow& window, std::uint64_t number, std::shared_ptr<Row> row);
+    RowWindow* window_;
+    std::uint64_t number_;
+    std::shared_ptr<Row> row_;
+  };
+  struct Found {
+    std::shared_ptr<const Row> row;
+    std::optional<Claim> claim;
+    bool busy = false;  ///< another thread makes it; only if `wait` is false
+    // None of the three: the caller makes the row for itself.
+  };
+  /// `keep_unless`: a reader other than these lanes needs the row, so that it should be kept if it is made
+  /// now; nullopt: none does. `wait`: for a thread that makes it.
+  Found find(std::uint64_t row, const std::optional<Lanes>& keep_unless, bool wait);
+  [[nodiscard]] bool empty() const { return kept_.load(std::memory_order_relaxed) == 0; }
+
+  /// Drops the rows that every reader has passed, and frees memory that no row uses. Takes long after many
+  /// rows, but holds the mutex only briefly.
+  void trim();
+
+  [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
+  [[nodiscard]] std::uint64_t budget() const { return budget_; }
+  [[nodiscard]] std::uint64_t used() const { return blocks_.load(std::memory_order_relaxed) * cost_; }
+  /// Rows that were not kept because all others are needed sooner.
+  [[nodiscard]] std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint32_t kLanes = 64;
+
+  struct Entry {
+    std::shared_ptr<Row> row;
+    bool ready = false;
+  };
+  using Rows = std::map<std::uint64_t, Entry>;
+  using Memory = std::unique_ptr<std::byte[]>;
+
+  [[nodiscard]] std::uint64_t at(std::size_t reader) const {
+    return readers_[reader].load(std::memory_order_relaxed);
+  }
+  void erase(Rows::iterator entry);  ///< [lock]
+  /// [lock] Drops up to `most` of the rows that every reader has passed. False: there are no more.
+  bool drop_passed(std::size_t most);
+  /// [lock] Makes room by dropping the row that is needed last, if that is later than `row`.
+  bool make_room(std::uint64_t row, const Lanes& served);
+  std::shared_ptr<Row> take_memory();  ///< [lock]
+  void settle(std::uint64_t number, bool ready);
+  void count();  ///< [lock]
+
+  const std::uint64_t budget_;
+  const std::size_t row_bytes_, cost_;    ///< of a row: its bytes, and with what it needs beside them
+  const std::uint64_t positions_, most_;  ///< most rows
+  const std::size_t reader_count_;        ///< kLanes for each stream
+  const std::unique_ptr<std::atomic<std::uint64_t>[]> readers_;  ///< kNone: no reader
+  mutable std::mutex mutex_;
+  std::condition_variable settled_;
+  Rows rows_;
+  std::vector<Memory> free_;
+  std::uint32_t waiting_ = 0;
+  std::atomic<std::uint64_t> kept_{0}, blocks_{0}, refused_{0};
+};
+
+}  // namespace headrace::server::exec

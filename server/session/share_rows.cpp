@@ -1,0 +1,121 @@
+#include "server/session/share_rows.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "server/transform/chain_parts.h"
+#include "server/transform/op.h"
+
+namespace headrace::server::session {
+namespace {
+
+/// The part of the memory that is left which all windows without a size take together.
+constexpr std::uint64_t kPartOfMemory = 8;
+
+struct Group {
+  std::string key;
+  std::vector<const Sharer*> streams;
+  std::size_t transforms = 0;
+};
+
+/// Equal for streams whose rows are made of the same samples, apart from their transforms.
+std::string key_of(const Sharer& sharer) {
+  nlohmann::json key = config::canonical(*sharer.config);
+  for (const char* own : {"transforms", "output", "mix"}) key.erase(own);
+  key["source"] = sharer.config->source;
+  return key.dump();
+}
+
+bool same(const transform::Transform& one, const transform::Transform& other) {
+  return one->name() == other->name() && one->arguments() == other->arguments();
+}
+
+/// How many transforms both chains have in common that images may be shared after.
+std::size_t common(const transform::StreamPlan& one, const transform::StreamPlan& other) {
+  const auto& a = one.chain.transforms;
+  const auto& b = other.chain.transforms;
+  const auto only = [](const transform::StreamPlan& plan, std::size_t i) {
+    return i < plan.only.size() ? plan.only[i] : std::vector<std::string>{};
+  };
+  std::size_t count = 0;
+  while (count < a.size() && count < b.size() && same(a[count], b[count]) &&
+         only(one, count) == only(other, count))
+    ++count;
+  return count;
+}
+
+std::optional<exec::SharedFields> fields_of(const Sharer& sharer, std::size_t transforms) {
+  return exec::share_fields(sharer.maker->source(), sharer.maker->plans(), transforms);
+}
+
+/// The most transforms after which this stream's own lanes can share images.
+std::size_t most_of(const Sharer& sharer) {
+  std::size_t most = transform::shareable_transforms(sharer.config->plan.chain.transforms);
+  for (const exec::FieldPlan& plan : sharer.maker->plans())
+    if (plan.plan) most = std::min(most, plan.ring_chain.transforms.size());
+  return most;
+}
+
+bool is_worth_it(const Sharer& sharer) {
+  return sharer.config->sharing.window != 0 && !sharer.maker->keeps_decoded();
+}
+
+bool join(Group& group, const Sharer& sharer, std::size_t most) {
+  const std::size_t transforms =
+      std::min({group.transforms, most, common(group.streams.front()->config->plan, sharer.config->plan)});
+  if (!fields_of(sharer, transforms)) return false;
+  for (const Sharer* other : group.streams)
+    if (!fields_of(*other, transforms)) return false;
+  group.transforms = transforms;
+  group.streams.push_back(&sharer);
+  return true;
+}
+
+std::vector<Group> group(const std::vector<Sharer>& streams) {
+  std::vector<Group> groups;
+  for (const Sharer& sharer : streams) {
+    if (!is_worth_it(sharer)) continue;
+    const std::string key = key_of(sharer);
+    const std::size_t most = most_of(sharer);
+    const bool joined = std::any_of(groups.begin(), groups.end(), [&](Group& other) {
+      return other.key == key && join(other, sharer, most);
+    });
+    if (!joined && fields_of(sharer, most)) groups.push_back({key, {&sharer}, most});
+  }
+  return groups;
+}
+
+std::optional<std::uint64_t> given_window(const Group& group) {
+  std::optional<std::uint64_t> most;
+  for (const Sharer* sharer : group.streams)
+    if (const auto& window = sharer->config->sharing.window) most = std::max(most.value_or(0), *window);
+  return most;
+}
+
+}  // namespace
+
+std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::uint64_t left) {
+  const std::vector<Group> groups = group(streams);
+  for (const Group& group : groups) left -= std::min(left, given_window(group).value_or(0));
+  std::vector<SharingGroup> out;
+  for (const Group& group : groups) {
+    SharingGroup& made = out.emplace_back();
+    made.transforms = group.transforms;
+    std::uint32_t number = 0;
+    for (const Sharer* sharer : group.streams) {
+      auto fields = fields_of(*sharer, group.transforms);
+      if (!made.window) {
+        const std::uint64_t positions = sharer->maker->size();
+        const std::uint64_t bytes = given_window(group).value_or(left / kPartOfMemory / groups.size());
+        made.window = std::make_shared<exec::RowWindow>(bytes, fields->row_bytes, positions,
+                                                        static_cast<std::uint32_t>(group.streams.size()));
+      }
+      sharer->maker->share(std::move(*fields), made.window, number++);
+      made.streams.push_back(sharer->stream);
+    }
+  }
+  return out;
+}
+
+}  // namespace headrace::server::session

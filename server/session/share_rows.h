@@ -1,0 +1,32 @@
+// Which streams share rows: those over the same samples in the same order, whose chains begin alike.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/config/config.h"
+#include "server/exec/sample_maker.h"
+
+namespace headrace::server::session {
+
+struct Sharer {
+  std::string stream;
+  const config::StreamConfig* config;
+  std::shared_ptr<exec::SampleMaker> maker;
+};
+
+/// Streams that share one window.
+struct SharingGroup {
+  std::vector<std::string> streams;
+  std::size_t transforms = 0;  ///< that they have in common
+  std::shared_ptr<exec::RowWindow> window;
+};
+
+/// Gives each group of streams a window: of the largest `sharing.window` of its streams; where none is given,
+/// of a part of `left`, the bytes of memory that nothing else needs. Streams whose rows cost little to make,
+/// or have no fixed size, share none.
+std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::uint64_t left);
+
+}  // namespace headrace::server::session
