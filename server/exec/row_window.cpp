@@ -53,7 +53,7 @@ RowWindow::Found RowWindow::find(std::uint64_t row, const std::optional<Lanes>& 
   for (;;) {
     const auto entry = rows_.find(row);
     if (entry == rows_.end()) break;
-    if (entry->second.ready) return {.row = entry->second.row, .claim = {}};
+    if (entry->second.ready) return {.row = Held(*this, entry->second.row), .claim = {}};
     if (!wait) return {.row = {}, .claim = {}, .busy = true};
     ++waiting_;
     const bool late = settled_.wait_until(lock, deadline) == std::cv_status::timeout;
@@ -168,6 +168,13 @@ void RowWindow::trim() {
     more = more || free_.size() > spare;
     count();
   }
+}
+
+RowWindow::Held::~Held() {
+  if (row_ == nullptr) return;
+  // Under the mutex, so that erase() sees that the row's bytes are no longer read.
+  const std::scoped_lock lock(window_->mutex_);
+  row_.reset();
 }
 
 RowWindow::Claim::Claim(RowWindow& window, std::uint64_t number, std::shared_ptr<Row> row)

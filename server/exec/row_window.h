@@ -21,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace headrace::server::exec {
@@ -69,8 +70,25 @@ class RowWindow {
     std::uint64_t number_;
     std::shared_ptr<Row> row_;
   };
+  /// A row that is being read, whose memory stays. It must not outlive the window.
+  class Held {
+   public:
+    Held() = default;
+    Held(Held&&) noexcept = default;
+    Held& operator=(Held&&) = delete;
+    ~Held();
+
+    explicit operator bool() const { return row_ != nullptr; }
+    const Row* operator->() const { return row_.get(); }
+
+   private:
+    friend class RowWindow;
+    Held(RowWindow& window, std::shared_ptr<const Row> row) : window_(&window), row_(std::move(row)) {}
+    RowWindow* window_ = nullptr;
+    std::shared_ptr<const Row> row_;
+  };
   struct Found {
-    std::shared_ptr<const Row> row;
+    Held row;
     std::optional<Claim> claim;
     bool busy = false;  ///< another thread makes it; only if `wait` is false
     // None of the three: the caller makes the row for itself.

@@ -92,11 +92,11 @@ TEST(RowWindow, DropsRowsThatEveryReaderHasPassed) {
   window.trim();
   EXPECT_FALSE(has(window, 7));
   EXPECT_TRUE(has(window, 8) && has(window, 9));
-  const auto held = window.find(9, kNobody, false).row;
+  const auto found = window.find(9, kNobody, false);
   window.move(1, 0, std::nullopt);
   window.trim();
   EXPECT_TRUE(window.empty());
-  EXPECT_EQ(std::to_integer<int>(held->bytes[0]), 9) << "a reader may still copy it";
+  EXPECT_EQ(std::to_integer<int>(found.row->bytes[0]), 9) << "a reader may still copy it";
 }
 
 TEST(RowWindow, KeepsTheRowsThatAreNeededSoonest) {
