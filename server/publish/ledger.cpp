@@ -314,7 +314,7 @@ bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor)
 void Ledger::update_lag(std::uint32_t index) {
   if (!options_.broadcast || !options_.detach) return;
   Lane& lane = lanes_[index];
-  const bool lagging = lag(index, options_.max_lag + 1) > options_.max_lag;
+  const bool lagging = falls_behind(index);
   if (lagging && !lane.lagging) ++detachments_;
   lane.lagging = lagging;
   if (!lagging) return;
@@ -323,12 +323,9 @@ void Ledger::update_lag(std::uint32_t index) {
 
 std::uint64_t Ledger::served_by(const Fill& fill) const {
   std::uint64_t served = slots_[fill.slot].pending;
-  const auto in_step = [this](std::uint32_t lane) {
-    return !options_.detach || lag(lane, options_.max_lag + 1) <= options_.max_lag;
-  };
-  if (!options_.broadcast || !in_step(fill.lane)) return served;
+  if (!options_.broadcast || falls_behind(fill.lane)) return served;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (is_open(lane) && in_step(lane)) served |= bit(lane);
+    if (is_open(lane) && !falls_behind(lane)) served |= bit(lane);
   return served;
 }
 

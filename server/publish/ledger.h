@@ -202,6 +202,9 @@ class Ledger {
   void cancel_pending(std::uint32_t lane);
   void free_if_unwanted(Slot& slot);
   void update_lag(std::uint32_t lane);
+  [[nodiscard]] bool falls_behind(std::uint32_t lane) const {
+    return options_.detach && lag(lane, options_.max_lag + 1) > options_.max_lag;
+  }
   [[nodiscard]] bool in_window(const Lane& lane, const Cursor& batch) const;
   [[nodiscard]] bool too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const;
 

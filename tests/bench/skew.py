@@ -152,7 +152,8 @@ def main() -> None:
         decoded = sum(one["samples"] - one.get("shared", 0) for one in streams[case].values())
         delivered = sum(one.get("granted", 0) for one in streams[case].values())
         middle = statistics.median(values)
-        print(f"| {case} | {middle:.0f} | {f"{middle / alone:.2f}" if alone else "-"} | {decoded} | {delivered} | {delivered / decoded:.2f} |")
+        relative = f"{middle / alone:.2f}" if alone else "-"
+        print(f"| {case} | {middle:.0f} | {relative} | {decoded} | {delivered} | {delivered / decoded:.2f} |")
 
 
 if __name__ == "__main__":
