@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "server/log/log.h"
 #include "server/source/formats/image_folder.h"
 #include "server/transform/chain_parts.h"
 #include "tests/device_chains.h"
@@ -65,6 +66,7 @@ TEST(ChainParts, MakeTheWholeChainsRows) {
 class SharedRows : public ::testing::Test {
  protected:
   void SetUp() override {
+    server::log::info("rows for others");  // ThreadSanitizer does not see how libspdlog initializes itself
     for (std::uint32_t i = 0; i < 40; ++i) {
       auto file = pixels::make_jpeg({.width = 90, .height = 70, .seed = i});
       if (i % 13 == 5) file.resize(file.size() / 3);  // bad: replaced by another sample
