@@ -38,17 +38,21 @@ struct SocketProblem {
   [[nodiscard]] bool none() const { return what.empty(); }
 };
 
+/// Why there is no descriptor: errno says it.
+std::string no_descriptors() {
+  return fmt::format(
+      "no descriptors are left to talk to the server: {}; close files, or raise the limit "
+      "(ulimit -n)",
+      std::strerror(errno));
+}
+
 /// libzmq aborts the process if it gets no descriptor.
 Result<void> check_descriptors() {
   constexpr std::size_t kNeeded = 24;  // more than a context with three sockets opens
   std::array<ring::UniqueFd, kNeeded> probes;
   for (ring::UniqueFd& probe : probes) {
     probe = ring::UniqueFd(::eventfd(0, EFD_CLOEXEC));
-    if (!probe)
-      return fail(ErrorCode::kEnvironment,
-                  fmt::format("no descriptors are left to talk to the server: {}; close files, or raise the "
-                              "limit (ulimit -n)",
-                              std::strerror(errno)));
+    if (!probe) return fail(ErrorCode::kEnvironment, no_descriptors());
   }
   return {};
 }
@@ -63,6 +67,7 @@ bool is_closed(int socket) {
 
 SocketProblem check_socket(const std::string& path, const Address& server) {
   const ring::UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe) return {no_descriptors(), false, ErrorCode::kEnvironment};
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
@@ -271,7 +276,6 @@ Result<wire::HelloReply> say_hello(const Address& server, const Deadline& deadli
   Result<Answer> answer = fail(ErrorCode::kServerLost, {});
   for (;;) {
     if (auto trusted = check_directory(server); !trusted) return fail(trusted.error());
-    if (auto enough = check_descriptors(); !enough) return fail(enough.error());
     const SocketProblem problem = check_socket(path, server);
     if (!problem.waiting_helps) return fail(problem.code, problem.what);
     if (problem.none()) answer = exchange(server, "hello", body, deadline, interrupt);

@@ -109,7 +109,7 @@ std::string missing_arguments(const json& node, const json& value, const std::st
 
 using Counterparts = std::map<std::string, const char*>;
 
-// What to write instead of `name`, a word of torch. Empty: `known` does not have it.
+// What replaces torch's word `name`; empty if `known` does not list it.
 std::string counterpart(const Counterparts& known, const std::string& name) {
   const auto found = known.find(name);
   return found == known.end() ? "" : found->second;

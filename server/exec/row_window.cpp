@@ -14,7 +14,7 @@ constexpr std::chrono::seconds kPatience{1};
 constexpr std::size_t kDroppedByFind = 4, kDroppedByTrim = 64;
 /// Blocks without a row that trim() leaves for the next rows.
 constexpr std::size_t kSpareBlocks = 64;
-/// What the map, the pointers and the allocator need for a row beside its bytes.
+/// Bytes that a row costs beside its own: its entry in the map, its pointers, and the allocator's headers.
 constexpr std::size_t kBeside = 160;
 
 }  // namespace
@@ -42,8 +42,7 @@ void RowWindow::move(std::uint32_t stream, std::uint32_t lane, std::optional<std
 
 bool RowWindow::needed_by_others(std::uint64_t row, const Lanes& served) const {
   for (std::size_t i = 0; i < reader_count_; ++i)
-    if (at(i) <= row && !(i / kLanes == served.stream && (served.lanes >> (i % kLanes) & 1) != 0))
-      return true;
+    if (at(i) <= row && !is_among(i, served)) return true;
   return false;
 }
 
@@ -81,7 +80,7 @@ bool RowWindow::make_room(std::uint64_t row, const Lanes& served) {
     const std::uint64_t reader = at(i);
     if (reader == kNone) continue;
     all.push_back(reader);
-    if (i / kLanes != served.stream || (served.lanes >> (i % kLanes) & 1) == 0) others.push_back(reader);
+    if (!is_among(i, served)) others.push_back(reader);
   }
   std::sort(all.begin(), all.end());
   std::sort(others.begin(), others.end());

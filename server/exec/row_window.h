@@ -122,6 +122,9 @@ class RowWindow {
   [[nodiscard]] std::uint64_t at(std::size_t reader) const {
     return readers_[reader].load(std::memory_order_relaxed);
   }
+  [[nodiscard]] static bool is_among(std::size_t reader, const Lanes& lanes) {
+    return reader / kLanes == lanes.stream && (lanes.lanes >> (reader % kLanes) & 1) != 0;
+  }
   void erase(Rows::iterator entry);  ///< [lock]
   /// [lock] Drops up to `most` of the rows that every reader has passed. False: there are no more.
   bool drop_passed(std::size_t most);

@@ -7,11 +7,7 @@
 #include "server/log/log.h"
 
 namespace headrace::server::exec {
-namespace {
-
-constexpr std::uint32_t kMostLag = 1000;
-
-}  // namespace
+namespace {}  // namespace
 
 StreamStatus::StreamStatus(std::string stream, const ring::RingWriter& ring)
     : stream_(std::move(stream)), ring_(ring), lanes_(ring.lane_count()), clients_(ring.lane_count()) {}
@@ -74,7 +70,7 @@ std::vector<ClientStatus> StreamStatus::clients() const {
     if (!found[i].lane.fenced)
       foremost = std::max(foremost, publish::position_of(plans[i], found[i].lane.next));
   for (std::size_t i = 0; i < found.size(); ++i)
-    found[i].lag = publish::lag(plans[i], found[i].lane.next, foremost, kMostLag);
+    found[i].lag = publish::lag(plans[i], found[i].lane.next, foremost, ClientStatus::kMostLag);
   return found;
 }
 

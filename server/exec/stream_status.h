@@ -45,9 +45,11 @@ struct LaneFigures {
 
 /// An attached client.
 struct ClientStatus {
+  static constexpr std::uint32_t kMostLag = 1000;
+
   std::string client, group;
   std::uint32_t rank = 0;
-  std::uint32_t lag = 0;  ///< batches behind the foremost client, counted up to 1000
+  std::uint32_t lag = 0;  ///< batches behind the foremost client, counted up to kMostLag
   LaneFigures lane;
   std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: a lane without a client
 };

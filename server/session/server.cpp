@@ -269,8 +269,10 @@ void Server::tick(std::uint64_t now_ns) {
   const std::uint64_t grace = nanoseconds(config_.group_grace);
   for_each_stream("the periodic check of a stream",
                   [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
-  for (std::size_t i = 0; i < engine_->stream_count(); ++i)  // without the engine's lock
-    if (exec::RowWindow* const window = engine_->stream(i).maker().window()) window->trim();
+  for (std::size_t i = 0; i < engine_->stream_count(); ++i) {  // without the engine's lock
+    const exec::SampleMaker& maker = engine_->stream(i).maker();
+    if (maker.window() != nullptr && maker.window_stream() == 0) maker.window()->trim();
+  }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
 }
 

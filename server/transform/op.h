@@ -59,7 +59,7 @@ class Op {
   /// What is wrong that the arguments' schema cannot express; empty: nothing. `state` becomes the state after
   /// the transform.
   virtual std::string check(ChainState& state) const;
-  /// What `headrace check` warns of: arguments that are allowed, but hardly meant; empty: nothing.
+  /// A warning for `headrace check`: the arguments are valid, but probably a mistake. Empty: no warning.
   [[nodiscard]] virtual std::string warning() const;
   /// Adds its effect on the values.
   virtual void add_to(Values& values) const;

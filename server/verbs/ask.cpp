@@ -10,6 +10,7 @@
 #include <string>
 
 #include "headrace/client.h"
+#include "server/exec/stream_status.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -72,9 +73,6 @@ std::string failure_of(const nlohmann::json& stream) {
   return failed.is_object() ? failed.value("message", std::string()) : std::string();
 }
 
-/// Up to which the server counts how far a client is behind.
-constexpr std::uint64_t kMostLag = 1000;
-
 struct Sharing {
   std::uint64_t decoded = 0, delivered = 0, window_bytes = 0;
 };
@@ -93,8 +91,9 @@ void print_clients(const nlohmann::json& stream, Sharing& sum) {
     fmt::print("  client {}: epoch {}, batch {}{}\n", client.value("client", std::string()),
                count(next, "epoch"), count(next, "batch"),
                lag == 0 ? ""
-                        : fmt::format(", {}{} batch{} behind the first", lag >= kMostLag ? "at least " : "",
-                                      lag, lag == 1 ? "" : "es"));
+                        : fmt::format(", {}{} batch{} behind the first",
+                                      lag >= exec::ClientStatus::kMostLag ? "at least " : "", lag,
+                                      lag == 1 ? "" : "es"));
   }
 }
 

@@ -229,8 +229,8 @@ TEST_F(SharedRows, AreDecodedOnceForStreamsThatKeepPace) {
     replaced += engine->totals(i).replaced;
   }
   EXPECT_GE(samples, 3 * epochs * 40);
-  // Of three streams' rows, two thirds are shared, but for those before the last client attached and those
-  // that replace bad samples, which each stream makes for itself.
+  // Two thirds of the three streams' rows are shared. Rows from before the last client attached are not, nor
+  // are rows that replace bad samples.
   EXPECT_GT(shared + replaced, samples / 2);
 }
 

@@ -33,8 +33,8 @@ bool is_contiguous(const Stage& stage) {
 constexpr std::size_t kStripBytes = 16 * 1024;
 /// Rows in a strip of wider elements. Stores that bypass the caches drain while the next strip is made.
 constexpr std::size_t kRowsOfStrip = 8;
-/// A picture of up to so many bytes is one strip: in strips of 8 rows, W2 of tests/bench takes 13% more CPU
-/// on an AMD EPYC (and 3% less on an Intel Xeon).
+/// A picture of at most this many bytes is made in one strip. Strips of 8 rows cost W2 of tests/bench 13%
+/// more CPU on an AMD EPYC, and save 3% on an Intel Xeon.
 constexpr std::size_t kSmallPicture = 4 * 1024;
 /// Columns in a strip, whatever their length: one vector of the widest instruction set. A strip is narrower
 /// only if the picture is.
