@@ -5,10 +5,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "clientlib/base/default_directory.h"
 #include "server/config/document.h"
+#include "server/config/extends.h"
 #include "server/config/overrides.h"
 #include "server/config/read.h"
 #include "server/config/schema.h"
@@ -18,6 +18,9 @@ namespace headrace::server::config {
 using nlohmann::json;
 
 namespace {
+
+/// Real configurations have a few KiB. The limit ends the reading of devices, too, such as /dev/zero.
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 
 std::filesystem::path folder_of(const std::string& name) {
   std::error_code ignored;
@@ -103,6 +106,7 @@ Outcome examine(std::string_view text, const std::string& name, std::span<const 
   if (!read_yaml(text, name, document)) return {std::nullopt, document.problems()};
   apply_environment(environment, document);
   apply_flags(flags, document);
+  apply_extends(document);
   validate(document);
   auto config = read(document, folder_of(name), environment);
   config.file = name;
@@ -134,7 +138,12 @@ Result<Config> load(const std::filesystem::path& path, std::span<const Override>
                 fmt::format("{}: cannot be read: {}{}", path.string(), std::strerror(error),
                             error == ENOENT ? "; " + proposed : ""));
   }
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  std::string text(kMaxFileBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > kMaxFileBytes)
+    return fail(ErrorCode::kConfigInvalid, fmt::format("{}: is larger than {} MiB: is it a configuration?",
+                                                       path.string(), kMaxFileBytes >> 20));
   if (stream.bad()) return fail(ErrorCode::kConfigInvalid, fmt::format("{}: reading failed", path.string()));
   return parse(text, path.string(), flags, environment);
 }

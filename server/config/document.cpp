@@ -34,6 +34,15 @@ void Document::put_override(const Pointer& pointer, const std::string& origin) {
   std::erase_if(places_, [&](const auto& entry) { return entry.first.starts_with(below); });
   const Place outside{origin, 0, 0};
   put(pointer, {outside, outside});
+  overrides_.emplace_back(pointer, origin);
+}
+
+void Document::put_inherited(const Pointer& from, const Pointer& to) {
+  put(to, nearest(from));
+  const std::string above = from.to_string(), below = above + "/";
+  for (auto each = places_.lower_bound(below); each != places_.end() && each->first.starts_with(below);
+       ++each)
+    places_.insert_or_assign(to.to_string() + each->first.substr(above.size()), each->second);
 }
 
 void Document::wrong(const Pointer& pointer, std::string message, std::string suggestion) {
@@ -58,14 +67,38 @@ void Document::wrong_at(const Place& place, const Pointer& pointer, std::string 
   elsewhere_.push_back(problem_at(place, pointer, std::move(message), std::move(suggestion)));
 }
 
+std::string Document::overrides_near(const Pointer& pointer) const {
+  // The part of a path that names one source, one stream or the server.
+  const auto entry = [](Pointer p) {
+    std::string inner;
+    for (; !p.empty() && !p.parent_pointer().empty(); p = p.parent_pointer()) inner = p.back();
+    const std::string top = p.empty() ? "" : p.back();
+    return top == "server" ? std::pair(top, std::string()) : std::pair(top, inner);
+  };
+  std::vector<std::string> origins;
+  for (const auto& [at, origin] : overrides_)
+    if (entry(at) == entry(pointer)) origins.push_back(origin);
+  return fmt::format("{}", fmt::join(origins, ", "));
+}
+
 std::vector<Problem> Document::problems() const {
   std::vector<Problem> out = elsewhere_;
-  for (const auto& fault : faults.all())
-    out.push_back(problem_at(fault.at_key ? key_place(fault.at) : value_place(fault.at), fault.at,
-                             fault.message, fault.suggestion));
+  for (const auto& fault : faults.all()) {
+    const Place place = fault.at_key ? key_place(fault.at) : value_place(fault.at);
+    std::string message = fault.message;
+    // The file alone may be right: the cause may be what was set from outside.
+    if (const std::string origins = overrides_near(fault.at); place.line > 0 && !origins.empty())
+      message += fmt::format(" (with {})", origins);
+    out.push_back(problem_at(place, fault.at, std::move(message), fault.suggestion));
+  }
   std::stable_sort(out.begin(), out.end(), [](const Problem& a, const Problem& b) {
     return std::tuple(a.line == 0, a.line, a.column) < std::tuple(b.line == 0, b.line, b.column);
   });
+  // Streams that take a value over have its problem, too.
+  const auto same = [](const Problem& a, const Problem& b) {
+    return a.line > 0 && std::tie(a.line, a.column, a.message) == std::tie(b.line, b.column, b.message);
+  };
+  out.erase(std::unique(out.begin(), out.end(), same), out.end());
   return out;
 }
 

@@ -35,6 +35,8 @@ class Document {
   void put(const Pointer& pointer, Places places);
   /// Records that the node, with everything below it, now comes from outside the file.
   void put_override(const Pointer& pointer, const std::string& origin);
+  /// Records that the node `to`, with everything below it, is the node `from` of another stream.
+  void put_inherited(const Pointer& from, const Pointer& to);
 
   /// Reports that the value, or the key, at `pointer` is wrong.
   void wrong(const Pointer& pointer, std::string message, std::string suggestion = {});
@@ -51,7 +53,11 @@ class Document {
   [[nodiscard]] const Places& nearest(Pointer pointer) const;
 
   std::string name_;
+  /// The variables and flags that set something of the same source or stream, or of the server.
+  [[nodiscard]] std::string overrides_near(const Pointer& pointer) const;
+
   std::map<std::string, Places> places_;  // by the pointer's text
+  std::vector<std::pair<Pointer, std::string>> overrides_;
   std::vector<Problem> elsewhere_;
 };
 

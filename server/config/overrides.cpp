@@ -118,13 +118,19 @@ std::optional<Pointer> find(const Document& document, const Segments& written, c
   return pointer_to(*found);
 }
 
-/// Names the last item of a list of which `path` names a later one; empty: it names none.
+/// Whether `path` leads into a source or stream that the configuration does not have.
+bool in_missing_entry(const json& root, const Segments& path) {
+  const bool entry = path.size() > 1 && (path[0] == "sources" || path[0] == "streams");
+  return entry && member(member(root, path[0]), path[1]).is_null();
+}
+
+/// Names the last item of a list of which `path` names one that is not there; empty: it names none.
 std::string missing_item(const json& root, const Segments& path, const Same& same) {
   const json* value = &root;
   Segments above;
   for (const auto& segment : path) {
     std::string key = segment;
-    if (value->is_array() && is_index(segment) && std::stoul(segment) >= value->size())
+    if (value->is_array() && !(is_index(segment) && std::stoul(segment) < value->size()))
       return value->empty()
                  ? fmt::format("{} is empty", fmt::join(above, "."))
                  : fmt::format("the last item of {} is {}", fmt::join(above, "."), value->size() - 1);
@@ -234,14 +240,17 @@ void apply_flags(std::span<const Override> flags, Document& document) {
       set(document, *at, flag);
       continue;
     }
-    const std::string nothing = fmt::format("there is no \"{}\" in the configuration", flag.path);
-    if (const auto item = missing_item(document.value, cut(flag.path, "."), same); !item.empty()) {
+    const Segments path = cut(flag.path, ".");
+    const std::string nothing =
+        fmt::format("there is no \"{}\" in the configuration{}", flag.path,
+                    in_missing_entry(document.value, path) ? " (--set adds no sources or streams)" : "");
+    if (const auto item = missing_item(document.value, path, same); !item.empty()) {
       document.wrong_at({flag.origin}, Pointer(), fmt::format("{}: {}", nothing, item));
       continue;
     }
     document.wrong_at({flag.origin}, Pointer(), nothing,
                       suggest(document, flag.path,
-                              [](const Segments& path) { return fmt::format("{}", fmt::join(path, ".")); }));
+                              [](const Segments& each) { return fmt::format("{}", fmt::join(each, ".")); }));
   }
 }
 

@@ -43,7 +43,10 @@ bool has_type(const json& node, const json& value) {
                      [&](const json& t) { return is_type(t.get<std::string>(), value); });
 }
 
-std::string schema_text() {
+namespace {
+
+/// A stream's `source` is required here: `extends` is replaced before a configuration is checked.
+described::Schema checked_schema() {
   using namespace described;
   auto streams = map(named("stream", object<StreamConfig>()), 1, name()).schema;
   streams["maxProperties"] = kMaxStreams;
@@ -58,11 +61,23 @@ std::string schema_text() {
       {"additionalProperties", false},
       {"properties",
        {{"server", object<ServerConfig>().schema}, {"sources", sources}, {"streams", std::move(streams)}}}};
-  return with_definitions(root).dump(2) + "\n";
+  return with_definitions(root);
+}
+
+}  // namespace
+
+std::string schema_text() {
+  auto out = checked_schema();
+  auto& stream = out.at("definitions").at("stream");
+  const described::Schema required{{"required", stream.at("required")}};
+  stream.erase("required");
+  stream["if"] = {{"not", {{"required", {"extends"}}}}};
+  stream["then"] = required;
+  return out.dump(2) + "\n";
 }
 
 const json& schema() {
-  static const json parsed = json::parse(schema_text());
+  static const json parsed = json::parse(checked_schema().dump());
   return parsed;
 }
 

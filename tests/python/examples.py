@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,23 @@ def train_val(it: Example) -> None:
                 indices[stream] = batch.sample_index.tolist()
     assert sorted(indices["train"] + indices["val"]) == list(range(60))
     assert len(indices["val"]) == 6 and indices["val"] == sorted(indices["val"])
+
+
+@example
+def sweep(it: Example) -> None:
+    photos(it.here / "photos")
+    with it.served() as address, ExitStack() as stack:
+        loaders = {name: stack.enter_context(headrace.Loader(address, stream=name)) for name in ("base", "large", "half", "colors")}
+        batches = {name: list(loader)[0] for name, loader in loaders.items()}  # an epoch each
+        base = batches["base"]
+        assert sorted(base.sample_index.tolist()) == list(range(60))
+        assert all(np.array_equal(batch.sample_index, base.sample_index) for batch in batches.values())
+        np.testing.assert_array_equal(batches["large"][0], base[0])
+        np.testing.assert_array_equal(batches["half"][0], base[0].astype(np.float16))
+        assert batches["colors"][0].shape == base[0].shape and not np.array_equal(batches["colors"][0], base[0])
+        streams = headrace.stats(address)["streams"].values()
+    made, shared = (sum(stream[key] for stream in streams) for key in ("samples", "shared"))
+    assert shared >= made / 2, "most rows come from another stream"
 
 
 @example

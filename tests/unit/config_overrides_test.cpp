@@ -148,6 +148,30 @@ TEST(Overrides, SuggestTheFlagThatWasMeant) {
       "streams.train.transforms is 1");
 }
 
+TEST(Overrides, SayWhatTheyCannotReach) {
+  EXPECT_EQ(refused({}, {"streams.train.transforms.-1.random_horizontal_flip.p=1"}),
+            "--set streams.train.transforms.-1.random_horizontal_flip.p=1: there is no "
+            "\"streams.train.transforms.-1.random_horizontal_flip.p\" in the configuration: the last item of "
+            "streams.train.transforms is 1");
+  EXPECT_THAT(refused({}, {"streams.validation.source=my-photos"}),
+              testing::StartsWith("--set streams.validation.source=my-photos: there is no "
+                                  "\"streams.validation.source\" in the configuration (--set adds no sources "
+                                  "or streams)"));
+}
+
+TEST(Overrides, AreNamedWithAProblemThatTheyMayHaveCaused) {
+  // The problem is reported at a key of the file; the flag is the cause.
+  const auto config = parse(
+      "sources: {s: {type: synthetic, count: 4, bytes: 1}}\n"
+      "streams: {t: {source: s, sharing: {max_lag: 4}}, other: {source: s}}\n",
+      "x.yaml", flags({"streams.t.ring.prefetch=3", "streams.other.seed=1"}), {});
+  ASSERT_FALSE(config);
+  EXPECT_EQ(
+      config.error().message,
+      "x.yaml:2:45: streams.t.sharing.max_lag: 4 is more than ring.prefetch, which is 3; a client cannot "
+      "lag more than what is kept (with --set streams.t.ring.prefetch=3)");
+}
+
 TEST(Overrides, FlagsNeedAPathAndAValue) {
   for (const char* wrong : {"", "streams.train", "=3"}) {
     const auto flag = parse_flag(wrong);

@@ -355,6 +355,8 @@ TEST(Config, SaysThatAFileCannotBeRead) {
   const std::string advice = "`headrace check DATASET > headrace.yaml` proposes one for a dataset";
   EXPECT_EQ(missing.error().message, "/nowhere/x.yaml: cannot be read: No such file or directory; " + advice);
   EXPECT_EQ(load("/tmp", {}, {}).error().message, "/tmp: is a folder; give a YAML file: " + advice);
+  EXPECT_EQ(load("/dev/zero", {}, {}).error().message,
+            "/dev/zero: is larger than 1 MiB: is it a configuration?");
 }
 
 TEST(Config, SaysWhatATransformNeedsThatWasWrittenAsAWord) {
