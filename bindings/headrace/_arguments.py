@@ -26,6 +26,17 @@ def text(name: str, value: Any, choices: tuple[str, ...] = ()) -> str:
     return value
 
 
+def texts(name: str, value: Any) -> list[str]:
+    """Checks a list of names and returns it. A str, which is a sequence of its letters, is refused."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"{name}={value!r}: expected a list of names, such as [{value!r}]")
+    names = [text(f"{name}[{i}]", each) for i, each in enumerate(value)]
+    twice = next((each for i, each in enumerate(names) if each in names[:i]), None)
+    if twice is not None:
+        raise InvalidArgument(f"{name}={names!r}: {twice!r} is there twice")
+    return names
+
+
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidArgument(f"{name}={value!r}: expected True or False")

@@ -275,7 +275,7 @@ def fields_of(sample: Any, spellings: Mapping[Any, Any] | None) -> list[Field]:
                     field = replace(field, name=f"image{again}" if field.kind in ("image", "file") else f"field_{len(out)}")
                 out.append(field)
         except Misfit as error:
-            raise Misfit(f"field `{name if name is not None else key}` {error}") from None
+            raise Misfit(str(error) if key is None else f"field `{name if name is not None else key}` {error}") from None
     if sum(field.kind == "label" for field in out) > 1 or all(field.kind == "label" for field in out):
         raise InvalidArgument("expected at most one label and at least one other field in a sample")
     return out

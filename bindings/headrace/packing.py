@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _binary
-from ._arguments import flag, text, whole
+from ._arguments import flag, text, texts, whole
 from ._forks import release_in_children
 from ._pack_fields import Field
 from ._pack_samples import Failure, Local, WorkerPool, end_mark
@@ -143,7 +144,7 @@ def pack(
     start: str = "fork",
     store: str = "tiled",
     compress: str = "none",
-    resize: str | None = None,
+    resize: str | int | None = None,
     on_error: str = "raise",
     identity: str = "",
     progress: bool = True,
@@ -170,13 +171,16 @@ def pack(
     text("start", start, ("fork", "spawn", "forkserver"))
     text("on_error", on_error, ("raise", "bad"))
     text("identity", identity)
+    classes = None if classes is None else texts("classes", classes)
     count = _count_of(dataset)
     if count == 0:
         raise InvalidArgument("the dataset has no samples")
     options = ["--store", text("store", store, ("tiled", "encoded", "decoded"))]
     options += ["--compress", text("compress", compress, ("none", "lz4", "zstd"))]
     if resize is not None:
-        options += ["--resize", text("resize", resize)]
+        if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", str(resize)):
+            raise InvalidArgument(f"resize={resize!r}: expected the shorter side, such as 256, or 'HEIGHTxWIDTH'")
+        options += ["--resize", str(resize)]
     if not flag("progress", progress):
         options.append("--quiet")
     processes = len(os.sched_getaffinity(0)) if workers is None else whole("workers", workers, 0, 1024)

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ._arguments import text, whole
+from ._arguments import text, texts, whole
 from ._epochs import Epochs, samples_of
 from ._forks import release_in_children
 from ._rows import Values, fields_of, rows_of
@@ -89,7 +89,8 @@ class Share:
             max_clients=max_clients,
             wait_for=whole("wait_for", options.wait_for, 1, max_clients),
         )
-        self._names, ragged = options.names, options.ragged
+        self._names = None if options.names is None else texts("names", options.names)
+        ragged = options.ragged if isinstance(options.ragged, Mapping) else texts("ragged", options.ragged)
         self._ragged: dict[str, int | None] = dict(ragged) if isinstance(ragged, Mapping) else dict.fromkeys(ragged)
         epochs = None if options.epochs is None else whole("epochs", options.epochs, 1)
         self._batches = Epochs(iterable, epochs, options.batches)

@@ -131,6 +131,8 @@ def test_what_cannot_be_shared_is_refused_immediately() -> None:
         (lambda: one({"X": np.zeros(3)}), "field name 'X': expected 1 to 47 characters"),
         (lambda: one(np.zeros((3, 0))), "is empty"),
         (lambda: headrace.share([(np.zeros(3),)], names=["a", "b"]), "expected 1 names"),
+        (lambda: headrace.share(Batches(), names="ab"), r"names='ab': expected a list of names"),
+        (lambda: headrace.share(Batches(), ragged="ab"), r"ragged='ab': expected a list of names"),
         (lambda: headrace.share(Batches(), samples=100), "samples=100: expected 25 to 28 samples in 7 batches of 4"),
         (lambda: headrace.share(Batches(), epochs=0), "epochs"),
     ]:
