@@ -134,6 +134,10 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
   Server* const raw = server.get();
   server->reads_ = std::move(reads);
+  for (SharingGroup& group : assembly->sharing) {
+    SharingWatch watch(group.streams);
+    server->sharing_.emplace_back(std::move(group), std::move(watch));
+  }
   std::vector<std::shared_ptr<cache::IdleTiler>> tilers;
   for (const CacheUse& use : assembly->caches.memory)
     if (use.tiler) tilers.push_back(use.tiler);
@@ -269,9 +273,9 @@ void Server::tick(std::uint64_t now_ns) {
   const std::uint64_t grace = nanoseconds(config_.group_grace);
   for_each_stream("the periodic check of a stream",
                   [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
-  for (std::size_t i = 0; i < engine_->stream_count(); ++i) {  // without the engine's lock
-    const exec::SampleMaker& maker = engine_->stream(i).maker();
-    if (maker.window() != nullptr && maker.window_stream() == 0) maker.window()->trim();
+  for (auto& [group, watch] : sharing_) {  // without the engine's lock
+    group.window->trim();
+    if (const auto warning = watch.look(now_ns, sharing_figures(*engine_, group))) log::warn("{}", *warning);
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
 }

@@ -20,6 +20,8 @@
 #include "server/session/directory.h"
 #include "server/session/feeder.h"
 #include "server/session/sessions.h"
+#include "server/session/share_rows.h"
+#include "server/session/sharing_watch.h"
 
 namespace headrace::server::session {
 
@@ -61,6 +63,7 @@ class Server {
   std::unique_ptr<exec::Engine> engine_;
   std::unique_ptr<Collector> collector_;
   std::unique_ptr<Sessions> sessions_;
+  std::vector<std::pair<SharingGroup, SharingWatch>> sharing_;
   std::vector<std::unique_ptr<Feeder>> feeders_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<metrics::HttpServer> http_;

@@ -1,0 +1,89 @@
+#include "server/session/sharing_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace headrace::server::session {
+namespace {
+
+constexpr std::uint64_t kIntervalNs = 30'000'000'000;
+/// What the server decoded, relative to what the job that received most did, from which on it is too much.
+constexpr double kTooMuch = 1.5;
+/// Jobs that receive less than this part of the most are idle.
+constexpr double kIdle = 0.1;
+/// Fewer samples say nothing: they may have been decoded ahead.
+constexpr std::uint64_t kFewest = 100;
+
+}  // namespace
+
+SharingWatch::SharingWatch(const std::vector<std::string>& streams)
+    : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))) {}
+
+std::optional<std::string> SharingWatch::look(std::uint64_t now_ns, const Figures& figures) {
+  std::map<std::string, std::uint64_t> received;
+  for (const Job& job : figures.jobs) received[job.name] += job.received;
+  const bool same_jobs =
+      received.size() == last_.size() &&
+      std::equal(received.begin(), received.end(), last_.begin(),
+                 [](const auto& a, const auto& b) { return a.first == b.first && a.second >= b.second; });
+  const bool over = same_jobs && now_ns - since_ns_ >= kIntervalNs;
+  last_ = received;
+  if (same_jobs && !over) return std::nullopt;
+
+  std::optional<std::string> warning;
+  if (over) {
+    std::uint64_t most = 0;
+    for (const auto& [name, count] : received) most = std::max(most, count - received_[name]);
+    const auto active = std::count_if(received.begin(), received.end(), [&](const auto& job) {
+      return static_cast<double>(job.second - received_[job.first]) > kIdle * static_cast<double>(most);
+    });
+    const std::uint64_t decoded = figures.decoded - decoded_;
+    const bool wasteful =
+        active >= 2 && most >= kFewest && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
+    if (wasteful && !warned_) {
+      const auto last = std::max_element(figures.jobs.begin(), figures.jobs.end(),
+                                         [](const Job& a, const Job& b) { return a.behind < b.behind; });
+      const bool full = figures.refused > refused_;
+      warning = fmt::format(
+          "{}: {} samples were decoded in {} s for {} jobs, of which none received more than {}: they are "
+          "too far "
+          "apart to share rows{}{}. {}start jobs together (sharing.wait_for), begin a late one where the "
+          "others "
+          "are (Loader(join=\"now\")), or let the others wait for it (sharing.on_lag: wait)",
+          streams_, decoded, (now_ns - since_ns_) / 1'000'000'000, active, most,
+          last->behind > 0 ? fmt::format("; `{}` is {} batches behind", last->name, last->behind) : "",
+          full ? fmt::format("; the window of {:.1f} MB is full",
+                             static_cast<double>(figures.window_bytes) / 1e6)
+               : "",
+          full ? "Raise sharing.window, or " : "To share more, ");
+    }
+    warned_ = wasteful;
+  }
+  since_ns_ = now_ns;
+  decoded_ = figures.decoded;
+  refused_ = figures.refused;
+  received_ = std::move(received);
+  return warning;
+}
+
+SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingGroup& group) {
+  SharingWatch::Figures out{.refused = group.window->refused(), .window_bytes = group.window->budget()};
+  for (std::size_t i = 0; i < engine.stream_count(); ++i) {
+    const exec::Stream& stream = engine.stream(i);
+    const std::string& name = stream.info().name;
+    if (std::find(group.streams.begin(), group.streams.end(), name) == group.streams.end()) continue;
+    const metrics::StreamTotals totals = engine.totals(i);
+    out.decoded += totals.samples - std::min(totals.samples, totals.shared);
+    for (const exec::ClientStatus& client : stream.status().clients()) {
+      if (!client.word) continue;  // internal
+      // Ranks of a group have no rows in common: they are one job.
+      const std::string& job = stream.info().delivery == Delivery::kShard ? client.group : client.client;
+      out.jobs.push_back(
+          {group.streams.size() == 1 ? job : name + "/" + job, client.lane.granted, client.lag});
+    }
+  }
+  return out;
+}
+
+}  // namespace headrace::server::session

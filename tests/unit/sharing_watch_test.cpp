@@ -1,0 +1,89 @@
+// When the server says that jobs decode the same rows apart from each other.
+#include "server/session/sharing_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace headrace::server::session {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+/// Two jobs that receive 100 samples a second each.
+class TwoJobs {
+ public:
+  /// `decoded`: samples a second. The last warning within `seconds`, if any.
+  std::optional<std::string> run(int seconds, std::uint64_t decoded, std::uint64_t second_received = 100) {
+    std::optional<std::string> last;
+    for (int i = 0; i < seconds; ++i) {
+      now_ += kSecond;
+      figures_.decoded += decoded;
+      figures_.jobs[0].received += 100;
+      figures_.jobs[1].received += second_received;
+      if (auto warning = watch_.look(now_, figures_)) {
+        ++warnings_;
+        last = std::move(warning);
+      }
+    }
+    return last;
+  }
+  SharingWatch::Figures& figures() { return figures_; }
+  [[nodiscard]] int warnings() const { return warnings_; }
+
+ private:
+  SharingWatch watch_{{"train"}};
+  SharingWatch::Figures figures_{.window_bytes = 5'000'000, .jobs = {{"early"}, {"late", 0, 80}}};
+  std::uint64_t now_ = 0;
+  int warnings_ = 0;
+};
+
+TEST(SharingWatch, SaysNothingWhileARowIsDecodedOnce) {
+  TwoJobs jobs;
+  EXPECT_FALSE(jobs.run(300, 100));
+  EXPECT_FALSE(jobs.run(300, 130)) << "a little is decoded ahead, or again";
+}
+
+TEST(SharingWatch, WarnsOnceWhenJobsAreTooFarApart) {
+  TwoJobs jobs;
+  EXPECT_FALSE(jobs.run(30, 200)) << "not before 30 s have passed";
+  const auto warning = jobs.run(300, 200);
+  ASSERT_TRUE(warning);
+  EXPECT_THAT(*warning,
+              AllOf(HasSubstr("stream `train`: 6000 samples were decoded in 30 s for 2 jobs, of which "
+                              "none received more than 3000"),
+                    HasSubstr("`late` is 80 batches behind"), HasSubstr("(sharing.wait_for)"),
+                    Not(HasSubstr("is full"))));
+  EXPECT_EQ(jobs.warnings(), 1);
+  EXPECT_FALSE(jobs.run(60, 100)) << "it has ended";
+  EXPECT_TRUE(jobs.run(60, 200)) << "and begins again";
+}
+
+TEST(SharingWatch, NamesAFullWindow) {
+  TwoJobs jobs;
+  jobs.run(1, 200);
+  jobs.figures().refused = 7;
+  const auto warning = jobs.run(60, 200);
+  ASSERT_TRUE(warning);
+  EXPECT_THAT(*warning,
+              AllOf(HasSubstr("the window of 5.0 MB is full"), HasSubstr("Raise sharing.window, or")));
+}
+
+TEST(SharingWatch, DoesNotCountIdleJobs) {
+  TwoJobs jobs;
+  EXPECT_FALSE(jobs.run(300, 200, 0)) << "one job alone is not served twice by it";
+}
+
+TEST(SharingWatch, BeginsAnewWhenAJobComesOrRestarts) {
+  TwoJobs jobs;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_FALSE(jobs.run(20, 200));
+    jobs.figures().jobs[1].received = 0;
+  }
+}
+
+}  // namespace
+}  // namespace headrace::server::session
