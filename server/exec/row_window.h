@@ -12,6 +12,7 @@
 // much longer to make than a call here.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -96,7 +97,7 @@ class RowWindow {
   /// `keep_unless`: a reader other than these lanes needs the row, so that it should be kept if it is made
   /// now; nullopt: none does. `wait`: for a thread that makes it.
   Found find(std::uint64_t row, const std::optional<Lanes>& keep_unless, bool wait);
-  [[nodiscard]] bool empty() const { return kept_.load(std::memory_order_relaxed) == 0; }
+  [[nodiscard]] bool empty() const { return kept() == 0; }
 
   /// Drops the rows that every reader has passed, and frees memory that no row uses. Takes long after many
   /// rows, but holds the mutex only briefly.
@@ -104,6 +105,9 @@ class RowWindow {
 
   [[nodiscard]] std::size_t row_bytes() const { return row_bytes_; }
   [[nodiscard]] std::uint64_t budget() const { return budget_; }
+  [[nodiscard]] std::uint64_t kept() const { return kept_.load(std::memory_order_relaxed); }  ///< rows
+  /// Rows that fit in besides.
+  [[nodiscard]] std::uint64_t room() const { return most_ - std::min(most_, kept()); }
   [[nodiscard]] std::uint64_t used() const { return blocks_.load(std::memory_order_relaxed) * cost_; }
   /// Rows that were not kept because all others are needed sooner.
   [[nodiscard]] std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }

@@ -76,25 +76,6 @@ void Ledger::move(Lane& lane, const Cursor& next) {
   if (foremost_) foremost_ = std::max(*foremost_, position(lane));
 }
 
-const Position& Ledger::foremost() const {
-  if (!foremost_) {
-    foremost_.emplace();
-    for (const Lane& lane : lanes_)
-      if (lane.plan && !lane.fenced) foremost_ = std::max(*foremost_, position(lane));
-  }
-  return *foremost_;
-}
-
-const Ledger::Lane* Ledger::hindmost() const {
-  if (!hindmost_) {
-    hindmost_ = nullptr;
-    for (const Lane& lane : lanes_)
-      if (lane.plan && !lane.fenced && (!*hindmost_ || position(lane) < position(**hindmost_)))
-        hindmost_ = &lane;
-  }
-  return *hindmost_;
-}
-
 std::uint32_t Ledger::slots_needed(const Options& options) {
   return options.broadcast ? options.prefetch + options.lanes * options.max_leases
                            : options.lanes * (options.max_leases + options.prefetch);
@@ -134,10 +115,6 @@ std::uint32_t Ledger::seek(std::uint32_t lane, const Cursor& cursor) {
   return ++lanes_[lane].seek;
 }
 
-std::uint32_t Ledger::lag(std::uint32_t lane, std::uint32_t most) const {
-  return publish::lag(*lanes_[lane].plan, lanes_[lane].next, foremost(), most);
-}
-
 BatchKey Ledger::key_of(std::uint32_t lane, const Cursor& cursor) const {
   return BatchKey{cursor, options_.broadcast ? BatchKey::kEveryone : lane};
 }
@@ -156,10 +133,6 @@ Ledger::Slot* Ledger::find(const BatchKey& key, std::uint32_t lane) {
 
 bool Ledger::holds(const BatchKey& key) const {
   return by_batch_.find(key) != by_batch_.end();
-}
-
-std::uint32_t Ledger::limit(const Lane& lane) const {
-  return lane.lagging ? reserve_ : quota();
 }
 
 std::optional<Ledger::Fill> Ledger::take_fill(std::uint32_t index) {
@@ -301,34 +274,6 @@ void Ledger::free_if_unwanted(Slot& slot) {
   freed_.push_back(number(slot));
 }
 
-bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const {
-  if (end_ && position_of(plan, cursor) >= *end_) return true;
-  if (!options_.broadcast || options_.detach) return false;
-  const Lane* const behind = hindmost();
-  if (!behind) return false;
-  const std::uint32_t most =
-      std::max(1U, options_.max_lag);  // at most to the end of the hindmost lane's window
-  return publish::lag(plan, behind->next, position_of(plan, cursor), most) == most;
-}
-
-void Ledger::update_lag(std::uint32_t index) {
-  if (!options_.broadcast || !options_.detach) return;
-  Lane& lane = lanes_[index];
-  const bool lagging = falls_behind(index);
-  if (lagging && !lane.lagging) ++detachments_;
-  lane.lagging = lagging;
-  if (!lagging) return;
-  while (lane.pending && held(lane) > reserve_) drop_farthest(index);
-}
-
-std::uint64_t Ledger::served_by(const Fill& fill) const {
-  std::uint64_t served = slots_[fill.slot].pending;
-  if (!options_.broadcast || falls_behind(fill.lane)) return served;
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (is_open(lane) && !falls_behind(lane)) served |= bit(lane);
-  return served;
-}
-
 bool Ledger::filled(std::uint32_t index) {
   Slot& slot = slots_[index];
   require(slot.state == State::kFilling, "filled() of a slot that nobody fills");
@@ -388,11 +333,6 @@ void Ledger::take_freed(std::vector<std::uint32_t>& out) {
   out.insert(out.end(), freed_.begin(), freed_.end());
   for (const std::uint32_t slot : freed_) make_idle(slots_[slot]);
   freed_.clear();
-}
-
-bool Ledger::in_window(const Lane& lane, const Cursor& batch) const {
-  const auto ahead = steps(*lane.plan, lane.next, batch);
-  return ahead && *ahead + lane.leased < quota();
 }
 
 }  // namespace headrace::server::publish

@@ -80,6 +80,9 @@ class Ledger {
   /// Cancels what is pending and continues from `cursor`. Returns the lane's new seek number.
   std::uint32_t seek(std::uint32_t lane, const Cursor& cursor);
 
+  /// Lanes, one bit each, that others wait for: though they are far behind, they are not limited to their
+  /// reserve.
+  void favor(std::uint64_t lanes) { favored_ = lanes; }
   /// Batches at or beyond `end` do not exist yet and are not built. Without this call all batches exist.
   void set_end(const Position& end) { end_ = end; }
 
@@ -92,9 +95,13 @@ class Ledger {
   [[nodiscard]] std::uint32_t leases(std::uint32_t lane) const { return lanes_[lane].leased; }
   /// How many batches the foremost open lane is ahead of this one, counted up to `most`.
   [[nodiscard]] std::uint32_t lag(std::uint32_t lane, std::uint32_t most) const;
-  /// Batches that are ready for this lane or leased to it; its ring is empty at 0 and full at `quota`.
+  /// Batches that are ready for this lane or leased to it, up to the first one that is missing; its ring is
+  /// empty at 0 and full at `quota`. As of the last take_grants().
   [[nodiscard]] std::uint32_t ahead(std::uint32_t lane) const {
-    return lanes_[lane].leased + lanes_[lane].ready;
+    // With a lease left, its next batch would have been granted: those that are ready come after a missing
+    // one.
+    const Lane& it = lanes_[lane];
+    return it.leased < options_.max_leases ? it.leased : it.leased + it.ready;
   }
   [[nodiscard]] std::uint32_t quota() const { return options_.max_leases + options_.prefetch; }
 
@@ -224,7 +231,7 @@ class Ledger {
   Counts counts_;
   mutable std::optional<Position> foremost_;
   mutable std::optional<const Lane*> hindmost_;
-  std::uint64_t detachments_ = 0;
+  std::uint64_t detachments_ = 0, favored_ = 0;
 };
 
 }  // namespace headrace::server::publish
