@@ -20,6 +20,12 @@ std::uint32_t lag_of(const json& client) {
   return client.at("lag").get<std::uint32_t>();
 }
 
+bool is_due(const json& client, const Cursor& due) {
+  const json& next = client.at("next");
+  return next.at("epoch").get<std::uint64_t>() == due.epoch &&
+         next.at("batch").get<std::uint64_t>() == due.batch;
+}
+
 /// The clients that are farthest behind, for a message; clients that wait for batch `due` themselves are left
 /// out. Empty if there are none.
 std::string slowest_clients(const json& clients, const Cursor& due) {
@@ -27,10 +33,7 @@ std::string slowest_clients(const json& clients, const Cursor& due) {
   for (const json& client : clients) most = std::max(most, lag_of(client));
   std::string names;
   for (const json& client : clients) {
-    const json& next = client.at("next");
-    const bool waits_too = next.at("epoch").get<std::uint64_t>() == due.epoch &&
-                           next.at("batch").get<std::uint64_t>() == due.batch;
-    if (lag_of(client) == most && !waits_too)
+    if (lag_of(client) == most && !is_due(client, due))
       names += fmt::format("{}`{}`", names.empty() ? "" : ", ", client.at("client").get<std::string>());
   }
   return names.empty() ? names
@@ -40,11 +43,18 @@ std::string slowest_clients(const json& clients, const Cursor& due) {
 std::string reason_in_stats(const json& stream, const Cursor& due) {
   if (const auto awaited = stream.at("awaited_clients").get<std::uint32_t>(); awaited > 0)
     return fmt::format(
-        "The stream begins once {} more client{} attached (sharing.wait_for), or after its wait_timeout",
-        awaited, awaited == 1 ? " is" : "s are");
-  if (!stream.at("clients_wait_for_each_other").get<bool>()) return {};
+        "The stream begins once {} more client{} asked for a batch (sharing.wait_for), or after its "
+        "wait_timeout",
+        awaited, awaited == 1 ? " has" : "s have");
   const std::string clients = slowest_clients(stream.at("clients"), due);
   if (clients.empty()) return {};
+  const auto waits = [&](const json& client) {
+    return is_due(client, due) && client.at("waits_for_one_behind").get<bool>();
+  };
+  if (std::any_of(stream.at("clients").begin(), stream.at("clients").end(), waits))
+    return fmt::format("It waits for {}, so that both share rows from then on (at most sharing.patience)",
+                       clients);
+  if (!stream.at("clients_wait_for_each_other").get<bool>()) return {};
   return fmt::format(
       "It waits for {} (sharing.on_lag: wait): that client must read on, release its batches, or end",
       clients);

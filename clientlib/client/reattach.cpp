@@ -44,7 +44,7 @@ void Stream::Impl::adopt(client::Session opened) {
   max_leases = opened.reply.max_leases;
   ++mapping_generation;
   lost_since.reset();
-  how_it_ended = kDied;
+  how_it_ended = kUnreachable;
   warned.erase("away");
   info = std::move(opened.reply.stream);
   identity.start = opened.reply.start;

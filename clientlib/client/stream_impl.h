@@ -42,8 +42,8 @@ struct Stream::Impl {
   std::uint32_t max_leases = 0;
   std::uint64_t mapping_generation = 0;
   std::optional<Clock::time_point> lost_since;
-  static constexpr const char *kDied = "died", *kStopped = "was stopped";
-  const char* how_it_ended = kDied;  ///< how the server's last session ended
+  static constexpr const char *kUnreachable = "cannot be reached", *kStopped = "was stopped";
+  const char* how_it_ended = kUnreachable;  ///< what is known of the server of the last session
 
   // The loop's position.
   Cursor position;

@@ -60,6 +60,11 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
       how_it_ended = kStopped;
       client::settle_private_views(*attachment);  // the server waits for leases
     }
+    if ((state & ring::kLaneFailed) != 0) {
+      // Batches that were granted before the failure are still valid, even if the server has ended since.
+      if (auto grant = reader.next(seek, milliseconds(0), spin, nullptr)) return *grant;
+      return fail(stream_failure());
+    }
     if (attachment->lost.load(std::memory_order_acquire)) {
       lose();
     } else if ((state & ring::kLaneFenced) != 0) {
@@ -75,10 +80,6 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
                               "eviction time (was the "
                               "process stopped, or the machine asleep?); the next call attaches again at {}",
                               info.name, to_string(position)));
-    } else if ((state & ring::kLaneFailed) != 0) {
-      // Batches that were granted before the failure are still valid.
-      if (auto grant = reader.next(seek, milliseconds(0), spin, nullptr)) return *grant;
-      return fail(stream_failure());
     } else if (state != ring::kLaneOpen) {
       std::this_thread::sleep_for(milliseconds(10));  // draining: the server will close the socket soon
     }
@@ -89,12 +90,26 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
 }
 
 Error Stream::Impl::stream_failure() const {
+  const auto without_reason = [&](std::string_view where) {
+    return Error{ErrorCode::kStreamFailed, fmt::format("stream '{}' failed; {} says why", info.name, where)};
+  };
+  constexpr std::string_view kEnded = "its server has ended since: the log of that server";
+  if (attachment->lost.load(std::memory_order_acquire)) return without_reason(kEnded);
   const auto reply = client::exchange(server, "failure", wire::to_json(wire::FailureRequest{session}),
                                       Deadline(timeout), interrupt)
                          .and_then([](const auto& a) { return wire::parse<wire::FailureReply>(a.body); });
-  if (!reply && reply.error().code != ErrorCode::kBadMessage) return reply.error();
-  if (reply && !reply->why.empty()) return {ErrorCode::kStreamFailed, reply->why};
-  return {ErrorCode::kStreamFailed, fmt::format("stream '{}' failed; the server's log says why", info.name)};
+  if (reply)
+    return reply->why.empty() ? without_reason("the server's log")
+                              : Error{ErrorCode::kStreamFailed, reply->why};
+  switch (reply.error().code) {
+    case ErrorCode::kServerLost:
+    case ErrorCode::kServerUnreachable:
+      return without_reason(kEnded);
+    case ErrorCode::kBadMessage:  // of a server without this request
+      return without_reason("the server's log");
+    default:
+      return reply.error();
+  }
 }
 
 std::string Stream::Impl::waited_for(const Deadline& deadline) const {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "clientlib/base/contract.h"
 #include "clientlib/ring/futex.h"
@@ -86,7 +87,8 @@ bool RingReader::wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_un
     }
   if (now >= deadline_ns) return false;
   if (header().server_idle.load(std::memory_order_relaxed) == kServerHalfAwake) ring_doorbell();
-  lease().waiting.store(1, std::memory_order_seq_cst);            // SYNC client-sleeps
+  lease().waiting.store(1, std::memory_order_seq_cst);  // SYNC client-sleeps
+  if (!std::exchange(asked_, true)) ring_doorbell();    // `sharing.wait_for` counts clients that wait
   if (lane_->granted.load(std::memory_order_seq_cst) == seen_ &&  // SYNC client-sleeps
       lane_state() == kLaneOpen && !is_set(interrupt))
     futex_wait(lane_->granted, seen_,

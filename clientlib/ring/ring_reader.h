@@ -99,7 +99,8 @@ class RingReader {
   [[nodiscard]] bool wait_for_grant(std::uint64_t deadline_ns, std::uint64_t spin_until_ns,
                                     const std::atomic<bool>* interrupt);
   std::optional<Grant> take(std::uint32_t seek);
-  /// Wakes the server: after an ack if it sleeps, and before this client sleeps if it is half awake.
+  /// Wakes the server: after an ack if it sleeps, before this client sleeps if it is half awake, and when
+  /// this client waits for the first time.
   void ring_doorbell() const;
 
   // Immutable after open. Geometry is copied from control once and checked once.
@@ -120,6 +121,7 @@ class RingReader {
   std::optional<PrivatePages> pages_;
   // Only for the thread in `next`.
   std::uint32_t seen_ = 0;  // grants read
+  bool asked_ = false;      // has waited for a grant
   /// For each slot: what `freshen` last returned.
   std::vector<std::optional<std::uint64_t>> checked_at_;
   SpinBudget spin_;

@@ -310,6 +310,7 @@ std::optional<RingWriter::ClientWord> RingWriter::client_word(std::uint32_t inde
                     .wait_ns = said.wait_ns.load(kRelaxed),
                     .private_copies = said.private_copies.load(kRelaxed),
                     .staged_copies = said.staged_copies.load(kRelaxed),
+                    .waiting = said.waiting.load(kRelaxed) != 0,
                     .consumed = committed(said)};
 }
 

@@ -127,6 +127,7 @@ class RingWriter {
   /// Copies of what the client wrote, for metrics and to tell a hung client from a dead one.
   struct ClientWord {
     std::uint64_t heartbeat_ns, wait_ns, private_copies, staged_copies;
+    bool waiting;                    ///< it sleeps until the next grant
     std::optional<Cursor> consumed;  ///< its last commit, unchecked; nullopt: none yet
   };
   [[nodiscard]] std::optional<ClientWord> client_word(std::uint32_t lane) const;

@@ -73,8 +73,10 @@ struct RingConfig {
 struct SharingConfig {
   std::uint32_t max_lag = 4;  ///< batches; <= prefetch, which is the default
   OnLag on_lag = OnLag::kDetach;
-  std::uint32_t wait_for = 1;  ///< clients that must be attached before the first batch
+  std::uint32_t wait_for = 1;  ///< clients that must have asked before the first batch
   std::chrono::milliseconds wait_timeout{60'000};
+  std::chrono::milliseconds patience{
+      120'000};  ///< of a client ahead, for one that is too far behind to share rows
   /// Bytes of rows that are kept for clients and streams that need them later; 0: none; unset: a part of the
   /// free memory.
   std::optional<std::uint64_t> window;

@@ -68,8 +68,14 @@ Description<SharingConfig> SharingConfig::description() {
        key("on_lag", &Self::on_lag, word(words_of(OnLag())),
            "Broadcast only. detach: the slow client gets batches of its own, which are built for it "
            "alone; wait: the others wait for it."),
-       key("wait_for", &Self::wait_for, count(), "Clients that must be attached before the first batch."),
+       key("wait_for", &Self::wait_for, count(),
+           "Clients that must have asked for a batch before the first one is handed out; again for each new "
+           "set of clients, once all have left."),
        key("wait_timeout", &Self::wait_timeout, duration()),
+       key("patience", &Self::patience, duration(),
+           "Broadcast with `on_lag: detach` only. How long a client may wait in all for one that is too far "
+           "behind "
+           "to share rows, where decoding is the bottleneck and both then end sooner. 0s: it never waits."),
        optional("window", &Self::window, bytes(),
                 "Memory for decoded rows that others will need: clients that are behind, and streams over "
                 "the same samples in the same order whose transforms begin alike. 0B: none. Default: a "
@@ -86,6 +92,18 @@ Codec<bool> residence() {
   return out;
 }
 
+/// It is replaced by what it stands for before anything is read: apply_extends().
+Key<StreamConfig> extends() {
+  return {
+      .name = "extends",
+      .schema = {{"type", "string"},
+                 {"description",
+                  "Another stream, whose keys apply where this one has none. Keys of `output`, `ring` and "
+                  "`sharing` are taken over one by one; an empty key (`mix:`) takes nothing over."}},
+      .read = [](StreamConfig&, const Json&, const Reading&) {},
+      .write = [](const StreamConfig&, Json&) {}};
+}
+
 }  // namespace
 
 Description<StreamConfig> StreamConfig::description() {
@@ -93,7 +111,8 @@ Description<StreamConfig> StreamConfig::description() {
   Description<Self> out{
       "",
       "",
-      {required("source", &Self::source, text(), "One of `sources`."),
+      {extends(),
+       required("source", &Self::source, text(), "One of `sources`; needed unless `extends` gives it."),
        without_default(key("part", &Self::part, plain<std::string>({{"type", "string"}}),
                            "One of the source's parts; needed if and only if it has a split.")),
        key("shuffle", &Self::shuffle, boolean(), "Short for `sampler: shuffled` and `sampler: sequential`."),

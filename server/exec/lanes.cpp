@@ -12,6 +12,12 @@
 namespace headrace::server::exec {
 namespace {
 
+/// Only clients that get every batch can share rows, and only `detach` lets one be far behind another.
+std::uint64_t patience_of(const Lanes::Options& options) {
+  const bool apart = options.ledger.broadcast && options.ledger.detach;
+  return apart ? static_cast<std::uint64_t>(options.patience.count()) : 0;
+}
+
 bool sends_acks(const Lane& lane) {
   return lane.attached && !lane.sink && lane.protocol_error.empty();
 }
@@ -27,6 +33,7 @@ Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& r
       status_(status),
       maker_(maker),
       ledger_(options.ledger),
+      fill_order_(ledger_, {.epoch_rows = info.samples, .patience_ns = patience_of(options)}),
       groups_(info.delivery, info.samples, info.batch_size, info.last),
       lanes_(options.ledger.lanes) {
   // Reserved here, so that pushes under the lock cannot throw.
@@ -40,30 +47,43 @@ Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& r
 double Lanes::fullness() const {
   double least = 2;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (ledger_.is_open(lane) && !lanes_[lane].fenced)
+    // Who waits for another one has an empty ring, which is no reason to serve this stream before others.
+    if (ledger_.is_open(lane) && !lanes_[lane].fenced && (fill_order_.waiting() >> lane & 1) == 0)
       least = std::min(least, static_cast<double>(ledger_.ahead(lane)) / ledger_.quota());
   return least;
 }
 
-std::optional<publish::Ledger::Fill> Lanes::take_fill(bool& freed) {
-  // A heap finds the emptiest lane in O(lanes); usually the first lane gets a slot.
-  struct Candidate {
-    std::uint32_t ahead, lane;
-    bool operator<(const Candidate& other) const {  // the heap's largest is the emptiest; then the lowest
-      return ahead != other.ahead ? ahead > other.ahead : lane > other.lane;
-    }
-  };
-  std::array<Candidate, publish::Ledger::kMaxLanes> heap;
-  auto end = heap.begin();
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (ledger_.is_open(lane)) *end++ = {ledger_.ahead(lane), lane};
-  for (std::make_heap(heap.begin(), end); end != heap.begin(); --end) {
-    std::pop_heap(heap.begin(), end);
-    auto fill = ledger_.take_fill(std::prev(end)->lane);
+std::optional<publish::Ledger::Fill> Lanes::take_fill(std::uint64_t now_ns, bool& freed) {
+  const RowWindow* const window = maker_.window();
+  const std::uint64_t waited = fill_order_.waiting();
+  const auto lanes =
+      fill_order_.lanes(now_ns, window != nullptr ? publish::FillOrder::Window{window->kept(), window->room()}
+                                                  : publish::FillOrder::Window{});
+  ledger_.favor(fill_order_.awaited());
+  changed_ |= waited ^ fill_order_.waiting();
+  report_waits(fill_order_.waiting() & ~waited);
+  for (const std::uint32_t lane : lanes) {
+    const auto fill = ledger_.take_fill(lane);
     freed |= free_slots();  // slots freed for this lane, for example from other lanes' prefetch
-    if (fill) return fill;
+    if (!fill) continue;
+    const auto& cursor = fill->key.cursor;
+    fill_order_.count(lane,
+                      lanes_[lane].group->plan->rows(cursor.origin, cursor.batch, lanes_[lane].rank).rows);
+    return fill;
   }
   return std::nullopt;
+}
+
+void Lanes::report_waits(std::uint64_t lanes) {
+  for (; lanes != 0; lanes &= lanes - 1) {
+    Lane& lane = lanes_[std::countr_zero(lanes)];
+    if (!std::exchange(lane.wait_announced, true))
+      log::info(
+          "stream `{}`: client `{}` leaves the workers to one that is behind, so that both share rows from "
+          "then on (at most {} s, sharing.patience)",
+          info_.name, lane.client,
+          std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count());
+  }
 }
 
 std::optional<RowWindow::Lanes> Lanes::others_need(const publish::Ledger::Fill& fill,
@@ -97,7 +117,7 @@ bool Lanes::has_acks() const {
   return false;
 }
 
-bool Lanes::take_acks() {
+bool Lanes::take_acks(std::uint64_t now_ns) {
   bool taken_any = false;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
@@ -116,6 +136,7 @@ bool Lanes::take_acks() {
     taken_any = true;
   }
   free_slots();
+  if (taken_any) fill_order_.observe(now_ns);
   return taken_any;
 }
 
@@ -130,9 +151,12 @@ bool Lanes::write_grants(std::uint64_t now_ns) {
         info_.name, options_.ledger.max_lag);
   for (const auto& order : orders_) {
     changed(order.lane);
-    const Lane& lane = lanes_[order.lane];
-    granted_ += lane.group->plan->rows(order.batch.origin, order.batch.batch, lane.rank).valid;
-    if (lanes_[order.lane].sink) {
+    Lane& lane = lanes_[order.lane];
+    const std::uint64_t samples =
+        lane.group->plan->rows(order.batch.origin, order.batch.batch, lane.rank).valid;
+    granted_ += samples;
+    lane.granted += samples;
+    if (lane.sink) {
       ledger_.ack(order.lane, order.slot);
     } else if (ring_.write_grant(order.lane, order.slot, order.seek)) {
       to_wake_ |= std::uint64_t{1} << order.lane;
@@ -161,22 +185,36 @@ bool Lanes::free_slots() {
   return !freed_.empty();
 }
 
+bool Lanes::has_asked(std::uint32_t index) const {
+  // A feed's batches are built once, and none before its clients are attached: so they need not ask.
+  if (lanes_[index].sink || supply_.builds_once()) return true;
+  const auto word = ring_.client_word(index);
+  return word && (word->waiting || word->wait_ns > 0);
+}
+
 bool Lanes::gate_open(std::uint64_t now_ns) {
   if (gate_passed_) return true;
-  const auto waited = std::chrono::nanoseconds(now_ns - first_attach_ns_);
+  asked_ = 0;
+  for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
+    Lane& lane = lanes_[index];
+    lane.asked = lane.asked || (lane.attached && (options_.wait_for <= 1 || has_asked(index)));
+    asked_ += lane.asked ? 1 : 0;
+  }
+  if (asked_ > 0 && first_ask_ns_ == 0) first_ask_ns_ = now_ns;
+  const auto waited = std::chrono::nanoseconds(now_ns - first_ask_ns_);
   // If the feeder failed, clients that wait for others get the error at once. If it has sent everything,
   // waiting still makes sense: every client yet to come gets the batches.
-  const bool complete = attached_ >= options_.wait_for || supply_.ended_early();
-  gate_passed_ = complete || (attached_ > 0 && waited > options_.wait_timeout);
+  const bool complete = asked_ >= options_.wait_for || supply_.ended_early();
+  gate_passed_ = complete || (asked_ > 0 && waited > options_.wait_timeout);
   if (gate_passed_ && !complete)
-    log::warn("stream `{}` begins with {} of {} clients, after {} s (wait_timeout)", info_.name, attached_,
+    log::warn("stream `{}` begins with {} of {} clients, after {} s (wait_timeout)", info_.name, asked_,
               options_.wait_for,
               std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
   return gate_passed_;
 }
 
 std::uint32_t Lanes::awaited_clients() const {
-  return gate_passed_ ? 0 : options_.wait_for - std::min(options_.wait_for, attached_);
+  return gate_passed_ ? 0 : options_.wait_for - std::min(options_.wait_for, asked_);
 }
 
 bool Lanes::expects_client() const {
@@ -195,7 +233,10 @@ bool Lanes::all_served() const {
 void Lanes::drain() {
   draining_ = true;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
-    if (lanes_[index].attached && !lanes_[index].sink) ring_.set_lane_state(index, ring::kLaneDraining);
+    const Lane& lane = lanes_[index];
+    // A client is to report a failure, or a feed that has ended, not to wait for another server.
+    if (lane.attached && !lane.sink && !lane.failure_announced)
+      ring_.set_lane_state(index, supply_.ended_early() ? ring::kLaneFailed : ring::kLaneDraining);
     move_in_window(index);
   }
 }
@@ -238,8 +279,11 @@ void Lanes::publish(StreamFigures& figures) {
   for (; changed_ != 0; changed_ &= changed_ - 1) {
     const auto lane = static_cast<std::uint32_t>(std::countr_zero(changed_));
     move_in_window(lane);
-    status_.publish(
-        lane, {.next = ledger_.next(lane), .leases = ledger_.leases(lane), .fenced = lanes_[lane].fenced});
+    status_.publish(lane, {.next = ledger_.next(lane),
+                           .leases = ledger_.leases(lane),
+                           .fenced = lanes_[lane].fenced,
+                           .granted = lanes_[lane].granted,
+                           .waits = fill_order_.waiting() >> lane & 1});
   }
   const publish::Ledger::Counts& slots = ledger_.counts();
   figures.free = slots.free;

@@ -17,6 +17,7 @@
 #include "server/exec/sample_maker.h"
 #include "server/exec/stream_status.h"
 #include "server/exec/supply.h"
+#include "server/publish/fill_order.h"
 #include "server/publish/groups.h"
 #include "server/publish/ledger.h"
 
@@ -34,18 +35,21 @@ struct Lane {
   bool reattaches = false;  ///< within its process, in the middle of a loop
   Cursor begin;             ///< where it began, or where its last seek went
   std::uint64_t last_beat_ns = 0, last_beat_value = 0;
+  std::uint64_t granted = 0;  ///< samples
   /// Why its lease segment is invalid: its acks are ignored, and the session drops the client.
   std::string protocol_error;
+  bool asked = false;  ///< its client has asked for a batch
   bool fenced = false;
-  bool failure_announced = false;
+  bool failure_announced = false, wait_announced = false;
 };
 
 class Lanes {
  public:
   struct Options {
     publish::Ledger::Options ledger;
-    std::uint32_t wait_for = 1;  ///< clients that must be attached before the first batch is granted
-    std::chrono::nanoseconds wait_timeout{};  ///< after this long, the attached clients begin
+    std::uint32_t wait_for = 1;  ///< clients that must have asked before the first batch is granted
+    std::chrono::nanoseconds wait_timeout{};  ///< this long after the first one, those that have asked begin
+    std::chrono::nanoseconds patience{};      ///< the longest wait of a client for one behind; 0: none
   };
   /// All references must outlive it.
   Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& ring, Supply& supply,
@@ -81,14 +85,15 @@ class Lanes {
   // --- slots
   [[nodiscard]] bool has_acks() const;
   /// Processes acks. False: there were none.
-  bool take_acks();
+  bool take_acks(std::uint64_t now_ns);
   /// Writes the grants that are due. False: there were none.
   bool write_grants(std::uint64_t now_ns);
   /// Tells each client once that it gets no further batches. Only once, because it takes a system call and
   /// the client may stay attached for long.
   void announce_failure();
-  /// A slot to fill for the lane with the emptiest ring. `freed`: other slots were freed on the way.
-  std::optional<publish::Ledger::Fill> take_fill(bool& freed);
+  /// A slot to fill, for the first lane of the FillOrder that can have one. `freed`: other slots were freed
+  /// on the way.
+  std::optional<publish::Ledger::Fill> take_fill(std::uint64_t now_ns, bool& freed);
   /// The lanes that get a new batch, if others need its rows, so that the window should keep them; nullopt:
   /// nobody else does.
   [[nodiscard]] std::optional<RowWindow::Lanes> others_need(const publish::Ledger::Fill& fill,
@@ -115,7 +120,10 @@ class Lanes {
   [[nodiscard]] Result<void> check(const wire::OpenRequest& request) const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);
+  [[nodiscard]] bool has_asked(std::uint32_t lane) const;
   void open_ledger(std::uint32_t lane);
+  void report_waits(std::uint64_t lanes);      ///< logs the lanes that begin to wait, each once
+  void report_late(std::uint32_t lane) const;  ///< logs how far behind the others a new client begins
   void count_missing_ranks();
   bool free_slots();  ///< false: there was none to free
   void move_in_window(std::uint32_t lane) const;
@@ -128,11 +136,13 @@ class Lanes {
   StreamStatus& status_;
   const SampleMaker& maker_;
   publish::Ledger ledger_;
+  publish::FillOrder fill_order_;
   publish::Groups groups_;
   std::vector<Lane> lanes_;
   std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
+  std::uint32_t asked_ = 0;                  ///< lanes; counted until the gate is passed
   std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
-  std::uint64_t first_attach_ns_ = 0, leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;
+  std::uint64_t first_ask_ns_ = 0, leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;
   bool gate_passed_ = false, draining_ = false, detachment_announced_ = false;
   // reused, to save allocations per batch
   std::vector<publish::Ledger::Order> orders_;

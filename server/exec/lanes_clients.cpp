@@ -124,15 +124,33 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
       status_.attach(index, std::move(client), [&] { return ring_.attach(index, std::move(lease)); });
   lane.attached = true;
   ++attached_;
+  report_late(index);
   lane.last_beat_ns = now_ns;
-  if (!first_attach_ns_) first_attach_ns_ = now_ns;
   // A client that was attached before the server restarted resumes at once: its former peers may be gone.
   gate_passed_ |= lane.reattaches;
-  if (const std::uint32_t awaited = awaited_clients(); awaited > 0)
-    log::info("stream `{}` waits for {} more client{} (sharing.wait_for), {} s at most", info_.name, awaited,
-              awaited == 1 ? "" : "s",
+  if (!gate_passed_ && attached_ < options_.wait_for)
+    log::info("stream `{}` waits for {} more client{} (sharing.wait_for), {} s at most", info_.name,
+              options_.wait_for - attached_, options_.wait_for - attached_ == 1 ? "" : "s",
               std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
   return attachment;
+}
+
+void Lanes::report_late(std::uint32_t index) const {
+  const Lane& late = lanes_[index];
+  std::optional<std::uint32_t> foremost;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (lane != index && ledger_.is_open(lane) && lanes_[lane].group != late.group &&
+        (!foremost || ledger_.position(*foremost) < ledger_.position(lane)))
+      foremost = lane;
+  if (!foremost || supply_.builds_once()) return;
+  const std::uint32_t lag = publish::lag(*late.group->plan, ledger_.next(index), ledger_.position(*foremost),
+                                         ClientStatus::kMostLag);
+  if (lag <= options_.ledger.max_lag) return;
+  log::info(
+      "stream `{}`: client `{}` begins {}{} batches behind `{}`: what was delivered before it attached is "
+      "decoded again for it. Loader(join=\"now\") begins where the others are",
+      info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag,
+      lanes_[*foremost].client);
 }
 
 Result<std::uint32_t> Lanes::open_sink() {
@@ -178,7 +196,11 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
     free_slots();
   }
   if (lane.attached) {
-    --attached_;
+    // The next set of clients begins together, too. A feed is sent once, so it has one set.
+    if (--attached_ == 0 && !supply_.builds_once()) {
+      gate_passed_ = false;
+      first_ask_ns_ = asked_ = 0;
+    }
     status_.detach(index, last, [&] {
       if (!lane.sink) ring_.detach(index);
     });
@@ -190,7 +212,9 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
 
 std::optional<Error> Lanes::failure_of(std::uint32_t index) const {
   if (status_.failed()) return status_.failure();
-  if (supply_.exhausted(ledger_.next(index))) return supply_.end_error();
+  // While the server drains, nobody gets the batches before the end any more.
+  if (supply_.exhausted(ledger_.next(index)) || (draining_ && supply_.ended_early()))
+    return supply_.end_error();
   return std::nullopt;
 }
 

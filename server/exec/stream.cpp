@@ -32,8 +32,8 @@ Stream::Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring)
       ring_(std::move(ring)),
       status_(setup_.info.name, *ring_),
       fed_(fed_supply_of(setup_)),
-      lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout}, *ring_, supply(), status_,
-             *setup_.maker),
+      lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout, setup_.patience}, *ring_,
+             supply(), status_, *setup_.maker),
       filler_(*this, *setup_.maker, *ring_, supply(), lanes_) {
   publish_figures();
 }
@@ -92,7 +92,7 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
 }
 
 bool Stream::pump(std::uint64_t now_ns) {
-  const bool taken = lanes_.take_acks();
+  const bool taken = lanes_.take_acks(now_ns);
   const bool granted = !failed() && lanes_.write_grants(now_ns);
   if (failed() || fed_) lanes_.announce_failure();  // a fed stream also ends without a failure
   publish_figures();

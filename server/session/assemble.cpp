@@ -156,6 +156,7 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   setup.info.live = setup.feed != nullptr;
   setup.wait_for = config.sharing.wait_for;
   setup.wait_timeout = config.sharing.wait_timeout;
+  setup.patience = config.sharing.patience;
   if (resident) setup.info.residence = resident->residence;
   if (reads.pool) out.read_ahead_bytes += reads.config->memory;
   if (setup.feed) out.other_bytes += setup.feed->slot_bytes() * setup.feed->options().slots;

@@ -14,7 +14,7 @@ from typing import Any
 import headrace
 import numpy as np
 import pytest
-from headrace.errors import InvalidArgument
+from headrace.errors import InvalidArgument, StreamFailed
 from running import ROOT, wait_until
 from shared import BATCHES, ROWS, Batches, Consumer, equal, in_threads, join, start, started, sums
 
@@ -170,6 +170,21 @@ def test_close_ends_waiting_consumers_with_an_error() -> None:
     error = consumer.lines()[-1]
     assert error["code"] == "STREAM_FAILED" and "the owner closed the shared stream" in error["message"]
     share.close()
+
+
+def test_a_consumer_that_lags_gets_the_error_at_once() -> None:
+    share = headrace.share(Batches(batches=100), prefetch=2)
+    with headrace.Loader(share.address, stream="train", reconnect_timeout=60) as loader:
+        batches = iter(loader)
+        next(batches)
+        wait_until(lambda: share.stats["batches"] >= 4, "the ring to be full")
+        share.close()
+        began, received = time.monotonic(), 1
+        with pytest.raises(StreamFailed, match="its server has ended since"):
+            for _ in batches:
+                received += 1
+        assert time.monotonic() - began < 30, "it does not wait for another server"
+        assert received < 100
 
 
 OWNER = """

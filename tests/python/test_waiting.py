@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,8 @@ def test_a_wait_ends_with_its_timeout_and_says_for_what(start_server: Any, quiet
     with headrace.Loader(address, stream="train", batch_timeout=0.3) as loader:
         with pytest.raises(headrace.errors.Timeout, match=r"waited 0\.[23] s for epoch 0, origin 0, batch 0"):  # ahead of the loop: the last part of it
             next(iter(loader))
-        with headrace.Loader(address, stream="train"):
+        with headrace.Loader(address, stream="train") as second:
+            assert next(iter(second)).number == 0
             assert next(iter(loader)).number == 0  # a timeout loses nothing
 
 
@@ -206,13 +208,34 @@ def test_a_timeout_names_the_clients_that_are_waited_for(start_server: Any, quie
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train", client="fast", batch_timeout=1.0) as fast:
         iterator = iter(fast)
-        with pytest.raises(headrace.errors.Timeout, match=r"once 2 more clients are attached \(sharing.wait_for\)"):
+        with pytest.raises(headrace.errors.Timeout, match=r"once 2 more clients have asked for a batch \(sharing.wait_for\)"):
             next(iterator)
-        with headrace.Loader(address, stream="train", client="slow") as slow, headrace.Loader(address, stream="train", client="late"):
-            assert next(iter(slow)).number == 0
+        with (
+            headrace.Loader(address, stream="train", client="slow") as slow,
+            headrace.Loader(address, stream="train", client="late") as late,
+            ThreadPoolExecutor() as pool,
+        ):
+            begun = pool.submit(lambda: next(iter(late)).number)
+            ahead = iter(slow)
+            assert [next(ahead).number for _ in range(2)] == [0, 1] and begun.result() == 0
             with pytest.raises(headrace.errors.Timeout, match=r"It waits for client `late`, \d+ batch(es)? behind \(sharing.on_lag: wait\)"):
                 for batch in iterator:
                     assert batch.number < 8
+
+
+def test_wait_for_counts_clients_that_ask_not_those_that_are_attached(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}
+    address = start_server(quiet_config).address
+    asked_for_too_few = r"once 1 more client has asked for a batch \(sharing.wait_for\)"
+    for _ in range(2):  # again, for the next set of clients
+        with headrace.Loader(address, stream="train", batch_timeout=1) as first, headrace.Loader(address, stream="train") as builds_a_model:
+            batches = iter(first)
+            with pytest.raises(headrace.errors.Timeout, match=asked_for_too_few):
+                next(batches)
+            assert next(iter(builds_a_model)).number == 0
+            assert next(batches).number == 0
+            with headrace.Loader(address, stream="train") as late:
+                assert next(iter(late)).number == 0, "a set that has begun goes on"
 
 
 def test_a_long_wait_warns_of_its_reason_and_loses_nothing(start_server: Any, quiet_config: dict[str, Any]) -> None:
@@ -221,14 +244,15 @@ def test_a_long_wait_warns_of_its_reason_and_loses_nothing(start_server: Any, qu
     with headrace.Loader(address, stream="train", batch_timeout=60) as loader:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # ends the wait
-            with pytest.raises(RuntimeWarning, match=r"waited 10\.\d s for .* once 1 more client is attached"):
+            with pytest.raises(RuntimeWarning, match=r"waited 10\.\d s for .* once 1 more client has asked for a batch"):
                 next(iter(loader))
-        with headrace.Loader(address, stream="train"):
+        with headrace.Loader(address, stream="train") as second:
+            assert next(iter(second)).number == 0
             assert next(iter(loader)).number == 0
 
 
 def test_a_second_threads_loop_does_not_disturb_the_first_ones(start_server: Any, quiet_config: dict[str, Any]) -> None:
-    """The second loop begins while the first waits for a batch, which comes once another client attaches."""
+    """The second loop begins while the first waits for a batch, which comes once another client asks for one."""
     quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train") as loader:
@@ -246,6 +270,7 @@ def test_a_second_threads_loop_does_not_disturb_the_first_ones(start_server: Any
         assert refused is not None
         with pytest.raises(IteratorBusy):
             iter(loader)
-        with headrace.Loader(address, stream="train"):
+        with headrace.Loader(address, stream="train") as other:
+            next(iter(other))
             thread.join(60)
         assert first == list(range(8))

@@ -222,7 +222,8 @@ TEST_F(StreamTest, ATimeoutSaysWhatItWaitedForAndLosesNothing) {
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kTimeout);
   EXPECT_THAT(batch.error().message, HasSubstr("epoch 0, origin 0, batch 0"));
-  const Stream second = open();
+  Stream second = open();
+  EXPECT_EQ(next(second).batch(), 0u);
   EXPECT_EQ(next(stream).batch(), 0u);
 }
 
