@@ -28,12 +28,16 @@ def text(name: str, value: Any, choices: tuple[str, ...] = ()) -> str:
 
 def texts(name: str, value: Any) -> list[str]:
     """Checks a list of names and returns it. A str, which is a sequence of its letters, is refused."""
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+    if isinstance(value, str):
         raise InvalidArgument(f"{name}={value!r}: expected a list of names, such as [{value!r}]")
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"{name}={value!r}: expected a list of str, found {type(value).__name__}")
     names = [text(f"{name}[{i}]", each) for i, each in enumerate(value)]
-    twice = next((each for i, each in enumerate(names) if each in names[:i]), None)
-    if twice is not None:
-        raise InvalidArgument(f"{name}={names!r}: {twice!r} is there twice")
+    seen: set[str] = set()
+    for each in names:
+        if each in seen:
+            raise InvalidArgument(f"{name}: duplicate name {each!r}")
+        seen.add(each)
     return names
 
 

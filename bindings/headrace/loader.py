@@ -53,7 +53,7 @@ class Loader:
     """Iterates over a stream like a torch DataLoader; each `for` is one epoch.
 
     address            the server's directory; None: HEADRACE_ADDRESS, then the server's default
-    stream             the stream's name
+    stream             the stream's name; required
     rank, world_size   select this process's part of a shard stream; None: RANK and WORLD_SIZE, else torch.distributed's, else 0 and 1.
                        Ignored on a broadcast stream
     group              the job that the ranks belong to
@@ -81,7 +81,7 @@ class Loader:
         self,
         address: str | os.PathLike[str] | None = None,
         *,
-        stream: str,
+        stream: str = "",
         rank: int | None = None,
         world_size: int | None = None,
         group: str | None = None,
@@ -101,6 +101,9 @@ class Loader:
         meta: bool = False,
         allow_uids: Iterable[int] = (),
     ) -> None:
+        if stream == "":
+            name = address if isinstance(address, str) and "/" not in address else "train"
+            raise InvalidArgument(f"a Loader needs a stream's name: headrace.Loader(stream={name!r}); the address, which comes first, is optional")
         text("stream", stream)
         output = output_of(output, device)
         prefetch = whole("prefetch", prefetch, 1, 64)
@@ -319,6 +322,11 @@ class Loader:
         """The number of ranks that divide an epoch; 1 on a broadcast stream."""
         self._attached()
         return self._world_size
+
+    @property
+    def batch_size(self) -> int:
+        """The number of samples in a batch; the last one of an epoch may have fewer."""
+        return self.info.batch_size
 
     @property
     def sampler(self) -> EpochSampler:

@@ -179,7 +179,7 @@ def pack(
     options += ["--compress", text("compress", compress, ("none", "lz4", "zstd"))]
     if resize is not None:
         if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", str(resize)):
-            raise InvalidArgument(f"resize={resize!r}: expected the shorter side, such as 256, or 'HEIGHTxWIDTH'")
+            raise InvalidArgument(f"resize={resize!r}: expected the shorter side in pixels, such as 256, or 'HEIGHTxWIDTH', such as '256x320'")
         options += ["--resize", str(resize)]
     if not flag("progress", progress):
         options.append("--quiet")

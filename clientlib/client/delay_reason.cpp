@@ -43,17 +43,18 @@ std::string slowest_clients(const json& clients, const Cursor& due) {
 std::string reason_in_stats(const json& stream, const Cursor& due) {
   if (const auto awaited = stream.at("awaited_clients").get<std::uint32_t>(); awaited > 0)
     return fmt::format(
-        "The stream begins once {} more client{} asked for a batch (sharing.wait_for), or after its "
-        "wait_timeout",
+        "The stream begins once {} more client{} called next() (sharing.wait_for), or after its wait_timeout",
         awaited, awaited == 1 ? " has" : "s have");
   const std::string clients = slowest_clients(stream.at("clients"), due);
   if (clients.empty()) return {};
   const auto waits = [&](const json& client) {
-    return is_due(client, due) && client.at("waits_for_one_behind").get<bool>();
+    return is_due(client, due) && client.value("waits_for_one_behind", false);
   };
   if (std::any_of(stream.at("clients").begin(), stream.at("clients").end(), waits))
-    return fmt::format("It waits for {}, so that both share rows from then on (at most sharing.patience)",
-                       clients);
+    return fmt::format(
+        "This client is ahead and waits for {}, until both share rows (at most sharing.patience in total; 0s "
+        "disables the wait)",
+        clients);
   if (!stream.at("clients_wait_for_each_other").get<bool>()) return {};
   return fmt::format(
       "It waits for {} (sharing.on_lag: wait): that client must read on, release its batches, or end",
@@ -74,7 +75,8 @@ std::string reason_for_delay(const Address& server, const std::string& stream, c
     }
   }
   return "The stream may be slow (see headrace_worker_busy_seconds_total), or may wait for another client "
-         "(sharing.wait_for, sharing.on_lag: wait); `headrace stats` shows each client's position";
+         "(sharing.wait_for, sharing.patience, sharing.on_lag: wait); `headrace stats` shows each client's "
+         "position";
 }
 
 }  // namespace headrace::client

@@ -88,8 +88,7 @@ SocketProblem check_socket(const std::string& path, const Address& server) {
     case ENOENT:
       return {fmt::format("{} does not exist: no server runs in this directory", path)};
     case ECONNREFUSED:
-      return {
-          fmt::format("{} exists, but no server listens on it: the server that created it has ended", path)};
+      return {fmt::format("{} exists, but no server listens on it: it has exited; start it again", path)};
     case EACCES:
       return {
           fmt::format("{}: {}: run as the server's user, have your uid listed in its server.allow.uids, or "
@@ -198,7 +197,7 @@ std::optional<Error> loss(const std::string& path, const SocketFile& asked, cons
   if (problem.code == ErrorCode::kPermissionDenied) return Error{problem.code, problem.what};
   if (SocketFile::at(path) == asked && problem.none()) return std::nullopt;
   return Error{ErrorCode::kServerLost,
-               fmt::format("the server at {} ended before it answered '{}'", path, op)};
+               fmt::format("the server at {} exited before it answered '{}'", path, op)};
 }
 
 Result<Answer> converse(zmq::socket_t& socket, ConnectionWatch& connection, const Address& server,

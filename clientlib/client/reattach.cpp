@@ -126,7 +126,7 @@ Result<void> Stream::Impl::attach_again(const client::Deadline& deadline) {
       return fail(ErrorCode::kTimeout, "interrupted by a warning");
     if (now - *lost_since >= options.reconnect_timeout)
       return fail(ErrorCode::kServerLost,
-                  fmt::format("the server in {} {} and did not come back within {:.1f} s "
+                  fmt::format("the server in {} {} and did not return within {:.1f} s "
                               "(reconnect_timeout); last error: {}",
                               server.directory, how_it_ended,
                               std::chrono::duration<double>(now - *lost_since).count(), error.to_string()));

@@ -42,7 +42,7 @@ struct Stream::Impl {
   std::uint32_t max_leases = 0;
   std::uint64_t mapping_generation = 0;
   std::optional<Clock::time_point> lost_since;
-  static constexpr const char *kUnreachable = "cannot be reached", *kStopped = "was stopped";
+  static constexpr const char *kUnreachable = "is unreachable", *kStopped = "was stopped";
   const char* how_it_ended = kUnreachable;  ///< what is known of the server of the last session
 
   // The loop's position.

@@ -60,11 +60,17 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
       how_it_ended = kStopped;
       client::settle_private_views(*attachment);  // the server waits for leases
     }
-    if ((state & ring::kLaneFailed) != 0) {
-      // Batches that were granted before the failure are still valid, even if the server has ended since.
+    const auto report_failure = [&]() -> Result<ring::Grant> {
+      // Batches that were granted before the failure are still valid.
       if (auto grant = reader.next(seek, milliseconds(0), spin, nullptr)) return *grant;
+      client::settle_private_views(*attachment);  // the server waits for leases
       return fail(stream_failure());
-    }
+    };
+    const bool failed = (state & ring::kLaneFailed) != 0;
+    // A feed that ended does not come back with another server.
+    if (failed && info.live &&
+        (attachment->lost.load(std::memory_order_acquire) || (state & ring::kLaneFenced) == 0))
+      return report_failure();
     if (attachment->lost.load(std::memory_order_acquire)) {
       lose();
     } else if ((state & ring::kLaneFenced) != 0) {
@@ -80,6 +86,8 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
                               "eviction time (was the "
                               "process stopped, or the machine asleep?); the next call attaches again at {}",
                               info.name, to_string(position)));
+    } else if (failed) {
+      return report_failure();
     } else if (state != ring::kLaneOpen) {
       std::this_thread::sleep_for(milliseconds(10));  // draining: the server will close the socket soon
     }
@@ -91,22 +99,22 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
 
 Error Stream::Impl::stream_failure() const {
   const auto without_reason = [&](std::string_view where) {
-    return Error{ErrorCode::kStreamFailed, fmt::format("stream '{}' failed; {} says why", info.name, where)};
+    return Error{ErrorCode::kStreamFailed, fmt::format("stream '{}' failed{}", info.name, where)};
   };
-  constexpr std::string_view kEnded = "its server has ended since: the log of that server";
-  if (attachment->lost.load(std::memory_order_acquire)) return without_reason(kEnded);
+  constexpr std::string_view kSeeLog = "; see the server's log";
+  constexpr std::string_view kExited = " and its server has exited; see that server's log";
+  if (attachment->lost.load(std::memory_order_acquire)) return without_reason(kExited);
   const auto reply = client::exchange(server, "failure", wire::to_json(wire::FailureRequest{session}),
                                       Deadline(timeout), interrupt)
                          .and_then([](const auto& a) { return wire::parse<wire::FailureReply>(a.body); });
   if (reply)
-    return reply->why.empty() ? without_reason("the server's log")
-                              : Error{ErrorCode::kStreamFailed, reply->why};
+    return reply->why.empty() ? without_reason(kSeeLog) : Error{ErrorCode::kStreamFailed, reply->why};
   switch (reply.error().code) {
     case ErrorCode::kServerLost:
     case ErrorCode::kServerUnreachable:
-      return without_reason(kEnded);
+      return without_reason(kExited);
     case ErrorCode::kBadMessage:  // of a server without this request
-      return without_reason("the server's log");
+      return without_reason(kSeeLog);
     default:
       return reply.error();
   }

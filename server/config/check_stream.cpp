@@ -86,7 +86,7 @@ void check_fed(const StreamConfig& stream, const Json& map, const Reading& readi
 
 void check_sharing(const StreamConfig& stream, const Json& map, const Reading& reading) {
   const auto& sharing = stream.sharing;
-  for (const char* key : {"max_lag", "on_lag"})
+  for (const char* key : {"max_lag", "on_lag", "patience"})
     if (const Pointer at = Pointer("/sharing") / key; stream.delivery == Delivery::kShard && map.contains(at))
       reading.wrong_key(
           at, "of broadcast streams only: the ranks of a shard stream share no slots; leave it out");

@@ -142,8 +142,9 @@ Result<Config> load(const std::filesystem::path& path, std::span<const Override>
   stream.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(stream.gcount()));
   if (text.size() > kMaxFileBytes)
-    return fail(ErrorCode::kConfigInvalid, fmt::format("{}: is larger than {} MiB: is it a configuration?",
-                                                       path.string(), kMaxFileBytes >> 20));
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("{}: expected a configuration of at most {} MiB, found a larger file",
+                            path.string(), kMaxFileBytes >> 20));
   if (stream.bad()) return fail(ErrorCode::kConfigInvalid, fmt::format("{}: reading failed", path.string()));
   return parse(text, path.string(), flags, environment);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 namespace headrace::server::config {
@@ -83,22 +84,20 @@ std::string Document::overrides_near(const Pointer& pointer) const {
 
 std::vector<Problem> Document::problems() const {
   std::vector<Problem> out = elsewhere_;
+  std::set<std::tuple<int, int, std::string>> reported;
   for (const auto& fault : faults.all()) {
     const Place place = fault.at_key ? key_place(fault.at) : value_place(fault.at);
+    // An inherited problem is reported once.
+    if (place.line > 0 && !reported.emplace(place.line, place.column, fault.message).second) continue;
     std::string message = fault.message;
     // The file alone may be right: the cause may be what was set from outside.
     if (const std::string origins = overrides_near(fault.at); place.line > 0 && !origins.empty())
-      message += fmt::format(" (with {})", origins);
+      message += fmt::format(" (overrides in effect: {})", origins);
     out.push_back(problem_at(place, fault.at, std::move(message), fault.suggestion));
   }
   std::stable_sort(out.begin(), out.end(), [](const Problem& a, const Problem& b) {
     return std::tuple(a.line == 0, a.line, a.column) < std::tuple(b.line == 0, b.line, b.column);
   });
-  // Streams that take a value over have its problem, too.
-  const auto same = [](const Problem& a, const Problem& b) {
-    return a.line > 0 && std::tie(a.line, a.column, a.message) == std::tie(b.line, b.column, b.message);
-  };
-  out.erase(std::unique(out.begin(), out.end(), same), out.end());
   return out;
 }
 

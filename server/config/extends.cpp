@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "clientlib/base/nearest.h"
+#include "server/config/config.h"
 
 namespace headrace::server::config {
 namespace {
@@ -30,6 +30,7 @@ class Inheritance {
   explicit Inheritance(Document& document) : document_(document), streams_(document.value.at("streams")) {}
 
   void apply() {
+    if (streams_.size() > kMaxStreams) return;  // reported by validate(); it also bounds the recursion
     std::vector<std::string> names;
     for (const auto& [name, ignored] : streams_.items()) names.push_back(name);
     for (const auto& name : names) complete(name, names);
@@ -52,22 +53,23 @@ class Inheritance {
       failed_.push_back(name);
       return false;
     };
-    if (!given.is_string() || !streams_.contains(given.get<std::string>())) {
-      const std::string wanted = given.is_string() ? given.get<std::string>() : described::as_json(given);
+    if (!given.is_string())
+      return refuse(fmt::format("{} is not the name of a stream", described::as_json(given)));
+    if (!streams_.contains(given.get<std::string>())) {
       std::vector<std::string> others;
       std::copy_if(names.begin(), names.end(), std::back_inserter(others),
                    [&](const std::string& each) { return each != name; });
-      return refuse(fmt::format("there is no stream {}; others: {}", described::as_json(given),
-                                others.empty() ? "none" : fmt::format("{}", fmt::join(others, ", "))),
-                    headrace::nearest(wanted, others));
+      return refuse(fmt::format("there is no stream {}; streams: {}", described::as_json(given),
+                                others.empty() ? "no other" : fmt::format("{}", fmt::join(others, ", "))),
+                    headrace::nearest(given.get<std::string>(), others));
     }
     const auto parent = given.get<std::string>();
     path_.push_back(name);
-    const bool circle = std::find(path_.begin(), path_.end(), parent) != path_.end();
-    const std::string around = fmt::format("{} -> {}", fmt::join(path_, " -> "), parent);
-    const bool sound = !circle && complete(parent, names);
+    const bool cycle = std::find(path_.begin(), path_.end(), parent) != path_.end();
+    const std::string round = fmt::format("{} -> {}", fmt::join(path_, " -> "), parent);
+    const bool sound = !cycle && complete(parent, names);
     path_.pop_back();
-    if (circle) return refuse(fmt::format("streams extend each other in a circle: {}", around));
+    if (cycle) return refuse(fmt::format("`extends` forms a cycle: {}; remove one of these keys", round));
     streams_.at(name).erase(kExtends);
     if (!sound) {
       failed_.push_back(name);
@@ -84,8 +86,6 @@ class Inheritance {
       const Pointer to = place_of(name) / key, from = place_of(parent) / key;
       if (!replaces(own, key)) {
         take(stream, key, value, from, to);
-      } else if (stream.contains(key) && stream.at(key).is_null()) {
-        stream.erase(key);
       } else if (std::find(kMergedMaps.begin(), kMergedMaps.end(), key) != kMergedMaps.end() &&
                  value.is_object() && stream.at(key).is_object()) {
         for (const auto& [below, inherited] : value.items())
@@ -93,6 +93,15 @@ class Inheritance {
             take(stream.at(key), below, inherited, from / below, to / below);
       }
     }
+    // An empty key has kept the other stream's value out; now it means the default.
+    for (const std::string_view key : kMergedMaps)
+      if (const auto map = stream.find(key); map != stream.end()) erase_nulls(*map);
+    erase_nulls(stream);
+  }
+
+  static void erase_nulls(json& map) {
+    for (auto each = map.is_object() ? map.begin() : map.end(); each != map.end();)
+      each = each->is_null() ? map.erase(each) : std::next(each);
   }
 
   void take(json& into, const std::string& key, const json& value, const Pointer& from, const Pointer& to) {

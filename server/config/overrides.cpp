@@ -124,7 +124,7 @@ bool in_missing_entry(const json& root, const Segments& path) {
   return entry && member(member(root, path[0]), path[1]).is_null();
 }
 
-/// Names the last item of a list of which `path` names one that is not there; empty: it names none.
+/// If `path` indexes a list out of range, describes its last item; otherwise empty.
 std::string missing_item(const json& root, const Segments& path, const Same& same) {
   const json* value = &root;
   Segments above;
@@ -243,7 +243,9 @@ void apply_flags(std::span<const Override> flags, Document& document) {
     const Segments path = cut(flag.path, ".");
     const std::string nothing =
         fmt::format("there is no \"{}\" in the configuration{}", flag.path,
-                    in_missing_entry(document.value, path) ? " (--set adds no sources or streams)" : "");
+                    in_missing_entry(document.value, path)
+                        ? " (--set cannot add a source or stream: declare it in the file)"
+                        : "");
     if (const auto item = missing_item(document.value, path, same); !item.empty()) {
       document.wrong_at({flag.origin}, Pointer(), fmt::format("{}: {}", nothing, item));
       continue;

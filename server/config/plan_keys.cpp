@@ -53,7 +53,7 @@ Description<Output> output() {
           {key("dtype", &Output::dtype,
                dtype({DType::kUInt8, DType::kFloat16, DType::kBFloat16, DType::kFloat32}),
                "Type of image values. Floats are pixels divided by 255, then normalized if there is "
-               "`normalize`."),
+               "`normalize`, with which the default is float32."),
            key("layout", &Output::layout,
                word<PixelLayout>({{"NCHW", PixelLayout::kNchw}, {"NHWC", PixelLayout::kNhwc}}),
                "Order of an image batch's dimensions: channels first or last.")}};
@@ -204,6 +204,12 @@ void check_plan(const StreamPlan& plan, bool one_size, const Json& map, const Re
     if (!known_output) chain.output.dtype = DType::kFloat32;  // which accepts all of them
     if (!check_chain(std::move(chain), field, whole, map, reading)) return;
   }
+}
+
+bool normalizes(const StreamPlan& plan) {
+  Values values;
+  for (const auto& transform : plan.chain.transforms) transform->add_to(values);
+  return !values.mean.empty();
 }
 
 }  // namespace headrace::server::config

@@ -16,4 +16,7 @@ std::vector<described::Key<transform::StreamPlan>> plan_keys();
 void check_plan(const transform::StreamPlan& plan, bool one_size, const described::Json& map,
                 const described::Reading& reading);
 
+/// Whether values become fractions, which need a float type.
+bool normalizes(const transform::StreamPlan& plan);
+
 }  // namespace headrace::server::config

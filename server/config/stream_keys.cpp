@@ -69,16 +69,18 @@ Description<SharingConfig> SharingConfig::description() {
            "Broadcast only. detach: the slow client gets batches of its own, which are built for it "
            "alone; wait: the others wait for it."),
        key("wait_for", &Self::wait_for, count(),
-           "Clients that must have asked for a batch before the first one is handed out; again for each new "
-           "set of clients, once all have left."),
-       key("wait_timeout", &Self::wait_timeout, duration()),
+           "Clients that must have called `next()` before the first batch is granted. After all clients have "
+           "detached, the next ones wait again."),
+       key("wait_timeout", &Self::wait_timeout, duration(),
+           "How long after the first client's call the server waits for the others. Then it begins without "
+           "them."),
        key("patience", &Self::patience, duration(),
-           "Broadcast with `on_lag: detach` only. How long a client may wait in all for one that is too far "
-           "behind "
-           "to share rows, where decoding is the bottleneck and both then end sooner. 0s: it never waits."),
+           "Only for `delivery: broadcast` with `on_lag: detach`. The longest total time for which a client "
+           "that is ahead yields the workers to one that is too far behind to share rows. It yields only if "
+           "decoding is the bottleneck and the total time of both falls. 0s: it never yields."),
        optional("window", &Self::window, bytes(),
                 "Memory for decoded rows that others will need: clients that are behind, and streams over "
-                "the same samples in the same order whose transforms begin alike. 0B: none. Default: a "
+                "the same samples in the same order whose transforms begin alike. 0B: none. Default: an "
                 "eighth of the free memory for all windows.")}};
 }
 
@@ -149,6 +151,7 @@ StreamConfig read_stream(const Json& value, const Reading& reading, const Server
     out.shuffle = samples != nullptr ? samples->shuffle : *given != "sequential";
   }
   const auto has = [&](const char* key) { return value.contains(Pointer(key)); };
+  if (!has("/output/dtype") && normalizes(out.plan)) out.plan.chain.output.dtype = DType::kFloat32;
   // A device's client holds a batch until its copy has ended: with fewer leases, copies wait for one another.
   constexpr std::uint32_t kForDevices = 5;
   if (out.plan.on_device && !has("/ring/max_leases")) out.ring.max_leases = kForDevices;

@@ -127,13 +127,14 @@ const Counterparts& loader_arguments() {
   return all;
 }
 
-// Transforms of torchvision that only change the type.
-const Counterparts& type_transforms() {
+// Transforms of torchvision that only change the type, and torch's names of types.
+const Counterparts& type_words() {
   static constexpr const char* kToTensor =
       "leave it out: `output: {dtype: float32}` gives floats from 0 to 1";
   static constexpr const char* kToImage = "leave it out: rows are arrays of bytes without it";
-  static const Counterparts all{{"ToTensor", kToTensor}, {"to_tensor", kToTensor}, {"ToImage", kToImage},
-                                {"to_image", kToImage},  {"ToDtype", kToTensor},   {"to_dtype", kToTensor}};
+  static const Counterparts all{{"ToTensor", kToTensor},    {"to_tensor", kToTensor}, {"ToImage", kToImage},
+                                {"to_image", kToImage},     {"ToDtype", kToTensor},   {"to_dtype", kToTensor},
+                                {"float", "write float32"}, {"half", "write float16"}};
   return all;
 }
 
@@ -297,7 +298,7 @@ void check_keys(Document& document, const Pointer& at, const json& node, const j
     auto home = fills_gap ? "" : parent_hint(node, name);
     if (!home.empty()) suggestion.clear();
     if (home.empty() && suggestion.empty()) home = parent_hint(schema(), name);
-    for (const auto* torch : {&loader_arguments(), &type_transforms()})
+    for (const auto* torch : {&loader_arguments(), &type_words()})
       if (home.empty() && suggestion.empty()) home = counterpart(*torch, name);
     if (home.empty() && suggestion.empty()) home = fmt::format("known here: {}", fmt::join(known, ", "));
     document.wrong_key(at / name, fmt::format("unknown key \"{}\"{}{}", name, home.empty() ? "" : "; ", home),
@@ -357,7 +358,7 @@ void check(Document& document, const Pointer& at, const json& asked, const json&
     }
     const bool secret = node.value("x-secret", false);
     std::string hint = node.value("x-hint", "");
-    if (hint.empty() && value.is_string()) hint = counterpart(type_transforms(), value.get<std::string>());
+    if (hint.empty() && value.is_string()) hint = counterpart(type_words(), value.get<std::string>());
     document.wrong(at,
                    fmt::format("{} is not {}{}{}", secret ? "what is there (it is not shown)" : shown(value),
                                expected(choices), hint.empty() ? "" : "; ", hint),

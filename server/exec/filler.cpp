@@ -34,7 +34,7 @@ std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
     if (job->unclaimed() && job->ready()) return job;
   for (;;) {
     bool freed = false;
-    if (const auto fill = lanes_.take_fill(now_ns, freed)) {
+    if (const auto fill = lanes_.take_fill(freed)) {
       end_blocked(now_ns);
       // While samples are being read, those of the next batch may already be there.
       auto job = start_job(*fill);

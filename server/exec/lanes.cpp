@@ -45,24 +45,40 @@ Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& r
 }
 
 double Lanes::fullness() const {
+  // A lane that yields has an empty ring, which is no reason to serve this stream before others, unless the
+  // lane behind has enough.
+  bool yields = false;
+  for (std::uint64_t awaited = fill_order_.awaited(); awaited != 0; awaited &= awaited - 1) {
+    const auto lane = static_cast<std::uint32_t>(std::countr_zero(awaited));
+    yields |= ledger_.is_open(lane) && !lanes_[lane].fenced && ledger_.ahead(lane) < ledger_.quota();
+  }
+  const std::uint64_t waiting = yields ? fill_order_.waiting() : 0;
   double least = 2;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    // Who waits for another one has an empty ring, which is no reason to serve this stream before others.
-    if (ledger_.is_open(lane) && !lanes_[lane].fenced && (fill_order_.waiting() >> lane & 1) == 0)
+    if (ledger_.is_open(lane) && !lanes_[lane].fenced && (waiting >> lane & 1) == 0)
       least = std::min(least, static_cast<double>(ledger_.ahead(lane)) / ledger_.quota());
   return least;
 }
 
-std::optional<publish::Ledger::Fill> Lanes::take_fill(std::uint64_t now_ns, bool& freed) {
+void Lanes::update_order(std::uint64_t now_ns) {
+  if (open_ < 2) return;
   const RowWindow* const window = maker_.window();
   const std::uint64_t waited = fill_order_.waiting();
-  const auto lanes =
-      fill_order_.lanes(now_ns, window != nullptr ? publish::FillOrder::Window{window->kept(), window->room()}
-                                                  : publish::FillOrder::Window{});
+  fill_order_.update(now_ns, window != nullptr ? publish::FillOrder::Window{window->kept(), window->room()}
+                                               : publish::FillOrder::Window{});
   ledger_.favor(fill_order_.awaited());
   changed_ |= waited ^ fill_order_.waiting();
   report_waits(fill_order_.waiting() & ~waited);
-  for (const std::uint32_t lane : lanes) {
+}
+
+void Lanes::forget_order(std::uint32_t lane) {
+  changed_ |= fill_order_.waiting();
+  fill_order_.forget(lane);
+  ledger_.favor(0);
+}
+
+std::optional<publish::Ledger::Fill> Lanes::take_fill(bool& freed) {
+  for (const std::uint32_t lane : fill_order_.lanes()) {
     const auto fill = ledger_.take_fill(lane);
     freed |= free_slots();  // slots freed for this lane, for example from other lanes' prefetch
     if (!fill) continue;
@@ -75,14 +91,17 @@ std::optional<publish::Ledger::Fill> Lanes::take_fill(std::uint64_t now_ns, bool
 }
 
 void Lanes::report_waits(std::uint64_t lanes) {
+  std::string behind;
+  for (std::uint64_t awaited = fill_order_.awaited(); awaited != 0; awaited &= awaited - 1)
+    behind += fmt::format("{}`{}`", behind.empty() ? "" : ", ", lanes_[std::countr_zero(awaited)].client);
   for (; lanes != 0; lanes &= lanes - 1) {
     Lane& lane = lanes_[std::countr_zero(lanes)];
     if (!std::exchange(lane.wait_announced, true))
       log::info(
-          "stream `{}`: client `{}` leaves the workers to one that is behind, so that both share rows from "
-          "then on (at most {} s, sharing.patience)",
-          info_.name, lane.client,
-          std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count());
+          "stream `{}`: client `{}` yields the workers to {}, which is behind, until both share rows (at "
+          "most "
+          "{:g} s; sharing.patience)",
+          info_.name, lane.client, behind, seconds(options_.patience));
   }
 }
 
@@ -117,7 +136,7 @@ bool Lanes::has_acks() const {
   return false;
 }
 
-bool Lanes::take_acks(std::uint64_t now_ns) {
+bool Lanes::take_acks() {
   bool taken_any = false;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
@@ -136,7 +155,6 @@ bool Lanes::take_acks(std::uint64_t now_ns) {
     taken_any = true;
   }
   free_slots();
-  if (taken_any) fill_order_.observe(now_ns);
   return taken_any;
 }
 
@@ -200,6 +218,7 @@ bool Lanes::gate_open(std::uint64_t now_ns) {
     lane.asked = lane.asked || (lane.attached && (options_.wait_for <= 1 || has_asked(index)));
     asked_ += lane.asked ? 1 : 0;
   }
+  if (asked_ == 0) first_ask_ns_ = 0;
   if (asked_ > 0 && first_ask_ns_ == 0) first_ask_ns_ = now_ns;
   const auto waited = std::chrono::nanoseconds(now_ns - first_ask_ns_);
   // If the feeder failed, clients that wait for others get the error at once. If it has sent everything,
@@ -207,9 +226,8 @@ bool Lanes::gate_open(std::uint64_t now_ns) {
   const bool complete = asked_ >= options_.wait_for || supply_.ended_early();
   gate_passed_ = complete || (asked_ > 0 && waited > options_.wait_timeout);
   if (gate_passed_ && !complete)
-    log::warn("stream `{}` begins with {} of {} clients, after {} s (wait_timeout)", info_.name, asked_,
-              options_.wait_for,
-              std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
+    log::warn("stream `{}` begins with {} of {} clients, after {:g} s (wait_timeout)", info_.name, asked_,
+              options_.wait_for, seconds(options_.wait_timeout));
   return gate_passed_;
 }
 
@@ -266,6 +284,7 @@ std::vector<std::uint32_t> Lanes::fence_stuck(std::uint64_t now_ns, std::uint64_
     } else if (now_ns - lane.last_beat_ns > evict_after_ns) {
       lane.fenced = true;
       ledger_.fence(index);
+      forget_order(index);
       free_slots();
       ring_.set_lane_state(index, ring::kLaneFenced);
       changed(index);

@@ -43,6 +43,11 @@ struct Lane {
   bool failure_announced = false, wait_announced = false;
 };
 
+/// For messages.
+inline double seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 class Lanes {
  public:
   struct Options {
@@ -85,15 +90,17 @@ class Lanes {
   // --- slots
   [[nodiscard]] bool has_acks() const;
   /// Processes acks. False: there were none.
-  bool take_acks(std::uint64_t now_ns);
+  bool take_acks();
   /// Writes the grants that are due. False: there were none.
   bool write_grants(std::uint64_t now_ns);
+  /// Decides which client yields the workers to another one. To be called after acks and grants.
+  void update_order(std::uint64_t now_ns);
   /// Tells each client once that it gets no further batches. Only once, because it takes a system call and
   /// the client may stay attached for long.
   void announce_failure();
   /// A slot to fill, for the first lane of the FillOrder that can have one. `freed`: other slots were freed
   /// on the way.
-  std::optional<publish::Ledger::Fill> take_fill(std::uint64_t now_ns, bool& freed);
+  std::optional<publish::Ledger::Fill> take_fill(bool& freed);
   /// The lanes that get a new batch, if others need its rows, so that the window should keep them; nullopt:
   /// nobody else does.
   [[nodiscard]] std::optional<RowWindow::Lanes> others_need(const publish::Ledger::Fill& fill,
@@ -101,7 +108,8 @@ class Lanes {
   /// The lanes, one bit each, that were granted batches since the last call while their clients slept: the
   /// caller must call ring().wake() for them after it releases the lock.
   [[nodiscard]] std::uint64_t take_wakes() { return std::exchange(to_wake_, 0); }
-  /// Fill level of the emptiest lane's ring: batches ahead divided by the quota; 2 without lanes.
+  /// Fill level of the emptiest lane's ring, of those that do not yield: batches ahead divided by the quota;
+  /// 2 without such lanes.
   [[nodiscard]] double fullness() const;
 
   // --- for the stream
@@ -122,6 +130,7 @@ class Lanes {
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);
   [[nodiscard]] bool has_asked(std::uint32_t lane) const;
   void open_ledger(std::uint32_t lane);
+  void forget_order(std::uint32_t lane);
   void report_waits(std::uint64_t lanes);      ///< logs the lanes that begin to wait, each once
   void report_late(std::uint32_t lane) const;  ///< logs how far behind the others a new client begins
   void count_missing_ranks();

@@ -129,9 +129,11 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   // A client that was attached before the server restarted resumes at once: its former peers may be gone.
   gate_passed_ |= lane.reattaches;
   if (!gate_passed_ && attached_ < options_.wait_for)
-    log::info("stream `{}` waits for {} more client{} (sharing.wait_for), {} s at most", info_.name,
-              options_.wait_for - attached_, options_.wait_for - attached_ == 1 ? "" : "s",
-              std::chrono::duration_cast<std::chrono::seconds>(options_.wait_timeout).count());
+    log::info(
+        "stream `{}` waits until {} clients have called next() (sharing.wait_for); attached: {}; limit: {:g} "
+        "s "
+        "after the first call (sharing.wait_timeout)",
+        info_.name, options_.wait_for, attached_, seconds(options_.wait_timeout));
   return attachment;
 }
 
@@ -142,13 +144,13 @@ void Lanes::report_late(std::uint32_t index) const {
     if (lane != index && ledger_.is_open(lane) && lanes_[lane].group != late.group &&
         (!foremost || ledger_.position(*foremost) < ledger_.position(lane)))
       foremost = lane;
-  if (!foremost || supply_.builds_once()) return;
+  if (!foremost || supply_.builds_once() || late.reattaches) return;
   const std::uint32_t lag = publish::lag(*late.group->plan, ledger_.next(index), ledger_.position(*foremost),
                                          ClientStatus::kMostLag);
   if (lag <= options_.ledger.max_lag) return;
   log::info(
-      "stream `{}`: client `{}` begins {}{} batches behind `{}`: what was delivered before it attached is "
-      "decoded again for it. Loader(join=\"now\") begins where the others are",
+      "stream `{}`: client `{}` begins {}{} batches behind `{}`: batches that were delivered earlier may be "
+      "decoded again. To skip them, attach with Loader(join=\"now\")",
       info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag,
       lanes_[*foremost].client);
 }
@@ -191,6 +193,7 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
   if (ledger_.is_open(index)) {
     last = ledger_.position(index);
     leases_reclaimed_ += ledger_.close(index);
+    forget_order(index);
     move_in_window(index);
     --open_;
     free_slots();
@@ -227,6 +230,7 @@ wire::CursorSetReply Lanes::seek(std::uint32_t index, const Cursor& cursor) {
   Lane& lane = lanes_[index];
   wire::CursorSetReply reply;
   reply.seek = ledger_.seek(index, cursor);
+  forget_order(index);
   free_slots();
   changed(index);
   reply.cursor = lane.begin = ledger_.next(index);

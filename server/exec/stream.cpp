@@ -92,8 +92,9 @@ void Stream::complete(FillJob& job, metrics::StreamCounters& counters) {
 }
 
 bool Stream::pump(std::uint64_t now_ns) {
-  const bool taken = lanes_.take_acks(now_ns);
+  const bool taken = lanes_.take_acks();
   const bool granted = !failed() && lanes_.write_grants(now_ns);
+  lanes_.update_order(now_ns);
   if (failed() || fed_) lanes_.announce_failure();  // a fed stream also ends without a failure
   publish_figures();
   return taken || granted;

@@ -42,7 +42,7 @@ struct LaneFigures {
   std::uint64_t leases = 0;
   std::uint64_t fenced = 0;
   std::uint64_t granted = 0;  ///< samples
-  std::uint64_t waits = 0;    ///< 1: it leaves the workers to a client behind (sharing.patience)
+  std::uint64_t waits = 0;    ///< 1: it yields the workers to a client behind (sharing.patience)
 };
 
 /// An attached client.

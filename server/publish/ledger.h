@@ -80,8 +80,7 @@ class Ledger {
   /// Cancels what is pending and continues from `cursor`. Returns the lane's new seek number.
   std::uint32_t seek(std::uint32_t lane, const Cursor& cursor);
 
-  /// Lanes, one bit each, that others wait for: though they are far behind, they are not limited to their
-  /// reserve.
+  /// Lanes, one bit each, that others wait for; they may use the full quota although they lag.
   void favor(std::uint64_t lanes) { favored_ = lanes; }
   /// Batches at or beyond `end` do not exist yet and are not built. Without this call all batches exist.
   void set_end(const Position& end) { end_ = end; }
@@ -95,13 +94,13 @@ class Ledger {
   [[nodiscard]] std::uint32_t leases(std::uint32_t lane) const { return lanes_[lane].leased; }
   /// How many batches the foremost open lane is ahead of this one, counted up to `most`.
   [[nodiscard]] std::uint32_t lag(std::uint32_t lane, std::uint32_t most) const;
-  /// Batches that are ready for this lane or leased to it, up to the first one that is missing; its ring is
-  /// empty at 0 and full at `quota`. As of the last take_grants().
+  /// Batches that are ready for this lane or leased to it, and 0 of those that are ready if the next one is
+  /// missing; its ring is empty at 0 and full at `quota`. As of the last take_grants().
   [[nodiscard]] std::uint32_t ahead(std::uint32_t lane) const {
-    // With a lease left, its next batch would have been granted: those that are ready come after a missing
-    // one.
     const Lane& it = lanes_[lane];
-    return it.leased < options_.max_leases ? it.leased : it.leased + it.ready;
+    // With a free lease, the next batch would have been granted if it were ready.
+    const bool missing = it.ready > 0 && (it.leased < options_.max_leases || !next_is_ready(lane));
+    return missing ? it.leased : it.leased + it.ready;
   }
   [[nodiscard]] std::uint32_t quota() const { return options_.max_leases + options_.prefetch; }
 
@@ -136,8 +135,8 @@ class Ledger {
     friend bool operator==(const Counts&, const Counts&) = default;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
-  /// Lanes, one bit each, that get the batch of this new fill: those that wait for it, and those that are so
-  /// close that they will. The others need it made again.
+  /// Lanes, one bit each, that get the batch of this new fill for sure: those that wait for it or are so
+  /// close that they will, but for lanes that may be detached before. The others may need it made again.
   [[nodiscard]] std::uint64_t served_by(const Fill& fill) const;
   /// Whether a slot carries this batch, or is being filled with it.
   [[nodiscard]] bool holds(const BatchKey& key) const;
@@ -212,6 +211,7 @@ class Ledger {
   [[nodiscard]] bool falls_behind(std::uint32_t lane) const {
     return options_.detach && lag(lane, options_.max_lag + 1) > options_.max_lag;
   }
+  [[nodiscard]] bool next_is_ready(std::uint32_t lane) const;
   [[nodiscard]] bool in_window(const Lane& lane, const Cursor& batch) const;
   [[nodiscard]] bool too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor) const;
 

@@ -46,17 +46,18 @@ bool Ledger::too_far_ahead(const sampler::EpochPlan& plan, const Cursor& cursor)
 void Ledger::update_lag(std::uint32_t index) {
   if (!options_.broadcast || !options_.detach) return;
   Lane& lane = lanes_[index];
-  const bool lagging = falls_behind(index);
-  if (lagging && !lane.lagging) ++detachments_;
-  lane.lagging = lagging;
+  const bool begins = falls_behind(index) && !lane.lagging;
+  lane.lagging = falls_behind(index);
+  if (!begins) return;
+  ++detachments_;
   while (lane.pending && held(lane) > limit(lane)) drop_farthest(index);
 }
 
 std::uint64_t Ledger::served_by(const Fill& fill) const {
   std::uint64_t served = slots_[fill.slot].pending;
   if (!options_.broadcast) return served;
-  // A lane that is about to be detached loses the farthest batches that it waits for.
-  const std::uint32_t near = options_.detach ? options_.max_lag / 2 : ~0U;
+  // Lanes beyond half of max_lag do not count: they may be detached before they read the batch.
+  const std::uint32_t near = std::max(1U, options_.max_lag / 2);
   const bool alone = falls_behind(fill.lane);
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane) {
     if (lane == fill.lane || !is_open(lane)) continue;
@@ -67,6 +68,13 @@ std::uint64_t Ledger::served_by(const Fill& fill) const {
     }
   }
   return served;
+}
+
+bool Ledger::next_is_ready(std::uint32_t index) const {
+  const auto [begin, end] = by_batch_.equal_range(key_of(index, lanes_[index].next));
+  return std::any_of(begin, end, [&](const Slot& slot) {
+    return slot.state == State::kReady && (slot.pending & bit(index)) != 0;
+  });
 }
 
 bool Ledger::in_window(const Lane& lane, const Cursor& batch) const {

@@ -134,15 +134,17 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
   Server* const raw = server.get();
   server->reads_ = std::move(reads);
-  for (SharingGroup& group : assembly->sharing) {
-    SharingWatch watch(group.streams);
-    server->sharing_.emplace_back(std::move(group), std::move(watch));
-  }
   std::vector<std::shared_ptr<cache::IdleTiler>> tilers;
   for (const CacheUse& use : assembly->caches.memory)
     if (use.tiler) tilers.push_back(use.tiler);
   server->engine_ = std::make_unique<exec::Engine>(std::move(streams), config.server.threads,
                                                    std::move(placement), std::move(tilers));
+  for (SharingGroup& group : assembly->sharing) {
+    const auto stream = server->engine_->find(group.streams.front());
+    SharingWatch watch(group.streams,
+                       server->engine_->stream(*stream).info().delivery == Delivery::kBroadcast);
+    server->sharing_.emplace_back(std::move(group), std::move(watch));
+  }
   server->collector_ = std::make_unique<Collector>(*server->engine_, std::move(assembly->caches),
                                                    std::move(assembly->remotes));
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
@@ -275,7 +277,7 @@ void Server::tick(std::uint64_t now_ns) {
                   [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
   for (auto& [group, watch] : sharing_) {  // without the engine's lock
     group.window->trim();
-    if (const auto warning = watch.look(now_ns, sharing_figures(*engine_, group))) log::warn("{}", *warning);
+    if (const auto warning = watch.check(now_ns, sharing_figures(*engine_, group))) log::warn("{}", *warning);
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
 }

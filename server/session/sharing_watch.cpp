@@ -8,7 +8,7 @@ namespace headrace::server::session {
 namespace {
 
 constexpr std::uint64_t kIntervalNs = 30'000'000'000;
-/// What the server decoded, relative to what the job that received most did, from which on it is too much.
+/// Warn above this ratio: samples decoded, to samples that the busiest job received.
 constexpr double kTooMuch = 1.5;
 /// Jobs that receive less than this part of the most are idle.
 constexpr double kIdle = 0.1;
@@ -17,10 +17,17 @@ constexpr std::uint64_t kFewest = 100;
 
 }  // namespace
 
-SharingWatch::SharingWatch(const std::vector<std::string>& streams)
-    : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))) {}
+SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadcast)
+    : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
+      remedy_(
+          streams.size() > 1 ? "start the jobs at the same time"
+          : broadcast
+              ? "set sharing.wait_for, attach a late job with Loader(join=\"now\"), which skips samples, or "
+                "set sharing.on_lag: wait"
+              : "set sharing.wait_for, or attach a late job with Loader(join=\"now\"), which skips samples") {
+}
 
-std::optional<std::string> SharingWatch::look(std::uint64_t now_ns, const Figures& figures) {
+std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figures& figures) {
   std::map<std::string, std::uint64_t> received;
   for (const Job& job : figures.jobs) received[job.name] += job.received;
   const bool same_jobs =
@@ -32,13 +39,15 @@ std::optional<std::string> SharingWatch::look(std::uint64_t now_ns, const Figure
   if (same_jobs && !over) return std::nullopt;
 
   std::optional<std::string> warning;
+  warned_ = warned_ && same_jobs;
   if (over) {
     std::uint64_t most = 0;
     for (const auto& [name, count] : received) most = std::max(most, count - received_[name]);
     const auto active = std::count_if(received.begin(), received.end(), [&](const auto& job) {
       return static_cast<double>(job.second - received_[job.first]) > kIdle * static_cast<double>(most);
     });
-    const std::uint64_t decoded = figures.decoded - decoded_;
+    // Other threads count meanwhile: the sum may be older than the one before.
+    const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
     const bool wasteful =
         active >= 2 && most >= kFewest && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
     if (wasteful && !warned_) {
@@ -46,17 +55,18 @@ std::optional<std::string> SharingWatch::look(std::uint64_t now_ns, const Figure
                                          [](const Job& a, const Job& b) { return a.behind < b.behind; });
       const bool full = figures.refused > refused_;
       warning = fmt::format(
-          "{}: {} samples were decoded in {} s for {} jobs, of which none received more than {}: they are "
-          "too far "
-          "apart to share rows{}{}. {}start jobs together (sharing.wait_for), begin a late one where the "
-          "others "
-          "are (Loader(join=\"now\")), or let the others wait for it (sharing.on_lag: wait)",
-          streams_, decoded, (now_ns - since_ns_) / 1'000'000'000, active, most,
-          last->behind > 0 ? fmt::format("; `{}` is {} batches behind", last->name, last->behind) : "",
-          full ? fmt::format("; the window of {:.1f} MB is full",
+          "{}: {} samples were decoded in {} s, but no job received more than {}: the {} jobs are too far "
+          "apart "
+          "to share rows{}{}; {}{}",
+          streams_, decoded, (now_ns - since_ns_) / 1'000'000'000, most, active,
+          last->behind == 0
+              ? ""
+              : fmt::format("; `{}` is {}{} batches behind", last->name,
+                            last->behind >= exec::ClientStatus::kMostLag ? "at least " : "", last->behind),
+          full ? fmt::format("; the window ({:.1f} MB) is full",
                              static_cast<double>(figures.window_bytes) / 1e6)
                : "",
-          full ? "Raise sharing.window, or " : "To share more, ");
+          full ? "raise sharing.window, or " : "", remedy_);
     }
     warned_ = wasteful;
   }

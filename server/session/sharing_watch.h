@@ -1,4 +1,4 @@
-// Notices jobs that could share rows but do not: each row is decoded again for another one.
+// Detects jobs that could share rows, but for which rows are decoded again.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,19 @@ class SharingWatch {
     std::vector<Job> jobs;  ///< that are attached
   };
 
-  /// `streams`: that share a window, for messages.
-  explicit SharingWatch(const std::vector<std::string>& streams);
+  /// The streams that share a window. `broadcast`: there is one, and its clients get every batch.
+  SharingWatch(const std::vector<std::string>& streams, bool broadcast);
 
-  /// Compares the figures with those of 30 s ago. A warning, if since then the same jobs were attached, at
-  /// least two of them received samples, and half as many samples again were decoded as any of them received;
-  /// once, until that has ended.
-  std::optional<std::string> look(std::uint64_t now_ns, const Figures& figures);
+  /// Every 30 s, compares the figures with the previous ones. Returns a warning if the same jobs stayed
+  /// attached, at least two are active, and more than 1.5 times as many samples were decoded as the busiest
+  /// job received. Warns again only after an interval without the problem.
+  std::optional<std::string> check(std::uint64_t now_ns, const Figures& figures);
 
  private:
-  std::string streams_;
+  std::string streams_, remedy_;
   std::uint64_t since_ns_ = 0, decoded_ = 0, refused_ = 0;
-  std::map<std::string, std::uint64_t> received_, last_;  ///< then, and at the last look
+  std::map<std::string, std::uint64_t> received_,
+      last_;  ///< at the start of the interval, and at the last check
   bool warned_ = false;
 };
 

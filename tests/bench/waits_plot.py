@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plots the simulation of sharing.patience: what the rule costs beside never waiting and always waiting (needs matplotlib).
+"""Plots the simulation of sharing.patience: the rule compared with never waiting and always waiting (needs matplotlib).
 
   HEADRACE_CSV=waits.csv build/release/tests/fill_order_test --gtest_filter='*BetterOf*'
   tests/bench/waits_plot.py waits.csv waits.svg
@@ -25,8 +25,8 @@ def main(source: str, out: str) -> None:
     for key, label in (("detach", "never waiting (patience: 0s)"), ("wait", "always waiting (on_lag: wait)"), ("rule", "the rule")):
         axes.plot(sorted(row[key] / least for row, least in zip(rows, best, strict=True)), label=label)
     axes.axhline(1.05, color="gray", linewidth=0.8, linestyle="--")
-    axes.set_xlabel(f"{len(rows)} random pairs of jobs, each line in its own order")
-    axes.set_ylabel("time of both epochs / the better of the two")
+    axes.set_xlabel(f"{len(rows)} random pairs of jobs, each line sorted")
+    axes.set_ylabel("total time / that of the better choice")
     axes.set_ylim(0.8, 2.2)
     axes.legend()
     figure.tight_layout()

@@ -31,13 +31,14 @@ struct Job {
 struct Scenario {
   std::array<Job, 2> jobs;
   std::uint64_t batches = 0, decode = 0, window = 0;  // of an epoch; ns for a batch and worker; batches
-  std::uint32_t workers = 1;
+  std::uint32_t workers = 1;                          // that make one batch together, as the engine's do
 };
 
 struct Outcome {
   std::array<std::uint64_t, 2> duration{};
   std::uint64_t longest_gap = 0;  ///< between two batches of a job, without its own steps and stalls
-  std::uint64_t decoded = 0;      ///< batches
+  bool waited = false;
+  std::uint64_t decoded = 0;  ///< batches
   [[nodiscard]] std::uint64_t total() const { return duration[0] + duration[1]; }
 };
 
@@ -93,12 +94,12 @@ class Simulation {
     }
     if (client.busy && now_ >= client.until) {
       ledger_.ack(lane, client.granted.front());
-      order_.observe(now_);
       client.granted.pop_front();
       client.busy = false;
       client.idle_since = now_;
       if (++client.received == scenario_.batches) {
         ledger_.close(lane);
+        order_.forget(lane);
         client = Client{};
         client.ended = true;
         outcome_.duration[lane] = now_ - job.start;
@@ -119,6 +120,9 @@ class Simulation {
     ledger_.take_grants(orders);
     for (const auto& order : orders) clients_[order.lane].granted.push_back(order.slot);
     settle();
+    order_.update(now_, {window_.size() * kBatch, (scenario_.window - window_.size()) * kBatch});
+    ledger_.favor(order_.awaited());
+    outcome_.waited |= order_.waiting() != 0;
   }
 
   void settle() {
@@ -127,10 +131,9 @@ class Simulation {
   }
 
   bool start_fill(Worker& worker) {
-    for (const std::uint32_t lane :
-         order_.lanes(now_, {window_.size() * kBatch, (scenario_.window - window_.size()) * kBatch})) {
-      ledger_.favor(order_.awaited());
+    for (const std::uint32_t lane : order_.lanes()) {
       const auto fill = ledger_.take_fill(lane);
+      if (++fills_ % 64 == 0) ledger_.check();
       settle();
       if (!fill) continue;
       order_.count(lane, kBatch);
@@ -192,7 +195,7 @@ class Simulation {
   std::vector<Worker> workers_;
   std::array<Client, 2> clients_;
   std::set<std::uint64_t> window_;
-  std::uint64_t now_ = 1;
+  std::uint64_t now_ = 1, fills_ = 0;
   Outcome outcome_;
 };
 
@@ -225,7 +228,7 @@ class Scenarios {
 
 constexpr std::uint64_t kHour = 3'600'000 * kMs;
 
-TEST(FillOrder, CostsNoMoreThanTheBetterOfWaitingAndNot) {
+TEST(FillOrder, IsRarelyAboveTheBetterOfWaitingAndNot) {
   // HEADRACE_CSV: for a plot, see tests/bench/README.md.
   std::ofstream csv;
   if (const char* path = std::getenv("HEADRACE_CSV")) csv.open(path);
@@ -254,15 +257,18 @@ TEST(FillOrder, CostsNoMoreThanTheBetterOfWaitingAndNot) {
               all_rule / all_detach);
 }
 
-TEST(FillOrder, NobodyWaitsLongerThanThePatience) {
+TEST(FillOrder, NoGapExceedsThePatience) {
   Scenarios scenarios(2);
+  int waited = 0;
   for (int i = 0; i < 400; ++i) {
     const Scenario scenario = scenarios.next();
-    constexpr std::uint64_t kPatience = 500 * kMs;
+    constexpr std::uint64_t kPatience = 5000 * kMs;
     const Outcome rule = Simulation(scenario, kPatience).run();
+    waited += rule.waited ? 1 : 0;
     // Beside the patience: a few batches take their time, and the rule is applied ten times a second.
     EXPECT_LE(rule.longest_gap, kPatience + 100 * kMs + 20 * scenario.decode) << "scenario " << i;
   }
+  EXPECT_GT(waited, 40) << "scenarios in which somebody waits";
 }
 
 TEST(FillOrder, NobodyStarvesWhereDecodingIsTheBottleneck) {

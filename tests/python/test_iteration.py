@@ -219,6 +219,12 @@ def test_errors_name_the_wrong_argument(start_server: Any, quiet_config: dict[st
     address = start_server(quiet_config).address
     with pytest.raises(NoSuchStream, match="no stream 'trian'; this server has: shards, train"):
         headrace.Loader(address, stream="trian")
+    with pytest.raises(InvalidArgument, match=r"needs a stream's name: headrace.Loader\(stream='train'\)"):
+        headrace.Loader("train")
+    with pytest.raises(InvalidArgument, match="needs a stream's name"):
+        headrace.Loader(address)
+    with headrace.Loader(address, stream="train") as loader:
+        assert loader.batch_size == loader.info.batch_size == len(next(iter(loader))[1])
     for wrong in ({"output": "tensors"}, {"batch": "list"}, {"join": "later"}, {"resume": "yes"}):
         with pytest.raises(InvalidArgument, match=next(iter(wrong.values()))):
             headrace.Loader(address, stream="train", **wrong)  # type: ignore[arg-type]

@@ -208,7 +208,7 @@ def test_a_timeout_names_the_clients_that_are_waited_for(start_server: Any, quie
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train", client="fast", batch_timeout=1.0) as fast:
         iterator = iter(fast)
-        with pytest.raises(headrace.errors.Timeout, match=r"once 2 more clients have asked for a batch \(sharing.wait_for\)"):
+        with pytest.raises(headrace.errors.Timeout, match=r"once 2 more clients have called next\(\) \(sharing.wait_for\)"):
             next(iterator)
         with (
             headrace.Loader(address, stream="train", client="slow") as slow,
@@ -223,19 +223,41 @@ def test_a_timeout_names_the_clients_that_are_waited_for(start_server: Any, quie
                     assert batch.number < 8
 
 
-def test_wait_for_counts_clients_that_ask_not_those_that_are_attached(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_wait_for_counts_clients_by_their_first_next(start_server: Any, quiet_config: dict[str, Any]) -> None:
     quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}
     address = start_server(quiet_config).address
-    asked_for_too_few = r"once 1 more client has asked for a batch \(sharing.wait_for\)"
+    one_client_missing = r"once 1 more client has called next\(\) \(sharing.wait_for\)"
     for _ in range(2):  # again, for the next set of clients
         with headrace.Loader(address, stream="train", batch_timeout=1) as first, headrace.Loader(address, stream="train") as builds_a_model:
             batches = iter(first)
-            with pytest.raises(headrace.errors.Timeout, match=asked_for_too_few):
+            with pytest.raises(headrace.errors.Timeout, match=one_client_missing):
                 next(batches)
             assert next(iter(builds_a_model)).number == 0
             assert next(batches).number == 0
             with headrace.Loader(address, stream="train") as late:
                 assert next(iter(late)).number == 0, "a set that has begun goes on"
+
+
+def test_the_wait_timeout_begins_anew_when_nobody_asks_any_more(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2, "wait_timeout": "3s"}
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", batch_timeout=1) as builds_a_model:
+        with headrace.Loader(address, stream="train", batch_timeout=0.5) as ended, pytest.raises(headrace.errors.Timeout):
+            next(iter(ended))
+        time.sleep(3.2)
+        with pytest.raises(headrace.errors.Timeout):
+            next(iter(builds_a_model))
+
+
+def test_a_late_client_is_told_how_far_behind_it_begins(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    server = start_server(quiet_config)
+    with headrace.Loader(server.address, stream="train", client="first") as first:
+        for _ in range(2):
+            list(first)
+        with headrace.Loader(server.address, stream="train", client="late") as late:
+            assert next(iter(late)).number == 0
+    server.stop()
+    assert re.search(r"client `late` begins \d+ batches behind `first`: batches that were delivered earlier may be decoded again", server.output())
 
 
 def test_a_long_wait_warns_of_its_reason_and_loses_nothing(start_server: Any, quiet_config: dict[str, Any]) -> None:
@@ -244,7 +266,7 @@ def test_a_long_wait_warns_of_its_reason_and_loses_nothing(start_server: Any, qu
     with headrace.Loader(address, stream="train", batch_timeout=60) as loader:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # ends the wait
-            with pytest.raises(RuntimeWarning, match=r"waited 10\.\d s for .* once 1 more client has asked for a batch"):
+            with pytest.raises(RuntimeWarning, match=r"waited 10\.\d s for .* once 1 more client has called next"):
                 next(iter(loader))
         with headrace.Loader(address, stream="train") as second:
             assert next(iter(second)).number == 0

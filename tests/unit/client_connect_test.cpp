@@ -193,7 +193,7 @@ TEST_F(Connect, ARequestEndsWithItsServer) {
     later.join();
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, ErrorCode::kServerLost) << answer.error().to_string();
-    EXPECT_THAT(answer.error().message, HasSubstr("ended before it answered 'stats'"));
+    EXPECT_THAT(answer.error().message, HasSubstr("exited before it answered 'stats'"));
     EXPECT_LT(deadline.seconds_spent(), 2);
   }
 }

@@ -63,14 +63,14 @@ TEST(ConfigExtends, ReplacesListsAsAWhole) {
   EXPECT_EQ(config.streams.at("train").plan.chain.transforms.size(), 2U);
 }
 
-TEST(ConfigExtends, MayContinueThroughSeveralStreamsInAnyOrder) {
+TEST(ConfigExtends, ChainsResolveInAnyOrder) {
   const auto config = sound("  a: {extends: b, batch_size: 2}\n  b: {extends: train, seed: 8}\n");
   EXPECT_EQ(config.streams.at("a").seed, 8U);
   EXPECT_EQ(config.streams.at("a").batch_size, 2U);
   EXPECT_EQ(config.streams.at("a").ring.prefetch, 3U);
 }
 
-TEST(ConfigExtends, OrderIsGivenOnceByEitherKey) {
+TEST(ConfigExtends, ShuffleReplacesAnInheritedSampler) {
   const auto config = sound("  val: {extends: train, shuffle: false}\n");
   EXPECT_FALSE(config.streams.at("val").shuffle);
   EXPECT_FALSE(config.streams.at("val").sampler);
@@ -91,20 +91,20 @@ TEST(ConfigExtends, AnOverrideOfTheOtherStreamCounts) {
 
 TEST(ConfigExtends, WrongNamesAreReported) {
   EXPECT_EQ(refused("  large: {extends: trian}\n"),
-            "x.yaml:10:20: streams.large.extends: there is no stream \"trian\"; others: train; did you mean "
+            "x.yaml:10:20: streams.large.extends: there is no stream \"trian\"; streams: train; did you mean "
             "\"train\"?");
   EXPECT_EQ(refused("  large: {extends: [train]}\n"),
-            "x.yaml:10:20: streams.large.extends: there is no stream [\"train\"]; others: train");
+            "x.yaml:10:20: streams.large.extends: [\"train\"] is not the name of a stream");
   EXPECT_EQ(refused("  a: {extends: trian}\n  b: {extends: a}\n"),
-            "x.yaml:10:16: streams.a.extends: there is no stream \"trian\"; others: b, train; did you mean "
+            "x.yaml:10:16: streams.a.extends: there is no stream \"trian\"; streams: b, train; did you mean "
             "\"train\"?")
-      << "the other one's cause is said once";
+      << "reported once";
 }
 
-TEST(ConfigExtends, CirclesAreReported) {
+TEST(ConfigExtends, CyclesAreReported) {
   EXPECT_THAT(refused("  a: {extends: b}\n  b: {extends: a}\n"),
-              HasSubstr("streams extend each other in a circle: a -> b -> a"));
-  EXPECT_THAT(refused("  a: {extends: a}\n"), HasSubstr("in a circle: a -> a"));
+              HasSubstr("`extends` forms a cycle: a -> b -> a; remove one"));
+  EXPECT_THAT(refused("  a: {extends: a}\n"), HasSubstr("forms a cycle: a -> a"));
 }
 
 TEST(ConfigExtends, AnInheritedProblemIsReportedOnceWhereItIs) {

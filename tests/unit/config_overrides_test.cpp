@@ -148,15 +148,15 @@ TEST(Overrides, SuggestTheFlagThatWasMeant) {
       "streams.train.transforms is 1");
 }
 
-TEST(Overrides, SayWhatTheyCannotReach) {
+TEST(Overrides, NameAMissingItemOrStream) {
   EXPECT_EQ(refused({}, {"streams.train.transforms.-1.random_horizontal_flip.p=1"}),
             "--set streams.train.transforms.-1.random_horizontal_flip.p=1: there is no "
             "\"streams.train.transforms.-1.random_horizontal_flip.p\" in the configuration: the last item of "
             "streams.train.transforms is 1");
   EXPECT_THAT(refused({}, {"streams.validation.source=my-photos"}),
               testing::StartsWith("--set streams.validation.source=my-photos: there is no "
-                                  "\"streams.validation.source\" in the configuration (--set adds no sources "
-                                  "or streams)"));
+                                  "\"streams.validation.source\" in the configuration (--set cannot add a "
+                                  "source or stream: declare it in the file)"));
 }
 
 TEST(Overrides, AreNamedWithAProblemThatTheyMayHaveCaused) {
@@ -169,7 +169,7 @@ TEST(Overrides, AreNamedWithAProblemThatTheyMayHaveCaused) {
   EXPECT_EQ(
       config.error().message,
       "x.yaml:2:45: streams.t.sharing.max_lag: 4 is more than ring.prefetch, which is 3; a client cannot "
-      "lag more than what is kept (with --set streams.t.ring.prefetch=3)");
+      "lag more than what is kept (overrides in effect: --set streams.t.ring.prefetch=3)");
 }
 
 TEST(Overrides, FlagsNeedAPathAndAValue) {

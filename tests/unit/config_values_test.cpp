@@ -349,5 +349,23 @@ TEST(ConfigExamples, DemoTakesItsFolderFromTheEnvironment) {
   EXPECT_EQ(config->streams.at("train").sharing.wait_for, 2U);
 }
 
+TEST(ConfigValues, NormalizeMakesFloatsUnlessAnotherTypeIsGiven) {
+  const auto dtype = [](const std::string& output) {
+    const auto config = parse(
+        "sources: {photos: {type: image_folder, path: /data}}\n"
+        "streams:\n"
+        "  t:\n"
+        "    source: photos\n"
+        "    transforms: [center_crop: {size: 8}, normalize: {mean: [0, 0, 0], std: [1, 1, 1]}]\n" +
+            output,
+        "x.yaml");
+    EXPECT_TRUE(config) << config.error().message;
+    return config ? config->streams.at("t").plan.chain.output.dtype : DType::kUInt8;
+  };
+  EXPECT_EQ(dtype(""), DType::kFloat32);
+  EXPECT_EQ(dtype("    output: {layout: NHWC}\n"), DType::kFloat32);
+  EXPECT_EQ(dtype("    output: {dtype: float16}\n"), DType::kFloat16);
+}
+
 }  // namespace
 }  // namespace headrace::server::config
