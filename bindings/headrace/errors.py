@@ -142,7 +142,7 @@ class Timeout(Error, TimeoutError):
 
 
 class ServerLost(Error, ConnectionError):
-    """The server died and did not come back within `reconnect_timeout`."""
+    """The server exited or became unreachable, and did not return within `reconnect_timeout`."""
 
     code = "SERVER_LOST"
 

@@ -88,7 +88,7 @@ SocketProblem check_socket(const std::string& path, const Address& server) {
     case ENOENT:
       return {fmt::format("{} does not exist: no server runs in this directory", path)};
     case ECONNREFUSED:
-      return {fmt::format("{} exists, but no server listens on it: it has exited; start it again", path)};
+      return {fmt::format("{} exists, but no server listens on it: it has exited", path)};
     case EACCES:
       return {
           fmt::format("{}: {}: run as the server's user, have your uid listed in its server.allow.uids, or "

@@ -20,7 +20,8 @@ struct Answer {
 
 /// kPermissionDenied: the directory, or the process that answers, belongs to a user that is not trusted.
 /// kServerUnreachable: the deadline passed; the message says whether the socket, a listening server or the
-/// answer was missing. kServerLost: the server died before it answered. Any other error is the server's own.
+/// answer was missing. kServerLost: the server exited before it answered. Any other error is the server's
+/// own.
 Result<Answer> exchange(const Address& server, std::string op, nlohmann::json body, const Deadline& deadline,
                         const Interrupt& interrupt = {});
 

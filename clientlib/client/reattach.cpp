@@ -1,4 +1,4 @@
-// Attaches a stream again after its server died, was restarted, or fenced it.
+// Attaches a stream again after its server exited, was restarted, or fenced it.
 #include <fmt/format.h>
 
 #include <algorithm>

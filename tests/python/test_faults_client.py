@@ -348,7 +348,7 @@ def left_alone(config: dict[str, Any], folder: Path, reconnect_timeout: float) -
 def test_waiting_for_a_dead_server_ends_with_a_named_error(quiet_config: dict[str, Any], tmp_path: Path) -> None:
     with (
         left_alone(quiet_config, tmp_path, 0.5) as (_, iterator),
-        pytest.raises(ServerLost, match=r"did not come back within 0\.[5-7] s.*no server listens"),
+        pytest.raises(ServerLost, match=r"did not return within 0\.[5-7] s.*no server listens"),
     ):
         for _ in iterator:
             pass
@@ -357,7 +357,7 @@ def test_waiting_for_a_dead_server_ends_with_a_named_error(quiet_config: dict[st
 def test_a_stream_attaches_to_its_server_even_after_it_gave_up(quiet_config: dict[str, Any], tmp_path: Path) -> None:
     with left_alone(quiet_config, tmp_path, 0.3) as (loader, iterator):
         for _ in range(2):
-            with pytest.raises(ServerLost, match="did not come back within 0.3"):
+            with pytest.raises(ServerLost, match="did not return within 0.3"):
                 while True:
                     next(iterator)
         at = loader.state_dict()["cursor"]["batch"]

@@ -45,7 +45,7 @@ enum class ErrorCode : std::uint16_t {
   kDraining,             ///< the server is shutting down
   // Iterating.
   kTimeout,       ///< a bounded wait ended; the message says what it waited for
-  kServerLost,    ///< the server died and did not come back within the reconnect time
+  kServerLost,    ///< the server exited or is unreachable, and did not return within the reconnect time
   kLeaseFenced,   ///< this client was stuck past the eviction time; the next Stream::next() attaches again
   kForked,        ///< a forked child used its parent's client
   kIteratorBusy,  ///< a second iterator or a second thread uses a loader (Python)
