@@ -89,8 +89,8 @@ SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingG
       if (!client.word) continue;  // internal
       // Ranks of a group have no rows in common: they are one job.
       const std::string& job = stream.info().delivery == Delivery::kShard ? client.group : client.client;
-      out.jobs.push_back(
-          {group.streams.size() == 1 ? job : name + "/" + job, client.lane.granted, client.lag});
+      out.jobs.push_back({group.streams.size() == 1 ? job : fmt::format("{}/{}", name, job),
+                          client.lane.granted, client.lag});
     }
   }
   return out;
