@@ -66,7 +66,7 @@ class Inheritance {
     const auto parent = given.get<std::string>();
     path_.push_back(name);
     const bool cycle = std::find(path_.begin(), path_.end(), parent) != path_.end();
-    const std::string round = fmt::format("{} -> {}", fmt::join(path_, " -> "), parent);
+    const std::string round = cycle ? fmt::format("{} -> {}", fmt::join(path_, " -> "), parent) : "";
     const bool sound = !cycle && complete(parent, names);
     path_.pop_back();
     if (cycle) return refuse(fmt::format("`extends` forms a cycle: {}; remove one of these keys", round));

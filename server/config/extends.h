@@ -5,9 +5,10 @@
 
 namespace headrace::server::config {
 
-/// Replaces `extends` in every stream by what it stands for, and reports names that lead nowhere or in a
-/// cycle. A map of `output`, `ring` or `sharing` is taken over key by key, anything else as a whole; an
-/// empty key (`mix:`) takes nothing over. Inherited values keep their places in the text.
+/// Replaces `extends` in every stream by the keys that it inherits, and reports unknown names and cycles. The
+/// maps `output`, `ring` and `sharing` are merged key by key; other values are replaced as a whole. An empty
+/// key
+/// (`mix:`) restores the default. Inherited values keep their places in the text.
 void apply_extends(Document& document);
 
 }  // namespace headrace::server::config

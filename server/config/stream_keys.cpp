@@ -96,14 +96,15 @@ Codec<bool> residence() {
 
 /// It is replaced by what it stands for before anything is read: apply_extends().
 Key<StreamConfig> extends() {
-  return {
-      .name = "extends",
-      .schema = {{"type", "string"},
-                 {"description",
-                  "Another stream, whose keys apply where this one has none. Keys of `output`, `ring` and "
-                  "`sharing` are taken over one by one; an empty key (`mix:`) takes nothing over."}},
-      .read = [](StreamConfig&, const Json&, const Reading&) {},
-      .write = [](const StreamConfig&, Json&) {}};
+  return {.name = "extends",
+          .schema =
+              {{"type", "string"},
+               {"description",
+                "Another stream, whose keys this one inherits unless it sets them. The maps `output`, `ring` "
+                "and `sharing` are merged key by key; other values are replaced as a whole. `shuffle` and "
+                "`sampler` count as one key. An empty key (`mix:`) restores the default."}},
+          .read = [](StreamConfig&, const Json&, const Reading&) {},
+          .write = [](const StreamConfig&, Json&) {}};
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ std::string missing_arguments(const json& node, const json& value, const std::st
 
 using Counterparts = std::map<std::string, const char*>;
 
-// What replaces torch's word `name`; empty if `known` does not list it.
+// The hint for torch's word `name`; empty if `known` does not have the word.
 std::string counterpart(const Counterparts& known, const std::string& name) {
   const auto found = known.find(name);
   return found == known.end() ? "" : found->second;

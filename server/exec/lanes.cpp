@@ -91,6 +91,7 @@ std::optional<publish::Ledger::Fill> Lanes::take_fill(bool& freed) {
 }
 
 void Lanes::report_waits(std::uint64_t lanes) {
+  if (lanes == 0) return;  // the usual case, on every pass of a worker
   std::string behind;
   for (std::uint64_t awaited = fill_order_.awaited(); awaited != 0; awaited &= awaited - 1)
     behind += fmt::format("{}`{}`", behind.empty() ? "" : ", ", lanes_[std::countr_zero(awaited)].client);

@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kCheckNs = 100'000'000;
 /// Decay per check: speeds are those of the last seconds.
 constexpr double kFade = 0.9;
-/// Nobody waits before speeds are known from so many seconds.
+/// Seconds of measurement before any lane may yield.
 constexpr double kLeastMeasured = 0.5;
 
 /// Speeds change: a smaller gain is not worth a wait. One that has begun goes on for less.
@@ -93,14 +93,11 @@ void FillOrder::update(std::uint64_t now_ns, const Window& window) {
 
 std::span<const std::uint32_t> FillOrder::lanes() {
   std::uint32_t count = 0;
-  for (std::uint32_t lane = 0; lane < ledger_.options().lanes; ++lane)
-    if (ledger_.is_open(lane)) order_[count++] = lane;
-  if (count < 2) return {order_.data(), count};
   std::array<Candidate, Ledger::kMaxLanes> candidates;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t lane = order_[i];
+  for (std::uint32_t lane = 0; lane < ledger_.options().lanes; ++lane) {
+    if (!ledger_.is_open(lane)) continue;
     const bool waits = (waiting_ & bit(lane)) != 0;
-    candidates[i] = {waits, waits ? row(lane) : 0, ledger_.ahead(lane), last_fill_[lane], lane};
+    candidates[count++] = {waits, waits ? row(lane) : 0, ledger_.ahead(lane), last_fill_[lane], lane};
   }
   std::sort(candidates.begin(), candidates.begin() + count);
   std::transform(candidates.begin(), candidates.begin() + count, order_.begin(),

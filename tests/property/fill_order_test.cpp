@@ -177,7 +177,7 @@ class Simulation {
   }
 
   [[nodiscard]] std::uint64_t next_event() {
-    std::uint64_t then = now_ + 100 * kMs;  // as the server looks again
+    std::uint64_t then = now_ + 100 * kMs;  // the rule is applied again
     for (const Worker& worker : workers_)
       if (worker.busy) then = std::min(then, worker.until);
     for (std::uint32_t lane = 0; lane < 2; ++lane) {
