@@ -15,7 +15,7 @@ void count_fork() {
   g_generation.fetch_add(1, std::memory_order_relaxed);
 }
 
-[[maybe_unused]] const int g_registered = ::pthread_atfork(nullptr, nullptr, count_fork);
+[[maybe_unused]] const int g_counts_forks = ::pthread_atfork(nullptr, nullptr, count_fork);
 
 }  // namespace
 

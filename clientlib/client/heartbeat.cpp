@@ -101,7 +101,7 @@ void forget_parent() {
   g_starting = new std::mutex;
 }
 
-[[maybe_unused]] const int g_registered = ::pthread_atfork(nullptr, nullptr, forget_parent);
+[[maybe_unused]] const int g_forgets_in_child = ::pthread_atfork(nullptr, nullptr, forget_parent);
 
 HeartbeatThread& heartbeat_thread() {
   const std::lock_guard lock(*g_starting);

@@ -48,7 +48,7 @@ void after_fork() {
   views().mutex.unlock();
 }
 
-[[maybe_unused]] const int g_registered = ::pthread_atfork(before_fork, after_fork, after_fork);
+[[maybe_unused]] const int g_locked_at_fork = ::pthread_atfork(before_fork, after_fork, after_fork);
 
 }  // namespace
 

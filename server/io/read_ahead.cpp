@@ -11,7 +11,7 @@
 namespace headrace::server::io {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPageBytes = 4096;
 
 bool owns(const source::Item& item) {
   return !item.bytes.empty() && item.bytes.data() == item.storage.data();
@@ -28,7 +28,7 @@ void touch(const source::Sample& sample) {
   for (const source::Item& item : sample.items) {
     if (owns(item) || item.bytes.empty()) continue;
     const volatile std::uint8_t* const bytes = item.bytes.data();
-    for (std::size_t at = 0; at < item.bytes.size(); at += kPage) static_cast<void>(bytes[at]);
+    for (std::size_t at = 0; at < item.bytes.size(); at += kPageBytes) static_cast<void>(bytes[at]);
     static_cast<void>(bytes[item.bytes.size() - 1]);
   }
 }

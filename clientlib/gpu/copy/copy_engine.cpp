@@ -32,17 +32,6 @@ std::vector<Transfer> by_destination(std::span<const Transfer> transfers) {
   return sorted;
 }
 
-struct Counters {
-  std::atomic<std::uint64_t> direct = 0, staged = 0, pinned_bytes = 0;
-};
-
-/// There are two, used in turn: one is filled while the other is copied.
-struct Staging {
-  std::byte* memory = nullptr;
-  std::size_t capacity = 0;
-  std::optional<Completion> in_use;
-};
-
 }  // namespace
 
 DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
@@ -62,6 +51,17 @@ DeviceBuffer::~DeviceBuffer() {
 }
 
 struct CopyEngine::Impl {
+  struct Counters {
+    std::atomic<std::uint64_t> direct = 0, staged = 0, pinned_bytes = 0;
+  };
+
+  /// There are two, used in turn: one is filled while the other is copied.
+  struct Staging {
+    std::byte* memory = nullptr;
+    std::size_t capacity = 0;
+    std::optional<Completion> in_use;
+  };
+
   std::shared_ptr<Device> device;
   EngineOptions options;
   Counters counters;
@@ -276,7 +276,7 @@ Result<Completion> CopyEngine::queued(std::shared_ptr<const void> keep) {
 }
 
 EngineStats CopyEngine::stats() const {
-  const Counters& counters = impl_->counters;
+  const Impl::Counters& counters = impl_->counters;
   return {counters.direct, counters.staged, counters.pinned_bytes};
 }
 std::string CopyEngine::device_name() const {
