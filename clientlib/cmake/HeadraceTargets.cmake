@@ -42,8 +42,7 @@ endif()
 # Header-only libraries that a program does not need when it links the installed archives.
 set(HEADRACE_HEADER_ONLY Boost::headers nlohmann_json::nlohmann_json)
 
-# headrace_library(NAME DEPS...): one library from every .cpp file of the calling folder. Six files compile at a time, because the
-# headers and their templates cost more than the files themselves: names in their anonymous namespaces must differ.
+# headrace_library(NAME DEPS...): one library from every .cpp file of the calling folder.
 function(headrace_library name)
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
   if(NOT sources)
@@ -52,7 +51,8 @@ function(headrace_library name)
   endif()
   add_library(headrace_${name} STATIC ${sources})
   add_library(headrace::${name} ALIAS headrace_${name})
-  set_target_properties(headrace_${name} PROPERTIES EXPORT_NAME ${name} UNITY_BUILD ${HEADRACE_TOGETHER} UNITY_BUILD_BATCH_SIZE 6)
+  set_target_properties(headrace_${name} PROPERTIES EXPORT_NAME ${name})
+  headrace_together(headrace_${name})
   target_compile_features(headrace_${name} PUBLIC cxx_std_20)  # the public headers need C++20
   target_include_directories(headrace_${name}
     PUBLIC "$<BUILD_INTERFACE:${headrace_SOURCE_DIR}/clientlib/include>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
@@ -67,13 +67,53 @@ function(headrace_library name)
   target_link_libraries(headrace_${name} PRIVATE $<BUILD_INTERFACE:headrace_flags>)
 endfunction()
 
+# headrace_together(TARGET): compiles six of its files at a time, because headers and their templates cost more than the files themselves;
+# names in their anonymous namespaces must differ. CMake's UNITY_BUILD would do, but for the wheel: ccache finds what the release build
+# compiled only where both compile the same file, so presets and wheel write these files to one folder.
+function(headrace_together target)
+  if(HEADRACE_TOGETHER)
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL headrace_join_files ${target})")
+  endif()
+endfunction()
+
 # headrace_alone(FILE...): hot loops, whose speed depends on what the compiler sees beside them, and files that do not compile together.
 function(headrace_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
+# Runs at the end of the folder's list file, when all files and their properties are known.
+function(headrace_join_files target)
+  get_target_property(files ${target} SOURCES)
+  get_filename_component(folder "${HEADRACE_TOGETHER_IN}" ABSOLUTE BASE_DIR "${headrace_SOURCE_DIR}")
+  set(kept "")
+  set(group "")
+  set(count 0)
+  foreach(file ${files} end)
+    get_source_file_property(alone "${file}" SKIP_UNITY_BUILD_INCLUSION)
+    get_source_file_property(options "${file}" COMPILE_OPTIONS)
+    if(file STREQUAL end OR count EQUAL 6)
+      if(count GREATER 0)
+        string(SHA256 hash "${group}")
+        string(SUBSTRING "${hash}" 0 12 hash)
+        file(CONFIGURE OUTPUT "${folder}/${target}-${hash}.cpp" CONTENT "${group}" @ONLY)
+        list(APPEND kept "${folder}/${target}-${hash}.cpp")
+      endif()
+      set(group "")
+      set(count 0)
+    endif()
+    if(alone OR options OR NOT file MATCHES "\\.cpp$")
+      list(APPEND kept "${file}")
+    else()
+      get_filename_component(file "${file}" ABSOLUTE)
+      string(APPEND group "#include \"${file}\"\n")
+      math(EXPR count "${count} + 1")
+    endif()
+  endforeach()
+  list(REMOVE_ITEM kept end)
+  set_target_properties(${target} PROPERTIES SOURCES "${kept}")
+endfunction()
+
 # headrace_cold(TARGET): for code that runs once or a few times per second; it compiles in a third of the time.
 function(headrace_cold target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${HEADRACE_TOGETHER} UNITY_BUILD_BATCH_SIZE 6)
 endfunction()
