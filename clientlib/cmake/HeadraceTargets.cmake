@@ -68,8 +68,9 @@ function(headrace_library name)
 endfunction()
 
 # headrace_together(TARGET): compiles six of its files at a time, because headers and their templates cost more than the files themselves;
-# names in their anonymous namespaces must differ. CMake's UNITY_BUILD would do, but for the wheel: ccache finds what the release build
-# compiled only where both compile the same file, so presets and wheel write these files to one folder.
+# names in their anonymous namespaces must differ. The target's property HEADRACE_TOGETHER_OPTIONS holds for these only. CMake's
+# UNITY_BUILD would do, but for the wheel: ccache finds what the release build compiled only where both compile the same file, so presets
+# and wheel write these files to one folder.
 function(headrace_together target)
   if(HEADRACE_TOGETHER)
     cmake_language(EVAL CODE "cmake_language(DEFER CALL headrace_join_files ${target})")
@@ -85,6 +86,7 @@ endfunction()
 function(headrace_join_files target)
   get_target_property(files ${target} SOURCES)
   get_filename_component(folder "${HEADRACE_TOGETHER_IN}" ABSOLUTE BASE_DIR "${headrace_SOURCE_DIR}")
+  get_target_property(joined_options ${target} HEADRACE_TOGETHER_OPTIONS)
   set(kept "")
   set(group "")
   set(count 0)
@@ -97,6 +99,9 @@ function(headrace_join_files target)
         string(SUBSTRING "${hash}" 0 12 hash)
         file(CONFIGURE OUTPUT "${folder}/${target}-${hash}.cpp" CONTENT "${group}" @ONLY)
         list(APPEND kept "${folder}/${target}-${hash}.cpp")
+        if(joined_options)
+          set_source_files_properties("${folder}/${target}-${hash}.cpp" PROPERTIES COMPILE_OPTIONS "${joined_options}")
+        endif()
       endif()
       set(group "")
       set(count 0)
