@@ -31,8 +31,10 @@ class LogTail:
         return b"".join(self._parts.copy()).decode(errors="replace")
 
     def close_write_end(self) -> None:
-        """Closes this process's write end, after the writer has inherited its own."""
-        os.close(self.write)
+        """Closes this process's write end, after the last writer has inherited its own."""
+        write, self.write = self.write, -1
+        if write >= 0:
+            os.close(write)
 
     def wait(self, seconds: float) -> None:
         """Waits until the writers have ended and everything was read, for at most `seconds`."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +18,12 @@ from typing import Any
 from . import _binary
 from ._forks import release_in_children
 from ._log import LogTail
+from ._scratch import Scratch
 from .errors import Error, InvalidArgument, from_code
 
 _EXIT_CODES = {2: "CONFIG_INVALID", 3: "ENVIRONMENT"}
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds between two starts of a server that crashes
+_log = logging.getLogger("headrace")
 
 
 def _scalar(value: object) -> str:
@@ -32,44 +37,87 @@ class Server:
 
     address       the server's directory, for Loader and the other functions
     metrics_url   the URL of its metrics and status page; None if `server.metrics` is off
+    restarts      how often a server that had crashed was started again (`restart=True`)
     """
 
     def __init__(
-        self, config: str | Path, wait: float, env: Mapping[str, str] | None, overrides: Mapping[str, object]
+        self, config: str | Path, wait: float, env: Mapping[str, str] | None, overrides: Mapping[str, object], restart: bool = False,
+        scratch: Scratch | None = None,
     ) -> None:
         self.address = ""
         self.metrics_url: str | None = None
-        self._log = LogTail()
-        parent_read, self._parent = os.pipe()
-        release_in_children(self, Server._release_in_child)  # the pipe would keep the server alive after this process's death
-        ready_read, ready_write = os.pipe()
-        command = [_binary.path(), "serve", str(config), "--parent-fd", str(parent_read), "--ready-fd", str(ready_write)]
+        self.restarts = 0
+        self._wait = wait
+        self._env = None if env is None else {**os.environ, **env}
+        self._restart = restart
+        self._lock = threading.Lock()  # no server starts after stop()
+        self._stopped = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._command = [_binary.path(), "serve", str(config)]
         for path, value in overrides.items():
-            command += ["--set", f"{path}={_scalar(value)}"]
+            self._command += ["--set", f"{path}={_scalar(value)}"]
+        self._scratch = scratch or Scratch("headrace-serve-")
+        self._command += ["--default", f"server.directory={self._scratch.path / 'run'}"]
+        self._log = LogTail()
+        self._parent_read, self._parent = os.pipe()  # the server ends when the second one is closed
+        release_in_children(self, Server._release_in_child)  # the pipe would keep the server alive after this process's death
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log.write,
-                stderr=self._log.write,
-                pass_fds=(parent_read, ready_write),
-                start_new_session=True,
-                env=None if env is None else {**os.environ, **env},
-            )
-        except OSError as error:
-            self._close_parent_pipe()
-            os.close(ready_read)
-            raise from_code("ENVIRONMENT", f"the server's binary does not start: {error}") from error
-        finally:
-            os.close(parent_read)
-            os.close(ready_write)
-            self._log.close_write_end()
-        try:
-            with os.fdopen(ready_read, "rb", buffering=0) as ready:
-                self._wait_ready(ready.fileno(), wait)
+            self._start()
         except BaseException:
             self.stop(grace=2)
             raise
+        if restart:
+            threading.Thread(target=self._keep_running, name="headrace-restart", daemon=True).start()
+
+    def _start(self) -> None:
+        port = self.metrics_url.rpartition(":")[2] if self.metrics_url else "0"  # once chosen, it stays
+        ready_read, ready_write = os.pipe()
+        with os.fdopen(ready_read, "rb", buffering=0) as ready:
+            try:
+                with self._lock:
+                    if self._stopped.is_set():
+                        return
+                    self._process = subprocess.Popen(
+                        [*self._command, "--default", f"server.metrics.port={port}"]
+                        + ["--parent-fd", str(self._parent_read), "--ready-fd", str(ready_write)],
+                        stdin=subprocess.DEVNULL,
+                        stdout=self._log.write,
+                        stderr=self._log.write,
+                        pass_fds=(self._parent_read, ready_write),
+                        start_new_session=True,
+                        env=self._env,
+                    )
+            except OSError as error:
+                raise from_code("ENVIRONMENT", f"the server's binary does not start: {error}") from error
+            finally:
+                os.close(ready_write)
+                if not self._restart:
+                    self._log.close_write_end()
+            self._wait_ready(ready.fileno(), self._wait)
+
+    def _keep_running(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            begun = time.monotonic()
+            status = self._running().wait()
+            if self._stopped.is_set() or status == 0:  # 0: it was told to end, such as by drain()
+                return
+            if time.monotonic() - begun > 60:
+                pause = _FIRST_PAUSE
+            _log.warning("the server ended with status %d; it starts again in %g s", status, pause)
+            if self._stopped.wait(pause):
+                return
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                self._start()
+                self.restarts += 1
+            except Error as error:
+                if not self._stopped.is_set():
+                    _log.warning("the server did not start again: %s", error)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
 
     def _wait_ready(self, fd: int, wait: float) -> None:
         end = time.monotonic() + wait
@@ -89,8 +137,9 @@ class Server:
         self.metrics_url = None if url == b"-" else url.decode()
 
     def _failure(self) -> Error:
-        status = self._process.wait()
-        self._log.wait(1)
+        status = self._running().wait()
+        if not self._restart:
+            self._log.wait(1)
         code = _EXIT_CODES.get(status, "INTERNAL")
         said = self.log().strip()
         # The binary's last line is "headrace: CODE: message".
@@ -101,12 +150,12 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The process id of the server."""
-        return self._process.pid
+        """The process id of the server, which changes with a restart."""
+        return self._running().pid
 
     def poll(self) -> int | None:
         """None while the server runs, else its exit status."""
-        return self._process.poll()
+        return self._running().poll()
 
     def log(self) -> str:
         """The server's output so far: at most its last megabyte."""
@@ -114,25 +163,32 @@ class Server:
 
     def stop(self, grace: float = 10.0) -> int:
         """Stops the server and returns its exit status. SIGTERM lets clients finish their leases; SIGKILL follows after `grace` seconds."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+        self._stopped.set()
+        with self._lock:
+            process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
             try:
-                self._process.wait(grace)
+                process.wait(grace)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        self._log.close_write_end()
         self._log.wait(1)
         self._close_parent_pipe()
-        return self._process.returncode
+        self._scratch.remove()
+        return -1 if process is None else process.returncode
 
     def _close_parent_pipe(self) -> None:
-        if self._parent >= 0:
-            os.close(self._parent)
-            self._parent = -1
+        for end in ("_parent", "_parent_read"):
+            if getattr(self, end) >= 0:
+                os.close(getattr(self, end))
+                setattr(self, end, -1)
 
     def _release_in_child(self) -> None:
         self._close_parent_pipe()
+        self._log.close_write_end()
         self._log.release()
 
     def __enter__(self) -> Server:
@@ -148,14 +204,20 @@ def serve(
     wait: float = 60.0,
     env: Mapping[str, str] | None = None,
     set: Mapping[str, object] | None = None,  # noqa: A002
+    restart: bool = False,
     **overrides: Any,
 ) -> Server:
     """Starts the packaged server with the YAML file `config`, and waits until clients can attach.
 
+    It uses a temporary directory and a free port for its metrics unless the configuration, an environment variable or an argument
+    names them: pass `.address` to Loader.
+
     wait      seconds to wait until the server is ready; then raises Timeout
     env       additional environment variables of the server
     set       configuration values by dotted path, such as {"streams.train.batch_size": 32}
-    keywords  the same, with two underscores for each dot: server__threads=4
+    restart   whether a server that crashes or is killed is started again: loaders wait for it and go on with their next batch.
+              The logger "headrace" says so
+    keywords  the same as `set`, with two underscores for each dot: server__threads=4
 
     If the server does not start, raises the error that it reports.
     """
@@ -164,4 +226,4 @@ def serve(
     if set is not None and not isinstance(set, Mapping):
         raise InvalidArgument(f"set={set!r}: expected a dict of dotted paths and values")
     paths: dict[str, object] = {name.replace("__", "."): value for name, value in overrides.items()}
-    return Server(config, wait, env, {**paths, **(set or {})})
+    return Server(config, wait, env, {**paths, **(set or {})}, restart)

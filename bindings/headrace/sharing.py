@@ -108,7 +108,7 @@ class Share:
         self._server: Server | None = None
         self._thread = threading.Thread(target=self._run, name=f"headrace.share {name}", daemon=True)
         try:
-            self._server = Server(self._write_config(first, options), 60.0, None, options.overrides)
+            self._server = Server(self._write_config(first, options), 60.0, None, options.overrides, scratch=self._scratch)
             self.address = self._server.address
             self._connect_feed()
         except BaseException:
@@ -127,17 +127,18 @@ class Share:
             if values.offsets is not None:
                 described[-1]["most_values"] = self._capacities[values.name]
         feed = {"type": "feed", "fields": described, "samples": self._samples, "batch_size": self._rows, "slots": _SLOTS}
-        directory = options.address or self._scratch.path / "run"
         stream = {
             "source": self.name,
             "ring": {"prefetch": options.prefetch, "max_clients": options.max_clients},
             "sharing": {"wait_for": options.wait_for},
         }
-        config = {
-            "server": {"directory": os.fsdecode(os.path.abspath(directory)), "threads": 2, "metrics": "off"},
+        config: dict[str, Any] = {
+            "server": {"threads": 2, "metrics": "off"},
             "sources": {self.name: feed},
             "streams": {self.name: stream},
         }
+        if options.address:
+            config["server"]["directory"] = os.fsdecode(os.path.abspath(options.address))
         path = self._scratch.path / "share.yaml"
         path.write_text(json.dumps(config))
         return path

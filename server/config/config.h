@@ -135,17 +135,19 @@ struct Problem {
 
 /// One value from outside the file, typed by YAML's scalar rules.
 struct Override {
-  std::string path;    ///< dotted
-  std::string value;   ///< as written
-  std::string origin;  ///< its name in messages: "HEADRACE_SERVER__THREADS", "--set server.threads=x"
+  std::string path;       ///< dotted
+  std::string value;      ///< as written
+  std::string origin;     ///< its name in messages: "HEADRACE_SERVER__THREADS", "--set server.threads=x"
+  bool fallback = false;  ///< used only where nothing before it gives a value: --default
 };
 
 /// "NAME=value" strings as in `environ`.
 using Environment = std::vector<std::string>;
 Environment process_environment();
 
-/// Parses `--set streams.train.batch_size=32`; kInvalidArgument if there is no "=".
-Result<Override> parse_flag(std::string_view flag);
+/// Parses the value of `--set streams.train.batch_size=32`, or of another option; kInvalidArgument if there
+/// is no "=".
+Result<Override> parse_flag(std::string_view flag, std::string_view option = "--set");
 
 /// Either a complete configuration or every problem (at least one).
 struct Outcome {

@@ -182,6 +182,16 @@ void set(Document& document, const Pointer& at, const Override& override) {
   document.put_override(at, override.origin);
 }
 
+/// Whether there is a value at `at`, or a word in place of one of the maps above it, such as `metrics: off`.
+bool given(const json& root, Pointer at) {
+  if (root.contains(at)) return true;
+  for (; !at.empty(); at.pop_back()) {
+    const Pointer above = at.parent_pointer();
+    if (root.contains(above)) return !root.at(above).is_object();
+  }
+  return false;
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -190,13 +200,14 @@ Environment process_environment() {
   return out;
 }
 
-Result<Override> parse_flag(std::string_view flag) {
+Result<Override> parse_flag(std::string_view flag, std::string_view option) {
   const auto equals = flag.find('=');
   if (equals == std::string_view::npos || equals == 0)
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("--set {}: must be path=value, as in --set streams.train.batch_size=32", flag));
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{0} {1}: must be path=value, as in {0} streams.train.batch_size=32", option, flag));
   return Override{std::string(flag.substr(0, equals)), std::string(flag.substr(equals + 1)),
-                  fmt::format("--set {}", flag)};
+                  fmt::format("{} {}", option, flag)};
 }
 
 void apply_environment(const Environment& environment, Document& document) {
@@ -237,7 +248,7 @@ void apply_flags(std::span<const Override> flags, Document& document) {
     const Same same = std::equal_to<>();
     const auto at = find(document, cut(flag.path, "."), same);
     if (at) {
-      set(document, *at, flag);
+      if (!flag.fallback || !given(document.value, *at)) set(document, *at, flag);
       continue;
     }
     const Segments path = cut(flag.path, ".");

@@ -60,6 +60,12 @@ Result<config::Config> ConfigArguments::load() const {
     if (!flag) return tl::make_unexpected(flag.error());
     flags.push_back(std::move(*flag));
   }
+  for (const std::string& value : defaults) {
+    auto flag = config::parse_flag(value, "--default");
+    if (!flag) return tl::make_unexpected(flag.error());
+    flag->fallback = true;
+    flags.push_back(std::move(*flag));
+  }
   return config::load(file, flags);
 }
 

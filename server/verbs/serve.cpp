@@ -112,6 +112,9 @@ void add_serve(CLI::App& app, int& exit_code) {
   CLI::App* verb =
       app.add_subcommand("serve", "Serve the streams of a configuration until SIGTERM, SIGINT or SIGHUP");
   arguments->config.add_to(*verb);
+  verb->add_option("--default", arguments->config.defaults,
+                   "A value for where the configuration, the environment and --set give none: "
+                   "--default server.metrics.port=0 (repeatable)");
   verb->add_option("--parent-fd", arguments->parent_fd,
                    "Stop when reading this descriptor gives end of file");
   verb->add_option("--ready-fd", arguments->ready_fd,

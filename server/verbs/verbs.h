@@ -42,6 +42,7 @@ Result<void> not_data(const std::string& file);
 struct ConfigArguments {
   std::string file;
   std::vector<std::string> settings;
+  std::vector<std::string> defaults;  ///< `serve` only
 
   void add_to(CLI::App& verb);
   [[nodiscard]] Result<config::Config> load() const;

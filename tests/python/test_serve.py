@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,53 @@ say(status=server.poll())
         os.killpg(trainer.pid, signal.SIGINT)
         assert trainer.receive() == {"alive": True, "streams": 1}
         assert trainer.receive() == {"status": 0}
+
+
+def test_it_uses_a_directory_and_a_port_of_its_own(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    config = tmp_path / "served.yaml"
+    config.write_text(yaml.safe_dump(basic_config))
+    with headrace.serve(config) as one, headrace.serve(config) as other:
+        assert one.address != other.address
+        assert one.metrics_url and other.metrics_url and one.metrics_url != other.metrics_url
+        assert len(headrace.streams(one.address)) == 1
+    with headrace.serve(config, env={"HEADRACE_SERVER__DIRECTORY": str(tmp_path / "told")}, server__metrics="off") as told:
+        assert (told.address, told.metrics_url) == (str(tmp_path / "told"), None)
+    assert not Path(one.address).exists()
+
+
+def test_a_killed_server_comes_back_and_the_loop_goes_on(basic_config: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = tmp_path / "served.yaml"
+    config.write_text(yaml.safe_dump(basic_config))
+    with headrace.serve(config) as server, headrace.Loader(server.address, stream="train") as loader:
+        expected = headrace.Digest()
+        for _ in range(3):
+            for first in loader:
+                expected.add(first)
+    with headrace.serve(config, restart=True) as server, headrace.Loader(server.address, stream="train") as loader:
+        first_pid, url = server.pid, server.metrics_url
+        found = headrace.Digest()
+        for epoch in range(3):
+            for i, batch in enumerate(loader):
+                found.add(batch)
+                if (epoch, i) == (1, 2):
+                    os.kill(server.pid, signal.SIGKILL)
+        assert found.hexdigest() == expected.hexdigest()
+        assert (server.restarts, server.metrics_url) == (1, url)
+        assert server.pid != first_pid
+        assert f"status {-signal.SIGKILL}" in caplog.text
+        headrace.drain(server.address)
+        wait_until(lambda: server.poll() is not None, "the end of a drained server", 10)
+    assert (server.restarts, server.poll()) == (1, 0)
+    assert not [thread for thread in threading.enumerate() if thread.name == "headrace-restart"]
+
+
+def test_a_server_that_does_not_start_again_is_tried_again(config: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with headrace.serve(config, restart=True) as server:
+        good = config.read_text()
+        config.write_text("sources: {}\n")
+        os.kill(server.pid, signal.SIGKILL)
+        wait_until(lambda: "did not start again" in caplog.text, "the failure to start", 20)
+        config.write_text(good)
+        wait_until(lambda: server.restarts == 1, "the restart", 20)
+        assert len(headrace.streams(server.address)) == 1
+    assert server.poll() == 0

@@ -73,6 +73,31 @@ TEST(Overrides, WinOverTheFileAndFlagsOverTheEnvironment) {
       2U);
 }
 
+TEST(Overrides, GiveDefaultsWhereNothingElseGivesAValue) {
+  const auto defaulted = [](const std::string& server, const Environment& environment,
+                            const std::vector<std::string>& settings) {
+    auto all = flags(settings);
+    for (const char* value : {"server.metrics.port=0", "server.threads=3"}) {
+      all.push_back(parse_flag(value, "--default").value());
+      all.back().fallback = true;
+    }
+    const auto config =
+        parse(server + "sources: {s: {type: synthetic, count: 4, bytes: 1}}\nstreams: {t: {source: s}}\n",
+              "x.yaml", all, environment);
+    EXPECT_TRUE(config) << config.error().message;
+    return config ? config->server : ServerConfig{};
+  };
+  EXPECT_EQ(defaulted("", {}, {}).metrics.value().port, 0);
+  EXPECT_EQ(defaulted("", {}, {}).threads, 3U);
+  EXPECT_EQ(defaulted("server: {threads: 2}\n", {}, {}).threads, 2U);
+  EXPECT_EQ(defaulted("server: {threads: 2}\n", {}, {}).metrics.value().port, 0);
+  EXPECT_EQ(defaulted("", {"HEADRACE_SERVER__THREADS=4"}, {}).threads, 4U);
+  EXPECT_EQ(defaulted("", {}, {"server.threads=5"}).threads, 5U);
+  EXPECT_FALSE(defaulted("server: {metrics: off}\n", {}, {}).metrics);
+  EXPECT_EQ(parse_flag("nothing", "--default").error().message,
+            "--default nothing: must be path=value, as in --default streams.train.batch_size=32");
+}
+
 TEST(Overrides, ReplaceAWordByTheMapThatTheyGoThrough) {
   const auto config = sound({"HEADRACE_SERVER__METRICS__PORT=0"});
   ASSERT_TRUE(config.server.metrics);
