@@ -106,13 +106,13 @@ def reference() -> str:
     lines += table("`stream`", definitions["stream"], 2)
     sections = {
         "sampler": ("Samplers", "`sampler` is one of these names, or a map from one of them to its arguments."),
-        "transform": ("Transforms", "Each item of `transforms` is one of these names, or a map from one of them to its arguments; they apply in the order of the list."),
+        "transform": ("Transforms", "Each item of `transforms` is one of these names, or a map from one of them to its arguments; they apply in the order of the list. Where one argument is required, its value may take the place of the map: `random_resized_crop: 224`."),
     }
     for name, (title, text) in sections.items():
         words, ways = definitions[name]["anyOf"]
         lines += ["", f"## {title}", "", f"{text} Without arguments: {', '.join(f'`{word}`' for word in words['enum'])}."]
         for key, node in ways["properties"].items():
-            lines += table(f"`{key}`", resolved(node), 3, ("fields",))
+            lines += table(f"`{key}`", maps_in(node)[0], 3, ("fields",))
     return INTRO + "\n".join(lines) + "\n"
 
 

@@ -168,13 +168,16 @@ std::size_t FieldView::bytes() const {
   return row_bytes(*spec) * static_cast<std::size_t>(shape[0]);
 }
 
-FieldView BatchView::checked_field(std::string_view name, std::size_t element) const {
+Result<FieldView> BatchView::field_of(std::string_view name, std::size_t bytes, bool floating) const {
   auto view = field(name);
-  if (!view) break_contract(view.error().message);
-  if (size_of(view->spec->dtype) != element)
-    break_contract(fmt::format("field '{}' has {} values of {} bytes, it was asked for as {}-byte values",
-                               name, name_of(view->spec->dtype), size_of(view->spec->dtype), element));
-  return std::move(*view);
+  if (!view) return view;
+  const DType dtype = view->spec->dtype;
+  const bool is_floating = dtype == DType::kFloat32 || dtype == DType::kFloat64;
+  // C++20 has no type for float16 and bfloat16: any of two bytes will do.
+  if (size_of(dtype) == bytes && (is_floating == floating || bytes == 2)) return view;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("field '{}' has {} values, it was asked for as {}-byte {}", name, name_of(dtype),
+                          bytes, floating ? "floating-point numbers" : "integers"));
 }
 
 }  // namespace headrace

@@ -4,10 +4,13 @@
 #include <array>
 #include <cmath>
 
+using headrace::or_throw;
+
 double SoftmaxModel::step(const headrace::BatchView& batch) {
-  const auto shape = batch.field("image").value().shape;
-  return step({batch.values<float>("image").data(), batch.values<std::int64_t>("label").data(),
-               static_cast<std::size_t>(shape[2]), static_cast<std::size_t>(shape[3]), batch.all_rows()});
+  const auto shape = or_throw(batch.field("image")).shape;
+  return step({or_throw(batch.values<float>("image")).data(),
+               or_throw(batch.values<std::int64_t>("label")).data(), static_cast<std::size_t>(shape[2]),
+               static_cast<std::size_t>(shape[3]), batch.all_rows()});
 }
 
 double SoftmaxModel::step(const LabelledImages& batch) {

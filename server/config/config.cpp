@@ -12,6 +12,7 @@
 #include "server/config/overrides.h"
 #include "server/config/read.h"
 #include "server/config/schema.h"
+#include "server/config/shorthand.h"
 
 namespace headrace::server::config {
 
@@ -104,6 +105,7 @@ Outcome examine(std::string_view text, const std::string& name, std::span<const 
                 const Environment& environment) {
   Document document(name);
   if (!read_yaml(text, name, document)) return {std::nullopt, document.problems()};
+  apply_shorthand(document);
   apply_environment(environment, document);
   apply_flags(flags, document);
   apply_extends(document);

@@ -41,9 +41,11 @@ void Document::put_override(const Pointer& pointer, const std::string& origin) {
 void Document::put_inherited(const Pointer& from, const Pointer& to) {
   put(to, nearest(from));
   const std::string above = from.to_string(), below = above + "/";
+  std::vector<std::pair<std::string, Places>> found;  // first, because `to` may be below `from`
   for (auto each = places_.lower_bound(below); each != places_.end() && each->first.starts_with(below);
        ++each)
-    places_.insert_or_assign(to.to_string() + each->first.substr(above.size()), each->second);
+    found.emplace_back(to.to_string() + each->first.substr(above.size()), each->second);
+  for (auto& [pointer, places] : found) places_.insert_or_assign(pointer, places);
 }
 
 void Document::wrong(const Pointer& pointer, std::string message, std::string suggestion) {

@@ -35,7 +35,7 @@ class Document {
   void put(const Pointer& pointer, Places places);
   /// Records that the node, with everything below it, now comes from outside the file.
   void put_override(const Pointer& pointer, const std::string& origin);
-  /// Records that the node `to`, with everything below it, is the node `from` of another stream.
+  /// Records that the node `to`, with everything below it, comes from where the node `from` is.
   void put_inherited(const Pointer& from, const Pointer& to);
 
   /// Reports that the value, or the key, at `pointer` is wrong.

@@ -4,6 +4,7 @@
 
 #include "server/described/definitions.h"
 #include "server/described/names.h"
+#include "server/transform/ops/ops.h"
 
 namespace headrace::server::config {
 namespace {
@@ -45,7 +46,8 @@ bool has_type(const json& node, const json& value) {
 
 namespace {
 
-/// A stream's `source` is required here: `extends` is replaced before a configuration is checked.
+/// A stream's `source` is required here, and every transform's arguments are a map: `extends` and shorthands
+/// are replaced before a configuration is checked.
 described::Schema checked_schema() {
   using namespace described;
   auto streams = map(named("stream", object<StreamConfig>()), 1, name()).schema;
@@ -73,6 +75,10 @@ std::string schema_text() {
   stream.erase("required");
   stream["if"] = {{"not", {{"required", {"extends"}}}}};
   stream["then"] = required;
+  for (auto& [name, transform] :
+       out.at("definitions").at("transform").at("anyOf").at(1).at("properties").items())
+    if (const std::string argument = transform::only_required_argument(name); !argument.empty())
+      transform = {{"anyOf", {transform, transform.at("properties").at(argument)}}};
   return out.dump(2) + "\n";
 }
 

@@ -55,7 +55,7 @@ class LiveStream : public ::testing::Test {
   }
   static std::int32_t first_of(Stream& stream) {
     auto batch = or_throw(stream.next(20s));
-    return batch ? batch->values<std::int32_t>("x")[0] : -1;
+    return batch ? or_throw(batch->values<std::int32_t>("x"))[0] : -1;
   }
   static Error failure_of(Stream& stream) {
     const auto batch = stream.next(20s);

@@ -61,7 +61,7 @@ class CachedServer : public ::testing::Test {
         auto batch = opened->next();
         EXPECT_TRUE(batch) << batch.error().message;
         if (!batch || !*batch) break;
-        const auto values = (*batch)->values<std::uint8_t>("image");
+        const auto values = or_throw((*batch)->values<std::uint8_t>("image"));
         all.append(values.begin(), values.end());
       }
     }

@@ -86,11 +86,14 @@ TEST_F(StreamTest, ABatchDescribesItsShapeAndFields) {
   const FieldView field = batch.field(spec.name).value();
   EXPECT_EQ(field.shape, (std::vector<std::int64_t>{kBatch, 1000}));
   EXPECT_EQ(field.strides, (std::vector<std::int64_t>{1000, 1}));
-  EXPECT_EQ(batch.values<std::byte>(spec.name).size(), kBatch * 1000u);
+  EXPECT_EQ(batch.values<std::byte>(spec.name).value().size(), kBatch * 1000u);
+  EXPECT_EQ(batch.values<std::uint8_t>(spec.name).value()[0], static_cast<std::uint8_t>(field.data[0]));
   const auto missing = batch.field("pixels");
   ASSERT_FALSE(missing);
   EXPECT_THAT(missing.error().message, HasSubstr("no field 'pixels'; it has: " + spec.name));
-  EXPECT_DEATH((void)batch.values<double>(spec.name), "asked for as 8-byte values");
+  EXPECT_EQ(batch.values<double>(spec.name).error().message,
+            "field '" + spec.name + "' has uint8 values, it was asked for as 8-byte floating-point numbers");
+  EXPECT_EQ(batch.values<std::uint8_t>("pixels").error().message, missing.error().message);
 }
 
 TEST_F(StreamTest, ViewsOutliveTheirStreamUnchanged) {

@@ -4,7 +4,7 @@
 //   auto stream = or_throw(client.open({.stream = "train"}));
 //   for (int epoch = 0; epoch < 10; ++epoch) {
 //     while (auto batch = or_throw(stream.next())) {  // std::optional<BatchView>: empty at the epoch's end
-//       std::span<const float> image = batch->values<float>("image");
+//       std::span<const float> image = or_throw(batch->values<float>("image"));
 //       ...
 //     }                                               // the view's lease ends when it is destroyed
 //   }
@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "headrace/cursor.h"
@@ -141,12 +142,14 @@ class BatchView {
   [[nodiscard]] const std::vector<FieldSpec>& fields() const;
   [[nodiscard]] Result<FieldView> field(
       std::string_view name) const;  ///< kInvalidArgument: no such field; lists the names
-  /// All values of a field as a typed span, valid until the view is released or destroyed. Aborts if there is
-  /// no such field, or if the size of T does not match the dtype.
+  /// All values of a field as a typed span, valid until the view is released or destroyed. kInvalidArgument
+  /// if there is no such field, or if T has another size than the dtype, or is float or double where the
+  /// dtype is not.
   template <class T>
-  [[nodiscard]] std::span<const T> values(std::string_view name) const {
-    const FieldView view = checked_field(name, sizeof(T));
-    return {reinterpret_cast<const T*>(view.data), view.bytes() / sizeof(T)};
+  [[nodiscard]] Result<std::span<const T>> values(std::string_view name) const {
+    const Result<FieldView> view = field_of(name, sizeof(T), std::is_floating_point_v<T>);
+    if (!view) return fail(view.error());
+    return std::span<const T>(reinterpret_cast<const T*>(view->data), view->bytes() / sizeof(T));
   }
 
   /// True if the batch is private memory: with Batches::kPrivate, or a copy because live views held all other
@@ -164,7 +167,7 @@ class BatchView {
   [[nodiscard]] std::shared_ptr<const void> keep(std::size_t field) const;
 
  private:
-  [[nodiscard]] FieldView checked_field(std::string_view name, std::size_t element) const;
+  [[nodiscard]] Result<FieldView> field_of(std::string_view name, std::size_t bytes, bool floating) const;
   std::shared_ptr<Lease> lease_;
 };
 

@@ -48,6 +48,15 @@ Transform make_op(const std::string& name, const nlohmann::json& arguments,
   throw std::out_of_range("no transform is called " + name);
 }
 
+std::string only_required_argument(const std::string& name) {
+  for (const OpType& type : all()) {
+    const auto required = type.schema.find("required");
+    if (type.name == name && required != type.schema.end() && required->size() == 1)
+      return required->front().get<std::string>();
+  }
+  return {};
+}
+
 std::vector<std::string> op_names() {
   std::vector<std::string> names;
   for (const OpType& type : all()) names.push_back(type.name);

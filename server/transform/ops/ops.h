@@ -17,6 +17,10 @@ Transform make_op(const std::string& name, const nlohmann::json& arguments,
                   const described::Reading& reading = {});
 Transform make_op(const std::string& name);
 
+/// The argument that the transform requires, if it is one: `random_resized_crop: 224` gives its value. Empty:
+/// none or several, or there is no such transform.
+std::string only_required_argument(const std::string& name);
+
 /// In the order of the schema.
 std::vector<std::string> op_names();
 
