@@ -14,6 +14,7 @@
 #include "server/transform/device_rows.h"
 #include "server/transform/op.h"
 #include "server/verbs/dataset.h"
+#include "server/verbs/try_samples.h"
 #include "server/verbs/verbs.h"
 
 namespace headrace::server::verbs {
@@ -74,27 +75,23 @@ void print_sharing(const session::SharingGroup& group) {
              fmt::join(group.streams, ", "), group.transforms, group.transforms == 1 ? "" : "s");
 }
 
-/// Makes the first samples of the first epoch, as a server would. If all are bad, the stream would soon fail,
-/// too.
-Result<void> try_samples(const std::string& stream, const exec::SampleMaker& maker) {
-  exec::RowScratch scratch;
-  exec::LooseRow row(maker);
-  const std::uint64_t tried = std::min<std::uint64_t>(maker.size(), 8);
-  std::uint64_t bad = 0;
-  std::string first;
-  for (std::uint64_t position = 0; position < tried; ++position) {
-    const auto made = maker.show(0, position, row.fields, scratch);
-    const bool one_is_bad = !made && made.error().code == ErrorCode::kTooManyBadSamples;
-    if (!made && !one_is_bad) return tl::make_unexpected(made.error());
-    if (!one_is_bad && !made->replaced) continue;
-    if (++bad == 1) first = made ? made->because : made.error().message;
+/// Reports bad samples. It is an error if the stream would fail because of them.
+Result<void> check_samples(const exec::StreamSetup& setup, const config::Config& config, bool all) {
+  const auto found = try_samples(setup.info.name, *setup.maker, all, config.server.threads);
+  if (!found) return fail(found.error());
+  if (found->bad == 0) {
+    if (all) fmt::print("  all {} samples are sound\n", found->tried);
+    return {};
   }
-  if (bad == tried)
-    return fail(ErrorCode::kDatasetInvalid,
-                fmt::format("stream `{}`: all of {} samples that were tried are bad; the first: {}", stream,
-                            tried, first));
-  if (bad > 0)
-    fmt::print("  warning: {} of {} samples that were tried are bad; the first: {}\n", bad, tried, first);
+  const bool every = found->tried == setup.maker->size();
+  std::string list = fmt::format("{}{} samples{} are bad",
+                                 found->bad == found->tried ? "all of " : fmt::format("{} of ", found->bad),
+                                 found->tried, every ? "" : " that were tried (`check --all` tries all)");
+  list += found->first.size() < found->bad ? fmt::format("; the first {}:", found->first.size()) : ":";
+  for (const std::string& what : found->first) list += "\n    " + what;
+  if (found->bad == found->tried)
+    return fail(ErrorCode::kDatasetInvalid, fmt::format("stream `{}`: {}", setup.info.name, list));
+  fmt::print("  warning: {}\n", list);
   return {};
 }
 
@@ -166,9 +163,14 @@ int propose(const std::string& path) {
   return 0;
 }
 
-int check(const ConfigArguments& arguments) {
-  if (!is_config(arguments.file)) return propose(arguments.file);
-  auto config = arguments.load();
+struct CheckArguments {
+  ConfigArguments config;
+  bool all = false;
+};
+
+int check(const CheckArguments& arguments) {
+  if (!is_config(arguments.config.file)) return propose(arguments.config.file);
+  auto config = arguments.config.load();
   if (!config) return report(config.error());
   auto assembly = session::assemble(*config);
   if (!assembly) return report(assembly.error());
@@ -200,7 +202,7 @@ int check(const ConfigArguments& arguments) {
                  info.batch_size);
     // The samples of a live stream are yet to come.
     if (!info.live)
-      if (auto sound = try_samples(info.name, *setup.maker); !sound) return report(sound.error());
+      if (auto sound = check_samples(setup, *config, arguments.all); !sound) return report(sound.error());
     fmt::print("  ring: {} slots for {} client{}, {}\n", publish::Ledger::slots_needed(setup.ledger),
                setup.ledger.lanes, setup.ledger.lanes == 1 ? "" : "s", megabytes(*bytes));
   }
@@ -235,19 +237,22 @@ int check(const ConfigArguments& arguments) {
   if (config->server.numa == config::Numa::kAuto)
     if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
       fmt::print("numa, where the kernel allows it: {}\n", placement::to_string(placement));
-  fmt::print("ok: `headrace serve {}` will run with {} workers\n", arguments.file, config->server.threads);
+  fmt::print("ok: `headrace serve {}` will run with {} workers\n", arguments.config.file,
+             config->server.threads);
   return 0;
 }
 
 }  // namespace
 
 void add_check(CLI::App& app, int& exit_code) {
-  auto arguments = std::make_shared<ConfigArguments>();
+  auto arguments = std::make_shared<CheckArguments>();
   CLI::App* verb = app.add_subcommand(
       "check",
       "Check a configuration, its datasets and the memory that it needs. Given a dataset's "
       "folder or file, print a configuration for it");
-  arguments->add_to(*verb);
+  arguments->config.add_to(*verb);
+  verb->add_flag("--all", arguments->all,
+                 "Make every sample of an epoch of each stream, and name those that are bad");
   verb->callback([arguments, &exit_code] { exit_code = check(*arguments); });
 }
 

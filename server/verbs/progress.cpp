@@ -42,10 +42,11 @@ void Progress::update(std::uint64_t done, std::uint64_t bytes) {
   shown_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = static_cast<double>(done - begin_) / seconds;
-  const double speed = static_cast<double>(bytes) / seconds / 1e6;
+  const std::string speed =
+      bytes == 0 ? "" : fmt::format("  {:.1f} MB/s", static_cast<double>(bytes) / seconds / 1e6);
   if (total_ == 0) {
-    fmt::print(stderr, "{}{}: {}  {:.0f} samples/s  {:.1f} MB/s{}", terminal_ ? "\r" : "", what_, done, rate,
-               speed, terminal_ ? "\x1b[K" : "\n");
+    fmt::print(stderr, "{}{}: {}  {:.0f} samples/s{}{}", terminal_ ? "\r" : "", what_, done, rate, speed,
+               terminal_ ? "\x1b[K" : "\n");
     std::fflush(stderr);
     return;
   }
@@ -53,8 +54,8 @@ void Progress::update(std::uint64_t done, std::uint64_t bytes) {
   const auto left = std::chrono::seconds(
       rate > 0 ? static_cast<long>(std::min(static_cast<double>(total_ - std::min(done, total_)) / rate, 1e9))
                : 0);
-  const std::string figures = fmt::format("{:3.0f}%  {} of {}  {:.0f} samples/s  {:.1f} MB/s  {} left",
-                                          100 * part, done, total_, rate, speed, human_time(left));
+  const std::string figures = fmt::format("{:3.0f}%  {} of {}  {:.0f} samples/s{}  {} left", 100 * part, done,
+                                          total_, rate, speed, human_time(left));
   if (!terminal_) {
     fmt::print(stderr, "{}: {}\n", what_, figures);
     return;

@@ -17,8 +17,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Cheap: prints only now and then. `bytes`: since this object was created.
-  void update(std::uint64_t done, std::uint64_t bytes);
+  /// Cheap: prints only now and then. `bytes`: since this object was created; 0: they are not counted.
+  void update(std::uint64_t done, std::uint64_t bytes = 0);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -336,7 +336,7 @@ def test_check_refuses_a_folder_of_which_nothing_can_be_decoded(basic_config: di
     path.write_text(yaml.safe_dump(basic_config))
     answer = run("check", str(path))
     assert answer.returncode == 3
-    assert "DATASET_INVALID: stream `train`: all of 8 samples that were tried are bad; the first: " in answer.stderr
+    assert "DATASET_INVALID: stream `train`: all of 10 samples are bad:\n" in answer.stderr
 
 
 def test_check_counts_samples_and_compares_the_ring_with_the_memory(basic_config: dict[str, Any], tmp_path: Path) -> None:
