@@ -31,7 +31,7 @@ int report(const Error& error) {
 }
 
 std::string count_of_classes(std::size_t classes) {
-  return fmt::format("{} class{}", classes, classes == 1 ? "" : "es");
+  return classes == 0 ? "no classes" : fmt::format("{} class{}", classes, classes == 1 ? "" : "es");
 }
 
 void reserve_stop_signals() {

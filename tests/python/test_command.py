@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import headrace
 import numpy as np
 import pytest
 import yaml
@@ -144,9 +145,18 @@ def test_folders_without_any_image_are_listed(tmp_path: Path) -> None:
     assert "Its 2 folders hold no .jpg, .jpeg or .png: cat, dog" in refused.stderr
 
 
-def test_images_without_class_folders_are_said_to_need_them(tmp_path: Path) -> None:
-    jpeg(tmp_path)
-    assert f"{tmp_path}: holds images, but no class folders; put them into one folder per class" in check(tmp_path).stderr
+def test_images_without_class_folders_are_served_without_labels(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", classes=1, per_class=5)
+    photos = tmp_path / "photos/class_0"
+    proposal = check(photos)
+    assert f"{photos}: images without class folders, so without labels" in proposal.stderr
+    assert "note: for labels, put the images into one folder per class" in proposal.stderr
+    config = tmp_path / "c.yaml"
+    config.write_text(proposal.stdout)
+    with headrace.serve(config) as server, headrace.Loader(server.address, stream="train", batch="dict") as loader:
+        (batch,) = list(loader)
+        assert batch["image"].shape[:2] == (5, 3)
+        assert "label" not in batch
 
 
 def test_datasets_with_different_classes_give_a_warning(tmp_path: Path) -> None:

@@ -72,6 +72,20 @@ std::optional<Proposal> image_folders(const fs::path& folder) {
   return compose("images, a folder per class", {{"train", source(folder), true, crop_images(true)}});
 }
 
+/// Images without class folders are pairs with one field; so they have no label.
+std::optional<Proposal> images_without_classes(const fs::path& folder) {
+  if (!holds_image(folder)) return std::nullopt;
+  auto out =
+      compose("images without class folders, so without labels",
+              {{"train", fmt::format("{{type: paired_folders, fields: {{image: {}}}}}", quoted(folder)), true,
+                crop_images(true)}});
+  out.notes.push_back(
+      "for labels, put the images into one folder per class, as in cat/1.jpg, or list them with their labels "
+      "in a "
+      ".csv");
+  return out;
+}
+
 /// Pairs of files named as in the MNIST family: <set>-images-idx3-ubyte[.gz], <set>-labels-idx1-…
 std::optional<Proposal> idx_files(const fs::path& folder) {
   std::vector<ProposedStream> parts;
@@ -156,13 +170,9 @@ Result<Proposal> propose(const fs::path& given) {
         "is no folder, no .tar, .npy, .npz, .csv, .tsv, .jsonl or .txt file, and no .yaml or .yml "
         "configuration");
   if (fs::exists(path / "data.mdb", status) && !fs::exists(path / "meta_info.txt", status)) return lmdb(path);
-  for (const auto& look :
-       {cifar_files, idx_files, shard_files, array_files, manifest_files, paired_images, image_folders})
+  for (const auto& look : {cifar_files, idx_files, shard_files, array_files, manifest_files, paired_images,
+                           image_folders, images_without_classes})
     if (auto found = look(path)) return std::move(*found);
-  if (holds_image(path))
-    return refuse(
-        "holds images, but no class folders; put them into one folder per class, as in cat/1.jpg, or list "
-        "them in a .csv");
   return refuse(
       "nothing that a source reads. Looked for: folders of .jpg, .jpeg and .png, one per class (or train/ "
       "and val/ or test/ with such folders); pairs of images (folders hr and lr, images and masks, or names "

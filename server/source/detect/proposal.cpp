@@ -25,12 +25,17 @@ Proposal compose(std::string found, std::vector<ProposedStream> parts) {
 }
 
 std::string config_of(const std::vector<ProposedStream>& parts) {
-  std::string out = "# yaml-language-server: $schema=headrace.schema.json\nsources:\n";
+  std::string out =
+      "# Proposed by `headrace check`. Editors complete the keys with the schema: headrace schema > "
+      "headrace.schema.json\n"
+      "# yaml-language-server: $schema=headrace.schema.json\n"
+      "sources:\n";
   for (const ProposedStream& part : parts) out += fmt::format("  {}_set: {}\n", part.name, part.source);
   out += "streams:\n";
   for (const ProposedStream& part : parts) {
-    out += fmt::format("  {}:\n    source: {}_set\n", part.name, part.name);
-    if (!part.training) out += "    shuffle: false\n";
+    out += fmt::format("  {0}:  # trainers ask for this name: Loader(stream=\"{0}\")\n    source: {0}_set\n",
+                       part.name);
+    if (!part.training) out += "    shuffle: false  # the same order in each epoch\n";
     out += part.stream;
   }
   return out;

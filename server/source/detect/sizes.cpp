@@ -70,14 +70,18 @@ std::string crop_images(bool training, std::int32_t side) {
         "    batch_size: 64\n"
         "    transforms:\n"
         "      - random_resized_crop: {{size: {}}}\n"
-        "      - random_horizontal_flip\n",
+        "      - random_horizontal_flip\n"
+        "      # - normalize: {{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}  # ImageNet's; "
+        "batches "
+        "become float32\n",
         side);
   constexpr std::int32_t kShown = 224, kResized = 256;  // the usual two
   return fmt::format(
       "    batch_size: 64\n"
       "    transforms:\n"
       "      - resize: {{size: {}}}\n"
-      "      - center_crop: {{size: {}}}\n",
+      "      - center_crop: {{size: {}}}\n"
+      "      # - normalize, as for the training\n",
       side * kResized / kShown, side);
 }
 

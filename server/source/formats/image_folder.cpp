@@ -55,10 +55,11 @@ Result<std::shared_ptr<const Source>> index(std::unique_ptr<FileColumn> column) 
                            ? "is without class folders"
                            : fmt::format("holds {} image{} but no class folders", top->images.size(),
                                          top->images.size() == 1 ? "" : "s");
-    return fail(
-        ErrorCode::kDatasetInvalid,
-        fmt::format("image folder {} {}; put the images into one folder per class, as in {}/cat/1.jpg",
-                    out.root, found, out.root));
+    return fail(ErrorCode::kDatasetInvalid,
+                fmt::format("image folder {0} {1}; put the images into one folder per class, as in "
+                            "{0}/cat/1.jpg, or serve them without "
+                            "labels: {{type: paired_folders, fields: {{image: {0}}}}}",
+                            out.root, found));
   }
   out.classes = std::move(top->folders);
   if (auto listed = list_classes(out, *column); !listed) return fail(std::move(listed.error()));
