@@ -31,47 +31,6 @@ def test_a_mistyped_verb_gets_a_suggestion() -> None:
     assert (done.returncode, done.stderr) == (2, "headrace: INVALID_ARGUMENT: there is no verb `chck`; did you mean `check`?\n")
 
 
-def check_photos(folder: Path, stream: str) -> subprocess.CompletedProcess[str]:
-    """`check` of a stream over six images."""
-    if not (folder / "photos").exists():
-        write_images(folder / "photos", classes=2, per_class=3)
-    config = folder / "c.yaml"
-    config.write_text(
-        "sources: {photos: {type: image_folder, path: photos}}\n"
-        f"streams: {{train: {{source: photos, {stream}}}}}\n"
-    )
-    return check(config)
-
-
-def test_samples_that_do_not_fit_their_crop_are_reported_with_the_reason(tmp_path: Path) -> None:
-    done = check_photos(tmp_path, "transforms: [{random_crop: {size: 2000}}]")
-    assert done.returncode == 3
-    assert "stream `train`: all of 6 samples are bad:\n" in done.stderr
-    assert ".jpg: unsupported (random_crop of 2000 x 2000 from " in done.stderr
-    assert "pixels (width x height): set its pad_if_needed, or put a resize before it" in done.stderr
-
-
-def test_bad_images_are_named_of_a_few_samples_or_of_all(tmp_path: Path) -> None:
-    write_images(tmp_path / "photos", classes=2, per_class=50)
-    names = sorted((tmp_path / "photos").rglob("*.jpg"))
-    for path in names[:12]:
-        path.write_bytes(path.read_bytes()[:200])
-    names[99].write_bytes(b"")
-    few = check_photos(tmp_path, "transforms: [center_crop: 16], shuffle: false")
-    assert few.returncode == 0
-    assert "of 32 samples that were tried (`check --all` tries all) are bad" in few.stdout
-    config = tmp_path / "c.yaml"
-    every = subprocess.run([headrace_binary(), "check", "--all", str(config)], capture_output=True, text=True, timeout=60)
-    assert (every.returncode, every.stderr) == (0, "")
-    told = every.stdout.split("warning: 13 of 100 samples are bad; the first 10:\n")[1].splitlines()
-    assert [line.split(": ")[0].strip() for line in told[:10]] == [str(path.relative_to(tmp_path / "photos")) for path in names[:10]]
-    assert "truncated (" in told[0]
-    for path in [*names[:12], names[99]]:
-        path.unlink()
-    sound = subprocess.run([headrace_binary(), "check", "--all", str(config)], capture_output=True, text=True, timeout=60)
-    assert "  all 87 samples are sound\n" in sound.stdout
-
-
 def test_a_crop_larger_than_all_images_is_reported_with_its_line(tmp_path: Path) -> None:
     mnist(tmp_path)
     config = tmp_path / "c.yaml"
@@ -84,16 +43,6 @@ def test_a_crop_larger_than_all_images_is_reported_with_its_line(tmp_path: Path)
     assert "random_crop: size [32, 32] is larger than the [28, 28] image with its padding: set `pad_if_needed: true`" in done.stderr
     config.write_text(text + "      - random_crop: {size: 32, pad_if_needed: true}\n")
     assert check(config).returncode == 0
-
-
-def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:
-    crop = "last: drop, transforms: [{random_resized_crop: {size: 8}}]"
-    done = check_photos(tmp_path, f"batch_size: 7, {crop}")
-    assert done.returncode == 2
-    said = "stream `train`: an epoch has no batch: 6 samples, batches of 7, "
-    assert f"{tmp_path}/c.yaml:2:47: {said}" in done.stderr
-    assert done.stderr.count("stream `train`") == 1, done.stderr
-    assert check_photos(tmp_path, f"batch_size: 6, {crop}").returncode == 0
 
 
 def test_a_folder_above_the_class_folders_gives_a_warning(tmp_path: Path) -> None:
