@@ -83,5 +83,7 @@ class Scratch:
             self._lock = -1
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Removes the folder, unless this is a forked child."""
+        if self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
         self.release()

@@ -17,13 +17,14 @@ from typing import Any
 
 from . import _binary
 from ._forks import release_in_children
-from ._log import LogTail
+from ._log import MOST_BYTES, LogTail
 from ._scratch import Scratch
-from .errors import Error, InvalidArgument, from_code
+from .errors import EnvironmentFailed, Error, InvalidArgument, from_code
 
 _EXIT_CODES = {2: "CONFIG_INVALID", 3: "ENVIRONMENT"}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0  # seconds between two starts of a server that crashes
-_log = logging.getLogger("headrace")
+_LONGEST_SCRATCH = 90  # bytes; with run/control.sock, at most the 107 of a socket
+_logger = logging.getLogger("headrace")
 
 
 def _scalar(value: object) -> str:
@@ -48,76 +49,112 @@ class Server:
         self.metrics_url: str | None = None
         self.restarts = 0
         self._wait = wait
-        self._env = None if env is None else {**os.environ, **env}
-        self._restart = restart
+        self._working_directory = os.getcwd()  # a restart finds the configuration where the first start did
+        self._env = {**os.environ, **(env or {})}
+        self._owner = os.getpid()
         self._lock = threading.Lock()  # no server starts after stop()
         self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._command = [_binary.path(), "serve", str(config)]
         for path, value in overrides.items():
             self._command += ["--set", f"{path}={_scalar(value)}"]
-        self._scratch = scratch or Scratch("headrace-serve-")
-        self._command += ["--default", f"server.directory={self._scratch.path / 'run'}"]
-        self._log = LogTail()
+        self._log: LogTail | None = None
+        self._earlier = ""  # the output of the starts before
+        self._scratch = scratch
         self._parent_read, self._parent = os.pipe()  # the server ends when the second one is closed
         release_in_children(self, Server._release_in_child)  # the pipe would keep the server alive after this process's death
         try:
+            self._command += self._default_directory()
             self._start()
         except BaseException:
             self.stop(grace=2)
             raise
         if restart:
-            threading.Thread(target=self._keep_running, name="headrace-restart", daemon=True).start()
+            self._thread = threading.Thread(target=self._keep_running, name="headrace-restart", daemon=True)
+            self._thread.start()
+
+    def _default_directory(self) -> list[str]:
+        """The option for a directory of this server's own. None where TMPDIR has no locks or leaves no room for a socket's path."""
+        if self._scratch is None:
+            try:
+                self._scratch = Scratch("headrace-serve-")
+            except EnvironmentFailed:
+                return []
+            if len(os.fsencode(self._scratch.path)) > _LONGEST_SCRATCH:
+                return []
+        return ["--default", f"server.directory={self._scratch.path / 'run'}"]
 
     def _start(self) -> None:
-        port = self.metrics_url.rpartition(":")[2] if self.metrics_url else "0"  # once chosen, it stays
+        """Starts the server, unless it was stopped, and waits until it is ready."""
+        port = self.metrics_url.rpartition(":")[2] if self.metrics_url else "0"  # a restart keeps the port
+        log = LogTail()
         ready_read, ready_write = os.pipe()
         with os.fdopen(ready_read, "rb", buffering=0) as ready:
             try:
                 with self._lock:
                     if self._stopped.is_set():
                         return
+                    self._earlier, self._log = self.log()[-MOST_BYTES:], log
                     self._process = subprocess.Popen(
                         [*self._command, "--default", f"server.metrics.port={port}"]
                         + ["--parent-fd", str(self._parent_read), "--ready-fd", str(ready_write)],
                         stdin=subprocess.DEVNULL,
-                        stdout=self._log.write,
-                        stderr=self._log.write,
+                        stdout=log.write,
+                        stderr=log.write,
                         pass_fds=(self._parent_read, ready_write),
                         start_new_session=True,
                         env=self._env,
+                        cwd=self._working_directory,
                     )
             except OSError as error:
                 raise from_code("ENVIRONMENT", f"the server's binary does not start: {error}") from error
             finally:
                 os.close(ready_write)
-                if not self._restart:
-                    self._log.close_write_end()
+                log.close_write_end()
             self._wait_ready(ready.fileno(), self._wait)
 
     def _keep_running(self) -> None:
         pause = _FIRST_PAUSE
         while True:
             begun = time.monotonic()
-            status = self._running().wait()
+            status = self._end_of(self._running())
             if self._stopped.is_set() or status == 0:  # 0: it was told to end, such as by drain()
                 return
             if time.monotonic() - begun > 60:
                 pause = _FIRST_PAUSE
-            _log.warning("the server ended with status %d; it starts again in %g s", status, pause)
+            _logger.warning("the server ended with status %d; it starts again in %g s", status, pause)
             if self._stopped.wait(pause):
                 return
             pause = min(2 * pause, _LONGEST_PAUSE)
             try:
                 self._start()
-                self.restarts += 1
-            except Error as error:
+            except Exception as error:  # whatever it is, the next attempt may succeed
                 if not self._stopped.is_set():
-                    _log.warning("the server did not start again: %s", error)
+                    _logger.warning("the server did not start again: %s", error)
+                    self._kill(self._running())  # it may have been too slow
+                self.metrics_url = None  # its port may be taken
+            else:
+                self.restarts += not self._stopped.is_set()
 
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
         return self._process
+
+    @staticmethod
+    def _end_of(process: subprocess.Popen[bytes]) -> int:
+        """Waits for the end without Popen's lock, which a child forked meanwhile would inherit."""
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except ProcessLookupError:  # it was waited for
+            return process.wait()
+        try:
+            ended = select.poll()
+            ended.register(descriptor, select.POLLIN)
+            ended.poll()
+        finally:
+            os.close(descriptor)
+        return process.wait()
 
     def _wait_ready(self, fd: int, wait: float) -> None:
         end = time.monotonic() + wait
@@ -138,10 +175,10 @@ class Server:
 
     def _failure(self) -> Error:
         status = self._running().wait()
-        if not self._restart:
-            self._log.wait(1)
+        assert self._log is not None
+        self._log.wait(1)
         code = _EXIT_CODES.get(status, "INTERNAL")
-        said = self.log().strip()
+        said = self._log.text().strip()
         # The binary's last line is "headrace: CODE: message".
         name, _, message = said.rpartition("headrace: ")[2].partition(": ")
         if message and name.isupper() and name.replace("_", "").isalpha():
@@ -159,10 +196,13 @@ class Server:
 
     def log(self) -> str:
         """The server's output so far: at most its last megabyte."""
-        return self._log.text()
+        return self._earlier + (self._log.text() if self._log else "")
 
     def stop(self, grace: float = 10.0) -> int:
-        """Stops the server and returns its exit status. SIGTERM lets clients finish their leases; SIGKILL follows after `grace` seconds."""
+        """Stops the server and returns its exit status. SIGTERM lets clients finish their leases; SIGKILL follows after `grace` seconds.
+        Does nothing in a forked child: the server is its parent's."""
+        if os.getpid() != self._owner:
+            return 0
         self._stopped.set()
         with self._lock:
             process = self._process
@@ -171,14 +211,22 @@ class Server:
             try:
                 process.wait(grace)
             except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        self._log.close_write_end()
-        self._log.wait(1)
+                self._kill(process)
+        if self._thread is not None:
+            self._thread.join(1)
+        if self._log is not None:
+            self._log.wait(1)
         self._close_parent_pipe()
-        self._scratch.remove()
+        if self._scratch is not None:
+            self._scratch.remove()
         return -1 if process is None else process.returncode
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def _close_parent_pipe(self) -> None:
         for end in ("_parent", "_parent_read"):
@@ -188,8 +236,9 @@ class Server:
 
     def _release_in_child(self) -> None:
         self._close_parent_pipe()
-        self._log.close_write_end()
-        self._log.release()
+        if self._log is not None:
+            self._log.close_write_end()
+            self._log.release()
 
     def __enter__(self) -> Server:
         return self

@@ -68,9 +68,9 @@ function(headrace_library name)
 endfunction()
 
 # headrace_together(TARGET): compiles six of its files at a time, because headers and their templates cost more than the files themselves;
-# names in their anonymous namespaces must differ. The target's property HEADRACE_TOGETHER_OPTIONS holds for these only. CMake's
-# UNITY_BUILD would do, but for the wheel: ccache finds what the release build compiled only where both compile the same file, so presets
-# and wheel write these files to one folder.
+# names in their anonymous namespaces must differ. The target's property HEADRACE_TOGETHER_OPTIONS applies only to the joined files.
+# CMake's UNITY_BUILD is not used, because ccache shares results between the release build and the wheel only if both compile the same
+# file: presets and wheel write the joined files to one folder.
 function(headrace_together target)
   if(HEADRACE_TOGETHER)
     cmake_language(EVAL CODE "cmake_language(DEFER CALL headrace_join_files ${target})")
@@ -91,13 +91,20 @@ function(headrace_join_files target)
   set(group "")
   set(count 0)
   foreach(file ${files} end)
-    get_source_file_property(alone "${file}" SKIP_UNITY_BUILD_INCLUSION)
-    get_source_file_property(options "${file}" COMPILE_OPTIONS)
+    set(alone OFF)  # also what has a property that another file must not have
+    foreach(property SKIP_UNITY_BUILD_INCLUSION COMPILE_OPTIONS COMPILE_DEFINITIONS COMPILE_FLAGS INCLUDE_DIRECTORIES GENERATED HEADER_FILE_ONLY)
+      get_source_file_property(value "${file}" ${property})
+      if(value)
+        set(alone ON)
+      endif()
+    endforeach()
     if(file STREQUAL end OR count EQUAL 6)
       if(count GREATER 0)
         string(SHA256 hash "${group}")
         string(SUBSTRING "${hash}" 0 12 hash)
-        file(CONFIGURE OUTPUT "${folder}/${target}-${hash}.cpp" CONTENT "${group}" @ONLY)
+        if(NOT EXISTS "${folder}/${target}-${hash}.cpp")
+          file(WRITE "${folder}/${target}-${hash}.cpp" "${group}")
+        endif()
         list(APPEND kept "${folder}/${target}-${hash}.cpp")
         if(joined_options)
           set_source_files_properties("${folder}/${target}-${hash}.cpp" PROPERTIES COMPILE_OPTIONS "${joined_options}")
@@ -106,7 +113,7 @@ function(headrace_join_files target)
       set(group "")
       set(count 0)
     endif()
-    if(alone OR options OR NOT file MATCHES "\\.cpp$")
+    if(alone OR NOT file MATCHES "\\.cpp$")
       list(APPEND kept "${file}")
     else()
       get_filename_component(file "${file}" ABSOLUTE)

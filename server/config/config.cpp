@@ -108,6 +108,7 @@ Outcome examine(std::string_view text, const std::string& name, std::span<const 
   apply_shorthand(document);
   apply_environment(environment, document);
   apply_flags(flags, document);
+  apply_shorthand(document);  // of the overrides
   apply_extends(document);
   validate(document);
   auto config = read(document, folder_of(name), environment);

@@ -282,12 +282,16 @@ Result<void> SampleMaker::note_bad(std::uint64_t sample, const std::string& why,
                 options_.stream);
     if (first_bad_.size() < kFirst) first_bad_.push_back(why);
   }
-  const std::uint64_t reach = options_.sampler->reach();
-  const double allowed = options_.max_bad * static_cast<double>(reach);
-  if (static_cast<double>(bad_.size()) <= allowed) return {};
+  if (static_cast<double>(bad_.size()) <= allowed_bad()) return {};
   return fail(ErrorCode::kTooManyBadSamples,
-              fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:\n  {}", bad_.size(), reach,
-                          options_.max_bad, first_bad_.size(), fmt::join(first_bad_, "\n  ")));
+              fmt::format("{} of {} samples are bad, max_bad is {}; the first {}:\n  {}", bad_.size(),
+                          options_.sampler->reach(), options_.max_bad, first_bad_.size(),
+                          fmt::join(first_bad_, "\n  ")));
+}
+
+double SampleMaker::allowed_bad() const {
+  if (options_.on_error == OnError::kFail) return 0;
+  return options_.max_bad * static_cast<double>(options_.sampler->reach());
 }
 
 SampleMaker::BadSamples SampleMaker::bad_samples() const {

@@ -169,6 +169,9 @@ class SampleMaker {
   /// failing.
   Result<Row> show(std::uint64_t epoch, std::uint64_t position, RowTargets out, RowScratch& scratch) const;
 
+  /// The most distinct bad samples with which the stream goes on.
+  [[nodiscard]] double allowed_bad() const;
+
   /// The distinct bad samples found so far, and what is wrong with the first ten.
   struct BadSamples {
     std::size_t distinct = 0;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -75,22 +76,34 @@ void print_sharing(const session::SharingGroup& group) {
              fmt::join(group.streams, ", "), group.transforms, group.transforms == 1 ? "" : "s");
 }
 
-/// Reports bad samples. It is an error if the stream would fail because of them.
+/// Reports bad samples. It is an error if all that were tried are bad, or if the stream would fail because of
+/// them.
 Result<void> check_samples(const exec::StreamSetup& setup, const config::Config& config, bool all) {
   const auto found = try_samples(setup.info.name, *setup.maker, all, config.server.threads);
   if (!found) return fail(found.error());
+  const bool every = found->tried == setup.maker->size();
+  const auto of = [&](std::uint64_t samples) {
+    return fmt::format("{} sample{}", samples, samples == 1 ? "" : "s");
+  };
   if (found->bad == 0) {
-    if (all) fmt::print("  all {} samples are sound\n", found->tried);
+    if (all) fmt::print("  all of the first epoch's {} are sound\n", of(found->tried));
     return {};
   }
-  const bool every = found->tried == setup.maker->size();
-  std::string list = fmt::format("{}{} samples{} are bad",
-                                 found->bad == found->tried ? "all of " : fmt::format("{} of ", found->bad),
-                                 found->tried, every ? "" : " that were tried (`check --all` tries all)");
-  list += found->first.size() < found->bad ? fmt::format("; the first {}:", found->first.size()) : ":";
+  const bool only = found->bad == found->tried;
+  std::string list = fmt::format("{} of {}{} {} bad", only ? "all" : std::to_string(found->bad),
+                                 of(found->tried), every ? "" : " that were tried (`check --all` tries all)",
+                                 found->bad == 1 && !only ? "is" : "are");
+  list += found->first.size() < found->distinct ? fmt::format("; the first {}:", found->first.size()) : ":";
   for (const std::string& what : found->first) list += "\n    " + what;
-  if (found->bad == found->tried)
-    return fail(ErrorCode::kDatasetInvalid, fmt::format("stream `{}`: {}", setup.info.name, list));
+  const double allowed = setup.maker->allowed_bad();
+  if (only || allowed == 0 || (every && static_cast<double>(found->distinct) > allowed))
+    return fail(
+        ErrorCode::kDatasetInvalid,
+        fmt::format(
+            "stream `{}`: {}{}", setup.info.name, list,
+            only ? ""
+                 : fmt::format("\n  with so many, the stream fails: its max_bad and on_error allow {:.0f}",
+                               std::floor(allowed))));
   fmt::print("  warning: {}\n", list);
   return {};
 }
@@ -169,7 +182,16 @@ struct CheckArguments {
 };
 
 int check(const CheckArguments& arguments) {
-  if (!is_config(arguments.config.file)) return propose(arguments.config.file);
+  if (!is_config(arguments.config.file)) {
+    if (arguments.all)
+      return report(
+          {ErrorCode::kInvalidArgument,
+           fmt::format(
+               "--all needs a configuration: headrace check {0} > headrace.yaml, then headrace check --all "
+               "headrace.yaml",
+               arguments.config.file)});
+    return propose(arguments.config.file);
+  }
   auto config = arguments.config.load();
   if (!config) return report(config.error());
   auto assembly = session::assemble(*config);

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <unordered_set>
 
 #include "server/exec/sample_maker.h"
 #include "server/verbs/progress.h"
@@ -29,10 +31,11 @@ class Trial {
       auto made = maker_.show(0, *position, row.fields, scratch);
       const std::lock_guard lock(mutex_);
       ++done_;
-      if (!made && made.error().code != ErrorCode::kTooManyBadSamples) {
+      if (!made && made.error().code != ErrorCode::kTooManyBadSamples &&
+          made.error().code != ErrorCode::kBadSample) {
         failure_ = made.error();
       } else if (!made || made->replaced) {
-        bad_.emplace(*position, made ? made->because : made.error().message);
+        add_bad(*position, made ? made->because : made.error().message);
       }
       changed_.notify_all();
     }
@@ -48,9 +51,8 @@ class Trial {
       if (progress) progress->update(done_);
     }
     if (failure_) return fail(*failure_);
-    TriedSamples out{tried_, bad_.size(), {}};
-    for (auto& [position, because] : bad_)
-      if (out.first.size() < kMostNamed) out.first.push_back(std::move(because));
+    TriedSamples out{tried_, bad_, distinct_.size(), {}};
+    for (auto& [position, because] : first_) out.first.push_back(std::move(because));
     return out;
   }
 
@@ -61,12 +63,22 @@ class Trial {
     return begun_++ * maker_.size() / tried_;
   }
 
+  /// Keeps the texts of those that come first in the epoch only: a whole dataset may be bad.
+  void add_bad(std::uint64_t position, std::string because) {
+    ++bad_;
+    if (!distinct_.insert(std::hash<std::string>()(because)).second) return;
+    first_.emplace(position, std::move(because));
+    if (first_.size() > kMostNamed) first_.erase(std::prev(first_.end()));
+  }
+
   const exec::SampleMaker& maker_;
   const std::uint64_t tried_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::uint64_t begun_ = 0, done_ = 0;
-  std::map<std::uint64_t, std::string> bad_;  // by position
+  std::uint64_t bad_ = 0;
+  std::unordered_set<std::size_t> distinct_;
+  std::map<std::uint64_t, std::string> first_;  // by position
   std::optional<Error> failure_;
 };
 

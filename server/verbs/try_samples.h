@@ -12,7 +12,8 @@ namespace headrace::server::verbs {
 
 struct TriedSamples {
   std::uint64_t tried = 0, bad = 0;
-  std::vector<std::string> first;  ///< what is wrong with the first bad ones, at most kMostNamed
+  std::uint64_t distinct = 0;      ///< of the bad ones: an epoch may have a sample several times
+  std::vector<std::string> first;  ///< what is wrong with the first distinct bad ones, at most kMostNamed
 };
 inline constexpr std::size_t kMostNamed = 10;
 

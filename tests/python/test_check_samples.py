@@ -39,7 +39,7 @@ def test_bad_images_are_named_of_a_few_samples_or_of_all(tmp_path: Path) -> None
     for path in names[:12]:
         path.write_bytes(path.read_bytes()[:200])
     names[99].write_bytes(b"")
-    few = check_photos(tmp_path, "transforms: [center_crop: 16], shuffle: false")
+    few = check_photos(tmp_path, "transforms: [center_crop: 16], shuffle: false, max_bad: 0.2")
     assert few.returncode == 0
     assert "of 32 samples that were tried (`check --all` tries all) are bad" in few.stdout
     config = tmp_path / "c.yaml"
@@ -51,7 +51,28 @@ def test_bad_images_are_named_of_a_few_samples_or_of_all(tmp_path: Path) -> None
     for path in [*names[:12], names[99]]:
         path.unlink()
     sound = check(config, "--all")
-    assert "  all 87 samples are sound\n" in sound.stdout
+    assert "  all of the first epoch's 87 samples are sound\n" in sound.stdout
+
+
+def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", classes=2, per_class=20)
+    for path in sorted((tmp_path / "photos").rglob("*.jpg"))[::8]:
+        path.write_bytes(b"")
+    crop = "transforms: [center_crop: 16], shuffle: false"
+    few = check_photos(tmp_path, crop)
+    assert few.returncode == 0, few.stderr
+    every = check(tmp_path / "c.yaml", "--all")
+    assert every.returncode == 3
+    assert "DATASET_INVALID: stream `train`: 5 of 40 samples are bad:\n" in every.stderr
+    assert every.stderr.endswith("with so many, the stream fails: its max_bad and on_error allow 4\n")
+    strict = check_photos(tmp_path, f"{crop}, on_error: fail")
+    assert strict.returncode == 3
+    assert strict.stderr.endswith("with so many, the stream fails: its max_bad and on_error allow 0\n")
+
+
+def test_all_samples_of_a_folder_need_a_configuration(tmp_path: Path) -> None:
+    done = check(tmp_path, "--all")
+    assert (done.returncode, done.stderr.split(": ")[1]) == (2, "INVALID_ARGUMENT")
 
 
 def test_a_stream_whose_epochs_have_no_batch_is_refused(tmp_path: Path) -> None:

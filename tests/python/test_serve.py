@@ -119,6 +119,20 @@ time.sleep(60)
             os.kill(heard["child"], signal.SIGKILL)
 
 
+def test_a_forked_child_that_leaves_the_block_keeps_the_server_and_its_folder(config: Path) -> None:
+    code = """
+with headrace.serve(address, restart=True) as server:
+    child = os.fork()
+    if child:
+        say(status=os.waitpid(child, 0)[1], streams=len(headrace.streams(server.address)))
+if child:
+    say(status=server.poll(), left=os.path.exists(server._scratch.path))
+"""
+    with Child(code, str(config)) as parent:
+        assert parent.receive() == {"status": 0, "streams": 1}
+        assert parent.receive() == {"status": 0, "left": False}
+
+
 def test_control_c_in_the_terminal_reaches_the_trainer_alone(config: Path) -> None:
     code = """
 with headrace.serve(address) as server:

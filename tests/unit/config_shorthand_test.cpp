@@ -41,8 +41,11 @@ TEST(Shorthand, GivesTheOnlyRequiredArgument) {
 }
 
 TEST(Shorthand, CanBeOverridden) {
-  const auto flag = parse_flag("streams.train.transforms.0.center_crop.size=32").value();
-  EXPECT_EQ(arguments("[center_crop: 224]", {flag})["size"], (nlohmann::json{32, 32}));
+  const auto size = [](const std::string& flag) {
+    return arguments("[center_crop: 224]", {parse_flag(flag).value()})["size"];
+  };
+  EXPECT_EQ(size("streams.train.transforms.0.center_crop.size=32"), (nlohmann::json{32, 32}));
+  EXPECT_EQ(size("streams.train.transforms.0.center_crop=32"), (nlohmann::json{32, 32}));
 }
 
 TEST(Shorthand, KeepsThePlaceOfAWrongValue) {

@@ -81,7 +81,8 @@ std::string crop_images(bool training, std::int32_t side) {
       "    transforms:\n"
       "      - resize: {{size: {}}}\n"
       "      - center_crop: {{size: {}}}\n"
-      "      # - normalize, as for the training\n",
+      "      # - normalize: {{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}  # as for the "
+      "training\n",
       side * kResized / kShown, side);
 }
 
