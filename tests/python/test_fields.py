@@ -144,7 +144,7 @@ def test_what_is_derived_does_not_hide_pairs_that_do_not_fit(tmp_path: Path) -> 
             name: {"path": str(tmp_path / name), "scale": scale} for name, scale in (("hr", SCALE), ("lr", 1))
         }
         told = check(tmp_path, config)
-        assert "warning: 3 of 12 samples are bad" in told.stdout, told.stdout + told.stderr
+        assert "stream `train`: 3 of 12 samples are bad:\n" in told.stderr, told.stdout + told.stderr
 
 
 def test_pairs_stay_aligned_beside_what_is_derived_by_another_factor(start_server: Any, tmp_path: Path) -> None:
