@@ -99,11 +99,10 @@ Result<void> check_samples(const exec::StreamSetup& setup, const config::Config&
   if (only || allowed == 0 || (every && static_cast<double>(found->distinct) > allowed))
     return fail(
         ErrorCode::kDatasetInvalid,
-        fmt::format(
-            "stream `{}`: {}{}", setup.info.name, list,
-            only ? ""
-                 : fmt::format("\n  with so many, the stream fails: its max_bad and on_error allow {:.0f}",
-                               std::floor(allowed))));
+        fmt::format("stream `{}`: {}{}", setup.info.name, list,
+                    only ? ""
+                         : fmt::format("\n  the stream would fail: its max_bad and on_error allow {:.0f}",
+                                       std::floor(allowed))));
   fmt::print("  warning: {}\n", list);
   return {};
 }

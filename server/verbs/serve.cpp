@@ -113,7 +113,7 @@ void add_serve(CLI::App& app, int& exit_code) {
       app.add_subcommand("serve", "Serve the streams of a configuration until SIGTERM, SIGINT or SIGHUP");
   arguments->config.add_to(*verb);
   verb->add_option("--default", arguments->config.defaults,
-                   "A value for where the configuration, the environment and --set give none: "
+                   "A value that is used unless the configuration, the environment or --set gives one: "
                    "--default server.metrics.port=0 (repeatable)");
   verb->add_option("--parent-fd", arguments->parent_fd,
                    "Stop when reading this descriptor gives end of file");

@@ -64,10 +64,10 @@ def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) ->
     every = check(tmp_path / "c.yaml", "--all")
     assert every.returncode == 3
     assert "DATASET_INVALID: stream `train`: 5 of 40 samples are bad:\n" in every.stderr
-    assert every.stderr.endswith("with so many, the stream fails: its max_bad and on_error allow 4\n")
+    assert every.stderr.endswith("the stream would fail: its max_bad and on_error allow 4\n")
     strict = check_photos(tmp_path, f"{crop}, on_error: fail")
     assert strict.returncode == 3
-    assert strict.stderr.endswith("with so many, the stream fails: its max_bad and on_error allow 0\n")
+    assert strict.stderr.endswith("the stream would fail: its max_bad and on_error allow 0\n")
 
 
 def test_all_samples_of_a_folder_need_a_configuration(tmp_path: Path) -> None:
