@@ -3,94 +3,55 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <functional>
-#include <iterator>
-#include <map>
-#include <mutex>
+#include <limits>
 #include <optional>
-#include <thread>
 #include <unordered_set>
 
-#include "server/exec/sample_maker.h"
+#include "server/pack/in_order.h"
 #include "server/verbs/progress.h"
 
 namespace headrace::server::verbs {
 namespace {
 
-constexpr std::uint64_t kFew = 32;
+constexpr std::uint64_t kFew = 32, kMostAhead = 4096;
 
-class Trial {
- public:
-  Trial(const exec::SampleMaker& maker, std::uint64_t tried) : maker_(maker), tried_(tried) {}
-
-  /// For any number of threads.
-  void work() {
-    exec::RowScratch scratch;
-    exec::LooseRow row(maker_);
-    while (const auto position = next()) {
-      auto made = maker_.show(0, *position, row.fields, scratch);
-      const std::lock_guard lock(mutex_);
-      ++done_;
-      if (!made && made.error().code != ErrorCode::kTooManyBadSamples &&
-          made.error().code != ErrorCode::kBadSample) {
-        failure_ = made.error();
-      } else if (!made || made->replaced) {
-        add_bad(*position, made ? made->because : made.error().message);
-      }
-      changed_.notify_all();
-    }
-  }
-
-  /// Waits until all samples were tried.
-  Result<TriedSamples> wait(const std::string& stream, bool shown) {
-    std::optional<Progress> progress;
-    if (shown) progress.emplace("check " + stream, 0, tried_);
-    std::unique_lock lock(mutex_);
-    while (done_ < tried_ && !failure_) {
-      changed_.wait(lock);
-      if (progress) progress->update(done_);
-    }
-    if (failure_) return fail(*failure_);
-    TriedSamples out{tried_, bad_, distinct_.size(), {}};
-    for (auto& [position, because] : first_) out.first.push_back(std::move(because));
-    return out;
-  }
-
- private:
-  std::optional<std::uint64_t> next() {
-    const std::lock_guard lock(mutex_);
-    if (begun_ == tried_ || failure_) return std::nullopt;
-    return begun_++ * maker_.size() / tried_;
-  }
-
-  /// Keeps the texts of those that come first in the epoch only: a whole dataset may be bad.
-  void add_bad(std::uint64_t position, std::string because) {
-    ++bad_;
-    if (!distinct_.insert(std::hash<std::string>()(because)).second) return;
-    first_.emplace(position, std::move(because));
-    if (first_.size() > kMostNamed) first_.erase(std::prev(first_.end()));
-  }
-
-  const exec::SampleMaker& maker_;
-  const std::uint64_t tried_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t begun_ = 0, done_ = 0;
-  std::uint64_t bad_ = 0;
-  std::unordered_set<std::size_t> distinct_;
-  std::map<std::uint64_t, std::string> first_;  // by position
-  std::optional<Error> failure_;
-};
+bool is_bad_sample(const Error& error) {
+  return error.code == ErrorCode::kTooManyBadSamples || error.code == ErrorCode::kBadSample;
+}
 
 }  // namespace
 
 Result<TriedSamples> try_samples(const std::string& stream, const exec::SampleMaker& maker, bool all,
                                  unsigned threads) {
-  Trial trial(maker, all ? maker.size() : std::min(maker.size(), kFew));
-  std::vector<std::jthread> workers;
-  for (unsigned i = 0; i < threads; ++i) workers.emplace_back([&trial] { trial.work(); });
-  return trial.wait(stream, all);
+  TriedSamples out{.tried = all ? maker.size() : std::min(maker.size(), kFew)};
+  const auto position_of = [&](std::uint64_t i) {
+    return out.tried == maker.size() ? i : i * maker.size() / out.tried;
+  };
+  pack::InOrder<Result<exec::Row>> made(0, out.tried, std::numeric_limits<std::uint64_t>::max(), kMostAhead);
+  const pack::ThreadGroup group(threads, [&] {
+    exec::RowScratch scratch;
+    exec::LooseRow row(maker);
+    while (const auto i = made.claim()) made.put(*i, 0, maker.show(0, position_of(*i), row.fields, scratch));
+  });
+  std::optional<Progress> progress;
+  if (all) progress.emplace("check " + stream, 0, out.tried);
+  std::unordered_set<std::size_t> distinct;
+  std::uint64_t done = 0;
+  while (const auto row = made.take()) {
+    if (progress) progress->update(++done);
+    if (*row && !(*row)->replaced) continue;
+    if (!*row && !is_bad_sample(row->error())) {
+      made.stop();
+      return fail(row->error());
+    }
+    ++out.bad;
+    const std::string& because = *row ? (*row)->because : row->error().message;
+    if (distinct.insert(std::hash<std::string>()(because)).second && out.first.size() < kMostNamed)
+      out.first.push_back(because);
+  }
+  out.distinct = distinct.size();
+  return out;
 }
 
 }  // namespace headrace::server::verbs
