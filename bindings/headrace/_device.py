@@ -153,27 +153,30 @@ class TorchBlocks:
                 block = self._new_bytes(size)
         return block, block.data_ptr()
 
-    def hand_over(self, raw: RawDeviceBatch) -> Any:
-        """Returns the batch's block for use on the current stream. Work that is queued there from now on begins after the copy, and the
-        allocator does not reuse the block before that work has finished."""
-        block = raw.block(True)
-        if self._stream is None:
+    def current_stream(self) -> Any:
+        """The stream that the loop computes on. None on the CPU backend."""
+        return None if self._stream is None else self._torch.cuda.current_stream(self._device)
+
+    def hand_over(self, raw: RawDeviceBatch, stream: Any) -> None:
+        """Hands the batch's block over to `stream`. Work that is queued there from now on begins after the copy, and the allocator does not
+        reuse the block before that work has finished."""
+        if stream is None:
             raw.wait()
         else:
-            current = self._torch.cuda.current_stream(self._device)
-            raw.wait_on(current.cuda_stream)
-            block.record_stream(current)
-        return block
+            raw.wait_on(stream.cuda_stream)
+            raw.block(True).record_stream(stream)
 
-    def typed(self, name: str) -> Callable[[Any, int, tuple[int, ...]], Any]:
-        """Returns a function that makes a tensor of this dtype over part of a storage: `(storage, offset in bytes, shape)`. The tensor is not
-        a view: views share a version counter, so changing the label in place would invalidate the image for autograd."""
+    def typed(self, name: str) -> Callable[..., Any]:
+        """Returns a function that makes a tensor of this dtype over part of a storage: `(storage, offset in bytes, shape[, bytes from row to
+        row])`. The tensor is not a view: views share a version counter, so changing the label in place would invalidate the image for autograd."""
         dtype: Any = getattr(self._torch, name)
         new_empty: Any = self._torch.empty(0, dtype=dtype, device=self._device).new_empty
         size = dtype.itemsize
 
-        def tensor(storage: Any, offset: int, shape: tuple[int, ...]) -> Any:
-            return new_empty(0).set_(storage, offset // size, shape)
+        def tensor(storage: Any, offset: int, shape: tuple[int, ...], step: int | None = None) -> Any:
+            if step is None:
+                return new_empty(0).set_(storage, offset // size, shape)
+            return new_empty(0).set_(storage, offset // size, shape, (step // size, 1))
 
         return tensor
 
@@ -182,22 +185,38 @@ class TorchBlocks:
 
 
 class TorchAssembler(Assembler):
+    """Several batches of a dataset in GPU memory may share a block. Then it is handed over, and its labels are cloned, only once."""
+
     def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks) -> None:
         super().__init__(fields, "torch", form, meta)
         # Labels are cloned: a loop that collects labels must not keep whole batches alive.
         self._fields = [(blocks.typed(field.dtype), not field.shape) for field in fields]
         self._offsets = blocks.typed("int64")
         self._blocks = blocks
+        self._handed_over: tuple[Any, ...] = ()
+        self._labels: dict[int, Any] = {}  # by field: the labels of all batches of the block
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
-        storage = self._blocks.hand_over(raw).untyped_storage()
+        index, count, size = raw.part()
+        storage = raw.block(True).untyped_storage()
+        stream = self._blocks.current_stream()
+        block = (raw.epoch, raw.batch - index, stream)
+        if index == 0 or block != self._handed_over:
+            self._blocks.hand_over(raw, stream)
+            self._handed_over = block
+            self._labels = {}
         values: list[Any] = []
-        for (tensor, is_label), (at, shape, offsets) in zip(self._fields, raw.layout(), strict=True):
-            array = tensor(storage, at, shape)
+        for field, ((tensor, is_label), (at, shape, offsets)) in enumerate(zip(self._fields, raw.layout(), strict=True)):
             if offsets is not None:  # only these need rows(), which is computed for a dataset in GPU memory
-                array = (array, self._offsets(storage, offsets, (raw.rows() + 1,)))
-            elif is_label:
-                array = array.clone()
+                array = (tensor(storage, at, shape), self._offsets(storage, offsets, (raw.rows() + 1,)))
+            elif not is_label:
+                array = tensor(storage, index * size + at, shape)
+            elif count == 1:
+                array = tensor(storage, at, shape).clone()
+            else:
+                if field not in self._labels:
+                    self._labels[field] = tensor(storage, at, (count, *shape), size).clone().untyped_storage()
+                array = tensor(self._labels[field], index * self._labels[field].nbytes() // count, shape)
             values.append(array)
         return values
 

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/src/batch.h"
@@ -32,7 +33,14 @@ nb::object block_of(const PyDeviceBatch& my, bool by_framework) {
   return by_framework ? *std::static_pointer_cast<nb::object>(my.batch->block().owner) : nb::none();
 }
 
-/// For each field: (offset in the block, shape, offset of a ragged field's offsets or None).
+/// (index, count, bytes): the batch is part `index` of `count` equal parts of the owner's memory.
+std::tuple<std::uint32_t, std::uint32_t, std::size_t> part_of(const PyDeviceBatch& my) {
+  const gpu::DeviceBlock& block = my.batch->block();
+  return {block.index, block.count, block.bytes};
+}
+
+/// For each field: (offset in the batch's part of the block, shape, offset of a ragged field's offsets or
+/// None).
 nb::object layout(const PyDeviceBatch& my) {
   const gpu::DeviceBatch& batch = *my.batch;
   std::vector<std::int64_t> counts(batch.fields().size());
@@ -126,6 +134,7 @@ void bind_device(nb::module_& module) {
       .def_prop_ro("batch", [](const PyDeviceBatch& my) { return my.batch->batch(); })
       .def_prop_ro("private_copy", [](const PyDeviceBatch&) { return true; })
       .def("block", &block_of, nb::arg("by_framework"))
+      .def("part", &part_of)
       .def("layout", &layout)
       .def("array", &array, nb::arg("field"), nb::arg("offsets"), nb::arg("device"), nb::arg("bits"))
       .def(

@@ -28,8 +28,9 @@ struct DeviceLoader::Source {
   virtual Result<void> load_state(const State& state) = 0;
   [[nodiscard]] virtual std::uint32_t ready() const = 0;
 
-  /// Memory for a batch, from DeviceLoaderOptions::allocate or from the pool.
-  Result<DeviceBlock> take_block();
+  /// Memory for `batches` batches, from DeviceLoaderOptions::allocate or from the pool, whose blocks all have
+  /// one size.
+  Result<DeviceBlock> take_block(std::uint32_t batches = 1);
 
   // Immutable.
   const client::ForkGuard fork;

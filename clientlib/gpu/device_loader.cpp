@@ -32,9 +32,10 @@ DeviceLoader::Source::Source(const Stream& stream, std::shared_ptr<Device> to,
   require(given.prefetch > 0, "DeviceLoaderOptions::prefetch is 0: expected 1 or more");
 }
 
-Result<DeviceBlock> DeviceLoader::Source::take_block() {
+Result<DeviceBlock> DeviceLoader::Source::take_block(std::uint32_t batches) {
   constexpr std::uintptr_t kAlignment = 16;  // which the kernels need
-  auto block = options.allocate ? options.allocate(layout->bytes) : pool->take(layout->bytes);
+  const std::size_t bytes = batches * layout->bytes;
+  auto block = options.allocate ? options.allocate(bytes) : pool->take(bytes);
   const bool made_here = info.residence || !info.on_device.empty();
   if (block && made_here && reinterpret_cast<std::uintptr_t>(block->data) % kAlignment != 0)
     return fail(ErrorCode::kInvalidArgument,

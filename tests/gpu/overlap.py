@@ -2,7 +2,8 @@
 
   overlap.py [DEVICE] [--out FOLDER]
 
-It reports the share of the copies' time during which a kernel of the trainer ran, and writes the trace to FOLDER/overlap-STREAM.json.gz (for
+It reports the share of the copies' time during which a kernel of the trainer ran, and the share in which no queued kernel of the trainer
+waited (`hidden`): a copy while the GPU has nothing else to do delays nothing. It writes the trace to FOLDER/overlap-STREAM.json.gz (for
 chrome://tracing or ui.perfetto.dev). There are two streams: the server computes the batches of `finished`; a kernel on the device completes
 those of `left` (`device: gpu`).
 """
@@ -46,13 +47,28 @@ def in_both(left: list[Span], right: list[Span]) -> float:
     return total
 
 
+def waits(kernels: Iterable[tuple[float, Span]]) -> list[Span]:
+    """The spans in which the next kernel was queued and none ran. `kernels`: when each was queued, and when it ran."""
+    found: list[Span] = []
+    end: float | None = None
+    for queued, (begin, finish) in sorted(kernels, key=lambda kernel: kernel[1]):
+        if end is not None and begin > max(end, queued):
+            found.append((max(end, queued), begin))
+        end = max(end or finish, finish)
+    return found
+
+
 def overlap(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The overlap of copies and kernels in a trace's events, in microseconds. The stream that copies most bytes to the device is taken as the
-    loader's. Kernels on that stream are the loader's, all others the trainer's. `share` is None if nothing was copied."""
+    loader's. Kernels on that stream are the loader's, all others the trainer's. The shares are None if nothing was copied."""
     copies: list[tuple[Any, Span]] = []
     kernels: list[tuple[Any, Span]] = []
+    queued: dict[Any, float] = {}  # by the number that connects a kernel with the call that launched it
+    numbers: list[Any] = []  # of `kernels`
     taken: Counter[Any] = Counter()
     for event in events:
+        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {}):
+            queued[event["args"]["correlation"]] = float(event["ts"]) + float(event["dur"])
         if event.get("ph") != "X" or event.get("cat") not in ("kernel", "gpu_memcpy"):
             continue
         arguments = event.get("args", {})
@@ -60,6 +76,7 @@ def overlap(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
         span = (float(event["ts"]), float(event["ts"]) + float(event["dur"]))
         if event["cat"] == "kernel":
             kernels.append((stream, span))
+            numbers.append(arguments.get("correlation"))
         elif "HtoD" in event["name"]:
             copies.append((stream, span))
             taken[stream] += int(arguments.get("bytes", 0))
@@ -68,12 +85,15 @@ def overlap(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     computed = united(span for stream, span in kernels if stream != loaders)
     copy_us = sum(end - begin for begin, end in copied)
     overlapped = in_both(copied, computed)
+    trainers = [(queued.get(number, span[0]), span) for number, (stream, span) in zip(numbers, kernels, strict=True) if stream != loaders]
+    waited = in_both(copied, waits(trainers))
     return {
         "copies": sum(stream == loaders for stream, _ in copies),
         "copy_us": copy_us,
         "trainer_kernels_us": sum(end - begin for begin, end in computed),
         "overlapped_us": overlapped,
         "share": overlapped / copy_us if copy_us else None,
+        "hidden": 1 - waited / copy_us if copy_us else None,
     }
 
 

@@ -80,6 +80,7 @@ def stages(kit: Path, files: Path, data: Path | None = None, brief: bool = False
             torch("train_epochs", "mnist", *given, of="mnist", also=("torchvision", "yaml")),
         ],
         "train-cifar": [torch("train_epochs", "cifar", *given, of="cifar", also=("torchvision", "yaml"))],
+        "train-resnet": [torch("train_resnet", *(("--jpegs", str(data / "imagenet")) if data and (data / "imagenet").is_dir() else ()), also=("torchvision", "PIL"))],
         "share": [torch("share_trainers", str(trainers), of=str(trainers), also=("PIL",)) for trainers in (2, 4)],
         "sanitize": [
             sanitized("memcheck", "cuda_rows_test", SANITIZED),

@@ -60,22 +60,32 @@ void expect_same(ResidentMaker& maker, const ResidentSample& set) {
     gpu::RowJob job = plan.job;
     job.epoch = maker.random()();
     job.order = draws::epoch_order(job.samples, job.seed, job.epoch);
-    job.rows = maker.between(1, static_cast<std::int32_t>(set.info.batch_size));
+    const int batches = maker.between(1, 3);
+    job.batch_rows = maker.between(1, static_cast<std::int32_t>(set.info.batch_size));
+    job.batch_bytes = layout.bytes;
+    job.batch_positions = maker.random()() % (2 * job.samples);
+    job.rows = batches * job.batch_rows;
     job.first = maker.random()() % (2 * job.samples);
     job.parts = maker.coin() ? gpu::row_parts(job) : maker.between(1, 4);
     const std::size_t guard = 256;
-    std::vector<std::byte> out(guard + layout.bytes + guard, std::byte{0xA5});
+    const std::size_t bytes = static_cast<std::size_t>(batches) * layout.bytes;
+    std::vector<std::byte> out(guard + bytes + guard, std::byte{0xA5});
     // Aligned as allocators align blocks.
     auto* const begin = out.data() + guard - reinterpret_cast<std::uintptr_t>(out.data()) % guard;
     job.out = reinterpret_cast<std::uint8_t*>(begin);
     gpu::run_on_host(job);
-    const auto rows = static_cast<std::uint64_t>(job.rows);
-    ASSERT_EQ(difference(made(set, layout, begin, rows), served(set, job.epoch, job.first, rows)), "")
-        << "epoch " << job.epoch << ", first " << job.first << ", rows " << rows << ", moves "
-        << job.move_count << ", " << job.out_width << " x " << job.out_height << " of " << job.width << " x "
-        << job.height << " x " << job.channels << ", made " << job.element_bytes;
+    const auto rows = static_cast<std::uint64_t>(job.batch_rows);
+    for (std::uint64_t batch = 0; batch < static_cast<std::uint64_t>(batches); ++batch) {
+      const std::uint64_t first = job.first + batch * job.batch_positions;
+      ASSERT_EQ(difference(made(set, layout, begin + batch * layout.bytes, rows),
+                           served(set, job.epoch, first, rows)),
+                "")
+          << "epoch " << job.epoch << ", batch " << batch << ", first " << first << ", rows " << rows
+          << ", moves " << job.move_count << ", " << job.out_width << " x " << job.out_height << " of "
+          << job.width << " x " << job.height << " x " << job.channels << ", made " << job.element_bytes;
+    }
     for (const std::byte* at = out.data(); at < out.data() + out.size(); ++at)
-      if (at < begin || at >= begin + layout.bytes) {
+      if (at < begin || at >= begin + bytes) {
         ASSERT_EQ(*at, std::byte{0xA5}) << at - begin;
       }
   }

@@ -22,7 +22,7 @@ GPU = ROOT / "tests" / "gpu"
 BUILD = ROOT / "build" / "release"
 STRESS = bool(os.environ.get("HEADRACE_STRESS"))
 NO_GPU = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-NEED_A_GPU = ("probe", "exact", "copy", "kernels", "torch", "train-mnist", "train-cifar", "share", "sanitize")
+NEED_A_GPU = ("probe", "exact", "copy", "kernels", "torch", "train-mnist", "train-cifar", "train-resnet", "share", "sanitize")
 
 
 @pytest.fixture(scope="module")
@@ -231,8 +231,8 @@ def test_the_probe_survives_a_pool_without_pages_and_writes_each_line_at_once(ki
     assert last.startswith("device_probe: "), "lines printed before the error must not stay in a buffer"
 
 
-def span(category: str, name: str, stream: int, begin: float, end: float, size: int = 0) -> dict[str, Any]:
-    return {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": end - begin, "args": {"device": 0, "stream": stream, "bytes": size}}
+def span(category: str, name: str, stream: int, begin: float, end: float, size: int = 0, number: int = 0) -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": end - begin, "args": {"device": 0, "stream": stream, "bytes": size, "correlation": number}}
 
 
 def test_overlap_of_copies_and_kernels_is_read_from_a_trace() -> None:
@@ -246,11 +246,14 @@ def test_overlap_of_copies_and_kernels_is_read_from_a_trace() -> None:
         span("kernel", "conv", 7, 150, 180),
         span("kernel", "conv", 7, 170, 190),  # of another stream beside it: counted once
         span("kernel", "relu", 9, 190, 310),
+        span("cuda_runtime", "cudaLaunchKernel", 0, 310, 320, number=5),
+        span("kernel", "late", 7, 330, 350, number=5),  # queued at 320: waits for 10 us while a copy runs
         span("cpu_op", "aten::conv2d", 7, 0, 1000),
     ]
     overlap = module("overlap").overlap
     found = overlap(events)
-    assert found == {"copies": 2, "copy_us": 140, "trainer_kernels_us": 160, "overlapped_us": 60, "share": pytest.approx(60 / 140)}
+    expected = {"copies": 2, "copy_us": 140, "trainer_kernels_us": 180, "overlapped_us": 70, "share": pytest.approx(70 / 140), "hidden": pytest.approx(130 / 140)}
+    assert found == expected
     assert overlap(events[:1])["share"] is None
     assert overlap(events[1:2])["share"] == 0
 
@@ -275,6 +278,7 @@ def test_a_trace_gives_the_device_time_of_a_call() -> None:
         ("run_trainer.py", ["DEVICE_TRAINER", "host"], '"figure": "C++ trainer"'),
         ("overlap.py", ["host", "--out", "OUT"], "[not run] the share of left"),
         ("share_trainers.py", ["2", "host", "--epochs", "2"], '"served_per_decoded"'),
+        ("train_resnet.py", ["host"], '"loader": "DataLoader"'),
         pytest.param(
             "train_epochs.py", ["mnist", "host", "--epochs", "1", "--workers", "0"], '"loader": "DataLoader"', marks=pytest.mark.skipif(not STRESS, reason="HEADRACE_STRESS=1")
         ),

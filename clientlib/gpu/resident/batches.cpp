@@ -1,6 +1,6 @@
-// Batches from a dataset in GPU memory: one kernel launch computes each. Order, cursor, state and rows are
-// the same as for any other client of the stream. No byte of a batch comes from the host, and after the
-// upload the loader sends the server no requests.
+// Batches from a dataset in GPU memory: a kernel launch computes one, or several small ones. Order, cursor,
+// state and rows are the same as for any other client of the stream. No byte of a batch comes from the host,
+// and after the upload the loader sends the server no requests.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "clientlib/client/resume.h"
 #include "clientlib/gpu/batch_source.h"
 #include "clientlib/gpu/resident/set.h"
+#include "clientlib/gpu/rows/plan.h"
 
 namespace headrace::gpu {
 namespace {
@@ -20,6 +21,10 @@ using Clock = std::chrono::steady_clock;
 
 /// Time between two progress lines on stderr: the loop waits during an upload, and the user should see why.
 constexpr std::chrono::seconds kQuiet{3};
+
+/// Batches of one launch. For small batches, memory, launch and events cost the host more time than the
+/// kernel takes.
+constexpr std::size_t kTogether = 16, kTogetherBytes = std::size_t{8} << 20;
 
 /// Computes the RowInfo of a batch's rows, as the server would send it.
 struct Rows {
@@ -43,6 +48,7 @@ struct Rows {
 struct ResidentBatches final : DeviceLoader::Source {
   const std::uint32_t rank;
   const EpochPlan plan;
+  const std::uint32_t together;    ///< the most batches of a launch
   std::deque<DeviceBatch> queue;   ///< the first batch is the one at `position`
   std::optional<ResidentSet> set;  ///< destroyed before the engine
   /// A shard stream stays attached, though idle, so that the server can report ranks that disagree. Other
@@ -52,7 +58,9 @@ struct ResidentBatches final : DeviceLoader::Source {
   ResidentBatches(const Stream& stream, std::shared_ptr<Device> to, const DeviceLoaderOptions& given)
       : Source(stream, std::move(to), given),
         rank(stream.options().rank),
-        plan(info.samples, info.batch_size, world_size, info.last) {}
+        plan(info.samples, info.batch_size, world_size, info.last),
+        together(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+            std::min<std::uint64_t>(kTogetherBytes / layout->bytes, plan.length(0)), 1, kTogether))) {}
   ~ResidentBatches() override {
     if (fork.forked()) return;
     queue.clear();
@@ -72,33 +80,53 @@ struct ResidentBatches final : DeviceLoader::Source {
     });
   }
 
-  /// Queues the kernel that computes the batch at `at`.
+  /// The number of batches from `at` on that one launch can compute: only full ones follow each other at a
+  /// fixed distance.
+  [[nodiscard]] std::uint32_t launchable(const Cursor& at) const {
+    const auto full = [&](std::uint32_t i) {
+      return at.batch + i < plan.length(at.origin) &&
+             plan.rows(at.origin, at.batch + i, rank).rows == info.batch_size;
+    };
+    std::uint32_t count = full(0) ? 1 : 0;
+    while (count > 0 && count < together && full(count)) ++count;
+    return std::max(count, 1U);
+  }
+
+  /// Queues the kernel that computes the batch at `at`, and as many after it as launchable() says.
   Result<void> launch(const Cursor& at) {
-    auto block = take_block();
+    auto block = take_block(together);
     if (!block) return fail(block.error());
     if (pool)
       if (auto held = BlockPool::hold_copies(*block); !held) return held;
+    const std::uint32_t count = launchable(at);
     const BatchRows rows = plan.rows(at.origin, at.batch, rank);
     RowJob job = set->job();
     job.epoch = at.epoch;
     job.order = draws::epoch_order(job.samples, job.seed, job.epoch);
     job.out = reinterpret_cast<std::uint8_t*>(block->data);
     job.first = rows.first;
-    job.rows = static_cast<std::int32_t>(rows.rows);
+    job.rows = static_cast<std::int32_t>(count * rows.rows);
+    job.batch_rows = static_cast<std::int32_t>(rows.rows);
+    job.batch_bytes = layout->bytes;
+    job.batch_positions = std::uint64_t{info.batch_size} * world_size;
+    job.parts = row_parts(job);
     if (auto launched = device->launch(job); !launched) return launched;
     auto made = engine.queued(block->owner);
     if (!made) return fail(made.error());
-    auto state = std::make_unique<DeviceBatch::State>();
-    state->device = device;
-    state->layout = layout;
-    state->block = std::move(*block);
-    state->pooled = pool != nullptr;
-    state->counts.assign(layout->fields.size(), rows.rows);
-    state->epoch = at.epoch;
-    state->batch = at.batch;
-    state->make_rows = Rows{job.order, job.shuffled, rows, set->indices()};
-    state->copied = *made;
-    queue.emplace_back(std::move(state));
+    for (std::uint32_t i = 0; i < count; ++i) {
+      auto state = std::make_unique<DeviceBatch::State>();
+      state->device = device;
+      state->layout = layout;
+      state->block = {block->data + i * layout->bytes, layout->bytes, block->owner, i, count};
+      state->pooled = pool != nullptr;
+      state->counts.assign(layout->fields.size(), rows.rows);
+      state->epoch = at.epoch;
+      state->batch = at.batch + i;
+      state->make_rows =
+          Rows{job.order, job.shuffled, plan.rows(at.origin, at.batch + i, rank), set->indices()};
+      state->copied = *made;
+      queue.emplace_back(std::move(state));
+    }
     return {};
   }
 
@@ -113,7 +141,7 @@ struct ResidentBatches final : DeviceLoader::Source {
       go_to({position.epoch + 1, 0, 0});
       return std::nullopt;
     }
-    // `prefetch` batches, and the requested one.
+    // `prefetch` batches or more, and the requested one.
     while (queue.size() <= options.prefetch && position.batch + queue.size() < length()) {
       auto launched = launch({position.epoch, position.origin, position.batch + queue.size()});
       if (launched) continue;
@@ -180,7 +208,7 @@ Result<std::unique_ptr<DeviceLoader::Source>> make_resident_batches(Stream strea
                             "number of samples",
                             info.name, stream.cursor().origin, info.samples));
   auto batches = std::make_unique<ResidentBatches>(stream, std::move(device), options);
-  const std::size_t ahead = std::size_t{options.prefetch} + 2;
+  const std::size_t ahead = std::size_t{options.prefetch} + 2 * std::size_t{batches->together};
   auto set = ResidentSet::allocate(stream, *batches->layout, batches->engine, *batches->device,
                                    ahead * batches->layout->bytes);
   if (!set) return fail(set.error());

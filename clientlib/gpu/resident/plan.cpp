@@ -89,7 +89,6 @@ Result<SetPlan> plan_set(const StreamInfo& info, const BatchLayout& layout) {
   plan.job.samples = info.samples;
   plan.job.seed = info.residence->seed;
   plan.job.shuffled = info.shuffle;
-  plan.job.parts = row_parts(plan.job);
   return plan;
 }
 

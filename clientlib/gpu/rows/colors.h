@@ -27,41 +27,49 @@ HEADRACE_HD inline std::int32_t steps_before(const PixelSteps& steps, std::int32
   return -1;
 }
 
-/// `p` after one step. `mean`: the gray that a contrast change blends with. Unknown kinds change nothing.
-HEADRACE_HD inline pixels::Rgb changed(const PixelStep& step, pixels::Rgb p, std::uint8_t mean) {
-  std::uint8_t with = 0;
+/// Replaces each pixel `p` by change(p).
+template <int kCount, class Change>
+HEADRACE_HD void change_each(pixels::Rgb (&run)[kCount], const Change& change) {
+  HEADRACE_UNROLL
+  for (int i = 0; i < kCount; ++i) run[i] = change(run[i]);
+}
+
+/// Applies one step. `mean`: the gray that a contrast change blends with. Unknown kinds change nothing.
+template <int kCount>
+HEADRACE_HD void change_pixels(const PixelStep& step, std::uint8_t mean, pixels::Rgb (&run)[kCount]) {
+  using pixels::Rgb;
+  const float factor = step.factor;
+  const auto blended = [factor](std::uint8_t with, Rgb p) -> Rgb {
+    return {pixels::blend(with, p.r, factor), pixels::blend(with, p.g, factor),
+            pixels::blend(with, p.b, factor)};
+  };
   switch (step.kind) {
     case PixelStep::Kind::kBrightness:
-      break;
+      return change_each(run, [&](Rgb p) { return blended(0, p); });
     case PixelStep::Kind::kContrast:
-      with = mean;
-      break;
+      return change_each(run, [&](Rgb p) { return blended(mean, p); });
     case PixelStep::Kind::kSaturation:
-      with = pixels::gray_of(p.r, p.g, p.b);
-      break;
+      return change_each(run, [&](Rgb p) { return blended(pixels::gray_of(p.r, p.g, p.b), p); });
     case PixelStep::Kind::kHue:
-      return pixels::shift_hue(p, step.shift);
+      return change_each(run, [&](Rgb p) { return pixels::shift_hue(p, step.shift); });
     case PixelStep::Kind::kGray:
-      with = pixels::gray_of(p.r, p.g, p.b);
-      return {with, with, with};
+      return change_each(run, [](Rgb p) -> Rgb {
+        const std::uint8_t gray = pixels::gray_of(p.r, p.g, p.b);
+        return {gray, gray, gray};
+      });
     case PixelStep::Kind::kLuma:
-      with = pixels::luma_of(p.r, p.g, p.b);
-      return {with, with, with};
-    default:
-      return p;
+      return change_each(run, [](Rgb p) -> Rgb {
+        const std::uint8_t luma = pixels::luma_of(p.r, p.g, p.b);
+        return {luma, luma, luma};
+      });
   }
-  return {pixels::blend(with, p.r, step.factor), pixels::blend(with, p.g, step.factor),
-          pixels::blend(with, p.b, step.factor)};
 }
 
 /// Applies the first `count` steps.
 template <int kCount>
-HEADRACE_HD void change_pixels(const PixelSteps& steps, std::int32_t count, pixels::Rgb (&pixels)[kCount]) {
+HEADRACE_HD void change_pixels(const PixelSteps& steps, std::int32_t count, pixels::Rgb (&run)[kCount]) {
   HEADRACE_ROLLED
-  for (std::int32_t i = 0; i < count; ++i) {
-    HEADRACE_UNROLL
-    for (int p = 0; p < kCount; ++p) pixels[p] = changed(steps.steps[i], pixels[p], steps.means[i]);
-  }
+  for (std::int32_t i = 0; i < count; ++i) change_pixels(steps.steps[i], steps.means[i], run);
 }
 
 }  // namespace headrace::gpu

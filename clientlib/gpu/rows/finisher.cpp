@@ -18,7 +18,6 @@ Result<std::vector<FinishedField>> plan_fields(const StreamInfo& info) {
           fmt::format("stream '{}': the device cannot compute rows as the server describes them (client and "
                       "server may differ in version): {}",
                       info.name, wrong));
-    job.parts = row_parts(job);
   }
   return fields;
 }
@@ -53,6 +52,7 @@ Result<void> RowFinisher::launch(std::byte* base, std::uint32_t rows, const Batc
     field.job.out = reinterpret_cast<std::uint8_t*>(base);
     field.job.image_to = layout.fields[field.at].values;
     field.job.rows = static_cast<std::int32_t>(rows);
+    field.job.parts = row_parts(field.job);
     if (auto launched = device_->launch(field.job); !launched) return launched;
   }
   return {};

@@ -41,14 +41,19 @@ struct RowJob {
   pixels::ValueType type = pixels::ValueType::kFloat32;  ///< of elements larger than one byte
   pixels::Normalization how[3];
   std::uint32_t erased[3] = {0, 0, 0};  ///< the erasing value of each channel, in the element's bits
-  std::int32_t parts = 1;               ///< blocks for each row
+  std::int32_t parts = 1;               ///< blocks for each row; row_parts()
+
+  // A launch may compute several batches of one size.
+  std::int32_t batch_rows = 0;        ///< rows of a batch; 0: all rows are of one batch
+  std::uint64_t batch_bytes = 0;      ///< from the start of a batch to the next in memory
+  std::uint64_t batch_positions = 0;  ///< from the position of a batch's row 0 to that of the next batch
 
   // A dataset in GPU memory.
   draws::Feistel order;  ///< of the epoch
   bool shuffled = false;
   std::uint64_t samples = 0;  ///< 0: there is no dataset, source images come with the batch
   std::uint64_t seed = 0, epoch = 0;
-  std::uint64_t first = 0;  ///< position of row 0
+  std::uint64_t first = 0;  ///< position of the first batch's row 0
   std::int32_t field_count = 0;
   MovedField fields[kMaxMovedFields];
 };

@@ -25,6 +25,7 @@ struct RowHead {
   DrawnMove drawn[kMaxMoves];
   PixelSteps colors;
   Erased erased;
+  std::int32_t step;  ///< PixelTables::step
   std::uint32_t values[3 * 256];
 };
 
@@ -39,6 +40,17 @@ HEADRACE_HD inline std::int32_t sum_shared_bytes() {
 
 HEADRACE_HD inline std::uint8_t* picture_of(const RowJob& job, std::uint64_t sample) {
   return job.pictures + sample * job.picture_step;
+}
+
+/// A row's batch of the launch, and its number in that batch.
+struct RowOfBatch {
+  std::int32_t batch, row;
+};
+
+HEADRACE_HD inline RowOfBatch row_of_batch(const RowJob& job, std::int32_t row) {
+  if (job.batch_rows == 0) return {0, row};
+  const std::int32_t batch = row / job.batch_rows;
+  return {batch, row - batch * job.batch_rows};
 }
 
 template <class Word>
@@ -78,7 +90,9 @@ HEADRACE_HD inline void read_steps(const RowJob& job, const RowSteps& from, RowH
 HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHead& head, std::int32_t row) {
   constexpr std::int32_t kStepsThread = 32, kSampleThread = 64, kFirstValueThread = 96;
   static_assert(kMaxMoves <= kStepsThread && kFirstValueThread < kRowThreads);
-  std::uint64_t position = job.first + static_cast<std::uint64_t>(row);
+  const RowOfBatch at = row_of_batch(job, row);
+  std::uint64_t position = job.first + static_cast<std::uint64_t>(at.batch) * job.batch_positions +
+                           static_cast<std::uint64_t>(at.row);
   if (job.samples != 0 && position >= job.samples) position %= job.samples;  // wrapped duplicates
   const bool resident = job.samples != 0;
   const RowSteps* steps = nullptr;
@@ -103,8 +117,18 @@ HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHea
   }
 }
 
-HEADRACE_HD inline void make_tables(std::int32_t thread, const RowJob& job, const RowHead& head,
+HEADRACE_HD inline void make_tables(std::int32_t thread, const RowJob& job, RowHead& head,
                                     std::int32_t* across) {
+  if (thread == kRowThreads - 1) {
+    // Neighboring columns have neighboring or equal sources. So where the first and the last one are as far
+    // apart in the source as in the row, every column is one source column from the column before.
+    const std::int32_t far = job.out_width - 1;
+    const Traced first = trace(job, head.drawn, {0, true}), last = trace(job, head.drawn, {far, true});
+    const bool inside = first.at >= 0 && last.at >= 0 && first.column;
+    head.step = inside && last.at - first.at == far   ? job.channels
+                : inside && first.at - last.at == far ? -job.channels
+                                                      : 0;
+  }
   for (std::int32_t i = thread; i < job.out_width + job.out_height; i += kRowThreads) {
     const bool column = i < job.out_width;
     const Traced from = trace(job, head.drawn, {column ? i : i - job.out_width, column});
@@ -124,34 +148,38 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
     block.each([&](std::int32_t thread) { make_tables(thread, job, head, across); });
   }
   block.each([&](std::int32_t thread) {
+    const RowOfBatch at = row_of_batch(job, row);
+    std::uint8_t* const batch = job.out + static_cast<std::uint64_t>(at.batch) * job.batch_bytes;
+    const auto to_row = static_cast<std::uint64_t>(at.row);
     const std::int32_t first = part * kRowThreads + thread, step = job.parts * kRowThreads;
     for (std::int32_t f = 0; f < job.field_count; ++f) {
       const MovedField& field = job.fields[f];
-      move_field(field, head.sample, job.out + field.to + static_cast<std::uint64_t>(row) * field.row_bytes,
+      move_field(field, head.sample, batch + field.to + to_row * field.row_bytes,
                  static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(step));
     }
     if (job.pictures == nullptr) return;
-    const PixelTables tables{across, across + job.out_width, picture_of(job, head.sample)};
+    const PixelTables tables{across, across + job.out_width, picture_of(job, head.sample), head.step};
     const RowValues values{head.values, head.erased};
     const std::int32_t pixels = job.out_height * job.out_width;
-    std::uint8_t* const to = job.out + job.image_to +
-                             static_cast<std::uint64_t>(row) * static_cast<std::uint64_t>(pixels) *
-                                 static_cast<std::uint64_t>(job.out_channels) * kBytes;
-    const auto make = [&](auto count, std::int32_t pixel) {
+    std::uint8_t* const to =
+        batch + job.image_to +
+        to_row * static_cast<std::uint64_t>(pixels) * static_cast<std::uint64_t>(job.out_channels) * kBytes;
+    const auto make = [&](auto count) {
       constexpr int kCount = decltype(count)::value;
-      pixels::Rgb made[kCount];
-      fetch<kChannels>(job, tables, pixel, made);
-      if (kColors) change_pixels(head.colors, head.colors.count, made);
-      store<kBytes>(job, values, made, pixel, to);
+      PixelPlace place(first * kCount, job.out_width);
+      const PixelPlace stride(step * kCount, job.out_width);
+      for (; place.pixel < pixels; place.advance(stride, job.out_width)) {
+        pixels::Rgb made[kCount];
+        fetch<kChannels>(job, tables, place, made);
+        if (kColors) change_pixels(head.colors, head.colors.count, made);
+        store<kBytes>(job, values, made, place.pixel, to);
+      }
     };
     // By runs of pixels, if each channel's elements are aligned and the runs fill the row.
-    if (pixels % kRun == 0 && (reinterpret_cast<std::uintptr_t>(to) & (kRun * kBytes - 1)) == 0) {
-      for (std::int32_t run = first; run < pixels / kRun; run += step)
-        make(std::integral_constant<int, kRun>(), run * kRun);
-    } else {
-      for (std::int32_t pixel = first; pixel < pixels; pixel += step)
-        make(std::integral_constant<int, 1>(), pixel);
-    }
+    if (pixels % kRun == 0 && (reinterpret_cast<std::uintptr_t>(to) & (kRun * kBytes - 1)) == 0)
+      make(std::integral_constant<int, kRun>());
+    else
+      make(std::integral_constant<int, 1>());
   });
 }
 

@@ -20,6 +20,25 @@ struct PixelTables {
   const std::int32_t* across;
   const std::int32_t* down;
   const std::uint8_t* picture;
+  /// Bytes from each column's source to the next one's: the channels, or minus the channels for a mirrored
+  /// image. 0: the columns are not all neighbors in the source image.
+  std::int32_t step;
+};
+
+/// A pixel of the row: its number and its place in the image.
+struct PixelPlace {
+  std::int32_t pixel, y, x;
+  HEADRACE_HD PixelPlace(std::int32_t number, std::int32_t width)
+      : pixel(number), y(number / width), x(number - number / width * width) {}
+  /// Adds `by` without a division, which would cost as much as the rest of a pixel's address.
+  HEADRACE_HD void advance(const PixelPlace& by, std::int32_t width) {
+    pixel += by.pixel;
+    y += by.y;
+    x += by.x;
+    if (x < width) return;
+    x -= width;
+    ++y;
+  }
 };
 
 /// A rectangle of the row: [top, bottom) x [left, right).
@@ -56,15 +75,22 @@ HEADRACE_HD void read_words(const std::uint8_t* at, pixels::Rgb (&out)[kRun]) {
 template <int kChannels>
 HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int32_t row,
                              pixels::Rgb (&out)[kRun]) {
-  const std::int32_t first = tables.across[x], last = tables.across[x + kRun - 1];
-  bool rising = true, falling = true;
-  HEADRACE_UNROLL
-  for (int i = 1; i < kRun; ++i) {
-    const std::int32_t step = tables.across[x + i] - tables.across[x + i - 1];
-    rising = rising && step == kChannels;
-    falling = falling && step == -kChannels;
+  const std::int32_t first = tables.across[x];
+  std::int32_t last = first + (kRun - 1) * tables.step;
+  bool rising = tables.step > 0;
+  if (tables.step == 0) {
+    last = tables.across[x + kRun - 1];
+    bool falling = true;
+    rising = true;
+    HEADRACE_UNROLL
+    for (int i = 1; i < kRun; ++i) {
+      const std::int32_t step = tables.across[x + i] - tables.across[x + i - 1];
+      rising = rising && step == kChannels;
+      falling = falling && step == -kChannels;
+    }
+    if (first < 0 || last < 0 || !(rising || falling)) return false;
   }
-  if (row < 0 || first < 0 || last < 0 || !(rising || falling)) return false;
+  if (row < 0) return false;
   const std::uint8_t* const at = tables.picture + (rising ? first : last) + row;
   if ((reinterpret_cast<std::uintptr_t>(at) & 3U) != 0) return false;
   pixels::Rgb read[kRun];
@@ -74,11 +100,11 @@ HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int
   return true;
 }
 
-/// Reads the row's pixels from number `pixel` on, before the color steps.
+/// Reads the row's pixels from `place` on, before the color steps.
 template <int kChannels, int kCount>
-HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, std::int32_t pixel,
+HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const PixelPlace& place,
                        pixels::Rgb (&out)[kCount]) {
-  std::int32_t y = pixel / job.out_width, x = pixel - y * job.out_width;
+  std::int32_t y = place.y, x = place.x;
   if constexpr (kCount == kRun)
     if (x + kRun <= job.out_width && fetch_words<kChannels>(tables, x, tables.down[y], out)) return;
   HEADRACE_UNROLL

@@ -155,10 +155,13 @@ std::string plan_rows(const DeviceImage& image, const FieldSpec& spec, Drawn dra
 std::int32_t row_parts(const RowJob& job) {
   constexpr std::int64_t kPixels = std::int64_t{kRowThreads} * kRun * 4;  // a few runs for each thread
   constexpr std::int64_t kBytes = std::int64_t{kRowThreads} * 16 * 2;
-  std::int64_t parts = (std::int64_t{job.out_height} * job.out_width + kPixels - 1) / kPixels;
+  constexpr std::int64_t kBlocks =
+      1536;  // keep a large GPU busy; more would repeat a row's tables for nothing
+  std::int64_t most = (std::int64_t{job.out_height} * job.out_width + kPixels - 1) / kPixels;
   for (std::int32_t f = 0; f < job.field_count; ++f)
-    parts = std::max(parts, (std::int64_t{job.fields[f].row_bytes} + kBytes - 1) / kBytes);
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(parts, 1, 64));
+    most = std::max(most, (std::int64_t{job.fields[f].row_bytes} + kBytes - 1) / kBytes);
+  const std::int64_t parts = (kBlocks + job.rows - 1) / std::max(job.rows, 1);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(parts, 1, std::clamp<std::int64_t>(most, 1, 64)));
 }
 
 }  // namespace headrace::gpu
