@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -167,16 +168,18 @@ class TorchBlocks:
             raw.block(True).record_stream(stream)
 
     def typed(self, name: str) -> Callable[..., Any]:
-        """Returns a function that makes a tensor of this dtype over part of a storage: `(storage, offset in bytes, shape[, bytes from row to
-        row])`. The tensor is not a view: views share a version counter, so changing the label in place would invalidate the image for autograd."""
+        """Returns a function that makes a tensor of this dtype over part of a storage: `(storage, offset in bytes, shape[, count, bytes from one
+        to the next])`; with `count` the tensor has one more dimension in front. The tensor is not a view: views share a version counter, so
+        changing the label in place would invalidate the image for autograd."""
         dtype: Any = getattr(self._torch, name)
         new_empty: Any = self._torch.empty(0, dtype=dtype, device=self._device).new_empty
         size = dtype.itemsize
 
-        def tensor(storage: Any, offset: int, shape: tuple[int, ...], step: int | None = None) -> Any:
-            if step is None:
+        def tensor(storage: Any, offset: int, shape: tuple[int, ...], count: int = 0, step: int = 0) -> Any:
+            if count == 0:
                 return new_empty(0).set_(storage, offset // size, shape)
-            return new_empty(0).set_(storage, offset // size, shape, (step // size, 1))
+            strides = [prod(shape[at + 1 :]) for at in range(len(shape))]
+            return new_empty(0).set_(storage, offset // size, (count, *shape), (step // size, *strides))
 
         return tensor
 
@@ -185,7 +188,8 @@ class TorchBlocks:
 
 
 class TorchAssembler(Assembler):
-    """Several batches of a dataset in GPU memory may share a block. Then it is handed over, and its labels are cloned, only once."""
+    """Several batches of a dataset in GPU memory may share a block. Then the first of them makes the tensors of all, which costs little more than
+    the tensors of one."""
 
     def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks) -> None:
         super().__init__(fields, "torch", form, meta)
@@ -193,32 +197,39 @@ class TorchAssembler(Assembler):
         self._fields = [(blocks.typed(field.dtype), not field.shape) for field in fields]
         self._offsets = blocks.typed("int64")
         self._blocks = blocks
-        self._handed_over: tuple[Any, ...] = ()
-        self._labels: dict[int, Any] = {}  # by field: the labels of all batches of the block
+        self._block: tuple[Any, ...] = ()  # which block `_parts` is of
+        self._parts: list[list[Any]] = []  # the values of the block's batches, without those that the loop received
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         index, count, size = raw.part()
-        storage = raw.block(True).untyped_storage()
         stream = self._blocks.current_stream()
         block = (raw.epoch, raw.batch - index, stream)
-        if index == 0 or block != self._handed_over:
+        if index == 0 or block != self._block:
             self._blocks.hand_over(raw, stream)
-            self._handed_over = block
-            self._labels = {}
+            self._parts = [self._whole(raw)] if count == 1 else self._split(raw, count, size)
+            self._block = block
+        values, self._parts[index] = self._parts[index], []
+        return values
+
+    def _whole(self, raw: RawDeviceBatch) -> list[Any]:
+        storage = raw.block(True).untyped_storage()
         values: list[Any] = []
-        for field, ((tensor, is_label), (at, shape, offsets)) in enumerate(zip(self._fields, raw.layout(), strict=True)):
+        for (tensor, is_label), (at, shape, offsets) in zip(self._fields, raw.layout(), strict=True):
+            array = tensor(storage, at, shape)
             if offsets is not None:  # only these need rows(), which is computed for a dataset in GPU memory
-                array = (tensor(storage, at, shape), self._offsets(storage, offsets, (raw.rows() + 1,)))
-            elif not is_label:
-                array = tensor(storage, index * size + at, shape)
-            elif count == 1:
-                array = tensor(storage, at, shape).clone()
-            else:
-                if field not in self._labels:
-                    self._labels[field] = tensor(storage, at, (count, *shape), size).clone().untyped_storage()
-                array = tensor(self._labels[field], index * self._labels[field].nbytes() // count, shape)
+                array = (array, self._offsets(storage, offsets, (raw.rows() + 1,)))
+            elif is_label:
+                array = array.clone()
             values.append(array)
         return values
+
+    def _split(self, raw: RawDeviceBatch, count: int, size: int) -> list[list[Any]]:
+        storage = raw.block(True).untyped_storage()
+        fields: list[list[Any]] = []
+        for (tensor, is_label), (at, shape, _) in zip(self._fields, raw.layout(), strict=True):
+            together = tensor(storage, at, shape, count, size)
+            fields.append([part.data for part in (together.clone() if is_label else together)])  # data: no view, see typed()
+        return [list(values) for values in zip(*fields, strict=True)]
 
     def _beside(self, rows: Any) -> Any:
         return self._blocks.send(rows)

@@ -56,7 +56,7 @@ def by_dataloader(pictures: Path, batch: int, workers: int) -> torch.utils.data.
 
     chain = t.Compose([t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ToTensor(), t.Normalize(MEAN, STD)])
     dataset = torchvision.datasets.ImageFolder(str(pictures), chain)
-    return torch.utils.data.DataLoader(dataset, batch, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=True, pin_memory=True, prefetch_factor=4)
+    return torch.utils.data.DataLoader(dataset, batch, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=True, pin_memory=True, prefetch_factor=4, timeout=20)
 
 
 class Training:
@@ -136,11 +136,16 @@ def measure(given: argparse.Namespace, device: torch.device, server_config: Path
             for _ in range(given.turns):
                 for name, make in loaders.items():  # one at a time, so that loaders do not compete for cores
                     batches = make()
-                    training.rate(batches, 1 + given.steps // 4)  # starts workers and fills queues
-                    rates[name].append(training.rate(batches, given.steps))
+                    try:
+                        training.rate(batches, 1 + given.steps // 4)  # starts workers and fills queues
+                        rates[name].append(training.rate(batches, given.steps))
+                    except RuntimeError as error:  # a worker that ended or hangs
+                        print(f"[not run] {name}: {str(error).splitlines()[0]}", flush=True)
                     del batches
             bound = statistics.median(rate for rate, _ in rates["one batch"])
             for name, turns in rates.items():
+                if not turns:
+                    continue
                 rate, waited = (statistics.median(values) for values in zip(*turns, strict=True))
                 figure = {"figure": "ResNet on JPEGs", "data": "real" if given.jpegs else "synthetic", "net": net, "loader": name, "images_per_s": rate}
                 figure |= {"share_of_bound": rate / bound, "wait_share": waited, "batch": given.batch}

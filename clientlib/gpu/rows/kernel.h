@@ -26,6 +26,7 @@ struct RowHead {
   PixelSteps colors;
   Erased erased;
   std::int32_t step;  ///< PixelTables::step
+  bool wide;          ///< every kWideRun columns from a multiple of kWideRun on are aligned neighbors
   std::uint32_t values[3 * 256];
 };
 
@@ -128,6 +129,10 @@ HEADRACE_HD inline void make_tables(std::int32_t thread, const RowJob& job, RowH
     head.step = inside && last.at - first.at == far   ? job.channels
                 : inside && first.at - last.at == far ? -job.channels
                                                       : 0;
+    const std::int32_t begin = (head.step > 0 ? first.at : last.at) * job.channels;
+    const auto picture = reinterpret_cast<std::uintptr_t>(picture_of(job, head.sample));
+    head.wide = head.step != 0 && job.out_width % kWideRun == 0 && begin % kWideRun == 0 &&
+                job.width * job.channels % kWideRun == 0 && picture % kWideRun == 0;
   }
   for (std::int32_t i = thread; i < job.out_width + job.out_height; i += kRowThreads) {
     const bool column = i < job.out_width;
@@ -164,6 +169,7 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
     std::uint8_t* const to =
         batch + job.image_to +
         to_row * static_cast<std::uint64_t>(pixels) * static_cast<std::uint64_t>(job.out_channels) * kBytes;
+    const bool changed = kColors && head.colors.count > 0;
     const auto make = [&](auto count) {
       constexpr int kCount = decltype(count)::value;
       PixelPlace place(first * kCount, job.out_width);
@@ -171,12 +177,18 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
       for (; place.pixel < pixels; place.advance(stride, job.out_width)) {
         pixels::Rgb made[kCount];
         fetch<kChannels>(job, tables, place, made);
-        if (kColors) change_pixels(head.colors, head.colors.count, made);
+        if (kColors && kCount != kWideRun) change_pixels(head.colors, head.colors.count, made);
         store<kBytes>(job, values, made, place.pixel, to);
       }
     };
     // By runs of pixels, if each channel's elements are aligned and the runs fill the row.
-    if (pixels % kRun == 0 && (reinterpret_cast<std::uintptr_t>(to) & (kRun * kBytes - 1)) == 0)
+    const auto fits = [&](int run) {
+      return pixels % run == 0 && (reinterpret_cast<std::uintptr_t>(to) & (run * kBytes - 1)) == 0;
+    };
+    constexpr int kWide = kBytes < 4 ? kWideRun : kRun;
+    if (kWide == kWideRun && head.wide && !changed && fits(kWideRun))
+      make(std::integral_constant<int, kWide>());
+    else if (fits(kRun))
       make(std::integral_constant<int, kRun>());
     else
       make(std::integral_constant<int, 1>());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "clientlib/gpu/rows/job.h"
 #include "clientlib/pixels/colors.h"
@@ -10,6 +11,8 @@ namespace headrace::gpu {
 
 /// Pixels that a thread computes together, so that a warp's stores of one channel are neighbors in memory.
 inline constexpr int kRun = 4;
+/// The same where sources are neighbors and no color changes, for elements of 1 and 2 bytes.
+inline constexpr int kWideRun = 8;
 
 struct alignas(16) Vector16 {
   std::uint32_t words[4];
@@ -57,15 +60,17 @@ HEADRACE_HD pixels::Rgb pixel_at(const std::uint8_t* at) {
   return {at[0], at[1], at[2]};
 }
 
-/// Reads a whole run of a source image that begins at a word boundary.
-template <int kChannels>
-HEADRACE_HD void read_words(const std::uint8_t* at, pixels::Rgb (&out)[kRun]) {
-  std::uint32_t words[kChannels];
+/// Reads a whole run of a source image. `at` is aligned to kCount bytes.
+template <int kChannels, int kCount>
+HEADRACE_HD void read_words(const std::uint8_t* at, pixels::Rgb (&out)[kCount]) {
+  using Word = std::conditional_t<kCount == kWideRun, std::uint64_t, std::uint32_t>;
+  static_assert(sizeof(Word) == kCount);
+  Word words[kChannels];
   HEADRACE_UNROLL
-  for (int i = 0; i < kChannels; ++i) words[i] = reinterpret_cast<const std::uint32_t*>(at)[i];
-  const auto byte = [&](int i) { return static_cast<std::uint8_t>(words[i / 4] >> (i % 4 * 8)); };
+  for (int i = 0; i < kChannels; ++i) words[i] = reinterpret_cast<const Word*>(at)[i];
+  const auto byte = [&](int i) { return static_cast<std::uint8_t>(words[i / kCount] >> (i % kCount * 8)); };
   HEADRACE_UNROLL
-  for (int i = 0; i < kRun; ++i)
+  for (int i = 0; i < kCount; ++i)
     out[i] = {byte(i * kChannels), byte(i * kChannels + (kChannels - 1) / 2),
               byte(i * kChannels + kChannels - 1)};
 }
@@ -100,11 +105,28 @@ HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int
   return true;
 }
 
+/// Reads a wide run. REQUIRES: RowHead::wide. False: a crop pads its row.
+template <int kChannels>
+HEADRACE_HD bool fetch_wide(const PixelTables& tables, const PixelPlace& place,
+                            pixels::Rgb (&out)[kWideRun]) {
+  const std::int32_t row = tables.down[place.y];
+  if (row < 0) return false;
+  const bool rising = tables.step > 0;
+  const std::int32_t column = tables.across[place.x] + (rising ? 0 : (kWideRun - 1) * tables.step);
+  pixels::Rgb read[kWideRun];
+  read_words<kChannels>(tables.picture + column + row, read);
+  HEADRACE_UNROLL
+  for (int i = 0; i < kWideRun; ++i) out[i] = rising ? read[i] : read[kWideRun - 1 - i];
+  return true;
+}
+
 /// Reads the row's pixels from `place` on, before the color steps.
 template <int kChannels, int kCount>
 HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const PixelPlace& place,
                        pixels::Rgb (&out)[kCount]) {
   std::int32_t y = place.y, x = place.x;
+  if constexpr (kCount == kWideRun)
+    if (fetch_wide<kChannels>(tables, place, out)) return;
   if constexpr (kCount == kRun)
     if (x + kRun <= job.out_width && fetch_words<kChannels>(tables, x, tables.down[y], out)) return;
   HEADRACE_UNROLL
@@ -135,15 +157,22 @@ HEADRACE_HD void store_element(std::uint8_t* to, std::uint32_t value) {
 /// Stores neighboring elements. A run of them is aligned and stored as one word or vector.
 template <int kBytes, int kCount>
 HEADRACE_HD void store_elements(std::uint8_t* to, const std::uint32_t* values) {
-  if (kCount != kRun) {
-    for (int i = 0; i < kCount; ++i) store_element<kBytes>(to + i * kBytes, values[i]);
-  } else if (kBytes == 4) {
+  const auto pair = [&](int i) { return values[i] | values[i + 1] << 16; };
+  const auto four = [&](int i) {
+    return values[i] | values[i + 1] << 8 | values[i + 2] << 16 | values[i + 3] << 24;
+  };
+  if constexpr (kCount == 1) {
+    store_element<kBytes>(to, values[0]);
+  } else if constexpr (kCount == kWideRun && kBytes == 2) {
+    *reinterpret_cast<Vector16*>(to) = {{pair(0), pair(2), pair(4), pair(6)}};
+  } else if constexpr (kCount == kWideRun) {
+    *reinterpret_cast<std::uint64_t*>(to) = static_cast<std::uint64_t>(four(4)) << 32 | four(0);
+  } else if constexpr (kBytes == 4) {
     *reinterpret_cast<Vector16*>(to) = {{values[0], values[1], values[2], values[3]}};
-  } else if (kBytes == 2) {
-    *reinterpret_cast<std::uint64_t*>(to) =
-        static_cast<std::uint64_t>(values[2] | values[3] << 16) << 32 | (values[0] | values[1] << 16);
+  } else if constexpr (kBytes == 2) {
+    *reinterpret_cast<std::uint64_t*>(to) = static_cast<std::uint64_t>(pair(2)) << 32 | pair(0);
   } else {
-    *reinterpret_cast<std::uint32_t*>(to) = values[0] | values[1] << 8 | values[2] << 16 | values[3] << 24;
+    *reinterpret_cast<std::uint32_t*>(to) = four(0);
   }
 }
 
@@ -170,8 +199,8 @@ HEADRACE_HD void store(const RowJob& job, const RowValues& values, const pixels:
   if (job.interleaved) {
     std::uint32_t all[3 * kCount];
     HEADRACE_UNROLL
-    for (int i = 0; i < kCount; ++i)
-      for (int c = 0; c < 3; ++c) all[3 * i + c] = element(c, i);
+    for (int i = 0; i < kCount; ++i) HEADRACE_UNROLL
+    for (int c = 0; c < 3; ++c) all[3 * i + c] = element(c, i);
     HEADRACE_UNROLL
     for (int part = 0; part < 3; ++part)
       store_elements<kBytes, kCount>(to + (static_cast<std::int64_t>(pixel) * 3 + part * kCount) * kBytes,
