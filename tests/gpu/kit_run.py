@@ -1,6 +1,6 @@
 """Runs stages of the unpacked kit: `kit run STAGE... --state DIR --out DIR`.
 
-A step and all its descendants are killed when the stage's time (--limit) is over. When a stage ends, its result is saved in --state, and
+When the stage's time (--limit) is over, a step and all its descendants are killed; Python programs first write to the log where they are. When a stage ends, its result is saved in --state, and
 report.json, report.md and logs.tgz are written to --out. An interrupted run therefore continues after the last stage that ended. The exit
 status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not have.
 """
@@ -8,6 +8,7 @@ status is 1 if a stage failed, ran out of time, or needs a GPU that the machine 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -96,6 +97,7 @@ class Runner:
             "PYTHONPATH": self._path,
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONFAULTHANDLER": "1",
             "HEADRACE_BINARY": str(KIT / "bin" / "headrace"),
         }
         if "LD_LIBRARY_PATH" in libraries:
@@ -131,6 +133,9 @@ class Runner:
             try:
                 status = running.wait(seconds)
             except subprocess.TimeoutExpired:
+                os.killpg(running.pid, signal.SIGABRT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    running.wait(2)
                 return TIMED_OUT, f"killed after {seconds:.0f} s (--limit)"
             finally:
                 processes.end_descendants()  # those in sessions of their own, and stopped ones, too

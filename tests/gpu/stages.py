@@ -47,7 +47,7 @@ def stages(kit: Path, files: Path, data: Path | None = None, brief: bool = False
 
     def sanitized(tool: str, test: str, *options: str) -> Step:
         command = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--report-api-errors", "no", *program(test, *options))
-        return Step(f"{tool} {test}", command, tool="compute-sanitizer", environment={"HEADRACE_ROUNDS": "20"})
+        return Step(f"{tool} {test}", command, tool="compute-sanitizer", environment={"HEADRACE_ROUNDS": "5"})
 
     def peers(name: str) -> Step:
         return Step(f"beside_peers {name}", script("gpu/beside_peers.py", name, "--seconds", "0.5"), gpu=False, modules=("torch", "torchvision", "PIL"))

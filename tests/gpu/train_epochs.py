@@ -95,9 +95,9 @@ class OnDevice:
 
 
 def of_program(command: list[str]) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        sys.exit(f"train_epochs: {' '.join(command)} ended with status {done.returncode}: {done.stderr}")
+        sys.exit(f"train_epochs: {' '.join(command)} ended with status {done.returncode}")
     line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return line
 

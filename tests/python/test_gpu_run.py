@@ -143,6 +143,15 @@ def test_a_stage_that_hangs_is_ended_with_all_its_processes(copy_of_kit: Path, t
         assert not status.exists() or "State:\tZ" in status.read_text(), f"{name} outlived the run"
 
 
+def test_a_python_program_that_hangs_says_where(copy_of_kit: Path, tmp_path: Path) -> None:
+    program(copy_of_kit / "bin" / "device_rows_test", f"{sys.executable} -c 'import time\ndef waits_here(): time.sleep(60)\nwaits_here()'")
+    assert "exact: timed out" in run(copy_of_kit, tmp_path, "exact", "--limit", "4").stdout
+    with tarfile.open(tmp_path / "out" / "logs.tgz") as logs:
+        log = logs.extractfile("logs/exact.device_rows_test.log")
+        assert log is not None
+        assert "in waits_here" in log.read().decode()
+
+
 def test_a_failed_step_is_named_with_the_end_of_its_output(copy_of_kit: Path, tmp_path: Path) -> None:
     program(copy_of_kit / "bin" / "device_rows_test", "echo row 3 differs; exit 5")
     done = run(copy_of_kit, tmp_path, "exact")
