@@ -142,7 +142,7 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
                                                    RowScratch& scratch,
                                                    metrics::StreamCounters& counters) const try {
   const transform::DrawKey key{options_.seed, epoch, position};
-  auto kept = options_.decoded ? options_.decoded->lookup(source_->index_in_whole(sample))
+  auto kept = options_.decoded ? options_.decoded->lookup(source_->index_in_distinct(sample))
                                : cache::SampleCache::Found{};
   if (!kept.pieces.empty()) {
     // Another row may have put it into the cache since it was expected.

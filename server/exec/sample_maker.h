@@ -35,7 +35,7 @@ struct SampleOptions {
   sampler::SamplerPtr sampler;  ///< with the stream's seed; none: the whole source, shuffled
   OnError on_error = OnError::kReplace;
   double max_bad = 0.1;  ///< the stream fails above this fraction of the samples that it can draw
-  /// The cache `decoded` of the whole source, shared by makers whose plans have the same kept_key(). None:
+  /// The cache `decoded` of the source's distinct(), shared by makers whose plans have the same kept_key(). None:
   /// nothing is kept.
   std::shared_ptr<cache::SampleCache> decoded;
   std::shared_ptr<const RowMixer> mixer;  ///< for this source and these plans; none: rows are not mixed
@@ -118,7 +118,7 @@ class SampleMaker {
   [[nodiscard]] io::ReadAhead* read_ahead() const { return options_.read_ahead.get(); }
   /// Whether making the sample reads it: false once the cache `decoded` holds it.
   [[nodiscard]] bool reads(std::uint64_t sample) const {
-    return !options_.decoded || !options_.decoded->holds(source_->index_in_whole(sample));
+    return !options_.decoded || !options_.decoded->holds(source_->index_in_distinct(sample));
   }
   /// The epoch's order, computed once per batch by the caller.
   [[nodiscard]] sampler::EpochOrder order(std::uint64_t epoch) const {

@@ -227,8 +227,8 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
   for (const auto& [name, source] : config.sources)
     if (source.cache.decoded > 0 && sources.is_open(name) && !caches.in_use(name))
       log::warn(
-          "source `{}`, cache.decoded: no stream uses it directly, only through a source of type concat, "
-          "repeat or zip: give the cache to that source",
+          "source `{}`, cache.decoded: no stream uses it directly, only through a source of type concat "
+          "or zip: give the cache to that source",
           name);
   out.caches = caches.all();
   out.other_bytes += caches.table_bytes();

@@ -5,6 +5,7 @@
 #include "server/cache/encoded_source.h"
 #include "server/log/log.h"
 #include "server/source/combine/relabel.h"
+#include "server/source/combine/repeat.h"
 #include "server/source/combine/subset.h"
 
 namespace headrace::server::session {
@@ -50,6 +51,7 @@ const std::string& Caches::owner(const std::string& name) const {
   if (config.cache.decoded > 0) return found->first;
   if (const auto* part = config.as<source::SubsetOptions>()) return owner(part->of.front().name);
   if (const auto* other = config.as<source::RelabelOptions>()) return owner(other->of.front().name);
+  if (const auto* again = config.as<source::RepeatOptions>()) return owner(again->of.front().name);
   return found->first;
 }
 
@@ -70,7 +72,7 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& o
   }
   auto& arena = decoded_[name];
   if (!arena) {
-    auto opened = open(name, "decoded", budget, source.whole());
+    auto opened = open(name, "decoded", budget, source.distinct());
     if (!opened) return fail(std::move(opened.error()));
     arena = std::move(*opened);
   }
@@ -81,12 +83,12 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& o
         fmt::format(
             "source `{}`: cache.decoded: {} bytes do not hold even one sample, which takes {}; all {} take "
             "{:.1f} MB",
-            name, budget, *bytes + head, source.whole().size(),
-            static_cast<double>(*bytes + head) * static_cast<double>(source.whole().size()) / 1e6));
+            name, budget, *bytes + head, source.distinct().size(),
+            static_cast<double>(*bytes + head) * static_cast<double>(source.distinct().size()) / 1e6));
   auto& shared = shared_[{name, key}];
   if (!shared) {
-    shared = std::make_shared<cache::SampleCache>(arena, source.whole().size());
-    table_bytes_ += source.whole().size() * cache::SampleCache::kTableBytes;
+    shared = std::make_shared<cache::SampleCache>(arena, source.distinct().size());
+    table_bytes_ += source.distinct().size() * cache::SampleCache::kTableBytes;
   }
   return shared;
 }

@@ -48,9 +48,10 @@ class Caches {
   Result<std::shared_ptr<const source::Source>> keep_encoded(const std::string& name,
                                                              std::shared_ptr<const source::Source> whole);
   /// The cache of what the plans' prefixes make of the source (`source` may be a part of it): one for all
-  /// streams that need the same. A subset or a relabelled source shares the cache of its source, unless it
-  /// has one of its own. Null: none is configured, or it would save nothing, which is logged. kConfigInvalid:
-  /// the budget is known to be smaller than one sample. kNotEnoughMemory.
+  /// streams that need the same. A subset, a relabelled or a repeated source shares the cache of its source,
+  /// unless it has one of its own, and keeps each sample once. Null: none is configured, or it would save
+  /// nothing, which is logged. kConfigInvalid: the budget is known to be smaller than one sample.
+  /// kNotEnoughMemory.
   Result<std::shared_ptr<cache::SampleCache>> decoded(const std::string& of, const source::Source& source,
                                                       const std::vector<exec::FieldPlan>& plans);
   /// Records the disk cache of a source, for metrics.

@@ -100,11 +100,16 @@ TEST(CompositesProperty, IndicesNamesBytesAndClassesStayTogether) {
       ASSERT_EQ(whole.name(there), source.name(i));
       ASSERT_TRUE(i == 0 || source.whole_index(i - 1) < source.whole_index(i));
       ASSERT_TRUE(i == 0 || source.index_in_whole(i - 1) < there);
+      // A cache keeps the same sample for it.
+      ASSERT_LT(source.index_in_distinct(i), source.distinct().size());
+      ASSERT_TRUE(source.distinct().read(source.index_in_distinct(i), sample));
+      ASSERT_EQ(sample.items[0].bytes[0], number);
       ASSERT_TRUE(names.insert(source.name(i)).second) << source.name(i);
       const std::string& name = source.class_names().at(static_cast<std::size_t>(source.label(i)));
       ASSERT_EQ(name, std::string(1, static_cast<char>('a' + number % 3)));
     }
     ASSERT_EQ(&source.whole().whole(), &source.whole());
+    ASSERT_EQ(&source.distinct().distinct(), &source.distinct());
     std::sort(lengths.rbegin(), lengths.rend());
     std::uint64_t sum = 0;
     for (std::size_t rows = 1; rows <= lengths.size(); ++rows) {

@@ -140,8 +140,13 @@ def test_check_counts_the_caches_and_says_how_far_they_reach(image_folder: Path,
 
 @pytest.mark.parametrize(
     ("kind", "own"),
-    [({"type": "subset", "first": 60}, False), ({"type": "relabel", "remap": {"class_0": "class_1"}}, False), ({"type": "repeat", "times": 1}, True)],
-    ids=lambda value: value["type"] if isinstance(value, dict) else "",
+    [
+        ({"type": "subset", "first": 60}, False),
+        ({"type": "relabel", "remap": {"class_0": "class_1"}}, False),
+        ({"type": "repeat", "times": 3}, False),
+        ({"type": "repeat", "times": 3}, True),
+    ],
+    ids=lambda value: value["type"] if isinstance(value, dict) else "own" if value else "",
 )
 def test_sources_made_of_a_source_are_decoded_once(
     start_server: ServerFactory, basic_config: dict[str, Any], kind: dict[str, Any], own: bool
@@ -158,10 +163,11 @@ def test_sources_made_of_a_source_are_decoded_once(
 
 def test_a_cache_that_no_stream_uses_is_reported(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
     config = with_cache(basic_config, decoded="8MB")
-    config["sources"]["twice"] = {"type": "repeat", "of": "images", "times": 2}
+    config["sources"]["others"] = basic_config["sources"]["images"]
+    config["sources"]["twice"] = {"type": "concat", "of": ["images", "others"]}
     config["streams"]["train"]["source"] = "twice"
     server = start_server(config)
-    assert "source `images`, cache.decoded: no stream uses it directly, only through a source of type concat, repeat or zip" in server.output()
+    assert "source `images`, cache.decoded: no stream uses it directly, only through a source of type concat or zip" in server.output()
     config["sources"]["twice"]["cache"] = {"encoded": "8MB"}
     with pytest.raises(AssertionError, match="files are kept by the sources that read them"):
         start_server(config)

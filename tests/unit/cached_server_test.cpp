@@ -121,6 +121,41 @@ TEST_F(CachedServer, ServesTheSameBytesAndCountsHitsMissesAndBytes) {
     EXPECT_THAT(metrics, HasSubstr(line));
 }
 
+TEST_F(CachedServer, KeepsARepeatedSampleOnce) {
+  const auto text = [&](const std::string& photos, const std::string& repeated) {
+    const std::string folder = folder_.path().string();
+    return "server: { directory: " + folder +
+           "/run, metrics: off }\nsources:\n  photos: { type: image_folder, path: " + folder + "/photos" +
+           photos + " }\n  again: { type: repeat, of: photos, times: 4" + repeated +
+           " }\n  some: { type: subset, of: again, first: 50 }\nstreams:\n"
+           "  train: { source: some, batch_size: 8, transforms: [resize: {size: [32, 40]}, random_crop: "
+           "{size: "
+           "24}] }\n";
+  };
+  const auto serve = [&](const std::string& photos, const std::string& repeated) {
+    return Server::start(*parse(text(photos, repeated), "test.yaml"));
+  };
+  std::string expected;
+  {
+    const auto server = serve("", "");
+    ASSERT_TRUE(server) << server.error().message;
+    const Running running(**server);
+    expected = read("train", 3);
+  }
+  const std::string cache = ", cache: { decoded: 1MB }";
+  for (const auto& [photos, repeated] : {std::pair{cache, std::string()}, {std::string(), cache}}) {
+    const auto server = serve(photos, repeated);
+    ASSERT_TRUE(server) << server.error().message;
+    const Running running(**server);
+    EXPECT_EQ(read("train", 3), expected);
+    const auto stats = (*server)->collector().stats();
+    ASSERT_EQ(stats["caches"].size(), 1U);
+    EXPECT_EQ(stats["caches"][0]["source"], photos.empty() ? "again" : "photos");
+    EXPECT_EQ(stats["caches"][0]["samples"], kSamples);
+    EXPECT_EQ(stats["caches"][0]["misses"], kSamples) << "the 50 samples are 30, of which 20 come twice";
+  }
+}
+
 /// Images of several tiles, and a stream of the given transforms over a source with that cache.
 class TilingServer : public CachedServer {
  protected:

@@ -36,6 +36,10 @@ class Relabelled final : public Source {
   [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
     return of_->index_in_whole(index);
   }
+  [[nodiscard]] const Source& distinct() const override { return of_->distinct(); }
+  [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
+    return of_->index_in_distinct(index);
+  }
   [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override {
     return of_->whole_index(index);
   }

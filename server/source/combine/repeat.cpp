@@ -26,6 +26,10 @@ class Repeat final : public Source {
     for (std::uint64_t& index : view.indices) index %= once_;
     return of_->view_samples(view);
   }
+  [[nodiscard]] const Source& distinct() const override { return of_->distinct(); }
+  [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
+    return of_->index_in_distinct(index % once_);
+  }
   [[nodiscard]] bool labelled() const override { return of_->labelled(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override { return of_->label(index % once_); }
   /// A bound: each of the longest samples can occur `times` times.

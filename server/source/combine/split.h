@@ -56,6 +56,10 @@ class Part final : public Source {
   [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
     return whole_->index_in_whole(indices_.at(index));
   }
+  [[nodiscard]] const Source& distinct() const override { return whole_->distinct(); }
+  [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
+    return whole_->index_in_distinct(indices_.at(index));
+  }
   [[nodiscard]] bool labelled() const override { return whole_->labelled(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override;
   /// The whole source's: an upper bound.
