@@ -183,6 +183,9 @@ class TorchBlocks:
 
         return tensor
 
+    def outside_inference(self) -> Any:
+        return self._torch.inference_mode(False)
+
     def send(self, array: Any) -> Any:
         return array.to(self._device, non_blocking=True)
 
@@ -197,38 +200,47 @@ class TorchAssembler(Assembler):
         self._fields = [(blocks.typed(field.dtype), not field.shape) for field in fields]
         self._offsets = blocks.typed("int64")
         self._blocks = blocks
-        self._block: tuple[Any, ...] = ()  # which block `_parts` is of
+        self._block: Any = None  # the block that `_parts` is of
+        self._stream: Any = None  # the stream that it was handed over to
         self._parts: list[list[Any]] = []  # the values of the block's batches, without those that the loop received
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         index, count, size = raw.part()
-        stream = self._blocks.current_stream()
-        block = (raw.epoch, raw.batch - index, stream)
-        if index == 0 or block != self._block:
+        stream, block = self._blocks.current_stream(), raw.block(True)
+        if count > 1 and block is not self._block:
             self._blocks.hand_over(raw, stream)
-            self._parts = [self._whole(raw)] if count == 1 else self._split(raw, count, size)
-            self._block = block
+            self._parts = self._split(raw, block, count, size)
+            self._block, self._stream = block, stream
+        if count == 1 or stream != self._stream or not self._parts[index]:
+            self._blocks.hand_over(raw, stream)
+            return self._one(raw, block, index * size)
         values, self._parts[index] = self._parts[index], []
+        if index == count - 1:
+            self.forget()
         return values
 
-    def _whole(self, raw: RawDeviceBatch) -> list[Any]:
-        storage = raw.block(True).untyped_storage()
+    def forget(self) -> None:
+        self._block, self._parts = None, []
+
+    def _one(self, raw: RawDeviceBatch, block: Any, begin: int) -> list[Any]:
+        storage = block.untyped_storage()
         values: list[Any] = []
         for (tensor, is_label), (at, shape, offsets) in zip(self._fields, raw.layout(), strict=True):
-            array = tensor(storage, at, shape)
+            array = tensor(storage, begin + at, shape)
             if offsets is not None:  # only these need rows(), which is computed for a dataset in GPU memory
-                array = (array, self._offsets(storage, offsets, (raw.rows() + 1,)))
+                array = (array, self._offsets(storage, begin + offsets, (raw.rows() + 1,)))
             elif is_label:
                 array = array.clone()
             values.append(array)
         return values
 
-    def _split(self, raw: RawDeviceBatch, count: int, size: int) -> list[list[Any]]:
-        storage = raw.block(True).untyped_storage()
+    def _split(self, raw: RawDeviceBatch, block: Any, count: int, size: int) -> list[list[Any]]:
+        storage = block.untyped_storage()
         fields: list[list[Any]] = []
-        for (tensor, is_label), (at, shape, _) in zip(self._fields, raw.layout(), strict=True):
-            together = tensor(storage, at, shape, count, size)
-            fields.append([part.data for part in (together.clone() if is_label else together)])  # data: no view, see typed()
+        with self._blocks.outside_inference():  # the loop may enter or leave torch's inference mode before the next batch
+            for (tensor, is_label), (at, shape, _) in zip(self._fields, raw.layout(), strict=True):
+                together = tensor(storage, at, shape, count, size)
+                fields.append([part.data for part in (together.clone() if is_label else together)])  # data: no view, see typed()
         return [list(values) for values in zip(*fields, strict=True)]
 
     def _beside(self, rows: Any) -> Any:

@@ -132,6 +132,9 @@ class Assembler:
             values.append(array if offsets is None else (array, self._row(offsets)))
         return values
 
+    def forget(self) -> None:
+        """Drops what it made for batches that the loop has not received."""
+
     def _beside(self, rows: Any) -> Any:
         """Moves a row array that joins the fields to their device; here they are in host memory."""
         return rows

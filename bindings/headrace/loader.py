@@ -210,6 +210,7 @@ class Loader:
         self._parked, self._skips_rest = self.state_dict(), self._skips_rest or (self._stream.begun() and not self._broken_off)
         self._stream.close()
         self._stream = None
+        self._assemble.forget()
         return True
 
     def _is_attached(self) -> bool:
@@ -368,6 +369,7 @@ class Loader:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+            self._assemble.forget()
 
     def __enter__(self) -> Loader:
         return self

@@ -20,10 +20,12 @@ std::shared_ptr<const BatchLayout> layout_of(const StreamInfo& info) {
 }  // namespace
 
 DeviceLoader::Source::Source(const Stream& stream, std::shared_ptr<Device> to,
-                             const DeviceLoaderOptions& given)
+                             const DeviceLoaderOptions& given, std::uint32_t most)
     : options(given),
       device(std::move(to)),
-      pool(given.allocate ? nullptr : std::make_shared<BlockPool>(device, given.prefetch + 1)),
+      together(most),
+      pool(given.allocate ? nullptr
+                          : std::make_shared<BlockPool>(device, (given.prefetch + most - 1) / most + 1)),
       info(stream.info()),
       world_size(stream.options().world_size),
       layout(layout_of(info)),
@@ -34,8 +36,13 @@ DeviceLoader::Source::Source(const Stream& stream, std::shared_ptr<Device> to,
 
 Result<DeviceBlock> DeviceLoader::Source::take_block(std::uint32_t batches) {
   constexpr std::uintptr_t kAlignment = 16;  // which the kernels need
-  const std::size_t bytes = batches * layout->bytes;
-  auto block = options.allocate ? options.allocate(bytes) : pool->take(bytes);
+  const std::size_t bytes = (pool ? together : batches) * layout->bytes;
+  auto block = pool ? pool->take(bytes) : options.allocate(bytes);
+  if (block && block->bytes < bytes)
+    return fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("stream '{}': DeviceLoaderOptions::allocate returned {} bytes, expected {} or more",
+                    info.name, block->bytes, bytes));
   const bool made_here = info.residence || !info.on_device.empty();
   if (block && made_here && reinterpret_cast<std::uintptr_t>(block->data) % kAlignment != 0)
     return fail(ErrorCode::kInvalidArgument,

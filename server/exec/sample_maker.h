@@ -35,8 +35,8 @@ struct SampleOptions {
   sampler::SamplerPtr sampler;  ///< with the stream's seed; none: the whole source, shuffled
   OnError on_error = OnError::kReplace;
   double max_bad = 0.1;  ///< the stream fails above this fraction of the samples that it can draw
-  /// The cache `decoded` of the source's distinct(), shared by makers whose plans have the same kept_key(). None:
-  /// nothing is kept.
+  /// The cache `decoded` of the source's distinct(), shared by makers whose plans have the same kept_key().
+  /// None: nothing is kept.
   std::shared_ptr<cache::SampleCache> decoded;
   std::shared_ptr<const RowMixer> mixer;  ///< for this source and these plans; none: rows are not mixed
   /// Over the same source; none: samples are read as rows are made.

@@ -123,10 +123,10 @@ def same_bytes(address: str, stream: str, moved: str = "") -> None:
     expect(True, f"{moved or stream}: batches of two epochs {made}")
 
 
-def under_pressure(address: str, moved: str) -> None:
-    """Drops batches while kernels still read them: their memory must not be reused before the kernels end."""
+def under_pressure(address: str, moved: str, stream: str = "large") -> None:
+    """Drops batches while kernels still read them: their memory must not be reused before the kernels end. `stream` has the same batches."""
     side = torch.cuda.Stream() if DEVICE != "host" else None
-    with headrace.Loader(address, stream="large", output="torch") as host:
+    with headrace.Loader(address, stream=stream, output="torch") as host:
         sums = [[image.double().sum().item() for image, _ in host] for _ in range(3)]  # each epoch has another order
     with torch.cuda.stream(side), headrace.Loader(address, stream=moved, device=DEVICE, prefetch=3) as loader:
         for epoch, expected in enumerate(sums):
@@ -220,6 +220,7 @@ def main() -> None:
             other_frameworks(server.address)
             for stream in ("large", "large_gpu", "large_resident"):
                 under_pressure(server.address, stream)
+            under_pressure(server.address, "small_resident", "small")  # several batches in a block
             if DEVICE != "host":
                 for stream in ("large_gpu", "large_resident"):
                     on_the_second_gpu(server.address, stream)

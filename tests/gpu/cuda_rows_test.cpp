@@ -89,13 +89,18 @@ TEST(CudaRows, OfDatasetsInGpuMemoryAreTheCpuBackends) {
     ASSERT_EQ(cudaMemcpy(there.data(), here.data(), here.size(), cudaMemcpyHostToDevice), cudaSuccess);
     plan.job.epoch = maker.random()();
     plan.job.order = draws::epoch_order(plan.job.samples, plan.job.seed, plan.job.epoch);
-    plan.job.rows = maker.between(1, static_cast<std::int32_t>(set.info.batch_size));
+    const int batches = maker.between(1, 3);
+    plan.job.batch_rows = maker.between(1, static_cast<std::int32_t>(set.info.batch_size));
+    plan.job.batch_bytes = layout.bytes;
+    plan.job.batch_positions = maker.random()() % (2 * plan.job.samples);
+    plan.job.rows = batches * plan.job.batch_rows;
+    const std::size_t bytes = static_cast<std::size_t>(batches) * layout.bytes;
     plan.job.first = maker.random()() % (2 * plan.job.samples);
     plan.job.parts = maker.coin() ? row_parts(plan.job) : maker.between(1, 4);
     plan.place(here.data());
-    const auto expected = made_by_cpu(plan.job, layout.bytes);
+    const auto expected = made_by_cpu(plan.job, bytes);
     plan.place(there.data());
-    ASSERT_EQ(first_difference(made_by_gpu(*device, plan.job, layout.bytes), expected), -1)
+    ASSERT_EQ(first_difference(made_by_gpu(*device, plan.job, bytes), expected), -1)
         << "round " << round << ": geometric transforms " << plan.job.move_count << ", " << plan.job.out_width
         << " x " << plan.job.out_height << " of " << plan.job.width << " x " << plan.job.height;
   }

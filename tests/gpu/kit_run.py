@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -103,6 +104,7 @@ class Runner:
         if "LD_LIBRARY_PATH" in libraries:
             self._environment["LD_LIBRARY_PATH"] = os.pathsep.join([str(KIT / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
         processes.keep_descendants()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # a killed step must not write core files
         for name in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(name, self._interrupted)
 
@@ -134,8 +136,12 @@ class Runner:
                 status = running.wait(seconds)
             except subprocess.TimeoutExpired:
                 os.killpg(running.pid, signal.SIGABRT)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    running.wait(2)
+                end = time.monotonic() + 2
+                with contextlib.suppress(ProcessLookupError):
+                    while time.monotonic() < end:  # until the group is empty
+                        running.poll()
+                        os.killpg(running.pid, 0)
+                        time.sleep(0.05)
                 return TIMED_OUT, f"killed after {seconds:.0f} s (--limit)"
             finally:
                 processes.end_descendants()  # those in sessions of their own, and stopped ones, too

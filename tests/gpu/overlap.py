@@ -60,7 +60,7 @@ def waits(kernels: Iterable[tuple[float, Span]]) -> list[Span]:
 
 def overlap(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The overlap of copies and kernels in a trace's events, in microseconds. The stream that copies most bytes to the device is taken as the
-    loader's. Kernels on that stream are the loader's, all others the trainer's. The shares are None if nothing was copied."""
+    loader's. Kernels on that stream are the loader's, all others the trainer's. The shares are None if nothing was copied, and `hidden` also if the trace does not have the launch of each kernel."""
     copies: list[tuple[Any, Span]] = []
     kernels: list[tuple[Any, Span]] = []
     queued: dict[Any, float] = {}  # by the number that connects a kernel with the call that launched it
@@ -85,15 +85,16 @@ def overlap(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     computed = united(span for stream, span in kernels if stream != loaders)
     copy_us = sum(end - begin for begin, end in copied)
     overlapped = in_both(copied, computed)
-    trainers = [(queued.get(number, span[0]), span) for number, (stream, span) in zip(numbers, kernels, strict=True) if stream != loaders]
-    waited = in_both(copied, waits(trainers))
+    trainers = [(queued.get(number), span) for number, (stream, span) in zip(numbers, kernels, strict=True) if stream != loaders]
+    known = [(at, span) for at, span in trainers if at is not None]
+    hidden = 1 - in_both(copied, waits(known)) / copy_us if copy_us and len(known) == len(trainers) else None
     return {
         "copies": sum(stream == loaders for stream, _ in copies),
         "copy_us": copy_us,
         "trainer_kernels_us": sum(end - begin for begin, end in computed),
         "overlapped_us": overlapped,
         "share": overlapped / copy_us if copy_us else None,
-        "hidden": 1 - waited / copy_us if copy_us else None,
+        "hidden": hidden,
     }
 
 
@@ -163,7 +164,7 @@ def main() -> None:
             kept.write_bytes(gzip.compress(trace.read_bytes(), mtime=0))
             if device == "host":
                 print(f"[not run] the share of {stream}: no trace shows the copies of the CPU backend")
-            elif not found["share"]:
+            elif not found["share"] or found["hidden"] is None:
                 sys.exit(f"overlap: {stream}: expected copies to run beside kernels of the trainer, found none that did: {found}; see the trace {kept}")
             else:
                 print("[figure] " + json.dumps({"figure": "copies beside the trainer's kernels", "stream": stream, **found, "trace": kept.name}), flush=True)

@@ -187,6 +187,7 @@ void resident(Device& device, const char* what, std::uint64_t samples, std::uint
   plan.place(static_cast<std::byte*>(set.data));
   plan.job.out = static_cast<std::uint8_t*>(out.data);
   plan.job.rows = static_cast<std::int32_t>(rows);
+  plan.job.parts = row_parts(plan.job);
   plan.job.order = draws::epoch_order(samples, 1, 0);
   const double bytes = rows * static_cast<double>(row_bytes(info.fields[0]) + image.picture_bytes());
   report(device, what, plan.job, bytes, rounds,

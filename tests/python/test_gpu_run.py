@@ -252,9 +252,10 @@ def test_overlap_of_copies_and_kernels_is_read_from_a_trace() -> None:
         span("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 7, 0, 1000, 4),  # the trainer's own
         span("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 20, 200, 300, 9_000_000),
         span("kernel", "transform_rows", 20, 100, 400),  # the loader's own
-        span("kernel", "conv", 7, 150, 180),
-        span("kernel", "conv", 7, 170, 190),  # of another stream beside it: counted once
-        span("kernel", "relu", 9, 190, 310),
+        span("kernel", "conv", 7, 150, 180, number=1),
+        span("kernel", "conv", 7, 170, 190, number=2),  # of another stream beside it: counted once
+        span("kernel", "relu", 9, 190, 310, number=3),
+        *(span("cuda_runtime", "cudaLaunchKernel", 0, 0, 1, number=number) for number in (1, 2, 3)),
         span("cuda_runtime", "cudaLaunchKernel", 0, 310, 320, number=5),
         span("kernel", "late", 7, 330, 350, number=5),  # queued at 320: waits for 10 us while a copy runs
         span("cpu_op", "aten::conv2d", 7, 0, 1000),
@@ -263,6 +264,7 @@ def test_overlap_of_copies_and_kernels_is_read_from_a_trace() -> None:
     found = overlap(events)
     expected = {"copies": 2, "copy_us": 140, "trainer_kernels_us": 180, "overlapped_us": 70, "share": pytest.approx(70 / 140), "hidden": pytest.approx(130 / 140)}
     assert found == expected
+    assert overlap([event for event in events if event.get("cat") != "cuda_runtime"])["hidden"] is None, "the trace does not say when kernels were launched"
     assert overlap(events[:1])["share"] is None
     assert overlap(events[1:2])["share"] == 0
 

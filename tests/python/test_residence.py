@@ -3,6 +3,7 @@ same stream without a device, byte for byte."""
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 from pathlib import Path
@@ -231,3 +232,86 @@ def test_more_streams_than_a_server_can_hold_are_refused(config: dict[str, Any],
         done = subprocess.run([headrace_binary(), "check", path], capture_output=True, text=True, timeout=60)
         assert (done.returncode != 0) == refused, done.stderr
     assert "streams: expected at most 64, found 66: 33 configured, and 33 upload streams" in done.stderr
+
+
+@pytest.fixture
+def small(start_server: Any, config: dict[str, Any]) -> Any:
+    """A server whose batches are so small that many share a block."""
+    config["streams"]["cifar"]["batch_size"] = config["streams"]["ranks"]["batch_size"] = 2
+    return start_server(config)
+
+
+@pytest.mark.parametrize("prefetch", [1, 40])
+def test_batches_that_share_a_block_are_those_of_the_stream(small: Any, prefetch: int) -> None:
+    with loader(small, "cifar", prefetch=prefetch) as resident, loader(small, "cifar", None) as ordinary:
+        for _ in range(2):
+            for made, sent in zip(resident, ordinary, strict=True):  # 53 full batches, then one row
+                same(made, sent)
+    for rank in range(3):
+        with loader(small, "ranks", None, group="other", rank=rank, world_size=3) as ordinary:
+            expected = list(ordinary)
+        with loader(small, "ranks", rank=rank, world_size=3, prefetch=prefetch) as resident:
+            for made, sent in zip(resident, expected, strict=True):
+                same(made, sent)
+
+
+def test_a_loop_that_raises_and_moves_inside_a_block_gets_the_same_batches(small: Any) -> None:
+    with loader(small, "cifar", None) as ordinary:
+        expected = list(ordinary)
+    failed: list[int] = []
+
+    def transform(batch: Any) -> Any:
+        if batch.number in (1, 7, 16) and batch.number not in failed:
+            failed.append(batch.number)
+            raise KeyError(batch.number)
+        return batch
+
+    with loader(small, "cifar", transform=transform) as resident:
+        number = 0
+        while number < 20:
+            try:
+                for batch in resident:
+                    same(batch, expected[number])
+                    number += 1
+                    if number == 20:
+                        break
+            except KeyError:
+                pass
+        assert failed == [1, 7, 16]
+        state = resident.state_dict()
+        resident.load_state_dict(state)  # the loop's own position, in the middle of a block
+        batches = iter(resident)
+        for sent in expected[20:23]:
+            same(next(batches), sent)
+        resident.load_state_dict(state)  # back, inside the same block
+        same(next(iter(resident)), expected[20])
+
+
+def test_each_batch_of_a_block_is_the_loops_own(small: Any) -> None:
+    weight = torch.ones((), requires_grad=True)
+    with loader(small, "cifar") as resident, loader(small, "cifar", None) as ordinary:
+        expected = list(ordinary)
+        batches = iter(resident)
+        with torch.inference_mode():
+            same(next(batches), expected[0])
+        second = next(batches)
+        loss = (second["image"].float() * weight).sum() * second["label"].sum()
+        second["label"].add_(1)  # has its own version counter, as the next batch has
+        third = next(batches)
+        third["image"].zero_()
+        loss.backward()
+        assert weight.grad is not None
+        same(next(batches), expected[3])
+        assert torch.equal(second["image"], expected[1]["image"]), "another batch was written to"
+
+
+def test_a_closed_loader_keeps_no_batches(small: Any) -> None:
+    def alive(block: int) -> int:
+        gc.collect()
+        return sum(type(each) is torch.Tensor and each.untyped_storage().data_ptr() == block for each in gc.get_objects())
+
+    with loader(small, "cifar") as resident:
+        image = next(iter(resident))["image"]
+        block = image.untyped_storage().data_ptr()
+        assert alive(block) > 2
+    assert alive(block) == 1

@@ -186,19 +186,51 @@ TEST_F(ResidentLoaderTest, UsesTheCallersAllocator) {
   serve();
   Stream stream = open();
   const auto sent = rest_of(stream);
-  std::size_t shift = 0;
+  std::size_t shift = 0, missing = 0;
+  std::vector<std::size_t> sizes;
   DeviceLoaderOptions options;
-  options.allocate = [&shift](std::size_t bytes) -> Result<DeviceBlock> {
+  options.allocate = [&](std::size_t bytes) -> Result<DeviceBlock> {
+    sizes.push_back(bytes);
     const std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(256, bytes + 256)),
                                             &std::free);
-    return DeviceBlock{memory.get() + shift, bytes, memory};
+    return DeviceBlock{memory.get() + shift, bytes - missing, memory};
   };
   const auto loader = load({}, options);
   EXPECT_EQ(rest_of(*loader), sent);
+  const std::size_t batch = sizes.back();  // 53 samples in batches of 8: six full ones together, and the rest
+  EXPECT_EQ(sizes, (std::vector{6 * batch, batch}));
+  missing = 1;
+  const auto small = loader->next(20s);
+  ASSERT_FALSE(small);
+  EXPECT_NE(small.error().message.find("expected " + std::to_string(6 * batch) + " or more"),
+            std::string::npos)
+      << small.error().message;
+  missing = 0;
   shift = 8;
   const auto refused = loader->next(20s);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("not aligned"), std::string::npos);
+}
+
+TEST_F(ResidentLoaderTest, ReusesABlockOnlyAfterTheReadersOfAllItsBatches) {
+  serve();
+  const auto loader = load();
+  std::vector<DeviceBatch> batches;
+  for (int i = 0; i < 6; ++i) batches.push_back(next(*loader));
+  const std::byte* const block = batches.front().block().data;
+  const Seen third = seen(batches[2]);
+  // Others end in another thread and in another order; the second and third are still in use.
+  std::thread([&] {
+    batches.erase(batches.begin() + 3, batches.end());
+    batches.erase(batches.begin());
+  }).join();
+  for (int i = 0; i < 30; ++i) {
+    auto later = loader->next(20s).value();
+    if (!later) continue;
+    EXPECT_NE(later->block().data - static_cast<std::ptrdiff_t>(later->block().index * later->block().bytes),
+              block);
+  }
+  EXPECT_EQ(seen(batches.back()), third);
 }
 
 TEST_F(ResidentLoaderTest, UnpinsTheRingWhenTheUploadHasEnded) {

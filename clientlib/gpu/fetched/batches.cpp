@@ -44,7 +44,7 @@ struct FetchedBatches final : DeviceLoader::Source {
 
   Result<void> supply() {
     while (fetcher.under_way() <= options.prefetch) {  // `prefetch` batches, and the requested one
-      auto block = take_block();
+      auto block = take_block(1);
       if (!block && fetcher.under_way() > 0) return {};  // prefetch fewer batches than configured
       if (!block) return fail(block.error());
       fetcher.supply(std::move(*block));

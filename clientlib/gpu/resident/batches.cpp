@@ -8,6 +8,7 @@
 #include <deque>
 #include <utility>
 
+#include "clientlib/base/contract.h"
 #include "clientlib/base/epoch_plan.h"
 #include "clientlib/client/resume.h"
 #include "clientlib/gpu/batch_source.h"
@@ -25,6 +26,15 @@ constexpr std::chrono::seconds kQuiet{3};
 /// Batches of one launch. For small batches, memory, launch and events cost the host more time than the
 /// kernel takes.
 constexpr std::size_t kTogether = 16, kTogetherBytes = std::size_t{8} << 20;
+
+std::uint32_t batches_together(const Stream& stream) {
+  const StreamInfo& info = stream.info();
+  const auto layout = BatchLayout::plan(info);
+  require(layout.has_value(), "a stream whose fields cannot be laid out as a slot");
+  const EpochPlan plan(info.samples, info.batch_size, stream.options().world_size, info.last);
+  const std::uint64_t fit = std::min<std::uint64_t>(kTogetherBytes / layout->bytes, plan.length(0));
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1, kTogether));
+}
 
 /// Computes the RowInfo of a batch's rows, as the server would send it.
 struct Rows {
@@ -48,7 +58,6 @@ struct Rows {
 struct ResidentBatches final : DeviceLoader::Source {
   const std::uint32_t rank;
   const EpochPlan plan;
-  const std::uint32_t together;    ///< the most batches of a launch
   std::deque<DeviceBatch> queue;   ///< the first batch is the one at `position`
   std::optional<ResidentSet> set;  ///< destroyed before the engine
   /// A shard stream stays attached, though idle, so that the server can report ranks that disagree. Other
@@ -56,11 +65,9 @@ struct ResidentBatches final : DeviceLoader::Source {
   std::optional<Stream> place;
 
   ResidentBatches(const Stream& stream, std::shared_ptr<Device> to, const DeviceLoaderOptions& given)
-      : Source(stream, std::move(to), given),
+      : Source(stream, std::move(to), given, batches_together(stream)),
         rank(stream.options().rank),
-        plan(info.samples, info.batch_size, world_size, info.last),
-        together(static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-            std::min<std::uint64_t>(kTogetherBytes / layout->bytes, plan.length(0)), 1, kTogether))) {}
+        plan(info.samples, info.batch_size, world_size, info.last) {}
   ~ResidentBatches() override {
     if (fork.forked()) return;
     queue.clear();
@@ -80,25 +87,25 @@ struct ResidentBatches final : DeviceLoader::Source {
     });
   }
 
-  /// The number of batches from `at` on that one launch can compute: only full ones follow each other at a
-  /// fixed distance.
+  /// The number of batches from `at` on that one launch can compute: full ones follow each other at a fixed
+  /// distance, and only the last batch of an epoch can be short.
   [[nodiscard]] std::uint32_t launchable(const Cursor& at) const {
     const auto full = [&](std::uint32_t i) {
       return at.batch + i < plan.length(at.origin) &&
              plan.rows(at.origin, at.batch + i, rank).rows == info.batch_size;
     };
-    std::uint32_t count = full(0) ? 1 : 0;
-    while (count > 0 && count < together && full(count)) ++count;
-    return std::max(count, 1U);
+    std::uint32_t count = 1;
+    while (count < together && full(count)) ++count;
+    return count;
   }
 
   /// Queues the kernel that computes the batch at `at`, and as many after it as launchable() says.
   Result<void> launch(const Cursor& at) {
-    auto block = take_block(together);
+    const std::uint32_t count = launchable(at);
+    auto block = take_block(count);
     if (!block) return fail(block.error());
     if (pool)
       if (auto held = BlockPool::hold_copies(*block); !held) return held;
-    const std::uint32_t count = launchable(at);
     const BatchRows rows = plan.rows(at.origin, at.batch, rank);
     RowJob job = set->job();
     job.epoch = at.epoch;
@@ -208,7 +215,10 @@ Result<std::unique_ptr<DeviceLoader::Source>> make_resident_batches(Stream strea
                             "number of samples",
                             info.name, stream.cursor().origin, info.samples));
   auto batches = std::make_unique<ResidentBatches>(stream, std::move(device), options);
-  const std::size_t ahead = std::size_t{options.prefetch} + 2 * std::size_t{batches->together};
+  // Blocks with prefetched batches, the block of the loop's batch, and one that ends an epoch with few
+  // batches.
+  const std::size_t together = batches->together;
+  const std::size_t ahead = ((options.prefetch + together - 1) / together + 2) * together;
   auto set = ResidentSet::allocate(stream, *batches->layout, batches->engine, *batches->device,
                                    ahead * batches->layout->bytes);
   if (!set) return fail(set.error());

@@ -34,11 +34,13 @@ namespace headrace::gpu {
 struct DeviceLoaderOptions {
   EngineOptions engine = {};
   /// Batches that are copied to the device, or computed there, before next() is called for them: 1 or more.
+  /// With `residence: gpu` small batches are computed up to 16 at a time, so that there may be 15 more.
   std::uint32_t prefetch = 2;
-  /// Allocates memory for a batch; next() calls it in its caller's thread. With `device: gpu` or `residence:
-  /// gpu` the memory must be aligned to 16 bytes. The first writes to it are on DeviceLoader::copy_stream().
-  /// Default: the loader's own memory. When a batch is destroyed, its memory is reused after the work that
-  /// the streams of DeviceBatch::wait_on() have queued by then.
+  /// Allocates memory for a batch or, with `residence: gpu`, for up to 16 batches and 8 MiB; next() calls it
+  /// in its caller's thread. With `device: gpu` or `residence: gpu` the memory must be aligned to 16 bytes.
+  /// The first writes to it are on DeviceLoader::copy_stream(). Default: the loader's own memory. When the
+  /// batches in it are destroyed, it is reused after the work that the streams of DeviceBatch::wait_on() have
+  /// queued by then.
   std::function<Result<DeviceBlock>(std::size_t bytes)> allocate = {};
   /// For a stream with `residence: gpu`: the first next() uploads its dataset, and batches are computed on
   /// the device. false: batches are fetched through the ring and copied, as for any other stream.

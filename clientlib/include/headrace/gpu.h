@@ -80,7 +80,7 @@ struct DeviceBlock {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::shared_ptr<void> owner;  ///< any thread may drop the last reference
-  /// The owner's memory has `count` blocks of this size, one after the other, and this is number `index`.
+  /// The owner's memory begins with `count` blocks of this size, one after the other. This is number `index`.
   std::uint32_t index = 0, count = 1;
 };
 
