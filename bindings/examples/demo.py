@@ -154,7 +154,7 @@ def report(trainers: list[Trainer], cpu: float, built: int, epochs: int) -> bool
     return equal and falls
 
 
-def run(folder: Path, cpp_trainer: str, directory: Path) -> bool:
+def run(folder: Path, cpp_trainer: str, directory: Path, folder_given: bool) -> bool:
     commands = {"c++": [cpp_trainer], "python": [sys.executable, str(HERE / "trainer.py")]}
     settings = {"sources.photos.path": folder, "server.directory": directory}
     trainers: list[Trainer] = []
@@ -178,7 +178,8 @@ def run(folder: Path, cpp_trainer: str, directory: Path) -> bool:
                 trainer.process.wait()
     good = report(trainers, cpu, built, epochs)
     left = left_behind(pid, memory, directory)
-    print(f"  left behind: {', '.join(left) if left else 'nothing'}")
+    kept = [] if folder_given else [f"the images, for the next run: {folder}"]
+    print(f"  left behind: {', '.join(left + kept) or 'nothing'}")
     return good and not left
 
 
@@ -190,7 +191,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     try:
         folder = checked_folder(arguments.folder) if arguments.folder else made_folder()
-        return 0 if run(folder, arguments.cpp_trainer, directory) else 1
+        return 0 if run(folder, arguments.cpp_trainer, directory, bool(arguments.folder)) else 1
     except (Unusable, RuntimeError, headrace.Error) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _headrace
 from .errors import InvalidArgument
 
+# What a DataLoader takes as arguments and a stream's configuration sets.
+_CONFIGURED = {
+    "batch_size": "streams.{stream}.batch_size",
+    "shuffle": "streams.{stream}.shuffle",
+    "drop_last": "streams.{stream}.last (`drop`)",
+    "seed": "streams.{stream}.seed",
+    "sampler": "streams.{stream}.sampler",
+    "num_workers": "server.threads",
+    "prefetch_factor": "streams.{stream}.ring.prefetch",
+}
 MOST = 2**32 - 1
 MOST_EPOCH = 2**48  # the largest number that a message holds
+
+
+def refuse_configured(init: Callable[..., None]) -> Callable[..., None]:
+    """Wraps Loader.__init__: for a DataLoader's argument the TypeError names the key of the configuration that replaces it."""
+
+    @functools.wraps(init)
+    def checked(self: Any, *given: Any, **named: Any) -> None:
+        for name in _CONFIGURED.keys() & named.keys():
+            key = _CONFIGURED[name].format(stream=named.get("stream") or "train")
+            raise TypeError(
+                f"Loader({name}=...): the server makes the batches, so its configuration sets this: {key}. "
+                "headrace.from_dataloader_args() writes a configuration for a DataLoader's arguments"
+            )
+        init(self, *given, **named)
+
+    return checked
 
 
 def text(name: str, value: Any, choices: tuple[str, ...] = ()) -> str:

@@ -168,9 +168,9 @@ class TorchBlocks:
             raw.block(True).record_stream(stream)
 
     def typed(self, name: str) -> Callable[..., Any]:
-        """Returns a function that makes a tensor of this dtype over part of a storage: `(storage, offset in bytes, shape[, count, bytes from one
-        to the next])`; with `count` the tensor has one more dimension in front. The tensor is not a view: views share a version counter, so
-        changing the label in place would invalidate the image for autograd."""
+        """Returns a function that makes a tensor of this dtype over part of a storage, from the storage, an offset in bytes and a shape. With
+        `count` the tensor has a first dimension of that size, and `step` is the distance in bytes between its elements. The tensor is not a
+        view: views share a version counter, so changing the label in place would invalidate the image for autograd."""
         dtype: Any = getattr(self._torch, name)
         new_empty: Any = self._torch.empty(0, dtype=dtype, device=self._device).new_empty
         size = dtype.itemsize
@@ -191,8 +191,8 @@ class TorchBlocks:
 
 
 class TorchAssembler(Assembler):
-    """Several batches of a dataset in GPU memory may share a block. Then the first of them makes the tensors of all, which costs little more than
-    the tensors of one."""
+    """Several batches of a dataset in GPU memory may share a memory block. When the loop receives the first of them, the tensors of all are
+    made at once: this costs little more than those of one batch."""
 
     def __init__(self, fields: tuple[FieldSpec, ...], form: str, meta: bool, blocks: TorchBlocks) -> None:
         super().__init__(fields, "torch", form, meta)
@@ -200,9 +200,9 @@ class TorchAssembler(Assembler):
         self._fields = [(blocks.typed(field.dtype), not field.shape) for field in fields]
         self._offsets = blocks.typed("int64")
         self._blocks = blocks
-        self._block: Any = None  # the block that `_parts` is of
+        self._block: Any = None  # the memory block from which `_parts` was made
         self._stream: Any = None  # the stream that it was handed over to
-        self._parts: list[list[Any]] = []  # the values of the block's batches, without those that the loop received
+        self._parts: list[list[Any]] = []  # the values of each batch of the block; [] once the loop has received it
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         index, count, size = raw.part()

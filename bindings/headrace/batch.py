@@ -89,6 +89,11 @@ class TupleBatch(tuple[Any, ...], _Rows):
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(f"a batch has no attribute {name!r}: unpack its fields, as in `image, label = batch`, or use Loader(batch='dict')")
 
+        def __getitem__(self, at: Any) -> Any:
+            if isinstance(at, str):
+                raise TypeError(f"batch[{at!r}]: this batch is a tuple; unpack its fields, as in `image, label = batch`, or use Loader(batch='dict')")
+            return tuple.__getitem__(self, at)
+
 
 class DictBatch(dict[str, Any], _Rows):
     """The fields by name, and with meta=True also the row arrays. It has the attributes of TupleBatch."""
@@ -133,7 +138,7 @@ class Assembler:
         return values
 
     def forget(self) -> None:
-        """Drops what it made for batches that the loop has not received."""
+        """Drops values that were made for batches which the loop has not received yet."""
 
     def _beside(self, rows: Any) -> Any:
         """Moves a row array that joins the fields to their device; here they are in host memory."""

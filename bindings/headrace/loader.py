@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._arguments import (
     MOST_EPOCH,
@@ -15,6 +15,7 @@ from ._arguments import (
     flag,
     from_environment,
     ranks_of_torch,
+    refuse_configured,
     seconds,
     text,
     users,
@@ -62,7 +63,8 @@ class Loader:
     device             the device that batches are copied to: "cuda:N", "cuda" (the current one), a number or a torch.device. "cpu" or
                        None: batches stay in host memory. "host": the CPU backend, to test without a GPU. The current CUDA stream waits
                        for a batch's copy; the host does not wait
-    prefetch           batches that are copied to the device, or computed there, ahead of the loop; only with a device
+    prefetch           batches that are copied to the device, or computed there, ahead of the loop (with `residence: gpu` up to 15
+                       more); only with a device
     transform          called with each batch, in the loop's thread; the loop gets what it returns
     batch              "tuple" or "dict"
     zero_copy          True: batches are read-only numpy views (except labels); False: the loop may change its batches
@@ -130,6 +132,9 @@ class Loader:
         }
         self._begin()
         self._attach()
+
+    if not TYPE_CHECKING:
+        __init__ = refuse_configured(__init__)
 
     def _begin(self) -> None:
         self._assemble: Assembler

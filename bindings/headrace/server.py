@@ -190,6 +190,9 @@ class Server:
         """The process id of the server, which changes with a restart."""
         return self._running().pid
 
+    def __repr__(self) -> str:
+        return f"headrace.Server(address={self.address!r}, pid={self.pid})"
+
     def poll(self) -> int | None:
         """None while the server runs, else its exit status."""
         return self._running().poll()

@@ -33,7 +33,7 @@ nb::object block_of(const PyDeviceBatch& my, bool by_framework) {
   return by_framework ? *std::static_pointer_cast<nb::object>(my.batch->block().owner) : nb::none();
 }
 
-/// (index, count, bytes): the batch is part `index` of `count` equal parts of the owner's memory.
+/// (index, count, bytes) of the batch's part of the owner's memory; see gpu::DeviceBlock.
 std::tuple<std::uint32_t, std::uint32_t, std::size_t> part_of(const PyDeviceBatch& my) {
   const gpu::DeviceBlock& block = my.batch->block();
   return {block.index, block.count, block.bytes};

@@ -175,9 +175,11 @@ Result<FieldView> BatchView::field_of(std::string_view name, std::size_t bytes, 
   const bool is_floating = dtype == DType::kFloat32 || dtype == DType::kFloat64;
   // C++20 has no type for float16 and bfloat16: any of two bytes will do.
   if (size_of(dtype) == bytes && (is_floating == floating || bytes == 2)) return view;
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("field '{}' has {} values, it was asked for as {}-byte {}", name, name_of(dtype),
-                          bytes, floating ? "floating-point numbers" : "integers"));
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("field '{}' has {} values, it was asked for as {}-byte {}: call values() with its own "
+                  "type, or set another `output: {{dtype: ...}}` in the stream's configuration",
+                  name, name_of(dtype), bytes, floating ? "floating-point numbers" : "integers"));
 }
 
 }  // namespace headrace

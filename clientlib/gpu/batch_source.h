@@ -15,9 +15,9 @@
 namespace headrace::gpu {
 
 struct DeviceLoader::Source {
-  /// `together`: the most batches of a block.
+  /// `batches_per_block`: the largest number of batches in a memory block.
   Source(const Stream& stream, std::shared_ptr<Device> to, const DeviceLoaderOptions& given,
-         std::uint32_t together = 1);
+         std::uint32_t batches_per_block = 1);
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
   virtual ~Source() = default;
@@ -30,15 +30,15 @@ struct DeviceLoader::Source {
   virtual Result<void> load_state(const State& state) = 0;
   [[nodiscard]] virtual std::uint32_t ready() const = 0;
 
-  /// Memory for `batches` batches, from DeviceLoaderOptions::allocate or from the pool, whose blocks all hold
-  /// `together`. batches <= together.
+  /// Memory for `batches` batches, at most `batches_per_block`, from DeviceLoaderOptions::allocate or from
+  /// the pool, whose blocks always have room for `batches_per_block`.
   Result<DeviceBlock> take_block(std::uint32_t batches);
 
   // Immutable.
   const client::ForkGuard fork;
   const DeviceLoaderOptions options;
   const std::shared_ptr<Device> device;
-  const std::uint32_t together;
+  const std::uint32_t batches_per_block;
   const std::shared_ptr<BlockPool> pool;  ///< null: memory comes from options.allocate
   const StreamInfo info;
   const std::uint32_t world_size;

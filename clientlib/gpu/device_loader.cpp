@@ -20,12 +20,13 @@ std::shared_ptr<const BatchLayout> layout_of(const StreamInfo& info) {
 }  // namespace
 
 DeviceLoader::Source::Source(const Stream& stream, std::shared_ptr<Device> to,
-                             const DeviceLoaderOptions& given, std::uint32_t most)
+                             const DeviceLoaderOptions& given, std::uint32_t most_batches)
     : options(given),
       device(std::move(to)),
-      together(most),
-      pool(given.allocate ? nullptr
-                          : std::make_shared<BlockPool>(device, (given.prefetch + most - 1) / most + 1)),
+      batches_per_block(most_batches),
+      pool(given.allocate
+               ? nullptr
+               : std::make_shared<BlockPool>(device, (given.prefetch + most_batches - 1) / most_batches + 1)),
       info(stream.info()),
       world_size(stream.options().world_size),
       layout(layout_of(info)),
@@ -36,7 +37,7 @@ DeviceLoader::Source::Source(const Stream& stream, std::shared_ptr<Device> to,
 
 Result<DeviceBlock> DeviceLoader::Source::take_block(std::uint32_t batches) {
   constexpr std::uintptr_t kAlignment = 16;  // which the kernels need
-  const std::size_t bytes = (pool ? together : batches) * layout->bytes;
+  const std::size_t bytes = (pool ? batches_per_block : batches) * layout->bytes;
   auto block = pool ? pool->take(bytes) : options.allocate(bytes);
   if (block && block->bytes < bytes)
     return fail(

@@ -30,13 +30,13 @@ struct Rgb {
   std::uint8_t r = 0, g = 0, b = 0;
 };
 
-/// a / b in single precision, for normal numbers of which the quotient is normal.
+/// a / b in single precision. a, b and the quotient must be normal numbers or 0, and b not 0.
 HEADRACE_HD inline float quotient(float a, float b) {
 #ifdef __CUDA_ARCH__
-  // Without the special cases of the compiler's division, which cost more than the division. `about` has a
-  // relative error below 2^-21 and the remainder is exact, so the sum is rounded from a value with an error
-  // below 2^-42 of it. For integers up to 255 and for sixths (shift_hue) no quotient is that near to the
-  // middle between two floats.
+  // The compiler's division also checks for special cases, and these checks cost more than the division.
+  // `about` has a relative error below 2^-21 and the remainder is exact, so the value that is rounded differs
+  // from the exact quotient by less than 2^-42 of it. For integers up to 255 and for sixths (shift_hue) no
+  // quotient is that near to the middle between two floats.
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
   const float about = a * inverse;
@@ -90,8 +90,8 @@ HEADRACE_HD inline Rgb shift_hue(Rgb pixel, std::uint8_t shift) {
   const std::int32_t low = (most * (255 - s) * 2 + 255) / 510;
   const std::int32_t weight = sector % 2 == 0 ? 255 - rest : rest;
   const std::int32_t middle = (most * (65'025 - s * weight) * 2 + 65'025) / 130'050;
-  // Which of `most` (0), `middle` (1) and `low` (2) each channel is in sectors 6 to 0, two bits for each.
-  // Without branches, at which the threads of a GPU would wait for each other.
+  // Each constant says, for sectors 6 to 0 and in two bits each, which value the channel takes: `most` (0),
+  // `middle` (1) or `low` (2). There are no branches, because the threads of a GPU would wait for each other.
   constexpr std::uint32_t kRed = 0b00'00'01'10'10'01'00, kGreen = 0b01'10'10'01'00'00'01,
                           kBlue = 0b10'01'00'00'01'10'10;
   const std::uint32_t values = static_cast<std::uint32_t>(most) | static_cast<std::uint32_t>(middle) << 8 |

@@ -115,15 +115,17 @@ std::string counterpart(const Counterparts& known, const std::string& name) {
   return found == known.end() ? "" : found->second;
 }
 
-// The arguments of a DataLoader.
+// The arguments of a DataLoader and of torchvision's resizes.
 const Counterparts& loader_arguments() {
-  static const Counterparts all{{"drop_last", "write `last: drop` if it is true, else leave it out"},
-                                {"num_workers", "set `server.threads`: one pool works for all streams"},
-                                {"workers", "set `server.threads`: one pool works for all streams"},
-                                {"prefetch_factor", "set `ring.prefetch`"},
-                                {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
-                                {"persistent_workers", "leave it out: the server's workers stay"},
-                                {"collate_fn", "leave it out: the server makes the batches"}};
+  static const Counterparts all{
+      {"drop_last", "write `last: drop` if it is true, else leave it out"},
+      {"num_workers", "set `server.threads`: one pool works for all streams"},
+      {"workers", "set `server.threads`: one pool works for all streams"},
+      {"prefetch_factor", "set `ring.prefetch`"},
+      {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
+      {"persistent_workers", "leave it out: the server's workers stay"},
+      {"collate_fn", "leave it out: the server makes the batches"},
+      {"antialias", "leave it out: images are resized as PIL does, with antialiasing"}};
   return all;
 }
 

@@ -207,6 +207,20 @@ std::string indentation_hint(const std::vector<std::string_view>& lines) {
   return fmt::format("; indentation: expected {} spaces, found {}", fmt::join(open, " or "), found);
 }
 
+/// Names a line above without the space after its colon, which makes it text: yaml-cpp reports the next line.
+std::string colon_hint(const std::vector<std::string_view>& lines) {
+  for (std::size_t i = lines.size() - 1; i-- > 0;) {
+    const std::string_view line = lines[i];
+    const std::size_t begin = line.find_first_not_of(" -");
+    if (begin == std::string_view::npos || line[begin] == '#' || line[begin] == '\r') continue;
+    const std::size_t colon = line.find(':', begin);
+    if (colon == std::string_view::npos || colon + 1 == line.size()) return {};
+    if (line[colon + 1] == ' ' || line[colon + 1] == '\r' || line[colon + 1] == '/') return {};
+    return fmt::format("; line {} needs a space after `{}`", i + 1, line.substr(begin, colon + 1 - begin));
+  }
+  return {};
+}
+
 /// yaml-cpp does not report that a tab or the indentation is wrong: it reports a consequence.
 std::string whitespace_hint(std::string_view text, const YAML::Exception& error) {
   if (error.mark.line < 0) return {};
@@ -217,7 +231,8 @@ std::string whitespace_hint(std::string_view text, const YAML::Exception& error)
     return "; a `{` above is not closed, or a comma is missing";
   if (error.msg.find("sequence flow") != std::string::npos)
     return "; a `[` above is not closed, or a comma is missing";
-  return indentation_hint(lines);
+  auto hint = indentation_hint(lines);
+  return hint.empty() ? colon_hint(lines) : hint;
 }
 
 }  // namespace

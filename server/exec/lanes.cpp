@@ -166,7 +166,8 @@ bool Lanes::write_grants(std::uint64_t now_ns) {
   if (ledger_.detachments() > 0 && !std::exchange(detachment_announced_, true))
     log::info(
         "stream `{}`: a client is more than {} batches (max_lag) behind another; its batches are now built "
-        "for it alone. headrace_detachments_total counts such clients",
+        "for it alone. `headrace ls` shows which one it is, and headrace_detachments_total counts such "
+        "clients",
         info_.name, options_.ledger.max_lag);
   for (const auto& order : orders_) {
     changed(order.lane);

@@ -47,8 +47,8 @@ class Source {
   [[nodiscard]] virtual const Source& whole() const { return *this; }
   /// The sample's index in whole(); increases with `index`.
   [[nodiscard]] virtual std::uint64_t index_in_whole(std::uint64_t index) const { return index; }
-  /// The source whose samples a cache keeps for this one, and the sample's index there: what a source
-  /// repeats, it keeps once.
+  /// The source whose samples a cache keeps for this one, and the sample's index there. A cache keeps each
+  /// repeated sample once.
   [[nodiscard]] virtual const Source& distinct() const { return whole(); }
   [[nodiscard]] virtual std::uint64_t index_in_distinct(std::uint64_t index) const {
     return index_in_whole(index);

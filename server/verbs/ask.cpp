@@ -74,7 +74,7 @@ std::string failure_of(const nlohmann::json& stream) {
 }
 
 struct Sharing {
-  std::uint64_t decoded = 0, delivered = 0, window_bytes = 0;
+  std::uint64_t decoded = 0, granted = 0, window_bytes = 0;
 };
 
 /// Prints a stream's clients and adds its figures.
@@ -83,7 +83,7 @@ void print_clients(const nlohmann::json& stream, Sharing& sum) {
     return of.value(key, std::uint64_t{0});
   };
   sum.decoded += count(stream, "samples") - std::min(count(stream, "samples"), count(stream, "shared"));
-  sum.delivered += count(stream, "granted");
+  sum.granted += count(stream, "granted");
   sum.window_bytes = std::max(sum.window_bytes, count(stream, "window_bytes"));
   for (const nlohmann::json& client : stream.value("clients", nlohmann::json::array())) {
     const auto next = client.value("next", nlohmann::json::object());
@@ -99,10 +99,14 @@ void print_clients(const nlohmann::json& stream, Sharing& sum) {
 
 void print(const Sharing& sum) {
   if (sum.decoded == 0) return;
-  fmt::print(
-      "{} samples decoded, {} delivered: sharing factor {:.2f}; rows kept for clients behind: {:.1f} MB\n",
-      sum.decoded, sum.delivered, static_cast<double>(sum.delivered) / static_cast<double>(sum.decoded),
-      static_cast<double>(sum.window_bytes) / 1e6);
+  fmt::print("{} samples decoded, {} granted to clients{}; rows kept for clients behind: {:.1f} MB\n",
+             sum.decoded, sum.granted,
+             // Below 1 it says nothing about sharing: the server has decoded batches ahead of the clients.
+             sum.granted < sum.decoded
+                 ? ""
+                 : fmt::format(": sharing factor {:.2f}",
+                               static_cast<double>(sum.granted) / static_cast<double>(sum.decoded)),
+             static_cast<double>(sum.window_bytes) / 1e6);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "clientlib/ring/segment.h"
 #include "server/exec/engine.h"
+#include "server/metrics/http.h"
 #include "server/placement/placement.h"
 #include "server/remote/url.h"
 #include "server/session/assemble.h"
@@ -252,9 +253,15 @@ int check(const CheckArguments& arguments) {
                megabytes(2 * total + beside));
   if (auto usable = session::Directory::check(config->server.directory); !usable)
     return report(usable.error());
-  if (session::Directory::is_in_use(config->server.directory))
-    fmt::print("warning: a server runs in {} now; another one needs a server.directory of its own\n",
-               config->server.directory.string());
+  if (session::Directory::is_in_use(config->server.directory)) {
+    fmt::print(
+        "warning: a server runs in {} now; another one needs a server.directory and a server.metrics.port "
+        "of its own\n",
+        config->server.directory.string());
+  } else if (const auto& metrics = config->server.metrics) {
+    if (const auto http = metrics::HttpServer::start(metrics->address, metrics->port, {}); !http)
+      return report(http.error());
+  }
   if (config->server.numa == config::Numa::kAuto)
     if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
       fmt::print("numa, where the kernel allows it: {}\n", placement::to_string(placement));

@@ -38,7 +38,7 @@ class Goal:
 
 
 def of(figure: str, **parts: str) -> Callable[[Figure], bool]:
-    """Selects figures of that name whose members begin with the given texts, but none that a profiler's overhead is in."""
+    """Selects figures of that name whose members begin with the given texts, except those of the step `ncu`, which include the profiler's overhead."""
     return lambda found: found["figure"] == figure and found.get("step") != "ncu" and all(str(found.get(name, "")).startswith(part) for name, part in parts.items())
 
 

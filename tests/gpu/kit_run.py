@@ -1,6 +1,7 @@
 """Runs stages of the unpacked kit: `kit run STAGE... --state DIR --out DIR`.
 
-When the stage's time (--limit) is over, a step and all its descendants are killed; Python programs first write to the log where they are. When a stage ends, its result is saved in --state, and
+When the stage's time (--limit) is over, a step and all its descendants are killed. Before that, Python programs write their stack traces to
+the log. When a stage ends, its result is saved in --state, and
 report.json, report.md and logs.tgz are written to --out. An interrupted run therefore continues after the last stage that ended. The exit
 status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not have.
 """

@@ -2,8 +2,8 @@
 
   overlap.py [DEVICE] [--out FOLDER]
 
-It reports the share of the copies' time during which a kernel of the trainer ran, and the share in which no queued kernel of the trainer
-waited (`hidden`): a copy while the GPU has nothing else to do delays nothing. It writes the trace to FOLDER/overlap-STREAM.json.gz (for
+It reports two fractions of the copies' time: `share`, while a kernel of the trainer ran, and `hidden`, while no queued kernel of the
+trainer waited. `hidden` is higher, because a copy delays nothing while the GPU is idle. It writes the trace to FOLDER/overlap-STREAM.json.gz (for
 chrome://tracing or ui.perfetto.dev). There are two streams: the server computes the batches of `finished`; a kernel on the device completes
 those of `left` (`device: gpu`).
 """
@@ -164,7 +164,9 @@ def main() -> None:
             kept.write_bytes(gzip.compress(trace.read_bytes(), mtime=0))
             if device == "host":
                 print(f"[not run] the share of {stream}: no trace shows the copies of the CPU backend")
-            elif not found["share"] or found["hidden"] is None:
+            elif found["hidden"] is None and found["share"] is not None:
+                sys.exit(f"overlap: {stream}: the trace does not show when each kernel of the trainer was launched, so nobody knows how long they waited; see {kept}")
+            elif not found["share"]:
                 sys.exit(f"overlap: {stream}: expected copies to run beside kernels of the trainer, found none that did: {found}; see the trace {kept}")
             else:
                 print("[figure] " + json.dumps({"figure": "copies beside the trainer's kernels", "stream": stream, **found, "trace": kept.name}), flush=True)

@@ -4,11 +4,11 @@
 
 Each loader decodes a JPEG, crops and resizes a random part to 224 x 224, flips half of the images, and normalizes:
 
-  Headrace            the server does all of it and publishes float16
-  Headrace, kernel    `device: gpu`: the server publishes uint8, and a kernel on the device flips and normalizes
-  DataLoader          Pillow and torchvision in worker processes, `pin_memory`, and copies with `non_blocking`
+  Headrace                the server does all of it and publishes float16
+  Headrace, device: gpu   the server publishes uint8, and a kernel on the device flips and normalizes
+  DataLoader              Pillow and torchvision in worker processes, `pin_memory`, and copies with `non_blocking`
 
-`share_of_bound` is the speed as a fraction of the loop's speed with one batch that stays on the device: the rest of the time the GPU waited.
+`share_of_bound` is the speed as a fraction of the loop's speed with one batch that stays on the device. The rest is time that the GPU waited.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def by_dataloader(pictures: Path, batch: int, workers: int) -> torch.utils.data.
 
 
 class Training:
-    """A net with its optimizer and a stream of batches, which keeps its place between turns."""
+    """A net and its optimizer. Later turns continue its training."""
 
     def __init__(self, net: str, classes: int, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -94,11 +94,11 @@ class Training:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("device", nargs="?", default="cuda:0", help='"cuda:N", or "host" to try the program on the CPU with few images (default: cuda:0)')
+    parser.add_argument("device", nargs="?", default="cuda:0", help='"cuda:N", or "host" for a short trial on the CPU, which ignores the other options (default: cuda:0)')
     parser.add_argument("--nets", nargs="+", default=["resnet18", "resnet50"], help="models of torchvision (default: resnet18 resnet50)")
     parser.add_argument("--batch", type=int, default=128, help="images in a batch (default: 128)")
     parser.add_argument("--steps", type=int, default=40, help="steps of each turn (default: 40)")
-    parser.add_argument("--turns", type=int, default=3, help="turns of each loader; the median counts (default: 3)")
+    parser.add_argument("--turns", type=int, default=3, help="turns of each loader; the median is reported (default: 3)")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="worker processes of the DataLoader (default: one per core)")
     parser.add_argument("--jpegs", type=Path, help="a folder of JPEGs with a sub-folder per class (default: synthetic images)")
     given = parser.parse_args()
@@ -127,7 +127,7 @@ def measure(given: argparse.Namespace, device: torch.device, server_config: Path
         loaders: dict[str, Callable[[], Iterator[Batch]]] = {
             "one batch": lambda: itertools.repeat(fixed),
             "Headrace": lambda: by_headrace(server.address, "finished"),
-            "Headrace, kernel": lambda: by_headrace(server.address, "kernel"),
+            "Headrace, device: gpu": lambda: by_headrace(server.address, "kernel"),
             "DataLoader": lambda: endless(dataloader, device),
         }
         for net in given.nets:

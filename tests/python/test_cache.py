@@ -167,7 +167,7 @@ def test_a_cache_that_no_stream_uses_is_reported(start_server: ServerFactory, ba
     config["sources"]["twice"] = {"type": "concat", "of": ["images", "others"]}
     config["streams"]["train"]["source"] = "twice"
     server = start_server(config)
-    assert "source `images`, cache.decoded: no stream uses it directly, only through a source of type concat or zip" in server.output()
+    assert "source `images`, cache.decoded: no stream uses this cache: streams reach the source through one that has a decoded cache of its own, or through a concat or zip" in server.output()
     config["sources"]["twice"]["cache"] = {"encoded": "8MB"}
     with pytest.raises(AssertionError, match="files are kept by the sources that read them"):
         start_server(config)

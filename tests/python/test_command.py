@@ -142,7 +142,7 @@ def test_folders_without_any_image_are_listed(tmp_path: Path) -> None:
     refused = check(tmp_path)
     assert refused.returncode == 3
     assert "nothing that a source reads. Looked for: " in refused.stderr
-    assert "Its 2 folders hold no .jpg, .jpeg or .png: cat, dog" in refused.stderr
+    assert "Its folders hold no .jpg, .jpeg or .png: cat, dog" in refused.stderr
 
 
 def test_images_without_class_folders_are_served_without_labels(tmp_path: Path) -> None:

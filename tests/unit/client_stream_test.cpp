@@ -91,8 +91,11 @@ TEST_F(StreamTest, ABatchDescribesItsShapeAndFields) {
   const auto missing = batch.field("pixels");
   ASSERT_FALSE(missing);
   EXPECT_THAT(missing.error().message, HasSubstr("no field 'pixels'; it has: " + spec.name));
-  EXPECT_EQ(batch.values<double>(spec.name).error().message,
-            "field '" + spec.name + "' has uint8 values, it was asked for as 8-byte floating-point numbers");
+  EXPECT_EQ(
+      batch.values<double>(spec.name).error().message,
+      "field '" + spec.name +
+          "' has uint8 values, it was asked for as 8-byte floating-point numbers: call values() with its own "
+          "type, or set another `output: {dtype: ...}` in the stream's configuration");
   EXPECT_EQ(batch.values<std::uint8_t>("pixels").error().message, missing.error().message);
 }
 

@@ -44,6 +44,8 @@ std::vector<Wrong> cases() {
       // YAML
       {"UnclosedBracket", "a: [1,2\nb: 3\n",
        "x.yaml:2:2: YAML: end of sequence flow not found; a `[` above is not closed, or a comma is missing"},
+      {"NoSpaceAfterAColon", "streams:\n  a:\n    batch_size:16\n    source: x\n",
+       "x.yaml:4:11: YAML: illegal map value; line 3 needs a space after `batch_size:`"},
       {"Tab", "\ta: 1\n", "x.yaml:1:3: YAML: illegal map value; a tab: YAML indents with spaces"},
       {"UnknownAlias", "a: *nope\n", "x.yaml:1:4: YAML: the referenced anchor is not defined"},
       {"Empty", "", "x.yaml:1:1: holds no map with `sources` and `streams`"},
@@ -257,7 +259,8 @@ std::vector<Wrong> cases() {
       {"UnknownTransformWord", with_transforms("      - random_horizontal_flp\n"),
        "x.yaml:6:9: streams.t.transforms[0]: \"random_horizontal_flp\" is not random_horizontal_flip, "
        "random_vertical_flip, random_rotate90, random_grayscale, rand_augment, trivial_augment_wide, "
-       "random_erasing or to_y, or one transform with its arguments (each is a list item of its own); did "
+       "random_erasing or to_y, or one transform with its arguments, as in `resize: {size: 224}` (each is a "
+       "list item of its own); did "
        "you "
        "mean "
        "\"random_horizontal_flip\"?"},

@@ -25,15 +25,15 @@ constexpr std::chrono::seconds kQuiet{3};
 
 /// Batches of one launch. For small batches, memory, launch and events cost the host more time than the
 /// kernel takes.
-constexpr std::size_t kTogether = 16, kTogetherBytes = std::size_t{8} << 20;
+constexpr std::size_t kMostBatches = 16, kMostBytes = std::size_t{8} << 20;
 
-std::uint32_t batches_together(const Stream& stream) {
+std::uint32_t most_batches_of(const Stream& stream) {
   const StreamInfo& info = stream.info();
   const auto layout = BatchLayout::plan(info);
-  require(layout.has_value(), "a stream whose fields cannot be laid out as a slot");
+  require(layout.has_value(), "the stream's fields do not fit the layout of a slot");
   const EpochPlan plan(info.samples, info.batch_size, stream.options().world_size, info.last);
-  const std::uint64_t fit = std::min<std::uint64_t>(kTogetherBytes / layout->bytes, plan.length(0));
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1, kTogether));
+  const std::uint64_t fit = std::min<std::uint64_t>(kMostBytes / layout->bytes, plan.length(0));
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1, kMostBatches));
 }
 
 /// Computes the RowInfo of a batch's rows, as the server would send it.
@@ -65,7 +65,7 @@ struct ResidentBatches final : DeviceLoader::Source {
   std::optional<Stream> place;
 
   ResidentBatches(const Stream& stream, std::shared_ptr<Device> to, const DeviceLoaderOptions& given)
-      : Source(stream, std::move(to), given, batches_together(stream)),
+      : Source(stream, std::move(to), given, most_batches_of(stream)),
         rank(stream.options().rank),
         plan(info.samples, info.batch_size, world_size, info.last) {}
   ~ResidentBatches() override {
@@ -95,7 +95,7 @@ struct ResidentBatches final : DeviceLoader::Source {
              plan.rows(at.origin, at.batch + i, rank).rows == info.batch_size;
     };
     std::uint32_t count = 1;
-    while (count < together && full(count)) ++count;
+    while (count < batches_per_block && full(count)) ++count;
     return count;
   }
 
@@ -217,8 +217,8 @@ Result<std::unique_ptr<DeviceLoader::Source>> make_resident_batches(Stream strea
   auto batches = std::make_unique<ResidentBatches>(stream, std::move(device), options);
   // Blocks with prefetched batches, the block of the loop's batch, and one that ends an epoch with few
   // batches.
-  const std::size_t together = batches->together;
-  const std::size_t ahead = ((options.prefetch + together - 1) / together + 2) * together;
+  const std::size_t each = batches->batches_per_block;
+  const std::size_t ahead = ((options.prefetch + each - 1) / each + 2) * each;
   auto set = ResidentSet::allocate(stream, *batches->layout, batches->engine, *batches->device,
                                    ahead * batches->layout->bytes);
   if (!set) return fail(set.error());

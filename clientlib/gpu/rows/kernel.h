@@ -26,7 +26,7 @@ struct RowHead {
   PixelSteps colors;
   Erased erased;
   std::int32_t step;  ///< PixelTables::step
-  bool wide;          ///< every kWideRun columns from a multiple of kWideRun on are aligned neighbors
+  bool wide;  ///< each group of kWideRun columns reads neighboring source pixels from an aligned address
   std::uint32_t values[3 * 256];
 };
 
@@ -43,7 +43,7 @@ HEADRACE_HD inline std::uint8_t* picture_of(const RowJob& job, std::uint64_t sam
   return job.pictures + sample * job.picture_step;
 }
 
-/// A row's batch of the launch, and its number in that batch.
+/// The batch of a row within the launch, and the row's number within that batch.
 struct RowOfBatch {
   std::int32_t batch, row;
 };
@@ -172,8 +172,8 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
     const bool changed = kColors && head.colors.count > 0;
     const auto make = [&](auto count) {
       constexpr int kCount = decltype(count)::value;
-      PixelPlace place(first * kCount, job.out_width);
-      const PixelPlace stride(step * kCount, job.out_width);
+      PixelPosition place(first * kCount, job.out_width);
+      const PixelPosition stride(step * kCount, job.out_width);
       for (; place.pixel < pixels; place.advance(stride, job.out_width)) {
         pixels::Rgb made[kCount];
         fetch<kChannels>(job, tables, place, made);

@@ -11,7 +11,8 @@ namespace headrace::gpu {
 
 /// Pixels that a thread computes together, so that a warp's stores of one channel are neighbors in memory.
 inline constexpr int kRun = 4;
-/// The same where sources are neighbors and no color changes, for elements of 1 and 2 bytes.
+/// A wide run: used instead if neighboring columns have neighboring sources, no color step applies, and
+/// elements have 1 or 2 bytes.
 inline constexpr int kWideRun = 8;
 
 struct alignas(16) Vector16 {
@@ -28,13 +29,13 @@ struct PixelTables {
   std::int32_t step;
 };
 
-/// A pixel of the row: its number and its place in the image.
-struct PixelPlace {
+/// A pixel of the row: its number, and its row and column in the image.
+struct PixelPosition {
   std::int32_t pixel, y, x;
-  HEADRACE_HD PixelPlace(std::int32_t number, std::int32_t width)
+  HEADRACE_HD PixelPosition(std::int32_t number, std::int32_t width)
       : pixel(number), y(number / width), x(number - number / width * width) {}
   /// Adds `by` without a division, which would cost as much as the rest of a pixel's address.
-  HEADRACE_HD void advance(const PixelPlace& by, std::int32_t width) {
+  HEADRACE_HD void advance(const PixelPosition& by, std::int32_t width) {
     pixel += by.pixel;
     y += by.y;
     x += by.x;
@@ -105,9 +106,9 @@ HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int
   return true;
 }
 
-/// Reads a wide run. REQUIRES: RowHead::wide. False: a crop pads its row.
+/// Reads a wide run. False: a crop pads the image row. REQUIRES: RowHead::wide.
 template <int kChannels>
-HEADRACE_HD bool fetch_wide(const PixelTables& tables, const PixelPlace& place,
+HEADRACE_HD bool fetch_wide(const PixelTables& tables, const PixelPosition& place,
                             pixels::Rgb (&out)[kWideRun]) {
   const std::int32_t row = tables.down[place.y];
   if (row < 0) return false;
@@ -122,7 +123,7 @@ HEADRACE_HD bool fetch_wide(const PixelTables& tables, const PixelPlace& place,
 
 /// Reads the row's pixels from `place` on, before the color steps.
 template <int kChannels, int kCount>
-HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const PixelPlace& place,
+HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const PixelPosition& place,
                        pixels::Rgb (&out)[kCount]) {
   std::int32_t y = place.y, x = place.x;
   if constexpr (kCount == kWideRun)

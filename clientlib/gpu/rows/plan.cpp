@@ -155,8 +155,8 @@ std::string plan_rows(const DeviceImage& image, const FieldSpec& spec, Drawn dra
 std::int32_t row_parts(const RowJob& job) {
   constexpr std::int64_t kPixels = std::int64_t{kRowThreads} * kRun * 4;  // a few runs for each thread
   constexpr std::int64_t kBytes = std::int64_t{kRowThreads} * 16 * 2;
-  constexpr std::int64_t kBlocks =
-      1536;  // keep a large GPU busy; more would repeat a row's tables for nothing
+  // Enough to keep a large GPU busy; more would only build the same tables again.
+  constexpr std::int64_t kBlocks = 1536;
   std::int64_t most = (std::int64_t{job.out_height} * job.out_width + kPixels - 1) / kPixels;
   for (std::int32_t f = 0; f < job.field_count; ++f)
     most = std::max(most, (std::int64_t{job.fields[f].row_bytes} + kBytes - 1) / kBytes);

@@ -34,7 +34,7 @@ namespace headrace::gpu {
 struct DeviceLoaderOptions {
   EngineOptions engine = {};
   /// Batches that are copied to the device, or computed there, before next() is called for them: 1 or more.
-  /// With `residence: gpu` small batches are computed up to 16 at a time, so that there may be 15 more.
+  /// With `residence: gpu` small batches are computed up to 16 at a time: up to 15 batches more may be ready.
   std::uint32_t prefetch = 2;
   /// Allocates memory for a batch or, with `residence: gpu`, for up to 16 batches and 8 MiB; next() calls it
   /// in its caller's thread. With `device: gpu` or `residence: gpu` the memory must be aligned to 16 bytes.

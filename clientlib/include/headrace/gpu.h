@@ -80,7 +80,8 @@ struct DeviceBlock {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::shared_ptr<void> owner;  ///< any thread may drop the last reference
-  /// The owner's memory begins with `count` blocks of this size, one after the other. This is number `index`.
+  /// The owner's memory holds the parts of `count` batches, each of `bytes` bytes, one after the other from
+  /// its beginning. This is part `index`.
   std::uint32_t index = 0, count = 1;
 };
 

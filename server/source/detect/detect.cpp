@@ -52,8 +52,8 @@ std::string without_images(const fs::path& path) {
   if (names.empty()) return {};
   const std::size_t total = names.size();
   names.resize(std::min(total, kMostNames));
-  return fmt::format(". Its {} folders hold no .jpg, .jpeg or .png: {}{}", total, fmt::join(names, ", "),
-                     total > kMostNames ? ", ..." : "");
+  return fmt::format(". Its folder{} no .jpg, .jpeg or .png: {}{}", total == 1 ? " holds" : "s hold",
+                     fmt::join(names, ", "), total > kMostNames ? ", ..." : "");
 }
 
 std::optional<Proposal> image_folders(const fs::path& folder) {

@@ -82,9 +82,10 @@ nlohmann::ordered_json chain_item_schema(const nlohmann::ordered_json& common) {
   }
   for (std::size_t i = 0; i < names.size(); ++i)
     expected += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i].get<std::string>();
-  return described::name_or_map(std::move(names), std::move(properties),
-                                "one transform with its arguments (each is a list item of its own)",
-                                expected);
+  return described::name_or_map(
+      std::move(names), std::move(properties),
+      "one transform with its arguments, as in `resize: {size: 224}` (each is a list item of its own)",
+      expected);
 }
 
 }  // namespace headrace::server::transform
