@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -21,6 +23,7 @@
 #include <unordered_map>
 
 #include "clientlib/ring/futex.h"
+#include "clientlib/wire/protocol.h"
 #include "server/log/log.h"
 #include "server/session/descriptors.h"
 #include "server/session/handshake.h"
@@ -121,9 +124,16 @@ int option(int socket, int name) {
   return ::getsockopt(socket, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
 }
 
-/// Whether libzmq's control socket accepted it: the server's other Unix sockets are SOCK_SEQPACKET.
+/// Whether libzmq's control socket accepted it. Its name tells: libraries in this process may have other Unix
+/// sockets, such as compute-sanitizer's, which must work as without us.
 bool is_control(int socket) {
-  return option(socket, SO_DOMAIN) == AF_UNIX && option(socket, SO_TYPE) == SOCK_STREAM;
+  if (option(socket, SO_DOMAIN) != AF_UNIX || option(socket, SO_TYPE) != SOCK_STREAM) return false;
+  sockaddr_un own{};
+  socklen_t size = sizeof own;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0) return true;
+  const std::string_view path(static_cast<const char*>(own.sun_path),
+                              ::strnlen(own.sun_path, sizeof own.sun_path));
+  return path.ends_with(std::string("/") + wire::kControlSocket);
 }
 
 void set_ahead(int fd, std::uint32_t value) {

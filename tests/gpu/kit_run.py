@@ -1,7 +1,7 @@
 """Runs stages of the unpacked kit: `kit run STAGE... --state DIR --out DIR`.
 
 When the stage's time (--limit) is over, a step and all its descendants are killed. Before that, Python programs write their stack traces to
-the log. When a stage ends, its result is saved in --state, and
+the log. When a step ends, its result is saved in --state, and
 report.json, report.md and logs.tgz are written to --out. An interrupted run therefore continues after the last stage that ended. The exit
 status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not have.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,7 +37,8 @@ sys.path.insert(0, str(KIT / "tests" / "bench"))
 from peers import processes  # noqa: E402
 
 PASSED, FAILED, TIMED_OUT, NO_GPU, NOT_RUN = "passed", "failed", "timed out", "no GPU", "not run"
-ENDED = (PASSED, FAILED, TIMED_OUT, NOT_RUN)  # not NO_GPU: such a stage runs again, in case the state moves to a machine with a GPU
+UNFINISHED = "unfinished"
+ENDED = (PASSED, FAILED, TIMED_OUT, NOT_RUN)  # a stage with another status runs again; NO_GPU, because the state may move to a machine with a GPU
 QUERY = ("name", "driver_version", "memory.total", "pcie.link.gen.max", "pcie.link.gen.current", "pcie.link.width.max", "pcie.link.width.current")
 # Asks libcuda, because a machine with a GPU may lack nvidia-smi.
 COUNT_GPUS = """
@@ -150,7 +153,8 @@ class Runner:
             return NOT_RUN, f"this machine does not permit it (the log has {step.excuse})"
         return (PASSED, "") if status == 0 else (FAILED, f"exit status {status}")
 
-    def stage(self, name: str, steps: list[Step]) -> dict[str, Any]:
+    def stage(self, name: str, steps: list[Step], save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Runs the steps. Calls `save` with what is known so far after each one but the last."""
         begun = time.monotonic()
         results, figures, not_run = [], [], []
         for step in steps:
@@ -165,6 +169,8 @@ class Runner:
             print(f"  {step.name:<24} {status}{', ' + why if why else ''}", flush=True)
             if status == FAILED:
                 print("\n".join(f"    {line}" for line in text.splitlines()[-12:]), flush=True)
+            if step is not steps[-1]:
+                save({"status": UNFINISHED, "seconds": round(time.monotonic() - begun, 1), "steps": results, "figures": figures, "not_run": not_run})
         statuses = [result["status"] for result in results]
         worst = next((status for status in (FAILED, TIMED_OUT, NO_GPU, PASSED) if status in statuses), NOT_RUN)
         return {"status": worst, "seconds": round(time.monotonic() - begun, 1), "steps": results, "figures": figures, "not_run": not_run}
@@ -207,13 +213,18 @@ def main(arguments: list[str]) -> int:
     gpu, here = gpu_is_there(), machine()
     runner = Runner(state, given.limit, gpu, about["libraries"])
     print(f"kit {about['kit']}, commit {about['commit'][:12]}, {here['name'] if gpu else NO_GPU}, {here['cores']} cores", flush=True)
+
+    def save(name: str, result: dict[str, Any]) -> None:
+        state.save(name, result)
+        kit_report.write(given.out, about, here, list(every), state.stages, state.folder)
+
     for name in asked:
         if name in state.stages and state.stages[name]["status"] in ENDED and not given.again:
             print(f"{name}: skipped, already {state.stages[name]['status']} in an earlier call (--again repeats it)", flush=True)
         else:
             print(f"{name}:", flush=True)
-            result = runner.stage(name, every[name])
-            state.save(name, result)
+            result = runner.stage(name, every[name], functools.partial(save, name))
+            save(name, result)
             print(f"{name}: {result['status']}, {result['seconds']:.0f} s", flush=True)
-        kit_report.write(given.out, about, here, list(every), state.stages, state.folder)
+    kit_report.write(given.out, about, here, list(every), state.stages, state.folder)
     return 0 if all(state.stages[name]["status"] in (PASSED, NOT_RUN) for name in asked) else 1

@@ -55,7 +55,9 @@ def by_dataloader(pictures: Path, batch: int, workers: int) -> torch.utils.data.
     from torchvision import transforms as t
 
     chain = t.Compose([t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ToTensor(), t.Normalize(MEAN, STD)])
-    dataset = torchvision.datasets.ImageFolder(str(pictures), chain)
+    once = torchvision.datasets.ImageFolder(str(pictures), chain)
+    # Long epochs: at the end of each, all workers but those with the last batches are idle.
+    dataset = torch.utils.data.ConcatDataset([once] * (1 + 100 * batch // len(once)))
     return torch.utils.data.DataLoader(dataset, batch, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=True, pin_memory=True, prefetch_factor=4, timeout=20)
 
 
