@@ -25,15 +25,15 @@ constexpr std::chrono::seconds kQuiet{3};
 
 /// Batches of one launch. For small batches, memory, launch and events cost the host more time than the
 /// kernel takes.
-constexpr std::size_t kMostBatches = 16, kMostBytes = std::size_t{8} << 20;
+constexpr std::size_t kLaunchBatches = 16, kLaunchBytes = std::size_t{8} << 20;
 
 std::uint32_t most_batches_of(const Stream& stream) {
   const StreamInfo& info = stream.info();
   const auto layout = BatchLayout::plan(info);
   require(layout.has_value(), "the stream's fields do not fit the layout of a slot");
   const EpochPlan plan(info.samples, info.batch_size, stream.options().world_size, info.last);
-  const std::uint64_t fit = std::min<std::uint64_t>(kMostBytes / layout->bytes, plan.length(0));
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1, kMostBatches));
+  const std::uint64_t fit = std::min<std::uint64_t>(kLaunchBytes / layout->bytes, plan.length(0));
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fit, 1, kLaunchBatches));
 }
 
 /// Computes the RowInfo of a batch's rows, as the server would send it.
