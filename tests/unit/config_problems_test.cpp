@@ -266,9 +266,9 @@ std::vector<Wrong> cases() {
        "\"random_horizontal_flip\"?"},
       {"TwoTransformsInOneItem",
        with_transforms("      - center_crop: {size: 8}\n        resize: {size: 8}\n"),
-       "x.yaml:6:9: streams.t.transforms[0]: a map is not one transform with its arguments (each is a list "
-       "item of its "
-       "own)"},
+       "x.yaml:6:9: streams.t.transforms[0]: a map is not one transform with its arguments, as in `resize: "
+       "{size: "
+       "224}` (each is a list item of its own)"},
       {"CropWithoutSize", with_transforms("      - center_crop: {}\n"),
        "x.yaml:6:9: streams.t.transforms[0].center_crop: key \"size\" is missing"},
       {"SizeOfThree", with_transforms("      - center_crop: {size: [1, 2, 3]}\n"),
