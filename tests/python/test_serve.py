@@ -42,7 +42,7 @@ def test_it_serves_until_the_blocks_end(config: Path, tmp_path: Path) -> None:
         assert (stream.name, stream.samples, stream.classes) == ("train", 60, ("class_0", "class_1", "class_2"))
         with headrace.Loader(server.address, stream="train") as loader:
             assert len(list(loader)) == 8
-        with pytest.raises(InvalidArgument, match=r"address=<headrace.server.Server .*: pass its `.address`"):
+        with pytest.raises(InvalidArgument, match=r"address=headrace.Server\(address=.*: pass its `.address`"):
             headrace.Loader(server, stream="train")  # type: ignore[arg-type]
         with pytest.raises(InvalidArgument, match=r"address=.'a dataset'.: expected the path of a server's directory"):
             headrace.Loader(["a dataset"], stream="train")  # type: ignore[arg-type]
