@@ -275,7 +275,7 @@ def test_bad_files_are_named_in_the_log_and_in_stats_and_so_is_the_streams_end(
     assert "stream `strict` stopped, until the server is restarted: BAD_SAMPLE: class_" in server.output()
     listed = run("ls", "--address", server.address).stdout.splitlines()
     assert [line.split()[0] for line in listed[:3]] == ["strict", "FAILED:", "train"]
-    assert "sharing factor" in listed[-1]
+    assert "granted to clients" in listed[-1]
     health = run("health", "--address", server.address)
     assert health.returncode == 3
     assert "STREAM_FAILED: stream `strict` stopped, until the server is restarted: BAD_SAMPLE: class_" in health.stderr
