@@ -111,7 +111,9 @@ def test_an_interrupted_run_goes_on_behind_the_last_stage_that_ended(copy_of_kit
     running.send_signal(signal.SIGTERM)
     assert running.communicate(timeout=20)[0].count("scaling: passed") == 1
     assert running.returncode == 128 + signal.SIGTERM
-    assert list(report(tmp_path)["stages"]) == ["scaling"]
+    stages = report(tmp_path)["stages"]
+    assert {name: stage["status"] for name, stage in stages.items()} == {"exact": "unfinished", "scaling": "passed"}
+    assert [step["step"] for step in stages["exact"]["steps"]] == ["cuda_copy_test", "cuda_rows_test", "cuda_loader_test"], "the steps that had ended"
     program(copy_of_kit / "bin" / "device_rows_test", "exit 0")
     done = run(copy_of_kit, tmp_path, "scaling", "exact")
     assert "scaling: skipped, already passed in an earlier call (--again repeats it)" in done.stdout
