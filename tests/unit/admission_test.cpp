@@ -14,7 +14,8 @@
 namespace headrace::server::session {
 namespace {
 
-/// What a peer's "hello" looks like to a listener of this name that uses accept4() and recv() as libzmq does.
+/// A listener with this name accepts a connection with accept4(), as libzmq does, and the peer sends "hello".
+/// Returns what recv() gives the listener: the bytes, or the error's text.
 std::string received(const std::string& name) {
   const TempFolder folder;
   const std::string path = (folder.path() / name).string();
