@@ -69,6 +69,20 @@ class ResidentMaker : public ChainMaker {
     return out;
   }
 
+  /// Draws an epoch and a launch of one to three batches, whose layout is `layout`. Returns their number.
+  std::int32_t draw_launch(const ResidentSample& set, const gpu::BatchLayout& layout, gpu::RowJob& job) {
+    job.epoch = random()();
+    job.order = draws::epoch_order(job.samples, job.seed, job.epoch);
+    const std::int32_t batches = between(1, 3);
+    job.batch_rows = between(1, static_cast<std::int32_t>(set.info.batch_size));
+    job.batch_bytes = layout.bytes;
+    job.batch_positions = random()() % (2 * job.samples);
+    job.rows = batches * job.batch_rows;
+    job.first = random()() % (2 * job.samples);
+    job.parts = coin() ? gpu::row_parts(job) : between(1, 4);
+    return batches;
+  }
+
  private:
   Size one_size(Size from) {
     const std::int32_t most = coin() ? 45 : 6;

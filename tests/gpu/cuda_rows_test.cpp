@@ -87,16 +87,8 @@ TEST(CudaRows, OfDatasetsInGpuMemoryAreTheCpuBackends) {
     std::vector<std::byte> here = set.upload(plan);
     const DeviceMemory there(here.size());
     ASSERT_EQ(cudaMemcpy(there.data(), here.data(), here.size(), cudaMemcpyHostToDevice), cudaSuccess);
-    plan.job.epoch = maker.random()();
-    plan.job.order = draws::epoch_order(plan.job.samples, plan.job.seed, plan.job.epoch);
-    const int batches = maker.between(1, 3);
-    plan.job.batch_rows = maker.between(1, static_cast<std::int32_t>(set.info.batch_size));
-    plan.job.batch_bytes = layout.bytes;
-    plan.job.batch_positions = maker.random()() % (2 * plan.job.samples);
-    plan.job.rows = batches * plan.job.batch_rows;
+    const std::int32_t batches = maker.draw_launch(set, layout, plan.job);
     const std::size_t bytes = static_cast<std::size_t>(batches) * layout.bytes;
-    plan.job.first = maker.random()() % (2 * plan.job.samples);
-    plan.job.parts = maker.coin() ? row_parts(plan.job) : maker.between(1, 4);
     plan.place(here.data());
     const auto expected = made_by_cpu(plan.job, bytes);
     plan.place(there.data());

@@ -1,9 +1,9 @@
 """Runs stages of the unpacked kit: `kit run STAGE... --state DIR --out DIR`.
 
 When the stage's time (--limit) is over, a step and all its descendants are killed. Before that, Python programs write their stack traces to
-the log. When a step ends, its result is saved in --state, and
-report.json, report.md and logs.tgz are written to --out. An interrupted run therefore continues after the last stage that ended. The exit
-status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not have.
+the log. When a step ends, its result is saved in --state, and report.json, report.md and logs.tgz are written to --out. An interrupted run
+continues after the last stage that ended. The exit status is 1 if a stage failed, ran out of time, or needs a GPU that the machine does not
+have.
 """
 
 from __future__ import annotations
@@ -157,6 +157,10 @@ class Runner:
         """Runs the steps. Calls `save` with what is known so far after each one but the last."""
         begun = time.monotonic()
         results, figures, not_run = [], [], []
+
+        def so_far(status: str) -> dict[str, Any]:
+            return {"status": status, "seconds": round(time.monotonic() - begun, 1), "steps": results, "figures": figures, "not_run": not_run}
+
         for step in steps:
             log = self._state.folder / "logs" / f"{name}.{step.name.replace(' ', '-')}.log"
             log.unlink(missing_ok=True)
@@ -170,10 +174,10 @@ class Runner:
             if status == FAILED:
                 print("\n".join(f"    {line}" for line in text.splitlines()[-12:]), flush=True)
             if step is not steps[-1]:
-                save({"status": UNFINISHED, "seconds": round(time.monotonic() - begun, 1), "steps": results, "figures": figures, "not_run": not_run})
+                save(so_far(UNFINISHED))
         statuses = [result["status"] for result in results]
         worst = next((status for status in (FAILED, TIMED_OUT, NO_GPU, PASSED) if status in statuses), NOT_RUN)
-        return {"status": worst, "seconds": round(time.monotonic() - begun, 1), "steps": results, "figures": figures, "not_run": not_run}
+        return so_far(worst)
 
 
 def figures_of(text: str) -> list[dict[str, Any]]:

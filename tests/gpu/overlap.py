@@ -3,9 +3,9 @@
   overlap.py [DEVICE] [--out FOLDER]
 
 It reports two fractions of the copies' time: `share`, while a kernel of the trainer ran, and `hidden`, while no queued kernel of the
-trainer waited. `hidden` is higher, because a copy delays nothing while the GPU is idle. It writes the trace to FOLDER/overlap-STREAM.json.gz (for
-chrome://tracing or ui.perfetto.dev). There are two streams: the server computes the batches of `finished`; a kernel on the device completes
-those of `left` (`device: gpu`).
+trainer waited. `hidden` is higher, because a copy delays nothing while the GPU is idle. It writes the trace to
+FOLDER/overlap-STREAM.json.gz (for chrome://tracing or ui.perfetto.dev). There are two streams: the server computes the batches of
+`finished`; a kernel on the device completes those of `left` (`device: gpu`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def waits(kernels: Iterable[tuple[float, Span]]) -> list[Span]:
 
 def overlap(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The overlap of copies and kernels in a trace's events, in microseconds. The stream that copies most bytes to the device is taken as the
-    loader's. Kernels on that stream are the loader's, all others the trainer's. The shares are None if nothing was copied, and `hidden` also if the trace does not have the launch of each kernel."""
+    loader's. Kernels on that stream are the loader's, all others the trainer's. The shares are None if nothing was copied, and `hidden` also if the trace
+    does not have the launch of each kernel."""
     copies: list[tuple[Any, Span]] = []
     kernels: list[tuple[Any, Span]] = []
     queued: dict[Any, float] = {}  # by the number that connects a kernel with the call that launched it

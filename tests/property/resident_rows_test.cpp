@@ -58,15 +58,7 @@ void expect_same(ResidentMaker& maker, const ResidentSample& set) {
   plan.place(const_cast<std::byte*>(memory.data()));
   for (int launch = 0; launch < 2; ++launch) {
     gpu::RowJob job = plan.job;
-    job.epoch = maker.random()();
-    job.order = draws::epoch_order(job.samples, job.seed, job.epoch);
-    const int batches = maker.between(1, 3);
-    job.batch_rows = maker.between(1, static_cast<std::int32_t>(set.info.batch_size));
-    job.batch_bytes = layout.bytes;
-    job.batch_positions = maker.random()() % (2 * job.samples);
-    job.rows = batches * job.batch_rows;
-    job.first = maker.random()() % (2 * job.samples);
-    job.parts = maker.coin() ? gpu::row_parts(job) : maker.between(1, 4);
+    const std::int32_t batches = maker.draw_launch(set, layout, job);
     const std::size_t guard = 256;
     const std::size_t bytes = static_cast<std::size_t>(batches) * layout.bytes;
     std::vector<std::byte> out(guard + bytes + guard, std::byte{0xA5});
