@@ -13,7 +13,7 @@ from typing import Any
 from . import _headrace
 from .errors import InvalidArgument
 
-# What a DataLoader takes as arguments and a stream's configuration sets.
+# The key of the configuration that replaces each of these arguments of a DataLoader.
 _CONFIGURED = {
     "batch_size": "streams.{stream}.batch_size",
     "shuffle": "streams.{stream}.shuffle",
@@ -32,11 +32,11 @@ def refuse_configured(init: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(init)
     def checked(self: Any, *given: Any, **named: Any) -> None:
-        for name in _CONFIGURED.keys() & named.keys():
+        if name := next((name for name in named if name in _CONFIGURED), None):
             key = _CONFIGURED[name].format(stream=named.get("stream") or "train")
             raise TypeError(
                 f"Loader({name}=...): the server makes the batches, so its configuration sets this: {key}. "
-                "headrace.from_dataloader_args() writes a configuration for a DataLoader's arguments"
+                "headrace.from_dataloader_args() takes a DataLoader's arguments, and says which keys to change"
             )
         init(self, *given, **named)
 

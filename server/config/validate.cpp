@@ -115,28 +115,34 @@ std::string counterpart(const Counterparts& known, const std::string& name) {
   return found == known.end() ? "" : found->second;
 }
 
-// The arguments of a DataLoader and of torchvision's resizes.
+// The arguments of a DataLoader.
 const Counterparts& loader_arguments() {
-  static const Counterparts all{
-      {"drop_last", "write `last: drop` if it is true, else leave it out"},
-      {"num_workers", "set `server.threads`: one pool works for all streams"},
-      {"workers", "set `server.threads`: one pool works for all streams"},
-      {"prefetch_factor", "set `ring.prefetch`"},
-      {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
-      {"persistent_workers", "leave it out: the server's workers stay"},
-      {"collate_fn", "leave it out: the server makes the batches"},
-      {"antialias", "leave it out: images are resized as PIL does, with antialiasing"}};
+  static const Counterparts all{{"drop_last", "write `last: drop` if it is true, else leave it out"},
+                                {"num_workers", "set `server.threads`: one pool works for all streams"},
+                                {"workers", "set `server.threads`: one pool works for all streams"},
+                                {"prefetch_factor", "set `ring.prefetch`"},
+                                {"pin_memory", "leave it out: Loader(device=\"cuda:0\") pins the ring"},
+                                {"persistent_workers", "leave it out: the server's workers stay"},
+                                {"collate_fn", "leave it out: the server makes the batches"}};
   return all;
 }
 
-// Transforms of torchvision that only change the type, and torch's names of types.
-const Counterparts& type_words() {
+// Transforms of torchvision that only change the type, its arguments that have one value here, and torch's
+// names of types.
+const Counterparts& torchvision_words() {
   static constexpr const char* kToTensor =
       "leave it out: `output: {dtype: float32}` gives floats from 0 to 1";
   static constexpr const char* kToImage = "leave it out: rows are arrays of bytes without it";
-  static const Counterparts all{{"ToTensor", kToTensor},    {"to_tensor", kToTensor}, {"ToImage", kToImage},
-                                {"to_image", kToImage},     {"ToDtype", kToTensor},   {"to_dtype", kToTensor},
-                                {"float", "write float32"}, {"half", "write float16"}};
+  static const Counterparts all{
+      {"ToTensor", kToTensor},
+      {"to_tensor", kToTensor},
+      {"ToImage", kToImage},
+      {"to_image", kToImage},
+      {"ToDtype", kToTensor},
+      {"to_dtype", kToTensor},
+      {"float", "write float32"},
+      {"half", "write float16"},
+      {"antialias", "leave it out: images are resized as PIL does, with antialiasing"}};
   return all;
 }
 
@@ -300,7 +306,7 @@ void check_keys(Document& document, const Pointer& at, const json& node, const j
     auto home = fills_gap ? "" : parent_hint(node, name);
     if (!home.empty()) suggestion.clear();
     if (home.empty() && suggestion.empty()) home = parent_hint(schema(), name);
-    for (const auto* torch : {&loader_arguments(), &type_words()})
+    for (const auto* torch : {&loader_arguments(), &torchvision_words()})
       if (home.empty() && suggestion.empty()) home = counterpart(*torch, name);
     if (home.empty() && suggestion.empty()) home = fmt::format("known here: {}", fmt::join(known, ", "));
     document.wrong_key(at / name, fmt::format("unknown key \"{}\"{}{}", name, home.empty() ? "" : "; ", home),
@@ -360,7 +366,7 @@ void check(Document& document, const Pointer& at, const json& asked, const json&
     }
     const bool secret = node.value("x-secret", false);
     std::string hint = node.value("x-hint", "");
-    if (hint.empty() && value.is_string()) hint = counterpart(type_words(), value.get<std::string>());
+    if (hint.empty() && value.is_string()) hint = counterpart(torchvision_words(), value.get<std::string>());
     document.wrong(at,
                    fmt::format("{} is not {}{}{}", secret ? "what is there (it is not shown)" : shown(value),
                                expected(choices), hint.empty() ? "" : "; ", hint),

@@ -70,9 +70,10 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& o
         name);
     return nullptr;
   }
+  const source::Source& kept = source.distinct();
   auto& arena = decoded_[name];
   if (!arena) {
-    auto opened = open(name, "decoded", budget, source.distinct());
+    auto opened = open(name, "decoded", budget, kept);
     if (!opened) return fail(std::move(opened.error()));
     arena = std::move(*opened);
   }
@@ -83,12 +84,12 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& o
         fmt::format(
             "source `{}`: cache.decoded: {} bytes do not hold even one sample, which takes {}; all {} take "
             "{:.1f} MB",
-            name, budget, *bytes + head, source.distinct().size(),
-            static_cast<double>(*bytes + head) * static_cast<double>(source.distinct().size()) / 1e6));
+            name, budget, *bytes + head, kept.size(),
+            static_cast<double>(*bytes + head) * static_cast<double>(kept.size()) / 1e6));
   auto& shared = shared_[{name, key}];
   if (!shared) {
-    shared = std::make_shared<cache::SampleCache>(arena, source.distinct().size());
-    table_bytes_ += source.distinct().size() * cache::SampleCache::kTableBytes;
+    shared = std::make_shared<cache::SampleCache>(arena, kept.size());
+    table_bytes_ += kept.size() * cache::SampleCache::kTableBytes;
   }
   return shared;
 }

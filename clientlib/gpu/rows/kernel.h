@@ -172,13 +172,13 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
     const bool changed = kColors && head.colors.count > 0;
     const auto make = [&](auto count) {
       constexpr int kCount = decltype(count)::value;
-      PixelPosition place(first * kCount, job.out_width);
+      PixelPosition here(first * kCount, job.out_width);
       const PixelPosition stride(step * kCount, job.out_width);
-      for (; place.pixel < pixels; place.advance(stride, job.out_width)) {
+      for (; here.pixel < pixels; here.advance(stride, job.out_width)) {
         pixels::Rgb made[kCount];
-        fetch<kChannels>(job, tables, place, made);
+        fetch<kChannels>(job, tables, here, made);
         if (kColors && kCount != kWideRun) change_pixels(head.colors, head.colors.count, made);
-        store<kBytes>(job, values, made, place.pixel, to);
+        store<kBytes>(job, values, made, here.pixel, to);
       }
     };
     // By runs of pixels, if each channel's elements are aligned and the runs fill the row.

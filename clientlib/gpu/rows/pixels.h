@@ -108,12 +108,12 @@ HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int
 
 /// Reads a wide run. False: a crop pads the image row. REQUIRES: RowHead::wide.
 template <int kChannels>
-HEADRACE_HD bool fetch_wide(const PixelTables& tables, const PixelPosition& place,
+HEADRACE_HD bool fetch_wide(const PixelTables& tables, const PixelPosition& at,
                             pixels::Rgb (&out)[kWideRun]) {
-  const std::int32_t row = tables.down[place.y];
+  const std::int32_t row = tables.down[at.y];
   if (row < 0) return false;
   const bool rising = tables.step > 0;
-  const std::int32_t column = tables.across[place.x] + (rising ? 0 : (kWideRun - 1) * tables.step);
+  const std::int32_t column = tables.across[at.x] + (rising ? 0 : (kWideRun - 1) * tables.step);
   pixels::Rgb read[kWideRun];
   read_words<kChannels>(tables.picture + column + row, read);
   HEADRACE_UNROLL
@@ -121,13 +121,13 @@ HEADRACE_HD bool fetch_wide(const PixelTables& tables, const PixelPosition& plac
   return true;
 }
 
-/// Reads the row's pixels from `place` on, before the color steps.
+/// Reads the row's pixels from `at` on, before the color steps.
 template <int kChannels, int kCount>
-HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const PixelPosition& place,
+HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const PixelPosition& at,
                        pixels::Rgb (&out)[kCount]) {
-  std::int32_t y = place.y, x = place.x;
+  std::int32_t y = at.y, x = at.x;
   if constexpr (kCount == kWideRun)
-    if (fetch_wide<kChannels>(tables, place, out)) return;
+    if (fetch_wide<kChannels>(tables, at, out)) return;
   if constexpr (kCount == kRun)
     if (x + kRun <= job.out_width && fetch_words<kChannels>(tables, x, tables.down[y], out)) return;
   HEADRACE_UNROLL
@@ -200,8 +200,10 @@ HEADRACE_HD void store(const RowJob& job, const RowValues& values, const pixels:
   if (job.interleaved) {
     std::uint32_t all[3 * kCount];
     HEADRACE_UNROLL
-    for (int i = 0; i < kCount; ++i) HEADRACE_UNROLL
-    for (int c = 0; c < 3; ++c) all[3 * i + c] = element(c, i);
+    for (int i = 0; i < kCount; ++i) {
+      HEADRACE_UNROLL
+      for (int c = 0; c < 3; ++c) all[3 * i + c] = element(c, i);
+    }
     HEADRACE_UNROLL
     for (int part = 0; part < 3; ++part)
       store_elements<kBytes, kCount>(to + (static_cast<std::int64_t>(pixel) * 3 + part * kCount) * kBytes,
