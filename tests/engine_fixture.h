@@ -89,7 +89,7 @@ class RingClient {
     request.client = name;
     request.rank = rank;
     request.world_size = world;
-    reply_ = engine.with(index_, [&](Stream& s) { return s.lanes().open(request); }).value();
+    reply_ = engine.open(index_, request).value();
     auto lease = engine.stream(index_).make_lease().value();
     auto attachment = engine.with(index_, [&](Stream& s) {
       return s.lanes().attach(reply_.lane, std::move(lease), ring::monotonic_ns());

@@ -1,8 +1,9 @@
-// Ring layout v1: the bytes in shared memory. Server and client share no other description of them than this
+// Ring layout v2: the bytes in shared memory. Server and client share no other description of them than this
 // file.
 //
 // Three kinds of segments (memfd) per stream:
-//   data     slots, page-aligned; in each slot the fields' values and the row descriptors
+//   data     slots, page-aligned; in each slot the fields' values and the row descriptors. Only the first
+//            allocated_bytes have memory, which grows as clients attach
 //   control  ControlHeader | FieldDesc[field_count] | SlotDesc[slot_count] | LaneBlock[lane_count];
 //            clients map it read-only
 //   lease    one per attached client: LeaseBlock; written by that client, and checked whenever the server
@@ -33,7 +34,7 @@
 
 namespace headrace::ring {
 
-inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr std::uint32_t kLayoutVersion = 2;
 inline constexpr std::uint64_t kControlMagic = 0x31304C5443524448;  // "HDRCTL01" in memory order
 inline constexpr std::uint64_t kLeaseMagic = 0x31305345'4C524448;   // "HDRLES01"
 inline constexpr std::size_t kMaxDims = 6;
@@ -76,6 +77,7 @@ struct alignas(kCacheLine) ControlHeader {
   std::uint64_t fields_offset;  // within control
   std::uint64_t slots_offset;
   std::uint64_t lanes_offset;
+  std::atomic<std::uint64_t> allocated_bytes;  // of data; includes every slot that was ever granted
   alignas(kCacheLine) std::atomic<std::uint64_t> heartbeat_ns;  // CLOCK_MONOTONIC, at least twice a second
   alignas(kCacheLine) std::atomic<std::uint32_t> server_idle;   // ServerIdle
 };

@@ -119,12 +119,17 @@ void narrow_by_machine(MemoryHeadroom& least, const std::string& root) {
 
 }  // namespace
 
-MemoryHeadroom memory_headroom(const std::string& root) {
+MemoryHeadroom mapped_headroom(const std::string& root) {
   MemoryHeadroom least{std::numeric_limits<std::uint64_t>::max(), "nothing"};
   narrow_by_cgroups(least, root, true);
   narrow_by_cgroups(least, root, false);
-  narrow_by_address_space(least, root);
   narrow_by_machine(least, root);
+  return least;
+}
+
+MemoryHeadroom memory_headroom(const std::string& root) {
+  MemoryHeadroom least = mapped_headroom(root);
+  narrow_by_address_space(least, root);
   return least;
 }
 

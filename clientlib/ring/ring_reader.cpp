@@ -178,7 +178,7 @@ std::uint64_t RingReader::instance() const {
 }
 std::span<std::byte> RingReader::memory(std::uint32_t slot) const {
   require(slot < slot_count_, "slot index out of range");
-  return data().subspan(slot * slot_stride_, slot_stride_);
+  return {data_.data() + slot * slot_stride_, slot_stride_};
 }
 std::size_t RingReader::drop_private_pages(std::uint32_t slot) const {
   return pages_->drop(memory(slot), data_.fd(), slot * slot_stride_);
@@ -194,7 +194,9 @@ std::optional<std::uint64_t> RingReader::freshen(std::uint32_t slot) {
   return now;
 }
 std::span<std::byte> RingReader::data() const {
-  return {data_.data(), data_.size()};
+  // The server writes this number, but no client trusts it with more than its mapping.
+  const std::uint64_t allocated = header().allocated_bytes.load(std::memory_order_relaxed);
+  return {data_.data(), std::min<std::uint64_t>(allocated, data_.size())};
 }
 LeaseBlock& RingReader::lease() const {
   return *reinterpret_cast<LeaseBlock*>(lease_.data());

@@ -79,7 +79,8 @@ class RingReader {
   /// the thread of `next`. Returns PrivatePages::faults() from before the check; nullopt without private
   /// pages.
   std::optional<std::uint64_t> freshen(std::uint32_t slot);
-  /// The whole data mapping, for pinning (cudaHostRegister) and protecting.
+  /// The part of the data mapping that has memory, for pinning (cudaHostRegister): it contains every slot
+  /// that was granted so far, and may grow with each further grant.
   [[nodiscard]] std::span<std::byte> data() const;
   /// Whether mprotect could make the read-only mapping writable: not in the server's read-only mode, and not
   /// with Slots::kPrivate.

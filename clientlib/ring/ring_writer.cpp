@@ -52,6 +52,10 @@ Result<RingPlan> plan_ring(const RingWriter::Options& options) {
   return plan;
 }
 
+std::string data_name(const std::string& stream) {
+  return "headrace-data-" + stream;
+}
+
 std::uint64_t random_instance() {
   std::uint64_t value = 0;
   while (value == 0)
@@ -116,10 +120,13 @@ Result<std::uint64_t> RingWriter::bytes_needed(const Options& options) {
   return plan_ring(options).map([](const RingPlan& plan) { return plan.data_bytes + plan.control.bytes; });
 }
 
-Result<std::unique_ptr<RingWriter>> RingWriter::create(const Options& options) {
+Result<std::unique_ptr<RingWriter>> RingWriter::create(const Options& options, std::uint32_t allocated) {
   auto plan = plan_ring(options);
   if (!plan) return fail(plan.error());
-  auto data = Segment::create("headrace-data-" + options.name, plan->data_bytes, options.data_access);
+  require(allocated > 0 && allocated <= options.slots, "the ring begins with between 1 and all slots");
+  const std::uint64_t allocated_bytes = plan->slot.slot_stride * allocated;
+  auto data =
+      Segment::create(data_name(options.name), plan->data_bytes, options.data_access, allocated_bytes);
   if (!data) return fail(data.error());
   auto control =
       Segment::create("headrace-control-" + options.name, plan->control.bytes, ClientAccess::kReadOnly);
@@ -149,11 +156,22 @@ Result<std::unique_ptr<RingWriter>> RingWriter::create(const Options& options) {
   header->lanes_offset = plan->control.lanes_offset;
   std::memcpy(ring->control_.data() + header->fields_offset, ring->layout_.fields.data(),
               ring->layout_.fields.size() * sizeof(FieldDesc));
+  header->allocated_bytes.store(allocated_bytes, std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < options.slots; ++i) new (&ring->slot(i)) SlotDesc{};
   for (std::uint32_t i = 0; i < options.lanes; ++i) new (&ring->block(i)) LaneBlock{};
   ring->beat();
   header->magic = kControlMagic;
   return ring;
+}
+
+Result<void> RingWriter::allocate(std::uint32_t slots) {
+  require(slots <= slot_count(), "slot index out of range");
+  if (slots <= allocated()) return {};
+  const std::uint64_t bytes = layout_.slot_stride * slots;
+  if (auto done = data_.allocate(data_name(name_), layout_.slot_stride * allocated(), bytes); !done)
+    return done;
+  header().allocated_bytes.store(bytes, std::memory_order_relaxed);  // clients read it after SYNC grant
+  return {};
 }
 
 void RingWriter::step(std::uint32_t index, SlotState from, std::uint64_t to_word) {
@@ -164,6 +182,7 @@ void RingWriter::step(std::uint32_t index, SlotState from, std::uint64_t to_word
 }
 
 LoanedSlot RingWriter::loan(std::uint32_t index) {
+  require(index < allocated(), "the slot has no memory yet");
   LoanedSlot loaned;
   loaned.generation_ = ++last_generation_;
   loaned.index_ = index;
@@ -325,6 +344,10 @@ void RingWriter::set_idle(ServerIdle idle) {
 std::uint32_t RingWriter::slot_count() const {
   return header().slot_count;
 }
+std::uint32_t RingWriter::allocated() const {
+  return static_cast<std::uint32_t>(header().allocated_bytes.load(std::memory_order_relaxed) /
+                                    layout_.slot_stride);
+}
 std::uint32_t RingWriter::lane_count() const {
   return header().lane_count;
 }
@@ -332,7 +355,7 @@ std::uint64_t RingWriter::instance() const {
   return header().instance;
 }
 std::uint64_t RingWriter::bytes() const {
-  return header().control_bytes + header().data_bytes;
+  return header().control_bytes + layout_.slot_stride * allocated();
 }
 
 }  // namespace headrace::ring

@@ -2,9 +2,10 @@
 // decides which slot to fill and which lane to grant it to, and calls all members except the payload
 // accessors under its mutex.
 //
-// Thread safety: `loan`, `publish`, `abandon`, `release`, `grant`, `attach`, `detach`, `has_acks`,
-// `take_acks`, `client_word`: one thread at a time (the publisher's mutex). Writing the payload of a
-// LoanedSlot: any number of threads, which must then synchronize with the publishing thread.
+// Thread safety: `allocate`: one thread at a time, without the publisher's mutex. `loan`, `publish`,
+// `abandon`, `release`, `grant`, `attach`, `detach`, `has_acks`, `take_acks`, `client_word`: one thread at a
+// time (the publisher's mutex). Writing the payload of a LoanedSlot: any number of threads, which must then
+// synchronize with the publishing thread.
 #pragma once
 
 #include <cstdint>
@@ -66,16 +67,25 @@ class RingWriter {
   struct Options {
     std::string name;  ///< the stream's name; appears in /proc/PID/maps
     std::vector<FieldSpec> fields;
-    std::uint32_t rows = 0;  ///< batch size
-    std::uint32_t slots = 0;
+    std::uint32_t rows = 0;   ///< batch size
+    std::uint32_t slots = 0;  ///< the most that it can have; see allocate()
     std::uint32_t lanes = 0;  ///< the largest number of clients attached at once
     ClientAccess data_access = ClientAccess::kReadWrite;
   };
-  /// The number of bytes that `create` will allocate for both segments.
+  /// The number of bytes of both segments once all slots have memory.
   static Result<std::uint64_t> bytes_needed(const Options& options);
-  static Result<std::unique_ptr<RingWriter>> create(const Options& options);
+  /// `allocated`: the number of slots that have memory from the start; the second form: all.
+  static Result<std::unique_ptr<RingWriter>> create(const Options& options, std::uint32_t allocated);
+  static Result<std::unique_ptr<RingWriter>> create(const Options& options) {
+    return create(options, options.slots);
+  }
 
   // --- slots
+  /// Gives the first `slots` slots memory, if they have none yet; only they can be loaned. It makes system
+  /// calls and touches new memory, so call it without the publisher's mutex. kNotEnoughMemory: the ring is
+  /// unchanged.
+  Result<void> allocate(std::uint32_t slots);
+  [[nodiscard]] std::uint32_t allocated() const;  ///< slots
   /// FREE -> FILLING with a new generation. The slot must be FREE (asserted).
   LoanedSlot loan(std::uint32_t slot);
   /// FILLING -> READY (SYNC publish-slot).
@@ -141,7 +151,7 @@ class RingWriter {
   [[nodiscard]] std::uint32_t slot_count() const;
   [[nodiscard]] std::uint32_t lane_count() const;
   [[nodiscard]] std::uint64_t instance() const;
-  [[nodiscard]] std::uint64_t bytes() const;
+  [[nodiscard]] std::uint64_t bytes() const;  ///< of memory, in both segments
 
  private:
   friend class LoanedSlot;

@@ -28,8 +28,10 @@ Result<bip::mapped_region> map_region(int fd, bip::mode_t mode, std::size_t byte
   try {
     return bip::mapped_region(Borrowed{fd}, mode, 0, bytes);
   } catch (const bip::interprocess_exception& error) {
-    return fail(error.get_native_error() == ENOMEM ? ErrorCode::kNotEnoughMemory : ErrorCode::kEnvironment,
-                fmt::format("mapping {} bytes of shared memory: {}", bytes, error.what()));
+    const bool short_of_memory = error.get_native_error() == ENOMEM;
+    return fail(short_of_memory ? ErrorCode::kNotEnoughMemory : ErrorCode::kEnvironment,
+                fmt::format("mapping {} bytes of shared memory: {}{}", bytes, error.what(),
+                            short_of_memory ? "; is the limit of address space too low (ulimit -v)?" : ""));
   }
 }
 
@@ -43,26 +45,50 @@ tl::unexpected<Error> system_failure(const std::string& name, std::string_view s
 }
 
 /// Asks for huge pages, if the machine allows them for shared memory. Failures are ignored: posix_fallocate
-/// allocates whatever is missing.
-void wish_for_huge_pages(const bip::mapped_region& region) {
-  if (region.get_size() < kHugePage) return;
-  ::madvise(region.get_address(), region.get_size(), MADV_HUGEPAGE);
+/// allocates whatever is missing. A huge page at the end may cover more than was asked for.
+void wish_for_huge_pages(std::byte* data, std::size_t bytes) {
+  if (bytes < kHugePage) return;
+  ::madvise(data, bytes, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE
-  ::madvise(region.get_address(), region.get_size(), MADV_POPULATE_WRITE);
+  ::madvise(data, bytes, MADV_POPULATE_WRITE);
 #endif
+}
+
+/// `more`: for the message.
+Result<void> check_room(const std::string& name, std::size_t bytes, const char* more,
+                        const MemoryHeadroom& headroom) {
+  if (bytes <= headroom.bytes) return {};
+  return fail(
+      ErrorCode::kNotEnoughMemory,
+      fmt::format(
+          "shared memory '{}' needs {:.1f} MiB{}, but {:.1f} MiB are left ({}); raise that limit, or use "
+          "less memory",
+          name, static_cast<double>(bytes) / kMiB, more, static_cast<double>(headroom.bytes) / kMiB,
+          headroom.limited_by));
+}
+
+/// Gives the bytes [from, to) memory.
+Result<void> fill(const std::string& name, const Segment& segment, std::size_t from, std::size_t to) {
+  wish_for_huge_pages(segment.data() + from, to - from);
+  int failed = 0;
+  do failed = ::posix_fallocate(segment.fd(), static_cast<off_t>(from), static_cast<off_t>(to - from));
+  while (failed == EINTR);
+  if (failed == 0) return {};
+  return fail(ErrorCode::kNotEnoughMemory,
+              fmt::format("shared memory '{}': cannot allocate {:.1f} MiB: {}", name,
+                          static_cast<double>(to - from) / kMiB, std::strerror(failed)));
 }
 
 }  // namespace
 
-Result<Segment> Segment::create(const std::string& name, std::size_t bytes, ClientAccess clients) {
-  const MemoryHeadroom headroom = memory_headroom();
-  if (bytes > headroom.bytes)
-    return fail(
-        ErrorCode::kNotEnoughMemory,
-        fmt::format("shared memory '{}' needs {:.1f} MiB, but {:.1f} MiB are left ({}); raise that limit, or "
-                    "use less memory",
-                    name, static_cast<double>(bytes) / kMiB, static_cast<double>(headroom.bytes) / kMiB,
-                    headroom.limited_by));
+Result<void> Segment::allocate(const std::string& name, std::size_t from, std::size_t to) const {
+  if (auto room = check_room(name, to - from, " more", mapped_headroom()); !room) return room;
+  return fill(name, *this, from, to);
+}
+
+Result<Segment> Segment::create(const std::string& name, std::size_t bytes, ClientAccess clients,
+                                std::size_t allocated) {
+  if (auto room = check_room(name, allocated, "", memory_headroom()); !room) return fail(room.error());
   Segment segment;
   segment.fd_ = UniqueFd(::memfd_create(name.c_str(), MFD_ALLOW_SEALING | MFD_CLOEXEC));
   if (!segment.fd_) return system_failure(name, "memfd_create");
@@ -70,14 +96,7 @@ Result<Segment> Segment::create(const std::string& name, std::size_t bytes, Clie
   auto region = map_region(segment.fd(), bip::read_write, bytes);
   if (!region) return fail(region.error());
   segment.region_ = std::move(*region);
-  wish_for_huge_pages(segment.region_);
-  int failed = 0;
-  do failed = ::posix_fallocate(segment.fd(), 0, static_cast<off_t>(bytes));
-  while (failed == EINTR);
-  if (failed != 0)
-    return fail(ErrorCode::kNotEnoughMemory,
-                fmt::format("shared memory '{}': cannot allocate {:.1f} MiB: {}", name,
-                            static_cast<double>(bytes) / kMiB, std::strerror(failed)));
+  if (auto done = fill(name, segment, 0, allocated); !done) return fail(done.error());
   // Seal after mapping: the seal forbids new writable mappings, but keeps the one above.
   const int seals =
       kAgainstResizing | F_SEAL_SEAL | (clients == ClientAccess::kReadOnly ? F_SEAL_FUTURE_WRITE : 0);

@@ -30,16 +30,25 @@ struct MemoryHeadroom {
 };
 /// `root`: a prefix for /proc and the cgroup mount points (for tests).
 MemoryHeadroom memory_headroom(const std::string& root = "");
+/// The same for memory that is mapped already: without RLIMIT_AS.
+MemoryHeadroom mapped_headroom(const std::string& root = "");
 
 /// Whether the seals allow new writable mappings of this segment.
 bool clients_may_write(int fd);
 
 class Segment {
  public:
-  /// Creates a zero-filled segment, allocates it with posix_fallocate (so that it cannot raise SIGBUS later),
-  /// maps it read-write, and seals it. kNotEnoughMemory names the needed and the available bytes; `name`
-  /// appears in /proc/PID/maps.
-  static Result<Segment> create(const std::string& name, std::size_t bytes, ClientAccess clients);
+  /// Creates a zero-filled segment of fixed size, maps it read-write, allocates its first `allocated` bytes,
+  /// and seals it. `name` appears in /proc/PID/maps. Errors: those of allocate().
+  static Result<Segment> create(const std::string& name, std::size_t bytes, ClientAccess clients,
+                                std::size_t allocated);
+  static Result<Segment> create(const std::string& name, std::size_t bytes, ClientAccess clients) {
+    return create(name, bytes, clients, bytes);
+  }
+
+  /// Allocates the bytes [from, to) with posix_fallocate, so that no access to them can raise SIGBUS later.
+  /// kNotEnoughMemory names the needed and the available bytes.
+  [[nodiscard]] Result<void> allocate(const std::string& name, std::size_t from, std::size_t to) const;
 
   /// Maps a received descriptor. kBadMessage: it is smaller than `min_bytes`, or not sealed against resizing.
   /// (An unsealed one could be truncated while mapped, which raises SIGBUS.)

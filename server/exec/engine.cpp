@@ -293,6 +293,16 @@ void Engine::sleep(std::unique_lock<std::mutex>& lock) {
   publish_idle();
 }
 
+Result<wire::OpenReply> Engine::open(std::size_t index, const wire::OpenRequest& request) {
+  const std::uint32_t clients =
+      inspect(index, [](const Stream& stream) { return stream.lanes().used_count() + 1; });
+  {
+    const placement::InterleavedMemory interleaved(placement_.memory);
+    if (auto room = streams_[index]->make_room(clients); !room) return fail(std::move(room.error()));
+  }
+  return with(index, [&](Stream& stream) { return stream.lanes().open(request); });
+}
+
 Result<ring::UniqueFd> Engine::make_doorbell() {
   ring::UniqueFd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell) return fail(ErrorCode::kEnvironment, fmt::format("eventfd: {}", std::strerror(errno)));

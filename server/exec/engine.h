@@ -67,6 +67,9 @@ class Engine {
     return what(*streams_[index]);
   }
 
+  /// Lanes::open(), with ring memory for the client. One thread at a time.
+  Result<wire::OpenReply> open(std::size_t index, const wire::OpenRequest& request);
+
   /// A descriptor (an eventfd) that wakes a worker when written: the client's doorbell. It is watched until
   /// `unwatch`.
   Result<ring::UniqueFd> make_doorbell();

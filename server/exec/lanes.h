@@ -61,6 +61,7 @@ class Lanes {
         StreamStatus& status, const SampleMaker& maker);
 
   // --- clients
+  /// Stream::make_room() must have made room for one client more than used_count().
   Result<wire::OpenReply> open(const wire::OpenRequest& request);
   ring::RingWriter::Attachment attach(std::uint32_t lane, ring::Segment lease, std::uint64_t now_ns);
   /// A lane without a client, which releases every batch at once.
@@ -117,6 +118,7 @@ class Lanes {
   [[nodiscard]] publish::Ledger& ledger() { return ledger_; }
   [[nodiscard]] const publish::Ledger& ledger() const { return ledger_; }
   [[nodiscard]] std::uint32_t open_count() const { return open_; }
+  [[nodiscard]] std::uint32_t used_count() const;  ///< clients, from open() to close()
   [[nodiscard]] std::uint32_t batch_size() const { return info_.batch_size; }
   [[nodiscard]] std::uint32_t awaited_clients() const;
   /// Writes what changed since the last call into the status; `figures` receives the sums over lanes.

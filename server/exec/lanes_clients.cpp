@@ -61,6 +61,11 @@ Result<void> Lanes::check(const wire::OpenRequest& request) const {
   return {};
 }
 
+std::uint32_t Lanes::used_count() const {
+  return static_cast<std::uint32_t>(
+      std::count_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.used; }));
+}
+
 Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   if (auto allowed = check(request); !allowed) return fail(allowed.error());
   const auto free = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.used; });
@@ -100,6 +105,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   reply.length = plan.length(begin.origin);
   reply.epoch_length = plan.length(0);
   reply.max_leases = options_.ledger.max_leases;
+  ledger_.provide(used_count() + 1);
   *free = std::move(lane);
   *admitted->member = std::move(member);
   count_missing_ranks();
@@ -117,7 +123,7 @@ void Lanes::open_ledger(std::uint32_t index) {
 
 ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment lease, std::uint64_t now_ns) {
   Lane& lane = lanes_[index];
-  StreamStatus::Client client{lane.client, lane.group_name, lane.rank, *lane.group->plan};
+  StreamStatus::Client client{lane.client, lane.group_name, lane.rank, *lane.group->plan, now_ns};
   open_ledger(index);
   status_.publish(index, {.next = ledger_.next(index)});
   auto attachment =
@@ -165,7 +171,7 @@ Result<std::uint32_t> Lanes::open_sink() {
   Lane& lane = lanes_[reply->lane];
   open_ledger(reply->lane);
   status_.publish(reply->lane, {.next = lane.begin});
-  status_.attach(reply->lane, {lane.client, lane.group_name, lane.rank, *lane.group->plan}, [] {});
+  status_.attach(reply->lane, {lane.client, lane.group_name, lane.rank, *lane.group->plan, ring::monotonic_ns()}, [] {});
   lane.sink = lane.attached = true;
   ++attached_;
   gate_passed_ = true;

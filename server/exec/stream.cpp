@@ -40,23 +40,38 @@ Stream::Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring)
 
 Stream::~Stream() = default;
 
+ring::RingWriter::Options ring_options(const StreamSetup& setup, std::uint32_t clients) {
+  return {.name = setup.info.name,
+          .fields = ring_fields(setup.info),
+          .rows = setup.info.most_rows(),
+          .slots = publish::Ledger::slots_needed(setup.ledger, clients),
+          .lanes = setup.ledger.lanes,
+          .data_access = setup.data_access};
+}
+
 Result<std::unique_ptr<Stream>> Stream::create(StreamSetup setup) {
-  auto ring = ring::RingWriter::create({.name = setup.info.name,
-                                        .fields = ring_fields(setup.info),
-                                        .rows = setup.info.batch_size,
-                                        .slots = publish::Ledger::slots_needed(setup.ledger),
-                                        .lanes = setup.ledger.lanes,
-                                        .data_access = setup.data_access});
+  auto ring = ring::RingWriter::create(ring_options(setup, setup.ledger.lanes),
+                                       publish::Ledger::slots_needed(setup.ledger, 1));
   if (!ring) {
     Error error = ring.error();
-    error.message = fmt::format(
-        "stream `{}`: {}{}", setup.info.name, error.message,
-        error.code == ErrorCode::kNotEnoughMemory
-            ? ": lower batch_size, ring.prefetch, ring.max_clients or ring.max_leases of the stream"
-            : "");
+    error.message = fmt::format("stream `{}`: {}{}", setup.info.name, error.message,
+                                error.code == ErrorCode::kNotEnoughMemory
+                                    ? ": lower batch_size, ring.prefetch or ring.max_leases of the stream"
+                                    : "");
     return fail(std::move(error));
   }
   return std::unique_ptr<Stream>(new Stream(std::move(setup), std::move(*ring)));
+}
+
+Result<void> Stream::make_room(std::uint32_t clients) const {
+  const std::uint32_t most = std::min(clients, setup_.ledger.lanes);
+  auto room = ring_->allocate(publish::Ledger::slots_needed(setup_.ledger, most));
+  if (!room)
+    room.error().message = fmt::format(
+        "stream `{}`, slots for client {} of at most {}: {}: lower batch_size or ring.max_leases of the "
+        "stream, or detach a client",
+        info().name, most, setup_.ledger.lanes, room.error().message);
+  return room;
 }
 
 void Stream::stop(const Error& reason) {

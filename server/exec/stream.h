@@ -35,8 +35,12 @@ struct StreamSetup {
 
 [[nodiscard]] std::size_t bytes_per_row(const StreamInfo& info);
 
+/// The ring of a stream with so many clients.
+[[nodiscard]] ring::RingWriter::Options ring_options(const StreamSetup& setup, std::uint32_t clients);
+
 class Stream {
  public:
+  /// Its ring has memory for one client.
   static Result<std::unique_ptr<Stream>> create(StreamSetup setup);
   ~Stream();  ///< the workers must have stopped; unfinished batches are abandoned
 
@@ -48,6 +52,9 @@ class Stream {
   [[nodiscard]] std::uint64_t ring_bytes() const { return ring_->bytes(); }
   /// Rows have been evicted from the CPU caches before they are read: see transform::Scratch::set_streamed.
   [[nodiscard]] bool streamed() const { return streamed_; }
+  /// Before Lanes::open(), without the lock, one thread at a time: allocates ring memory for so many clients,
+  /// if it has less. More than ring.max_clients: for those. kNotEnoughMemory.
+  [[nodiscard]] Result<void> make_room(std::uint32_t clients) const;
   /// For Lanes::attach(); call it without the lock.
   [[nodiscard]] Result<ring::Segment> make_lease() const { return ring_->make_lease(); }
   [[nodiscard]] const std::shared_ptr<source::Feed>& feed() const { return setup_.feed; }

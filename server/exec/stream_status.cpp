@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
+#include "clientlib/ring/futex.h"
 #include "server/log/log.h"
 
 namespace headrace::server::exec {
-namespace {}  // namespace
 
 StreamStatus::StreamStatus(std::string stream, const ring::RingWriter& ring)
     : stream_(std::move(stream)), ring_(ring), lanes_(ring.lane_count()), clients_(ring.lane_count()) {}
@@ -52,12 +52,14 @@ std::vector<std::uint64_t> StreamStatus::started_by_rank() const {
 std::vector<ClientStatus> StreamStatus::clients() const {
   std::vector<ClientStatus> found;
   std::vector<sampler::EpochPlan> plans;
+  std::vector<std::uint64_t> since;
   {
     // Only copies: a worker that attaches a client waits for this mutex.
     const std::scoped_lock lock(clients_mutex_);
     for (std::uint32_t lane = 0; lane < clients_.size(); ++lane) {
       if (!clients_[lane]) continue;
       plans.push_back(clients_[lane]->plan);
+      since.push_back(clients_[lane]->since_ns);
       found.push_back({.client = clients_[lane]->client,
                        .group = clients_[lane]->group,
                        .rank = clients_[lane]->rank,
@@ -66,11 +68,21 @@ std::vector<ClientStatus> StreamStatus::clients() const {
     }
   }
   publish::Position foremost;
-  for (std::size_t i = 0; i < found.size(); ++i)
-    if (!found[i].lane.fenced)
-      foremost = std::max(foremost, publish::position_of(plans[i], found[i].lane.next));
-  for (std::size_t i = 0; i < found.size(); ++i)
+  double seconds_per_sample = 0;  // of the foremost client
+  const std::uint64_t now = ring::monotonic_ns();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i].lane.fenced) continue;
+    const publish::Position position = publish::position_of(plans[i], found[i].lane.next);
+    if (position < foremost) continue;
+    foremost = position;
+    seconds_per_sample = static_cast<double>(now - std::min(now, since[i])) * 1e-9 /
+                         static_cast<double>(std::max<std::uint64_t>(1, found[i].lane.granted));
+  }
+  for (std::size_t i = 0; i < found.size(); ++i) {
     found[i].lag = publish::lag(plans[i], found[i].lane.next, foremost, ClientStatus::kMostLag);
+    found[i].lag_seconds =
+        found[i].lag * static_cast<double>(plans[i].rows(0, 0, 0).rows) * seconds_per_sample;
+  }
   return found;
 }
 

@@ -51,7 +51,8 @@ struct ClientStatus {
 
   std::string client, group;
   std::uint32_t rank = 0;
-  std::uint32_t lag = 0;  ///< batches behind the foremost client, counted up to kMostLag
+  std::uint32_t lag = 0;   ///< batches behind the foremost client, counted up to kMostLag
+  double lag_seconds = 0;  ///< the same, at that client's average pace
   LaneFigures lane;
   std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: a lane without a client
 };
@@ -84,6 +85,7 @@ class StreamStatus {
     std::string client, group;
     std::uint32_t rank = 0;
     sampler::EpochPlan plan;
+    std::uint64_t since_ns = 0;  ///< ring::monotonic_ns() when it attached
   };
   /// [lock] Runs `attach`, which changes the lane's segments, while no thread reads them.
   template <class F>

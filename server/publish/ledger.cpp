@@ -23,13 +23,22 @@ Ledger::Ledger(const Options& options)
       buckets_(std::bit_ceil(slots_.size())),
       by_batch_({buckets_.data(), buckets_.size()}),
       lanes_(options.lanes),
-      idle_((slots_.size() + 63) / 64),
-      owed_(std::uint64_t{reserve_} * options.lanes) {
+      idle_((slots_.size() + 63) / 64) {
   require(options.lanes >= 1 && options.lanes <= kMaxLanes, "between 1 and 64 lanes");
   require(options.max_leases >= 1, "at least one lease");
   freed_.reserve(slots_.size());  // so that freeing a slot cannot fail
-  counts_.free = static_cast<std::uint32_t>(slots_.size());
-  for (Slot& slot : slots_) make_idle(slot);
+  provide(1);
+}
+
+void Ledger::provide(std::uint32_t lanes) {
+  require(lanes <= options_.lanes, "no more lanes than the ring has");
+  if (lanes <= provided_) return;
+  const std::uint32_t have = provided_ == 0 ? 0 : slots_needed(options_, provided_);
+  const std::uint32_t wanted = slots_needed(options_, lanes);
+  for (std::uint32_t slot = have; slot < wanted; ++slot) make_idle(slots_[slot]);
+  counts_.free += wanted - have;
+  owed_ += std::uint64_t{reserve_} * (lanes - provided_);
+  provided_ = lanes;
 }
 
 void Ledger::hold(Lane& lane, int pending, int leased) {
@@ -76,13 +85,15 @@ void Ledger::move(Lane& lane, const Cursor& next) {
   if (foremost_) foremost_ = std::max(*foremost_, position(lane));
 }
 
-std::uint32_t Ledger::slots_needed(const Options& options) {
-  return options.broadcast ? options.prefetch + options.lanes * options.max_leases
-                           : options.lanes * (options.max_leases + options.prefetch);
+std::uint32_t Ledger::slots_needed(const Options& options, std::uint32_t lanes) {
+  return options.broadcast ? options.prefetch + lanes * options.max_leases
+                           : lanes * (options.max_leases + options.prefetch);
 }
 
 void Ledger::open(std::uint32_t lane, const sampler::EpochPlan* plan, const Cursor& cursor) {
   require(!is_open(lane), "open of an open lane");
+  require(std::ranges::count_if(lanes_, [](const Lane& it) { return it.plan != nullptr; }) < provided_,
+          "there must be slots for the lane");
   const std::uint32_t seek = lanes_[lane].seek + 1;
   lanes_[lane] = Lane{};
   lanes_[lane].plan = plan;

@@ -9,6 +9,8 @@
 // a pool:
 //   broadcast: reserve = max_leases, pool = prefetch     (lanes share slots)
 //   shard:     reserve = max_leases + prefetch, pool = 0 (nothing is shared)
+// The slots exist for the largest number of lanes that were open at once so far, because the ring gets its
+// memory as clients attach: see provide().
 // A lane gets a slot beyond its reserve only if every other lane could still reach its own reserve. A
 // broadcast lane more than `max_lag` batches behind the foremost lane is detached (`detach`): it is limited
 // to its reserve, and batches are built for it alone. With `wait`, no batch is built that is `max_lag` or
@@ -63,15 +65,20 @@ class Ledger {
     std::uint32_t max_lag = 4;
     bool detach = true;
   };
+  /// There are slots for one lane at first.
   explicit Ledger(const Options& options);
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  /// The number of slots that a ring needs for these options.
-  static std::uint32_t slots_needed(const Options& options);
+  /// The number of slots that a ring needs for so many open lanes.
+  static std::uint32_t slots_needed(const Options& options, std::uint32_t lanes);
+  static std::uint32_t slots_needed(const Options& options) { return slots_needed(options, options.lanes); }
+  /// From now on there are slots for so many open lanes; never fewer than before.
+  void provide(std::uint32_t lanes);
 
   // --- lanes
-  /// The lane must be closed. `plan` must outlive the lane. `cursor` is normalized.
+  /// The lane must be closed, and there must be slots for one more lane. `plan` must outlive the lane.
+  /// `cursor` is normalized.
   void open(std::uint32_t lane, const sampler::EpochPlan* plan, const Cursor& cursor);
   /// Cancels what is pending and frees what is leased. Returns the number of leases that were freed.
   std::uint32_t close(std::uint32_t lane);
@@ -227,7 +234,8 @@ class Ledger {
   /// the slot as READY.
   std::vector<std::uint64_t> idle_;
   std::uint32_t idle_slots_ = 0;
-  std::uint64_t owed_ = 0;  ///< by how much all lanes together are below their reserves
+  std::uint32_t provided_ = 0;  ///< lanes for which there are slots; further ones are neither idle nor owed
+  std::uint64_t owed_ = 0;      ///< by how much those lanes together are below their reserves
   Counts counts_;
   mutable std::optional<Position> foremost_;
   mutable std::optional<const Lane*> hindmost_;

@@ -28,9 +28,16 @@ void Ledger::check() const {
     require(!hindmost_ || (*hindmost_ && position(**hindmost_) <= position(lane)),
             "a lane is behind the hindmost one");
   }
+  owed -= std::uint64_t{reserve_} * (options_.lanes - provided_);
   require(owed == owed_, "what is owed to the lanes differs from what they hold");
   Counts counts;
+  const std::uint32_t provided = slots_needed(options_, provided_);
   for (const Slot& slot : slots_) {
+    if (number(slot) >= provided) {
+      require(slot.state == State::kFree && (idle_[number(slot) / 64] >> number(slot) % 64 & 1) == 0,
+              "a slot is used that the ring does not have yet");
+      continue;
+    }
     require((slot.pending & slot.leased) == 0, "a lane both waits for a slot and holds it");
     require(slot.state != State::kFree || (slot.pending | slot.leased) == 0, "a free slot has holders");
     require(slot.state != State::kFilling || slot.leased == 0, "a slot is filled while leased");

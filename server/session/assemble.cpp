@@ -45,22 +45,24 @@ Fingerprint fingerprint(const source::Source& source, const sampler::Sampler& sa
           kAlgorithmVersion};
 }
 
-publish::Ledger::Options ledger_options(const config::StreamConfig& config) {
+/// `batches`: of an epoch. No more are made ahead: the ring of a small set stays small.
+publish::Ledger::Options ledger_options(const config::StreamConfig& config, std::uint64_t batches) {
+  const auto prefetch = static_cast<std::uint32_t>(std::min<std::uint64_t>(config.ring.prefetch, batches));
   return {.lanes = config.ring.max_clients,
           .max_leases = config.ring.max_leases,
-          .prefetch = config.ring.prefetch,
+          .prefetch = prefetch,
           .broadcast = config.delivery == config::Delivery::kBroadcast,
-          .max_lag = config.sharing.max_lag,
+          .max_lag = std::min(config.sharing.max_lag, prefetch),
           .detach = config.sharing.on_lag == config::OnLag::kDetach};
 }
 
-std::shared_ptr<io::ReadAhead> read_ahead(const config::StreamConfig& config, const SourcePtr& source,
+std::shared_ptr<io::ReadAhead> read_ahead(const config::StreamConfig& config,
+                                          const publish::Ledger::Options& ledger, const SourcePtr& source,
                                           const Reads& reads) {
   if (!reads.pool) return nullptr;
   // Besides the prefetched samples: the batches that are being filled, and the next batch of each client,
   // which is expected however large it is.
-  const std::uint64_t batches =
-      publish::Ledger::slots_needed(ledger_options(config)) + config.ring.max_clients;
+  const std::uint64_t batches = publish::Ledger::slots_needed(ledger) + config.ring.max_clients;
   return std::make_shared<io::ReadAhead>(
       reads.pool, source,
       io::ReadAhead::Options{.ahead = reads.config->read_ahead,
@@ -126,6 +128,11 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   if (config.last == LastBatch::kDrop && samples < config.batch_size)
     return wrong(config.places.batch_size,
                  {ErrorCode::kConfigInvalid, sampler::no_batch(samples, config.batch_size, 1)});
+  exec::StreamSetup setup;
+  if (const auto* fed = dynamic_cast<const source::Fed*>(source.get())) setup.feed = fed->feed();
+  // A feed's samples are sent again and again, so its epochs do not bound what may wait.
+  setup.ledger = ledger_options(
+      config, setup.feed ? config.ring.prefetch : (samples + config.batch_size - 1) / config.batch_size);
   const exec::SampleOptions options{
       .stream = name,
       .seed = config.seed,
@@ -134,8 +141,7 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
       .max_bad = config.max_bad,
       .decoded = *decoded,
       .mixer = std::move(mixer),
-      .read_ahead = read_ahead(config, source, reads)};
-  exec::StreamSetup setup;
+      .read_ahead = read_ahead(config, setup.ledger, source, reads)};
   const auto maker = std::make_shared<exec::SampleMaker>(source, std::move(*fields), options);
   setup.maker = maker;
   setup.info = {
@@ -149,10 +155,8 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
       .classes = source->class_names(),
       .fingerprint = fingerprint(*source, **sampler, config, options.mixer.get()),
       .on_device = setup.maker->on_device()};
-  setup.ledger = ledger_options(config);
   setup.data_access = config.ring.data_access == config::Access::kReadOnly ? ring::ClientAccess::kReadOnly
                                                                            : ring::ClientAccess::kReadWrite;
-  if (const auto* fed = dynamic_cast<const source::Fed*>(source.get())) setup.feed = fed->feed();
   setup.info.live = setup.feed != nullptr;
   setup.wait_for = config.sharing.wait_for;
   setup.wait_timeout = config.sharing.wait_timeout;
@@ -176,7 +180,7 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
 std::uint64_t memory_left(const Assembly& assembly) {
   std::uint64_t needed = cache_bytes(assembly) + assembly.read_ahead_bytes + assembly.other_bytes;
   for (const exec::StreamSetup& setup : assembly.streams)
-    if (const auto ring = ring_bytes(setup)) needed += *ring;
+    if (const auto ring = ring_size(setup)) needed += ring->most();
   const std::uint64_t all = ring::memory_headroom().bytes;
   return all - std::min(all, needed);
 }
@@ -273,12 +277,28 @@ Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
                   fmt::join(lower, "; ")));
 }
 
-Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup) {
-  return ring::RingWriter::bytes_needed({.name = setup.info.name,
-                                         .fields = ring_fields(setup.info),
-                                         .rows = setup.info.batch_size,
-                                         .slots = publish::Ledger::slots_needed(setup.ledger),
-                                         .lanes = setup.ledger.lanes});
+Result<RingSize> ring_size(const exec::StreamSetup& setup) {
+  const auto bytes = [&](std::uint32_t clients) {
+    return ring::RingWriter::bytes_needed(exec::ring_options(setup, clients));
+  };
+  const auto first = bytes(1);
+  const auto second = bytes(2);
+  if (!second) return fail(second.error());
+  const std::uint32_t slots = publish::Ledger::slots_needed(setup.ledger, 1);
+  return RingSize{.clients = setup.ledger.lanes,
+                  .first_slots = slots,
+                  .further_slots = publish::Ledger::slots_needed(setup.ledger, 2) - slots,
+                  .first_bytes = *first,
+                  .further_bytes = *second - *first};
+}
+
+std::string to_string(const RingSize& size) {
+  const auto megabytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  std::string text = fmt::format("{} slots, {:.1f} MB", size.first_slots, megabytes(size.first_bytes));
+  if (size.clients > 1)
+    text += fmt::format("; {} slots, {:.1f} MB more for each further client, up to {} clients",
+                        size.further_slots, megabytes(size.further_bytes), size.clients);
+  return text;
 }
 
 }  // namespace headrace::server::session

@@ -37,7 +37,15 @@ std::uint64_t cache_bytes(const Assembly& assembly);
 /// kNotEnoughMemory: besides `rings` bytes, the assembly may need more than this process can still allocate.
 Result<void> check_memory(const Assembly& assembly, std::uint64_t rings);
 
-/// Bytes of shared memory for a stream's ring.
-Result<std::uint64_t> ring_bytes(const exec::StreamSetup& setup);
+/// Shared memory of a stream's ring, which grows as clients attach.
+struct RingSize {
+  std::uint32_t clients = 0, first_slots = 0, further_slots = 0;
+  std::uint64_t first_bytes = 0;    ///< with one client
+  std::uint64_t further_bytes = 0;  ///< for each further one
+  [[nodiscard]] std::uint64_t most() const { return first_bytes + (clients - 1) * further_bytes; }
+};
+Result<RingSize> ring_size(const exec::StreamSetup& setup);
+/// "7 slots, 67.4 MB; 3 slots, 28.9 MB more for each further client, up to 4"
+std::string to_string(const RingSize& size);
 
 }  // namespace headrace::server::session

@@ -110,12 +110,11 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   if (!assembly) return tl::make_unexpected(assembly.error());
   std::vector<std::unique_ptr<exec::Stream>> streams;
   for (exec::StreamSetup& setup : assembly->streams) {
-    const auto bytes = ring_bytes(setup);
-    if (!bytes) return tl::make_unexpected(bytes.error());
+    const auto size = ring_size(setup);
+    if (!size) return tl::make_unexpected(size.error());
     // Log it first: touching all pages of a large ring takes a while.
-    log::info("stream `{}`: {} samples, batches of {}, ring of {} slots, {:.1f} MB", setup.info.name,
-              setup.info.samples, setup.info.batch_size, publish::Ledger::slots_needed(setup.ledger),
-              static_cast<double>(*bytes) / 1e6);
+    log::info("stream `{}`: {} samples, batches of {}, ring: {}", setup.info.name, setup.info.samples,
+              setup.info.batch_size, to_string(*size));
     auto stream = exec::Stream::create(std::move(setup));
     if (!stream) return tl::make_unexpected(stream.error());
     streams.push_back(std::move(*stream));
@@ -128,7 +127,7 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   shared.reset();
   // Before libzmq, which aborts if it gets none.
   if (auto enough = check_descriptors(); !enough) return fail(enough.error());
-  // The rings are allocated by now.
+  // The rings are allocated by now, each for one client.
   if (auto fits = check_memory(*assembly, 0); !fits) return tl::make_unexpected(fits.error());
 
   auto server = std::unique_ptr<Server>(new Server(config.server, std::move(*directory)));
@@ -149,8 +148,8 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
                                                    std::move(assembly->remotes));
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
   server->control_ = std::make_unique<Control>(
-      *server->engine_, *server->sessions_, [raw] { return raw->collector_->stats(); },
-      [raw] { raw->ask_to_stop(); }, server->collector_->bad_messages());
+      *server->engine_, *server->sessions_, [raw] { return raw->stats(); }, [raw] { raw->ask_to_stop(); },
+      server->collector_->bad_messages());
   if (auto done = server->sessions_->listen(server->directory_.socket(wire::kAttachSocket)); !done)
     return tl::make_unexpected(done.error());
   if (auto done = server->directory_.set_socket_mode(wire::kAttachSocket); !done) return fail(done.error());
@@ -269,6 +268,16 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // in case it throws each time
     }
   }
+}
+
+nlohmann::json Server::stats() const {
+  nlohmann::json stats = collector_->stats();
+  stats["sharing"] = nlohmann::json::array();
+  for (const auto& [group, watch] : sharing_)
+    stats["sharing"].push_back({{"streams", watch.streams()},
+                                {"decoded_in_30_s", watch.cost().decoded},
+                                {"decoded_again_in_30_s", watch.cost().again}});
+  return stats;
 }
 
 void Server::tick(std::uint64_t now_ns) {

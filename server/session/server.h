@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <stop_token>
 #include <string>
 
@@ -56,6 +57,7 @@ class Server {
   template <class F>
   void for_each_stream(const char* doing, F work);
   void tick(std::uint64_t now_ns);
+  [[nodiscard]] nlohmann::json stats() const;
   void serve_until(const std::function<bool()>& done, int signals, int parent_fd);
 
   config::ServerConfig config_;

@@ -79,7 +79,7 @@ Result<wire::OpenReply> Sessions::open(const wire::OpenRequest& request) {
   session.pid = request.pid;
   session.expires_ns = now + kTokenLifeNs;
   std::string token = session.token, name = session.name;
-  auto reply = engine_.with(*stream, [&](exec::Stream& s) { return s.lanes().open(request); });
+  auto reply = engine_.open(*stream, request);
   if (!reply) return reply;
   session.lane = reply->lane;
   reply->token = std::move(token);

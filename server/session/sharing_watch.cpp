@@ -18,7 +18,8 @@ constexpr std::uint64_t kFewest = 100;
 }  // namespace
 
 SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadcast)
-    : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
+    : names_(streams),
+      streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
       remedy_(
           streams.size() > 1 ? "start the jobs at the same time"
           : broadcast
@@ -40,6 +41,7 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
 
   std::optional<std::string> warning;
   warned_ = warned_ && same_jobs;
+  cost_ = {};
   if (over) {
     std::uint64_t most = 0;
     for (const auto& [name, count] : received) most = std::max(most, count - received_[name]);
@@ -48,6 +50,7 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     });
     // Other threads count meanwhile: the sum may be older than the one before.
     const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
+    cost_ = {decoded, active >= 2 ? decoded - std::min(decoded, most) : 0};
     const bool wasteful =
         active >= 2 && most >= kFewest && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
     if (wasteful && !warned_) {

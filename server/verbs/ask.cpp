@@ -60,11 +60,16 @@ CLI::App* add_question(CLI::App& app, const char* name, const char* help, int& e
   return verb;
 }
 
-/// The server's figures of each stream, by name.
-Result<nlohmann::json> stream_stats(Client& client) {
+/// The server's figures: of each stream by name in "streams", and of the streams that share rows in
+/// "sharing".
+Result<nlohmann::json> stats_of(Client& client) {
   const auto stats = client.stats();
   if (!stats) return tl::make_unexpected(stats.error());
-  return nlohmann::json::parse(*stats, nullptr, false).value("streams", nlohmann::json::object());
+  return nlohmann::json::parse(*stats, nullptr, false);
+}
+
+nlohmann::json streams_in(const nlohmann::json& stats) {
+  return stats.value("streams", nlohmann::json::object());
 }
 
 /// Empty: it has not failed.
@@ -91,9 +96,22 @@ void print_clients(const nlohmann::json& stream, Sharing& sum) {
     fmt::print("  client {}: epoch {}, batch {}{}\n", client.value("client", std::string()),
                count(next, "epoch"), count(next, "batch"),
                lag == 0 ? ""
-                        : fmt::format(", {}{} batch{} behind the first",
+                        : fmt::format(", {}{} batch{} ({:.1f} s) behind the first",
                                       lag >= exec::ClientStatus::kMostLag ? "at least " : "", lag,
-                                      lag == 1 ? "" : "es"));
+                                      lag == 1 ? "" : "es", client.value("lag_seconds", 0.0)));
+  }
+}
+
+/// What it costs at present that clients are apart. A few samples are decoded ahead, which is no cost.
+void print_cost(const nlohmann::json& stats) {
+  for (const nlohmann::json& group : stats.value("sharing", nlohmann::json::array())) {
+    const auto decoded = group.value("decoded_in_30_s", std::uint64_t{0});
+    const auto again = group.value("decoded_again_in_30_s", std::uint64_t{0});
+    if (again > decoded / 10)
+      fmt::print(
+          "{} of {} samples decoded in the last 30 s were decoded again, because clients of {} are too far "
+          "apart to share them\n",
+          again, decoded, fmt::join(group.value("streams", std::vector<std::string>()), ", "));
   }
 }
 
@@ -114,9 +132,9 @@ void print(const Sharing& sum) {
 void add_health(CLI::App& app, int& exit_code) {
   add_question(app, "health", "Exit 0 if a server answers and none of its streams has failed", exit_code,
                [](Client& client) -> Result<void> {
-                 const auto stats = stream_stats(client);
+                 const auto stats = stats_of(client);
                  if (!stats) return tl::make_unexpected(stats.error());
-                 for (const nlohmann::json& stream : *stats)
+                 for (const nlohmann::json& stream : streams_in(*stats))
                    if (auto why = failure_of(stream); !why.empty())
                      return fail(ErrorCode::kStreamFailed, std::move(why));
                  fmt::print("ok: {} answers\n", client.address());
@@ -129,18 +147,20 @@ void add_ls(CLI::App& app, int& exit_code) {
                [](Client& client) -> Result<void> {
                  auto streams = client.streams();
                  if (!streams) return tl::make_unexpected(streams.error());
-                 const auto stats = stream_stats(client);
+                 const auto stats = stats_of(client);
                  if (!stats) return tl::make_unexpected(stats.error());
+                 const nlohmann::json figures = streams_in(*stats);
                  Sharing sharing;
                  for (const StreamInfo& info : *streams) {
                    fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {}\n", info.name,
                               info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples,
                               info.batch_size, count_of_classes(info.classes.size()));
-                   const nlohmann::json stream = stats->value(info.name, nlohmann::json::object());
+                   const nlohmann::json stream = figures.value(info.name, nlohmann::json::object());
                    if (const auto why = failure_of(stream); !why.empty()) fmt::print("  FAILED: {}\n", why);
                    print_clients(stream, sharing);
                  }
                  print(sharing);
+                 print_cost(*stats);
                  return {};
                });
 }

@@ -198,11 +198,12 @@ int check(const CheckArguments& arguments) {
   if (!assembly) return report(assembly.error());
   for (const std::string& name : assembly->unused)
     fmt::print("warning: source `{}`: no stream serves it, so it was not opened\n", name);
-  std::uint64_t total = 0;
+  std::uint64_t first = 0, most = 0;  // bytes of all rings, with one client on each stream and with all
   for (const exec::StreamSetup& setup : assembly->streams) {
-    const auto bytes = session::ring_bytes(setup);
-    if (!bytes) return report(bytes.error());
-    total += *bytes;
+    const auto ring = session::ring_size(setup);
+    if (!ring) return report(ring.error());
+    first += ring->first_bytes;
+    most += ring->most();
     const StreamInfo& info = setup.info;
     fmt::print("stream {}: {} samples, {}, batches of {}\n", info.name, info.samples,
                count_of_classes(info.classes.size()), info.batch_size);
@@ -220,13 +221,11 @@ int check(const CheckArguments& arguments) {
         print_device_split(chain.transforms, transform::prefix_length(chain));
       }
     if (!info.live && info.batch_size > info.samples)
-      fmt::print("  warning: an epoch is one batch that is not full; each slot has room for {} samples\n",
-                 info.batch_size);
+      fmt::print("  warning: an epoch is one batch that is not full\n");
     // The samples of a live stream are yet to come.
     if (!info.live)
       if (auto sound = check_samples(setup, *config, arguments.all); !sound) return report(sound.error());
-    fmt::print("  ring: {} slots for {} client{}, {}\n", publish::Ledger::slots_needed(setup.ledger),
-               setup.ledger.lanes, setup.ledger.lanes == 1 ? "" : "s", megabytes(*bytes));
+    fmt::print("  ring: {}\n", to_string(*ring));
   }
   for (const session::SharingGroup& group : assembly->sharing) print_sharing(group);
   for (const session::CacheUse& use : assembly->caches.memory) fmt::print("{}\n", room_of(use));
@@ -235,22 +234,29 @@ int check(const CheckArguments& arguments) {
       windows + session::cache_bytes(*assembly) + assembly->read_ahead_bytes + assembly->other_bytes;
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   // While clients of a dead server still hold its ring, the next server's ring exists beside it.
-  fmt::print("memory: rings {}, twice that while a server restarts, {}{} available ({})\n", megabytes(total),
+  fmt::print("memory: rings {}{}, twice that while a server restarts, {}{} available ({})\n",
+             megabytes(first), most > first ? fmt::format(", {} with all clients", megabytes(most)) : "",
              beside > 0
                  ? fmt::format("windows up to {}, caches {}, reading ahead {}, tables, tiles and feeds {}, ",
                                megabytes(windows), megabytes(session::cache_bytes(*assembly)),
                                megabytes(assembly->read_ahead_bytes), megabytes(assembly->other_bytes))
                  : "",
              megabytes(headroom.bytes), headroom.limited_by);
-  if (total > headroom.bytes)
+  if (first > headroom.bytes)
     return report({ErrorCode::kNotEnoughMemory,
-                   fmt::format("the rings need {}, {} are available ({}): lower batch_size, "
-                               "ring.prefetch, ring.max_clients or ring.max_leases",
-                               megabytes(total), megabytes(headroom.bytes), headroom.limited_by)});
-  if (auto fits = session::check_memory(*assembly, total); !fits) return report(fits.error());
-  if (2 * total + beside > headroom.bytes)
+                   fmt::format("the rings need {} with one client each, {} are available ({}): lower "
+                               "batch_size, ring.prefetch or ring.max_leases",
+                               megabytes(first), megabytes(headroom.bytes), headroom.limited_by)});
+  if (auto fits = session::check_memory(*assembly, first); !fits) return report(fits.error());
+  if (most + beside > headroom.bytes) {
+    fmt::print(
+        "warning: with all clients attached {} are needed, more than there is: further clients would be "
+        "refused. Lower ring.max_clients, batch_size or ring.max_leases\n",
+        megabytes(most + beside));
+  } else if (2 * most + beside > headroom.bytes) {
     fmt::print("warning: a restart beside living clients needs {}, more than there is\n",
-               megabytes(2 * total + beside));
+               megabytes(2 * most + beside));
+  }
   if (auto usable = session::Directory::check(config->server.directory); !usable)
     return report(usable.error());
   if (session::Directory::is_in_use(config->server.directory)) {

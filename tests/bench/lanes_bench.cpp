@@ -68,6 +68,7 @@ class Bench {
     request.rank = world > 1 ? lane : 0;
     request.world_size = world;
     Client client;
+    if (!stream_->make_room(lane + 1)) std::abort();
     client.reply = stream_->lanes().open(request).value();
     auto attachment =
         stream_->lanes().attach(client.reply.lane, stream_->make_lease().value(), ring::monotonic_ns());

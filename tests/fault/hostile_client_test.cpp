@@ -63,13 +63,13 @@ TEST(HostileClient, ThatSeeksOutsideOfTheEpochIsRefused) {
   for (const Cursor cursor : {Cursor{0, 501, 0}, Cursor{3, 1'000'000'000, 7}}) {
     request.position = cursor;
     request.start.reset();
-    auto refused = engine->with(0, [&](Stream& s) { return s.lanes().open(request); });
+    auto refused = engine->open(0, request);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(refused.error().message.find("500 samples"), std::string::npos);
     request.start = cursor;
     request.position.reset();
-    EXPECT_FALSE(engine->with(0, [&](Stream& s) { return s.lanes().open(request); }));
+    EXPECT_FALSE(engine->open(0, request));
   }
 }
 

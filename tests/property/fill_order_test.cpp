@@ -49,7 +49,9 @@ class Simulation {
         plan_(scenario.batches * kBatch, kBatch, 1, LastBatch::kShort),
         ledger_({.lanes = 2, .max_leases = 3, .prefetch = 4, .max_lag = 4, .detach = detach}),
         order_(ledger_, {.epoch_rows = scenario.batches * kBatch, .patience_ns = patience}),
-        workers_(scenario.workers) {}
+        workers_(scenario.workers) {
+    ledger_.provide(2);
+  }
 
   Outcome run() {
     while (!clients_[0].ended || !clients_[1].ended) {

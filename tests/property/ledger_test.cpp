@@ -39,6 +39,9 @@ class Simulation {
   std::uint32_t pick(std::uint32_t bound) { return static_cast<std::uint32_t>(random_() % bound); }
 
   void open(std::uint32_t i, Cursor at) {
+    // As the server does: a ring has slots for no more lanes than were open at once.
+    ledger_.provide(1 + static_cast<std::uint32_t>(std::ranges::count_if(
+                            lanes_, [](const SimulatedLane& lane) { return lane.open; })));
     ledger_.open(i, &plan_, at);
     lanes_[i] =
         SimulatedLane{.open = true, .expected = normalized(plan_, at), .seek = ledger_.seek_number(i)};
@@ -224,6 +227,7 @@ TEST(Ledger, StarvesNoLaneWhileAnotherLaneNeverAcks) {
 TEST(Ledger, DropsNoBatchOfALaneWithinItsReserve) {
   Ledger ledger({.lanes = 2, .max_leases = 3, .prefetch = 4, .broadcast = true, .max_lag = 4});
   const EpochPlan plan(400, 8, 1, LastBatch::kShort);
+  ledger.provide(2);
   ledger.open(0, &plan, {});
   ledger.open(1, &plan, {});
   std::vector<std::uint32_t> unwanted;
@@ -332,6 +336,7 @@ TEST(Ledger, MeasuresLagByPositionAcrossOrigins) {
   for (const bool detach : {false, true}) {
     Ledger ledger(
         {.lanes = 2, .max_leases = 2, .prefetch = 4, .broadcast = true, .max_lag = 4, .detach = detach});
+    ledger.provide(2);
     ledger.open(0, &plan, {0, 400, 0});  // resumed at another batch size
     ledger.open(1, &plan, {0, 0, 49});   // 8 samples behind
     EXPECT_LT(ledger.position(1), ledger.position(0));
@@ -356,6 +361,25 @@ TEST(Ledger, GrantsABatchAgainAfterASeekBackDuringItsFirstLease) {
   }
   EXPECT_EQ(run.lane(0).held.size(), 2U)
       << "the view from before the seek holds its slot, so batch 0 comes in another one";
+}
+
+TEST(Ledger, HasSlotsForAsManyLanesAsWereOpenAtOnce) {
+  for (const bool broadcast : {true, false}) {
+    const Ledger::Options options{.lanes = 4, .max_leases = 2, .prefetch = 3, .broadcast = broadcast};
+    Simulation run(options, 1);
+    const auto free = [&] { return run.ledger().counts().free; };
+    EXPECT_EQ(free(), Ledger::slots_needed(options, 1));
+    run.open(2, {});
+    EXPECT_EQ(free(), Ledger::slots_needed(options, 1));
+    while (run.start_fill(2)) run.end_fill();
+    EXPECT_EQ(run.ledger().counts().free, 0U) << "one lane uses all slots that there are";
+    run.open(0, {7, 0, 0});
+    EXPECT_EQ(free(), broadcast ? 2U : 5U) << "the new lane's reserve is free";
+    run.close(2);
+    EXPECT_EQ(free(), Ledger::slots_needed(options, 2));
+    run.open(1, {});
+    EXPECT_EQ(free(), Ledger::slots_needed(options, 2)) << "the slots of the lane that closed";
+  }
 }
 
 TEST(Ledger, RefusesAcksOfWhatIsNotLeased) {

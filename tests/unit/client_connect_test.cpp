@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -18,6 +19,7 @@
 
 #include "clientlib/client/address.h"
 #include "clientlib/client/exchange.h"
+#include "clientlib/ring/layout.h"
 #include "clientlib/ring/unique_fd.h"
 #include "clientlib/wire/protocol.h"
 #include "headrace/client.h"
@@ -126,7 +128,8 @@ TEST_F(Connect, WaitsForAServerThatComesLater) {
     std::this_thread::sleep_for(150ms);
     peer.emplace(control(), [](const std::string& frame) {
       const auto request = wire::decode_request(frame);
-      return wire::encode(wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", 1, 77, 1})});
+      return wire::encode(
+          wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", ring::kLayoutVersion, 77, 1})});
     });
   });
   const auto client = Client::connect({.address = directory_, .timeout = 5s});
@@ -144,7 +147,8 @@ TEST_F(Connect, WorksUnderALocaleThatGroupsDigits) {
   const std::locale before = std::locale::global(std::locale(std::locale(), new GroupedDigits));
   const Peer peer(control(), [](const std::string& frame) {
     const auto request = wire::decode_request(frame);
-    return wire::encode(wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", 1, 77, 1})});
+    return wire::encode(
+        wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", ring::kLayoutVersion, 77, 1})});
   });
   const auto client = Client::connect({.address = directory_, .timeout = 5s});
   std::locale::global(before);
@@ -159,7 +163,7 @@ TEST_F(Connect, ToAnotherRingLayoutNamesBothVersions) {
   const Error error = failure(5s);
   EXPECT_EQ(error.code, ErrorCode::kVersionMismatch);
   EXPECT_THAT(error.message, HasSubstr("layout 42"));
-  EXPECT_THAT(error.message, HasSubstr("has 1:"));
+  EXPECT_THAT(error.message, HasSubstr(fmt::format("has {}:", ring::kLayoutVersion)));
 }
 
 TEST_F(Connect, ToAnotherProtocolNamesBothVersions) {
@@ -270,7 +274,8 @@ TEST_F(Connect, AForkedChildIsRefused) {
   const Peer peer(control(), [](const std::string& frame) {
     const auto request = wire::decode_request(frame);
     if (request->op == "hello")
-      return wire::encode(wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", 1, 77, 1})});
+      return wire::encode(
+          wire::Reply{request->id, wire::to_json(wire::HelloReply{"9.9.9", ring::kLayoutVersion, 77, 1})});
     return wire::encode(wire::Reply{request->id, nlohmann::json{{"pid", 1}}});
   });
   auto client = Client::connect({.address = directory_, .timeout = 5s});

@@ -132,6 +132,54 @@ TEST(CopyEngine, StagesWhenPinningIsRefusedAndSaysSoOnce) {
   EXPECT_THAT(warnings, testing::ElementsAre(testing::HasSubstr("no more memory may be locked")));
 }
 
+/// As the ring of a server to which further clients attach.
+TEST(CopyEngine, PinsWhatAMappingHasGrownBy) {
+  const auto mapping = std::make_shared<Mapping>(8 * kPage);
+  Script script;
+  auto engine = engine_over(script, {.pin_chunk = 2 * kPage});
+  engine->register_mapping(mapping->span().first(3 * kPage), mapping);
+  EXPECT_THAT(script.pinned, testing::ElementsAre(2 * kPage, kPage));
+  engine->register_mapping(mapping->span(), mapping);
+  EXPECT_THAT(script.pinned, testing::ElementsAre(2 * kPage, kPage, 2 * kPage, 2 * kPage, kPage));
+  engine->register_mapping(mapping->span().first(3 * kPage), mapping);
+  EXPECT_EQ(script.pinned.size(), 5U);
+  EXPECT_EQ(engine->stats().pinned_bytes, 8 * kPage);
+  {
+    const auto buffer = engine->allocate(8 * kPage).value();
+    const std::byte* from = mapping->span().data();
+    const Transfer transfer{from, buffer.data(), 8 * kPage};
+    ASSERT_TRUE(engine->copy({&transfer, 1}, nullptr).value().wait().has_value());
+    using Copy = std::pair<const std::byte*, std::size_t>;
+    EXPECT_THAT(script.copies,
+                testing::ElementsAre(Copy{from, 2 * kPage}, Copy{from + 2 * kPage, kPage},
+                                     Copy{from + 3 * kPage, 2 * kPage}, Copy{from + 5 * kPage, 2 * kPage},
+                                     Copy{from + 7 * kPage, kPage}));
+    EXPECT_EQ(std::memcmp(buffer.data(), from, 8 * kPage), 0);
+  }
+  engine.reset();
+  EXPECT_EQ(script.unpinned, 5U);
+}
+
+TEST(CopyEngine, StagesOnlyTheGrowthThatCouldNotBePinned) {
+  const auto mapping = std::make_shared<Mapping>(4 * kPage);
+  Script script{.refuse_pin_after = 3};
+  std::vector<std::string> warnings;
+  auto engine = engine_over(
+      script, {.pin_chunk = kPage, .warn = [&](std::string_view text) { warnings.emplace_back(text); }});
+  engine->register_mapping(mapping->span().first(2 * kPage), mapping);
+  for (int i = 0; i < 2; ++i) engine->register_mapping(mapping->span(), mapping);
+  EXPECT_EQ(engine->stats().pinned_bytes, 2 * kPage);
+  EXPECT_EQ(warnings.size(), 1U);
+  const auto buffer = engine->allocate(kPage).value();
+  for (int page = 0; page < 4; ++page) {
+    const Transfer transfer{mapping->span().data() + page * kPage, buffer.data(), kPage};
+    ASSERT_TRUE(engine->copy({&transfer, 1}, nullptr).value().wait().has_value());
+    EXPECT_EQ(std::memcmp(buffer.data(), transfer.source, kPage), 0);
+  }
+  EXPECT_EQ(engine->stats().direct_copies, 2U);
+  EXPECT_EQ(engine->stats().staged_copies, 2U);
+}
+
 TEST(CopyEngine, StagesNeighborsInOneCopyWithoutLargeGaps) {
   const Mapping source(kPage);
   Script script;

@@ -1,4 +1,5 @@
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <thread>
 
@@ -328,6 +329,43 @@ TEST(Ring, ReadsOnlyWholeCommitsWhileTheClientCommits) {
 TEST(Ring, HasTheSizeThatItPredicts) {
   auto ring = make_ring(3, 2);
   EXPECT_EQ(value_or_die(RingWriter::bytes_needed(small_ring(3, 2))), ring->bytes());
+}
+
+TEST(Ring, GetsTheMemoryOfItsSlotsAsTheyAreAllocated) {
+  auto ring = value_or_die(RingWriter::create(small_ring(6, 2), 2));
+  auto reader = attach(*ring, 0);
+  const std::uint64_t stride = reader->memory(0).size();
+  const auto bytes = [&ring] {
+    struct stat status {};
+    EXPECT_EQ(::fstat(ring->attach(1, value_or_die(ring->make_lease())).data_fd, &status), 0);
+    ring->detach(1);
+    return static_cast<std::uint64_t>(status.st_blocks) * 512;
+  };
+  EXPECT_EQ(bytes(), 2 * stride);
+  EXPECT_EQ(reader->data().size(), 2 * stride);
+  EXPECT_EQ(ring->bytes() + 4 * stride, value_or_die(RingWriter::bytes_needed(small_ring(6, 2))));
+  EXPECT_DEATH((void)ring->loan(2), "no memory yet");
+  ASSERT_TRUE(ring->allocate(1)) << "it never shrinks";
+  EXPECT_EQ(ring->allocated(), 2U);
+  ASSERT_TRUE(ring->allocate(5));
+  EXPECT_EQ(bytes(), 5 * stride);
+  EXPECT_EQ(reader->data().size(), 5 * stride) << "for a client that was attached before, too";
+  fill_and_publish(*ring, 4, 3, 17);
+  ring->grant(0, 4, 0);
+  const auto grant = reader->next(0, 1s, 0ns, nullptr);
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(wrong_words(*reader, *grant), 0U);
+}
+
+TEST(Ring, StaysAsItIsIfThereIsNoMemoryToGrow) {
+  auto options = small_ring(1'000'000, 1);
+  options.fields[0].shape = {1 << 20, 1 << 4};  // 64 MiB a slot
+  auto ring = value_or_die(RingWriter::create(options, 1));
+  const auto grown = ring->allocate(1'000'000);
+  ASSERT_FALSE(grown);
+  EXPECT_EQ(grown.error().code, ErrorCode::kNotEnoughMemory);
+  EXPECT_NE(grown.error().message.find("MiB more"), std::string::npos) << grown.error().message;
+  EXPECT_EQ(ring->allocated(), 1U);
 }
 
 TEST(Ring, RefusesImpossibleSizesAndNamesThem) {

@@ -196,7 +196,8 @@ TEST(MemoryHeadroom, KnowsTheAddressSpaceLimit) {
     const rlimit limit{.rlim_cur = std::uint64_t{1} << 47, .rlim_max = std::uint64_t{1} << 47};
     if (::setrlimit(RLIMIT_AS, &limit) != 0) ::_exit(2);
     const MemoryHeadroom least = memory_headroom("/nowhere");
-    ::_exit(least.limited_by == "RLIMIT_AS (ulimit -v)" && least.bytes == limit.rlim_cur ? 0 : 1);
+    const bool limited = least.limited_by == "RLIMIT_AS (ulimit -v)" && least.bytes == limit.rlim_cur;
+    ::_exit(limited && mapped_headroom("/nowhere").limited_by == "nothing" ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -31,6 +31,7 @@ class TwoJobs {
   }
   SharingWatch::Figures& figures() { return figures_; }
   [[nodiscard]] int warnings() const { return warnings_; }
+  [[nodiscard]] std::uint64_t decoded_again() const { return watch_.cost().again; }
 
  private:
   SharingWatch watch_{{"train"}, true};
@@ -59,6 +60,23 @@ TEST(SharingWatch, WarnsOnceWhenJobsAreTooFarApart) {
   EXPECT_EQ(jobs.warnings(), 1);
   EXPECT_FALSE(jobs.run(60, 100)) << "it has ended";
   EXPECT_TRUE(jobs.run(60, 200)) << "and begins again";
+}
+
+TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
+  TwoJobs jobs;
+  jobs.run(20, 200);
+  EXPECT_EQ(jobs.decoded_again(), 0U) << "not known yet";
+  jobs.run(20, 200);
+  EXPECT_EQ(jobs.decoded_again(), 3000U);
+  jobs.run(60, 100);
+  EXPECT_EQ(jobs.decoded_again(), 0U);
+  jobs.run(60, 100, 0);
+  EXPECT_EQ(jobs.decoded_again(), 0U) << "a single active job";
+  jobs.run(60, 200);
+  EXPECT_EQ(jobs.decoded_again(), 3000U);
+  jobs.figures().jobs[1].received = 0;
+  jobs.run(1, 200);
+  EXPECT_EQ(jobs.decoded_again(), 0U) << "another set of jobs";
 }
 
 TEST(SharingWatch, NamesAFullWindow) {

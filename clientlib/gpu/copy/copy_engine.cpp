@@ -185,8 +185,7 @@ struct CopyEngine::Impl {
 
   void count_pinned() {
     std::uint64_t pinned = 0;
-    for (const PinnedMapping& known : mappings)
-      if (known.pinned()) pinned += known.size();
+    for (const PinnedMapping& known : mappings) pinned += known.pinned_bytes();
     counters.pinned_bytes = pinned;
   }
 
@@ -222,17 +221,22 @@ CopyEngine::~CopyEngine() {
 
 void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<const void> owner) {
   Impl& impl = *impl_;
-  for (const PinnedMapping& known : impl.mappings)
-    if (known.is(mapping, owner)) return;
-  release_orphans();
-  const PinnedMapping& added =
-      impl.mappings.emplace_back(*impl.device, mapping, impl.options.pin_chunk, std::move(owner));
+  const auto known = std::ranges::find_if(
+      impl.mappings, [&](const PinnedMapping& other) { return other.is(mapping, owner); });
+  if (known != impl.mappings.end() && known->size() >= mapping.size()) return;
+  if (known != impl.mappings.end()) {
+    known->grow(mapping.size());
+  } else {
+    release_orphans();
+    impl.mappings.emplace_back(*impl.device, mapping, impl.options.pin_chunk, std::move(owner));
+  }
+  const PinnedMapping& pinned = known != impl.mappings.end() ? *known : impl.mappings.back();
   impl.count_pinned();
-  if (!added.pinned() && !std::exchange(impl.refusal_reported, true))
+  if (!pinned.refusal().empty() && !std::exchange(impl.refusal_reported, true))
     impl.options.warn(fmt::format(
         "cannot pin the ring ({} bytes) for {}: {}; each batch is copied once more, through a pinned buffer "
         "(counted in headrace_client_staged_copies_total): if the memlock limit is too low, raise it",
-        mapping.size(), impl.device->name(), added.refusal()));
+        mapping.size(), impl.device->name(), pinned.refusal()));
 }
 
 void CopyEngine::release_orphans() {

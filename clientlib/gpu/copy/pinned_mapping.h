@@ -14,8 +14,6 @@ namespace headrace::gpu {
 class PinnedMapping {
  public:
   /// REQUIRES: `owner` is not null.
-  /// Pins all of `mapping` or none of it: after a failure `refusal()` says why and nothing stays pinned. Then
-  /// protects the mapping read-only, in this order because some GPUs cannot register read-only memory.
   PinnedMapping(Device& device, std::span<std::byte> mapping, std::size_t chunk,
                 std::shared_ptr<const void> owner);
   PinnedMapping(const PinnedMapping&) = delete;
@@ -23,24 +21,31 @@ class PinnedMapping {
   ~PinnedMapping();
 
   [[nodiscard]] bool is(std::span<std::byte> mapping, const std::shared_ptr<const void>& owner) const {
-    return mapping_.data() == mapping.data() && mapping_.size() == mapping.size() && owner_ == owner;
+    return memory_ == mapping.data() && owner_ == owner;
   }
+  /// The mapping ends here now: pins all of what was added, or none of it. After a failure `refusal()` says
+  /// why, and nothing more is pinned. Then protects that part read-only, in this order because some GPUs
+  /// cannot register read-only memory.
+  void grow(std::size_t bytes);
   /// Nothing else owns the memory, so no further copy can read it.
   [[nodiscard]] bool orphaned() const { return owner_.use_count() == 1; }
-  [[nodiscard]] std::size_t size() const { return mapping_.size(); }
-  [[nodiscard]] bool pinned() const { return !chunks_.empty(); }
-  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t pinned_bytes() const { return chunk_ends_.empty() ? 0 : chunk_ends_.back(); }
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }  ///< empty: all is pinned
   /// Whether [source, source + bytes) is within pinned memory.
   [[nodiscard]] bool holds(const std::byte* source, std::size_t bytes) const;
   /// Bytes from `source` to the end of its chunk: no copy may cross two registrations.
   [[nodiscard]] std::size_t contiguous(const std::byte* source) const;
 
  private:
+  void unpin_from(std::size_t begin);
+
   Device& device_;
-  std::span<std::byte> mapping_;
+  std::byte* memory_;
   std::size_t chunk_;
   std::shared_ptr<const void> owner_;
-  std::vector<std::span<std::byte>> chunks_;  // the registered parts
+  std::size_t size_ = 0;
+  std::vector<std::size_t> chunk_ends_;  // of the registered parts, which begin at 0 and follow each other
   std::string refusal_;
 };
 

@@ -9,7 +9,7 @@
 namespace headrace::gpu {
 
 Result<BatchLayout> BatchLayout::plan(const StreamInfo& info) {
-  auto layout = plan(info.fields, info.batch_size);
+  auto layout = plan(info.fields, info.most_rows());
   if (layout)
     for (const DeviceImage& image : info.on_device) layout->fields.at(image.field).finished_here = true;
   return layout;

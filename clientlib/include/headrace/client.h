@@ -218,8 +218,9 @@ class Stream {
 
   [[nodiscard]] std::uint32_t max_leases() const;
   [[nodiscard]] std::uint32_t live_views() const;
-  /// The mapping of all slots, for pinning. It changes when the stream attaches again (`mapping_generation`).
-  /// Empty unless batches are Batches::kShared.
+  /// The memory of all slots that were granted so far, for pinning. It grows when the server adds slots for
+  /// further clients, and is another mapping when the stream has attached again (`mapping_generation`). Empty
+  /// unless batches are Batches::kShared.
   [[nodiscard]] std::span<std::byte> mapping() const;
   [[nodiscard]] std::uint64_t mapping_generation() const;
   /// The time that next() has waited since the stream was opened.

@@ -110,9 +110,10 @@ class CopyEngine {
   CopyEngine(std::shared_ptr<Device> device, EngineOptions options);
   ~CopyEngine();  ///< waits for running copies: their leases end before it returns
 
-  /// Pins memory, once per (mapping, owner), then makes it read-only for this process. A failure to pin is
-  /// not an error: it is reported once through `warn`, and copies are staged and counted. `owner` keeps the
-  /// memory mapped. The next registration unpins memory that only the engine still owns (the ring of a server
+  /// Pins memory, once per (mapping, owner), then makes it read-only for this process. If the mapping has
+  /// grown since the last call, only what was added is pinned. A failure to pin is not an error: it is
+  /// reported once through `warn`, and copies from there are staged and counted. `owner` keeps the memory
+  /// mapped. The next registration unpins memory that only the engine still owns (the ring of a server
   /// that was restarted), after its copies.
   void register_mapping(std::span<std::byte> mapping, std::shared_ptr<const void> owner);
   /// Waits for running copies, then unpins memory that only the engine still owns, without waiting for the

@@ -54,11 +54,17 @@ struct StreamInfo {
   /// begins at the position of the others, and cannot go back or resume.
   bool live = false;
   /// Image fields that the device computes (`device: gpu`), in the order of `fields`; only a DeviceLoader can
-  /// open such a stream. The ring holds source images with their RowSteps. A batch on the device has the
-  /// fields in `fields`.
+  /// open such a stream. In the ring, each of their rows is uint8 pixels and the drawn parameters. A batch on
+  /// the device has the fields in `fields`.
   std::vector<DeviceImage> on_device;
   /// `residence: gpu`: a DeviceLoader uploads the dataset once, and computes each batch on the device.
   std::optional<Residence> residence = {};
+
+  /// No batch has more rows: not even the only one of an epoch, unless it is padded.
+  [[nodiscard]] std::uint32_t most_rows() const {
+    const bool whole = live || last == LastBatch::kPad || samples >= batch_size;
+    return whole ? batch_size : static_cast<std::uint32_t>(samples);
+  }
 };
 
 /// The fields as they are in the ring.
