@@ -13,14 +13,18 @@
 #include <cstdio>
 #include <fstream>
 #include <mutex>
+#include <vector>
+
+#include "clientlib/base/unique_fd.h"
 
 namespace headrace::server::mapped {
 
 /// The signal handler reads it, so it is lock-free and never freed.
 struct WatchedMap::Slot {
   std::atomic<std::uintptr_t> begin{0}, end{0};
-  std::atomic<std::uintptr_t> lost{0};  ///< the first address that could not be read; 0: none
-  bool taken = false;                   ///< [lock]
+  std::atomic<std::uintptr_t> lost{0};   ///< the first address that could not be read; 0: none
+  std::atomic<unsigned> substituted{0};  ///< pages
+  bool taken = false;                    ///< [lock]
 };
 
 struct Slots {
@@ -48,11 +52,30 @@ std::uint64_t bytes_of(int fd) {
   return ::fstat(fd, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
-/// Maps zeros over whole pages. Calls the system directly, because ThreadSanitizer treats mmap(2) as a write
-/// to bytes that other threads read.
-bool map_zeros(std::uintptr_t begin, std::uintptr_t end) {
-  return ::syscall(SYS_mmap, begin, end - begin, PROT_READ,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != -1;
+/// A file with one page, which stands in for lost ones; -1: anonymous memory does.
+int substitute = -1;
+/// So many lost pages of a mapping get the substitute, one by one. Then the rest is zeros: the number of
+/// mappings of a process is limited.
+constexpr unsigned kSubstituted = 1000;
+
+/// Zeros, with the header of an LMDB page without entries every 4 KiB. LMDB may be in the middle of a page
+/// that is lost, and would take zeros for one with 2^31 entries, and read far outside of the mapping.
+void make_substitute() {
+  constexpr std::size_t kLmdbPage = 4096, kLower = 6, kUpper = 7;  // in units of 16 bits
+  constexpr std::uint16_t kHeaderBytes = 16;
+  std::vector<std::uint16_t> page(page_bytes / sizeof(std::uint16_t));
+  for (std::size_t at = 0; at < page.size(); at += kLmdbPage / sizeof(std::uint16_t))
+    page[at + kLower] = page[at + kUpper] = kHeaderBytes;
+  UniqueFd file(::memfd_create("headrace-lost-page", MFD_CLOEXEC));
+  if (!file || ::write(file.get(), page.data(), page_bytes) != static_cast<ssize_t>(page_bytes)) return;
+  substitute = file.release();  // for good: the handler may use it at any time
+}
+
+/// Replaces whole pages, in one step for other threads. Calls the system directly, because ThreadSanitizer
+/// treats mmap(2) as a write to bytes that other threads read.
+bool replace(std::uintptr_t begin, std::uintptr_t end, int file) {
+  const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE | (file < 0 ? MAP_ANONYMOUS : 0);
+  return ::syscall(SYS_mmap, begin, end - begin, PROT_READ, flags, file, 0) != -1;
 }
 
 void pass_on(int signal, siginfo_t* info, void* context) {
@@ -71,15 +94,16 @@ void Slots::on_bus_error(int signal, siginfo_t* info, void* context) {
     for (Slot& slot : some->slots) {
       const std::uintptr_t begin = slot.begin.load(), end = slot.end.load();
       if (begin == 0 || at < begin || at >= end) continue;  // 0: free, or being initialized
-      // Record it before the zeros appear: a thread that reads zeros then finds the record.
+      // Record it before the page appears: a thread that reads it then finds the record.
       std::uintptr_t none = 0;
       slot.lost.compare_exchange_strong(none, at);
-      const bool mapped = map_zeros(page, end);
+      const bool single = substitute >= 0 && slot.substituted.fetch_add(1) < kSubstituted;
+      const bool mapped = single ? replace(page, page + page_bytes, substitute) : replace(page, end, -1);
       errno = saved_errno;
       if (mapped) return;
     }
   }
-  if (unwatched != nullptr && map_zeros(page, page + page_bytes)) {
+  if (unwatched != nullptr && replace(page, page + page_bytes, substitute)) {
     unwatched->any_.store(true, std::memory_order_relaxed);
     errno = saved_errno;
     return;
@@ -93,6 +117,7 @@ void Slots::install_once() {
 }
 
 void Slots::install() {
+  make_substitute();
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
@@ -117,6 +142,7 @@ WatchedMap::Slot& Slots::take() {
 WatchedMap::WatchedMap(std::span<const std::uint8_t> bytes, int fd, std::string path)
     : bytes_(bytes), fd_(fd), file_bytes_(bytes_of(fd)), path_(std::move(path)), slot_(Slots::take()) {
   slot_.lost.store(0);
+  slot_.substituted.store(0);
   slot_.begin.store(reinterpret_cast<std::uintptr_t>(bytes.data()));
   slot_.end.store(reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()));
 }

@@ -1,6 +1,6 @@
 // Memory-mapped files whose truncation or disk failure must not end the process: the kernel raises SIGBUS in
-// the thread that reads a lost page. A handler then maps zeros over the rest of the mapping and records the
-// fault. The thread reads zeros, continues, and checks fault() before it publishes what it made. Bytes lost
+// the thread that reads a lost page. A handler then maps other memory there and records the fault. The thread
+// reads what is almost only zeros, continues, and checks fault() before it publishes what it made. Bytes lost
 // within the file's last page read as zeros without a signal, so fault() also checks the file's size.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace headrace::server::mapped {
 
 /// Watches a mapping while it exists. A fault is permanent: no content of the mapping can be trusted any
-/// more, even if another thread read zeros without a fault of its own.
+/// more, even if another thread read it without a fault of its own.
 ///
 /// Thread safety: any thread may call const members. REQUIRES: the mapping outlives the object, and no thread
 /// reads it afterwards.
@@ -45,8 +45,8 @@ class WatchedMap {
   Slot& slot_;
 };
 
-/// While it exists, this thread reads zeros from a lost page of a mapping without a WatchedMap. For a library
-/// that maps and reads a file before the address of its map is known.
+/// While it exists, this thread survives lost pages of a mapping without a WatchedMap. For a library that
+/// maps and reads a file before the address of its map is known.
 class UnwatchedFaults {
  public:
   UnwatchedFaults();

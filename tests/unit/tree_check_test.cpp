@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lmdb.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <thread>
 
+#include "server/mapped/watched_map.h"
 #include "server/store/store.h"
 #include "server/store/writer.h"
 #include "tests/temp_folder.h"
@@ -169,6 +171,39 @@ TEST_F(TreeCheck, WhatLmdbAssertsIsAnErrorWhereThereIsNoCheck) {
   const auto env = Env::open_unchecked(out_, Env::Access::kRandom);
   ASSERT_FALSE(env);
   EXPECT_EQ(env.error().code, ErrorCode::kDatasetInvalid);
+}
+
+/// As when the file is truncated while LMDB looks at a page: it would take zeros for a page with 2^31
+/// entries.
+TEST_F(TreeCheck, LmdbFindsNoEntriesInAPageThatIsLost) {
+  fs::create_directory(out_);
+  MDB_env* env = nullptr;
+  ASSERT_EQ(::mdb_env_create(&env), MDB_SUCCESS);
+  ASSERT_EQ(::mdb_env_open(env, out_.c_str(), MDB_NOTLS | MDB_NOLOCK, 0600), MDB_SUCCESS);
+  MDB_txn* txn = nullptr;
+  MDB_dbi dbi = 0;
+  ASSERT_EQ(::mdb_txn_begin(env, nullptr, 0, &txn), MDB_SUCCESS);
+  ASSERT_EQ(::mdb_dbi_open(txn, nullptr, 0, &dbi), MDB_SUCCESS);
+  const auto bytes = [](std::string& of) { return MDB_val{of.size(), of.data()}; };
+  std::string low = "a", high = "b";
+  for (std::string* key : {&low, &high}) {
+    MDB_val name = bytes(*key), value = bytes(*key);
+    ASSERT_EQ(::mdb_put(txn, dbi, &name, &value, 0), MDB_SUCCESS);
+  }
+  ASSERT_EQ(::mdb_txn_commit(txn), MDB_SUCCESS);
+  ASSERT_EQ(::mdb_txn_begin(env, nullptr, MDB_RDONLY, &txn), MDB_SUCCESS);
+  MDB_cursor* cursor = nullptr;
+  ASSERT_EQ(::mdb_cursor_open(txn, dbi, &cursor), MDB_SUCCESS);
+  MDB_val name = bytes(low), value{};
+  ASSERT_EQ(::mdb_cursor_get(cursor, &name, &value, MDB_SET), MDB_SUCCESS);
+  const mapped::UnwatchedFaults faults;
+  fs::resize_file(out_ / "data.mdb", 0);
+  name = bytes(high);
+  EXPECT_EQ(::mdb_cursor_get(cursor, &name, &value, MDB_SET), MDB_NOTFOUND);
+  EXPECT_TRUE(faults.any());
+  ::mdb_cursor_close(cursor);
+  ::mdb_txn_abort(txn);
+  ::mdb_env_close(env);
 }
 
 TEST_F(TreeCheck, AFileTruncatedWhileItIsOpenedIsAnErrorAndNoCrash) {
