@@ -109,6 +109,7 @@ def main() -> None:
         job = Job.from_json(sys.argv[1])
         if cores := job.options.get("cores"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+        time.sleep(job.rank * job.workload.apart)
         trainer = Trainer(job)
         reply(ready=trainer.check())
         while trainer.job.rank:

@@ -94,6 +94,7 @@ ROWS = [
     # One stream to several trainers, against a loader for each of them.
     Row("headrace", "served", IMAGES, NOTHING, ZERO_COPY, SHARE, trainers=SHARES),
     Row("tensorsocket", "tensor_socket", IMAGES, "-, each batch pickled", {"kind": "tensors", "workers": 2}, SHARE, trainers=SHARES),
+    Row("tf.data-service", "tf_service", IMAGES, "its last batches, for other trainers", {}, SHARE, trainers=SHARES),
     Row("dataloader-tensors-2", "torch_dataset", IMAGES, NOTHING, {"kind": "tensors", "workers": 2}, SHARE, trainers=SHARES),
 ]
 

@@ -25,6 +25,7 @@ class Workload:
     group     has its own table, so that cached and uncached loaders are never in one table
     trainers  processes that read batches
     delivery  `shard` divides an epoch among the trainers, `broadcast` gives each of them every batch
+    apart     seconds from the start of one trainer to that of the next
     """
 
     name: str
@@ -37,6 +38,7 @@ class Workload:
     group: str = ""
     trainers: int = 1
     delivery: str = "shard"
+    apart: float = 0
 
     @property
     def normalized(self) -> bool:
@@ -113,10 +115,13 @@ def _all() -> list[Workload]:
             f"random_grayscale .2{normalize}"
         )
         made.append(Workload(f"w5-{short}", "color", "imagenet", 32, dtype, title))
-    for trainers in (1, 2, 4):
-        title = f"ImageNet JPEGs as in w3-f32, each batch to {trainers} trainer(s): per delivered sample"
-        name = f"share-{trainers}"
-        made.append(Workload(name, "imagenet", "imagenet", 64, "float32", title, group="share", trainers=trainers, delivery="broadcast"))
+    for trainers, apart in ((1, 0), (2, 0), (4, 0), (2, 10), (4, 5)):
+        start = f", each started {apart} s after the one before" if apart else ""
+        title = f"ImageNet JPEGs as in w3-f32, each batch to {trainers} trainer(s){start}: per delivered sample"
+        name = f"share-{trainers}" + ("-late" if apart else "")
+        made.append(
+            Workload(name, "imagenet", "imagenet", 64, "float32", title, group="share", trainers=trainers, delivery="broadcast", apart=apart)
+        )
     return made
 
 

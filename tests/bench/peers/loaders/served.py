@@ -93,7 +93,7 @@ def config(job: Job, directory: Path) -> dict[str, Any]:
         "delivery": workload.delivery if workload.trainers > 1 else "broadcast",
         "ring": {"max_clients": workload.trainers},
     }
-    if workload.trainers > 1:
+    if workload.trainers > 1 and not workload.apart:
         stream["sharing"] = {"wait_for": workload.trainers}
         if workload.delivery == "broadcast":
             stream["sharing"]["on_lag"] = "wait"

@@ -50,7 +50,7 @@ def produce(job: Job, first: int) -> None:
     loader = data_loader(job)
     kept = KEPT_BATCHES / len(loader)
     producer = TensorProducer(loader, **_ports(first), producer_batch_size=LEAST_COLLATED, rubber_band_pct=kept)
-    while len(producer.hb.consumers) < job.workload.trainers:
+    while len(producer.hb.consumers) < (1 if job.workload.apart else job.workload.trainers):
         time.sleep(0.05)
     while True:
         for _ in producer:

@@ -119,19 +119,28 @@ def pairs(job: Job) -> Any:
     return data.batch(job.workload.batch, drop_remainder=True)
 
 
-def open_batches(job: Job) -> Iterator[Any]:
+def batched(job: Job) -> Any:
+    """Batches without end."""
+    if job.workload.family in ("mnist", "cifar"):
+        return small(job)
+    if job.workload.family == "pairs":
+        return pairs(job)
+    names, labels = prepare.image_files(Path(job.data))
+    data = tf.data.Dataset.from_tensor_slices((names, labels)).shuffle(len(names)).repeat()
+    return data.map(lambda file, label: image(job, file, label), THREADS).batch(job.workload.batch, drop_remainder=True)
+
+
+def set_up(job: Job) -> Any:
+    """Limits the threads of this process; returns the options of its pipelines."""
     tf.random.set_seed(job.seed_of_rank())
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    if job.workload.family in ("mnist", "cifar"):
-        data = small(job)
-    elif job.workload.family == "pairs":
-        data = pairs(job)
-    else:
-        names, labels = prepare.image_files(Path(job.data))
-        data = tf.data.Dataset.from_tensor_slices((names, labels)).shuffle(len(names)).repeat()
-        data = data.map(lambda file, label: image(job, file, label), THREADS).batch(job.workload.batch, drop_remainder=True)
     options = tf.data.Options()
     options.threading.private_threadpool_size = THREADS
     options.threading.max_intra_op_parallelism = 1
-    return iter(data.prefetch(2).with_options(options).as_numpy_iterator())
+    return options
+
+
+def open_batches(job: Job) -> Iterator[Any]:
+    options = set_up(job)
+    return iter(batched(job).prefetch(2).with_options(options).as_numpy_iterator())
