@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -49,10 +50,15 @@ def _current_device() -> int:
     return torch.cuda.current_device() if torch.cuda.is_available() else 0
 
 
-def output_of(output: str | None, device: Any) -> str:
-    """The output to use: `output`, or the default for `device`. Raises InvalidArgument if the two do not fit together."""
+def default_output(device: Any, zero_copy: bool) -> str:
+    """torch for who uses it: on a device, or if this process has imported it. It has no read-only tensors for `zero_copy`."""
+    return "torch" if device is not None or ("torch" in sys.modules and not zero_copy) else "numpy"
+
+
+def output_of(output: str | None, device: Any, zero_copy: bool = False) -> str:
+    """The output to use: `output`, or the default. Raises InvalidArgument if it does not fit `device`."""
     name = device_of(device)
-    chosen = output or ("numpy" if device is None else "torch")
+    chosen = output or default_output(device, zero_copy)
     if chosen not in OUTPUTS:
         raise InvalidArgument(f"output={output!r}: use {', '.join(map(repr, OUTPUTS))}")
     package = {"torch": "torch", "jax": "jax", "cupy": "cupy"}.get(chosen)

@@ -59,7 +59,8 @@ class Loader:
                        Ignored on a broadcast stream
     group              the job that the ranks belong to
     client             name in metrics and messages; unique within its stream
-    output             "numpy", "torch", "jax", "cupy", or "dlpack" for any other framework's from_dlpack. None: numpy; torch with a device
+    output             "numpy", "torch", "jax", "cupy", or "dlpack" for any other framework's from_dlpack. None: torch
+                       with a device, or if the process has imported torch already (but not with zero_copy); else numpy
     device             the device that batches are copied to: "cuda:N", "cuda" (the current one), a number or a torch.device. "cpu" or
                        None: batches stay in host memory. "host": the CPU backend, to test without a GPU. The current CUDA stream waits
                        for a batch's copy; the host does not wait
@@ -107,7 +108,7 @@ class Loader:
             name = address if isinstance(address, str) and "/" not in address else "train"
             raise InvalidArgument(f"a Loader needs a stream's name: headrace.Loader(stream={name!r}); the address, which comes first, is optional")
         text("stream", stream)
-        output = output_of(output, device)
+        output = output_of(output, device, zero_copy)
         prefetch = whole("prefetch", prefetch, 1, 64)
         if transform is not None and not callable(transform):
             raise InvalidArgument(f"transform={transform!r}: expected a function of the batch")

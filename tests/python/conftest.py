@@ -31,6 +31,12 @@ def write_images(folder: Path, classes: int, per_class: int, seed: int = 0) -> P
     return folder
 
 
+@pytest.fixture(autouse=True)
+def numpy_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some tests import torch, which would change what loaders of all others give."""
+    monkeypatch.setattr("headrace._device.default_output", lambda device, zero_copy: "numpy" if device is None else "torch")
+
+
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """3 classes of 20 JPEGs. Read only: tests that change files must create their own with write_images."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,15 @@ def test_a_server_shows_its_address(tmp_path: Path, basic_config: dict[str, Any]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(basic_config))
     with headrace.serve(tmp_path / "config.yaml") as server:
         assert repr(server) == f"headrace.Server(address={server.address!r}, pid={server.pid})"
+
+
+@pytest.mark.parametrize(
+    ("imports", "arguments", "expected"),
+    [("", "", "ndarray"), ("import torch", "", "Tensor"), ("import torch", "zero_copy=True", "ndarray"), ("import torch", "output='numpy'", "ndarray")],
+)
+def test_who_has_imported_torch_gets_tensors(start_server: Any, quiet_config: dict[str, Any], imports: str, arguments: str, expected: str) -> None:
+    if imports:
+        pytest.importorskip("torch")
+    program = f"{imports}\nimport headrace\nwith headrace.Loader({str(start_server(quiet_config).address)!r}, stream='train', {arguments}) as loader:\n    print([type(field).__name__ for field in next(iter(loader))])"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.strip() == str([expected] * 2)
