@@ -142,7 +142,7 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
                                                    RowScratch& scratch,
                                                    metrics::StreamCounters& counters) const try {
   const transform::DrawKey key{options_.seed, epoch, position};
-  auto kept = options_.decoded ? options_.decoded->lookup(source_->index_in_distinct(sample))
+  auto kept = options_.decoded ? options_.decoded.lookup(source_->index_in_distinct(sample))
                                : cache::SampleCache::Found{};
   if (!kept.pieces.empty()) {
     // Another row may have put it into the cache since it was expected.
@@ -161,7 +161,7 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
   // The sample belongs to the worker and is used for all streams: further items may be another source's.
   for (std::size_t field = 0; field < source_->fields().size(); ++field)
     counters.read_bytes.add(scratch.sample.items[field].bytes.size());
-  const bool prepared = kept.claim && prepare(scratch, counters);
+  const bool prepared = kept.claim && prepare(sample, scratch, counters);
   if (!prepared) {
     scratch.inputs.clear();
     for (const FieldPlan& plan : plans_) {
@@ -184,8 +184,9 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
   return Bad{BadReason::kTooLarge, "no memory to read it"};
 }
 
-bool SampleMaker::prepare(RowScratch& scratch, metrics::StreamCounters& counters) const {
-  std::uint64_t room = options_.decoded->room(plans_.size());
+bool SampleMaker::prepare(std::uint64_t sample, RowScratch& scratch,
+                          metrics::StreamCounters& counters) const {
+  std::uint64_t room = options_.decoded.room(source_->index_in_distinct(sample), plans_.size());
   scratch.inputs.clear();
   scratch.prepared.resize(std::max(scratch.prepared.size(), plans_.size()));
   for (std::size_t f = 0; f < plans_.size(); ++f) {

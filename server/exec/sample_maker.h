@@ -15,7 +15,7 @@
 
 #include "headrace/error.h"
 #include "headrace/field.h"
-#include "server/cache/sample_cache.h"
+#include "server/cache/sample_caches.h"
 #include "server/exec/field_plans.h"
 #include "server/exec/row_mixer.h"
 #include "server/exec/row_window.h"
@@ -35,9 +35,9 @@ struct SampleOptions {
   sampler::SamplerPtr sampler;  ///< with the stream's seed; none: the whole source, shuffled
   OnError on_error = OnError::kReplace;
   double max_bad = 0.1;  ///< the stream fails above this fraction of the samples that it can draw
-  /// The cache `decoded` of the source's distinct(), shared by makers whose plans have the same kept_key().
-  /// None: nothing is kept.
-  std::shared_ptr<cache::SampleCache> decoded;
+  /// The caches `decoded` of the source's distinct samples, shared by makers whose plans have the same
+  /// kept_key().
+  cache::SampleCaches decoded;
   std::shared_ptr<const RowMixer> mixer;  ///< for this source and these plans; none: rows are not mixed
   /// Over the same source; none: samples are read as rows are made.
   std::shared_ptr<io::ReadAhead> read_ahead;
@@ -118,7 +118,7 @@ class SampleMaker {
   [[nodiscard]] io::ReadAhead* read_ahead() const { return options_.read_ahead.get(); }
   /// Whether making the sample reads it: false once the cache `decoded` holds it.
   [[nodiscard]] bool reads(std::uint64_t sample) const {
-    return !options_.decoded || !options_.decoded->holds(source_->index_in_distinct(sample));
+    return !options_.decoded || !options_.decoded.holds(source_->index_in_distinct(sample));
   }
   /// The epoch's order, computed once per batch by the caller.
   [[nodiscard]] sampler::EpochOrder order(std::uint64_t epoch) const {
@@ -136,7 +136,7 @@ class SampleMaker {
   [[nodiscard]] RowWindow* window() const { return window_.get(); }
   [[nodiscard]] std::uint32_t window_stream() const { return window_stream_; }
   [[nodiscard]] const std::vector<FieldPlan>& plans() const { return plans_; }
-  [[nodiscard]] bool keeps_decoded() const { return options_.decoded != nullptr; }
+  [[nodiscard]] bool keeps_decoded() const { return static_cast<bool>(options_.decoded); }
   /// make() with the window: takes the row from there or, with `keep_unless` (see RowWindow::find), puts it
   /// there. Nothing: another worker makes the row now. With `wait` it waits for that worker. REQUIRES:
   /// window().
@@ -205,7 +205,7 @@ class SampleMaker {
                                                  RowTargets out, RowScratch& scratch,
                                                  metrics::StreamCounters& counters) const;
   /// Fills scratch.inputs with Plan::prepare's output for what was read. False: it is not to be kept.
-  bool prepare(RowScratch& scratch, metrics::StreamCounters& counters) const;
+  bool prepare(std::uint64_t sample, RowScratch& scratch, metrics::StreamCounters& counters) const;
   /// Returns its size in the chain's pixels, or why it is bad.
   [[nodiscard]] decode::Decoded<transform::Size> render(std::size_t field, const cache::Piece& image,
                                                         Input input, const transform::DrawKey& key,

@@ -80,8 +80,8 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
     SliceRow& row = scratch.rows[i];
     if (options_.decoded) {
       const std::uint64_t index = source_->index_in_distinct(sample);
-      if (!options_.decoded->holds(index)) continue;
-      const auto pieces = options_.decoded->lookup(index).pieces;
+      if (!options_.decoded.holds(index)) continue;
+      const auto pieces = options_.decoded.lookup(index).pieces;
       row.made = cut_row([&](std::size_t f) { return pieces[f]; }, key, i, out, scratch);
       if (row.made && options_.read_ahead) options_.read_ahead->forget({&sample, 1});
     } else {

@@ -232,8 +232,8 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
     if (source.cache.decoded > 0 && sources.is_open(name) && !caches.in_use(name))
       log::warn(
           "source `{}`, cache.decoded: no stream uses this cache: streams reach the source through one "
-          "that has a decoded cache of its own, or through a concat or zip, which need one. Set it there, or "
-          "remove it",
+          "that has a decoded cache of its own, or through a zip, which needs one. Set it there, or remove "
+          "it",
           name);
   out.caches = caches.all();
   out.other_bytes += caches.table_bytes();

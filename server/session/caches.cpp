@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+#include <utility>
+
+#include "clientlib/base/contract.h"
 #include "server/cache/encoded_source.h"
 #include "server/log/log.h"
-#include "server/source/combine/relabel.h"
-#include "server/source/combine/repeat.h"
-#include "server/source/combine/subset.h"
 
 namespace headrace::server::session {
 
@@ -25,16 +26,16 @@ void Caches::note_crops(const std::string& name) {
 }
 
 Result<std::shared_ptr<cache::Arena>> Caches::open(const std::string& name, std::string_view kind,
-                                                   std::uint64_t budget, const source::Source& whole) {
+                                                   std::uint64_t budget, std::uint64_t samples) {
   auto arena = cache::Arena::create(fmt::format("source `{}`, cache.{}", name, kind), budget);
-  if (arena) all_.memory.push_back({name, kind, whole.size(), *arena});
+  if (arena) all_.memory.push_back({name, kind, samples, *arena});
   return arena;
 }
 
 Result<SourcePtr> Caches::keep_encoded(const std::string& name, SourcePtr whole) {
   const config::CacheConfig& config = configs_.at(name).cache;
   if (config.encoded == 0) return whole;
-  auto arena = open(name, "encoded", config.encoded, *whole);
+  auto arena = open(name, "encoded", config.encoded, whole->size());
   if (!arena) return fail(std::move(arena.error()));
   table_bytes_ += whole->size() * cache::SampleCache::kTableBytes;
   if (!config.tile || !cropped_.contains(name))
@@ -45,24 +46,57 @@ Result<SourcePtr> Caches::keep_encoded(const std::string& name, SourcePtr whole)
   return std::move(tiled.source);
 }
 
-const std::string& Caches::owner(const std::string& name) const {
-  const auto found = configs_.find(name);
-  const config::SourceConfig& config = found->second;
-  if (config.cache.decoded > 0) return found->first;
-  if (const auto* part = config.as<source::SubsetOptions>()) return owner(part->of.front().name);
-  if (const auto* other = config.as<source::RelabelOptions>()) return owner(other->of.front().name);
-  if (const auto* again = config.as<source::RepeatOptions>()) return owner(again->of.front().name);
-  return found->first;
+std::vector<config::SourceRef> Caches::keeping_members(const std::string& name) const {
+  const config::SourceConfig& config = configs_.at(name);
+  return config.type->traits.keeps_in_members ? config.made_of() : std::vector<config::SourceRef>();
 }
 
-Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& of,
-                                                            const source::Source& source,
-                                                            const std::vector<exec::FieldPlan>& plans) {
-  const std::string& name = owner(of);
-  asked_.insert(name);
+std::size_t Caches::parts(const std::string& name) const {
+  const auto members = keeping_members(name);
+  if (members.empty()) return 1;
+  return std::accumulate(members.begin(), members.end(), std::size_t{0},
+                         [this](std::size_t sum, const auto& ref) { return sum + parts(ref.name); });
+}
+
+void Caches::add_owners(const std::string& name, std::vector<Owner>& out) const {
+  const auto members = keeping_members(name);
+  if (members.empty() || configs_.at(name).cache.decoded > 0) {
+    out.push_back({name, parts(name)});
+  } else {
+    for (const config::SourceRef& ref : members) add_owners(ref.name, out);
+  }
+}
+
+Result<cache::SampleCaches> Caches::decoded(const std::string& of, const source::Source& source,
+                                            const std::vector<exec::FieldPlan>& plans) {
+  std::vector<Owner> owners;
+  add_owners(of, owners);
+  const std::string key = exec::kept_key(source, plans);
+  const auto sizes = source.distinct_sizes();
+  auto size = sizes.begin();
+  std::vector<cache::SampleCaches::Part> parts;
+  std::uint64_t first = 0;
+  bool any = false;
+  for (const Owner& owner : owners) {
+    asked_.insert(owner.source);
+    require(std::cmp_less_equal(owner.parts, sizes.end() - size), "a source has fewer parts than its cache");
+    const auto next = size + static_cast<std::ptrdiff_t>(owner.parts);
+    const std::uint64_t samples = std::accumulate(size, next, std::uint64_t{0});
+    auto cache = decoded_of(owner.source, samples, key, plans);
+    if (!cache) return fail(std::move(cache.error()));
+    any |= *cache != nullptr;
+    parts.push_back({first, std::move(*cache)});
+    first += samples;
+    size = next;
+  }
+  return any ? cache::SampleCaches(std::move(parts)) : cache::SampleCaches();
+}
+
+Result<std::shared_ptr<cache::SampleCache>> Caches::decoded_of(const std::string& name, std::uint64_t samples,
+                                                               const std::string& key,
+                                                               const std::vector<exec::FieldPlan>& plans) {
   const std::uint64_t budget = configs_.at(name).cache.decoded;
   if (budget == 0) return nullptr;
-  const std::string key = exec::kept_key(source, plans);
   if (key.empty()) {
     log::warn(
         "source `{}`, cache.decoded: a stream has no use for it: there is nothing to decode, nor a "
@@ -70,10 +104,9 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& o
         name);
     return nullptr;
   }
-  const source::Source& kept = source.distinct();
   auto& arena = decoded_[name];
   if (!arena) {
-    auto opened = open(name, "decoded", budget, kept);
+    auto opened = open(name, "decoded", budget, samples);
     if (!opened) return fail(std::move(opened.error()));
     arena = std::move(*opened);
   }
@@ -84,12 +117,12 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded(const std::string& o
         fmt::format(
             "source `{}`: cache.decoded: {} bytes do not hold even one sample, which takes {}; all {} take "
             "{:.1f} MB",
-            name, budget, *bytes + head, kept.size(),
-            static_cast<double>(*bytes + head) * static_cast<double>(kept.size()) / 1e6));
+            name, budget, *bytes + head, samples,
+            static_cast<double>(*bytes + head) * static_cast<double>(samples) / 1e6));
   auto& shared = shared_[{name, key}];
   if (!shared) {
-    shared = std::make_shared<cache::SampleCache>(arena, kept.size());
-    table_bytes_ += kept.size() * cache::SampleCache::kTableBytes;
+    shared = std::make_shared<cache::SampleCache>(arena, samples);
+    table_bytes_ += samples * cache::SampleCache::kTableBytes;
   }
   return shared;
 }

@@ -11,7 +11,7 @@
 
 #include "headrace/error.h"
 #include "server/cache/idle_tiler.h"
-#include "server/cache/sample_cache.h"
+#include "server/cache/sample_caches.h"
 #include "server/config/config.h"
 #include "server/exec/field_plans.h"
 #include "server/io/disk_cache.h"
@@ -47,13 +47,13 @@ class Caches {
   /// `whole`, or a source that caches what it reads of it. kNotEnoughMemory.
   Result<std::shared_ptr<const source::Source>> keep_encoded(const std::string& name,
                                                              std::shared_ptr<const source::Source> whole);
-  /// The cache of what the plans' prefixes make of the source (`source` may be a part of it): one for all
-  /// streams that need the same. A subset, a relabelled or a repeated source shares the cache of its source,
-  /// unless it has one of its own, and keeps each sample once. Null: none is configured, or it would save
-  /// nothing, which is logged. kConfigInvalid: the budget is known to be smaller than one sample.
-  /// kNotEnoughMemory.
-  Result<std::shared_ptr<cache::SampleCache>> decoded(const std::string& of, const source::Source& source,
-                                                      const std::vector<exec::FieldPlan>& plans);
+  /// The caches of what the plans' prefixes make of the source (`source` may be a part of it): one for all
+  /// streams that need the same. A subset, a relabelled or a repeated source uses the cache of its source,
+  /// and a concat those of its members, unless it has one of its own. Each sample is kept once. None: none is
+  /// configured, or it would save nothing, which is logged. kConfigInvalid: a budget is known to be smaller
+  /// than one sample. kNotEnoughMemory.
+  Result<cache::SampleCaches> decoded(const std::string& of, const source::Source& source,
+                                      const std::vector<exec::FieldPlan>& plans);
   /// Records the disk cache of a source, for metrics.
   void note(const std::string& name, std::shared_ptr<const io::DiskCache> cache) {
     all_.disk.push_back({name, std::move(cache)});
@@ -66,8 +66,19 @@ class Caches {
 
  private:
   Result<std::shared_ptr<cache::Arena>> open(const std::string& name, std::string_view kind,
-                                             std::uint64_t budget, const source::Source& whole);
-  [[nodiscard]] const std::string& owner(const std::string& name) const;
+                                             std::uint64_t budget, std::uint64_t samples);
+  /// The members whose caches hold the source's samples; empty: the source's own does.
+  [[nodiscard]] std::vector<config::SourceRef> keeping_members(const std::string& name) const;
+  /// A source whose cache is used, and how many of Source::distinct_sizes() are its samples.
+  struct Owner {
+    std::string source;
+    std::size_t parts = 1;
+  };
+  void add_owners(const std::string& name, std::vector<Owner>& out) const;
+  [[nodiscard]] std::size_t parts(const std::string& name) const;
+  Result<std::shared_ptr<cache::SampleCache>> decoded_of(const std::string& name, std::uint64_t samples,
+                                                         const std::string& key,
+                                                         const std::vector<exec::FieldPlan>& plans);
   /// Records that a stream crops what it reads of this source and does not use a cache `decoded`.
   void note_crops(const std::string& name);
 

@@ -47,9 +47,10 @@ class Source {
   [[nodiscard]] virtual const Source& whole() const { return *this; }
   /// The sample's index in whole(); increases with `index`.
   [[nodiscard]] virtual std::uint64_t index_in_whole(std::uint64_t index) const { return index; }
-  /// The source whose samples a cache keeps for this one, and the sample's index there. A cache keeps each
-  /// repeated sample once.
-  [[nodiscard]] virtual const Source& distinct() const { return whole(); }
+  /// What caches keep for this source, each sample once however often it is repeated: the numbers of samples
+  /// of the sources that it was put together from, one after the other (one number if it was not), and the
+  /// sample's index among all of these.
+  [[nodiscard]] virtual std::vector<std::uint64_t> distinct_sizes() const { return {whole().size()}; }
   [[nodiscard]] virtual std::uint64_t index_in_distinct(std::uint64_t index) const {
     return index_in_whole(index);
   }

@@ -30,7 +30,8 @@ struct SourceTraits {
   bool cache = true, io = true, split = true;  ///< accepts these keys
   bool images = true;                          ///< may have images
   const char* in_memory = nullptr;             ///< why caching its files would be useless
-  bool mapped = false;                         ///< its files are mapped: no disk cache
+  bool keeps_in_members = false;  ///< its samples are its members', which keep them: Source::distinct_sizes()
+  bool mapped = false;            ///< its files are mapped: no disk cache
   /// Why it cannot read this URL; empty: it can.
   std::function<std::string(const std::string& url)> refuse = {};
   /// For options with a URL: whether each sample is read by a request of its own.

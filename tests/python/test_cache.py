@@ -161,13 +161,33 @@ def test_sources_made_of_a_source_are_decoded_once(
     assert decodes(server.metrics()) == 60
 
 
+@pytest.mark.parametrize("kept", [("images", "others"), ("others",), ("images",)], ids="-".join)
+def test_a_concat_uses_the_caches_of_its_members(start_server: ServerFactory, basic_config: dict[str, Any], kept: tuple[str, ...]) -> None:
+    sources = basic_config["sources"]
+    sources["others"] = dict(sources["images"])
+    sources["twice"] = {"type": "repeat", "of": "others", "times": 2}
+    sources["both"] = {"type": "concat", "of": ["images", "twice"]}
+    sources["made"] = {"type": "subset", "of": "both", "first": 175}
+    basic_config["streams"]["train"]["source"] = "made"
+    expected = epochs(start_server(basic_config).address, "train", 2)
+    cached = copy.deepcopy(basic_config)
+    for name in kept:
+        cached["sources"][name]["cache"] = {"decoded": "8MB"}
+    server = start_server(cached)
+    assert epochs(server.address, "train", 2) == expected
+    misses = re.findall(r'^headrace_cache_misses_total{source="(\w+)",kind="decoded"} (\d+)$', server.metrics(), re.MULTILINE)
+    assert misses == [(name, "60") for name in kept]
+    if len(kept) == 2:
+        assert decodes(server.metrics()) == 120
+
+
 def test_a_cache_that_no_stream_uses_is_reported(start_server: ServerFactory, basic_config: dict[str, Any]) -> None:
     config = with_cache(basic_config, decoded="8MB")
     config["sources"]["others"] = basic_config["sources"]["images"]
-    config["sources"]["twice"] = {"type": "concat", "of": ["images", "others"]}
+    config["sources"]["twice"] = {"type": "concat", "of": ["images", "others"], "cache": {"decoded": "8MB"}}
     config["streams"]["train"]["source"] = "twice"
     server = start_server(config)
-    assert "source `images`, cache.decoded: no stream uses this cache: streams reach the source through one that has a decoded cache of its own, or through a concat or zip" in server.output()
+    assert "source `images`, cache.decoded: no stream uses this cache: streams reach the source through one that has a decoded cache of its own, or through a zip" in server.output()
     config["sources"]["twice"]["cache"] = {"encoded": "8MB"}
     with pytest.raises(AssertionError, match="files are kept by the sources that read them"):
         start_server(config)

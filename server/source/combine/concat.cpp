@@ -17,6 +17,7 @@ namespace {
 struct Piece {
   Member member;
   std::uint64_t begin = 0;           ///< index of its first sample
+  std::uint64_t distinct_begin = 0;  ///< the same among the samples that caches keep
   std::vector<std::int64_t> labels;  ///< maps its own labels to the common ones; empty: they are equal
   std::vector<std::pair<std::size_t, std::size_t>> swaps;  ///< of items, in this order; empty: none
 };
@@ -42,6 +43,18 @@ class Concat final : public Source {
     if (auto read = piece.member.source->read(index - piece.begin, out); !read) return read;
     for (const auto& [one, other] : piece.swaps) std::swap(out.items[one], out.items[other]);
     return {};
+  }
+  [[nodiscard]] std::vector<std::uint64_t> distinct_sizes() const override {
+    std::vector<std::uint64_t> all;
+    for (const Piece& piece : pieces_) {
+      const auto sizes = piece.member.source->distinct_sizes();
+      all.insert(all.end(), sizes.begin(), sizes.end());
+    }
+    return all;
+  }
+  [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
+    const Piece& piece = at(index);
+    return piece.distinct_begin + piece.member.source->index_in_distinct(index - piece.begin);
   }
   [[nodiscard]] bool labelled() const override { return pieces_.front().member.source->labelled(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
@@ -176,11 +189,13 @@ Result<std::vector<std::string>> common_classes(std::vector<Piece>& pieces) {
 Result<std::shared_ptr<const Source>> concat(const std::vector<Member>& members) {
   std::vector<Piece> pieces;
   std::vector<SourceField> fields = members.front().source->fields();
-  std::uint64_t size = 0;
+  std::uint64_t size = 0, distinct = 0;
   for (const Member& member : members) {
-    pieces.push_back({member, size, {}, {}});
+    pieces.push_back({member, size, distinct, {}, {}});
     if (auto fits = fit_fields(pieces.front(), pieces.back(), fields); !fits) return fail(fits.error());
     size += member.source->size();
+    const auto sizes = member.source->distinct_sizes();
+    distinct = std::accumulate(sizes.begin(), sizes.end(), distinct);
     if (size > kMostComposed)
       return fail(ErrorCode::kDatasetInvalid,
                   fmt::format("concat: {} samples with `{}`; at most {} are possible", size, member.name,
@@ -209,7 +224,7 @@ struct ConcatOptions {
 namespace types {
 SourceType concat() {
   return source_type<ConcatOptions>(
-      {.one_size = true, .in_memory = kMembersKeep},
+      {.one_size = true, .in_memory = kMembersKeep, .keeps_in_members = true},
       [](const ConcatOptions&, const OpenContext& context) { return source::concat(context.members); });
 }
 }  // namespace types

@@ -16,11 +16,14 @@ class ForwardingSource : public Source {
   [[nodiscard]] std::uint64_t size() const override { return real_->size(); }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return real_->fields(); }
   Result<void> read(std::uint64_t index, Sample& out) const override { return real_->read(index, out); }
-  [[nodiscard]] const Source& whole() const override { return this_or(real_->whole()); }
+  [[nodiscard]] const Source& whole() const override {
+    const Source& whole = real_->whole();
+    return &whole == real_.get() ? *this : whole;
+  }
   [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
     return real_->index_in_whole(index);
   }
-  [[nodiscard]] const Source& distinct() const override { return this_or(real_->distinct()); }
+  [[nodiscard]] std::vector<std::uint64_t> distinct_sizes() const override { return real_->distinct_sizes(); }
   [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
     return real_->index_in_distinct(index);
   }
@@ -39,10 +42,6 @@ class ForwardingSource : public Source {
   [[nodiscard]] std::string warning() const override { return real_->warning(); }
 
  private:
-  [[nodiscard]] const Source& this_or(const Source& other) const {
-    return &other == real_.get() ? *this : other;
-  }
-
   std::shared_ptr<const Source> real_;
 };
 

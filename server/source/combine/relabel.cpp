@@ -36,7 +36,7 @@ class Relabelled final : public Source {
   [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
     return of_->index_in_whole(index);
   }
-  [[nodiscard]] const Source& distinct() const override { return of_->distinct(); }
+  [[nodiscard]] std::vector<std::uint64_t> distinct_sizes() const override { return of_->distinct_sizes(); }
   [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
     return of_->index_in_distinct(index);
   }
@@ -128,7 +128,7 @@ described::Description<RelabelOptions> RelabelOptions::description() {
 
 namespace types {
 SourceType relabel() {
-  return source_type<RelabelOptions>({.one_size = true, .in_memory = kMembersKeep},
+  return source_type<RelabelOptions>({.one_size = true, .in_memory = kMembersKeep, .keeps_in_members = true},
                                      [](const RelabelOptions& options, const OpenContext& context) {
                                        return source::relabel(context.members.front().source, options);
                                      });

@@ -26,7 +26,7 @@ class Repeat final : public Source {
     for (std::uint64_t& index : view.indices) index %= once_;
     return of_->view_samples(view);
   }
-  [[nodiscard]] const Source& distinct() const override { return of_->distinct(); }
+  [[nodiscard]] std::vector<std::uint64_t> distinct_sizes() const override { return of_->distinct_sizes(); }
   [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
     return of_->index_in_distinct(index % once_);
   }
@@ -71,7 +71,7 @@ described::Description<RepeatOptions> RepeatOptions::description() {
 
 namespace types {
 SourceType repeat() {
-  return source_type<RepeatOptions>({.one_size = true, .in_memory = kMembersKeep},
+  return source_type<RepeatOptions>({.one_size = true, .in_memory = kMembersKeep, .keeps_in_members = true},
                                     [](const RepeatOptions& options, const OpenContext& context) {
                                       return source::repeat(context.members.front().source, options.times);
                                     });

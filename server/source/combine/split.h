@@ -56,7 +56,9 @@ class Part final : public Source {
   [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
     return whole_->index_in_whole(indices_.at(index));
   }
-  [[nodiscard]] const Source& distinct() const override { return whole_->distinct(); }
+  [[nodiscard]] std::vector<std::uint64_t> distinct_sizes() const override {
+    return whole_->distinct_sizes();
+  }
   [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
     return whole_->index_in_distinct(indices_.at(index));
   }
