@@ -51,8 +51,8 @@ def _current_device() -> int:
 
 
 def default_output(device: Any, zero_copy: bool) -> str:
-    """torch for who uses it: on a device, or if this process has imported it. It has no read-only tensors for `zero_copy`."""
-    return "torch" if device is not None or ("torch" in sys.modules and not zero_copy) else "numpy"
+    """torch on a device, or if this process has imported torch. With `zero_copy` numpy, because torch has no read-only tensors."""
+    return "torch" if device is not None or (sys.modules.get("torch") is not None and not zero_copy) else "numpy"
 
 
 def output_of(output: str | None, device: Any, zero_copy: bool = False) -> str:

@@ -341,7 +341,7 @@ def share(
                   four times the first batch's). Lists of strings need not be named
     address       a directory for the server; None: a temporary one
     prefetch      finished batches that wait for consumers; two more wait in the feed
-    max_clients   the largest number of consumers; the ring has memory for prefetch + 3 max_clients batches
+    max_clients   the largest number of consumers; the ring has memory for prefetch + 3 batches, and for 3 more with each further consumer
     wait_for      consumers that must attach before the first batch is delivered (at most 60 s)
     set           additional configuration values by dotted path, as in serve()
     """

@@ -24,10 +24,12 @@ constexpr std::chrono::seconds kOldSessionTimeout{8};
 /// After this time a warning tells the user why the loop does not go on.
 constexpr std::chrono::seconds kWarnAfter{3};
 
-/// Whether a retry may succeed: the server is not running, or it is starting or stopping.
+/// Whether a retry may succeed: the server is not running, or it is starting or stopping, or other clients
+/// still hold the memory of its predecessor's ring.
 bool is_transient(ErrorCode code) {
   return code == ErrorCode::kServerUnreachable || code == ErrorCode::kServerLost ||
-         code == ErrorCode::kTokenInvalid || code == ErrorCode::kDraining || code == ErrorCode::kTimeout;
+         code == ErrorCode::kTokenInvalid || code == ErrorCode::kDraining || code == ErrorCode::kTimeout ||
+         code == ErrorCode::kNotEnoughMemory;
 }
 
 /// Whether our previous session may be the cause.

@@ -72,7 +72,7 @@ struct alignas(kCacheLine) ControlHeader {
   std::uint64_t instance;     // random; differs for each server start
   std::uint32_t slot_count;
   std::uint32_t field_count;
-  std::uint32_t row_capacity;  // batch size
+  std::uint32_t row_capacity;  // of a slot
   std::uint32_t lane_count;
   std::uint64_t fields_offset;  // within control
   std::uint64_t slots_offset;

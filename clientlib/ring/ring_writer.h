@@ -67,7 +67,7 @@ class RingWriter {
   struct Options {
     std::string name;  ///< the stream's name; appears in /proc/PID/maps
     std::vector<FieldSpec> fields;
-    std::uint32_t rows = 0;   ///< batch size
+    std::uint32_t rows = 0;   ///< of the largest batch
     std::uint32_t slots = 0;  ///< the most that it can have; see allocate()
     std::uint32_t lanes = 0;  ///< the largest number of clients attached at once
     ClientAccess data_access = ClientAccess::kReadWrite;
@@ -82,8 +82,8 @@ class RingWriter {
 
   // --- slots
   /// Gives the first `slots` slots memory, if they have none yet; only they can be loaned. It makes system
-  /// calls and touches new memory, so call it without the publisher's mutex. kNotEnoughMemory: the ring is
-  /// unchanged.
+  /// calls and touches new memory, so call it without the publisher's mutex. kNotEnoughMemory: no slot was
+  /// added.
   Result<void> allocate(std::uint32_t slots);
   [[nodiscard]] std::uint32_t allocated() const;  ///< slots
   /// FREE -> FILLING with a new generation. The slot must be FREE (asserted).

@@ -26,7 +26,10 @@ struct Borrowed {
 
 Result<bip::mapped_region> map_region(int fd, bip::mode_t mode, std::size_t bytes) {
   try {
-    return bip::mapped_region(Borrowed{fd}, mode, 0, bytes);
+    // A private view needs memory only for the pages that are written to.
+    const bip::map_options_t options =
+        mode == bip::copy_on_write ? bip::map_options_t{MAP_NORESERVE} : bip::default_map_options;
+    return bip::mapped_region(Borrowed{fd}, mode, 0, bytes, nullptr, options);
   } catch (const bip::interprocess_exception& error) {
     const bool short_of_memory = error.get_native_error() == ENOMEM;
     return fail(short_of_memory ? ErrorCode::kNotEnoughMemory : ErrorCode::kEnvironment,

@@ -294,8 +294,12 @@ void Engine::sleep(std::unique_lock<std::mutex>& lock) {
 }
 
 Result<wire::OpenReply> Engine::open(std::size_t index, const wire::OpenRequest& request) {
-  const std::uint32_t clients =
-      inspect(index, [](const Stream& stream) { return stream.lanes().used_count() + 1; });
+  std::uint32_t clients = 0;
+  auto allowed = inspect(index, [&](const Stream& stream) {
+    clients = stream.lanes().used_count() + 1;
+    return stream.lanes().check(request);  // a client that is refused anyway needs no memory
+  });
+  if (!allowed) return fail(std::move(allowed.error()));
   {
     const placement::InterleavedMemory interleaved(placement_.memory);
     if (auto room = streams_[index]->make_room(clients); !room) return fail(std::move(room.error()));

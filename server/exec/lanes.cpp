@@ -176,6 +176,7 @@ bool Lanes::write_grants(std::uint64_t now_ns) {
         lane.group->plan->rows(order.batch.origin, order.batch.batch, lane.rank).valid;
     granted_ += samples;
     lane.granted += samples;
+    if (lane.first_grant_ns == 0) lane.first_grant_ns = now_ns;
     if (lane.sink) {
       ledger_.ack(order.lane, order.slot);
     } else if (ring_.write_grant(order.lane, order.slot, order.seek)) {
@@ -304,6 +305,7 @@ void Lanes::publish(StreamFigures& figures) {
                            .leases = ledger_.leases(lane),
                            .fenced = lanes_[lane].fenced,
                            .granted = lanes_[lane].granted,
+                           .first_grant_ns = lanes_[lane].first_grant_ns,
                            .waits = fill_order_.waiting() >> lane & 1});
   }
   const publish::Ledger::Counts& slots = ledger_.counts();

@@ -35,7 +35,8 @@ struct Lane {
   bool reattaches = false;  ///< within its process, in the middle of a loop
   Cursor begin;             ///< where it began, or where its last seek went
   std::uint64_t last_beat_ns = 0, last_beat_value = 0;
-  std::uint64_t granted = 0;  ///< samples
+  std::uint64_t granted = 0;         ///< samples
+  std::uint64_t first_grant_ns = 0;  ///< 0: none yet
   /// Why its lease segment is invalid: its acks are ignored, and the session drops the client.
   std::string protocol_error;
   bool asked = false;  ///< its client has asked for a batch
@@ -61,6 +62,8 @@ class Lanes {
         StreamStatus& status, const SampleMaker& maker);
 
   // --- clients
+  /// Errors of open() that do not depend on the client's group.
+  [[nodiscard]] Result<void> check(const wire::OpenRequest& request) const;
   /// Stream::make_room() must have made room for one client more than used_count().
   Result<wire::OpenReply> open(const wire::OpenRequest& request);
   ring::RingWriter::Attachment attach(std::uint32_t lane, ring::Segment lease, std::uint64_t now_ns);
@@ -127,7 +130,6 @@ class Lanes {
  private:
   [[nodiscard]] std::optional<Cursor> join_cursor() const;
   [[nodiscard]] std::optional<Cursor> hindmost_next() const;
-  [[nodiscard]] Result<void> check(const wire::OpenRequest& request) const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);
   [[nodiscard]] bool has_asked(std::uint32_t lane) const;

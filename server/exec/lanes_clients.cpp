@@ -123,7 +123,7 @@ void Lanes::open_ledger(std::uint32_t index) {
 
 ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment lease, std::uint64_t now_ns) {
   Lane& lane = lanes_[index];
-  StreamStatus::Client client{lane.client, lane.group_name, lane.rank, *lane.group->plan, now_ns};
+  StreamStatus::Client client{lane.client, lane.group_name, lane.rank, *lane.group->plan};
   open_ledger(index);
   status_.publish(index, {.next = ledger_.next(index)});
   auto attachment =
@@ -171,7 +171,7 @@ Result<std::uint32_t> Lanes::open_sink() {
   Lane& lane = lanes_[reply->lane];
   open_ledger(reply->lane);
   status_.publish(reply->lane, {.next = lane.begin});
-  status_.attach(reply->lane, {lane.client, lane.group_name, lane.rank, *lane.group->plan, ring::monotonic_ns()}, [] {});
+  status_.attach(reply->lane, {lane.client, lane.group_name, lane.rank, *lane.group->plan}, [] {});
   lane.sink = lane.attached = true;
   ++attached_;
   gate_passed_ = true;

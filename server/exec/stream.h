@@ -53,7 +53,7 @@ class Stream {
   /// Rows have been evicted from the CPU caches before they are read: see transform::Scratch::set_streamed.
   [[nodiscard]] bool streamed() const { return streamed_; }
   /// Before Lanes::open(), without the lock, one thread at a time: allocates ring memory for so many clients,
-  /// if it has less. More than ring.max_clients: for those. kNotEnoughMemory.
+  /// at most ring.max_clients, if it has less. kNotEnoughMemory.
   [[nodiscard]] Result<void> make_room(std::uint32_t clients) const;
   /// For Lanes::attach(); call it without the lock.
   [[nodiscard]] Result<ring::Segment> make_lease() const { return ring_->make_lease(); }

@@ -8,6 +8,20 @@
 #include "server/log/log.h"
 
 namespace headrace::server::exec {
+namespace {
+
+/// Of an epoch, on average since the client's first batch.
+std::optional<double> seconds_per_position(const LaneFigures& lane, const sampler::EpochPlan& plan) {
+  constexpr std::uint64_t kLeast = 1'000'000'000;
+  const std::uint64_t now = ring::monotonic_ns();
+  if (lane.first_grant_ns == 0 || now < lane.first_grant_ns + kLeast) return std::nullopt;
+  // A batch of one rank stands for those of all ranks.
+  const double batches = static_cast<double>(lane.granted) / plan.rows(0, 0, 0).rows;
+  return static_cast<double>(now - lane.first_grant_ns) * 1e-9 /
+         (batches * static_cast<double>(plan.consumed(0, 1)));
+}
+
+}  // namespace
 
 StreamStatus::StreamStatus(std::string stream, const ring::RingWriter& ring)
     : stream_(std::move(stream)), ring_(ring), lanes_(ring.lane_count()), clients_(ring.lane_count()) {}
@@ -52,14 +66,12 @@ std::vector<std::uint64_t> StreamStatus::started_by_rank() const {
 std::vector<ClientStatus> StreamStatus::clients() const {
   std::vector<ClientStatus> found;
   std::vector<sampler::EpochPlan> plans;
-  std::vector<std::uint64_t> since;
   {
     // Only copies: a worker that attaches a client waits for this mutex.
     const std::scoped_lock lock(clients_mutex_);
     for (std::uint32_t lane = 0; lane < clients_.size(); ++lane) {
       if (!clients_[lane]) continue;
       plans.push_back(clients_[lane]->plan);
-      since.push_back(clients_[lane]->since_ns);
       found.push_back({.client = clients_[lane]->client,
                        .group = clients_[lane]->group,
                        .rank = clients_[lane]->rank,
@@ -68,20 +80,18 @@ std::vector<ClientStatus> StreamStatus::clients() const {
     }
   }
   publish::Position foremost;
-  double seconds_per_sample = 0;  // of the foremost client
-  const std::uint64_t now = ring::monotonic_ns();
+  std::optional<std::size_t> leader;  // of those that are foremost, the one that was served longest
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].lane.fenced) continue;
     const publish::Position position = publish::position_of(plans[i], found[i].lane.next);
     if (position < foremost) continue;
+    if (!leader || foremost < position || found[i].lane.granted > found[*leader].lane.granted) leader = i;
     foremost = position;
-    seconds_per_sample = static_cast<double>(now - std::min(now, since[i])) * 1e-9 /
-                         static_cast<double>(std::max<std::uint64_t>(1, found[i].lane.granted));
   }
+  const auto pace = leader ? seconds_per_position(found[*leader].lane, plans[*leader]) : std::nullopt;
   for (std::size_t i = 0; i < found.size(); ++i) {
     found[i].lag = publish::lag(plans[i], found[i].lane.next, foremost, ClientStatus::kMostLag);
-    found[i].lag_seconds =
-        found[i].lag * static_cast<double>(plans[i].rows(0, 0, 0).rows) * seconds_per_sample;
+    if (pace) found[i].lag_seconds = found[i].lag * static_cast<double>(plans[i].consumed(0, 1)) * *pace;
   }
   return found;
 }

@@ -41,8 +41,9 @@ struct LaneFigures {
   Cursor next;  ///< the first batch that it has not been granted
   std::uint64_t leases = 0;
   std::uint64_t fenced = 0;
-  std::uint64_t granted = 0;  ///< samples
-  std::uint64_t waits = 0;    ///< 1: it yields the workers to a client behind (sharing.patience)
+  std::uint64_t granted = 0;         ///< samples
+  std::uint64_t first_grant_ns = 0;  ///< 0: none yet
+  std::uint64_t waits = 0;           ///< 1: it yields the workers to a client behind (sharing.patience)
 };
 
 /// An attached client.
@@ -51,8 +52,10 @@ struct ClientStatus {
 
   std::string client, group;
   std::uint32_t rank = 0;
-  std::uint32_t lag = 0;   ///< batches behind the foremost client, counted up to kMostLag
-  double lag_seconds = 0;  ///< the same, at that client's average pace
+  std::uint32_t lag = 0;  ///< batches behind the foremost client, counted up to kMostLag
+  /// The same in seconds, at the foremost client's average pace; nullopt: it has been served for less than a
+  /// second.
+  std::optional<double> lag_seconds;
   LaneFigures lane;
   std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: a lane without a client
 };
@@ -85,7 +88,6 @@ class StreamStatus {
     std::string client, group;
     std::uint32_t rank = 0;
     sampler::EpochPlan plan;
-    std::uint64_t since_ns = 0;  ///< ring::monotonic_ns() when it attached
   };
   /// [lock] Runs `attach`, which changes the lane's segments, while no thread reads them.
   template <class F>

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -22,9 +23,9 @@ namespace headrace::server::mapped {
 /// The signal handler reads it, so it is lock-free and never freed.
 struct WatchedMap::Slot {
   std::atomic<std::uintptr_t> begin{0}, end{0};
-  std::atomic<std::uintptr_t> lost{0};   ///< the first address that could not be read; 0: none
-  std::atomic<unsigned> substituted{0};  ///< pages
-  bool taken = false;                    ///< [lock]
+  std::atomic<std::uintptr_t> lost{0};  ///< the first address that could not be read; 0: none
+  std::atomic<unsigned> pieces{0};      ///< that were replaced
+  bool taken = false;                   ///< [lock]
 };
 
 struct Slots {
@@ -52,22 +53,23 @@ std::uint64_t bytes_of(int fd) {
   return ::fstat(fd, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
-/// A file with one page, which stands in for lost ones; -1: anonymous memory does.
+/// A file that stands in for lost pages; -1: there is none, and they become zeros.
 int substitute = -1;
-/// So many lost pages of a mapping get the substitute, one by one. Then the rest is zeros: the number of
-/// mappings of a process is limited.
-constexpr unsigned kSubstituted = 1000;
+constexpr std::uintptr_t kSubstituteBytes = 1 << 20;
+/// So many lost pieces of a mapping get the substitute. Then the rest becomes zeros: the number of mappings
+/// of a process is limited.
+constexpr unsigned kMostPieces = 4000;
 
 /// Zeros, with the header of an LMDB page without entries every 4 KiB. LMDB may be in the middle of a page
-/// that is lost, and would take zeros for one with 2^31 entries, and read far outside of the mapping.
+/// that is lost. It would take zeros for a page with 2^31 entries, and read far outside of the mapping.
 void make_substitute() {
   constexpr std::size_t kLmdbPage = 4096, kLower = 6, kUpper = 7;  // in units of 16 bits
   constexpr std::uint16_t kHeaderBytes = 16;
-  std::vector<std::uint16_t> page(page_bytes / sizeof(std::uint16_t));
-  for (std::size_t at = 0; at < page.size(); at += kLmdbPage / sizeof(std::uint16_t))
-    page[at + kLower] = page[at + kUpper] = kHeaderBytes;
-  UniqueFd file(::memfd_create("headrace-lost-page", MFD_CLOEXEC));
-  if (!file || ::write(file.get(), page.data(), page_bytes) != static_cast<ssize_t>(page_bytes)) return;
+  std::vector<std::uint16_t> pages(kSubstituteBytes / sizeof(std::uint16_t));
+  for (std::size_t at = 0; at < pages.size(); at += kLmdbPage / sizeof(std::uint16_t))
+    pages[at + kLower] = pages[at + kUpper] = kHeaderBytes;
+  UniqueFd file(::memfd_create("headrace-lost-pages", MFD_CLOEXEC));
+  if (!file || ::write(file.get(), pages.data(), kSubstituteBytes) != ssize_t{kSubstituteBytes}) return;
   substitute = file.release();  // for good: the handler may use it at any time
 }
 
@@ -97,8 +99,9 @@ void Slots::on_bus_error(int signal, siginfo_t* info, void* context) {
       // Record it before the page appears: a thread that reads it then finds the record.
       std::uintptr_t none = 0;
       slot.lost.compare_exchange_strong(none, at);
-      const bool single = substitute >= 0 && slot.substituted.fetch_add(1) < kSubstituted;
-      const bool mapped = single ? replace(page, page + page_bytes, substitute) : replace(page, end, -1);
+      const bool mapped = (substitute >= 0 && slot.pieces.fetch_add(1) < kMostPieces &&
+                           replace(page, std::min(end, page + kSubstituteBytes), substitute)) ||
+                          replace(page, end, -1);
       errno = saved_errno;
       if (mapped) return;
     }
@@ -142,7 +145,7 @@ WatchedMap::Slot& Slots::take() {
 WatchedMap::WatchedMap(std::span<const std::uint8_t> bytes, int fd, std::string path)
     : bytes_(bytes), fd_(fd), file_bytes_(bytes_of(fd)), path_(std::move(path)), slot_(Slots::take()) {
   slot_.lost.store(0);
-  slot_.substituted.store(0);
+  slot_.pieces.store(0);
   slot_.begin.store(reinterpret_cast<std::uintptr_t>(bytes.data()));
   slot_.end.store(reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()));
 }

@@ -1,6 +1,6 @@
 // Memory-mapped files whose truncation or disk failure must not end the process: the kernel raises SIGBUS in
 // the thread that reads a lost page. A handler then maps other memory there and records the fault. The thread
-// reads what is almost only zeros, continues, and checks fault() before it publishes what it made. Bytes lost
+// reads that memory, continues, and checks fault() before it publishes what it made. Bytes lost
 // within the file's last page read as zeros without a signal, so fault() also checks the file's size.
 #pragma once
 

@@ -45,7 +45,7 @@ Fingerprint fingerprint(const source::Source& source, const sampler::Sampler& sa
           kAlgorithmVersion};
 }
 
-/// `batches`: of an epoch. No more are made ahead: the ring of a small set stays small.
+/// `batches`: of the whole dataset. No more are made ahead: the ring of a small set stays small.
 publish::Ledger::Options ledger_options(const config::StreamConfig& config, std::uint64_t batches) {
   const auto prefetch = static_cast<std::uint32_t>(std::min<std::uint64_t>(config.ring.prefetch, batches));
   return {.lanes = config.ring.max_clients,
@@ -130,9 +130,10 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
                  {ErrorCode::kConfigInvalid, sampler::no_batch(samples, config.batch_size, 1)});
   exec::StreamSetup setup;
   if (const auto* fed = dynamic_cast<const source::Fed*>(source.get())) setup.feed = fed->feed();
-  // A feed's samples are sent again and again, so its epochs do not bound what may wait.
-  setup.ledger = ledger_options(
-      config, setup.feed ? config.ring.prefetch : (samples + config.batch_size - 1) / config.batch_size);
+  const std::uint64_t whole = samples / config.batch_size;
+  const bool rest = config.last != LastBatch::kDrop && samples % config.batch_size != 0;
+  // A feed may send more batches than its epoch has before they are read.
+  setup.ledger = ledger_options(config, setup.feed ? config.ring.prefetch : whole + (rest ? 1 : 0));
   const exec::SampleOptions options{
       .stream = name,
       .seed = config.seed,
@@ -275,6 +276,19 @@ Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
                   megabytes(caches), megabytes(assembly.read_ahead_bytes), megabytes(assembly.other_bytes),
                   megabytes(headroom.bytes - std::min(rings, headroom.bytes)), headroom.limited_by,
                   fmt::join(lower, "; ")));
+}
+
+std::string short_of_memory(const Assembly& assembly, std::uint64_t rings) {
+  const std::uint64_t needed = rings + cache_bytes(assembly) + window_bytes(assembly) +
+                               assembly.read_ahead_bytes + assembly.other_bytes;
+  const ring::MemoryHeadroom headroom = ring::memory_headroom();
+  if (needed <= headroom.bytes) return {};
+  return fmt::format(
+      "with all clients attached and all caches full, {:.1f} MB are needed, and {:.1f} MB are available "
+      "({}): "
+      "further clients would be refused. Lower ring.max_clients, batch_size, ring.max_leases, caches or "
+      "sharing.window",
+      static_cast<double>(needed) / 1e6, static_cast<double>(headroom.bytes) / 1e6, headroom.limited_by);
 }
 
 Result<RingSize> ring_size(const exec::StreamSetup& setup) {

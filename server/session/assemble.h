@@ -47,5 +47,7 @@ struct RingSize {
 Result<RingSize> ring_size(const exec::StreamSetup& setup);
 /// "7 slots, 67.4 MB; 3 slots, 28.9 MB more for each further client, up to 4"
 std::string to_string(const RingSize& size);
+/// Empty, or a warning: not all clients that may attach would find memory. `rings`: with all of them.
+std::string short_of_memory(const Assembly& assembly, std::uint64_t rings);
 
 }  // namespace headrace::server::session

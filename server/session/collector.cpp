@@ -210,8 +210,9 @@ std::vector<MetricFamily> Collector::Collect() const {
             [](const auto& c) { return static_cast<double>(words(c).wait_ns) * kNs; });
   by_client("headrace_client_lag_batches", "Batches behind the foremost client of the stream.",
             MetricType::Gauge, [](const auto& c) { return c.lag; });
-  by_client("headrace_client_lag_seconds", "The same in seconds, at the pace of the foremost client.",
-            MetricType::Gauge, [](const auto& c) { return c.lag_seconds; });
+  by_client("headrace_client_lag_seconds",
+            "The same in seconds, at the average pace of the foremost client; 0 in its first second.",
+            MetricType::Gauge, [](const auto& c) { return c.lag_seconds.value_or(0); });
   by_client("headrace_client_leases", "Batches in a client's hands or granted to it.", MetricType::Gauge,
             [](const auto& c) { return c.lane.leases; });
   by_client("headrace_client_private_copies_total",
@@ -288,7 +289,7 @@ nlohmann::json Collector::stats() const {
                          {"group", c.group},
                          {"rank", c.rank},
                          {"lag", c.lag},
-                         {"lag_seconds", c.lag_seconds},
+                         {"lag_seconds", c.lag_seconds ? nlohmann::json(*c.lag_seconds) : nlohmann::json()},
                          {"granted", c.lane.granted},
                          {"leases", c.lane.leases},
                          {"fenced", c.lane.fenced != 0},

@@ -50,7 +50,10 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     });
     // Other threads count meanwhile: the sum may be older than the one before.
     const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
-    cost_ = {decoded, active >= 2 ? decoded - std::min(decoded, most) : 0};
+    const bool apart =
+        active >= 2 && most >= kFewest &&
+        std::any_of(figures.jobs.begin(), figures.jobs.end(), [](const Job& job) { return job.behind > 0; });
+    cost_ = {decoded, apart ? decoded - std::min(decoded, most) : 0};
     const bool wasteful =
         active >= 2 && most >= kFewest && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
     if (wasteful && !warned_) {

@@ -73,7 +73,7 @@ class Source {
   /// Identifies the dataset: xxh3 over sorted (relative path, size, label); no mtime. Sizes: see SizeSample.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
   /// Why bytes of this source became permanently unreadable after it was opened: a mapped file was truncated.
-  /// Rows made since then may hold zeros, so check it after making rows and before publishing them.
+  /// Rows made since then may be wrong, so check it after making rows and before publishing them.
   /// Composites check all their parts.
   [[nodiscard]] virtual std::optional<Error> fault() const { return std::nullopt; }
   /// Describes data that is not served although its owner may expect it; empty: there is none.

@@ -49,7 +49,7 @@ class Store {
   };
   /// With checked bounds; see RecordView. Brings its pages into memory first, with one call. kDatasetInvalid.
   [[nodiscard]] Result<RecordView> record(std::uint64_t index, Extent extent = Extent::kWhole) const;
-  /// The file was truncated, or its disk failed: data that was read may be zeros (WatchedMap).
+  /// The file was truncated, or its disk failed: data that was read may be wrong (WatchedMap).
   [[nodiscard]] std::optional<Error> fault() const { return env_.fault(); }
   /// "sample 7 (folder)", followed by what is wrong with it.
   [[nodiscard]] Error damaged(std::uint64_t index, const char* what) const;

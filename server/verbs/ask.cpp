@@ -96,9 +96,12 @@ void print_clients(const nlohmann::json& stream, Sharing& sum) {
     fmt::print("  client {}: epoch {}, batch {}{}\n", client.value("client", std::string()),
                count(next, "epoch"), count(next, "batch"),
                lag == 0 ? ""
-                        : fmt::format(", {}{} batch{} ({:.1f} s) behind the first",
+                        : fmt::format(", {}{} batch{}{} behind the first",
                                       lag >= exec::ClientStatus::kMostLag ? "at least " : "", lag,
-                                      lag == 1 ? "" : "es", client.value("lag_seconds", 0.0)));
+                                      lag == 1 ? "" : "es",
+                                      client.contains("lag_seconds") && client["lag_seconds"].is_number()
+                                          ? fmt::format(" ({:.1f} s)", client["lag_seconds"].get<double>())
+                                          : ""));
   }
 }
 

@@ -248,11 +248,8 @@ int check(const CheckArguments& arguments) {
                                "batch_size, ring.prefetch or ring.max_leases",
                                megabytes(first), megabytes(headroom.bytes), headroom.limited_by)});
   if (auto fits = session::check_memory(*assembly, first); !fits) return report(fits.error());
-  if (most + beside > headroom.bytes) {
-    fmt::print(
-        "warning: with all clients attached {} are needed, more than there is: further clients would be "
-        "refused. Lower ring.max_clients, batch_size or ring.max_leases\n",
-        megabytes(most + beside));
+  if (const std::string lacking = session::short_of_memory(*assembly, most); !lacking.empty()) {
+    fmt::print("warning: {}\n", lacking);
   } else if (2 * most + beside > headroom.bytes) {
     fmt::print("warning: a restart beside living clients needs {}, more than there is\n",
                megabytes(2 * most + beside));

@@ -308,7 +308,7 @@ def test_stats_and_ls_and_sample_answer(start_server: ServerFactory, basic_confi
         (lambda c: c["streams"]["train"].update(last="shrot"), 2, ["shrot", "short"]),
         (lambda c: c["streams"]["train"].update(source="imagse"), 2, ["imagse", "images"]),
         (lambda c: c["sources"]["images"].update(path="/nowhere/at/all"), 3, ["/nowhere/at/all"]),
-        (lambda c: c["streams"]["train"].update(batch_size=900_000, last="pad"), 3, ["NOT_ENOUGH_MEMORY", "available"]),
+        (lambda c: c["streams"]["train"].update(batch_size=900_000, last="pad", ring={"max_leases": 64}), 3, ["NOT_ENOUGH_MEMORY", "available"]),
     ],
     ids=["unknown key", "out of range", "unknown word", "unknown source", "no such folder", "more than the memory"],
 )

@@ -63,7 +63,7 @@ bool all_lost(std::span<const std::uint8_t> pages) {
   return true;
 }
 
-TEST(WatchedMap, ReadsNothingBehindTheCutAndNamesFileAndByte) {
+TEST(WatchedMap, FindsOnlyEmptyPagesBehindTheCutAndNamesFileAndByte) {
   const TempFolder folder;
   const OnesFile file(folder.path() / "ones"), other(folder.path() / "other");
   const auto map = file.watch(), whole = other.watch();
@@ -121,8 +121,7 @@ TEST(WatchedMap, ReadsALargeLostPartWithFewMappings) {
   const WatchedMap map(bytes, file.get_mapping_handle().handle, path.string());
   fs::resize_file(path, kPage);
   // More lost pages than a process can have mappings.
-  EXPECT_TRUE(all_lost(bytes.subspan(kPage, 1000 * kPage)));
-  EXPECT_TRUE(all_are(bytes.subspan(1001 * kPage), 0));
+  EXPECT_TRUE(all_lost(bytes.subspan(kPage)));
   EXPECT_TRUE(map.fault());
 }
 
@@ -162,7 +161,7 @@ TEST(WatchedMap, AFaultElsewhereEndsTheProcessAsBefore) {
       [](int status) { return WIFSIGNALED(status) || WEXITSTATUS(status) > 2; }, "");
 }
 
-TEST(UnwatchedFaults, ReadNothingInTheirThread) {
+TEST(UnwatchedFaults, FindOnlyEmptyPagesInTheirThread) {
   const TempFolder folder;
   const OnesFile file(folder.path() / "ones");
   const UnwatchedFaults faults;

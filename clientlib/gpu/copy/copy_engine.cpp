@@ -234,9 +234,10 @@ void CopyEngine::register_mapping(std::span<std::byte> mapping, std::shared_ptr<
   impl.count_pinned();
   if (!pinned.refusal().empty() && !std::exchange(impl.refusal_reported, true))
     impl.options.warn(fmt::format(
-        "cannot pin the ring ({} bytes) for {}: {}; each batch is copied once more, through a pinned buffer "
-        "(counted in headrace_client_staged_copies_total): if the memlock limit is too low, raise it",
-        mapping.size(), impl.device->name(), pinned.refusal()));
+        "cannot pin {} of the ring's {} bytes for {}: {}; batches there are copied once more, through a "
+        "pinned "
+        "buffer (counted in headrace_client_staged_copies_total): if the memlock limit is too low, raise it",
+        mapping.size() - pinned.pinned_bytes(), mapping.size(), impl.device->name(), pinned.refusal()));
 }
 
 void CopyEngine::release_orphans() {

@@ -60,7 +60,7 @@ struct StreamInfo {
   /// `residence: gpu`: a DeviceLoader uploads the dataset once, and computes each batch on the device.
   std::optional<Residence> residence = {};
 
-  /// No batch has more rows: not even the only one of an epoch, unless it is padded.
+  /// Rows of the largest batch: fewer than batch_size if an epoch is a single batch that is not padded.
   [[nodiscard]] std::uint32_t most_rows() const {
     const bool whole = live || last == LastBatch::kPad || samples >= batch_size;
     return whole ? batch_size : static_cast<std::uint32_t>(samples);

@@ -23,9 +23,9 @@ struct MappedBytes {
   [[nodiscard]] std::optional<Error> fault() const { return map ? map->fault() : std::nullopt; }
 };
 
-/// Maps the whole file. If the file is truncated while it is mapped, the lost part reads as zeros: check
-/// fault(). kDatasetInvalid: missing, not a regular file, empty, unreadable. The content of a URL is fetched
-/// into memory: see fetch_whole().
+/// Maps the whole file. If the file is truncated while it is mapped, the lost part reads as other bytes:
+/// check fault(). kDatasetInvalid: missing, not a regular file, empty, unreadable. The content of a URL is
+/// fetched into memory: see fetch_whole().
 Result<MappedBytes> map_file(const std::filesystem::path& path, const RemotePtr& remote = {});
 
 }  // namespace headrace::server::source

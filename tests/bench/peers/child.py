@@ -13,6 +13,7 @@ import importlib
 import json
 import mmap
 import os
+import select
 import struct
 import sys
 import time
@@ -112,8 +113,8 @@ def main() -> None:
         time.sleep(job.rank * job.workload.apart)
         trainer = Trainer(job)
         reply(ready=trainer.check())
-        while trainer.job.rank:
-            trainer.take()
+        while trainer.job.rank or (job.workload.apart and not select.select([sys.stdin], [], [], 0)[0]):
+            trainer.take()  # the others, and the first trainer until the last one has started
         for line in sys.stdin:
             reply(measured=trainer.measure(**json.loads(line)))
     except BaseException as error:
