@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from typing import Any
 
 import headrace
@@ -78,12 +79,16 @@ def test_a_late_trainer_gets_the_rows_that_are_made_from_then_on(start_server: A
     assert "sharing factor 1." in listed
 
 
-def test_check_and_ls_say_what_is_shared(start_server: Any, quiet_config: dict[str, Any]) -> None:
-    server = start_server(sharing_streams(quiet_config))
+def test_check_and_ls_say_what_is_shared(start_server: Any, basic_config: dict[str, Any]) -> None:
+    server = start_server(sharing_streams(basic_config))
     with headrace.Loader(server.address, stream="train", client="a") as ahead, headrace.Loader(server.address, stream="train", client="b") as behind:
         next(iter(behind))
         digest(ahead, 1)
+        time.sleep(1.1)  # no pace is known in the first second
         listed = run("ls", "--address", str(server.address))
+        lag = {one["client"]: one["lag_seconds"] for one in stats(server)["train"]["clients"]}
+        assert 'headrace_client_lag_seconds{stream="train",client="b"}' in server.metrics()
+    assert lag["a"] == 0 and lag["b"] > 0
     assert "client a: epoch 1, batch" in listed
     assert re.search(r"client b: epoch 0, batch \d+, \d+ batches \(\d+\.\d s\) behind the first", listed), listed
     checked = run("check", str(server.config))
