@@ -35,7 +35,7 @@ struct StreamSetup {
 
 [[nodiscard]] std::size_t bytes_per_row(const StreamInfo& info);
 
-/// The ring of a stream with so many clients.
+/// The options of the ring that serves this number of clients.
 [[nodiscard]] ring::RingWriter::Options ring_options(const StreamSetup& setup, std::uint32_t clients);
 
 class Stream {
@@ -52,8 +52,8 @@ class Stream {
   [[nodiscard]] std::uint64_t ring_bytes() const { return ring_->bytes(); }
   /// Rows have been evicted from the CPU caches before they are read: see transform::Scratch::set_streamed.
   [[nodiscard]] bool streamed() const { return streamed_; }
-  /// Before Lanes::open(), without the lock, one thread at a time: allocates ring memory for so many clients,
-  /// at most ring.max_clients, if it has less. kNotEnoughMemory.
+  /// Allocates the ring memory that this number of clients needs, at most that of ring.max_clients. Call it
+  /// before Lanes::open(), without the lock, from one thread at a time. kNotEnoughMemory.
   [[nodiscard]] Result<void> make_room(std::uint32_t clients) const;
   /// For Lanes::attach(); call it without the lock.
   [[nodiscard]] Result<ring::Segment> make_lease() const { return ring_->make_lease(); }

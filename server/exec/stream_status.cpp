@@ -10,7 +10,7 @@
 namespace headrace::server::exec {
 namespace {
 
-/// Of an epoch, on average since the client's first batch.
+/// The client's average pace since its first batch, in seconds for each position of an epoch.
 std::optional<double> seconds_per_position(const LaneFigures& lane, const sampler::EpochPlan& plan) {
   constexpr std::uint64_t kLeast = 1'000'000'000;
   const std::uint64_t now = ring::monotonic_ns();

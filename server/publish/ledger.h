@@ -70,10 +70,10 @@ class Ledger {
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  /// The number of slots that a ring needs for so many open lanes.
+  /// The number of slots that a ring needs for this number of open lanes.
   static std::uint32_t slots_needed(const Options& options, std::uint32_t lanes);
   static std::uint32_t slots_needed(const Options& options) { return slots_needed(options, options.lanes); }
-  /// From now on there are slots for so many open lanes; never fewer than before.
+  /// Adds the slots that this number of open lanes needs. Fewer lanes than before: no effect.
   void provide(std::uint32_t lanes);
 
   // --- lanes

@@ -33,9 +33,9 @@ void Ledger::check() const {
   Counts counts;
   const std::uint32_t provided = slots_needed(options_, provided_);
   for (const Slot& slot : slots_) {
+    const bool idle = (idle_[number(slot) / 64] >> number(slot) % 64 & 1) != 0;
     if (number(slot) >= provided) {
-      require(slot.state == State::kFree && (idle_[number(slot) / 64] >> number(slot) % 64 & 1) == 0,
-              "a slot is used that the ring does not have yet");
+      require(slot.state == State::kFree && !idle, "a slot is used that the ring does not have yet");
       continue;
     }
     require((slot.pending & slot.leased) == 0, "a lane both waits for a slot and holds it");
@@ -46,7 +46,7 @@ void Ledger::check() const {
     require(slot.is_linked() == (slot.state != State::kFree),
             "a slot is found by its batch if it is free, or not if it is not");
     const bool freed = std::find(freed_.begin(), freed_.end(), number(slot)) != freed_.end();
-    require((idle_[number(slot) / 64] >> number(slot) % 64 & 1) == (slot.state == State::kFree && !freed),
+    require(idle == (slot.state == State::kFree && !freed),
             "a free slot is not idle, or an idle one not free");
     if (!options_.broadcast)
       require(std::popcount(slot.pending | slot.leased) <= 1, "a shard's slot has two holders");

@@ -177,11 +177,17 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   return upload;
 }
 
+/// Of the rings, with all clients attached.
+std::uint64_t most_ring_bytes(const Assembly& assembly) {
+  std::uint64_t sum = 0;
+  for (const exec::StreamSetup& setup : assembly.streams)
+    if (const auto ring = ring_size(setup)) sum += ring->most();
+  return sum;
+}
+
 /// Bytes of memory that neither rings nor caches nor prefetched samples need.
 std::uint64_t memory_left(const Assembly& assembly) {
-  std::uint64_t needed = cache_bytes(assembly) + assembly.read_ahead_bytes + assembly.other_bytes;
-  for (const exec::StreamSetup& setup : assembly.streams)
-    if (const auto ring = ring_size(setup)) needed += ring->most();
+  const std::uint64_t needed = most_ring_bytes(assembly) + bytes_beside_rings(assembly);
   const std::uint64_t all = ring::memory_headroom().bytes;
   return all - std::min(all, needed);
 }
@@ -258,10 +264,14 @@ std::uint64_t cache_bytes(const Assembly& assembly) {
   return sum;
 }
 
+std::uint64_t bytes_beside_rings(const Assembly& assembly) {
+  return window_bytes(assembly) + cache_bytes(assembly) + assembly.read_ahead_bytes + assembly.other_bytes;
+}
+
 Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
   const std::uint64_t caches = cache_bytes(assembly) + window_bytes(assembly);
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
-  if (rings + caches + assembly.read_ahead_bytes + assembly.other_bytes <= headroom.bytes) return {};
+  if (rings + bytes_beside_rings(assembly) <= headroom.bytes) return {};
   std::vector<std::string> lower;
   for (const CacheUse& use : assembly.caches.memory) lower.push_back(use.arena->name());
   if (window_bytes(assembly) > 0) lower.emplace_back("sharing.window of the streams");
@@ -278,9 +288,8 @@ Result<void> check_memory(const Assembly& assembly, std::uint64_t rings) {
                   fmt::join(lower, "; ")));
 }
 
-std::string short_of_memory(const Assembly& assembly, std::uint64_t rings) {
-  const std::uint64_t needed = rings + cache_bytes(assembly) + window_bytes(assembly) +
-                               assembly.read_ahead_bytes + assembly.other_bytes;
+std::string short_of_memory(const Assembly& assembly) {
+  const std::uint64_t needed = most_ring_bytes(assembly) + bytes_beside_rings(assembly);
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   if (needed <= headroom.bytes) return {};
   return fmt::format(

@@ -34,6 +34,8 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop = {
 std::uint64_t window_bytes(const Assembly& assembly);
 /// The most bytes that the caches of an assembly use.
 std::uint64_t cache_bytes(const Assembly& assembly);
+/// The most bytes of windows, caches, prefetched samples, tables, tiles and feeds.
+std::uint64_t bytes_beside_rings(const Assembly& assembly);
 /// kNotEnoughMemory: besides `rings` bytes, the assembly may need more than this process can still allocate.
 Result<void> check_memory(const Assembly& assembly, std::uint64_t rings);
 
@@ -47,7 +49,8 @@ struct RingSize {
 Result<RingSize> ring_size(const exec::StreamSetup& setup);
 /// "7 slots, 67.4 MB; 3 slots, 28.9 MB more for each further client, up to 4"
 std::string to_string(const RingSize& size);
-/// Empty, or a warning: not all clients that may attach would find memory. `rings`: with all of them.
-std::string short_of_memory(const Assembly& assembly, std::uint64_t rings);
+/// Empty, or a warning: not all clients that may attach would find memory. To be called before the rings are
+/// allocated.
+std::string short_of_memory(const Assembly& assembly);
 
 }  // namespace headrace::server::session

@@ -109,11 +109,7 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
   auto assembly = assemble_until_stopped(config, reads);
   if (!assembly) return tl::make_unexpected(assembly.error());
   std::vector<std::unique_ptr<exec::Stream>> streams;
-  std::uint64_t all_rings = 0;
-  for (const exec::StreamSetup& setup : assembly->streams)
-    if (const auto size = ring_size(setup)) all_rings += size->most();
-  if (const std::string lacking = short_of_memory(*assembly, all_rings); !lacking.empty())
-    log::warn("{}", lacking);
+  if (const std::string lacking = short_of_memory(*assembly); !lacking.empty()) log::warn("{}", lacking);
   for (exec::StreamSetup& setup : assembly->streams) {
     const auto size = ring_size(setup);
     if (!size) return tl::make_unexpected(size.error());
@@ -279,7 +275,7 @@ nlohmann::json Server::stats() const {
   nlohmann::json stats = collector_->stats();
   stats["sharing"] = nlohmann::json::array();
   for (const auto& [group, watch] : sharing_)
-    stats["sharing"].push_back({{"streams", watch.streams()},
+    stats["sharing"].push_back({{"streams", group.streams},
                                 {"decoded_in_30_s", watch.cost().decoded},
                                 {"decoded_again_in_30_s", watch.cost().again}});
   return stats;

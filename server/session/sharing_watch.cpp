@@ -18,8 +18,7 @@ constexpr std::uint64_t kFewest = 100;
 }  // namespace
 
 SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadcast)
-    : names_(streams),
-      streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
+    : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
       remedy_(
           streams.size() > 1 ? "start the jobs at the same time"
           : broadcast
@@ -50,12 +49,11 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     });
     // Other threads count meanwhile: the sum may be older than the one before.
     const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
-    const bool apart =
-        active >= 2 && most >= kFewest &&
-        std::any_of(figures.jobs.begin(), figures.jobs.end(), [](const Job& job) { return job.behind > 0; });
+    const bool could_share = active >= 2 && most >= kFewest;
+    const bool apart = could_share && std::any_of(figures.jobs.begin(), figures.jobs.end(),
+                                                  [](const Job& job) { return job.behind > 0; });
     cost_ = {decoded, apart ? decoded - std::min(decoded, most) : 0};
-    const bool wasteful =
-        active >= 2 && most >= kFewest && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
+    const bool wasteful = could_share && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
     if (wasteful && !warned_) {
       const auto last = std::max_element(figures.jobs.begin(), figures.jobs.end(),
                                          [](const Job& a, const Job& b) { return a.behind < b.behind; });

@@ -35,16 +35,14 @@ class SharingWatch {
   /// job received. Warns again only after an interval without the problem.
   std::optional<std::string> check(std::uint64_t now_ns, const Figures& figures);
 
-  /// What it costs that jobs are apart, of the last 30 s with the same jobs.
+  /// How much was decoded in the last 30 s with the same jobs, and how much of it because they are apart.
   struct Cost {
     std::uint64_t decoded = 0;  ///< samples
     std::uint64_t again = 0;    ///< of these, beyond what the busiest of several jobs received
   };
   [[nodiscard]] const Cost& cost() const { return cost_; }  ///< zero before 30 s have passed
-  [[nodiscard]] const std::vector<std::string>& streams() const { return names_; }
 
  private:
-  std::vector<std::string> names_;
   std::string streams_, remedy_;
   Cost cost_;
   std::uint64_t since_ns_ = 0, decoded_ = 0, refused_ = 0;

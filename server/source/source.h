@@ -47,10 +47,10 @@ class Source {
   [[nodiscard]] virtual const Source& whole() const { return *this; }
   /// The sample's index in whole(); increases with `index`.
   [[nodiscard]] virtual std::uint64_t index_in_whole(std::uint64_t index) const { return index; }
-  /// What caches keep for this source, each sample once however often it is repeated: the numbers of samples
-  /// of the sources that it was put together from, one after the other (one number if it was not), and the
-  /// sample's index among all of these.
+  /// Caches keep a sample once, however often it is repeated. These are the numbers of different samples of
+  /// the sources that this one is made of, in order; a single number if it is not made of several.
   [[nodiscard]] virtual std::vector<std::uint64_t> distinct_sizes() const { return {whole().size()}; }
+  /// The sample's index among the samples that distinct_sizes() counts.
   [[nodiscard]] virtual std::uint64_t index_in_distinct(std::uint64_t index) const {
     return index_in_whole(index);
   }

@@ -105,7 +105,8 @@ void print_clients(const nlohmann::json& stream, Sharing& sum) {
   }
 }
 
-/// What it costs at present that clients are apart. A few samples are decoded ahead, which is no cost.
+/// Prints how many samples were decoded again because clients are apart. A few more than clients received are
+/// only decoded ahead.
 void print_cost(const nlohmann::json& stats) {
   for (const nlohmann::json& group : stats.value("sharing", nlohmann::json::array())) {
     const auto decoded = group.value("decoded_in_30_s", std::uint64_t{0});

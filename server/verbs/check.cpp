@@ -230,8 +230,7 @@ int check(const CheckArguments& arguments) {
   for (const session::SharingGroup& group : assembly->sharing) print_sharing(group);
   for (const session::CacheUse& use : assembly->caches.memory) fmt::print("{}\n", room_of(use));
   const std::uint64_t windows = session::window_bytes(*assembly);
-  const std::uint64_t beside =
-      windows + session::cache_bytes(*assembly) + assembly->read_ahead_bytes + assembly->other_bytes;
+  const std::uint64_t beside = session::bytes_beside_rings(*assembly);
   const ring::MemoryHeadroom headroom = ring::memory_headroom();
   // While clients of a dead server still hold its ring, the next server's ring exists beside it.
   fmt::print("memory: rings {}{}, twice that while a server restarts, {}{} available ({})\n",
@@ -248,7 +247,7 @@ int check(const CheckArguments& arguments) {
                                "batch_size, ring.prefetch or ring.max_leases",
                                megabytes(first), megabytes(headroom.bytes), headroom.limited_by)});
   if (auto fits = session::check_memory(*assembly, first); !fits) return report(fits.error());
-  if (const std::string lacking = session::short_of_memory(*assembly, most); !lacking.empty()) {
+  if (const std::string lacking = session::short_of_memory(*assembly); !lacking.empty()) {
     fmt::print("warning: {}\n", lacking);
   } else if (2 * most + beside > headroom.bytes) {
     fmt::print("warning: a restart beside living clients needs {}, more than there is\n",
