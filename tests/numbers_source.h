@@ -1,6 +1,7 @@
 // A source in memory: every byte, name and class shows which sample it belongs to.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -38,7 +39,13 @@ class Numbers final : public server::source::Source {
   [[nodiscard]] std::uint64_t size() const override { return options_.count; }
   [[nodiscard]] const std::vector<server::source::SourceField>& fields() const override { return fields_; }
   Result<void> read(std::uint64_t index, server::source::Sample& out) const override {
+    return read_fields(index, server::source::FieldSet::all(), out);
+  }
+  Result<void> read_fields(std::uint64_t index, server::source::FieldSet wanted,
+                           server::source::Sample& out) const override {
     for (std::size_t f = 0; f < fields_.size(); ++f) {
+      if (!wanted.has(f)) continue;
+      ++items_read;
       const bool ragged = f == options_.fields.size();
       auto& item = out.item(f);
       item.own(ragged ? length(index) : static_cast<std::size_t>(options_.width));
@@ -61,6 +68,8 @@ class Numbers final : public server::source::Source {
     for (const std::string& name : options_.classes) out.add(name);
     return out.add(options_.first).add(options_.count).value();
   }
+
+  mutable std::atomic<std::uint64_t> items_read{0};
 
   [[nodiscard]] std::uint64_t number(std::uint64_t index) const { return options_.first + index; }
   [[nodiscard]] std::size_t length(std::uint64_t index) const { return 1 + number(index) % 5; }

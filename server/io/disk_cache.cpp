@@ -31,7 +31,7 @@ DiskCache::DiskCache(std::shared_ptr<const source::Source> real, std::shared_ptr
       folder_(std::move(folder)),
       fingerprint_(ForwardingSource::fingerprint()) {}
 
-Result<void> DiskCache::read(std::uint64_t index, source::Sample& out) const {
+Result<void> DiskCache::read_fields(std::uint64_t index, source::FieldSet wanted, source::Sample& out) const {
   char file[64];
   *fmt::format_to_n(file, sizeof file - 1, "{:016x}/{:02x}/{:x}", fingerprint_, index & 0xFF, index).out =
       '\0';
@@ -40,7 +40,8 @@ Result<void> DiskCache::read(std::uint64_t index, source::Sample& out) const {
   count(found == Found::kGood ? hits_ : misses_);
   if (found == Found::kBad) count(damaged_);
   if (found == Found::kGood) return {};
-  if (auto read = ForwardingSource::read(index, out); !read) return read;
+  if (auto read = real().read(index, out); !read)
+    return wanted.has_all(fields().size()) ? read : real().read_fields(index, wanted, out);
   encode(index, out);
   if (const auto lost = fault()) return fail(*lost);
   if (found == Found::kBad) folder_->replace(file, buffers.record);

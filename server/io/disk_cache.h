@@ -17,7 +17,11 @@ class DiskCache final : public source::ForwardingSource {
  public:
   DiskCache(std::shared_ptr<const source::Source> real, std::shared_ptr<CacheFolder> folder);
 
-  Result<void> read(std::uint64_t index, source::Sample& out) const override;
+  Result<void> read(std::uint64_t index, source::Sample& out) const override {
+    return read_fields(index, source::FieldSet::all(), out);
+  }
+  /// Keeps whole samples, for streams with other fields. If one cannot be read, reads only the wanted fields.
+  Result<void> read_fields(std::uint64_t index, source::FieldSet wanted, source::Sample& out) const override;
 
   struct Counts {
     std::uint64_t hits = 0;          ///< samples served from the cache

@@ -15,6 +15,7 @@
 #include "server/session/open_sampler.h"
 #include "server/session/open_source.h"
 #include "server/session/residence.h"
+#include "server/source/combine/choose_fields.h"
 #include "server/source/formats/feed.h"
 
 namespace headrace::server::session {
@@ -128,6 +129,9 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   if (config.last == LastBatch::kDrop && samples < config.batch_size)
     return wrong(config.places.batch_size,
                  {ErrorCode::kConfigInvalid, sampler::no_batch(samples, config.batch_size, 1)});
+  source::FieldSet used;
+  for (const exec::FieldPlan& plan : *fields) used.add(plan.source_field);
+  const SourcePtr reading = source::choose_fields(source, used);
   exec::StreamSetup setup;
   if (const auto* fed = dynamic_cast<const source::Fed*>(source.get())) setup.feed = fed->feed();
   const std::uint64_t whole = samples / config.batch_size;
@@ -142,8 +146,8 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
       .max_bad = config.max_bad,
       .decoded = *decoded,
       .mixer = std::move(mixer),
-      .read_ahead = read_ahead(config, setup.ledger, source, reads)};
-  const auto maker = std::make_shared<exec::SampleMaker>(source, std::move(*fields), options);
+      .read_ahead = read_ahead(config, setup.ledger, reading, reads)};
+  const auto maker = std::make_shared<exec::SampleMaker>(reading, std::move(*fields), options);
   setup.maker = maker;
   setup.info = {
       .name = name,

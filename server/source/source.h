@@ -12,6 +12,7 @@
 
 #include "headrace/error.h"
 #include "server/sample/sample.h"
+#include "server/source/field_set.h"
 
 namespace headrace::server::source {
 
@@ -35,11 +36,16 @@ class Source {
   [[nodiscard]] virtual std::uint64_t size() const = 0;
   /// The fields of a sample besides its class; at least one.
   [[nodiscard]] virtual const std::vector<SourceField>& fields() const = 0;
-  /// Reads the whole sample into `out`, one item per field. Errors: kTransientIo for an I/O error of the
-  /// system (after the policy's retries); kDatasetInvalid if the file vanished or changed its size (with one
-  /// file per sample, only files in the SizeSample are compared); kBadSample only if the file exceeds the
-  /// size limit. An empty file is no error here: the decoder reports it.
+  /// Reads the whole sample into `out`, one item per field (choose_fields() leaves some empty). Errors:
+  /// kTransientIo for an I/O error of the system (after the policy's retries); kDatasetInvalid if the file
+  /// vanished or changed its size (with one file per sample, only files in the SizeSample are compared);
+  /// kBadSample only if the file exceeds the size limit. An empty file is no error here: the decoder reports
+  /// it.
   virtual Result<void> read(std::uint64_t index, Sample& out) const = 0;
+  /// As read(), but the items of fields that are not `wanted` are unspecified, and need not be read.
+  virtual Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const {
+    return static_cast<void>(wanted), read(index, out);
+  }
   /// Gives what read() would give for all these samples, without a copy, in memory that lives as long as the
   /// source. False: this source has to read.
   virtual bool view_samples(SampleView& view) const { return static_cast<void>(view), false; }

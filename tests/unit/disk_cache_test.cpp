@@ -247,5 +247,35 @@ TEST_F(DiskCacheTest, RefusesAFolderThatCannotBeUsed) {
               HasSubstr("file/cache: cannot be made: Not a directory; give a folder"));
 }
 
+/// Of two fields, the second cannot be read.
+class HalfBroken final : public ForwardingSource {
+ public:
+  HalfBroken() : ForwardingSource(server::source::make_synthetic(3, kBytes).value()) {
+    fields_ = ForwardingSource::fields();
+    fields_.push_back(fields_.front());
+  }
+  [[nodiscard]] const std::vector<server::source::SourceField>& fields() const override { return fields_; }
+  Result<void> read(std::uint64_t index, Sample& out) const override {
+    return read_fields(index, server::source::FieldSet::all(), out);
+  }
+  Result<void> read_fields(std::uint64_t index, server::source::FieldSet wanted, Sample& out) const override {
+    if (wanted.has(1)) return fail(ErrorCode::kBadSample, "above the size limit");
+    return ForwardingSource::read(index, out);
+  }
+
+ private:
+  std::vector<server::source::SourceField> fields_;
+};
+
+TEST_F(DiskCacheTest, GivesTheWantedFieldOfASampleThatCannotBeReadWhole) {
+  const DiskCache cache(std::make_shared<HalfBroken>(), open());
+  server::source::FieldSet first;
+  first.add(0);
+  EXPECT_FALSE(cache.read(2, sample_));
+  EXPECT_TRUE(cache.read_fields(2, first, sample_));
+  EXPECT_EQ(sample_.items[0].bytes.size(), kBytes);
+  EXPECT_TRUE(files().empty());
+}
+
 }  // namespace
 }  // namespace headrace::testing

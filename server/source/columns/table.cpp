@@ -24,8 +24,14 @@ class TableSource final : public Source {
   [[nodiscard]] std::uint64_t size() const override { return table_.columns.front()->size(); }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
   Result<void> read(std::uint64_t index, Sample& out) const override {
-    for (std::size_t c = 0; c < table_.columns.size(); ++c)
-      if (auto read = table_.columns[c]->read(index, out.item(c)); !read) return read;
+    return read_fields(index, FieldSet::all(), out);
+  }
+  Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override {
+    out.item(table_.columns.size() - 1);
+    for (std::size_t c = 0; c < table_.columns.size(); ++c) {
+      if (!wanted.has(c)) continue;
+      if (auto read = table_.columns[c]->read(index, out.items[c]); !read) return read;
+    }
     return {};
   }
   [[nodiscard]] bool labelled() const override { return !table_.labels.empty(); }

@@ -39,8 +39,13 @@ class Concat final : public Source {
   [[nodiscard]] std::uint64_t size() const override { return size_; }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
   Result<void> read(std::uint64_t index, Sample& out) const override {
+    return read_fields(index, FieldSet::all(), out);
+  }
+  Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override {
     const Piece& piece = at(index);
-    if (auto read = piece.member.source->read(index - piece.begin, out); !read) return read;
+    for (auto swap = piece.swaps.rbegin(); swap != piece.swaps.rend(); ++swap)
+      wanted = wanted.swapped(swap->first, swap->second);
+    if (auto read = piece.member.source->read_fields(index - piece.begin, wanted, out); !read) return read;
     for (const auto& [one, other] : piece.swaps) std::swap(out.items[one], out.items[other]);
     return {};
   }

@@ -1,4 +1,5 @@
-// A source that forwards to another one; wrappers override only what they change.
+// A source that forwards to another one; wrappers override only what they change. Not forwarded, because they
+// would bypass a wrapper's read(): read_fields() and view_samples().
 #pragma once
 
 #include <memory>
@@ -40,6 +41,9 @@ class ForwardingSource : public Source {
   [[nodiscard]] std::uint64_t fingerprint() const override { return real_->fingerprint(); }
   [[nodiscard]] std::optional<Error> fault() const override { return real_->fault(); }
   [[nodiscard]] std::string warning() const override { return real_->warning(); }
+
+ protected:
+  [[nodiscard]] const Source& real() const { return *real_; }
 
  private:
   std::shared_ptr<const Source> real_;

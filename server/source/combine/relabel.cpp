@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "clientlib/base/nearest.h"
+#include "server/source/combine/forwarding.h"
 #include "server/source/combine/refs.h"
 #include "server/source/fingerprint.h"
 #include "server/source/labels.h"
@@ -15,47 +16,34 @@
 namespace headrace::server::source {
 namespace {
 
-class Relabelled final : public Source {
+class Relabelled final : public ForwardingSource {
  public:
   /// `labels`: maps the source's labels to the new ones.
   Relabelled(std::shared_ptr<const Source> of, std::vector<std::int64_t> labels,
              std::vector<std::string> classes)
-      : of_(std::move(of)), labels_(std::move(labels)), classes_(std::move(classes)) {
+      : ForwardingSource(std::move(of)), labels_(std::move(labels)), classes_(std::move(classes)) {
     Fingerprint fingerprint;
-    fingerprint.add("relabel").add(of_->fingerprint());
+    fingerprint.add("relabel").add(real().fingerprint());
     for (const std::int64_t label : labels_) fingerprint.add(static_cast<std::uint64_t>(label));
     for (const std::string& name : classes_) fingerprint.add(name);
     fingerprint_ = fingerprint.value();
   }
 
-  [[nodiscard]] std::uint64_t size() const override { return of_->size(); }
-  [[nodiscard]] const std::vector<SourceField>& fields() const override { return of_->fields(); }
-  Result<void> read(std::uint64_t index, Sample& out) const override { return of_->read(index, out); }
-  bool view_samples(SampleView& view) const override { return of_->view_samples(view); }
-  [[nodiscard]] const Source& whole() const override { return of_->whole(); }
-  [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
-    return of_->index_in_whole(index);
+  Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override {
+    return real().read_fields(index, wanted, out);
   }
-  [[nodiscard]] std::vector<std::uint64_t> distinct_sizes() const override { return of_->distinct_sizes(); }
-  [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
-    return of_->index_in_distinct(index);
-  }
-  [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override {
-    return of_->whole_index(index);
-  }
+  bool view_samples(SampleView& view) const override { return real().view_samples(view); }
+  [[nodiscard]] const Source& whole() const override { return real().whole(); }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
-    return labels_.at(static_cast<std::size_t>(of_->label(index)));
+    return labels_.at(static_cast<std::size_t>(real().label(index)));
   }
-  [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
-    return of_->most_values(field, rows);
-  }
-  [[nodiscard]] std::string name(std::uint64_t index) const override { return of_->name(index); }
   [[nodiscard]] const std::vector<std::string>& class_names() const override { return classes_; }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
-  [[nodiscard]] std::optional<Error> fault() const override { return of_->fault(); }
+  [[nodiscard]] std::string warning() const override {
+    return {};
+  }  // already reported for the underlying source
 
  private:
-  const std::shared_ptr<const Source> of_;
   const std::vector<std::int64_t> labels_;
   const std::vector<std::string> classes_;
   std::uint64_t fingerprint_ = 0;

@@ -22,6 +22,9 @@ class Repeat final : public Source {
   [[nodiscard]] std::uint64_t size() const override { return times_ * once_; }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return of_->fields(); }
   Result<void> read(std::uint64_t index, Sample& out) const override { return of_->read(index % once_, out); }
+  Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override {
+    return of_->read_fields(index % once_, wanted, out);
+  }
   bool view_samples(SampleView& view) const override {
     for (std::uint64_t& index : view.indices) index %= once_;
     return of_->view_samples(view);

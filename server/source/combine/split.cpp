@@ -90,23 +90,14 @@ Result<Indices> choose(const Source& whole, const SplitLists& how) {
 }  // namespace
 
 Part::Part(std::shared_ptr<const Source> whole, std::vector<std::uint64_t> indices)
-    : whole_(std::move(whole)), indices_(std::move(indices)) {
-  fingerprint_ =
-      XXH3_64bits_withSeed(indices_.data(), indices_.size() * sizeof(std::uint64_t), whole_->fingerprint());
-}
+    : ForwardingSource(std::move(whole)),
+      indices_(std::move(indices)),
+      fingerprint_(XXH3_64bits_withSeed(indices_.data(), indices_.size() * sizeof(std::uint64_t),
+                                        real().fingerprint())) {}
 
-Result<void> Part::read(std::uint64_t index, Sample& out) const {
-  return whole_->read(indices_.at(index), out);
-}
 bool Part::view_samples(SampleView& view) const {
   for (std::uint64_t& index : view.indices) index = indices_.at(index);
-  return whole_->view_samples(view);
-}
-std::int64_t Part::label(std::uint64_t index) const {
-  return whole_->label(indices_.at(index));
-}
-std::string Part::name(std::uint64_t index) const {
-  return whole_->name(indices_.at(index));
+  return real().view_samples(view);
 }
 
 Result<Parts> split(const std::shared_ptr<const Source>& whole, const Split& how) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "server/described/codec.h"
-#include "server/source/source.h"
+#include "server/source/combine/forwarding.h"
 
 namespace headrace::server::source {
 
@@ -40,41 +40,39 @@ described::Codec<Split> split_codec();
 
 /// A view of some samples of a source, in the source's order. Labels, class names and whole_index() are the
 /// source's; fingerprint() covers the source and the choice.
-class Part final : public Source {
+class Part final : public ForwardingSource {
  public:
   /// `indices`: ascending, without repeats, below whole->size().
   Part(std::shared_ptr<const Source> whole, std::vector<std::uint64_t> indices);
 
   [[nodiscard]] std::uint64_t size() const override { return indices_.size(); }
-  [[nodiscard]] const std::vector<SourceField>& fields() const override { return whole_->fields(); }
-  Result<void> read(std::uint64_t index, Sample& out) const override;
+  Result<void> read(std::uint64_t index, Sample& out) const override {
+    return real().read(indices_.at(index), out);
+  }
+  Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override {
+    return real().read_fields(indices_.at(index), wanted, out);
+  }
   bool view_samples(SampleView& view) const override;
   [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override {
-    return whole_->whole_index(indices_.at(index));
+    return real().whole_index(indices_.at(index));
   }
-  [[nodiscard]] const Source& whole() const override { return whole_->whole(); }
+  [[nodiscard]] const Source& whole() const override { return real().whole(); }
   [[nodiscard]] std::uint64_t index_in_whole(std::uint64_t index) const override {
-    return whole_->index_in_whole(indices_.at(index));
-  }
-  [[nodiscard]] std::vector<std::uint64_t> distinct_sizes() const override {
-    return whole_->distinct_sizes();
+    return real().index_in_whole(indices_.at(index));
   }
   [[nodiscard]] std::uint64_t index_in_distinct(std::uint64_t index) const override {
-    return whole_->index_in_distinct(indices_.at(index));
+    return real().index_in_distinct(indices_.at(index));
   }
-  [[nodiscard]] bool labelled() const override { return whole_->labelled(); }
-  [[nodiscard]] std::int64_t label(std::uint64_t index) const override;
-  /// The whole source's: an upper bound.
-  [[nodiscard]] std::uint64_t most_values(std::size_t field, std::uint64_t rows) const override {
-    return whole_->most_values(field, rows);
+  [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
+    return real().label(indices_.at(index));
   }
-  [[nodiscard]] std::string name(std::uint64_t index) const override;
-  [[nodiscard]] const std::vector<std::string>& class_names() const override { return whole_->class_names(); }
+  [[nodiscard]] std::string name(std::uint64_t index) const override {
+    return real().name(indices_.at(index));
+  }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
-  [[nodiscard]] std::optional<Error> fault() const override { return whole_->fault(); }
+  [[nodiscard]] std::string warning() const override { return {}; }  // already reported for the whole
 
  private:
-  std::shared_ptr<const Source> whole_;
   std::vector<std::uint64_t> indices_;
   std::uint64_t fingerprint_;
 };

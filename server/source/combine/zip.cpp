@@ -29,7 +29,10 @@ class Zip final : public Source {
 
   [[nodiscard]] std::uint64_t size() const override { return members_.front()->size(); }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return fields_; }
-  Result<void> read(std::uint64_t index, Sample& out) const override;
+  Result<void> read(std::uint64_t index, Sample& out) const override {
+    return read_fields(index, FieldSet::all(), out);
+  }
+  Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override;
   [[nodiscard]] bool labelled() const override { return classes_ != nullptr; }
   [[nodiscard]] std::int64_t label(std::uint64_t index) const override {
     return classes_ ? classes_->label(index) : 0;
@@ -62,13 +65,16 @@ class Zip final : public Source {
 
 /// Every member writes its items at the front, then they are rotated to the back; after the last member, all
 /// items are in order.
-Result<void> Zip::read(std::uint64_t index, Sample& out) const {
+Result<void> Zip::read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const {
   out.item(fields_.size() - 1);
   for (const SourcePtr& member : members_) {
-    if (auto read = member->read(index, out); !read) return read;
+    const std::size_t own = member->fields().size();
+    if (wanted.has_any(own))
+      if (auto read = member->read_fields(index, wanted, out); !read) return read;
     const auto begin = out.items.begin();
-    std::rotate(begin, begin + static_cast<std::ptrdiff_t>(member->fields().size()),
+    std::rotate(begin, begin + static_cast<std::ptrdiff_t>(own),
                 begin + static_cast<std::ptrdiff_t>(fields_.size()));
+    wanted = wanted.after(own);
   }
   return {};
 }

@@ -14,7 +14,10 @@ class Lmdb final : public Source {
 
   [[nodiscard]] std::uint64_t size() const override { return store_->size(); }
   [[nodiscard]] const std::vector<SourceField>& fields() const override { return store_->meta().fields; }
-  Result<void> read(std::uint64_t index, Sample& out) const override;
+  Result<void> read(std::uint64_t index, Sample& out) const override {
+    return read_fields(index, FieldSet::all(), out);
+  }
+  Result<void> read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const override;
   [[nodiscard]] std::uint64_t whole_index(std::uint64_t index) const override {
     return store_->whole_index(index);
   }
@@ -38,15 +41,16 @@ class Lmdb final : public Source {
   const bool verify_;
 };
 
-Result<void> Lmdb::read(std::uint64_t index, Sample& out) const {
+Result<void> Lmdb::read_fields(std::uint64_t index, FieldSet wanted, Sample& out) const {
   const auto record = store_->record(index);
   if (!record) return fail(record.error());
   if (verify_ && !record->sound()) return fail(store_->damaged(index, "its checksum is wrong"));
   if (record->head().unreadable != 0)
     return fail(ErrorCode::kBadSample,
                 fmt::format("{}: was a bad sample when it was packed, and is empty here", record->name()));
+  out.item(fields().size() - 1);
   for (std::size_t f = 0; f < fields().size(); ++f)
-    if (!record->unpack(f, out.item(f)))
+    if (wanted.has(f) && !record->unpack(f, out.items[f]))
       return fail(store_->damaged(index, "its compressed bytes are damaged"));
   return {};
 }
