@@ -40,6 +40,16 @@ inline bool comes_to_rest() {
   return false;
 }
 
+/// A cache for each of `fields` fields.
+inline server::cache::SampleCaches caches_of(const std::shared_ptr<server::cache::Arena>& arena,
+                                             std::uint64_t samples, std::size_t fields = 1,
+                                             std::chrono::nanoseconds patience = std::chrono::seconds(1)) {
+  server::cache::SampleCaches::Part part;
+  for (std::size_t f = 0; f < fields; ++f)
+    part.fields.push_back(std::make_shared<server::cache::SampleCache>(arena, samples, patience));
+  return server::cache::SampleCaches({std::move(part)});
+}
+
 /// Batches of up to `rows` with all fields of `source`.
 inline std::shared_ptr<const SampleMaker> make_samples(
     const std::shared_ptr<const server::source::Source>& source, const server::exec::SampleOptions& options,

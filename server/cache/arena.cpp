@@ -37,11 +37,9 @@ Arena::~Arena() {
 
 std::byte* Arena::allocate(std::uint64_t size) {
   std::uint64_t at = used_.load(std::memory_order_relaxed);
-  std::uint64_t rounded = 0;
   do {
-    if (size > budget_ - at) return nullptr;
-    rounded = (size + kAlignment - 1) / kAlignment * kAlignment;  // still fits: the budget is a multiple
-  } while (!used_.compare_exchange_weak(at, at + rounded, std::memory_order_relaxed));
+    if (size > budget_ - at) return nullptr;  // rounded(size) fits as well: the budget is a multiple
+  } while (!used_.compare_exchange_weak(at, at + rounded(size), std::memory_order_relaxed));
   return begin_ + at;
 }
 

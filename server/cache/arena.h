@@ -18,8 +18,11 @@ namespace headrace::server::cache {
 /// Thread safety: any thread may call any member; `allocate` uses no lock.
 class Arena {
  public:
-  /// Allocations are rounded up to a multiple of this and aligned to it.
   static constexpr std::uint64_t kAlignment = 64;
+  /// What an allocation of `size` bytes takes.
+  static constexpr std::uint64_t rounded(std::uint64_t size) {
+    return (size + kAlignment - 1) / kAlignment * kAlignment;
+  }
 
   /// `name`: for messages, such as "source `photos`, cache.decoded". Reserves address space only: pages are
   /// allocated when they are first written. kNotEnoughMemory: the reservation failed.
@@ -28,7 +31,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  /// Memory that lives as long as the arena; null if less than `size` is left.
+  /// Memory that lives as long as the arena, aligned to kAlignment; null if less than `size` is left.
   std::byte* allocate(std::uint64_t size);
 
   [[nodiscard]] const std::string& name() const { return name_; }
@@ -36,8 +39,11 @@ class Arena {
   [[nodiscard]] std::uint64_t used() const { return used_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t left() const { return budget_ - used(); }
 
-  void count_hit() { stripe().hits.fetch_add(1, std::memory_order_relaxed); }
-  void count_miss() { stripe().misses.fetch_add(1, std::memory_order_relaxed); }
+  void count_lookup(bool hit) {
+    Stripe& own = stripe();
+    (hit ? own.hits : own.misses).fetch_add(1, std::memory_order_relaxed);
+  }
+  /// A sample counts again for a stream if none of the stream's fields was kept before.
   void count_sample() { samples_.fetch_add(1, std::memory_order_relaxed); }
   /// Counts a sample that is never kept. If all of the first ones are refused, it logs a warning.
   void count_refusal();

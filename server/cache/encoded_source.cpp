@@ -18,22 +18,30 @@ class EncodedSource final : public source::ForwardingSource {
       : ForwardingSource(std::move(inner)), cache_(std::move(cache)), tiler_(std::move(tiler)) {}
 
   Result<void> read(std::uint64_t index, Sample& out) const override {
+    return read_fields(index, source::FieldSet::all(), out);
+  }
+  /// Keeps whole samples, for streams with other fields. If one cannot be read, reads only the wanted fields.
+  Result<void> read_fields(std::uint64_t index, source::FieldSet wanted, Sample& out) const override {
     SampleCache::Found found = cache_->lookup(index);
+    cache_->arena().count_lookup(!found.pieces.empty());
     if (!found.pieces.empty()) {
       give(index, found.pieces, out);
       return {};
     }
-    auto done = ForwardingSource::read(index, out);
-    if (!done || !found.claim) return done;
+    if (auto done = real().read(index, out); !done)
+      return wanted.has_all(fields().size()) ? done : real().read_fields(index, wanted, out);
+    if (!found.claim) return {};
     std::vector<Piece> pieces;
     pieces.reserve(fields().size());
     for (std::size_t i = 0; i < fields().size(); ++i)
       pieces.push_back({out.items[i].bytes, out.items[i].pixels, {}});
-    if (!tiler_) {
-      std::move(*found.claim).admit(pieces);
-    } else if (const auto room = tiler_->room_for(pieces); std::move(*found.claim).admit(pieces, room)) {
-      tiler_->admitted(index, room);
+    const auto room = tiler_ ? tiler_->room_for(pieces) : std::vector<std::uint64_t>();
+    if (!std::move(*found.claim).admit(pieces, room)) {
+      cache_->arena().count_refusal();
+      return {};
     }
+    cache_->arena().count_sample();
+    if (tiler_) tiler_->admitted(index, room);
     return {};
   }
 

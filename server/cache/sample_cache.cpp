@@ -17,32 +17,30 @@ SampleCache::SampleCache(std::shared_ptr<Arena> arena, std::uint64_t samples,
   static_assert(alignof(Piece) <= Arena::kAlignment && std::is_trivially_destructible_v<Piece>);
 }
 
-SampleCache::Found SampleCache::lookup(std::uint64_t index) {
+SampleCache::Found SampleCache::lookup(std::uint64_t index, IfFilling filling) {
   Entry& entry = entries_[index];
   for (;;) {
     std::uint32_t state = entry.state.load(std::memory_order_acquire);  // SYNC cache-entry
-    if (state == kReady) {
-      arena_->count_hit();
-      return {{entry.pieces, entry.count}, std::nullopt};
-    }
-    if (state == kEmpty && entry.state.compare_exchange_strong(state, kFilling, std::memory_order_relaxed)) {
-      arena_->count_miss();
+    if (state == kReady) return {{entry.pieces, entry.count}, std::nullopt};
+    if (state == kEmpty && entry.state.compare_exchange_strong(state, kFilling, std::memory_order_relaxed))
       return {{}, Claim(*this, index)};
-    }
-    if (state == kRefused || !wait(entry)) {
-      arena_->count_miss();
-      return {};
-    }
+    if (state == kRefused || filling == IfFilling::kDoNotWait || !wait(entry.state)) return {};
   }
 }
 
-bool SampleCache::wait(Entry& entry) const {
+void SampleCache::await(std::uint64_t index) const {
+  auto& state = entries_[index].state;
+  if (const std::uint32_t now = state.load(std::memory_order_relaxed); now == kFilling || now == kAwaited)
+    wait(state);
+}
+
+bool SampleCache::wait(std::atomic<std::uint32_t>& of) const {
   for (std::uint64_t now = ring::monotonic_ns(), end = now + patience_ns_; now < end;
        now = ring::monotonic_ns()) {
     std::uint32_t state = kFilling;
-    if (!entry.state.compare_exchange_strong(state, kAwaited, std::memory_order_relaxed) && state != kAwaited)
+    if (!of.compare_exchange_strong(state, kAwaited, std::memory_order_relaxed) && state != kAwaited)
       return true;
-    ring::futex_wait(entry.state, kAwaited, std::chrono::nanoseconds(end - now));
+    ring::futex_wait(of, kAwaited, std::chrono::nanoseconds(end - now));
   }
   return false;
 }
@@ -51,11 +49,6 @@ void SampleCache::settle(std::uint64_t index, State state) {
   Entry& entry = entries_[index];
   if (entry.state.exchange(state, std::memory_order_acq_rel) == kAwaited)  // SYNC cache-entry
     ring::futex_wake_all(entry.state);
-}
-
-std::uint64_t SampleCache::room(std::size_t pieces) const {
-  const std::uint64_t left = arena_->left(), head = pieces * sizeof(Piece);
-  return left > head ? left - head : 0;
 }
 
 bool SampleCache::rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes) {
@@ -91,13 +84,11 @@ bool SampleCache::Claim::admit(std::span<const Piece> pieces, std::span<const st
   Entry& entry = cache_->entries_[index_];
   entry.pieces = kept;
   entry.count = static_cast<std::uint32_t>(pieces.size());
-  cache_->arena_->count_sample();
   std::exchange(cache_, nullptr)->settle(index_, kReady);
   return true;
 }
 
 void SampleCache::Claim::refuse() && {
-  cache_->arena_->count_refusal();
   std::exchange(cache_, nullptr)->settle(index_, kRefused);
 }
 

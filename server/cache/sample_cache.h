@@ -1,4 +1,5 @@
 // Keeps what was made of each sample for all users that need the same: one entry per sample, filled once.
+// Callers count hits and kept samples in the arena, because a sample may have entries in several caches.
 //
 //   EMPTY ──lookup──> FILLING ──admit──> READY      final: spans into it are valid as long as the cache
 //     ^                  │  └──refuse──> REFUSED    final: no room for it, or not to be kept
@@ -70,22 +71,28 @@ class SampleCache {
   SampleCache(std::shared_ptr<Arena> arena, std::uint64_t samples,
               std::chrono::nanoseconds patience = std::chrono::seconds(1));
 
-  /// index < samples. Waits at most `patience`.
-  Found lookup(std::uint64_t index);
+  enum class IfFilling : std::uint8_t {
+    kWait,      ///< at most `patience`
+    kDoNotWait  ///< for a caller that holds claims: the other worker may be waiting for one of them
+  };
+  /// index < samples. `filling`: what to do while another worker fills the entry.
+  Found lookup(std::uint64_t index, IfFilling filling = IfFilling::kWait);
+  /// Waits, at most `patience`, while another worker fills the entry.
+  void await(std::uint64_t index) const;
   /// Whether lookup() would give pieces: index < samples.
   [[nodiscard]] bool holds(std::uint64_t index) const {
     return entries_[index].state.load(std::memory_order_acquire) == kReady;  // SYNC cache-entry
   }
-  /// The pieces of an entry for which holds() is true, without counting a hit.
+  /// What lookup() would give, without waiting: index < samples. Empty: nothing is kept.
   [[nodiscard]] std::span<const Piece> kept(std::uint64_t index) const {
-    return {entries_[index].pieces, entries_[index].count};
+    const Entry& entry = entries_[index];
+    if (!holds(index)) return {};
+    return {entry.pieces, entry.count};
   }
   /// Replaces the bytes of a kept piece. False: its capacity is too small, and it stays as it is. No other
   /// thread may read that piece meanwhile, and `bytes` must not overlap it.
   bool rewrite(std::uint64_t index, std::size_t piece, std::span<const std::uint8_t> bytes);
-  /// The largest size, in bytes, at which a sample of `pieces` pieces can now be admitted.
-  [[nodiscard]] std::uint64_t room(std::size_t pieces) const;
-  [[nodiscard]] const Arena& arena() const { return *arena_; }
+  [[nodiscard]] Arena& arena() const { return *arena_; }
 
  private:
   // kAwaited: filling, and waiters must be woken.
@@ -99,7 +106,7 @@ class SampleCache {
 
   void settle(std::uint64_t index, State state);
   /// False: it is still being filled, and `patience` has run out.
-  bool wait(Entry& entry) const;
+  bool wait(std::atomic<std::uint32_t>& state) const;
 
   const std::shared_ptr<Arena> arena_;
   const std::unique_ptr<Entry[]> entries_;

@@ -197,26 +197,25 @@ Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const S
   return Planner(source, plan, *multiple, rows, repeats).all();
 }
 
-std::string kept_key(const source::Source& source, const std::vector<FieldPlan>& plans) {
-  std::string key;
+std::vector<std::string> kept_keys(const source::Source& source, const std::vector<FieldPlan>& plans) {
+  std::vector<std::string> keys;
   bool spares = false;
   for (const FieldPlan& field : plans) {
     const SourceField& own = source.fields()[field.source_field];
-    key += fmt::format("{}: {}\n", own.name, field.plan ? field.plan->prefix() : "as it is");
+    keys.push_back(fmt::format("{}: {}", own.name, field.plan ? field.plan->prefix() : "as it is"));
     spares |= field.plan && (own.content == Content::kEncodedImage || field.plan->has_prefix());
   }
-  return spares ? key : std::string();
+  return spares ? keys : std::vector<std::string>();
 }
 
-std::optional<std::uint64_t> kept_bytes(const std::vector<FieldPlan>& plans) {
-  std::uint64_t sum = 0;
+std::optional<std::vector<std::uint64_t>> kept_bytes(const std::vector<FieldPlan>& plans) {
+  std::vector<std::uint64_t> bytes;
   for (const FieldPlan& field : plans) {
-    if (!field.plan) continue;
-    const auto bytes = field.plan->prepared_bytes();
-    if (!bytes) return std::nullopt;
-    sum += *bytes;
+    const auto own = field.plan ? field.plan->prepared_bytes() : std::uint64_t{0};
+    if (!own) return std::nullopt;
+    bytes.push_back(*own);
   }
-  return sum;
+  return bytes;
 }
 
 }  // namespace headrace::server::exec

@@ -38,10 +38,10 @@ struct FieldPlan {
 Result<std::vector<FieldPlan>> plan_fields(const source::Source& source, const transform::StreamPlan& plan,
                                            std::uint64_t rows, bool repeats = false);
 
-/// Describes what the cache `decoded` keeps of a sample: equal texts mean equal bytes. Empty: keeping it
-/// would save nothing, because the source gives pixels and every step on them is random.
-std::string kept_key(const source::Source& source, const std::vector<FieldPlan>& plans);
-/// Bytes of all images that the cache keeps per sample, if they are the same for all samples.
-std::optional<std::uint64_t> kept_bytes(const std::vector<FieldPlan>& plans);
+/// Describes what the caches `decoded` keep of each plan's field: equal texts mean equal bytes. None: keeping
+/// them would save nothing, because the source gives pixels and every step on them is random.
+std::vector<std::string> kept_keys(const source::Source& source, const std::vector<FieldPlan>& plans);
+/// Bytes that the caches keep of each plan's field, if they are the same for all samples; 0 for values.
+std::optional<std::vector<std::uint64_t>> kept_bytes(const std::vector<FieldPlan>& plans);
 
 }  // namespace headrace::server::exec

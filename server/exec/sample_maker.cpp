@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "clientlib/base/contract.h"
 #include "clientlib/ring/futex.h"
 #include "server/log/log.h"
 #include "server/sampler/philox.h"
@@ -44,6 +45,8 @@ SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::vect
   for (const FieldPlan& plan : plans_) {
     decodes_ |= plan.plan.has_value();
     fields_.push_back(plan.spec);
+    if (source_fields_.empty() || source_fields_.back() != plan.source_field)
+      source_fields_.push_back(plan.source_field);
   }
   if (options_.mixer) {
     fields_.push_back(options_.mixer->label_field());
@@ -54,6 +57,7 @@ SampleMaker::SampleMaker(std::shared_ptr<const source::Source> source, std::vect
     row_sizes_.push_back(row_bytes(fields_[f]));
     ring_row_sizes_.push_back(for_device(f) ? plans_[f].on_device->image().row_bytes() : row_sizes_[f]);
   }
+  require(!options_.decoded || options_.decoded.fields() == plans_.size(), "expected a cache for each field");
   cuts_ = decodes_ && std::all_of(plans_.begin(), plans_.end(), [&](const FieldPlan& field) {
             if (!field.plan) return field.spec.kind == FieldKind::kDense;
             const transform::Plan& plan = field.ring_plan();
@@ -142,40 +146,26 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
                                                    RowScratch& scratch,
                                                    metrics::StreamCounters& counters) const try {
   const transform::DrawKey key{options_.seed, epoch, position};
-  auto kept = options_.decoded ? options_.decoded.lookup(source_->index_in_distinct(sample))
-                               : cache::SampleCache::Found{};
-  if (!kept.pieces.empty()) {
+  cache::SampleCaches::Claims claims;
+  scratch.kept.clear();
+  if (options_.decoded && options_.decoded.lookup(source_->index_in_distinct(sample), scratch.kept, claims)) {
     // Another row may have put it into the cache since it was expected.
     if (expected && options_.read_ahead) options_.read_ahead->forget({&sample, 1});
-    return make_fields(kept.pieces, Input::kPrepared, sample, key, out, scratch, counters);
+    set_inputs(scratch);
+    return make_fields(sample, key, out, scratch, counters);
   }
-  // Without a decoder, two clock reads would cost more than the row itself.
-  const std::uint64_t begin = decodes_ ? ring::monotonic_ns() : 0;
-  auto read = expected && options_.read_ahead ? options_.read_ahead->read(sample, scratch.sample)
-                                              : source_->read(sample, scratch.sample);
-  if (decodes_) counters.stage(metrics::Stage::kRead).observe(ring::monotonic_ns() - begin);
-  if (!read) {
+  if (auto read = read_missing(sample, expected, scratch, counters); !read) {
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());
     return Bad{BadReason::kUnreadable, std::move(read.error().message)};
   }
-  // The sample belongs to the worker and is used for all streams: further items may be another source's.
-  for (std::size_t field = 0; field < source_->fields().size(); ++field)
-    counters.read_bytes.add(scratch.sample.items[field].bytes.size());
-  const bool prepared = kept.claim && prepare(sample, scratch, counters);
-  if (!prepared) {
-    scratch.inputs.clear();
-    for (const FieldPlan& plan : plans_) {
-      const source::Item& item = scratch.sample.items[plan.source_field];
-      scratch.inputs.push_back({item.bytes, item.pixels, {}});
-    }
-  }
-  auto made = make_fields(scratch.inputs, prepared ? Input::kPrepared : Input::kRead, sample, key, out,
-                          scratch, counters);
-  if (!kept.claim || !made) return made;
-  if (prepared && !*made) {
-    std::move(*kept.claim).admit(scratch.inputs);
+  set_inputs(scratch);
+  prepare_claimed(claims, scratch, counters);
+  auto made = make_fields(sample, key, out, scratch, counters);
+  if (claims.empty() || !made) return made;
+  if (*made) {
+    claims.refuse(scratch.to_keep);
   } else {
-    std::move(*kept.claim).refuse();
+    claims.admit(scratch.to_keep);
   }
   return made;
 } catch (const std::bad_alloc&) {
@@ -184,40 +174,79 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
   return Bad{BadReason::kTooLarge, "no memory to read it"};
 }
 
-bool SampleMaker::prepare(std::uint64_t sample, RowScratch& scratch,
-                          metrics::StreamCounters& counters) const {
-  std::uint64_t room = options_.decoded.room(source_->index_in_distinct(sample), plans_.size());
+Result<void> SampleMaker::read_missing(std::uint64_t sample, bool expected, RowScratch& scratch,
+                                       metrics::StreamCounters& counters) const {
+  // Without a decoder, two clock reads would cost more than the row itself.
+  const std::uint64_t begin = decodes_ ? ring::monotonic_ns() : 0;
+  source::FieldSet wanted = scratch.kept.empty() ? source::FieldSet::all() : source::FieldSet();
+  for (std::size_t f = 0; f < scratch.kept.size(); ++f)
+    if (scratch.kept[f] == nullptr) wanted.add(plans_[f].source_field);
+  auto read = expected && options_.read_ahead ? options_.read_ahead->read(sample, scratch.sample)
+                                              : source_->read_fields(sample, wanted, scratch.sample);
+  if (decodes_) counters.stage(metrics::Stage::kRead).observe(ring::monotonic_ns() - begin);
+  if (!read) return read;
+  // The sample belongs to the worker and is used for all streams: further items may be another source's.
+  for (const std::size_t field : source_fields_)
+    if (wanted.has(field)) counters.read_bytes.add(scratch.sample.items[field].bytes.size());
+  return {};
+}
+
+void SampleMaker::prepare_claimed(const cache::SampleCaches::Claims& claims, RowScratch& scratch,
+                                  metrics::StreamCounters& counters) const {
+  if (claims.empty()) return;
+  scratch.to_keep.assign(plans_.size(), nullptr);
+  const auto prepare_all = [&](bool images) {
+    for (const auto& claim : claims.all())
+      if (plans_[claim.field].plan.has_value() == images &&
+          prepare(claim.field, claims.room(), scratch, counters))
+        scratch.to_keep[claim.field] = &scratch.inputs[claim.field].piece;
+  };
+  prepare_all(true);
+  // Keep values only with all images: otherwise the sample is read again anyway.
+  for (std::size_t f = 0; f < plans_.size(); ++f)
+    if (plans_[f].plan && !scratch.inputs[f].prepared) return;
+  prepare_all(false);
+}
+
+void SampleMaker::set_inputs(RowScratch& scratch) const {
   scratch.inputs.clear();
-  scratch.prepared.resize(std::max(scratch.prepared.size(), plans_.size()));
   for (std::size_t f = 0; f < plans_.size(); ++f) {
-    const source::Item& item = scratch.sample.items[plans_[f].source_field];
-    cache::Piece& piece = scratch.inputs.emplace_back(cache::Piece{item.bytes, item.pixels, {}});
-    if (plans_[f].plan) {
-      const std::uint64_t begin = ring::monotonic_ns();
-      transform::Prepared made;
-      if (!plans_[f].plan->prepare(item.image(), scratch.pixels, room, scratch.prepared[f], made))
-        return false;
-      counters.stage(metrics::Stage::kDecode).observe(ring::monotonic_ns() - begin);
-      piece = {made.bytes, made.pixels, {made.base.width, made.base.height}};
+    if (f < scratch.kept.size() && scratch.kept[f] != nullptr) {
+      scratch.inputs.push_back({*scratch.kept[f], true});
+    } else {
+      const source::Item& item = scratch.sample.items[plans_[f].source_field];
+      scratch.inputs.push_back({{item.bytes, item.pixels, {}}, false});
     }
-    if (piece.bytes.size() > room) return false;
-    room -= piece.bytes.size();
   }
+}
+
+bool SampleMaker::prepare(std::size_t field, std::uint64_t room, RowScratch& scratch,
+                          metrics::StreamCounters& counters) const {
+  FieldInput& input = scratch.inputs[field];
+  if (!plans_[field].plan) return input.piece.bytes.size() <= room;
+  const std::uint64_t begin = ring::monotonic_ns();
+  const source::Item& item = scratch.sample.items[plans_[field].source_field];
+  scratch.prepared.resize(std::max(scratch.prepared.size(), plans_.size()));
+  transform::Prepared made;
+  if (!plans_[field].plan->prepare(item.image(), scratch.pixels, room, scratch.prepared[field], made))
+    return false;
+  counters.stage(metrics::Stage::kDecode).observe(ring::monotonic_ns() - begin);
+  input = {{made.bytes, made.pixels, {made.base.width, made.base.height}}, true};
   return true;
 }
 
-Result<std::optional<Bad>> SampleMaker::make_fields(std::span<const cache::Piece> inputs, Input input,
-                                                    std::uint64_t sample, const transform::DrawKey& key,
+Result<std::optional<Bad>> SampleMaker::make_fields(std::uint64_t sample, const transform::DrawKey& key,
                                                     RowTargets out, RowScratch& scratch,
                                                     metrics::StreamCounters& counters) const {
   std::optional<std::size_t> first;  // first of the fields that are cut together
   transform::Size first_size;
   for (std::size_t f = 0; f < plans_.size(); ++f) {
     if (!plans_[f].plan) {
-      if (auto copied = copy_values(f, inputs[f].bytes, sample, out[f]); !copied) return fail(copied.error());
+      if (auto copied = copy_values(f, scratch.inputs[f].piece.bytes, sample, out[f]); !copied)
+        return fail(copied.error());
       continue;
     }
-    const auto size = render(f, inputs[f], input, key, scratch, out[f], counters);
+    const auto size = render(f, key, scratch, out[f], counters);
     if (!size) return size.error();
     if (!plans_[f].aligned) continue;
     if (!first) first_size = *size;
@@ -228,15 +257,14 @@ Result<std::optional<Bad>> SampleMaker::make_fields(std::span<const cache::Piece
   return std::nullopt;
 }
 
-decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const cache::Piece& image,
-                                                     Input input, const transform::DrawKey& key,
+decode::Decoded<transform::Size> SampleMaker::render(std::size_t field, const transform::DrawKey& key,
                                                      RowScratch& scratch, const FieldTarget& out,
                                                      metrics::StreamCounters& counters) const {
   using Part = FieldTarget::Part;
   const transform::Plan& plan = out.part == Part::kShared   ? *shared_.fields[field].first
                                 : out.part == Part::kDevice ? plans_[field].ring_plan()
                                                             : *plans_[field].plan;
-  const bool prepared = input == Input::kPrepared;
+  const auto& [image, prepared] = scratch.inputs[field];
   const transform::Prepared kept{image.bytes, image.pixels, {image.base.height, image.base.width}};
   transform::RenderReport report =
       prepared ? plan.finish(kept, key, scratch.pixels, out.dense)

@@ -35,8 +35,7 @@ struct SampleOptions {
   sampler::SamplerPtr sampler;  ///< with the stream's seed; none: the whole source, shuffled
   OnError on_error = OnError::kReplace;
   double max_bad = 0.1;  ///< the stream fails above this fraction of the samples that it can draw
-  /// The caches `decoded` of the source's distinct samples, shared by makers whose plans have the same
-  /// kept_key().
+  /// The caches `decoded` of the source's distinct samples, one for each plan; equal kept_keys() share one.
   cache::SampleCaches decoded;
   std::shared_ptr<const RowMixer> mixer;  ///< for this source and these plans; none: rows are not mixed
   /// Over the same source; none: samples are read as rows are made.
@@ -71,15 +70,24 @@ struct SliceRow {
   std::int64_t label = 0;
 };
 
+/// What a field of a row is made of.
+struct FieldInput {
+  cache::Piece piece;
+  bool prepared = false;  ///< an image as Plan::prepare makes it; false: as the source gives it
+};
+
 /// Buffers of one worker.
 struct RowScratch {
   source::Sample sample;
   transform::Scratch pixels;
   std::vector<FieldTarget> targets, shared;
-  std::vector<std::uint32_t> deferred;              ///< rows of a batch that other workers make
-  std::vector<transform::Step> drawn;               ///< random steps for the device
-  std::vector<PlacedRow> placed;                    ///< rows of a slice that is to be mixed
-  std::vector<cache::Piece> inputs;                 ///< one per field
+  std::vector<std::uint32_t> deferred;  ///< rows of a batch that other workers make
+  std::vector<transform::Step> drawn;   ///< random steps for the device
+  std::vector<PlacedRow> placed;        ///< rows of a slice that is to be mixed
+  std::vector<FieldInput> inputs;       ///< one per field
+  std::vector<const cache::Piece*>
+      kept;  ///< what caches hold, one per field (null: not held); empty: no cache
+  std::vector<const cache::Piece*> to_keep;  ///< inputs that caches are to keep, one per field (null: none)
   std::vector<std::vector<std::uint8_t>> prepared;  ///< pixels for the cache
   // for a slice
   std::vector<std::uint64_t> samples;
@@ -197,18 +205,24 @@ class SampleMaker {
   Result<std::optional<decode::Bad>> try_sample(std::uint64_t sample, std::uint64_t epoch,
                                                 std::uint64_t position, bool expected, RowTargets out,
                                                 RowScratch& scratch, metrics::StreamCounters& counters) const;
-  /// Whether images are as the source gives them or as Plan::prepare makes them.
-  enum class Input : std::uint8_t { kRead, kPrepared };
-  /// Makes all fields of a row from their inputs.
-  Result<std::optional<decode::Bad>> make_fields(std::span<const cache::Piece> inputs, Input input,
-                                                 std::uint64_t sample, const transform::DrawKey& key,
+  /// Makes all fields of a row from scratch.inputs.
+  Result<std::optional<decode::Bad>> make_fields(std::uint64_t sample, const transform::DrawKey& key,
                                                  RowTargets out, RowScratch& scratch,
                                                  metrics::StreamCounters& counters) const;
-  /// Fills scratch.inputs with Plan::prepare's output for what was read. False: it is not to be kept.
-  bool prepare(std::uint64_t sample, RowScratch& scratch, metrics::StreamCounters& counters) const;
+  /// Reads the fields that are not kept into scratch.sample.
+  Result<void> read_missing(std::uint64_t sample, bool expected, RowScratch& scratch,
+                            metrics::StreamCounters& counters) const;
+  /// Sets scratch.to_keep to what the claimed fields' caches are to keep of the sample.
+  void prepare_claimed(const cache::SampleCaches::Claims& claims, RowScratch& scratch,
+                       metrics::StreamCounters& counters) const;
+  /// Sets scratch.inputs to what is kept of the sample and to what was read of it.
+  void set_inputs(RowScratch& scratch) const;
+  /// Replaces an input that was read by what a cache is to keep of it, which has at most `room` bytes. False:
+  /// nothing is to be kept.
+  bool prepare(std::size_t field, std::uint64_t room, RowScratch& scratch,
+               metrics::StreamCounters& counters) const;
   /// Returns its size in the chain's pixels, or why it is bad.
-  [[nodiscard]] decode::Decoded<transform::Size> render(std::size_t field, const cache::Piece& image,
-                                                        Input input, const transform::DrawKey& key,
+  [[nodiscard]] decode::Decoded<transform::Size> render(std::size_t field, const transform::DrawKey& key,
                                                         RowScratch& scratch, const FieldTarget& out,
                                                         metrics::StreamCounters& counters) const;
   /// Makes a row's random draws for the device and writes them after the row's source image.
@@ -231,6 +245,7 @@ class SampleMaker {
   bool decodes_ = false;  ///< there is an image
   bool cuts_ = false;  ///< make_slice() can make rows, from the source's memory or from the cache `decoded`
   SampleOptions options_;
+  std::vector<std::size_t> source_fields_;  ///< that the plans use, each once
   std::vector<FieldSpec> fields_;
   std::vector<std::size_t> row_sizes_, ring_row_sizes_;  ///< one per field
   SharedFields shared_;                                  ///< if there is a window

@@ -79,10 +79,8 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
     const transform::DrawKey key{options_.seed, epoch, (first + i) % positions};
     SliceRow& row = scratch.rows[i];
     if (options_.decoded) {
-      const std::uint64_t index = source_->index_in_distinct(sample);
-      if (!options_.decoded.holds(index)) continue;
-      const auto pieces = options_.decoded.lookup(index).pieces;
-      row.made = cut_row([&](std::size_t f) { return pieces[f]; }, key, i, out, scratch);
+      if (!options_.decoded.find(source_->index_in_distinct(sample), scratch.kept)) continue;
+      row.made = cut_row([&](std::size_t f) { return *scratch.kept[f]; }, key, i, out, scratch);
       if (row.made && options_.read_ahead) options_.read_ahead->forget({&sample, 1});
     } else {
       prefetch_row(i + kRowsAhead);
@@ -90,7 +88,8 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
         return cache::Piece{viewed_item(i, f), view.pixels[plans_[f].source_field], {}};
       };
       row.made = cut_row(item_of, key, i, out, scratch);
-      for (std::size_t f = 0; f < fields && row.made; ++f) bytes += view.items[i * fields + f].size();
+      if (row.made)
+        for (const std::size_t field : source_fields_) bytes += view.items[i * fields + field].size();
     }
     if (!row.made) continue;
     row.sample_index = source_->whole_index(sample);

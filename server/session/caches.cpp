@@ -71,7 +71,7 @@ Result<cache::SampleCaches> Caches::decoded(const std::string& of, const source:
                                             const std::vector<exec::FieldPlan>& plans) {
   std::vector<Owner> owners;
   add_owners(of, owners);
-  const std::string key = exec::kept_key(source, plans);
+  const auto keys = exec::kept_keys(source, plans);
   const auto sizes = source.distinct_sizes();
   auto size = sizes.begin();
   std::vector<cache::SampleCaches::Part> parts;
@@ -82,27 +82,28 @@ Result<cache::SampleCaches> Caches::decoded(const std::string& of, const source:
     require(std::cmp_less_equal(owner.parts, sizes.end() - size), "a source has fewer parts than its cache");
     const auto next = size + static_cast<std::ptrdiff_t>(owner.parts);
     const std::uint64_t samples = std::accumulate(size, next, std::uint64_t{0});
-    auto cache = decoded_of(owner.source, samples, key, plans);
-    if (!cache) return fail(std::move(cache.error()));
-    any |= *cache != nullptr;
-    parts.push_back({first, std::move(*cache)});
+    auto fields = decoded_of(owner.source, samples, keys, plans);
+    if (!fields) return fail(std::move(fields.error()));
+    any |= !fields->empty();
+    parts.push_back({first, std::move(*fields)});
     first += samples;
     size = next;
   }
   return any ? cache::SampleCaches(std::move(parts)) : cache::SampleCaches();
 }
 
-Result<std::shared_ptr<cache::SampleCache>> Caches::decoded_of(const std::string& name, std::uint64_t samples,
-                                                               const std::string& key,
-                                                               const std::vector<exec::FieldPlan>& plans) {
+Result<std::vector<std::shared_ptr<cache::SampleCache>>> Caches::decoded_of(
+    const std::string& name, std::uint64_t samples, const std::vector<std::string>& keys,
+    const std::vector<exec::FieldPlan>& plans) {
+  std::vector<std::shared_ptr<cache::SampleCache>> out;
   const std::uint64_t budget = configs_.at(name).cache.decoded;
-  if (budget == 0) return nullptr;
-  if (key.empty()) {
+  if (budget == 0) return out;
+  if (keys.empty()) {
     log::warn(
         "source `{}`, cache.decoded: a stream has no use for it: there is nothing to decode, nor a "
         "transform before the first random one",
         name);
-    return nullptr;
+    return out;
   }
   auto& arena = decoded_[name];
   if (!arena) {
@@ -110,21 +111,25 @@ Result<std::shared_ptr<cache::SampleCache>> Caches::decoded_of(const std::string
     if (!opened) return fail(std::move(opened.error()));
     arena = std::move(*opened);
   }
-  const std::uint64_t head = plans.size() * sizeof(cache::Piece);
-  if (const auto bytes = exec::kept_bytes(plans); bytes && *bytes + head > arena->budget())
-    return fail(
-        ErrorCode::kConfigInvalid,
-        fmt::format(
-            "source `{}`: cache.decoded: {} bytes do not hold even one sample, which takes {}; all {} take "
-            "{:.1f} MB",
-            name, budget, *bytes + head, samples,
-            static_cast<double>(*bytes + head) * static_cast<double>(samples) / 1e6));
-  auto& shared = shared_[{name, key}];
-  if (!shared) {
-    shared = std::make_shared<cache::SampleCache>(arena, samples);
-    table_bytes_ += samples * cache::SampleCache::kTableBytes;
+  std::uint64_t each = 0;
+  if (const auto fields = exec::kept_bytes(plans))
+    for (const std::uint64_t bytes : *fields) each += cache::Arena::rounded(sizeof(cache::Piece) + bytes);
+  if (each > arena->budget())
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("source `{}`: cache.decoded: {} bytes do not hold even one sample, which takes "
+                            "{} bytes: raise it (all {} "
+                            "samples take {:.1f} MB) or remove it",
+                            name, budget, each, samples,
+                            static_cast<double>(each) * static_cast<double>(samples) / 1e6));
+  for (const std::string& key : keys) {
+    auto& shared = shared_[{name, key}];
+    if (!shared) {
+      shared = std::make_shared<cache::SampleCache>(arena, samples);
+      table_bytes_ += samples * cache::SampleCache::kTableBytes;
+    }
+    out.push_back(shared);
   }
-  return shared;
+  return out;
 }
 
 }  // namespace headrace::server::session

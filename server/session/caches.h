@@ -47,11 +47,11 @@ class Caches {
   /// `whole`, or a source that caches what it reads of it. kNotEnoughMemory.
   Result<std::shared_ptr<const source::Source>> keep_encoded(const std::string& name,
                                                              std::shared_ptr<const source::Source> whole);
-  /// The caches of what the plans' prefixes make of the source (`source` may be a part of it): one for all
-  /// streams that need the same. A subset, a relabelled or a repeated source uses the cache of its source,
-  /// and a concat those of its members, unless it has one of its own. Each sample is kept once. None: none is
-  /// configured, or it would save nothing, which is logged. kConfigInvalid: a budget is known to be smaller
-  /// than one sample. kNotEnoughMemory.
+  /// A cache for each plan: it keeps what the plan's prefix makes of the source (`source` may be a part of
+  /// it). Streams whose prefixes for a field are equal share it. A subset, a relabelled or a repeated source
+  /// uses the caches of its source, and a concat those of its members, unless it has a budget of its own.
+  /// Each sample is kept once. None: none is configured, or it would save nothing, which is logged.
+  /// kConfigInvalid: a budget is known to be smaller than one sample. kNotEnoughMemory.
   Result<cache::SampleCaches> decoded(const std::string& of, const source::Source& source,
                                       const std::vector<exec::FieldPlan>& plans);
   /// Records the disk cache of a source, for metrics.
@@ -76,15 +76,16 @@ class Caches {
   };
   void add_owners(const std::string& name, std::vector<Owner>& out) const;
   [[nodiscard]] std::size_t parts(const std::string& name) const;
-  Result<std::shared_ptr<cache::SampleCache>> decoded_of(const std::string& name, std::uint64_t samples,
-                                                         const std::string& key,
-                                                         const std::vector<exec::FieldPlan>& plans);
+  /// One for each key; none: the source has no budget, or keeping its samples would save nothing.
+  Result<std::vector<std::shared_ptr<cache::SampleCache>>> decoded_of(
+      const std::string& name, std::uint64_t samples, const std::vector<std::string>& keys,
+      const std::vector<exec::FieldPlan>& plans);
   /// Records that a stream crops what it reads of this source and does not use a cache `decoded`.
   void note_crops(const std::string& name);
 
   const std::map<std::string, config::SourceConfig>& configs_;
   std::map<std::string, std::shared_ptr<cache::Arena>> decoded_;  ///< by source
-  /// By source and by what is kept.
+  /// By source and by what is kept of a field.
   std::map<std::pair<std::string, std::string>, std::shared_ptr<cache::SampleCache>> shared_;
   std::set<std::string> asked_;
   std::set<std::string> cropped_;  ///< sources whose images should be tiled

@@ -127,7 +127,7 @@ def test_check_counts_the_caches_and_says_how_far_they_reach(image_folder: Path,
 
     done = check(source.replace("1MB", "100B") + STREAM.replace("size: 32", "size: [32, 32]", 1), tmp_path)
     assert done.returncode == 2
-    assert "cache.decoded: 100 bytes do not hold even one sample, which takes 3120; all 60 take 0.2 MB" in done.stderr
+    assert "cache.decoded: 100 bytes do not hold even one sample, which takes 3136 bytes: raise it (all 60 samples take 0.2 MB) or remove it" in done.stderr
 
     done = check(source.replace("1MB", "60TB") + STREAM, tmp_path)
     assert done.returncode == 3

@@ -213,10 +213,9 @@ TEST_F(FromFiles, PairsInTheDecodedCacheTakeNone) {
   const auto source = server::source::open_paired_folders(
                           {{"lr", {.path = folder_.path() / "lr"}}, {"hr", {.path = folder_.path() / "hr"}}})
                           .value();
-  const auto cache = std::make_shared<server::cache::SampleCache>(
-      server::cache::Arena::create("a", 64 << 20).value(), source->size());
+  const auto caches = caches_of(server::cache::Arena::create("a", 64 << 20).value(), source->size(), 2);
   Worker worker(
-      make_samples(source, {.decoded = cache},
+      make_samples(source, {.decoded = caches},
                    plan_of({make_op("random_crop", {{"size", {48, 48}}}), make_op("random_horizontal_flip"),
                             make_op("random_vertical_flip"), make_op("random_rotate90")},
                            kFloats)));

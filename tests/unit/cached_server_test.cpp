@@ -239,7 +239,7 @@ TEST_F(CachedServer, RefusesBudgetsThatHoldNoSampleOrThatNoMachineHas) {
   EXPECT_EQ(small.error().code, ErrorCode::kConfigInvalid);
   EXPECT_THAT(small.error().message,
               HasSubstr("source `photos`: cache.decoded: 2000 bytes do not hold even one "
-                        "sample, which takes 3888"));
+                        "sample, which takes 3904"));
   const auto large = start(", cache: { decoded: 1TB }");
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, ErrorCode::kNotEnoughMemory);

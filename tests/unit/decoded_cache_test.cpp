@@ -22,7 +22,7 @@ namespace {
 
 using namespace server::transform;
 using server::cache::Arena;
-using server::cache::SampleCache;
+using server::cache::SampleCaches;
 using server::exec::LooseRow;
 using server::exec::RowScratch;
 using server::source::Sample;
@@ -52,9 +52,8 @@ std::string jpeg(std::uint32_t seed, int width, int height) {
 /// One stream's rows, made one after the other.
 class Rows {
  public:
-  Rows(const std::shared_ptr<const Source>& source, const StreamPlan& plan,
-       std::shared_ptr<SampleCache> cache = nullptr)
-      : maker_(make_samples(source, {.seed = 9, .max_bad = 1, .decoded = std::move(cache)}, plan)) {}
+  Rows(const std::shared_ptr<const Source>& source, const StreamPlan& plan, const SampleCaches& caches = {})
+      : maker_(make_samples(source, {.seed = 9, .max_bad = 1, .decoded = caches}, plan)) {}
 
   /// The content of an epoch: values, marks and reasons.
   std::vector<std::string> epoch(std::uint64_t number) {
@@ -115,9 +114,9 @@ class DecodedCache : public ::testing::Test {
     folder_.put("cat/bad_small.jpg", jpeg(5, 12, 9));  // for a random crop
   }
   std::shared_ptr<const Source> images() { return server::source::open_image_folder(folder_.path()).value(); }
-  std::shared_ptr<SampleCache> cache_of(const Source& source, std::uint64_t budget = kPlenty) {
+  SampleCaches cache_of(const Source& source, std::size_t fields = 1, std::uint64_t budget = kPlenty) {
     arena_ = Arena::create("source `s`, cache.decoded", budget).value();
-    return std::make_shared<SampleCache>(arena_, source.size());
+    return caches_of(arena_, source.size(), fields);
   }
 
   TempFolder folder_;
@@ -148,7 +147,7 @@ TEST_F(DecodedCache, ChangesNoRowAndNoReasonForAnyChainAndBudget) {
     }
     for (const std::uint64_t budget :
          {kPlenty, std::uint64_t{60'000}, std::uint64_t{3'000}, std::uint64_t{64}}) {
-      Rows kept(source, plan, cache_of(*source, budget));
+      Rows kept(source, plan, cache_of(*source, 1, budget));
       for (std::uint64_t epoch = 0; epoch < 3; ++epoch)
         ASSERT_EQ(kept.epoch(epoch), expected[epoch]) << "chain " << c << " budget " << budget;
       for (std::size_t r = 1; r < server::metrics::kReasons; ++r)
@@ -187,11 +186,11 @@ TEST_F(DecodedCache, IsSharedByStreamsWithOnePrefix) {
       plan_of({make_op("resize", {{"size", 32}}), make_op("random_resized_crop", {{"size", {8, 8}}})});
   const StreamPlan val =
       plan_of({make_op("resize", {{"size", 32}}), make_op("center_crop", {{"size", {28, 28}}})});
-  const auto key = [&](const StreamPlan& plan) {
-    return server::exec::kept_key(*source, server::exec::plan_fields(*source, plan, 8).value());
+  const auto keys = [&](const StreamPlan& plan) {
+    return server::exec::kept_keys(*source, server::exec::plan_fields(*source, plan, 8).value());
   };
-  EXPECT_EQ(key(train), key(other));
-  EXPECT_NE(key(train), key(val));
+  EXPECT_EQ(keys(train), keys(other));
+  EXPECT_NE(keys(train), keys(val));
 
   const auto cache = cache_of(*source);
   Rows first(source, train, cache), second(source, other, cache);
@@ -204,9 +203,9 @@ TEST_F(DecodedCache, IsSharedByStreamsWithOnePrefix) {
 TEST_F(DecodedCache, GivesEveryThreadTheSameRowsAndIsFilledOnce) {
   const auto source = images();
   const StreamPlan plan = plan_of({make_op("random_resized_crop", {{"size", {24, 24}}})});
-  const auto digest = [&](unsigned threads, const std::shared_ptr<SampleCache>& cache) {
+  const auto digest = [&](unsigned threads, const SampleCaches& caches) {
     StreamSetup setup;
-    setup.maker = make_samples(source, {.seed = 3, .decoded = cache}, plan);
+    setup.maker = make_samples(source, {.seed = 3, .decoded = caches}, plan);
     setup.info = {.name = "s", .samples = source->size(), .batch_size = 4, .fields = setup.maker->fields()};
     setup.ledger = {.lanes = 2, .max_leases = 3, .prefetch = 4};
     std::vector<StreamSetup> setups;
@@ -225,17 +224,18 @@ TEST_F(DecodedCache, GivesEveryThreadTheSameRowsAndIsFilledOnce) {
     }
     return seen.value();
   };
-  const std::uint64_t expected = digest(1, nullptr);
+  const std::uint64_t expected = digest(1, {});
   for (const unsigned threads : {1U, 2U, 4U, 8U}) {
-    const auto cache = std::make_shared<SampleCache>(Arena::create("a", kPlenty).value(), source->size(),
-                                                     std::chrono::hours(1));
-    EXPECT_EQ(digest(threads, cache), expected) << threads << " threads";
-    EXPECT_EQ(cache->arena().counts().misses, 24U);
-    EXPECT_EQ(cache->arena().counts().samples, 24U);
+    const auto arena = Arena::create("a", kPlenty).value();
+    EXPECT_EQ(digest(threads, caches_of(arena, source->size(), 1, std::chrono::hours(1))), expected)
+        << threads << " threads";
+    EXPECT_EQ(arena->counts().misses, 24U);
+    EXPECT_EQ(arena->counts().samples, 24U);
   }
 }
 
-TEST_F(DecodedCache, KeepsPairsAndMasksTogether) {
+/// Eight images and their masks; the sizes of number 5 do not fit.
+std::shared_ptr<const Source> image_and_mask(const TempFolder& folder) {
   const auto png = [](int width, int height, int seed) {
     std::vector<std::uint8_t> gray(static_cast<std::size_t>(width * height));
     for (std::size_t i = 0; i < gray.size(); ++i)
@@ -244,13 +244,62 @@ TEST_F(DecodedCache, KeepsPairsAndMasksTogether) {
   };
   for (int i = 0; i < 8; ++i) {
     const std::string name = std::to_string(i);
-    folder_.put("image/" + name + ".jpg", jpeg(static_cast<std::uint32_t>(i), 60 + i, 50));
-    folder_.put("mask/" + name + ".png", png(60 + i + (i == 5 ? 1 : 0), 50, i));  // 5: sizes that do not fit
+    folder.put("image/" + name + ".jpg", jpeg(static_cast<std::uint32_t>(i), 60 + i, 50));
+    folder.put("mask/" + name + ".png", png(60 + i + (i == 5 ? 1 : 0), 50, i));
   }
-  const auto source = server::source::open_paired_folders(
-                          {{"image", {.path = folder_.path() / "image"}},
-                           {"mask", {.path = folder_.path() / "mask", .scale = 1, .mask = true}}})
-                          .value();
+  return server::source::open_paired_folders(
+             {{"image", {.path = folder.path() / "image"}},
+              {"mask", {.path = folder.path() / "mask", .scale = 1, .mask = true}}})
+      .value();
+}
+
+TEST_F(DecodedCache, IsSharedByStreamsWithOtherFields) {
+  const auto source = image_and_mask(folder_);
+  const StreamPlan both = plan_of({make_op("random_crop", {{"size", {32, 32}}})});
+  StreamPlan images = plan_of({make_op("random_resized_crop", {{"size", {16, 16}}})});
+  images.select = {"image"};
+  const auto keys = [&](const StreamPlan& plan) {
+    return server::exec::kept_keys(*source, server::exec::plan_fields(*source, plan, 8).value());
+  };
+  EXPECT_EQ(keys(images).at(0), keys(both).at(0));
+
+  for (const bool pairs_first : {false, true}) {
+    const auto arena = Arena::create("a", kPlenty).value();
+    const auto image_cache = std::make_shared<server::cache::SampleCache>(arena, source->size());
+    const auto mask_cache = std::make_shared<server::cache::SampleCache>(arena, source->size());
+    const SampleCaches of_both({{0, {image_cache, mask_cache}}}), of_images({{0, {image_cache}}});
+    Rows pairs(source, both, of_both), alone(source, images, of_images);
+    for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+      std::vector<std::string> of_pairs;
+      if (pairs_first) of_pairs = pairs.epoch(epoch);
+      EXPECT_EQ(alone.epoch(epoch), Rows(source, images).epoch(epoch));
+      if (!pairs_first) of_pairs = pairs.epoch(epoch);
+      EXPECT_EQ(of_pairs, Rows(source, both).epoch(epoch));
+    }
+    EXPECT_EQ(arena->counts().samples, 8U) << "a sample counts once, even if its fields come one by one";
+    // Number 5 is bad as a pair, so its mask is decoded each time that it is drawn; its image is good.
+    EXPECT_EQ(alone.decoded(), pairs_first ? 1U : 8U);
+    if (!pairs_first) {
+      EXPECT_EQ(pairs.decoded(), 7U + pairs.errors(BadReason::kMismatch));
+    }
+  }
+}
+
+TEST_F(DecodedCache, ChangesNoPairWhateverTheBudget) {
+  const auto source = image_and_mask(folder_);
+  const StreamPlan plan = plan_of({make_op("random_crop", {{"size", {32, 32}}})});
+  Rows plain(source, plan);
+  std::vector<std::vector<std::string>> expected;
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) expected.push_back(plain.epoch(epoch));
+  for (const std::uint64_t budget : {64, 4'000, 10'000, 30'000, 60'000}) {
+    Rows kept(source, plan, cache_of(*source, 2, budget));
+    for (std::uint64_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(kept.epoch(epoch), expected[epoch]) << budget;
+    EXPECT_LE(arena_->used(), budget);
+  }
+}
+
+TEST_F(DecodedCache, KeepsPairsAndMasksTogether) {
+  const auto source = image_and_mask(folder_);
   for (const auto& transforms : std::vector<std::vector<Transform>>{
            {make_op("random_crop", {{"size", {32, 32}}}), make_op("random_horizontal_flip"),
             make_op("random_rotate90")},
@@ -258,7 +307,7 @@ TEST_F(DecodedCache, KeepsPairsAndMasksTogether) {
            {make_op("center_crop", {{"size", {48, 48}}}), make_op("random_crop", {{"size", {32, 32}}}),
             make_op("random_vertical_flip")}}) {
     const StreamPlan plan = plan_of(transforms);
-    Rows plain(source, plan), kept(source, plan, cache_of(*source));
+    Rows plain(source, plan), kept(source, plan, cache_of(*source, 2));
     for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
       const auto expected = plain.epoch(epoch);
       EXPECT_EQ(kept.epoch(epoch), expected);
@@ -273,9 +322,9 @@ TEST_F(DecodedCache, KeepsDerivedImages) {
   const auto source = images();
   StreamPlan plan = plan_of({make_op("random_crop", {{"size", {8, 8}}}), make_op("random_horizontal_flip")});
   plan.derived["lr"] = {"image", {.factor = 2}};
-  Rows plain(source, plan), kept(source, plan, cache_of(*source));
+  Rows plain(source, plan), kept(source, plan, cache_of(*source, 2));
   for (std::uint64_t epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(kept.epoch(epoch), plain.epoch(epoch));
-  EXPECT_EQ(kept.decoded(), 48U) << "each twice: for itself, and for what is derived of it";
+  EXPECT_EQ(kept.decoded(), 48U) << "each twice: for itself, and for what is derived from it";
 }
 
 TEST_F(DecodedCache, KeepsTheValuesBesideTheImages) {
@@ -294,9 +343,13 @@ TEST_F(DecodedCache, KeepsTheValuesBesideTheImages) {
   ASSERT_TRUE(manifest) << manifest.error().message;
   const auto source = std::make_shared<CountingReads>(*manifest);
   const StreamPlan plan = plan_of({make_op("random_crop", {{"size", {32, 32}}})});
-  Rows plain(*manifest, plan), kept(source, plan, cache_of(*source));
+  Rows plain(*manifest, plan), kept(source, plan, cache_of(*source, 2));
   for (std::uint64_t epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(kept.epoch(epoch), plain.epoch(epoch));
   EXPECT_EQ(source->reads, 6U);
+
+  Rows small(source, plan, cache_of(*source, 2, 2'000));
+  EXPECT_EQ(small.epoch(0), plain.epoch(0));
+  EXPECT_EQ(arena_->used(), 0U) << "boxes are not kept without their image";
 }
 
 TEST_F(DecodedCache, TriesAgainAfterAnIoError) {
@@ -322,7 +375,8 @@ TEST_F(DecodedCache, TriesAgainAfterAnIoError) {
 
 TEST_F(DecodedCache, HasNoUseWhereNothingIsDecodedAndAllIsDrawn) {
   const auto rows = server::source::make_synthetic(10, 4).value();
-  EXPECT_EQ(server::exec::kept_key(*rows, server::exec::plan_fields(*rows, {}, 8).value()), "");
+  EXPECT_THAT(server::exec::kept_keys(*rows, server::exec::plan_fields(*rows, {}, 8).value()),
+              ::testing::IsEmpty());
 }
 
 }  // namespace

@@ -160,5 +160,25 @@ TEST_F(EncodedSource, KeepsAllFieldsOfASample) {
   EXPECT_EQ(counting->reads, 3);
 }
 
+TEST_F(EncodedSource, GivesTheWantedFieldOfASampleThatCannotBeReadWhole) {
+  for (const char* field : {"lr", "hr"}) folder_.put(std::string("pairs/") + field + "/0.jpg", jpeg(1));
+  const auto folder = folder_.path() / "pairs";
+  const auto pairs =
+      server::source::open_paired_folders({{"hr", {.path = folder / "hr"}}, {"lr", {.path = folder / "lr"}}})
+          .value();
+  std::filesystem::remove(folder / "lr/0.jpg");
+  const auto source = keep_encoded(pairs, Arena::create("a", 1 << 20).value());
+  server::source::FieldSet hr;
+  hr.add(0);
+  Sample sample;
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_FALSE(source->read(0, sample));
+    ASSERT_TRUE(source->read_fields(0, hr, sample));
+    EXPECT_EQ(std::string(sample.items[0].bytes.begin(), sample.items[0].bytes.end()), jpeg(1));
+  }
+  folder_.put("pairs/lr/0.jpg", jpeg(1));
+  EXPECT_TRUE(source->read(0, sample));
+}
+
 }  // namespace
 }  // namespace headrace::testing

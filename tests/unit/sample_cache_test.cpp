@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -13,7 +11,6 @@
 #include <fstream>
 #include <numeric>
 #include <random>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -133,9 +130,6 @@ TEST(SampleCache, GivesWhatWasAdmittedAlwaysFromTheSameAddress) {
   EXPECT_FALSE(again.claim);
   expect_content(again.pieces, 3);
   EXPECT_EQ(cache.lookup(3).pieces.data(), again.pieces.data());
-  EXPECT_EQ(arena->counts().hits, 2U);
-  EXPECT_EQ(arena->counts().misses, 1U);
-  EXPECT_EQ(arena->counts().samples, 1U);
   EXPECT_EQ(arena->used(), cost());
 }
 
@@ -163,8 +157,6 @@ TEST(SampleCache, AsksAgainAfterADroppedClaimAndNeverAfterARefusedOne) {
     EXPECT_FALSE(refused.claim);
     EXPECT_TRUE(refused.pieces.empty());
   }
-  EXPECT_EQ(arena->counts().misses, 5U);
-  EXPECT_EQ(arena->counts().hits, 0U);
   EXPECT_EQ(arena->used(), 0U);
 }
 
@@ -173,20 +165,20 @@ TEST(SampleCache, AtHalfCapacityHitsHalfOfEveryReshuffledEpoch) {
   const auto arena = arena_of(kSamples / 2 * cost());
   SampleCache cache(arena, kSamples);
   const auto sampler = sampler::make_shuffled(kSamples, 11);
-  std::uint64_t hits = 0;
   for (std::uint64_t epoch = 0; epoch < 6; ++epoch) {
     const auto order = sampler->order(epoch);
+    std::uint64_t hits = 0;
     for (std::uint64_t i = 0; i < kSamples; ++i) {
       auto found = cache.lookup(order(i));
-      if (!found.pieces.empty()) expect_content(found.pieces, order(i));
+      if (!found.pieces.empty()) {
+        ++hits;
+        expect_content(found.pieces, order(i));
+      }
       if (found.claim) fill(std::move(*found.claim), order(i));
     }
     EXPECT_EQ(arena->left(), 0U) << "exactly full after the first epoch";
-    EXPECT_EQ(arena->counts().samples, kSamples / 2);
-    EXPECT_EQ(arena->counts().hits - hits, epoch == 0 ? 0 : kSamples / 2) << "epoch " << epoch;
-    hits = arena->counts().hits;
+    EXPECT_EQ(hits, epoch == 0 ? 0 : kSamples / 2) << "epoch " << epoch;
   }
-  EXPECT_EQ(arena->counts().hits + arena->counts().misses, 6 * kSamples);
 }
 
 TEST(SampleCache, RewritesAPieceWithinTheCapacityThatItWasAdmittedWith) {
@@ -216,27 +208,21 @@ TEST(SampleCache, ThatSeveralShareFillsOneBudget) {
   SampleCache one(arena, 2), other(arena, 2);
   EXPECT_TRUE(fill(*one.lookup(0).claim, 0));
   EXPECT_TRUE(fill(*other.lookup(0).claim, 5));
-  EXPECT_EQ(one.room(1), cost() - sizeof(Piece));
+  EXPECT_EQ(arena->left(), cost());
   EXPECT_TRUE(fill(*one.lookup(1).claim, 1));
-  EXPECT_EQ(one.room(1), 0U);
+  EXPECT_EQ(arena->left(), 0U);
   EXPECT_FALSE(fill(*other.lookup(1).claim, 6));
   expect_content(one.lookup(0).pieces, 0);
   expect_content(other.lookup(0).pieces, 5);
 }
 
-TEST(SampleCache, SaysOnceInTheLogThatItKeepsNothing) {
-  std::ostringstream log;
-  const auto before = spdlog::default_logger();
-  spdlog::set_default_logger(
-      std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
-  SampleCache cache(arena_of(64), 40);
-  for (std::uint64_t i = 0; i < 40; ++i) EXPECT_FALSE(fill(*cache.lookup(i).claim, i));
-  spdlog::set_default_logger(before);
-  const std::string text = log.str();
-  EXPECT_THAT(text,
-              HasSubstr("source `s`, cache.decoded: none of the first 16 samples could be kept: they are "
-                        "larger than its 64 bytes, or bad"));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+TEST(SampleCache, DoesNotWaitForAnotherWorkerIfAskedNotTo) {
+  SampleCache cache(arena_of(1 << 20), 1, kForever);
+  const auto held = cache.lookup(0);
+  ASSERT_TRUE(held.claim);
+  const auto found = cache.lookup(0, SampleCache::IfFilling::kDoNotWait);
+  EXPECT_TRUE(found.pieces.empty());
+  EXPECT_FALSE(found.claim);
 }
 
 TEST(SampleCache, IsFilledOnceForEachSampleByManyThreads) {
@@ -268,8 +254,6 @@ TEST(SampleCache, IsFilledOnceForEachSampleByManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& count : fills) EXPECT_EQ(count, 1);
-  EXPECT_EQ(arena->counts().misses, kSamples);
-  EXPECT_EQ(arena->counts().hits, kSamples * kThreads * kEpochs - kSamples);
   EXPECT_EQ(arena->left(), 0U);
 }
 

@@ -22,7 +22,6 @@ namespace {
 
 using namespace server::transform;
 using server::cache::Arena;
-using server::cache::SampleCache;
 using server::exec::FieldTarget;
 using server::exec::LooseRow;
 using server::exec::RowScratch;
@@ -202,11 +201,11 @@ class Kept : public ::testing::Test {
                                                    {"hr", {.path = folder_.path() / "hr", .scale = 4}}})
                   .value();
     arena_ = Arena::create("a", 64 << 20).value();
-    maker_ = make_samples(
-        source_, {.seed = 6, .max_bad = 1, .decoded = std::make_shared<SampleCache>(arena_, source_->size())},
-        plan_of({make_op("random_crop", {{"size", {12, 12}}}), make_op("random_horizontal_flip"),
-                 make_op("random_vertical_flip"), make_op("random_rotate90")},
-                {DType::kFloat32}));
+    maker_ =
+        make_samples(source_, {.seed = 6, .max_bad = 1, .decoded = caches_of(arena_, source_->size(), 2)},
+                     plan_of({make_op("random_crop", {{"size", {12, 12}}}), make_op("random_horizontal_flip"),
+                              make_op("random_vertical_flip"), make_op("random_rotate90")},
+                             {DType::kFloat32}));
   }
 
   TempFolder folder_;
