@@ -56,6 +56,7 @@ void Stream::Impl::adopt(client::Session opened) {
   position = opened.reply.cursor;
   length = opened.reply.length;
   epoch_length = opened.reply.epoch_length;
+  batches_behind = opened.reply.batches_behind;
   set_commit_reader(attachment->reader);
 }
 

@@ -32,7 +32,8 @@ Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
   }
   // Warn before a grant is consumed: a warning may end the call (Python: warnings as errors), which must not
   // lose a batch.
-  if (warn_of_copies() && interrupted()) return fail(ErrorCode::kTimeout, "interrupted by a warning");
+  if ((warn_of_copies() || warn_of_lag()) && interrupted())
+    return fail(ErrorCode::kTimeout, "interrupted by a warning");
   const auto grant = take_grant(deadline);
   if (!grant) return fail(grant.error());
   try {
@@ -114,6 +115,18 @@ bool Stream::Impl::warn_of_copies() {
                   info.name, views, max_leases));
 }
 
+bool Stream::Impl::warn_of_lag() {
+  const std::uint32_t behind = std::exchange(batches_behind, 0);
+  if (behind == 0) return false;
+  return warn(
+      "behind",
+      fmt::format(
+          "stream '{}': client `{}` begins {}{} batches behind the foremost client, so the server may "
+          "decode their images again. Start both together (sharing.wait_for), or skip these batches "
+          "with join=\"now\"",
+          info.name, identity.client, behind >= wire::kMostBehind ? "at least " : "", behind));
+}
+
 void Stream::Impl::commit() {
   if (options.commits == Commits::kByNext && attachment) attachment->reader->commit(position);
 }
@@ -161,6 +174,7 @@ Result<void> Stream::Impl::go_to(const Cursor& target) {
         answer ? wire::parse<wire::CursorSetReply>(answer->body) : fail(answer.error());
     if (reply) {
       begun = false;
+      batches_behind = 0;  // the loop has chosen where to begin
       seek = reply->seek;
       position = reply->cursor;
       length = reply->length;

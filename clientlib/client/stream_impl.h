@@ -51,7 +51,8 @@ struct Stream::Impl {
   std::uint64_t epoch_length = 0;
   /// A live stream cannot seek: the next call of next() drops all batches before this cursor.
   Cursor skip_to;
-  bool begun = false;  ///< next() returned a batch since the epoch began or since a seek
+  bool begun = false;                ///< next() returned a batch since the epoch began or since a seek
+  std::uint32_t batches_behind = 0;  ///< see wire::OpenReply
 
   // With Commits::kByCaller; guarded by commit_mutex, because any thread may commit.
   std::mutex commit_mutex;
@@ -103,6 +104,8 @@ struct Stream::Impl {
   [[nodiscard]] bool interrupted() const { return interrupt && interrupt(); }
   /// Warns that batches are copied, if they are. Returns whether it warned.
   bool warn_of_copies();
+  /// Warns if it begins far behind the foremost client. Returns whether it warned.
+  bool warn_of_lag();
   /// Warns once for each kind. Returns whether it warned.
   bool warn(const std::string& kind, const std::string& text);
 };

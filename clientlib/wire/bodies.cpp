@@ -209,10 +209,11 @@ Result<void> from_json(const json& in, OpenRequest& value) {
 }
 
 json to_json(const OpenReply& value) {
-  return {{"token", value.token},    {"stream", to_json(value.stream)},    {"lane", value.lane},
-          {"seek", value.seek},      {"cursor", to_json(value.cursor)},    {"start", to_json(value.start)},
-          {"length", value.length},  {"epoch_length", value.epoch_length}, {"max_leases", value.max_leases},
-          {"session", value.session}};
+  return {
+      {"token", value.token},     {"stream", to_json(value.stream)},       {"lane", value.lane},
+      {"seek", value.seek},       {"cursor", to_json(value.cursor)},       {"start", to_json(value.start)},
+      {"length", value.length},   {"epoch_length", value.epoch_length},    {"max_leases", value.max_leases},
+      {"session", value.session}, {"batches_behind", value.batches_behind}};
 }
 
 Result<void> from_json(const json& in, OpenReply& value) {
@@ -227,6 +228,7 @@ Result<void> from_json(const json& in, OpenReply& value) {
       .integer("epoch_length", value.epoch_length, kMaxCount)
       .integer("max_leases", value.max_leases)
       .name("session", value.session)
+      .integer("batches_behind", value.batches_behind)
       .done();
 }
 

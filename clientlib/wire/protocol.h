@@ -30,6 +30,7 @@
 namespace headrace::wire {
 
 inline constexpr int kProtocolVersion = 1;
+inline constexpr std::uint32_t kMostBehind = 1000;  ///< batches; a client's lag is counted no further
 inline constexpr std::size_t kMaxFrame =
     64 * 1024;  ///< of a request in bytes; larger ones are dropped and counted
 inline constexpr std::size_t kMaxReplyFrame = 4 * 1024 * 1024;
@@ -101,6 +102,9 @@ struct OpenReply {
   std::uint64_t epoch_length = 0;  ///< batches in a whole epoch
   std::uint32_t max_leases = 0;
   std::string session;  ///< names this attachment in cursor_set and failure
+  /// How many batches it begins behind the foremost client of another group, counted up to kMostBehind. 0:
+  /// within max_lag, the client has chosen where to begin, or the stream is a feed.
+  std::uint32_t batches_behind = 0;
 };
 
 struct CursorSetRequest {

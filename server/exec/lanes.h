@@ -128,6 +128,8 @@ class Lanes {
   void publish(StreamFigures& figures);
 
  private:
+  /// The foremost open lane outside of `except`.
+  [[nodiscard]] std::optional<std::uint32_t> foremost(const publish::Group* except) const;
   [[nodiscard]] std::optional<Cursor> join_cursor() const;
   [[nodiscard]] std::optional<Cursor> hindmost_next() const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
@@ -135,8 +137,10 @@ class Lanes {
   [[nodiscard]] bool has_asked(std::uint32_t lane) const;
   void open_ledger(std::uint32_t lane);
   void forget_order(std::uint32_t lane);
-  void report_waits(std::uint64_t lanes);      ///< logs the lanes that begin to wait, each once
-  void report_late(std::uint32_t lane) const;  ///< logs how far behind the others a new client begins
+  void report_waits(std::uint64_t lanes);  ///< logs the lanes that begin to wait, each once
+  /// Logs by how many batches a new client begins behind the foremost one, if by more than max_lag. Returns
+  /// wire::OpenReply::batches_behind.
+  std::uint32_t report_late(const Lane& late, const wire::OpenRequest& request) const;
   void count_missing_ranks();
   bool free_slots();  ///< false: there was none to free
   void move_in_window(std::uint32_t lane) const;

@@ -9,17 +9,23 @@
 
 namespace headrace::server::exec {
 
+std::optional<std::uint32_t> Lanes::foremost(const publish::Group* except) const {
+  std::optional<std::uint32_t> found;
+  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
+    if (ledger_.is_open(lane) && lanes_[lane].group != except &&
+        (!found || ledger_.position(*found) < ledger_.position(lane)))
+      found = lane;
+  return found;
+}
+
 /// The position at which a client begins that joins the foremost one.
 std::optional<Cursor> Lanes::join_cursor() const {
-  std::optional<std::uint32_t> foremost;
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (ledger_.is_open(lane) && (!foremost || ledger_.position(*foremost) < ledger_.position(lane)))
-      foremost = lane;
-  if (!foremost) return std::nullopt;
+  const auto first = foremost(nullptr);
+  if (!first) return std::nullopt;
   // A batch of a group of w ranks covers w batches of samples: only positions are comparable between groups.
   if (info_.delivery == Delivery::kShard)
-    return Cursor{ledger_.position(*foremost).epoch, ledger_.position(*foremost).position, 0};
-  return ledger_.next(*foremost);
+    return Cursor{ledger_.position(*first).epoch, ledger_.position(*first).position, 0};
+  return ledger_.next(*first);
 }
 
 std::optional<Cursor> Lanes::hindmost_next() const {
@@ -105,6 +111,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   reply.length = plan.length(begin.origin);
   reply.epoch_length = plan.length(0);
   reply.max_leases = options_.ledger.max_leases;
+  reply.batches_behind = report_late(lane, request);
   ledger_.provide(used_count() + 1);
   *free = std::move(lane);
   *admitted->member = std::move(member);
@@ -130,7 +137,6 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
       status_.attach(index, std::move(client), [&] { return ring_.attach(index, std::move(lease)); });
   lane.attached = true;
   ++attached_;
-  report_late(index);
   lane.last_beat_ns = now_ns;
   // A client that was attached before the server restarted resumes at once: its former peers may be gone.
   gate_passed_ |= lane.reattaches;
@@ -143,22 +149,19 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   return attachment;
 }
 
-void Lanes::report_late(std::uint32_t index) const {
-  const Lane& late = lanes_[index];
-  std::optional<std::uint32_t> foremost;
-  for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (lane != index && ledger_.is_open(lane) && lanes_[lane].group != late.group &&
-        (!foremost || ledger_.position(*foremost) < ledger_.position(lane)))
-      foremost = lane;
-  if (!foremost || supply_.builds_once() || late.reattaches) return;
-  const std::uint32_t lag = publish::lag(*late.group->plan, ledger_.next(index), ledger_.position(*foremost),
-                                         ClientStatus::kMostLag);
-  if (lag <= options_.ledger.max_lag) return;
+std::uint32_t Lanes::report_late(const Lane& late, const wire::OpenRequest& request) const {
+  const auto first = foremost(late.group);
+  if (!first || supply_.builds_once() || late.reattaches) return 0;
+  const std::uint32_t lag =
+      publish::lag(*late.group->plan, late.begin, ledger_.position(*first), ClientStatus::kMostLag);
+  if (lag <= options_.ledger.max_lag) return 0;
+  const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
   log::info(
       "stream `{}`: client `{}` begins {}{} batches behind `{}`: batches that were delivered earlier may be "
-      "decoded again. To skip them, attach with Loader(join=\"now\")",
-      info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag,
-      lanes_[*foremost].client);
+      "decoded again{}",
+      info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag, lanes_[*first].client,
+      chose ? "" : ". To skip them, attach with Loader(join=\"now\")");
+  return chose ? 0 : lag;
 }
 
 Result<std::uint32_t> Lanes::open_sink() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "clientlib/ring/ring_writer.h"
+#include "clientlib/wire/protocol.h"
 #include "headrace/cursor.h"
 #include "headrace/error.h"
 #include "server/exec/published.h"
@@ -48,7 +49,7 @@ struct LaneFigures {
 
 /// An attached client.
 struct ClientStatus {
-  static constexpr std::uint32_t kMostLag = 1000;
+  static constexpr std::uint32_t kMostLag = wire::kMostBehind;
 
   std::string client, group;
   std::uint32_t rank = 0;

@@ -249,13 +249,17 @@ def test_the_wait_timeout_begins_anew_when_nobody_asks_any_more(start_server: An
             next(iter(builds_a_model))
 
 
-def test_a_late_client_is_told_how_far_behind_it_begins(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_a_late_client_is_warned_of_how_far_behind_it_begins(start_server: Any, quiet_config: dict[str, Any]) -> None:
     server = start_server(quiet_config)
     with headrace.Loader(server.address, stream="train", client="first") as first:
         for _ in range(2):
             list(first)
         with headrace.Loader(server.address, stream="train", client="late") as late:
-            assert next(iter(late)).number == 0
+            with pytest.warns(RuntimeWarning, match=r"client `late` begins (at least )?\d+ batches behind .*join=\"now\""):
+                assert next(iter(late)).number == 0
+        with headrace.Loader(server.address, stream="train", join="now") as joined, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert next(iter(joined)).epoch >= 2
     server.stop()
     assert re.search(r"client `late` begins \d+ batches behind `first`: batches that were delivered earlier may be decoded again", server.output())
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import headrace
-from running import Server
+from children import Child
+from running import Server, wait_until
 
 EPOCH = 60  # images
 
@@ -77,6 +80,60 @@ def test_a_late_trainer_gets_the_rows_that_are_made_from_then_on(start_server: A
     assert after["granted"] >= 8 * EPOCH
     listed = run("ls", "--address", str(server.address))
     assert "sharing factor 1." in listed
+
+
+TRAIN = """
+from pathlib import Path
+
+stream, epochs, saved = sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
+seen, state = json.loads(saved.read_text()) if saved.exists() else ([], None)
+with headrace.Loader(address, stream=stream, state=state) as loader:
+    while loader.epoch < epochs:
+        for batch in loader:
+            seen.append(digest(batch))
+            saved.with_suffix(".new").write_text(json.dumps([seen, loader.state_dict()]))
+            saved.with_suffix(".new").rename(saved)
+            time.sleep(0.05)
+say(batches=len(seen))
+"""
+
+
+def test_trainers_that_are_killed_and_resume_get_each_batch_once(start_server: Any, quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    epochs, trainers = 8, {"one": "train", "other": "train", "floats": "floats"}
+    alone = start_server(sharing_streams(json.loads(json.dumps(quiet_config)), "0B"))
+    wanted: dict[str, list[str]] = {"train": [], "floats": []}
+    for stream, digests in wanted.items():
+        with headrace.Loader(alone.address, stream=stream) as loader:
+            for batch in (batch for _ in range(epochs) for batch in loader):
+                state = headrace.Digest()
+                state.add(batch)
+                digests.append(state.hexdigest())
+
+    server = start_server(sharing_streams(quiet_config))
+
+    def start(trainer: str) -> Child:
+        return Child(TRAIN, server.address, trainers[trainer], str(epochs), str(tmp_path / f"{trainer}.json"))
+
+    def received(trainer: str) -> int:
+        saved = tmp_path / f"{trainer}.json"
+        return len(json.loads(saved.read_text())[0]) if saved.exists() else 0
+
+    order = random.Random(25)
+    running = {trainer: start(trainer) for trainer in trainers}
+    for _ in range(12):
+        victim = order.choice([trainer for trainer in trainers if received(trainer) < len(wanted[trainers[trainer]]) - 2])
+        before = received(victim)
+        wait_until(lambda: received(victim) > before, "a batch")  # noqa: B023
+        assert received(victim) < len(wanted[trainers[victim]]), "it is killed in the middle of its training"
+        with running[victim]:  # kills it
+            pass
+        running[victim] = start(victim)
+    for trainer, child in running.items():
+        with child:
+            assert child.receive(60)["batches"] == len(wanted[trainers[trainer]])
+        seen = json.loads((tmp_path / f"{trainer}.json").read_text())[0]
+        assert seen == wanted[trainers[trainer]], trainer
+    assert sum(stream["shared"] for stream in stats(server).values()) > 0
 
 
 def test_check_and_ls_say_what_is_shared(start_server: Any, basic_config: dict[str, Any]) -> None:

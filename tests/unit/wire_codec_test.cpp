@@ -154,7 +154,7 @@ TEST(WireBody, OpenRequestRoundTrips) {
 
 TEST(WireBody, OpenReplyRoundTrips) {
   const OpenReply copy =
-      round_trip(OpenReply{"tok", example_stream(), 5, 2, {1, 0, 4}, {1, 0, 9}, 100, 200, 4, "s-1"});
+      round_trip(OpenReply{"tok", example_stream(), 5, 2, {1, 0, 4}, {1, 0, 9}, 100, 200, 4, "s-1", 7});
   EXPECT_EQ(copy.token, "tok");
   EXPECT_EQ(copy.lane, 5u);
   EXPECT_EQ(copy.seek, 2u);
@@ -164,6 +164,7 @@ TEST(WireBody, OpenReplyRoundTrips) {
   EXPECT_EQ(copy.epoch_length, 200u);
   EXPECT_EQ(copy.max_leases, 4u);
   EXPECT_EQ(copy.session, "s-1");
+  EXPECT_EQ(copy.batches_behind, 7u);
   EXPECT_EQ(copy.stream.fields, example_stream().fields);
   EXPECT_EQ(copy.stream.classes, example_stream().classes);
   EXPECT_EQ(copy.stream.fingerprint, example_stream().fingerprint);
