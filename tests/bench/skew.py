@@ -1,10 +1,12 @@
 """CPU time of the server per delivered sample when several trainers read the same images, relative to one trainer. Trainers start at
 different times, are killed and restarted, or have other batch sizes, dtypes and colors. Cases run in turn, each with a server of its own.
+The jobs of a sweep also run one by one, each with a server of its own. The first job makes uint8 without color transforms. What the others
+need in addition for transforms, by the server's stage times, is their own work, which sharing cannot save.
 
     python3 tests/bench/skew.py IMAGES --headrace build/release/server/verbs/headrace --seconds 60 --rounds 3
 
-IMAGES is a folder per class of JPEGs. A case is a training of 10 minutes, scaled to `--seconds`: what is decoded twice depends on the delays'
-part of the whole. Trainers wait `--step` seconds after each batch of 64 samples (in proportion for other sizes), as if they trained.
+IMAGES is a folder per class of JPEGs. A case is a training of 10 minutes, scaled to `--seconds`: the longer the delays are
+relative to it, the more is decoded twice. Trainers wait `--step` seconds after each batch of 64 samples (in proportion for other sizes), as if they trained.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +39,14 @@ def stream(batch: int = 64, colors: int = 0, floats: bool = False) -> dict[str, 
     return {"source": "images", "seed": 7, "batch_size": batch, "transforms": chain, "output": out, "ring": {"max_clients": 4}}
 
 
-JOBS = {f"job{i}": stream((32, 64, 96, 128)[i], i, i % 2 == 1) for i in range(4)}
-SWEEP = {f"job{i}": stream((32, 64, 128, 256)[i % 4], i % 4, i >= 4) for i in range(8)}
-ONE = {"train": stream()}
+Streams = dict[str, dict[str, Any]]
+JOBS: Streams = {f"job{i}": stream((32, 64, 96, 128)[i], i, i % 2 == 1) for i in range(4)}
+SWEEP: Streams = {f"job{i}": stream((32, 64, 128, 256)[i % 4], i % 4, i >= 4) for i in range(8)}
+ONE: Streams = {"train": stream()}
 
 NOMINAL = 600  # seconds
 # name: streams, and the trainers: stream, start, and the time at which it is killed, to be restarted (nominal seconds)
-CASES: dict[str, tuple[dict[str, Any], list[tuple[str, float, float | None]]]] = {
+CASES: dict[str, tuple[Streams, list[tuple[str, float, float | None]]]] = {
     "1 trainer": (ONE, [("train", 0, None)]),
     "2 trainers, 10 s apart": (ONE, [("train", 0, None), ("train", 10, None)]),
     "4 trainers within 45 s": (ONE, [("train", 0, None), ("train", 15, None), ("train", 30, None), ("train", 45, None)]),
@@ -50,6 +54,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, float, float | None]]]] =
     "4 jobs": (JOBS, [(name, 0, None) for name in JOBS]),
     "sweep of 8 jobs": (SWEEP, [(name, 0, None) for name in SWEEP]),
 }
+ALONE = {"4 jobs": JOBS, "sweep of 8 jobs": SWEEP}  # cases whose jobs also run one by one
 
 
 def train(address: str, stream: str, client: str, step: float, state: str) -> None:
@@ -89,9 +94,44 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def play(args: argparse.Namespace, case: str, folder: Path) -> tuple[float, dict[str, Any]]:
-    """CPU us of the server per delivered sample, and its streams' figures."""
-    streams, parts = CASES[case]
+@dataclass
+class Run:
+    us: float  # CPU time of the server
+    delivered: int  # samples that trainers counted
+    streams: list[dict[str, Any]]
+
+    @property
+    def per_delivered(self) -> float:
+        return self.us / self.delivered
+
+    @property
+    def per_made(self) -> float:
+        """Counts what was made ahead as well: in a short run, that is much of it."""
+        made = sum(stream["samples"] for stream in self.streams)
+        return self.us / made if made else sys.exit("no batch was made: give more --seconds")
+
+    @property
+    def transforms(self) -> float:
+        """Time of all transforms, in us per sample that was made."""
+        return 1e6 * sum(stream["stage_seconds"]["transform"] for stream in self.streams) / sum(stream["samples"] for stream in self.streams)
+
+    @property
+    def decoded(self) -> int:
+        return sum(stream["samples"] - stream.get("shared", 0) for stream in self.streams)
+
+    @property
+    def granted(self) -> int:
+        return sum(stream.get("granted", 0) for stream in self.streams)
+
+
+def play(args: argparse.Namespace, streams: Streams, parts: list[tuple[str, float, float | None]], seconds: float) -> Run:
+    with tempfile.TemporaryDirectory() as folder:
+        return play_in(Path(folder), args, streams, parts, seconds)
+
+
+def play_in(
+    folder: Path, args: argparse.Namespace, streams: Streams, parts: list[tuple[str, float, float | None]], seconds: float
+) -> Run:
     config = folder / "headrace.yaml"
     settings = {"server": {"threads": os.cpu_count(), "metrics": "off", "directory": str(folder / "run")}}
     config.write_text(json.dumps({**settings, "sources": {"images": {"type": "image_folder", "path": args.images}}, "streams": streams}))
@@ -103,7 +143,7 @@ def play(args: argparse.Namespace, case: str, folder: Path) -> tuple[float, dict
         starts = sorted(enumerate(parts), key=lambda part: part[1][1])
         kills = [(at, index) for index, (_, _, at) in enumerate(parts) if at is not None]
         by_index: dict[int, Trainer] = {}
-        while (now := (time.monotonic() - begun) * NOMINAL / args.seconds) < NOMINAL:
+        while (now := (time.monotonic() - begun) * NOMINAL / seconds) < NOMINAL:
             while starts and starts[0][1][1] <= now:
                 index, (name, _, _) = starts.pop(0)
                 command = [sys.executable, __file__, "--train", str(folder / "run"), name, f"client{index}", str(args.step), str(folder / f"state{index}")]
@@ -118,7 +158,7 @@ def play(args: argparse.Namespace, case: str, folder: Path) -> tuple[float, dict
         used = cpu_of(server.pid) - before
         for trainer in trainers:
             trainer.kill()
-        return 1e6 * used / sum(trainer.samples for trainer in trainers), stats["streams"]
+        return Run(1e6 * used, sum(trainer.samples for trainer in trainers), list(stats["streams"].values()))
     finally:
         for trainer in trainers:
             trainer.process.kill()
@@ -138,22 +178,37 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     args = parser.parse_args()
-    figures: dict[str, list[float]] = {case: [] for case in args.cases}
-    streams: dict[str, dict[str, Any]] = {}
+    runs: dict[str, list[Run]] = {case: [] for case in args.cases}
+    alone: dict[str, list[list[float]]] = {case: [] for case in args.cases if case in ALONE}
     for number in range(args.rounds):
         for case in args.cases:
             print(f"round {number + 1} of {args.rounds}: {case}", file=sys.stderr)
-            with tempfile.TemporaryDirectory() as folder:
-                figure, streams[case] = play(args, case, Path(folder))
-            figures[case].append(figure)
-    alone = statistics.median(figures["1 trainer"]) if "1 trainer" in figures else None
-    print("| case | us per delivered sample | relative to 1 trainer | decoded | delivered | sharing factor |\n|---|---|---|---|---|---|")
-    for case, values in figures.items():
-        decoded = sum(one["samples"] - one.get("shared", 0) for one in streams[case].values())
-        delivered = sum(one.get("granted", 0) for one in streams[case].values())
-        middle = statistics.median(values)
-        relative = f"{middle / alone:.2f}" if alone else "-"
-        print(f"| {case} | {middle:.0f} | {relative} | {decoded} | {delivered} | {delivered / decoded:.2f} |")
+            runs[case].append(play(args, *CASES[case], args.seconds))
+            if (jobs := ALONE.get(case)) and "1 trainer" in args.cases:
+                seconds = args.seconds / len(jobs)
+                each = [play(args, {name: job}, [(name, 0, None)], seconds) for name, job in jobs.items()]
+                alone[case].append([run.transforms for run in each])
+    report(runs, alone)
+
+
+def report(runs: dict[str, list[Run]], alone: dict[str, list[list[float]]]) -> None:
+    one = runs.get("1 trainer")
+    print("| case | us per delivered sample | relative to 1 trainer | decoded | granted | sharing factor |\n|---|---|---|---|---|---|")
+    for case, played in runs.items():
+        figures = [run.per_delivered for run in played]
+        relative = f"{statistics.median(f / o.per_delivered for f, o in zip(figures, one, strict=True)):.2f}" if one else "-"
+        decoded, granted = played[-1].decoded, played[-1].granted
+        print(f"| {case} | {statistics.median(figures):.0f} | {relative} | {decoded} | {granted} | {granted / decoded:.2f} |")
+    if not one or not alone:
+        return
+    print("\n| jobs | us per sample | own work, us | all jobs / 1 trainer | all jobs without own work / 1 trainer |\n|---|---|---|---|---|")
+    for case, each in alone.items():
+        jobs, together = len(ALONE[case]), [run.per_made for run in runs[case]]
+        own = [statistics.mean(figures) - figures[0] for figures in each]
+        rounds = list(zip(together, own, [run.per_made for run in one], strict=True))
+        total = statistics.median(jobs * t / o for t, _, o in rounds)
+        rest = statistics.median(jobs * (t - w) / o for t, w, o in rounds)
+        print(f"| {case} | {statistics.median(together):.0f} | {statistics.median(own):.0f} | {total:.2f} | {rest:.2f} |")
 
 
 if __name__ == "__main__":
