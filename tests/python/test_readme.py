@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from conftest import write_images
+from headrace._device import default_output
 from running import ROOT, headrace_binary
 
 README = (ROOT / "README.md").read_text()
@@ -30,6 +31,7 @@ def test_ten_lines_train_a_model_and_resume(start_server: Any, tmp_path: Path, m
     subprocess.run([headrace_binary(), "check", tmp_path / "train.yaml"], check=True, capture_output=True)
     server = start_server(yaml.safe_load(text) | {"server": {"metrics": "off"}})
     monkeypatch.setenv("HEADRACE_ADDRESS", server.address)
+    monkeypatch.setattr("headrace._device.default_output", default_output)  # which conftest replaces
 
     def run(checkpoint: dict[str, Any]) -> list[Any]:
         seen: list[Any] = []
