@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -162,6 +163,16 @@ class Digest {
       add(rows[i].flags);
       const std::byte* row = reader.values(grant.slot, 0) + i * size;
       for (std::size_t b = 0; b < size; ++b) add(static_cast<std::uint64_t>(row[b]));
+    }
+  }
+  /// Receives the client's next batches, and calls `meanwhile` while it holds each.
+  void add_next(RingClient& client, std::uint64_t batches, const std::function<void()>& meanwhile = {}) {
+    for (std::uint64_t i = 0; i < batches; ++i) {
+      const auto grant = client.next();
+      ASSERT_TRUE(grant) << "no batch " << i;
+      add_batch(client.reader(), *grant);
+      if (meanwhile) meanwhile();
+      client.reader().ack(*grant);
     }
   }
   [[nodiscard]] std::uint64_t value() const { return value_; }

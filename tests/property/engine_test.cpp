@@ -19,17 +19,10 @@ constexpr int kBatches = 63 * 2;  // two epochs: ceil(1003 / 16) = 63
 std::uint64_t digest_of_two_epochs(RingClient& client, std::uint64_t dawdle_seed = 0) {
   std::mt19937 random(static_cast<unsigned>(dawdle_seed));
   Digest digest;
-  for (int i = 0; i < kBatches; ++i) {
-    const auto grant = client.next();
-    if (!grant) {
-      ADD_FAILURE() << "no batch " << i;
-      return 0;
-    }
-    digest.add_batch(client.reader(), *grant);
+  digest.add_next(client, kBatches, [&] {
     if (dawdle_seed && random() % 4 == 0)
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
-    client.reader().ack(*grant);
-  }
+  });
   return digest.value();
 }
 

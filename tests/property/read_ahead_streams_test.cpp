@@ -73,19 +73,11 @@ StreamSetup stream_over(const SourcePtr& source, const std::string& name, const 
 }
 
 /// The digest of a client that reads `batches` batches from each position in turn.
-std::uint64_t digest_of(RingClient& client, const std::vector<Cursor>& places, int batches) {
+std::uint64_t digest_of(RingClient& client, const std::vector<Cursor>& places, std::uint64_t batches) {
   Digest digest;
   for (const Cursor& place : places) {
     client.seek(place);
-    for (int i = 0; i < batches; ++i) {
-      const auto grant = client.next();
-      if (!grant) {
-        ADD_FAILURE() << "no batch " << i << " from " << to_string(place);
-        return 0;
-      }
-      digest.add_batch(client.reader(), *grant);
-      client.reader().ack(*grant);
-    }
+    digest.add_next(client, batches);
   }
   return digest.value();
 }
@@ -109,7 +101,7 @@ std::vector<std::uint64_t> digests(const std::string& kind, Delivery delivery,
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < clients.size(); ++i)
     threads.emplace_back([&, i] {
-      out[i] = digest_of(*clients[i], {{0, 0, 0}, {1, 0, 9}, {0, 0, 20}}, 12 + 3 * static_cast<int>(i % 2));
+      out[i] = digest_of(*clients[i], {{0, 0, 0}, {1, 0, 9}, {0, 0, 20}}, 12 + 3 * (i % 2));
       clients[i]->leave();
     });
   for (auto& thread : threads) thread.join();

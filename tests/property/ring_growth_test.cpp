@@ -21,17 +21,9 @@ std::uint64_t bytes_with(const StreamSetup& setup, std::uint32_t clients) {
   return ring::RingWriter::bytes_needed(server::exec::ring_options(setup, clients)).value();
 }
 
-std::uint64_t digest_of(RingClient& client, int batches) {
+std::uint64_t digest_of(RingClient& client, std::uint64_t batches) {
   Digest digest;
-  for (int i = 0; i < batches; ++i) {
-    const auto grant = client.next();
-    if (!grant) {
-      ADD_FAILURE() << "no batch " << i;
-      return 0;
-    }
-    digest.add_batch(client.reader(), *grant);
-    client.reader().ack(*grant);
-  }
+  digest.add_next(client, batches);
   return digest.value();
 }
 

@@ -213,15 +213,7 @@ TEST_F(DecodedCache, GivesEveryThreadTheSameRowsAndIsFilledOnce) {
     const auto engine = start_engine(std::move(setups), threads);
     RingClient client(*engine, "s", "c");
     Digest seen;
-    for (std::uint64_t i = 0; i < 3 * client.opened().epoch_length; ++i) {
-      const auto grant = client.next();
-      if (!grant) {
-        ADD_FAILURE() << engine->stream(0).failure().message;
-        break;
-      }
-      seen.add_batch(client.reader(), *grant);
-      client.reader().ack(*grant);
-    }
+    seen.add_next(client, 3 * client.opened().epoch_length);
     return seen.value();
   };
   const std::uint64_t expected = digest(1, {});
