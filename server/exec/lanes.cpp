@@ -164,11 +164,11 @@ bool Lanes::write_grants(std::uint64_t now_ns) {
   if (draining_ || (supply_.builds_once() && expects_client()) || !gate_open(now_ns)) return false;
   ledger_.take_grants(orders_);
   if (ledger_.detachments() > 0 && !std::exchange(detachment_announced_, true))
-    log::info(
-        "stream `{}`: a client is more than {} batches (max_lag) behind another; its batches are now built "
-        "for it alone. `headrace ls` shows which one it is, and headrace_detachments_total counts such "
-        "clients",
-        info_.name, options_.ledger.max_lag);
+    if (const auto last = hindmost())
+      log::info(
+          "stream `{}`: client `{}` is more than {} batches (max_lag) behind another; its batches are now "
+          "built for it alone. This is logged once: later, see `headrace ls` and headrace_detachments_total",
+          info_.name, lanes_[*last].client, options_.ledger.max_lag);
   for (const auto& order : orders_) {
     changed(order.lane);
     Lane& lane = lanes_[order.lane];

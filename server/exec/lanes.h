@@ -131,6 +131,7 @@ class Lanes {
   /// The foremost open lane outside of `except`.
   [[nodiscard]] std::optional<std::uint32_t> foremost(const publish::Group* except) const;
   [[nodiscard]] std::optional<Cursor> join_cursor() const;
+  [[nodiscard]] std::optional<std::uint32_t> hindmost() const;  ///< of the lanes that are not fenced
   [[nodiscard]] std::optional<Cursor> hindmost_next() const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);

@@ -28,12 +28,18 @@ std::optional<Cursor> Lanes::join_cursor() const {
   return ledger_.next(*first);
 }
 
-std::optional<Cursor> Lanes::hindmost_next() const {
-  std::optional<Cursor> oldest;
+std::optional<std::uint32_t> Lanes::hindmost() const {
+  std::optional<std::uint32_t> found;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (ledger_.is_open(lane) && !ledger_.is_fenced(lane) && (!oldest || ledger_.next(lane) < *oldest))
-      oldest = ledger_.next(lane);
-  return oldest;
+    if (ledger_.is_open(lane) && !ledger_.is_fenced(lane) &&
+        (!found || ledger_.next(lane) < ledger_.next(*found)))
+      found = lane;
+  return found;
+}
+
+std::optional<Cursor> Lanes::hindmost_next() const {
+  const auto last = hindmost();
+  return last ? std::optional(ledger_.next(*last)) : std::nullopt;
 }
 
 Result<void> Lanes::check(const wire::OpenRequest& request) const {

@@ -301,7 +301,11 @@ Result<void> SampleMaker::copy_values(std::size_t field, std::span<const std::ui
 
 Result<void> SampleMaker::note_bad(std::uint64_t sample, const std::string& why, Purpose purpose) const {
   if (options_.on_error == OnError::kFail)
-    return fail(ErrorCode::kBadSample, fmt::format("{}; the stream's on_error is `fail`", why));
+    return fail(
+        ErrorCode::kBadSample,
+        fmt::format(
+            "{}; the stream's on_error is `fail`: repair or remove the file, or set `on_error: replace`",
+            why));
   if (purpose == Purpose::kShown) return {};
   const std::scoped_lock lock(bad_mutex_);
   if (bad_.insert(sample).second) {
