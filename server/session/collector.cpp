@@ -234,7 +234,7 @@ std::vector<MetricFamily> Collector::Collect() const {
   gauge("headrace_ring_bytes", "Shared memory of a stream's ring.",
         [](const auto& s) { return s.ring_bytes; });
   gauge("headrace_window_bytes",
-        "Memory of the rows that are kept for clients behind; streams that share rows report the same rows.",
+        "Memory of the rows that are kept for others; streams that share rows report the same rows.",
         [](const auto& s) { return s.window_bytes; });
   gauge("headrace_clients", "Clients attached.", [](const auto& s) { return s.clients.size(); });
   gauge("headrace_missing_ranks", "Ranks of groups with attached clients that are not attached.",

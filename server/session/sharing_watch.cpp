@@ -50,10 +50,12 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     // Other threads count meanwhile: the sum may be older than the one before.
     const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
     const bool could_share = active >= 2 && most >= kFewest;
-    const bool apart = could_share && std::any_of(figures.jobs.begin(), figures.jobs.end(),
-                                                  [](const Job& job) { return job.behind > 0; });
-    cost_ = {decoded, apart ? decoded - std::min(decoded, most) : 0};
     const bool wasteful = could_share && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
+    // How far the clients of different streams are apart is not known.
+    const bool apart =
+        wasteful || (could_share && std::any_of(figures.jobs.begin(), figures.jobs.end(),
+                                                [](const Job& job) { return job.behind > 0; }));
+    cost_ = {decoded, apart ? decoded - std::min(decoded, most) : 0};
     if (wasteful && !warned_) {
       const auto last = std::max_element(figures.jobs.begin(), figures.jobs.end(),
                                          [](const Job& a, const Job& b) { return a.behind < b.behind; });

@@ -79,6 +79,15 @@ TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
   EXPECT_EQ(jobs.decoded_again(), 0U) << "another set of jobs";
 }
 
+TEST(SharingWatch, TellsWhatTheSkewOfTwoStreamsCosts) {
+  TwoJobs jobs;
+  jobs.figures().jobs[1].behind = 0;  // the only client of its stream
+  jobs.run(60, 200);
+  EXPECT_EQ(jobs.decoded_again(), 3000U);
+  jobs.run(60, 110);
+  EXPECT_EQ(jobs.decoded_again(), 0U) << "what is decoded ahead";
+}
+
 TEST(SharingWatch, NamesAFullWindow) {
   TwoJobs jobs;
   jobs.run(1, 200);
