@@ -82,9 +82,11 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   if (auto allowed = check(request); !allowed) return fail(allowed.error());
   const auto free = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.used; });
   if (free == lanes_.end())
-    return fail(ErrorCode::kRingFull,
-                fmt::format("stream `{}` has {} client{}, the most that ring.max_clients allows: raise it",
-                            info_.name, lanes_.size(), lanes_.size() == 1 ? "" : "s"));
+    return fail(
+        ErrorCode::kRingFull,
+        fmt::format("stream `{}` has {} client{}, the most that ring.max_clients allows; `headrace ls` "
+                    "shows them. Raise it and restart the server",
+                    info_.name, lanes_.size(), lanes_.size() == 1 ? "" : "s"));
   wire::OpenRequest wanted = request;
   if (supply_.builds_once()) {
     wanted.start.reset();

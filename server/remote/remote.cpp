@@ -37,11 +37,10 @@ std::chrono::milliseconds jittered(std::chrono::milliseconds pause) {
 }
 
 Error changed(const std::string& url, std::string_view how) {
-  return {
-      ErrorCode::kDatasetInvalid,
-      fmt::format("{}: {} since the dataset was opened; keep it unchanged while it is served, then restart "
-                  "the server",
-                  shown(url), how)};
+  return {ErrorCode::kDatasetInvalid,
+          fmt::format("{}: {} since the dataset was opened; objects must stay as they are while they are "
+                      "served: restore it if it is needed, then restart the server",
+                      shown(url), how)};
 }
 
 Error no_ranges(const std::string& url) {

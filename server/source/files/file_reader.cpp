@@ -31,9 +31,10 @@ bool is_retryable(int error) {
 }
 
 Error changed(const std::string& file, std::string_view how) {
-  return {ErrorCode::kDatasetInvalid, fmt::format("{}: {} since the dataset was opened; keep it unchanged "
-                                                  "while it is served, then restart the server",
-                                                  file, how)};
+  return {ErrorCode::kDatasetInvalid,
+          fmt::format("{}: {} since the dataset was opened; files must stay as they are while "
+                      "they are served: restore it if it is needed, then restart the server",
+                      file, how)};
 }
 
 // What the user can do about a system error.

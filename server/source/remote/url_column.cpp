@@ -77,8 +77,8 @@ Result<void> UrlColumn::read(std::uint64_t row, Item& out) const {
   if (grown || (entry.tag != 0 && !got->tag.empty() && entry.tag != hash_of_tag(got->tag)))
     return fail(
         ErrorCode::kDatasetInvalid,
-        fmt::format("{}: {} since the dataset was opened; keep it unchanged while it is served, then "
-                    "restart the server",
+        fmt::format("{}: {} since the dataset was opened; objects must stay as they are while they are "
+                    "served: restore it if it is needed, then restart the server",
                     remote::shown(url),
                     grown ? fmt::format("has {} bytes, had {}; it was changed", got->bytes, entry.bytes)
                           : "it was changed"));
