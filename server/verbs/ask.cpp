@@ -121,8 +121,8 @@ void print_cost(const nlohmann::json& stats) {
 
 void print(const Sharing& sum) {
   if (sum.decoded == 0) return;
-  fmt::print("{} samples decoded, {} granted to clients{}; rows kept for others: {:.1f} MB\n",
-             sum.decoded, sum.granted,
+  fmt::print("{} samples decoded, {} granted to clients{}; rows kept for others: {:.1f} MB\n", sum.decoded,
+             sum.granted,
              // Below 1 it says nothing about sharing: the server has decoded batches ahead of the clients.
              sum.granted < sum.decoded
                  ? ""
