@@ -19,7 +19,7 @@ namespace headrace::server::cache {
 class Arena {
  public:
   static constexpr std::uint64_t kAlignment = 64;
-  /// What an allocation of `size` bytes takes.
+  /// The bytes that an allocation of `size` bytes uses.
   static constexpr std::uint64_t rounded(std::uint64_t size) {
     return (size + kAlignment - 1) / kAlignment * kAlignment;
   }

@@ -83,7 +83,7 @@ class SampleCache {
   [[nodiscard]] bool holds(std::uint64_t index) const {
     return entries_[index].state.load(std::memory_order_acquire) == kReady;  // SYNC cache-entry
   }
-  /// What lookup() would give, without waiting: index < samples. Empty: nothing is kept.
+  /// The pieces of a READY entry; empty if it is not READY. index < samples.
   [[nodiscard]] std::span<const Piece> kept(std::uint64_t index) const {
     const Entry& entry = entries_[index];
     if (!holds(index)) return {};

@@ -70,7 +70,7 @@ struct SliceRow {
   std::int64_t label = 0;
 };
 
-/// What a field of a row is made of.
+/// The input from which a field of a row is made.
 struct FieldInput {
   cache::Piece piece;
   bool prepared = false;  ///< an image as Plan::prepare makes it; false: as the source gives it

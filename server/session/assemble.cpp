@@ -181,7 +181,7 @@ Result<void> assemble_stream(const std::string& name, const config::StreamConfig
   return upload;
 }
 
-/// Of the rings, with all clients attached.
+/// The bytes of all rings with all clients attached.
 std::uint64_t most_ring_bytes(const Assembly& assembly) {
   std::uint64_t sum = 0;
   for (const exec::StreamSetup& setup : assembly.streams)

@@ -19,20 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from skew import cpu_of, stream
+
 TRAINER = Path(__file__).parents[2] / "bindings/examples/trainer.py"
-NORMALIZE = {"normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}}
-STREAM = {
-    "source": "images",
-    "seed": 7,
-    "batch_size": 64,
-    "transforms": [{"random_resized_crop": {"size": 224}}, "random_horizontal_flip", NORMALIZE],
-    "output": {"dtype": "float32"},
-}
-
-
-def cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / int(os.sysconf("SC_CLK_TCK"))
 
 
 class Trainer(threading.Thread):
@@ -66,7 +55,7 @@ def main() -> None:
         address, config = f"{folder}/run", Path(folder) / "headrace.yaml"
         settings = {"server": {"threads": os.cpu_count(), "metrics": "off", "directory": address}}
         config.write_text(
-            json.dumps({**settings, "sources": {"images": {"type": "image_folder", "path": args.images}}, "streams": {"train": STREAM}})
+            json.dumps({**settings, "sources": {"images": {"type": "image_folder", "path": args.images}}, "streams": {"train": stream(floats=True)}})
         )
 
         def ask(verb: str, *options: str) -> str:
@@ -84,14 +73,14 @@ def main() -> None:
             for trainer in (first, second):
                 trainer.join()
             cpu = cpu_of(server.pid)
-            stream: dict[str, Any] = json.loads(ask("stats"))["streams"]["train"]
+            figures: dict[str, Any] = json.loads(ask("stats"))["streams"]["train"]
         finally:
             server.terminate()
             server.wait()
     if not first.digests or first.digests != second.digests:
         sys.exit("the trainers failed, or received different batches")
     print("| decoded | delivered | server CPU, s | first ends, s | second ends, s |\n|---|---|---|---|---|")
-    decoded = stream["samples"] - stream.get("shared", 0)
+    decoded = figures["samples"] - figures.get("shared", 0)
     print(f"| {decoded} | {first.images + second.images} | {cpu:.1f} | {first.ended - begun:.1f} | {second.ended - begun:.1f} |")
 
 

@@ -5,8 +5,9 @@ need in addition for transforms, by the server's stage times, is their own work,
 
     python3 tests/bench/skew.py IMAGES --headrace build/release/server/verbs/headrace --seconds 60 --rounds 3
 
-IMAGES is a folder per class of JPEGs. A case is a training of 10 minutes, scaled to `--seconds`: the longer the delays are
-relative to it, the more is decoded twice. Trainers wait `--step` seconds after each batch of 64 samples (in proportion for other sizes), as if they trained.
+IMAGES is a folder per class of JPEGs. A case is a training of 10 minutes, scaled to `--seconds`: the longer the delays are relative to
+it, the more is decoded twice. Trainers wait `--step` seconds after each batch of 64 samples (in proportion for other sizes), as if they
+trained.
 """
 
 from __future__ import annotations
@@ -105,15 +106,19 @@ class Run:
         return self.us / self.delivered
 
     @property
+    def made(self) -> int:
+        samples: int = sum(stream["samples"] for stream in self.streams)
+        return samples or sys.exit("no batch was made: give more --seconds")
+
+    @property
     def per_made(self) -> float:
         """Counts what was made ahead as well: in a short run, that is much of it."""
-        made = sum(stream["samples"] for stream in self.streams)
-        return self.us / made if made else sys.exit("no batch was made: give more --seconds")
+        return self.us / self.made
 
     @property
     def transforms(self) -> float:
         """Time of all transforms, in us per sample that was made."""
-        return 1e6 * sum(stream["stage_seconds"]["transform"] for stream in self.streams) / sum(stream["samples"] for stream in self.streams)
+        return 1e6 * sum(stream["stage_seconds"]["transform"] for stream in self.streams) / self.made
 
     @property
     def decoded(self) -> int:

@@ -247,7 +247,7 @@ TEST_F(DiskCacheTest, RefusesAFolderThatCannotBeUsed) {
               HasSubstr("file/cache: cannot be made: Not a directory; give a folder"));
 }
 
-/// Of two fields, the second cannot be read.
+/// A source with two fields, the second of which cannot be read.
 class HalfBroken final : public ForwardingSource {
  public:
   HalfBroken() : ForwardingSource(server::source::make_synthetic(3, kBytes).value()) {

@@ -62,7 +62,7 @@ TEST_F(Caches, GiveTheFieldsThatAreKeptAndClaimsOnTheOthers) {
   EXPECT_NE(found_[1], nullptr);
   second.admit(std::vector<const Piece*>{nullptr, nullptr});  // not to be kept
   EXPECT_FALSE(both.lookup(0, found_, third));
-  EXPECT_FALSE(!third.empty()) << "a refused field is never kept";
+  EXPECT_TRUE(third.empty()) << "a refused field is never kept";
   EXPECT_EQ(counts().samples, 1U);
 }
 
@@ -124,6 +124,42 @@ TEST_F(Caches, AreFilledOnceByThreadsOfStreamsWithDifferentFields) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(filled, 2 * kSamples);
   for (std::uint64_t i = 0; i < kSamples; ++i) EXPECT_TRUE(streams[0].holds(i)) << i;
+}
+
+TEST_F(Caches, CountEachLookupAndEachSampleAtHalfCapacity) {
+  constexpr std::uint64_t kSamples = 400;
+  arena_ = Arena::create("a", kSamples / 2 * Arena::rounded(sizeof(Piece) + bytes_.size())).value();
+  const SampleCaches caches({{0, {cache(kSamples)}}});
+  std::uint64_t hits = 0;
+  for (std::uint64_t epoch = 0; epoch < 6; ++epoch) {
+    for (std::uint64_t i = 0; i < kSamples; ++i) {
+      SampleCaches::Claims claims;
+      if (!caches.lookup(i, found_, claims) && !claims.empty()) claims.admit(std::vector{&piece_});
+    }
+    EXPECT_EQ(counts().samples, kSamples / 2);
+    EXPECT_EQ(counts().hits - hits, epoch == 0 ? 0 : kSamples / 2) << "epoch " << epoch;
+    hits = counts().hits;
+  }
+  EXPECT_EQ(counts().hits + counts().misses, 6 * kSamples);
+}
+
+TEST_F(Caches, CountTheLookupsOfManyThreads) {
+  constexpr std::uint64_t kSamples = 300, kThreads = 8;
+  const SampleCaches caches({{0, {cache(kSamples)}}});
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      std::vector<const Piece*> found;
+      for (std::uint64_t i = 0; i < kSamples; ++i) {
+        SampleCaches::Claims claims;
+        if (!caches.lookup(i, found, claims)) claims.admit(std::vector{&piece_});
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(counts().misses, kSamples);
+  EXPECT_EQ(counts().hits, kSamples * kThreads - kSamples);
+  EXPECT_EQ(counts().samples, kSamples);
 }
 
 TEST_F(Caches, AllowASourceWithoutACache) {
