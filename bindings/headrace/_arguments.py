@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
 import math
 import operator
 import os
@@ -27,17 +29,23 @@ MOST = 2**32 - 1
 MOST_EPOCH = 2**48  # the largest number that a message holds
 
 
-def refuse_configured(init: Callable[..., None]) -> Callable[..., None]:
-    """Wraps Loader.__init__: for a DataLoader's argument the TypeError names the key of the configuration that replaces it."""
+def explain_unknown(init: Callable[..., None]) -> Callable[..., None]:
+    """Wraps Loader.__init__. For an argument that it does not have, the TypeError names the closest one, or for a DataLoader's argument
+    the key of the configuration that replaces it."""
+    known = list(inspect.signature(init).parameters)[1:]
 
     @functools.wraps(init)
     def checked(self: Any, *given: Any, **named: Any) -> None:
-        if name := next((name for name in named if name in _CONFIGURED), None):
+        name = next((name for name in named if name not in known), None)
+        if name in _CONFIGURED:
             key = _CONFIGURED[name].format(stream=named.get("stream") or "train")
             raise TypeError(
                 f"Loader({name}=...): the server makes the batches, so its configuration sets this: {key}. "
                 "headrace.from_dataloader_args() takes a DataLoader's arguments, and says which keys to change"
             )
+        if name is not None:
+            near = difflib.get_close_matches(name, known, 1)
+            raise TypeError(f"Loader({name}=...): unknown argument; " + (f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"))
         init(self, *given, **named)
 
     return checked

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ._arguments import (
     MOST_EPOCH,
     connect,
+    explain_unknown,
     flag,
     from_environment,
     ranks_of_torch,
-    refuse_configured,
     seconds,
     text,
     users,
@@ -69,7 +69,7 @@ class Loader:
     transform          called with each batch, in the loop's thread; the loop gets what it returns
     batch              "tuple" or "dict"
     zero_copy          True: batches are read-only numpy views (except labels); False: the loop may change its batches
-    join               where to begin without a state: "default" (epoch 0); "now" (where the stream's foremost client is), "epoch_start"
+    join               where to begin without a state: "default" (epoch 0); "now" (where the foremost client is), "epoch_start"
                        (the start of its epoch)
     state              a saved state_dict() from which to resume
     resume             "server": resume from the position that the server remembers for this group
@@ -135,7 +135,7 @@ class Loader:
         self._attach()
 
     if not TYPE_CHECKING:
-        __init__ = refuse_configured(__init__)
+        __init__ = explain_unknown(__init__)
 
     def _begin(self) -> None:
         self._assemble: Assembler

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import reprlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +55,12 @@ class StreamInfo:
     live: bool
     on_device: tuple[str, ...]
     residence: str | None
+
+    def __repr__(self) -> str:
+        """Shortens a long list of classes."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        shown = {name: reprlib.repr(value) if name == "classes" else repr(value) for name, value in values.items()}
+        return f"StreamInfo({', '.join(f'{name}={value}' for name, value in shown.items())})"
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> StreamInfo:

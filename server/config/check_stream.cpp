@@ -95,10 +95,6 @@ void check_sharing(const StreamConfig& stream, const Json& map, const Reading& r
         "sharing/max_lag",
         fmt::format("{} is more than ring.prefetch, which is {}; a client cannot lag more than what is kept",
                     sharing.max_lag, stream.ring.prefetch));
-  if (sharing.wait_for > stream.ring.max_clients)
-    reading.wrong("sharing/wait_for", fmt::format("{} is more than ring.max_clients, which is {}: the first "
-                                                  "batch would only come after wait_timeout",
-                                                  sharing.wait_for, stream.ring.max_clients));
 }
 
 void check_groups(const PkSampler& sampler, const StreamConfig& stream, const Json& map,

@@ -57,7 +57,10 @@ json sound_keys(const Document& document, const Pointer& at) {
 }
 
 StreamPlaces places_of(const Document& document, const Pointer& at, std::size_t transforms) {
-  StreamPlaces out{to_string(document.key_place(at)), to_string(document.value_place(at / "batch_size")), {}};
+  StreamPlaces out{to_string(document.key_place(at)),
+                   to_string(document.value_place(at / "batch_size")),
+                   to_string(document.value_place(at / "sharing" / "wait_for")),
+                   {}};
   for (std::size_t i = 0; i < transforms; ++i)
     out.transforms.push_back(to_string(document.value_place(at / "transforms" / std::to_string(i))));
   return out;

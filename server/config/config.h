@@ -86,7 +86,7 @@ struct SharingConfig {
 
 /// Where a stream is in the text, as messages begin ("train.yaml:12:3"); empty: it does not come from a text.
 struct StreamPlaces {
-  std::string stream, batch_size;
+  std::string stream, batch_size, wait_for;
   std::vector<std::string> transforms;
 };
 

@@ -25,7 +25,7 @@ bool sends_acks(const Lane& lane) {
 }  // namespace
 
 Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& ring, Supply& supply,
-             StreamStatus& status, const SampleMaker& maker)
+             StreamStatus& status, const SampleMaker& maker, std::shared_ptr<StartGate> gate)
     : info_(info),
       options_(options),
       ring_(ring),
@@ -35,7 +35,9 @@ Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& r
       ledger_(options.ledger),
       fill_order_(ledger_, {.epoch_rows = info.samples, .patience_ns = patience_of(options)}),
       groups_(info.delivery, info.samples, info.batch_size, info.last),
-      lanes_(options.ledger.lanes) {
+      lanes_(options.ledger.lanes),
+      gate_(std::move(gate)),
+      gate_stream_(gate_->add_stream()) {
   // Reserved here, so that pushes under the lock cannot throw.
   const std::size_t slots = publish::Ledger::slots_needed(options.ledger);
   orders_.reserve(slots);
@@ -213,29 +215,36 @@ bool Lanes::has_asked(std::uint32_t index) const {
   return word && (word->waiting || word->wait_ns > 0);
 }
 
-bool Lanes::gate_open(std::uint64_t now_ns) {
-  if (gate_passed_) return true;
-  asked_ = 0;
+void Lanes::count_clients(std::uint64_t now_ns) {
+  const bool all = gate_->is_open(options_.wait_for) || options_.wait_for <= 1;
+  std::uint32_t asked = 0;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
-    lane.asked = lane.asked || (lane.attached && (options_.wait_for <= 1 || has_asked(index)));
-    asked_ += lane.asked ? 1 : 0;
+    lane.asked = lane.asked || (lane.attached && (all || has_asked(index)));
+    asked += lane.asked ? 1 : 0;
   }
-  if (asked_ == 0) first_ask_ns_ = 0;
-  if (asked_ > 0 && first_ask_ns_ == 0) first_ask_ns_ = now_ns;
-  const auto waited = std::chrono::nanoseconds(now_ns - first_ask_ns_);
+  gate_->set(gate_stream_, {attached_, asked}, now_ns);
+}
+
+bool Lanes::gate_open(std::uint64_t now_ns) {
+  if (gate_->is_open(options_.wait_for)) return true;
+  count_clients(now_ns);
+  const std::uint32_t asked = gate_->all().asked;
+  const auto waited = std::chrono::nanoseconds(now_ns - gate_->first_ask_ns());
   // If the feeder failed, clients that wait for others get the error at once. If it has sent everything,
   // waiting still makes sense: every client yet to come gets the batches.
-  const bool complete = asked_ >= options_.wait_for || supply_.ended_early();
-  gate_passed_ = complete || (asked_ > 0 && waited > options_.wait_timeout);
-  if (gate_passed_ && !complete)
-    log::warn("stream `{}` begins with {} of {} clients, after {:g} s (wait_timeout)", info_.name, asked_,
+  const bool complete = asked >= options_.wait_for || supply_.ended_early();
+  if (!complete && (asked == 0 || waited <= options_.wait_timeout)) return false;
+  gate_->open(options_.wait_for);
+  if (!complete)
+    log::warn("stream `{}` begins with {} of {} clients, after {:g} s (wait_timeout)", info_.name, asked,
               options_.wait_for, seconds(options_.wait_timeout));
-  return gate_passed_;
+  return true;
 }
 
 std::uint32_t Lanes::awaited_clients() const {
-  return gate_passed_ ? 0 : options_.wait_for - std::min(options_.wait_for, asked_);
+  if (gate_->is_open(options_.wait_for)) return 0;
+  return options_.wait_for - std::min(options_.wait_for, gate_->all().asked);
 }
 
 bool Lanes::expects_client() const {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "clientlib/wire/protocol.h"
 #include "headrace/stream_info.h"
 #include "server/exec/sample_maker.h"
+#include "server/exec/start_gate.h"
 #include "server/exec/stream_status.h"
 #include "server/exec/supply.h"
 #include "server/publish/fill_order.h"
@@ -53,13 +55,13 @@ class Lanes {
  public:
   struct Options {
     publish::Ledger::Options ledger;
-    std::uint32_t wait_for = 1;  ///< clients that must have asked before the first batch is granted
+    std::uint32_t wait_for = 1;  ///< clients of the gate that must have asked before the first grant
     std::chrono::nanoseconds wait_timeout{};  ///< this long after the first one, those that have asked begin
     std::chrono::nanoseconds patience{};      ///< the longest wait of a client for one behind; 0: none
   };
   /// All references must outlive it.
   Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& ring, Supply& supply,
-        StreamStatus& status, const SampleMaker& maker);
+        StreamStatus& status, const SampleMaker& maker, std::shared_ptr<StartGate> gate);
 
   // --- clients
   /// Errors of open() that do not depend on the client's group.
@@ -128,12 +130,16 @@ class Lanes {
   void publish(StreamFigures& figures);
 
  private:
+  /// The foremost position in the other streams that share rows with this one.
+  [[nodiscard]] std::optional<publish::Position> foremost_elsewhere() const;
   /// The foremost open lane outside of `except`.
   [[nodiscard]] std::optional<std::uint32_t> foremost(const publish::Group* except) const;
   [[nodiscard]] std::optional<Cursor> join_cursor() const;
   [[nodiscard]] std::optional<std::uint32_t> hindmost() const;  ///< of the lanes that are not fenced
   [[nodiscard]] std::optional<Cursor> hindmost_next() const;
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
+  /// Counts this stream's clients for the gate.
+  void count_clients(std::uint64_t now_ns);
   [[nodiscard]] bool gate_open(std::uint64_t now_ns);
   [[nodiscard]] bool has_asked(std::uint32_t lane) const;
   void open_ledger(std::uint32_t lane);
@@ -157,11 +163,12 @@ class Lanes {
   publish::FillOrder fill_order_;
   publish::Groups groups_;
   std::vector<Lane> lanes_;
+  const std::shared_ptr<StartGate> gate_;
+  const std::size_t gate_stream_;            ///< this stream's number there
   std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
-  std::uint32_t asked_ = 0;                  ///< lanes; counted until the gate is passed
   std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
-  std::uint64_t first_ask_ns_ = 0, leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;
-  bool gate_passed_ = false, draining_ = false, detachment_announced_ = false;
+  std::uint64_t leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;
+  bool draining_ = false, detachment_announced_ = false;
   // reused, to save allocations per batch
   std::vector<publish::Ledger::Order> orders_;
   std::vector<std::uint32_t> freed_;

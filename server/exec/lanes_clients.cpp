@@ -18,14 +18,21 @@ std::optional<std::uint32_t> Lanes::foremost(const publish::Group* except) const
   return found;
 }
 
-/// The position at which a client begins that joins the foremost one.
+std::optional<publish::Position> Lanes::foremost_elsewhere() const {
+  const RowWindow* const window = maker_.window();
+  return window != nullptr ? window->foremost_outside(maker_.window_stream()) : std::nullopt;
+}
+
+/// The position at which a client begins that joins the foremost one: of this stream, or if there is none, of
+/// the streams that share rows with it.
 std::optional<Cursor> Lanes::join_cursor() const {
   const auto first = foremost(nullptr);
-  if (!first) return std::nullopt;
+  const auto position = first ? ledger_.position(*first) : foremost_elsewhere();
+  if (!position) return std::nullopt;
   // A batch of a group of w ranks covers w batches of samples: only positions are comparable between groups.
-  if (info_.delivery == Delivery::kShard)
-    return Cursor{ledger_.position(*first).epoch, ledger_.position(*first).position, 0};
-  return ledger_.next(*first);
+  if (info_.delivery == Delivery::kShard) return Cursor{position->epoch, position->position, 0};
+  // In whole batches of this stream, so that its clients have the same ones.
+  return first ? ledger_.next(*first) : Cursor{position->epoch, 0, position->position / info_.batch_size};
 }
 
 std::optional<std::uint32_t> Lanes::hindmost() const {
@@ -147,27 +154,34 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   ++attached_;
   lane.last_beat_ns = now_ns;
   // A client that was attached before the server restarted resumes at once: its former peers may be gone.
-  gate_passed_ |= lane.reattaches;
-  if (!gate_passed_ && attached_ < options_.wait_for)
+  if (lane.reattaches) gate_->open(options_.wait_for);
+  count_clients(now_ns);
+  const std::uint32_t attached = gate_->all().attached;
+  if (!gate_->is_open(options_.wait_for) && attached < options_.wait_for)
     log::info(
-        "stream `{}` waits until {} clients have called next() (sharing.wait_for); attached: {}; limit: {:g} "
-        "s "
-        "after the first call (sharing.wait_timeout)",
-        info_.name, options_.wait_for, attached_, seconds(options_.wait_timeout));
+        "stream `{}` waits until {} clients{} have called next() (sharing.wait_for); attached: {}; limit: "
+        "{:g} s after the first call (sharing.wait_timeout)",
+        info_.name, options_.wait_for, gate_->stream_count() > 1 ? " of the streams that share its rows" : "",
+        attached, seconds(options_.wait_timeout));
   return attachment;
 }
 
 std::uint32_t Lanes::report_late(const Lane& late, const wire::OpenRequest& request) const {
-  const auto first = foremost(late.group);
-  if (!first || supply_.builds_once() || late.reattaches) return 0;
-  const std::uint32_t lag =
-      publish::lag(*late.group->plan, late.begin, ledger_.position(*first), ClientStatus::kMostLag);
+  if (supply_.builds_once() || late.reattaches) return 0;
+  auto ahead = foremost_elsewhere();
+  std::string leader = "the foremost client of the streams that share its rows";
+  if (const auto first = foremost(late.group); first && (!ahead || *ahead <= ledger_.position(*first))) {
+    ahead = ledger_.position(*first);
+    leader = fmt::format("`{}`", lanes_[*first].client);
+  }
+  if (!ahead) return 0;
+  const std::uint32_t lag = publish::lag(*late.group->plan, late.begin, *ahead, ClientStatus::kMostLag);
   if (lag <= options_.ledger.max_lag) return 0;
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
   log::info(
-      "stream `{}`: client `{}` begins {}{} batches behind `{}`: batches that were delivered earlier may be "
+      "stream `{}`: client `{}` begins {}{} batches behind {}: batches that were delivered earlier may be "
       "decoded again{}",
-      info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag, lanes_[*first].client,
+      info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag, leader,
       chose ? "" : ". To skip them, attach with Loader(join=\"now\")");
   return chose ? 0 : lag;
 }
@@ -185,7 +199,7 @@ Result<std::uint32_t> Lanes::open_sink() {
   status_.attach(reply->lane, {lane.client, lane.group_name, lane.rank, *lane.group->plan}, [] {});
   lane.sink = lane.attached = true;
   ++attached_;
-  gate_passed_ = true;
+  gate_->open(options_.wait_for);
   return reply->lane;
 }
 
@@ -216,17 +230,16 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
     free_slots();
   }
   if (lane.attached) {
-    // The next set of clients begins together, too. A feed is sent once, so it has one set.
-    if (--attached_ == 0 && !supply_.builds_once()) {
-      gate_passed_ = false;
-      first_ask_ns_ = asked_ = 0;
-    }
+    --attached_;
     status_.detach(index, last, [&] {
       if (!lane.sink) ring_.detach(index);
     });
   }
   lane = Lane{};
   count_missing_ranks();
+  count_clients(now_ns);
+  // A feed is sent once, so it has one set of clients.
+  if (gate_->all().attached == 0 && !supply_.builds_once()) gate_->close();
   return true;
 }
 

@@ -152,7 +152,9 @@ Result<std::optional<Bad>> SampleMaker::try_sample(std::uint64_t sample, std::ui
     // Another row may have put it into the cache since it was expected.
     if (expected && options_.read_ahead) options_.read_ahead->forget({&sample, 1});
     set_inputs(scratch);
-    return make_fields(sample, key, out, scratch, counters);
+    auto made = make_fields(sample, key, out, scratch, counters);
+    if (made && !*made) counters.cached.add(1);
+    return made;
   }
   if (auto read = read_missing(sample, expected, scratch, counters); !read) {
     if (read.error().code != ErrorCode::kBadSample) return tl::make_unexpected(read.error());

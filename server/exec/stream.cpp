@@ -30,10 +30,10 @@ Stream::Stream(StreamSetup setup, std::unique_ptr<ring::RingWriter> ring)
       streamed_(!setup_.maker->mixes() && bytes_per_row(setup_.info) * setup_.info.batch_size >
                                               kBeyondCaches / publish::Ledger::slots_needed(setup_.ledger)),
       ring_(std::move(ring)),
-      status_(setup_.info.name, *ring_),
+      status_(setup_.info.name, *ring_, *setup_.maker),
       fed_(fed_supply_of(setup_)),
       lanes_(setup_.info, {setup_.ledger, setup_.wait_for, setup_.wait_timeout, setup_.patience}, *ring_,
-             supply(), status_, *setup_.maker),
+             supply(), status_, *setup_.maker, setup_.gate ? setup_.gate : std::make_shared<StartGate>()),
       filler_(*this, *setup_.maker, *ring_, supply(), lanes_) {
   publish_figures();
 }

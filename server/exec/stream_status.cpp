@@ -23,8 +23,12 @@ std::optional<double> seconds_per_position(const LaneFigures& lane, const sample
 
 }  // namespace
 
-StreamStatus::StreamStatus(std::string stream, const ring::RingWriter& ring)
-    : stream_(std::move(stream)), ring_(ring), lanes_(ring.lane_count()), clients_(ring.lane_count()) {}
+StreamStatus::StreamStatus(std::string stream, const ring::RingWriter& ring, const SampleMaker& maker)
+    : stream_(std::move(stream)),
+      ring_(ring),
+      maker_(maker),
+      lanes_(ring.lane_count()),
+      clients_(ring.lane_count()) {}
 
 bool StreamStatus::stop(const Error& reason) {
   const std::scoped_lock lock(failure_mutex_);
@@ -88,6 +92,8 @@ std::vector<ClientStatus> StreamStatus::clients() const {
     if (!leader || foremost < position || found[i].lane.granted > found[*leader].lane.granted) leader = i;
     foremost = position;
   }
+  if (const RowWindow* const window = maker_.window())
+    foremost = std::max(foremost, window->foremost_outside(maker_.window_stream()).value_or(foremost));
   const auto pace = leader ? seconds_per_position(found[*leader].lane, plans[*leader]) : std::nullopt;
   for (std::size_t i = 0; i < found.size(); ++i) {
     found[i].lag = publish::lag(plans[i], found[i].lane.next, foremost, ClientStatus::kMostLag);

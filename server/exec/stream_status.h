@@ -17,6 +17,7 @@
 #include "headrace/cursor.h"
 #include "headrace/error.h"
 #include "server/exec/published.h"
+#include "server/exec/sample_maker.h"
 #include "server/publish/ledger.h"
 #include "server/sampler/order.h"
 
@@ -53,9 +54,11 @@ struct ClientStatus {
 
   std::string client, group;
   std::uint32_t rank = 0;
-  std::uint32_t lag = 0;  ///< batches behind the foremost client, counted up to kMostLag
-  /// The same in seconds, at the foremost client's average pace; nullopt: it has been served for less than a
-  /// second.
+  /// Batches behind the foremost client of this stream and of those that share rows with it, counted up to
+  /// kMostLag.
+  std::uint32_t lag = 0;
+  /// The same in seconds, at the average pace of this stream's foremost client; nullopt: it has been served
+  /// for less than a second.
   std::optional<double> lag_seconds;
   LaneFigures lane;
   std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: a lane without a client
@@ -65,7 +68,7 @@ class StreamStatus {
  public:
   static constexpr std::uint32_t kRanksCounted = 1024;  ///< started_by_rank() leaves out higher ranks
 
-  StreamStatus(std::string stream, const ring::RingWriter& ring);
+  StreamStatus(std::string stream, const ring::RingWriter& ring, const SampleMaker& maker);
 
   // --- failure
   /// Stops the stream for good. False: it had stopped before; the first reason is kept.
@@ -113,6 +116,7 @@ class StreamStatus {
  private:
   const std::string stream_;
   const ring::RingWriter& ring_;
+  const SampleMaker& maker_;
   std::atomic<bool> failed_{false};
   mutable std::mutex failure_mutex_;
   Error failure_;

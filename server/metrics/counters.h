@@ -2,6 +2,7 @@
 // scrape time: counting is a plain add to a cache line that no other thread writes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -51,6 +52,7 @@ struct StageHistogram {
 struct alignas(64) StreamCounters {
   Count samples, batches, read_bytes, published_bytes, replaced;
   Count shared;  ///< of the samples: taken from a RowWindow
+  Count cached;  ///< of the samples: taken from a decoded cache
   std::array<Count, kReasons> errors;
   std::array<StageHistogram, kStages> stages;
   Count busy_ns;
@@ -61,7 +63,7 @@ struct alignas(64) StreamCounters {
 /// A sum over workers: plain numbers.
 struct StreamTotals {
   std::uint64_t samples = 0, batches = 0, read_bytes = 0, published_bytes = 0, replaced = 0, shared = 0,
-                busy_ns = 0;
+                cached = 0, busy_ns = 0;
   std::array<std::uint64_t, kReasons> errors{};
   struct Histogram {
     std::array<std::uint64_t, kStageBounds.size() + 1> buckets{};
@@ -70,6 +72,9 @@ struct StreamTotals {
   std::array<Histogram, kStages> stages{};
 
   void add(const StreamCounters& counters);
+  /// Samples that were read, and decoded where they are images. Workers count meanwhile: the parts may be
+  /// newer than the sum.
+  [[nodiscard]] std::uint64_t decoded() const { return samples - std::min(samples, shared + cached); }
 };
 
 }  // namespace headrace::server::metrics

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -196,6 +197,40 @@ std::uint64_t memory_left(const Assembly& assembly) {
   return all - std::min(all, needed);
 }
 
+/// Gives the streams that share rows one gate. An error if a stream waits for more clients than can attach.
+Result<void> add_gates(const config::Config& config, Assembly& out) {
+  std::map<std::string, const SharingGroup*> groups;
+  for (const SharingGroup& group : out.sharing)
+    for (const std::string& stream : group.streams) groups[stream] = &group;
+  std::map<const SharingGroup*, std::pair<std::shared_ptr<exec::StartGate>, std::uint32_t>> gates;
+  for (exec::StreamSetup& setup : out.streams) {
+    const auto group = groups.find(setup.info.name);
+    if (group == groups.end()) continue;
+    auto& [gate, most] = gates[group->second];
+    if (!gate) gate = std::make_shared<exec::StartGate>();
+    setup.gate = gate;
+    most += setup.ledger.lanes;
+  }
+  for (const exec::StreamSetup& setup : out.streams) {
+    const auto group = groups.find(setup.info.name);
+    const bool shares = group != groups.end();
+    const std::uint32_t most = shares ? gates[group->second].second : setup.ledger.lanes;
+    if (setup.wait_for <= most) continue;
+    const auto stream = config.streams.find(setup.info.name);
+    std::string place = stream == config.streams.end() ? "" : stream->second.places.wait_for;
+    if (!place.empty()) place += ": ";
+    return fail(ErrorCode::kConfigInvalid,
+                fmt::format("{}stream `{}`: sharing.wait_for is {}, but at most {} clients can attach to {} "
+                            "(ring.max_clients): the first batch would only come after wait_timeout",
+                            place, setup.info.name, setup.wait_for, most,
+                            shares && group->second->streams.size() > 1
+                                ? fmt::format("the streams that share its rows, `{}`",
+                                              fmt::join(group->second->streams, "`, `"))
+                                : "it"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
@@ -253,12 +288,14 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
     out.other_bytes += std::max(1U, config.server.threads - 1) * cache::IdleTiler::kMostBytes;
   out.remotes = sources.remotes();
   out.sharing = share_rows(sharers, memory_left(out));
+  if (auto enough = add_gates(config, out); !enough) return fail(enough.error());
   return out;
 }
 
 std::uint64_t window_bytes(const Assembly& assembly) {
   std::uint64_t sum = 0;
-  for (const SharingGroup& group : assembly.sharing) sum += group.window->budget();
+  for (const SharingGroup& group : assembly.sharing)
+    if (group.window) sum += group.window->budget();
   return sum;
 }
 

@@ -153,6 +153,8 @@ std::vector<MetricFamily> Collector::Collect() const {
       "headrace_samples_shared_total",
       "Samples written into slots that were not decoded for this batch: another client or stream had them.",
       [](const auto& s) { return s.totals.shared; });
+  counter("headrace_samples_cached_total", "Samples written into slots from a decoded cache.",
+          [](const auto& s) { return s.totals.cached; });
   counter(
       "headrace_window_refused_total",
       "Rows that others needed, but that were not kept because the window was full; streams that share rows "
@@ -208,11 +210,13 @@ std::vector<MetricFamily> Collector::Collect() const {
   by_client("headrace_client_wait_seconds_total",
             "Time that a client waited in next(): the server is slower.", MetricType::Counter,
             [](const auto& c) { return static_cast<double>(words(c).wait_ns) * kNs; });
-  by_client("headrace_client_lag_batches", "Batches behind the foremost client of the stream.",
+  by_client("headrace_client_lag_batches",
+            "Batches behind the foremost client of this stream and of those that share rows with it.",
             MetricType::Gauge, [](const auto& c) { return c.lag; });
-  by_client("headrace_client_lag_seconds",
-            "The same in seconds, at the average pace of the foremost client; 0 in its first second.",
-            MetricType::Gauge, [](const auto& c) { return c.lag_seconds.value_or(0); });
+  by_client(
+      "headrace_client_lag_seconds",
+      "The same in seconds, at the average pace of this stream's foremost client; 0 in its first second.",
+      MetricType::Gauge, [](const auto& c) { return c.lag_seconds.value_or(0); });
   by_client("headrace_client_leases", "Batches in a client's hands or granted to it.", MetricType::Gauge,
             [](const auto& c) { return c.lane.leases; });
   by_client("headrace_client_private_copies_total",
@@ -311,6 +315,8 @@ nlohmann::json Collector::stats() const {
                             {"published_bytes", s.totals.published_bytes},
                             {"replaced", s.totals.replaced},
                             {"shared", s.totals.shared},
+                            {"cached", s.totals.cached},
+                            {"decoded", s.totals.decoded()},
                             {"granted", s.figures.granted},
                             {"window_bytes", s.window_bytes},
                             {"errors", errors},

@@ -120,11 +120,13 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     if (!stream) return tl::make_unexpected(stream.error());
     streams.push_back(std::move(*stream));
   }
-  for (const SharingGroup& group : assembly->sharing)
+  for (const SharingGroup& group : assembly->sharing) {
+    if (!group.window) continue;
     log::info("stream{} `{}`: a window of up to {:.1f} MB keeps decoded rows for {} (sharing.window)",
               group.streams.size() == 1 ? "" : "s", fmt::join(group.streams, "`, `"),
               static_cast<double>(group.window->budget()) / 1e6,
               group.streams.size() == 1 ? "clients that are behind" : "one another");
+  }
   shared.reset();
   // Before libzmq, which aborts if it gets none.
   if (auto enough = check_descriptors(); !enough) return fail(enough.error());
@@ -276,8 +278,9 @@ nlohmann::json Server::stats() const {
   stats["sharing"] = nlohmann::json::array();
   for (const auto& [group, watch] : sharing_)
     stats["sharing"].push_back({{"streams", group.streams},
-                                {"decoded_in_30_s", watch.cost().decoded},
-                                {"decoded_again_in_30_s", watch.cost().again}});
+                                {"decoded_in_30_s", watch.last().decoded},
+                                {"granted_in_30_s", watch.last().received},
+                                {"decoded_again_in_30_s", watch.last().again}});
   return stats;
 }
 
@@ -286,7 +289,7 @@ void Server::tick(std::uint64_t now_ns) {
   for_each_stream("the periodic check of a stream",
                   [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
   for (auto& [group, watch] : sharing_) {  // without the engine's lock
-    group.window->trim();
+    if (group.window) group.window->trim();
     if (const auto warning = watch.check(now_ns, sharing_figures(*engine_, group))) log::warn("{}", *warning);
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));

@@ -57,8 +57,8 @@ std::size_t most_of(const Sharer& sharer) {
   return most;
 }
 
-bool is_worth_it(const Sharer& sharer) {
-  return sharer.config->sharing.window != 0 && !sharer.maker->keeps_decoded();
+bool keeps_no_rows(const Sharer& sharer) {
+  return sharer.config->sharing.window == 0;
 }
 
 bool join(Group& group, const Sharer& sharer, std::size_t most) {
@@ -75,7 +75,7 @@ bool join(Group& group, const Sharer& sharer, std::size_t most) {
 std::vector<Group> group(const std::vector<Sharer>& streams) {
   std::vector<Group> groups;
   for (const Sharer& sharer : streams) {
-    if (!is_worth_it(sharer)) continue;
+    if (keeps_no_rows(sharer) || sharer.maker->keeps_decoded()) continue;
     const std::string key = key_of(sharer);
     const std::size_t most = most_of(sharer);
     const bool joined = std::any_of(groups.begin(), groups.end(), [&](Group& other) {
@@ -115,6 +115,9 @@ std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::ui
       made.streams.push_back(sharer->stream);
     }
   }
+  for (const Sharer& sharer : streams)
+    if (keeps_no_rows(sharer) && !sharer.maker->keeps_decoded() && fields_of(sharer, most_of(sharer)))
+      out.push_back({.streams = {sharer.stream}});
   return out;
 }
 

@@ -17,16 +17,16 @@ struct Sharer {
   std::shared_ptr<exec::SampleMaker> maker;
 };
 
-/// Streams that share one window.
+/// Streams that share one window, or a stream that could use one but keeps no rows.
 struct SharingGroup {
   std::vector<std::string> streams;
-  std::size_t transforms = 0;  ///< that they have in common
-  std::shared_ptr<exec::RowWindow> window;
+  std::size_t transforms = 0;               ///< that they have in common
+  std::shared_ptr<exec::RowWindow> window;  ///< null: `sharing.window` is 0
 };
 
 /// Gives each group of streams a window: of the largest `sharing.window` of its streams; where none is given,
 /// of a part of `left`, the bytes of memory that nothing else needs. Streams whose rows cost little to make,
-/// or have no fixed size, share none.
+/// or have no fixed size, are in no group.
 std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::uint64_t left);
 
 }  // namespace headrace::server::session

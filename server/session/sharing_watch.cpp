@@ -10,6 +10,8 @@ namespace {
 constexpr std::uint64_t kIntervalNs = 30'000'000'000;
 /// Warn above this ratio: samples decoded, to samples that the busiest job received.
 constexpr double kTooMuch = 1.5;
+/// The part of what is decoded that may only be decoded ahead.
+constexpr double kAhead = 0.1;
 /// Jobs that receive less than this part of the most are idle.
 constexpr double kIdle = 0.1;
 /// Fewer samples say nothing: they may have been decoded ahead.
@@ -20,8 +22,7 @@ constexpr std::uint64_t kFewest = 100;
 SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadcast)
     : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
       remedy_(
-          streams.size() > 1 ? "start the jobs at the same time"
-          : broadcast
+          broadcast && streams.size() == 1
               ? "set sharing.wait_for, attach a late job with Loader(join=\"now\"), which skips samples, or "
                 "set sharing.on_lag: wait"
               : "set sharing.wait_for, or attach a late job with Loader(join=\"now\"), which skips samples") {
@@ -40,26 +41,34 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
 
   std::optional<std::string> warning;
   warned_ = warned_ && same_jobs;
-  cost_ = {};
+  interval_ = {};
   if (over) {
     std::uint64_t most = 0;
-    for (const auto& [name, count] : received) most = std::max(most, count - received_[name]);
+    for (const auto& [name, count] : received) {
+      interval_.received += count - received_[name];
+      most = std::max(most, count - received_[name]);
+    }
     const auto active = std::count_if(received.begin(), received.end(), [&](const auto& job) {
       return static_cast<double>(job.second - received_[job.first]) > kIdle * static_cast<double>(most);
     });
     // Other threads count meanwhile: the sum may be older than the one before.
     const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
     const bool could_share = active >= 2 && most >= kFewest;
+    const std::uint64_t again = could_share ? decoded - std::min(decoded, most) : 0;
     const bool wasteful = could_share && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
-    // How far the clients of different streams are apart is not known.
-    const bool apart =
-        wasteful || (could_share && std::any_of(figures.jobs.begin(), figures.jobs.end(),
-                                                [](const Job& job) { return job.behind > 0; }));
-    cost_ = {decoded, apart ? decoded - std::min(decoded, most) : 0};
+    interval_.decoded = decoded;
+    interval_.again = static_cast<double>(again) > kAhead * static_cast<double>(decoded) ? again : 0;
     if (wasteful && !warned_) {
-      const auto last = std::max_element(figures.jobs.begin(), figures.jobs.end(),
-                                         [](const Job& a, const Job& b) { return a.behind < b.behind; });
+      const auto samples_behind = [](const Job& job) { return std::uint64_t{job.behind} * job.batch_size; };
+      const auto last =
+          std::max_element(figures.jobs.begin(), figures.jobs.end(),
+                           [&](const Job& a, const Job& b) { return samples_behind(a) < samples_behind(b); });
       const bool full = figures.refused > refused_;
+      const std::string window = !figures.window_bytes
+                                     ? "; the server keeps no rows for others (sharing.window: 0B)"
+                                 : full ? fmt::format("; the window ({:.1f} MB) is full",
+                                                      static_cast<double>(*figures.window_bytes) / 1e6)
+                                        : "";
       warning = fmt::format(
           "{}: {} samples were decoded in {} s, but no job received more than {}: the {} jobs are too far "
           "apart "
@@ -69,10 +78,7 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
               ? ""
               : fmt::format("; `{}` is {}{} batches behind", last->name,
                             last->behind >= exec::ClientStatus::kMostLag ? "at least " : "", last->behind),
-          full ? fmt::format("; the window ({:.1f} MB) is full",
-                             static_cast<double>(figures.window_bytes) / 1e6)
-               : "",
-          full ? "raise sharing.window, or " : "", remedy_);
+          window, window.empty() ? "" : "raise sharing.window, or ", remedy_);
     }
     warned_ = wasteful;
   }
@@ -84,19 +90,22 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
 }
 
 SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingGroup& group) {
-  SharingWatch::Figures out{.refused = group.window->refused(), .window_bytes = group.window->budget()};
+  SharingWatch::Figures out;
+  if (group.window) {
+    out.refused = group.window->refused();
+    out.window_bytes = group.window->budget();
+  }
   for (std::size_t i = 0; i < engine.stream_count(); ++i) {
     const exec::Stream& stream = engine.stream(i);
     const std::string& name = stream.info().name;
     if (std::find(group.streams.begin(), group.streams.end(), name) == group.streams.end()) continue;
-    const metrics::StreamTotals totals = engine.totals(i);
-    out.decoded += totals.samples - std::min(totals.samples, totals.shared);
+    out.decoded += engine.totals(i).decoded();
     for (const exec::ClientStatus& client : stream.status().clients()) {
       if (!client.word) continue;  // internal
       // Ranks of a group have no rows in common: they are one job.
       const std::string& job = stream.info().delivery == Delivery::kShard ? client.group : client.client;
       out.jobs.push_back({group.streams.size() == 1 ? job : fmt::format("{}/{}", name, job),
-                          client.lane.granted, client.lag});
+                          client.lane.granted, client.lag, stream.info().batch_size});
     }
   }
   return out;

@@ -18,13 +18,14 @@ class SharingWatch {
   struct Job {
     std::string name;
     std::uint64_t received = 0;  ///< samples, so far
-    std::uint32_t behind = 0;    ///< batches behind the foremost client of its stream
+    std::uint32_t behind = 0;    ///< batches behind the foremost job
+    std::uint32_t batch_size = 1;
   };
   struct Figures {
-    std::uint64_t decoded = 0;  ///< samples, so far, by all streams that share
-    std::uint64_t refused = 0;  ///< rows that the window had no room for, so far
-    std::uint64_t window_bytes = 0;
-    std::vector<Job> jobs;  ///< that are attached
+    std::uint64_t decoded = 0;                  ///< samples, so far, by all streams that share
+    std::uint64_t refused = 0;                  ///< rows that the window had no room for, so far
+    std::optional<std::uint64_t> window_bytes;  ///< nullopt: no rows are kept
+    std::vector<Job> jobs;                      ///< that are attached
   };
 
   /// The streams that share a window. `broadcast`: there is one, and its clients get every batch.
@@ -35,23 +36,24 @@ class SharingWatch {
   /// job received. Warns again only after an interval without the problem.
   std::optional<std::string> check(std::uint64_t now_ns, const Figures& figures);
 
-  /// How much was decoded in the last 30 s with the same jobs, and how much of it because they are apart.
-  struct Cost {
-    std::uint64_t decoded = 0;  ///< samples
-    std::uint64_t again = 0;    ///< of these, beyond what the busiest of several jobs received
+  /// Samples of the last complete interval of 30 s with the same jobs.
+  struct Interval {
+    std::uint64_t decoded = 0;
+    std::uint64_t received = 0;  ///< by all jobs together
+    std::uint64_t again = 0;     ///< decoded again, because the jobs are too far apart
   };
-  [[nodiscard]] const Cost& cost() const { return cost_; }  ///< zero before 30 s have passed
+  [[nodiscard]] const Interval& last() const { return interval_; }  ///< zero before 30 s have passed
 
  private:
   std::string streams_, remedy_;
-  Cost cost_;
+  Interval interval_;
   std::uint64_t since_ns_ = 0, decoded_ = 0, refused_ = 0;
   std::map<std::string, std::uint64_t> received_,
       last_;  ///< at the start of the interval, and at the last check
   bool warned_ = false;
 };
 
-/// The present figures of a group's streams.
+/// The current figures of a group's streams.
 SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingGroup& group);
 
 }  // namespace headrace::server::session

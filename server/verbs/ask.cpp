@@ -78,19 +78,14 @@ std::string failure_of(const nlohmann::json& stream) {
   return failed.is_object() ? failed.value("message", std::string()) : std::string();
 }
 
-struct Sharing {
-  std::uint64_t decoded = 0, granted = 0, window_bytes = 0;
-};
+std::uint64_t count(const nlohmann::json& of, const char* key) {
+  return of.value(key, std::uint64_t{0});
+}
 
-/// Prints a stream's clients and adds its figures.
-void print_clients(const nlohmann::json& stream, Sharing& sum) {
-  const auto count = [](const nlohmann::json& of, const char* key) {
-    return of.value(key, std::uint64_t{0});
-  };
-  sum.decoded += count(stream, "samples") - std::min(count(stream, "samples"), count(stream, "shared"));
-  sum.granted += count(stream, "granted");
-  sum.window_bytes = std::max(sum.window_bytes, count(stream, "window_bytes"));
-  for (const nlohmann::json& client : stream.value("clients", nlohmann::json::array())) {
+/// Prints a stream's clients.
+void print_clients(const nlohmann::json& stream) {
+  const auto clients = stream.value("clients", nlohmann::json::array());
+  for (const nlohmann::json& client : clients) {
     const auto next = client.value("next", nlohmann::json::object());
     const std::uint64_t lag = count(client, "lag");
     fmt::print("  client {}: epoch {}, batch {}{}\n", client.value("client", std::string()),
@@ -103,32 +98,41 @@ void print_clients(const nlohmann::json& stream, Sharing& sum) {
                                           ? fmt::format(" ({:.1f} s)", client["lag_seconds"].get<double>())
                                           : ""));
   }
+  if (const std::uint64_t awaited = count(stream, "awaited_clients"); awaited > 0 && !clients.empty())
+    fmt::print("  waits until {} more client{} called next() (sharing.wait_for)\n", awaited,
+               awaited == 1 ? " has" : "s have");
 }
 
-/// Prints how many samples were decoded again because clients are apart. A few more than clients received are
-/// only decoded ahead.
-void print_cost(const nlohmann::json& stats) {
-  for (const nlohmann::json& group : stats.value("sharing", nlohmann::json::array())) {
-    const auto decoded = group.value("decoded_in_30_s", std::uint64_t{0});
-    const auto again = group.value("decoded_again_in_30_s", std::uint64_t{0});
-    if (again > decoded / 10)
-      fmt::print(
-          "{} of {} samples decoded in the last 30 s were decoded again, because clients of {} are too far "
-          "apart to share them\n",
-          again, decoded, fmt::join(group.value("streams", std::vector<std::string>()), ", "));
+std::string sharing_factor(std::uint64_t decoded, std::uint64_t granted) {
+  if (decoded == 0) return {};
+  return fmt::format(": sharing factor {:.2f}", static_cast<double>(granted) / static_cast<double>(decoded));
+}
+
+/// Prints how much was decoded for all that clients were granted: since the start, and in the last 30 s.
+void print_sharing(const nlohmann::json& stats) {
+  std::uint64_t decoded = 0, granted = 0, cached = 0, window_bytes = 0;
+  for (const auto& [name, stream] : streams_in(stats).items()) {
+    decoded += count(stream, "decoded");
+    granted += count(stream, "granted");
+    cached += count(stream, "cached");
+    window_bytes = std::max(window_bytes, count(stream, "window_bytes"));
   }
-}
-
-void print(const Sharing& sum) {
-  if (sum.decoded == 0) return;
-  fmt::print("{} samples decoded, {} granted to clients{}; rows kept for others: {:.1f} MB\n", sum.decoded,
-             sum.granted,
-             // Below 1 it says nothing about sharing: the server has decoded batches ahead of the clients.
-             sum.granted < sum.decoded
-                 ? ""
-                 : fmt::format(": sharing factor {:.2f}",
-                               static_cast<double>(sum.granted) / static_cast<double>(sum.decoded)),
-             static_cast<double>(sum.window_bytes) / 1e6);
+  if (decoded + cached == 0) return;
+  fmt::print("{} samples decoded, {}{} granted to clients{}; rows kept for others: {:.1f} MB\n", decoded,
+             cached == 0 ? "" : fmt::format("{} taken from caches, ", cached), granted,
+             sharing_factor(decoded, granted), static_cast<double>(window_bytes) / 1e6);
+  for (const nlohmann::json& group : stats.value("sharing", nlohmann::json::array())) {
+    const std::uint64_t again = count(group, "decoded_again_in_30_s");
+    if (count(group, "granted_in_30_s") == 0) continue;
+    fmt::print("{}, last 30 s: {} decoded, {} granted{}{}\n",
+               fmt::join(group.value("streams", std::vector<std::string>()), ", "),
+               count(group, "decoded_in_30_s"), count(group, "granted_in_30_s"),
+               sharing_factor(count(group, "decoded_in_30_s"), count(group, "granted_in_30_s")),
+               again == 0 ? ""
+                          : fmt::format("; {} were decoded again, because clients are too far apart to "
+                                        "share them",
+                                        again));
+  }
 }
 
 }  // namespace
@@ -154,17 +158,15 @@ void add_ls(CLI::App& app, int& exit_code) {
                  const auto stats = stats_of(client);
                  if (!stats) return tl::make_unexpected(stats.error());
                  const nlohmann::json figures = streams_in(*stats);
-                 Sharing sharing;
                  for (const StreamInfo& info : *streams) {
                    fmt::print("{:20} {:9} {:>10} samples  batches of {:<5} {}\n", info.name,
                               info.delivery == Delivery::kShard ? "shard" : "broadcast", info.samples,
                               info.batch_size, count_of_classes(info.classes.size()));
                    const nlohmann::json stream = figures.value(info.name, nlohmann::json::object());
                    if (const auto why = failure_of(stream); !why.empty()) fmt::print("  FAILED: {}\n", why);
-                   print_clients(stream, sharing);
+                   print_clients(stream);
                  }
-                 print(sharing);
-                 print_cost(*stats);
+                 print_sharing(*stats);
                  return {};
                });
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import subprocess
 import sys
@@ -23,8 +24,17 @@ def test_an_argument_of_a_dataloader_names_the_key_that_replaces_it(argument: st
     with pytest.raises(TypeError) as refused:
         headrace.Loader(stream="val", **{argument: 8})
     assert f"Loader({argument}=...): the server makes the batches, so its configuration sets this: {key}" in str(refused.value)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'unknown'"):
-        headrace.Loader(stream="val", **{"unknown": 8})
+    with pytest.raises(TypeError, match=r"Loader\(bacth_timeout=...\): unknown argument; did you mean batch_timeout\?"):
+        headrace.Loader(stream="val", **{"bacth_timeout": 8})
+    with pytest.raises(TypeError, match=r"Loader\(xyzzy=...\): unknown argument; it takes address, stream, rank, "):
+        headrace.Loader(stream="val", **{"xyzzy": 8})
+
+
+def test_the_description_of_a_stream_shortens_a_long_list_of_classes(start_server: Any, basic_config: dict[str, Any]) -> None:
+    with headrace.Loader(start_server(basic_config).address, stream="train") as loader:
+        info = dataclasses.replace(loader.info, classes=tuple(f"class {number}" for number in range(1000)))
+    assert repr(info).startswith("StreamInfo(name='train', delivery='broadcast', samples=60, ")
+    assert "classes=('class 0', 'class 1', 'class 2', 'class 3', 'class 4', 'class 5', ...), " in repr(info)
 
 
 def test_a_batch_a_sample_and_a_server_say_what_they_are(start_server: Any, basic_config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import subprocess
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +238,43 @@ def test_wait_for_counts_clients_by_their_first_next(start_server: Any, quiet_co
             assert next(batches).number == 0
             with headrace.Loader(address, stream="train") as late:
                 assert next(iter(late)).number == 0, "a set that has begun goes on"
+
+
+def test_the_streams_of_a_sweep_wait_for_each_others_clients(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"] |= {"sharing": {"wait_for": 3}, "ring": {"max_clients": 1}}
+    for name, size in (("small", 5), ("large", 40)):
+        quiet_config["streams"][name] = {"extends": "train", "batch_size": size}
+    server = start_server(quiet_config)
+    two_missing = r"once 2 more clients have called next\(\) \(sharing.wait_for\)"
+    for _ in range(2):  # again, for the next set of jobs
+        with ExitStack() as stack:
+            loaders = [stack.enter_context(headrace.Loader(server.address, stream=name, batch_timeout=2)) for name in ("train", "small", "large")]
+            iterators = [iter(loader) for loader in loaders]
+            with pytest.raises(headrace.errors.Timeout, match=two_missing):
+                next(iterators[0])
+            listed = subprocess.run(["headrace", "ls", "--address", str(server.address)], capture_output=True, text=True, check=True).stdout
+            assert "  waits until 2 more clients have called next() (sharing.wait_for)\n" in listed
+            with ThreadPoolExecutor() as pool:
+                assert list(pool.map(lambda batches: next(batches).number, iterators)) == [0, 0, 0]
+            loaders[1].close()
+            with headrace.Loader(server.address, stream="small") as restarted:
+                assert next(iter(restarted)).number == 0, "a set that has begun goes on, in each stream"
+    server.stop()
+    assert "waits until 3 clients of the streams that share its rows have called next()" in server.output()
+
+
+def test_a_stream_cannot_wait_for_more_clients_than_can_attach(basic_config: dict[str, Any], tmp_path: Path) -> None:
+    def check(**sharing: Any) -> str:
+        basic_config["streams"]["train"] |= {"sharing": {"wait_for": 5, **sharing}}
+        config = tmp_path / "headrace.json"
+        config.write_text(json.dumps(basic_config))
+        return subprocess.run(["headrace", "check", str(config)], capture_output=True, text=True).stderr
+
+    message = r"headrace.json:\d+:\d+: stream `train`: sharing.wait_for is 5, but at most {} \(ring.max_clients\): the first batch"
+    assert re.search(message.format("4 clients can attach to it"), check())
+    basic_config["streams"]["more"] = {"extends": "train", "batch_size": 7}
+    assert check() == "", "both streams together have room for 8"
+    assert re.search(message.format("4 clients can attach to it"), check(window="0B")), "they share no rows"
 
 
 def test_the_wait_timeout_begins_anew_when_nobody_asks_any_more(start_server: Any, quiet_config: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+import pytest
 from children import Child
 from running import Server, wait_until
 
@@ -75,8 +76,7 @@ def test_a_late_trainer_gets_the_rows_that_are_made_from_then_on(start_server: A
         assert digest(late, 1) == ahead
         assert digest(late, 3) == later
         after = stats(server)["train"]
-    decoded = after["samples"] - after["shared"] - before["samples"] + before["shared"]
-    assert decoded < 2 * EPOCH, "only the first epoch, which the first trainer read before the late one came"
+    assert after["decoded"] - before["decoded"] < 2 * EPOCH, "only the first epoch, which the first trainer read before the late one came"
     assert after["granted"] >= 8 * EPOCH
     listed = run("ls", "--address", str(server.address))
     assert "sharing factor 1." in listed
@@ -134,6 +134,23 @@ def test_trainers_that_are_killed_and_resume_get_each_batch_once(start_server: A
         seen = json.loads((tmp_path / f"{trainer}.json").read_text())[0]
         assert seen == wanted[trainers[trainer]], trainer
     assert sum(stream["shared"] for stream in stats(server).values()) > 0
+
+
+def test_a_late_stream_is_warned_and_can_join_the_others(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    config = sharing_streams(quiet_config)
+    server = start_server(config)
+    with headrace.Loader(server.address, stream="train", client="first") as first:
+        list(first), list(first)
+        with headrace.Loader(server.address, stream="floats", client="late") as late:
+            with pytest.warns(RuntimeWarning, match=r"client `late` begins \d+ batches behind the foremost client"):
+                assert next(iter(late)).epoch == 0
+            listed = run("ls", "--address", str(server.address))
+            assert re.search(r"client late: epoch 0, batch \d+, \d+ batches( \(\d+\.\d s\))? behind the first", listed), listed
+        with headrace.Loader(server.address, stream="floats", join="now") as joined:
+            batch = next(iter(joined))
+            assert batch.epoch >= 2
+    server.stop()
+    assert re.search(r"`late` begins \d+ batches behind the foremost client of the streams that share its rows", server.output())
 
 
 def test_check_and_ls_say_what_is_shared(start_server: Any, basic_config: dict[str, Any]) -> None:

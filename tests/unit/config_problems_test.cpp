@@ -248,9 +248,6 @@ std::vector<Wrong> cases() {
        "x.yaml:7:24: streams.t.sharing.max_lag: 3 is more than ring.prefetch, which is 2; a client cannot "
        "lag more than "
        "what is kept"},
-      {"WaitForTooMany", images("    sharing: {wait_for: 5}\n"),
-       "x.yaml:6:25: streams.t.sharing.wait_for: 5 is more than ring.max_clients, which is 4: the first "
-       "batch would only come after wait_timeout"},
       // transforms
       {"UnknownTransform", with_transforms("      - random_resize_crop: {size: 8}\n"),
        "x.yaml:6:9: streams.t.transforms[0].random_resize_crop: unknown key \"random_resize_crop\"; did you "

@@ -59,6 +59,18 @@ TEST_F(ImageFolder, TellsHowManyImagesOfOtherKindsItLeavesOut) {
   EXPECT_THAT(source->warning(), HasSubstr("7 files are left out, the first is cat/z.bmp"));
 }
 
+TEST_F(ImageFolder, TellsOfImagesBesideTheClassFolders) {
+  put("cat/1.jpg");
+  put("dog/1.jpg");
+  put("3.jpg");
+  EXPECT_EQ(open()->size(), 2U);
+  EXPECT_THAT(open()->warning(),
+              HasSubstr("1 image is beside the class folders and left out, the first is 3.jpg"));
+  put("2.png");
+  EXPECT_THAT(open()->warning(),
+              HasSubstr("2 images are beside the class folders and left out, the first is 2.png"));
+}
+
 TEST_F(ImageFolder, AboveTheClassFoldersNamesThem) {
   put("train2017/cat/1.jpg");
   EXPECT_EQ(open()->class_names().size(), 1U);

@@ -31,7 +31,8 @@ class TwoJobs {
   }
   SharingWatch::Figures& figures() { return figures_; }
   [[nodiscard]] int warnings() const { return warnings_; }
-  [[nodiscard]] std::uint64_t decoded_again() const { return watch_.cost().again; }
+  [[nodiscard]] std::uint64_t decoded_again() const { return watch_.last().again; }
+  [[nodiscard]] const SharingWatch::Interval& last() const { return watch_.last(); }
 
  private:
   SharingWatch watch_{{"train"}, true};
@@ -68,6 +69,8 @@ TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
   EXPECT_EQ(jobs.decoded_again(), 0U) << "not known yet";
   jobs.run(20, 200);
   EXPECT_EQ(jobs.decoded_again(), 3000U);
+  EXPECT_EQ(jobs.last().decoded, 6000U);
+  EXPECT_EQ(jobs.last().received, 6000U);
   jobs.run(60, 100);
   EXPECT_EQ(jobs.decoded_again(), 0U);
   jobs.run(60, 100, 0);
@@ -79,13 +82,29 @@ TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
   EXPECT_EQ(jobs.decoded_again(), 0U) << "another set of jobs";
 }
 
-TEST(SharingWatch, TellsWhatTheSkewOfTwoStreamsCosts) {
+TEST(SharingWatch, DoesNotTakeWhatIsDecodedAheadForSkew) {
   TwoJobs jobs;
-  jobs.figures().jobs[1].behind = 0;  // the only client of its stream
-  jobs.run(60, 200);
-  EXPECT_EQ(jobs.decoded_again(), 3000U);
   jobs.run(60, 110);
-  EXPECT_EQ(jobs.decoded_again(), 0U) << "what is decoded ahead";
+  EXPECT_EQ(jobs.decoded_again(), 0U);
+  jobs.run(60, 120);
+  EXPECT_EQ(jobs.decoded_again(), 600U);
+}
+
+TEST(SharingWatch, NamesTheJobThatIsTheMostSamplesBehind) {
+  TwoJobs jobs;
+  jobs.figures().jobs[0] = {.name = "large", .behind = 20, .batch_size = 256};
+  jobs.figures().jobs[1].batch_size = 32;
+  const auto warning = jobs.run(60, 200);
+  ASSERT_TRUE(warning);
+  EXPECT_THAT(*warning, HasSubstr("; `large` is 20 batches behind;"));
+}
+
+TEST(SharingWatch, NamesAWindowThatKeepsNothing) {
+  TwoJobs jobs;
+  jobs.figures().window_bytes.reset();
+  const auto warning = jobs.run(60, 200);
+  ASSERT_TRUE(warning);
+  EXPECT_THAT(*warning, HasSubstr("keeps no rows for others (sharing.window: 0B); raise sharing.window, or"));
 }
 
 TEST(SharingWatch, NamesAFullWindow) {

@@ -19,8 +19,8 @@ enum class Delivery : std::uint8_t {
 
 /// The first batch of a client that has no saved state.
 enum class Join : std::uint8_t {
-  kDefault,     ///< epoch 0, batch 0
-  kNow,         ///< the position of the stream's foremost attached lane
+  kDefault,  ///< epoch 0, batch 0
+  kNow,      ///< the position of the foremost attached lane: of the stream, else of those that share its rows
   kEpochStart,  ///< batch 0 of the epoch that the foremost lane is in
   kCursor,      ///< the cursor of OpenOptions::state
 };

@@ -13,7 +13,8 @@ Result<std::shared_ptr<const Source>> make_class_folders(ClassFolders found) {
   found.labels.shrink_to_fit();
   Table table{
       .origin = found.root, .columns = {}, .labels = std::move(found.labels), .classes = {}, .warning = {}};
-  table.warning = joined(found.left_out.warning(found.root), classes_warning(found.root, found.classes));
+  table.warning = joined(joined(found.left_out.warning(found.root), strays_warning(found.root, found.strays)),
+                         classes_warning(found.root, found.classes));
   table.classes = std::move(found.classes);
   table.columns.push_back(std::move(found.images));
   return make_table(std::move(table));

@@ -19,6 +19,7 @@ struct ClassFolders {
   std::vector<std::string> classes;
   std::vector<std::string> empty;  ///< classes without an image
   LeftOut left_out;
+  std::vector<std::string> strays;  ///< images beside the class folders, which belong to none
 };
 
 /// Errors: a class without images; what ImageColumn::finish() refuses.

@@ -126,9 +126,9 @@ void LeftOut::add(std::uint64_t more, const std::string& name) {
 std::string LeftOut::warning(const std::string& root) const {
   if (count == 0) return {};
   return fmt::format(
-      "image folder {}: {} files are left out, the first is {}: ppm, bmp, pgm, tif, tiff and webp are not "
+      "image folder {}: {} file{} left out, the first is {}: ppm, bmp, pgm, tif, tiff and webp are not "
       "read; convert them, or count with fewer samples than torchvision's ImageFolder finds",
-      root, count, first);
+      root, count, count == 1 ? " is" : "s are", first);
 }
 
 Error empty_classes(const std::string& root, std::vector<std::string> empty, std::size_t total) {
@@ -139,6 +139,15 @@ Error empty_classes(const std::string& root, std::vector<std::string> empty, std
                       "them, or add images (files of other formats must be converted); if these are not "
                       "classes, point `path` at the folder that contains the class folders",
                       root, count, total, fmt::join(empty, ", "), count > 10 ? ", ..." : "")};
+}
+
+std::string strays_warning(const std::string& root, const std::vector<std::string>& strays) {
+  if (strays.empty()) return {};
+  return fmt::format(
+      "image folder {}: {} image{} beside the class folders and left out, the first is {}; move {} into a "
+      "class folder",
+      root, strays.size(), strays.size() == 1 ? " is" : "s are", strays.front(),
+      strays.size() == 1 ? "it" : "them");
 }
 
 std::string classes_warning(const std::string& root, const std::vector<std::string>& classes) {

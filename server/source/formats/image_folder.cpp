@@ -46,8 +46,13 @@ Result<void> list_classes(ClassFolders& out, FileColumn& column) {
 }
 
 Result<std::shared_ptr<const Source>> index(std::unique_ptr<FileColumn> column) {
-  ClassFolders out{
-      .root = column->root(), .images = {}, .labels = {}, .classes = {}, .empty = {}, .left_out = {}};
+  ClassFolders out{.root = column->root(),
+                   .images = {},
+                   .labels = {},
+                   .classes = {},
+                   .empty = {},
+                   .left_out = {},
+                   .strays = {}};
   auto top = list_folder(column->root_fd(), ".", out.root);
   if (!top) return fail(std::move(top.error()));
   if (top->folders.empty()) {
@@ -62,6 +67,7 @@ Result<std::shared_ptr<const Source>> index(std::unique_ptr<FileColumn> column) 
                             out.root, found));
   }
   out.classes = std::move(top->folders);
+  out.strays = std::move(top->images);
   if (auto listed = list_classes(out, *column); !listed) return fail(std::move(listed.error()));
   out.images = std::move(column);
   return make_class_folders(std::move(out));

@@ -65,7 +65,10 @@ Result<std::shared_ptr<const Source>> open_url_folder(const std::string& url,
                     top->objects.size(), root));
 
   auto column = std::make_unique<UrlColumn>(SourceField{}, root, remote);
-  ClassFolders out{.root = root, .images = {}, .labels = {}, .classes = {}, .empty = {}, .left_out = {}};
+  ClassFolders out{
+      .root = root, .images = {}, .labels = {}, .classes = {}, .empty = {}, .left_out = {}, .strays = {}};
+  for (const auto& object : top->objects)
+    if (is_image_name(object.key)) out.strays.push_back(object.key.substr(prefix.size()));
   // A few classes at a time, because listings are larger than what is kept of them.
   constexpr std::size_t kAtOnce = 64;
   for (std::size_t begin = 0; begin < classes.size(); begin += kAtOnce) {
