@@ -117,7 +117,8 @@ std::string counterpart(const Counterparts& known, const std::string& name) {
 
 // The arguments of a DataLoader.
 const Counterparts& loader_arguments() {
-  static const Counterparts all{{"drop_last", "write `last: drop` if it is true, else leave it out"},
+  static const Counterparts all{{"dataset", "write `source`, with the name of a source"},
+                                {"drop_last", "write `last: drop` if it is true, else leave it out"},
                                 {"num_workers", "set `server.threads`: one pool works for all streams"},
                                 {"workers", "set `server.threads`: one pool works for all streams"},
                                 {"prefetch_factor", "set `ring.prefetch`"},
@@ -142,6 +143,7 @@ const Counterparts& torchvision_words() {
       {"to_dtype", kToTensor},
       {"float", "write float32"},
       {"half", "write float16"},
+      {"random", "write shuffled"},
       {"antialias", "leave it out: images are resized as PIL does, with antialiasing"}};
   return all;
 }

@@ -125,6 +125,9 @@ TEST(ConfigHints, KnowTheNamesOfADataLoader) {
       of_stream("    transforms: [center_crop: {size: 8}, to_tensor: {}]\n"),
       "x.yaml:5:42: streams.t.transforms[1].to_tensor: unknown key \"to_tensor\"; leave it out: `output: "
       "{dtype: float32}` gives floats from 0 to 1");
+  EXPECT_THAT(of_stream("    dataset: s\n"),
+              testing::HasSubstr("key \"dataset\"; write `source`, with the name of a source"));
+  EXPECT_THAT(of_stream("    sampler: random\n"), testing::HasSubstr("; write shuffled"));
   EXPECT_THAT(of_stream("    transforms: [center_crop: {size: 8}, ToTensor]\n"),
               testing::EndsWith("leave it out: `output: {dtype: float32}` gives floats from 0 to 1"));
 }

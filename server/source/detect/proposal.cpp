@@ -26,9 +26,9 @@ Proposal compose(std::string found, std::vector<ProposedStream> parts) {
 
 std::string config_of(const std::vector<ProposedStream>& parts) {
   std::string out =
+      "# yaml-language-server: $schema=headrace.schema.json\n"
       "# Proposed by `headrace check`. Editors complete the keys with the schema: headrace schema > "
       "headrace.schema.json\n"
-      "# yaml-language-server: $schema=headrace.schema.json\n"
       "sources:\n";
   for (const ProposedStream& part : parts) out += fmt::format("  {}_set: {}\n", part.name, part.source);
   out += "streams:\n";

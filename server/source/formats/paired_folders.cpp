@@ -156,36 +156,64 @@ class PairedFoldersOpener {
     return complete;
   }
 
-  Result<void> set_scales() {
-    std::vector<decode::ImageSize> sizes;
-    std::int32_t smallest = std::numeric_limits<std::int32_t>::max();
+  struct Sizes {
+    std::uint64_t sample = 0;
+    std::vector<decode::ImageSize> images;  ///< by column
+  };
+
+  /// The sizes of the first sample, of a few, whose images all open; the error of sample 0 if none does.
+  [[nodiscard]] Result<Sizes> first_sizes() const {
+    constexpr std::uint64_t kTries = 16;
+    const auto tries = std::min<std::uint64_t>(kTries, images_.front().size());
+    Result<Sizes> first = sizes_of(0);
+    for (std::uint64_t sample = 1; !first && sample < tries; ++sample)
+      if (auto sizes = sizes_of(sample)) return sizes;
+    return first;
+  }
+
+  [[nodiscard]] Result<Sizes> sizes_of(std::uint64_t sample) const {
+    Sizes sizes{sample, {}};
     Item item;
     decode::Decoder decoder;
     for (const auto& column : columns_) {
-      if (auto read = column->read(0, item); !read) return read;
+      if (auto read = column->read(sample, item); !read) return fail(read.error());
       const auto size = decoder.open(item.image(), std::numeric_limits<std::uint32_t>::max());
       if (!size)
         return fail(ErrorCode::kDatasetInvalid,
                     fmt::format("{}/{}: {} ({}); a field is of JPEG or PNG files", column->root(),
-                                column->name(0), name_of(size.error().reason), size.error().detail));
-      sizes.push_back(*size);
-      smallest = std::min(smallest, size->width);
+                                column->name(sample), name_of(size.error().reason), size.error().detail));
+      sizes.images.push_back(*size);
     }
+    return sizes;
+  }
+
+  Result<void> set_scales() {
+    const bool given = std::all_of(folders_.begin(), folders_.end(),
+                                   [](const auto& folder) { return folder.second.scale != 0; });
+    if (given || columns_.size() == 1) {
+      std::size_t f = 0;
+      for (const auto& [field, folder] : folders_) columns_[f++]->set_scale(std::max(1, folder.scale));
+      return {};
+    }
+    const auto sizes = first_sizes();
+    if (!sizes) return fail(sizes.error());
+    const decode::ImageSize& base =
+        *std::min_element(sizes->images.begin(), sizes->images.end(),
+                          [](const auto& one, const auto& other) { return one.width < other.width; });
     std::size_t f = 0;
     for (const auto& [field, folder] : folders_) {
+      const decode::ImageSize& size = sizes->images[f];
       std::int32_t scale = folder.scale;
       if (scale == 0) {
-        scale = sizes[f].width / smallest;
-        const auto base = std::find_if(sizes.begin(), sizes.end(),
-                                       [&](const auto& size) { return size.width == smallest; });
-        if (base->width * scale != sizes[f].width || base->height * scale != sizes[f].height)
+        scale = size.width / base.width;
+        if (base.width * scale != size.width || base.height * scale != size.height)
           return fail(
               ErrorCode::kDatasetInvalid,
               fmt::format(
                   "{}/{} has {} x {} pixels and its partner {} x {}: no whole multiple, so their scale is "
                   "not known. Give each field its `scale`, or cut the images",
-                  columns_[f]->root(), columns_[f]->name(0), sizes[f].width, sizes[f].height, base->width,
-                  base->height));
+                  columns_[f]->root(), columns_[f]->name(sizes->sample), size.width, size.height, base.width,
+                  base.height));
       }
       columns_[f++]->set_scale(scale);
     }
