@@ -30,8 +30,8 @@ MOST_EPOCH = 2**48  # the largest number that a message holds
 
 
 def explain_unknown(init: Callable[..., None]) -> Callable[..., None]:
-    """Wraps Loader.__init__. For an argument that it does not have, the TypeError names the closest one, or for a DataLoader's argument
-    the key of the configuration that replaces it."""
+    """Wraps Loader.__init__: the TypeError for an unknown argument names the configuration's key if it is a DataLoader's argument, else
+    the most similar argument."""
     known = list(inspect.signature(init).parameters)[1:]
 
     @functools.wraps(init)
@@ -45,7 +45,7 @@ def explain_unknown(init: Callable[..., None]) -> Callable[..., None]:
             )
         if name is not None:
             near = difflib.get_close_matches(name, known, 1)
-            raise TypeError(f"Loader({name}=...): unknown argument; " + (f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"))
+            raise TypeError(f"Loader({name}=...): unknown argument; " + (f"did you mean {near[0]}?" if near else f"expected one of: {', '.join(known)}"))
         init(self, *given, **named)
 
     return checked

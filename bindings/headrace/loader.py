@@ -69,8 +69,8 @@ class Loader:
     transform          called with each batch, in the loop's thread; the loop gets what it returns
     batch              "tuple" or "dict"
     zero_copy          True: batches are read-only numpy views (except labels); False: the loop may change its batches
-    join               where to begin without a state: "default" (epoch 0); "now" (where the foremost client is), "epoch_start"
-                       (the start of its epoch)
+    join               where to begin without a state: "default" (epoch 0); "now" (the foremost client's position),
+                       "epoch_start" (the start of that client's epoch); a stream without clients uses those of streams that share rows
     state              a saved state_dict() from which to resume
     resume             "server": resume from the position that the server remembers for this group
     timeout            seconds for attaching and for each request

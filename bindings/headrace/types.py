@@ -57,7 +57,7 @@ class StreamInfo:
     residence: str | None
 
     def __repr__(self) -> str:
-        """Shortens a long list of classes."""
+        """As of a dataclass, with a long list of classes shortened."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         shown = {name: reprlib.repr(value) if name == "classes" else repr(value) for name, value in values.items()}
         return f"StreamInfo({', '.join(f'{name}={value}' for name, value in shown.items())})"

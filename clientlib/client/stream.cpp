@@ -121,8 +121,8 @@ bool Stream::Impl::warn_of_lag() {
   return warn(
       "behind",
       fmt::format(
-          "stream '{}': client `{}` begins {}{} batches behind the foremost client, so the server may "
-          "decode their images again. Start both together (sharing.wait_for), or skip these batches "
+          "stream '{}': client `{}` begins {}{} batches behind the foremost client; the server may decode "
+          "these batches' images again. Start the jobs together (sharing.wait_for), or skip these batches "
           "with join=\"now\"",
           info.name, identity.client, behind >= wire::kMostBehind ? "at least " : "", behind));
 }

@@ -69,8 +69,8 @@ Description<SharingConfig> SharingConfig::description() {
            "Broadcast only. detach: the slow client gets batches of its own, which are built for it "
            "alone; wait: the others wait for it."),
        key("wait_for", &Self::wait_for, count(),
-           "Clients that must have called `next()` before the first batch is granted: of this stream and of "
-           "those that share rows with it. After all of them have detached, the next ones wait again."),
+           "Number of clients that must call `next()` before the first batch is granted; clients of all "
+           "streams that share rows count. After all have detached, the next set waits again."),
        key("wait_timeout", &Self::wait_timeout, duration(),
            "How long after the first client's call the server waits for the others. Then it begins without "
            "them."),

@@ -37,7 +37,7 @@ Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& r
       groups_(info.delivery, info.samples, info.batch_size, info.last),
       lanes_(options.ledger.lanes),
       gate_(std::move(gate)),
-      gate_stream_(gate_->add_stream()) {
+      gate_index_(gate_->add_stream()) {
   // Reserved here, so that pushes under the lock cannot throw.
   const std::size_t slots = publish::Ledger::slots_needed(options.ledger);
   orders_.reserve(slots);
@@ -163,7 +163,7 @@ bool Lanes::take_acks() {
 
 bool Lanes::write_grants(std::uint64_t now_ns) {
   orders_.clear();
-  if (draining_ || (supply_.builds_once() && expects_client()) || !gate_open(now_ns)) return false;
+  if (draining_ || (supply_.builds_once() && expects_client()) || !try_open_gate(now_ns)) return false;
   ledger_.take_grants(orders_);
   if (ledger_.detachments() > 0 && !std::exchange(detachment_announced_, true))
     if (const auto last = hindmost())
@@ -216,20 +216,20 @@ bool Lanes::has_asked(std::uint32_t index) const {
 }
 
 void Lanes::count_clients(std::uint64_t now_ns) {
-  const bool all = gate_->is_open(options_.wait_for) || options_.wait_for <= 1;
+  const bool each_counts = gate_->is_open(options_.wait_for) || options_.wait_for <= 1;
   std::uint32_t asked = 0;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
-    lane.asked = lane.asked || (lane.attached && (all || has_asked(index)));
+    lane.asked = lane.asked || (lane.attached && (each_counts || has_asked(index)));
     asked += lane.asked ? 1 : 0;
   }
-  gate_->set(gate_stream_, {attached_, asked}, now_ns);
+  gate_->set_clients(gate_index_, {attached_, asked}, now_ns);
 }
 
-bool Lanes::gate_open(std::uint64_t now_ns) {
+bool Lanes::try_open_gate(std::uint64_t now_ns) {
   if (gate_->is_open(options_.wait_for)) return true;
   count_clients(now_ns);
-  const std::uint32_t asked = gate_->all().asked;
+  const std::uint32_t asked = gate_->total().asked;
   const auto waited = std::chrono::nanoseconds(now_ns - gate_->first_ask_ns());
   // If the feeder failed, clients that wait for others get the error at once. If it has sent everything,
   // waiting still makes sense: every client yet to come gets the batches.
@@ -237,14 +237,14 @@ bool Lanes::gate_open(std::uint64_t now_ns) {
   if (!complete && (asked == 0 || waited <= options_.wait_timeout)) return false;
   gate_->open(options_.wait_for);
   if (!complete)
-    log::warn("stream `{}` begins with {} of {} clients, after {:g} s (wait_timeout)", info_.name, asked,
-              options_.wait_for, seconds(options_.wait_timeout));
+    log::warn("stream `{}` begins with {} of {} clients, after {:g} s (sharing.wait_timeout)", info_.name,
+              asked, options_.wait_for, seconds(options_.wait_timeout));
   return true;
 }
 
 std::uint32_t Lanes::awaited_clients() const {
   if (gate_->is_open(options_.wait_for)) return 0;
-  return options_.wait_for - std::min(options_.wait_for, gate_->all().asked);
+  return options_.wait_for - std::min(options_.wait_for, gate_->total().asked);
 }
 
 bool Lanes::expects_client() const {

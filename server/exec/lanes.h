@@ -55,7 +55,7 @@ class Lanes {
  public:
   struct Options {
     publish::Ledger::Options ledger;
-    std::uint32_t wait_for = 1;  ///< clients of the gate that must have asked before the first grant
+    std::uint32_t wait_for = 1;               ///< clients of the gate's streams that must call next() first
     std::chrono::nanoseconds wait_timeout{};  ///< this long after the first one, those that have asked begin
     std::chrono::nanoseconds patience{};      ///< the longest wait of a client for one behind; 0: none
   };
@@ -131,7 +131,7 @@ class Lanes {
 
  private:
   /// The foremost position in the other streams that share rows with this one.
-  [[nodiscard]] std::optional<publish::Position> foremost_elsewhere() const;
+  [[nodiscard]] std::optional<publish::Position> foremost_in_other_streams() const;
   /// The foremost open lane outside of `except`.
   [[nodiscard]] std::optional<std::uint32_t> foremost(const publish::Group* except) const;
   [[nodiscard]] std::optional<Cursor> join_cursor() const;
@@ -140,7 +140,7 @@ class Lanes {
   [[nodiscard]] Cursor consumed_by(std::uint32_t lane) const;
   /// Counts this stream's clients for the gate.
   void count_clients(std::uint64_t now_ns);
-  [[nodiscard]] bool gate_open(std::uint64_t now_ns);
+  [[nodiscard]] bool try_open_gate(std::uint64_t now_ns);
   [[nodiscard]] bool has_asked(std::uint32_t lane) const;
   void open_ledger(std::uint32_t lane);
   void forget_order(std::uint32_t lane);
@@ -164,7 +164,7 @@ class Lanes {
   publish::Groups groups_;
   std::vector<Lane> lanes_;
   const std::shared_ptr<StartGate> gate_;
-  const std::size_t gate_stream_;            ///< this stream's number there
+  const std::size_t gate_index_;             ///< this stream's index there
   std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
   std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
   std::uint64_t leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;

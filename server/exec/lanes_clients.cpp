@@ -18,20 +18,20 @@ std::optional<std::uint32_t> Lanes::foremost(const publish::Group* except) const
   return found;
 }
 
-std::optional<publish::Position> Lanes::foremost_elsewhere() const {
+std::optional<publish::Position> Lanes::foremost_in_other_streams() const {
   const RowWindow* const window = maker_.window();
-  return window != nullptr ? window->foremost_outside(maker_.window_stream()) : std::nullopt;
+  return window != nullptr ? window->foremost_in_other_streams(maker_.window_stream()) : std::nullopt;
 }
 
-/// The position at which a client begins that joins the foremost one: of this stream, or if there is none, of
-/// the streams that share rows with it.
+/// Where a client begins with Join::kNow: at this stream's foremost client, or if it has none, at that of the
+/// streams that share rows.
 std::optional<Cursor> Lanes::join_cursor() const {
   const auto first = foremost(nullptr);
-  const auto position = first ? ledger_.position(*first) : foremost_elsewhere();
+  const auto position = first ? ledger_.position(*first) : foremost_in_other_streams();
   if (!position) return std::nullopt;
   // A batch of a group of w ranks covers w batches of samples: only positions are comparable between groups.
   if (info_.delivery == Delivery::kShard) return Cursor{position->epoch, position->position, 0};
-  // In whole batches of this stream, so that its clients have the same ones.
+  // Rounded down to a whole batch, so that all clients of this stream get the same batches.
   return first ? ledger_.next(*first) : Cursor{position->epoch, 0, position->position / info_.batch_size};
 }
 
@@ -156,19 +156,20 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   // A client that was attached before the server restarted resumes at once: its former peers may be gone.
   if (lane.reattaches) gate_->open(options_.wait_for);
   count_clients(now_ns);
-  const std::uint32_t attached = gate_->all().attached;
+  const std::uint32_t attached = gate_->total().attached;
   if (!gate_->is_open(options_.wait_for) && attached < options_.wait_for)
     log::info(
         "stream `{}` waits until {} clients{} have called next() (sharing.wait_for); attached: {}; limit: "
         "{:g} s after the first call (sharing.wait_timeout)",
-        info_.name, options_.wait_for, gate_->stream_count() > 1 ? " of the streams that share its rows" : "",
-        attached, seconds(options_.wait_timeout));
+        info_.name, options_.wait_for,
+        gate_->stream_count() > 1 ? " of this stream and of those that share rows with it" : "", attached,
+        seconds(options_.wait_timeout));
   return attachment;
 }
 
 std::uint32_t Lanes::report_late(const Lane& late, const wire::OpenRequest& request) const {
   if (supply_.builds_once() || late.reattaches) return 0;
-  auto ahead = foremost_elsewhere();
+  auto ahead = foremost_in_other_streams();
   std::string leader = "the foremost client of the streams that share its rows";
   if (const auto first = foremost(late.group); first && (!ahead || *ahead <= ledger_.position(*first))) {
     ahead = ledger_.position(*first);
@@ -179,10 +180,10 @@ std::uint32_t Lanes::report_late(const Lane& late, const wire::OpenRequest& requ
   if (lag <= options_.ledger.max_lag) return 0;
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
   log::info(
-      "stream `{}`: client `{}` begins {}{} batches behind {}: batches that were delivered earlier may be "
-      "decoded again{}",
+      "stream `{}`: client `{}` begins {}{} batches behind {}, so batches that were delivered earlier may "
+      "be decoded again{}",
       info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag, leader,
-      chose ? "" : ". To skip them, attach with Loader(join=\"now\")");
+      chose ? "" : "; to skip them, attach with Loader(join=\"now\")");
   return chose ? 0 : lag;
 }
 
@@ -239,7 +240,7 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
   count_missing_ranks();
   count_clients(now_ns);
   // A feed is sent once, so it has one set of clients.
-  if (gate_->all().attached == 0 && !supply_.builds_once()) gate_->close();
+  if (gate_->total().attached == 0 && !supply_.builds_once()) gate_->close();
   return true;
 }
 

@@ -40,7 +40,7 @@ void RowWindow::move(std::uint32_t stream, std::uint32_t lane, std::optional<std
   readers_[std::size_t{stream} * kLanes + lane].store(next.value_or(kNone), std::memory_order_relaxed);
 }
 
-std::optional<publish::Position> RowWindow::foremost_outside(std::uint32_t stream) const {
+std::optional<publish::Position> RowWindow::foremost_in_other_streams(std::uint32_t stream) const {
   std::optional<std::uint64_t> foremost;
   for (std::size_t i = 0; i < reader_count_; ++i)
     if (const std::uint64_t reader = at(i); reader != kNone && i / kLanes != stream)

@@ -52,8 +52,8 @@ class RowWindow {
   };
   /// The first row that a lane still needs; nullopt: it needs none any more.
   void move(std::uint32_t stream, std::uint32_t lane, std::optional<std::uint64_t> next);
-  /// The foremost position of the readers of other streams than this one.
-  [[nodiscard]] std::optional<publish::Position> foremost_outside(std::uint32_t stream) const;
+  /// The position of the foremost reader in the streams other than `stream`; nullopt: they have no readers.
+  [[nodiscard]] std::optional<publish::Position> foremost_in_other_streams(std::uint32_t stream) const;
   /// Whether a reader other than `served` needs this row.
   [[nodiscard]] bool needed_by_others(std::uint64_t row, const Lanes& served) const;
 

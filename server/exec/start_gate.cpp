@@ -9,16 +9,16 @@ std::size_t StartGate::add_stream() {
   return streams_.size() - 1;
 }
 
-void StartGate::set(std::size_t stream, const Clients& clients, std::uint64_t now_ns) {
+void StartGate::set_clients(std::size_t stream, const Clients& clients, std::uint64_t now_ns) {
   streams_[stream] = clients;
-  if (all().asked == 0) {
+  if (total().asked == 0) {
     first_ask_ns_ = 0;
   } else if (first_ask_ns_ == 0) {
     first_ask_ns_ = now_ns;
   }
 }
 
-StartGate::Clients StartGate::all() const {
+StartGate::Clients StartGate::total() const {
   Clients sum;
   for (const Clients& clients : streams_) {
     sum.attached += clients.attached;

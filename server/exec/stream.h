@@ -26,10 +26,10 @@ struct StreamSetup {
   std::shared_ptr<const SampleMaker> maker;
   publish::Ledger::Options ledger;
   ring::ClientAccess data_access = ring::ClientAccess::kReadWrite;
-  std::uint32_t wait_for = 1;  ///< clients of the gate that must have asked before the first grant
+  std::uint32_t wait_for = 1;               ///< clients of the gate's streams that must call next() first
   std::chrono::nanoseconds wait_timeout{};  ///< this long after the first one, those that have asked begin
   std::chrono::nanoseconds patience{};      ///< the longest wait of a client for one behind; 0: none
-  std::shared_ptr<StartGate> gate;          ///< null: one of its own
+  std::shared_ptr<StartGate> gate;          ///< null: the stream makes its own
   /// Batches come from outside, each once (fed_supply.h). Null: they are made here.
   std::shared_ptr<source::Feed> feed;
 };

@@ -93,7 +93,8 @@ std::vector<ClientStatus> StreamStatus::clients() const {
     foremost = position;
   }
   if (const RowWindow* const window = maker_.window())
-    foremost = std::max(foremost, window->foremost_outside(maker_.window_stream()).value_or(foremost));
+    foremost =
+        std::max(foremost, window->foremost_in_other_streams(maker_.window_stream()).value_or(foremost));
   const auto pace = leader ? seconds_per_position(found[*leader].lane, plans[*leader]) : std::nullopt;
   for (std::size_t i = 0; i < found.size(); ++i) {
     found[i].lag = publish::lag(plans[i], found[i].lane.next, foremost, ClientStatus::kMostLag);

@@ -32,7 +32,7 @@ struct StreamFigures {
   std::uint64_t last_batch_ns = 0;     ///< 0: no batch yet
   std::uint64_t detachments = 0, leases_reclaimed = 0;
   std::uint64_t granted = 0;          ///< samples of all batches that clients were granted
-  std::uint64_t awaited_clients = 0;  ///< clients to wait for before the first grant (`wait_for`)
+  std::uint64_t awaited_clients = 0;  ///< clients missing at the stream's gate before the first grant
   std::uint64_t missing_ranks = 0;    ///< in groups with attached clients
 
   friend bool operator==(const StreamFigures&, const StreamFigures&) = default;
@@ -54,8 +54,8 @@ struct ClientStatus {
 
   std::string client, group;
   std::uint32_t rank = 0;
-  /// Batches behind the foremost client of this stream and of those that share rows with it, counted up to
-  /// kMostLag.
+  /// Batches behind the foremost client of this stream and of the streams that share rows with it, counted up
+  /// to kMostLag.
   std::uint32_t lag = 0;
   /// The same in seconds, at the average pace of this stream's foremost client; nullopt: it has been served
   /// for less than a second.

@@ -72,8 +72,8 @@ struct StreamTotals {
   std::array<Histogram, kStages> stages{};
 
   void add(const StreamCounters& counters);
-  /// Samples that were read, and decoded where they are images. Workers count meanwhile: the parts may be
-  /// newer than the sum.
+  /// Samples that were neither shared nor cached: read, and decoded if they are images. Workers count
+  /// concurrently, so shared + cached can exceed samples.
   [[nodiscard]] std::uint64_t decoded() const { return samples - std::min(samples, shared + cached); }
 };
 

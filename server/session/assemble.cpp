@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -197,36 +196,42 @@ std::uint64_t memory_left(const Assembly& assembly) {
   return all - std::min(all, needed);
 }
 
-/// Gives the streams that share rows one gate. An error if a stream waits for more clients than can attach.
+/// Gives all streams that share rows the same gate. Error: a stream's wait_for exceeds the clients that can
+/// attach.
 Result<void> add_gates(const config::Config& config, Assembly& out) {
-  std::map<std::string, const SharingGroup*> groups;
+  struct Gate {
+    std::shared_ptr<exec::StartGate> gate;
+    std::vector<std::string> streams;
+    std::uint32_t clients = 0;  ///< that can attach
+  };
+  std::vector<Gate> gates;
   for (const SharingGroup& group : out.sharing)
-    for (const std::string& stream : group.streams) groups[stream] = &group;
-  std::map<const SharingGroup*, std::pair<std::shared_ptr<exec::StartGate>, std::uint32_t>> gates;
-  for (exec::StreamSetup& setup : out.streams) {
-    const auto group = groups.find(setup.info.name);
-    if (group == groups.end()) continue;
-    auto& [gate, most] = gates[group->second];
-    if (!gate) gate = std::make_shared<exec::StartGate>();
-    setup.gate = gate;
-    most += setup.ledger.lanes;
-  }
+    gates.push_back({std::make_shared<exec::StartGate>(), group.streams});
+  const auto gate_of = [&gates](const std::string& stream) {
+    return std::find_if(gates.begin(), gates.end(), [&](const Gate& gate) {
+      return std::find(gate.streams.begin(), gate.streams.end(), stream) != gate.streams.end();
+    });
+  };
+  for (exec::StreamSetup& setup : out.streams)
+    if (const auto found = gate_of(setup.info.name); found != gates.end()) {
+      setup.gate = found->gate;
+      found->clients += setup.ledger.lanes;
+    }
   for (const exec::StreamSetup& setup : out.streams) {
-    const auto group = groups.find(setup.info.name);
-    const bool shares = group != groups.end();
-    const std::uint32_t most = shares ? gates[group->second].second : setup.ledger.lanes;
-    if (setup.wait_for <= most) continue;
+    const auto found = gate_of(setup.info.name);
+    const std::uint32_t clients = found == gates.end() ? setup.ledger.lanes : found->clients;
+    if (setup.wait_for <= clients) continue;
     const auto stream = config.streams.find(setup.info.name);
     std::string place = stream == config.streams.end() ? "" : stream->second.places.wait_for;
     if (!place.empty()) place += ": ";
-    return fail(ErrorCode::kConfigInvalid,
-                fmt::format("{}stream `{}`: sharing.wait_for is {}, but at most {} clients can attach to {} "
-                            "(ring.max_clients): the first batch would only come after wait_timeout",
-                            place, setup.info.name, setup.wait_for, most,
-                            shares && group->second->streams.size() > 1
-                                ? fmt::format("the streams that share its rows, `{}`",
-                                              fmt::join(group->second->streams, "`, `"))
-                                : "it"));
+    return fail(
+        ErrorCode::kConfigInvalid,
+        fmt::format("{}streams.{}.sharing.wait_for: {} is more than the {} client{} that can attach{}; lower "
+                    "it, or raise ring.max_clients",
+                    place, setup.info.name, setup.wait_for, clients, clients == 1 ? "" : "s",
+                    found != gates.end() && found->streams.size() > 1
+                        ? fmt::format(" to {}, which share rows", fmt::join(found->streams, ", "))
+                        : ""));
   }
   return {};
 }

@@ -211,12 +211,13 @@ std::vector<MetricFamily> Collector::Collect() const {
             "Time that a client waited in next(): the server is slower.", MetricType::Counter,
             [](const auto& c) { return static_cast<double>(words(c).wait_ns) * kNs; });
   by_client("headrace_client_lag_batches",
-            "Batches behind the foremost client of this stream and of those that share rows with it.",
+            "Batches behind the foremost client of this stream and of the streams that share rows with it.",
             MetricType::Gauge, [](const auto& c) { return c.lag; });
-  by_client(
-      "headrace_client_lag_seconds",
-      "The same in seconds, at the average pace of this stream's foremost client; 0 in its first second.",
-      MetricType::Gauge, [](const auto& c) { return c.lag_seconds.value_or(0); });
+  by_client("headrace_client_lag_seconds",
+            "Lag in seconds: headrace_client_lag_batches at the average pace of this stream's foremost "
+            "client; 0 until "
+            "that client has been served for a second.",
+            MetricType::Gauge, [](const auto& c) { return c.lag_seconds.value_or(0); });
   by_client("headrace_client_leases", "Batches in a client's hands or granted to it.", MetricType::Gauge,
             [](const auto& c) { return c.lane.leases; });
   by_client("headrace_client_private_copies_total",

@@ -278,9 +278,9 @@ nlohmann::json Server::stats() const {
   stats["sharing"] = nlohmann::json::array();
   for (const auto& [group, watch] : sharing_)
     stats["sharing"].push_back({{"streams", group.streams},
-                                {"decoded_in_30_s", watch.last().decoded},
-                                {"granted_in_30_s", watch.last().received},
-                                {"decoded_again_in_30_s", watch.last().again}});
+                                {"decoded_in_30_s", watch.last_interval().decoded},
+                                {"granted_in_30_s", watch.last_interval().granted},
+                                {"decoded_again_in_30_s", watch.last_interval().again}});
   return stats;
 }
 

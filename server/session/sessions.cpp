@@ -134,7 +134,8 @@ void Sessions::end_disconnected(const std::vector<pollfd>& ready, std::uint64_t 
     if (session->attached && is_ready(session->pidfd.get())) {
       session = end(session, "its process exited", now_ns);
     } else if (session->attached && is_ready(session->socket.get())) {
-      session = end(session, "its connection ended", now_ns);  // clients send nothing after the token
+      session = end(session, "it closed its connection or was killed",
+                    now_ns);  // clients send nothing after the token
     } else {
       ++session;
     }

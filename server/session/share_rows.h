@@ -17,11 +17,11 @@ struct Sharer {
   std::shared_ptr<exec::SampleMaker> maker;
 };
 
-/// Streams that share one window, or a stream that could use one but keeps no rows.
+/// Streams that share one window, or one stream with `sharing.window: 0B`, which has none.
 struct SharingGroup {
   std::vector<std::string> streams;
   std::size_t transforms = 0;               ///< that they have in common
-  std::shared_ptr<exec::RowWindow> window;  ///< null: `sharing.window` is 0
+  std::shared_ptr<exec::RowWindow> window;  ///< null: `sharing.window` is 0B
 };
 
 /// Gives each group of streams a window: of the largest `sharing.window` of its streams; where none is given,

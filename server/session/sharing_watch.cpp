@@ -10,8 +10,9 @@ namespace {
 constexpr std::uint64_t kIntervalNs = 30'000'000'000;
 /// Warn above this ratio: samples decoded, to samples that the busiest job received.
 constexpr double kTooMuch = 1.5;
-/// The part of what is decoded that may only be decoded ahead.
-constexpr double kAhead = 0.1;
+/// What is decoded beyond the samples of the busiest job counts as decoded ahead up to this fraction, and
+/// above it as decoded again.
+constexpr double kDecodedAhead = 0.1;
 /// Jobs that receive less than this part of the most are idle.
 constexpr double kIdle = 0.1;
 /// Fewer samples say nothing: they may have been decoded ahead.
@@ -21,22 +22,17 @@ constexpr std::uint64_t kFewest = 100;
 
 SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadcast)
     : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
-      remedy_(
-          broadcast && streams.size() == 1
-              ? "set sharing.wait_for, attach a late job with Loader(join=\"now\"), which skips samples, or "
-                "set sharing.on_lag: wait"
-              : "set sharing.wait_for, or attach a late job with Loader(join=\"now\"), which skips samples") {
-}
+      can_wait_(broadcast && streams.size() == 1) {}
 
 std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figures& figures) {
-  std::map<std::string, std::uint64_t> received;
-  for (const Job& job : figures.jobs) received[job.name] += job.received;
+  std::map<std::string, std::uint64_t> granted;
+  for (const Job& job : figures.jobs) granted[job.name] += job.granted;
   const bool same_jobs =
-      received.size() == last_.size() &&
-      std::equal(received.begin(), received.end(), last_.begin(),
+      granted.size() == previous_.size() &&
+      std::equal(granted.begin(), granted.end(), previous_.begin(),
                  [](const auto& a, const auto& b) { return a.first == b.first && a.second >= b.second; });
   const bool over = same_jobs && now_ns - since_ns_ >= kIntervalNs;
-  last_ = received;
+  previous_ = granted;
   if (same_jobs && !over) return std::nullopt;
 
   std::optional<std::string> warning;
@@ -44,12 +40,12 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
   interval_ = {};
   if (over) {
     std::uint64_t most = 0;
-    for (const auto& [name, count] : received) {
-      interval_.received += count - received_[name];
-      most = std::max(most, count - received_[name]);
+    for (const auto& [name, count] : granted) {
+      interval_.granted += count - granted_[name];
+      most = std::max(most, count - granted_[name]);
     }
-    const auto active = std::count_if(received.begin(), received.end(), [&](const auto& job) {
-      return static_cast<double>(job.second - received_[job.first]) > kIdle * static_cast<double>(most);
+    const auto active = std::count_if(granted.begin(), granted.end(), [&](const auto& job) {
+      return static_cast<double>(job.second - granted_[job.first]) > kIdle * static_cast<double>(most);
     });
     // Other threads count meanwhile: the sum may be older than the one before.
     const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
@@ -57,35 +53,41 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     const std::uint64_t again = could_share ? decoded - std::min(decoded, most) : 0;
     const bool wasteful = could_share && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
     interval_.decoded = decoded;
-    interval_.again = static_cast<double>(again) > kAhead * static_cast<double>(decoded) ? again : 0;
+    interval_.again = static_cast<double>(again) > kDecodedAhead * static_cast<double>(decoded) ? again : 0;
     if (wasteful && !warned_) {
       const auto samples_behind = [](const Job& job) { return std::uint64_t{job.behind} * job.batch_size; };
-      const auto last =
+      const auto furthest =
           std::max_element(figures.jobs.begin(), figures.jobs.end(),
                            [&](const Job& a, const Job& b) { return samples_behind(a) < samples_behind(b); });
       const bool full = figures.refused > refused_;
-      const std::string window = !figures.window_bytes
-                                     ? "; the server keeps no rows for others (sharing.window: 0B)"
-                                 : full ? fmt::format("; the window ({:.1f} MB) is full",
-                                                      static_cast<double>(*figures.window_bytes) / 1e6)
-                                        : "";
+      std::string window, remedies = "start the jobs together (sharing.wait_for)";
+      if (!figures.window_bytes) {
+        window = "; no rows are kept for others (sharing.window: 0B)";
+        remedies = "set sharing.window, " + remedies;
+      } else if (full) {
+        window =
+            fmt::format("; the window ({:.1f} MB) is full", static_cast<double>(*figures.window_bytes) / 1e6);
+        remedies = "raise sharing.window, " + remedies;
+      }
+      if (can_wait_) remedies += ", set sharing.on_lag: wait";
       warning = fmt::format(
-          "{}: {} samples were decoded in {} s, but no job received more than {}: the {} jobs are too far "
-          "apart "
-          "to share rows{}{}; {}{}",
+          "{}: {} samples were decoded in {} s, but no job received more than {}, because the {} jobs are "
+          "too far apart to share rows{}{}. To share more: {}, or attach late jobs with "
+          "Loader(join=\"now\"), which skips samples",
           streams_, decoded, (now_ns - since_ns_) / 1'000'000'000, most, active,
-          last->behind == 0
+          furthest->behind == 0
               ? ""
-              : fmt::format("; `{}` is {}{} batches behind", last->name,
-                            last->behind >= exec::ClientStatus::kMostLag ? "at least " : "", last->behind),
-          window, window.empty() ? "" : "raise sharing.window, or ", remedy_);
+              : fmt::format("; `{}` is {}{} batches behind", furthest->name,
+                            furthest->behind >= exec::ClientStatus::kMostLag ? "at least " : "",
+                            furthest->behind),
+          window, remedies);
     }
     warned_ = wasteful;
   }
   since_ns_ = now_ns;
   decoded_ = figures.decoded;
   refused_ = figures.refused;
-  received_ = std::move(received);
+  granted_ = std::move(granted);
   return warning;
 }
 

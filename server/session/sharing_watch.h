@@ -17,8 +17,8 @@ class SharingWatch {
   /// A client of a broadcast stream, or the ranks of a group: each row is meant for it once.
   struct Job {
     std::string name;
-    std::uint64_t received = 0;  ///< samples, so far
-    std::uint32_t behind = 0;    ///< batches behind the foremost job
+    std::uint64_t granted = 0;  ///< samples, so far
+    std::uint32_t behind = 0;   ///< batches behind the foremost job
     std::uint32_t batch_size = 1;
   };
   struct Figures {
@@ -28,7 +28,7 @@ class SharingWatch {
     std::vector<Job> jobs;                      ///< that are attached
   };
 
-  /// The streams that share a window. `broadcast`: there is one, and its clients get every batch.
+  /// The streams of a SharingGroup. `broadcast`: there is one, and its clients get every batch.
   SharingWatch(const std::vector<std::string>& streams, bool broadcast);
 
   /// Every 30 s, compares the figures with the previous ones. Returns a warning if the same jobs stayed
@@ -36,20 +36,21 @@ class SharingWatch {
   /// job received. Warns again only after an interval without the problem.
   std::optional<std::string> check(std::uint64_t now_ns, const Figures& figures);
 
-  /// Samples of the last complete interval of 30 s with the same jobs.
+  /// Samples of the last complete 30 s; zero if the set of jobs changed.
   struct Interval {
     std::uint64_t decoded = 0;
-    std::uint64_t received = 0;  ///< by all jobs together
-    std::uint64_t again = 0;     ///< decoded again, because the jobs are too far apart
+    std::uint64_t granted = 0;  ///< to all jobs together
+    std::uint64_t again = 0;    ///< decoded again because the jobs are too far apart
   };
-  [[nodiscard]] const Interval& last() const { return interval_; }  ///< zero before 30 s have passed
+  [[nodiscard]] const Interval& last_interval() const { return interval_; }
 
  private:
-  std::string streams_, remedy_;
+  std::string streams_;
+  const bool can_wait_;  ///< with sharing.on_lag: wait
   Interval interval_;
   std::uint64_t since_ns_ = 0, decoded_ = 0, refused_ = 0;
-  std::map<std::string, std::uint64_t> received_,
-      last_;  ///< at the start of the interval, and at the last check
+  std::map<std::string, std::uint64_t> granted_,
+      previous_;  ///< at the start of the interval, and at the last check
   bool warned_ = false;
 };
 

@@ -91,7 +91,7 @@ void print_clients(const nlohmann::json& stream) {
     fmt::print("  client {}: epoch {}, batch {}{}\n", client.value("client", std::string()),
                count(next, "epoch"), count(next, "batch"),
                lag == 0 ? ""
-                        : fmt::format(", {}{} batch{}{} behind the first",
+                        : fmt::format(", {}{} batch{}{} behind the foremost client",
                                       lag >= exec::ClientStatus::kMostLag ? "at least " : "", lag,
                                       lag == 1 ? "" : "es",
                                       client.contains("lag_seconds") && client["lag_seconds"].is_number()
@@ -99,8 +99,10 @@ void print_clients(const nlohmann::json& stream) {
                                           : ""));
   }
   if (const std::uint64_t awaited = count(stream, "awaited_clients"); awaited > 0 && !clients.empty())
-    fmt::print("  waits until {} more client{} called next() (sharing.wait_for)\n", awaited,
-               awaited == 1 ? " has" : "s have");
+    fmt::print(
+        "  waits for {} more client{}, here or on a stream that shares its rows, to call next() "
+        "(sharing.wait_for)\n",
+        awaited, awaited == 1 ? "" : "s");
 }
 
 std::string sharing_factor(std::uint64_t decoded, std::uint64_t granted) {
@@ -108,7 +110,7 @@ std::string sharing_factor(std::uint64_t decoded, std::uint64_t granted) {
   return fmt::format(": sharing factor {:.2f}", static_cast<double>(granted) / static_cast<double>(decoded));
 }
 
-/// Prints how much was decoded for all that clients were granted: since the start, and in the last 30 s.
+/// Prints the samples decoded and granted, and the sharing factor, since the start and in the last 30 s.
 void print_sharing(const nlohmann::json& stats) {
   std::uint64_t decoded = 0, granted = 0, cached = 0, window_bytes = 0;
   for (const auto& [name, stream] : streams_in(stats).items()) {
@@ -124,14 +126,12 @@ void print_sharing(const nlohmann::json& stats) {
   for (const nlohmann::json& group : stats.value("sharing", nlohmann::json::array())) {
     const std::uint64_t again = count(group, "decoded_again_in_30_s");
     if (count(group, "granted_in_30_s") == 0) continue;
-    fmt::print("{}, last 30 s: {} decoded, {} granted{}{}\n",
-               fmt::join(group.value("streams", std::vector<std::string>()), ", "),
-               count(group, "decoded_in_30_s"), count(group, "granted_in_30_s"),
-               sharing_factor(count(group, "decoded_in_30_s"), count(group, "granted_in_30_s")),
-               again == 0 ? ""
-                          : fmt::format("; {} were decoded again, because clients are too far apart to "
-                                        "share them",
-                                        again));
+    const auto streams = group.value("streams", std::vector<std::string>());
+    fmt::print(
+        "stream{} {} in the last 30 s: {} samples decoded, {} granted{}{}\n", streams.size() == 1 ? "" : "s",
+        fmt::join(streams, ", "), count(group, "decoded_in_30_s"), count(group, "granted_in_30_s"),
+        sharing_factor(count(group, "decoded_in_30_s"), count(group, "granted_in_30_s")),
+        again == 0 ? "" : fmt::format("; {} of them decoded again because clients are too far apart", again));
   }
 }
 

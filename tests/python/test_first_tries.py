@@ -24,9 +24,12 @@ def test_an_argument_of_a_dataloader_names_the_key_that_replaces_it(argument: st
     with pytest.raises(TypeError) as refused:
         headrace.Loader(stream="val", **{argument: 8})
     assert f"Loader({argument}=...): the server makes the batches, so its configuration sets this: {key}" in str(refused.value)
+
+
+def test_an_unknown_argument_suggests_the_most_similar_one() -> None:
     with pytest.raises(TypeError, match=r"Loader\(bacth_timeout=...\): unknown argument; did you mean batch_timeout\?"):
         headrace.Loader(stream="val", **{"bacth_timeout": 8})
-    with pytest.raises(TypeError, match=r"Loader\(xyzzy=...\): unknown argument; it takes address, stream, rank, "):
+    with pytest.raises(TypeError, match=r"Loader\(xyzzy=...\): unknown argument; expected one of: address, stream, rank, "):
         headrace.Loader(stream="val", **{"xyzzy": 8})
 
 

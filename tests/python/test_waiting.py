@@ -253,14 +253,14 @@ def test_the_streams_of_a_sweep_wait_for_each_others_clients(start_server: Any, 
             with pytest.raises(headrace.errors.Timeout, match=two_missing):
                 next(iterators[0])
             listed = subprocess.run(["headrace", "ls", "--address", str(server.address)], capture_output=True, text=True, check=True).stdout
-            assert "  waits until 2 more clients have called next() (sharing.wait_for)\n" in listed
+            assert "  waits for 2 more clients, here or on a stream that shares its rows, to call next() (sharing.wait_for)\n" in listed
             with ThreadPoolExecutor() as pool:
                 assert list(pool.map(lambda batches: next(batches).number, iterators)) == [0, 0, 0]
             loaders[1].close()
             with headrace.Loader(server.address, stream="small") as restarted:
-                assert next(iter(restarted)).number == 0, "a set that has begun goes on, in each stream"
+                assert next(iter(restarted)).number == 0, "after the start, a new client on any of the streams begins at once"
     server.stop()
-    assert "waits until 3 clients of the streams that share its rows have called next()" in server.output()
+    assert "waits until 3 clients of this stream and of those that share rows with it have called next()" in server.output()
 
 
 def test_a_stream_cannot_wait_for_more_clients_than_can_attach(basic_config: dict[str, Any], tmp_path: Path) -> None:
@@ -270,11 +270,12 @@ def test_a_stream_cannot_wait_for_more_clients_than_can_attach(basic_config: dic
         config.write_text(json.dumps(basic_config))
         return subprocess.run(["headrace", "check", str(config)], capture_output=True, text=True).stderr
 
-    message = r"headrace.json:\d+:\d+: stream `train`: sharing.wait_for is 5, but at most {} \(ring.max_clients\): the first batch"
-    assert re.search(message.format("4 clients can attach to it"), check())
+    message = r"headrace.json:\d+:\d+: streams.train.sharing.wait_for: {} is more than the {} clients that can attach{}; lower it"
+    assert re.search(message.format(5, 4, ""), check())
     basic_config["streams"]["more"] = {"extends": "train", "batch_size": 7}
-    assert check() == "", "both streams together have room for 8"
-    assert re.search(message.format("4 clients can attach to it"), check(window="0B")), "they share no rows"
+    assert check() == "", "8 clients can attach to both streams together"
+    assert re.search(message.format(5, 4, ""), check(window="0B")), "they share no rows"
+    assert re.search(message.format(9, 8, " to more, train, which share rows"), check(wait_for=9))
 
 
 def test_the_wait_timeout_begins_anew_when_nobody_asks_any_more(start_server: Any, quiet_config: dict[str, Any]) -> None:

@@ -76,7 +76,7 @@ def test_a_late_trainer_gets_the_rows_that_are_made_from_then_on(start_server: A
         assert digest(late, 1) == ahead
         assert digest(late, 3) == later
         after = stats(server)["train"]
-    assert after["decoded"] - before["decoded"] < 2 * EPOCH, "only the first epoch, which the first trainer read before the late one came"
+    assert after["decoded"] - before["decoded"] < 2 * EPOCH, "it decodes again only the epoch that was delivered before the late trainer attached"
     assert after["granted"] >= 8 * EPOCH
     listed = run("ls", "--address", str(server.address))
     assert "sharing factor 1." in listed
@@ -136,7 +136,7 @@ def test_trainers_that_are_killed_and_resume_get_each_batch_once(start_server: A
     assert sum(stream["shared"] for stream in stats(server).values()) > 0
 
 
-def test_a_late_stream_is_warned_and_can_join_the_others(start_server: Any, quiet_config: dict[str, Any]) -> None:
+def test_a_late_trainer_on_another_stream_is_warned_and_can_join_the_foremost(start_server: Any, quiet_config: dict[str, Any]) -> None:
     config = sharing_streams(quiet_config)
     server = start_server(config)
     with headrace.Loader(server.address, stream="train", client="first") as first:
@@ -145,7 +145,7 @@ def test_a_late_stream_is_warned_and_can_join_the_others(start_server: Any, quie
             with pytest.warns(RuntimeWarning, match=r"client `late` begins \d+ batches behind the foremost client"):
                 assert next(iter(late)).epoch == 0
             listed = run("ls", "--address", str(server.address))
-            assert re.search(r"client late: epoch 0, batch \d+, \d+ batches( \(\d+\.\d s\))? behind the first", listed), listed
+            assert re.search(r"client late: epoch 0, batch \d+, \d+ batches( \(\d+\.\d s\))? behind the foremost client", listed), listed
         with headrace.Loader(server.address, stream="floats", join="now") as joined:
             batch = next(iter(joined))
             assert batch.epoch >= 2
@@ -164,7 +164,7 @@ def test_check_and_ls_say_what_is_shared(start_server: Any, basic_config: dict[s
         assert 'headrace_client_lag_seconds{stream="train",client="b"}' in server.metrics()
     assert lag["a"] == 0 and lag["b"] > 0
     assert "client a: epoch 1, batch" in listed
-    assert re.search(r"client b: epoch 0, batch \d+, \d+ batches \(\d+\.\d s\) behind the first", listed), listed
+    assert re.search(r"client b: epoch 0, batch \d+, \d+ batches \(\d+\.\d s\) behind the foremost client", listed), listed
     checked = run("check", str(server.config))
     assert "streams floats, train share their first 2 transforms: their rows are decoded once" in checked
     assert "windows up to" in checked

@@ -56,19 +56,20 @@ TEST_F(ImageFolder, TellsHowManyImagesOfOtherKindsItLeavesOut) {
   fs::create_symlink(root_ / "dog/b.webp", root_ / "dog/link.webp");
   const auto source = open();
   EXPECT_EQ(source->size(), 2U);
-  EXPECT_THAT(source->warning(), HasSubstr("7 files are left out, the first is cat/z.bmp"));
+  EXPECT_THAT(source->warning(), HasSubstr("7 files are left out, for example cat/z.bmp"));
 }
 
-TEST_F(ImageFolder, TellsOfImagesBesideTheClassFolders) {
+TEST_F(ImageFolder, WarnsOfImagesOutsideTheClassFolders) {
   put("cat/1.jpg");
   put("dog/1.jpg");
   put("3.jpg");
   EXPECT_EQ(open()->size(), 2U);
   EXPECT_THAT(open()->warning(),
-              HasSubstr("1 image is beside the class folders and left out, the first is 3.jpg"));
+              HasSubstr("1 image outside the class folders is left out, for example 3.jpg; move it into a"));
   put("2.png");
-  EXPECT_THAT(open()->warning(),
-              HasSubstr("2 images are beside the class folders and left out, the first is 2.png"));
+  EXPECT_THAT(
+      open()->warning(),
+      HasSubstr("2 images outside the class folders are left out, for example 2.png; move them into a"));
 }
 
 TEST_F(ImageFolder, AboveTheClassFoldersNamesThem) {

@@ -20,8 +20,8 @@ class TwoJobs {
     for (int i = 0; i < seconds; ++i) {
       now_ += kSecond;
       figures_.decoded += decoded;
-      figures_.jobs[0].received += 100;
-      figures_.jobs[1].received += second_received;
+      figures_.jobs[0].granted += 100;
+      figures_.jobs[1].granted += second_received;
       if (auto warning = watch_.check(now_, figures_)) {
         ++warnings_;
         last = std::move(warning);
@@ -31,8 +31,8 @@ class TwoJobs {
   }
   SharingWatch::Figures& figures() { return figures_; }
   [[nodiscard]] int warnings() const { return warnings_; }
-  [[nodiscard]] std::uint64_t decoded_again() const { return watch_.last().again; }
-  [[nodiscard]] const SharingWatch::Interval& last() const { return watch_.last(); }
+  [[nodiscard]] std::uint64_t decoded_again() const { return watch_.last_interval().again; }
+  [[nodiscard]] const SharingWatch::Interval& last() const { return watch_.last_interval(); }
 
  private:
   SharingWatch watch_{{"train"}, true};
@@ -54,10 +54,10 @@ TEST(SharingWatch, WarnsOnceWhenJobsAreTooFarApart) {
   ASSERT_TRUE(warning);
   EXPECT_EQ(
       *warning,
-      "stream `train`: 6000 samples were decoded in 30 s, but no job received more than 3000: the 2 jobs are "
-      "too far apart to share rows; `late` is 80 batches behind; set sharing.wait_for, attach a late job "
-      "with "
-      "Loader(join=\"now\"), which skips samples, or set sharing.on_lag: wait");
+      "stream `train`: 6000 samples were decoded in 30 s, but no job received more than 3000, because the 2 "
+      "jobs are too far apart to share rows; `late` is 80 batches behind. To share more: start the jobs "
+      "together (sharing.wait_for), set sharing.on_lag: wait, or attach late jobs with "
+      "Loader(join=\"now\"), which skips samples");
   EXPECT_EQ(jobs.warnings(), 1);
   EXPECT_FALSE(jobs.run(60, 100)) << "it has ended";
   EXPECT_TRUE(jobs.run(60, 200)) << "and begins again";
@@ -70,19 +70,19 @@ TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
   jobs.run(20, 200);
   EXPECT_EQ(jobs.decoded_again(), 3000U);
   EXPECT_EQ(jobs.last().decoded, 6000U);
-  EXPECT_EQ(jobs.last().received, 6000U);
+  EXPECT_EQ(jobs.last().granted, 6000U);
   jobs.run(60, 100);
   EXPECT_EQ(jobs.decoded_again(), 0U);
   jobs.run(60, 100, 0);
   EXPECT_EQ(jobs.decoded_again(), 0U) << "a single active job";
   jobs.run(60, 200);
   EXPECT_EQ(jobs.decoded_again(), 3000U);
-  jobs.figures().jobs[1].received = 0;
+  jobs.figures().jobs[1].granted = 0;
   jobs.run(1, 200);
   EXPECT_EQ(jobs.decoded_again(), 0U) << "another set of jobs";
 }
 
-TEST(SharingWatch, DoesNotTakeWhatIsDecodedAheadForSkew) {
+TEST(SharingWatch, DoesNotCountSamplesDecodedAheadAsDecodedAgain) {
   TwoJobs jobs;
   jobs.run(60, 110);
   EXPECT_EQ(jobs.decoded_again(), 0U);
@@ -90,21 +90,23 @@ TEST(SharingWatch, DoesNotTakeWhatIsDecodedAheadForSkew) {
   EXPECT_EQ(jobs.decoded_again(), 600U);
 }
 
-TEST(SharingWatch, NamesTheJobThatIsTheMostSamplesBehind) {
+TEST(SharingWatch, NamesTheJobFurthestBehindInSamples) {
   TwoJobs jobs;
   jobs.figures().jobs[0] = {.name = "large", .behind = 20, .batch_size = 256};
   jobs.figures().jobs[1].batch_size = 32;
   const auto warning = jobs.run(60, 200);
   ASSERT_TRUE(warning);
-  EXPECT_THAT(*warning, HasSubstr("; `large` is 20 batches behind;"));
+  EXPECT_THAT(*warning, HasSubstr("; `large` is 20 batches behind. To"));
 }
 
-TEST(SharingWatch, NamesAWindowThatKeepsNothing) {
+TEST(SharingWatch, ReportsThatAWindowOf0BKeepsNoRows) {
   TwoJobs jobs;
   jobs.figures().window_bytes.reset();
   const auto warning = jobs.run(60, 200);
   ASSERT_TRUE(warning);
-  EXPECT_THAT(*warning, HasSubstr("keeps no rows for others (sharing.window: 0B); raise sharing.window, or"));
+  EXPECT_THAT(
+      *warning,
+      HasSubstr("; no rows are kept for others (sharing.window: 0B). To share more: set sharing.window, "));
 }
 
 TEST(SharingWatch, NamesAFullWindow) {
@@ -113,7 +115,9 @@ TEST(SharingWatch, NamesAFullWindow) {
   jobs.figures().refused = 7;
   const auto warning = jobs.run(60, 200);
   ASSERT_TRUE(warning);
-  EXPECT_THAT(*warning, HasSubstr("the window (5.0 MB) is full; raise sharing.window, or set"));
+  EXPECT_THAT(
+      *warning,
+      HasSubstr("; the window (5.0 MB) is full. To share more: raise sharing.window, start the jobs"));
 }
 
 TEST(SharingWatch, DoesNotCountIdleJobs) {
@@ -125,7 +129,7 @@ TEST(SharingWatch, BeginsAnewWhenAJobComesOrRestarts) {
   TwoJobs jobs;
   for (int i = 0; i < 10; ++i) {
     EXPECT_FALSE(jobs.run(20, 200));
-    jobs.figures().jobs[1].received = 0;
+    jobs.figures().jobs[1].granted = 0;
   }
 }
 

@@ -20,7 +20,9 @@ enum class Delivery : std::uint8_t {
 /// The first batch of a client that has no saved state.
 enum class Join : std::uint8_t {
   kDefault,  ///< epoch 0, batch 0
-  kNow,      ///< the position of the foremost attached lane: of the stream, else of those that share its rows
+  /// The position of the stream's foremost attached lane, or without one, of the foremost lane of the streams
+  /// that share rows.
+  kNow,
   kEpochStart,  ///< batch 0 of the epoch that the foremost lane is in
   kCursor,      ///< the cursor of OpenOptions::state
 };

@@ -19,7 +19,7 @@ struct ClassFolders {
   std::vector<std::string> classes;
   std::vector<std::string> empty;  ///< classes without an image
   LeftOut left_out;
-  std::vector<std::string> strays;  ///< images beside the class folders, which belong to none
+  std::vector<std::string> strays;  ///< images outside the class folders; they have no class
 };
 
 /// Errors: a class without images; what ImageColumn::finish() refuses.

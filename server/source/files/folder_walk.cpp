@@ -126,8 +126,8 @@ void LeftOut::add(std::uint64_t more, const std::string& name) {
 std::string LeftOut::warning(const std::string& root) const {
   if (count == 0) return {};
   return fmt::format(
-      "image folder {}: {} file{} left out, the first is {}: ppm, bmp, pgm, tif, tiff and webp are not "
-      "read; convert them, or count with fewer samples than torchvision's ImageFolder finds",
+      "image folder {}: {} file{} left out, for example {}: ppm, bmp, pgm, tif, tiff and webp are not read; "
+      "convert them, or expect fewer samples than torchvision's ImageFolder finds",
       root, count, count == 1 ? " is" : "s are", first);
 }
 
@@ -144,9 +144,9 @@ Error empty_classes(const std::string& root, std::vector<std::string> empty, std
 std::string strays_warning(const std::string& root, const std::vector<std::string>& strays) {
   if (strays.empty()) return {};
   return fmt::format(
-      "image folder {}: {} image{} beside the class folders and left out, the first is {}; move {} into a "
+      "image folder {}: {} image{} outside the class folders {} left out, for example {}; move {} into a "
       "class folder",
-      root, strays.size(), strays.size() == 1 ? " is" : "s are", strays.front(),
+      root, strays.size(), strays.size() == 1 ? "" : "s", strays.size() == 1 ? "is" : "are", strays.front(),
       strays.size() == 1 ? "it" : "them");
 }
 

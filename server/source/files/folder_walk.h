@@ -42,7 +42,7 @@ Result<std::vector<FoundFolder>> walk(int root_fd, const std::string& path, cons
 /// The error for class folders without images: `empty`, out of the `total` folders of `root`.
 Error empty_classes(const std::string& root, std::vector<std::string> empty, std::size_t total);
 
-/// A warning that images are beside the class folders of `root`; empty if there are none.
+/// A warning about images outside the class folders of `root`; empty without such images.
 std::string strays_warning(const std::string& root, const std::vector<std::string>& strays);
 
 /// A warning if `root` seems to be one level above the class folders: there is only one class, or classes
