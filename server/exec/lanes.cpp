@@ -37,7 +37,7 @@ Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& r
       groups_(info.delivery, info.samples, info.batch_size, info.last),
       lanes_(options.ledger.lanes),
       gate_(std::move(gate)),
-      gate_index_(gate_->add_stream()) {
+      gate_index_(gate_->add_stream(options.wait_for, info.batch_size)) {
   // Reserved here, so that pushes under the lock cannot throw.
   const std::size_t slots = publish::Ledger::slots_needed(options.ledger);
   orders_.reserve(slots);
@@ -216,25 +216,34 @@ bool Lanes::has_asked(std::uint32_t index) const {
 }
 
 void Lanes::count_clients(std::uint64_t now_ns) {
-  const bool each_counts = gate_->is_open(options_.wait_for) || options_.wait_for <= 1;
-  std::uint32_t asked = 0;
+  StartGate::Clients clients;
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
-    lane.asked = lane.asked || (lane.attached && (each_counts || has_asked(index)));
-    asked += lane.asked ? 1 : 0;
+    if (!lane.attached || lane.fenced) continue;
+    lane.asked = lane.asked || has_asked(index);
+    ++clients.attached;
+    clients.asked += lane.asked ? 1 : 0;
   }
-  gate_->set_clients(gate_index_, {attached_, asked}, now_ns);
+  gate_->set_clients(gate_index_, clients);
+  if (clients.asked == 0) {
+    first_ask_ns_ = 0;
+  } else if (first_ask_ns_ == 0) {
+    first_ask_ns_ = now_ns;
+  }
 }
 
 bool Lanes::try_open_gate(std::uint64_t now_ns) {
+  if (gate_->is_open_for_all()) return true;
+  // An open stream counts its clients, too: others may wait for them.
+  const StartGate::Clients& own = gate_->clients(gate_index_);
+  if (own.asked < own.attached) count_clients(now_ns);
   if (gate_->is_open(options_.wait_for)) return true;
-  count_clients(now_ns);
   const std::uint32_t asked = gate_->total().asked;
-  const auto waited = std::chrono::nanoseconds(now_ns - gate_->first_ask_ns());
   // If the feeder failed, clients that wait for others get the error at once. If it has sent everything,
   // waiting still makes sense: every client yet to come gets the batches.
   const bool complete = asked >= options_.wait_for || supply_.ended_early();
-  if (!complete && (asked == 0 || waited <= options_.wait_timeout)) return false;
+  const auto waited = std::chrono::nanoseconds(now_ns - first_ask_ns_);
+  if (!complete && (own.asked == 0 || waited <= options_.wait_timeout)) return false;
   gate_->open(options_.wait_for);
   if (!complete)
     log::warn("stream `{}` begins with {} of {} clients, after {:g} s (sharing.wait_timeout)", info_.name,
@@ -296,6 +305,7 @@ std::vector<std::uint32_t> Lanes::fence_stuck(std::uint64_t now_ns, std::uint64_
     } else if (now_ns - lane.last_beat_ns > evict_after_ns) {
       lane.fenced = true;
       ledger_.fence(index);
+      count_clients(now_ns);
       forget_order(index);
       free_slots();
       ring_.set_lane_state(index, ring::kLaneFenced);

@@ -130,9 +130,7 @@ class Lanes {
   void publish(StreamFigures& figures);
 
  private:
-  /// The foremost position in the other streams that share rows with this one.
-  [[nodiscard]] std::optional<publish::Position> foremost_in_other_streams() const;
-  /// The foremost open lane outside of `except`.
+  /// The foremost open lane outside of `except` that is not fenced.
   [[nodiscard]] std::optional<std::uint32_t> foremost(const publish::Group* except) const;
   [[nodiscard]] std::optional<Cursor> join_cursor() const;
   [[nodiscard]] std::optional<std::uint32_t> hindmost() const;  ///< of the lanes that are not fenced
@@ -167,6 +165,7 @@ class Lanes {
   const std::size_t gate_index_;             ///< this stream's index there
   std::uint32_t open_ = 0, attached_ = 0;    ///< lanes
   std::uint64_t changed_ = 0, to_wake_ = 0;  ///< one bit per lane
+  std::uint64_t first_ask_ns_ = 0;           ///< 0: none of this stream's clients has called next()
   std::uint64_t leases_reclaimed_ = 0, missing_ranks_ = 0, granted_ = 0;
   bool draining_ = false, detachment_announced_ = false;
   // reused, to save allocations per batch

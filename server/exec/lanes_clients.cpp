@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "clientlib/ring/futex.h"
 #include "clientlib/wire/words.h"
 #include "server/exec/lanes.h"
 #include "server/log/log.h"
@@ -12,22 +13,17 @@ namespace headrace::server::exec {
 std::optional<std::uint32_t> Lanes::foremost(const publish::Group* except) const {
   std::optional<std::uint32_t> found;
   for (std::uint32_t lane = 0; lane < lanes_.size(); ++lane)
-    if (ledger_.is_open(lane) && lanes_[lane].group != except &&
+    if (ledger_.is_open(lane) && !ledger_.is_fenced(lane) && lanes_[lane].group != except &&
         (!found || ledger_.position(*found) < ledger_.position(lane)))
       found = lane;
   return found;
-}
-
-std::optional<publish::Position> Lanes::foremost_in_other_streams() const {
-  const RowWindow* const window = maker_.window();
-  return window != nullptr ? window->foremost_in_other_streams(maker_.window_stream()) : std::nullopt;
 }
 
 /// Where a client begins with Join::kNow: at this stream's foremost client, or if it has none, at that of the
 /// streams that share rows.
 std::optional<Cursor> Lanes::join_cursor() const {
   const auto first = foremost(nullptr);
-  const auto position = first ? ledger_.position(*first) : foremost_in_other_streams();
+  const auto position = first ? ledger_.position(*first) : maker_.foremost_in_other_streams();
   if (!position) return std::nullopt;
   // A batch of a group of w ranks covers w batches of samples: only positions are comparable between groups.
   if (info_.delivery == Delivery::kShard) return Cursor{position->epoch, position->position, 0};
@@ -153,38 +149,48 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   lane.attached = true;
   ++attached_;
   lane.last_beat_ns = now_ns;
-  // A client that was attached before the server restarted resumes at once: its former peers may be gone.
-  if (lane.reattaches) gate_->open(options_.wait_for);
+  // A client that goes on after a restart of the server waits for nobody: its former peers may be gone.
+  if (lane.reattaches && lane.begin != lane.group->start) gate_->open(options_.wait_for);
   count_clients(now_ns);
-  const std::uint32_t attached = gate_->total().attached;
-  if (!gate_->is_open(options_.wait_for) && attached < options_.wait_for)
+  if (!gate_->is_open(options_.wait_for))
     log::info(
         "stream `{}` waits until {} clients{} have called next() (sharing.wait_for); attached: {}; limit: "
         "{:g} s after the first call (sharing.wait_timeout)",
         info_.name, options_.wait_for,
-        gate_->stream_count() > 1 ? " of this stream and of those that share rows with it" : "", attached,
-        seconds(options_.wait_timeout));
+        gate_->stream_count() > 1 ? " of this stream and of those that share rows with it" : "",
+        gate_->total().attached, seconds(options_.wait_timeout));
   return attachment;
 }
 
 std::uint32_t Lanes::report_late(const Lane& late, const wire::OpenRequest& request) const {
   if (supply_.builds_once() || late.reattaches) return 0;
-  auto ahead = foremost_in_other_streams();
-  std::string leader = "the foremost client of the streams that share its rows";
-  if (const auto first = foremost(late.group); first && (!ahead || *ahead <= ledger_.position(*first))) {
-    ahead = ledger_.position(*first);
+  const sampler::EpochPlan& plan = *late.group->plan;
+  const auto behind = [&](const publish::Position& ahead) {
+    return publish::lag(plan, late.begin, ahead, ClientStatus::kMostLag);
+  };
+  std::uint32_t lag = 0;
+  std::string leader;
+  if (const auto first = foremost(late.group)) {
+    lag = behind(ledger_.position(*first));
     leader = fmt::format("`{}`", lanes_[*first].client);
   }
-  if (!ahead) return 0;
-  const std::uint32_t lag = publish::lag(*late.group->plan, late.begin, *ahead, ClientStatus::kMostLag);
-  if (lag <= options_.ledger.max_lag) return 0;
+  std::uint32_t near = options_.ledger.max_lag;
+  if (const auto other = maker_.foremost_in_other_streams(); other && behind(*other) > lag) {
+    lag = behind(*other);
+    leader = "the foremost client of the streams that share its rows";
+    // A client there is granted some batches as soon as it attaches.
+    near += options_.ledger.max_leases * (gate_->largest_batch() / info_.batch_size + 1);
+  }
+  if (lag <= near) return 0;
+  const auto joined = join_cursor();
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
+  const bool can_skip = !chose && joined && behind(publish::position_of(plan, *joined)) > 0;
   log::info(
       "stream `{}`: client `{}` begins {}{} batches behind {}, so batches that were delivered earlier may "
       "be decoded again{}",
       info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag, leader,
-      chose ? "" : "; to skip them, attach with Loader(join=\"now\")");
-  return chose ? 0 : lag;
+      can_skip ? "; to skip them, attach with Loader(join=\"now\")" : "");
+  return can_skip ? lag : 0;
 }
 
 Result<std::uint32_t> Lanes::open_sink() {
@@ -201,6 +207,7 @@ Result<std::uint32_t> Lanes::open_sink() {
   lane.sink = lane.attached = true;
   ++attached_;
   gate_->open(options_.wait_for);
+  count_clients(ring::monotonic_ns());
   return reply->lane;
 }
 

@@ -7,9 +7,9 @@
 //
 // Rows are numbered through all epochs: epoch * positions + position.
 //
-// Thread safety: any thread may call any member. move() and needed_by_others(), which the engine calls under
-// its lock, take no lock. One mutex guards the rows, but not their bytes; rows that are worth keeping take
-// much longer to make than a call here.
+// Thread safety: any thread may call any member. move(), needed_by_others() and
+// foremost_in_other_streams(), which the engine calls under its lock, take no lock. One mutex guards the
+// rows, but not their bytes; rows that are worth keeping take much longer to make than a call here.
 #pragma once
 
 #include <algorithm>

@@ -142,6 +142,10 @@ class SampleMaker {
   /// stream's number among those that share it. Call it before the first make().
   void share(SharedFields fields, std::shared_ptr<RowWindow> window, std::uint32_t stream);
   [[nodiscard]] RowWindow* window() const { return window_.get(); }
+  /// The foremost position of the clients of the streams that share the window; nullopt: there are none.
+  [[nodiscard]] std::optional<publish::Position> foremost_in_other_streams() const {
+    return window_ ? window_->foremost_in_other_streams(window_stream_) : std::nullopt;
+  }
   [[nodiscard]] std::uint32_t window_stream() const { return window_stream_; }
   [[nodiscard]] const std::vector<FieldPlan>& plans() const { return plans_; }
   [[nodiscard]] bool keeps_decoded() const { return static_cast<bool>(options_.decoded); }

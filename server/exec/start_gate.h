@@ -4,6 +4,7 @@
 // Thread safety: the engine's mutex guards all members.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -13,29 +14,30 @@ namespace headrace::server::exec {
 class StartGate {
  public:
   struct Clients {
-    std::uint32_t attached = 0;
-    std::uint32_t asked = 0;  ///< of these, clients that have called next()
+    std::uint32_t attached = 0;  ///< and not fenced
+    std::uint32_t asked = 0;     ///< of these, clients that have called next()
   };
 
-  std::size_t add_stream();  ///< returns the new stream's index
-  void set_clients(std::size_t stream, const Clients& clients, std::uint64_t now_ns);
-  [[nodiscard]] Clients total() const;  ///< of all streams
+  std::size_t add_stream(std::uint32_t wait_for, std::uint32_t batch_size);  ///< returns its index
+  void set_clients(std::size_t stream, const Clients& clients);
+  [[nodiscard]] const Clients& clients(std::size_t stream) const { return streams_[stream]; }
+  [[nodiscard]] const Clients& total() const { return total_; }  ///< of all streams
   [[nodiscard]] std::size_t stream_count() const { return streams_.size(); }
-  [[nodiscard]] std::uint64_t first_ask_ns() const {
-    return first_ask_ns_;
-  }  ///< 0: no client has called next()
+  [[nodiscard]] std::uint32_t largest_batch() const { return largest_batch_; }
 
   /// Whether streams with this `wait_for` may begin.
   [[nodiscard]] bool is_open(std::uint32_t wait_for) const { return wait_for <= open_for_; }
+  [[nodiscard]] bool is_open_for_all() const { return is_open(largest_wait_for_); }
   /// Lets streams with this `wait_for`, or a smaller one, begin.
-  void open(std::uint32_t wait_for);
+  void open(std::uint32_t wait_for) { open_for_ = std::max(open_for_, wait_for); }
   /// Makes the next set of clients wait for each other again.
-  void close() { open_for_ = 0; }
+  void close() { open_for_ = 1; }
 
  private:
   std::vector<Clients> streams_;
-  std::uint64_t first_ask_ns_ = 0;
-  std::uint32_t open_for_ = 0;
+  Clients total_;
+  std::uint32_t largest_wait_for_ = 1, largest_batch_ = 1;
+  std::uint32_t open_for_ = 1;  ///< a single client waits for nobody
 };
 
 }  // namespace headrace::server::exec

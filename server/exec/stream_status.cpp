@@ -92,13 +92,17 @@ std::vector<ClientStatus> StreamStatus::clients() const {
     if (!leader || foremost < position || found[i].lane.granted > found[*leader].lane.granted) leader = i;
     foremost = position;
   }
-  if (const RowWindow* const window = maker_.window())
-    foremost =
-        std::max(foremost, window->foremost_in_other_streams(maker_.window_stream()).value_or(foremost));
   const auto pace = leader ? seconds_per_position(found[*leader].lane, plans[*leader]) : std::nullopt;
+  const auto foremost_of_all = std::max(foremost, maker_.foremost_in_other_streams().value_or(foremost));
   for (std::size_t i = 0; i < found.size(); ++i) {
-    found[i].lag = publish::lag(plans[i], found[i].lane.next, foremost, ClientStatus::kMostLag);
-    if (pace) found[i].lag_seconds = found[i].lag * static_cast<double>(plans[i].consumed(0, 1)) * *pace;
+    ClientStatus& client = found[i];
+    const auto behind = [&](const publish::Position& ahead) {
+      return publish::lag(plans[i], client.lane.next, ahead, ClientStatus::kMostLag);
+    };
+    client.rows_per_batch = plans[i].consumed(0, 1);
+    client.lag = behind(foremost);
+    client.sharing_lag = behind(foremost_of_all);
+    if (pace) client.seconds_per_batch = static_cast<double>(client.rows_per_batch) * *pace;
   }
   return found;
 }

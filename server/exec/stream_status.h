@@ -54,12 +54,12 @@ struct ClientStatus {
 
   std::string client, group;
   std::uint32_t rank = 0;
-  /// Batches behind the foremost client of this stream and of the streams that share rows with it, counted up
-  /// to kMostLag.
-  std::uint32_t lag = 0;
-  /// The same in seconds, at the average pace of this stream's foremost client; nullopt: it has been served
-  /// for less than a second.
-  std::optional<double> lag_seconds;
+  std::uint64_t rows_per_batch = 0;  ///< of all ranks together
+  std::uint32_t lag = 0;  ///< batches behind the foremost client of this stream, counted up to kMostLag
+  /// The same, behind the foremost client of this stream and of the streams that share rows with it.
+  std::uint32_t sharing_lag = 0;
+  /// The average pace of this stream's foremost client; nullopt: it has been served for less than a second.
+  std::optional<double> seconds_per_batch;
   LaneFigures lane;
   std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: a lane without a client
 };

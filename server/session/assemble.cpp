@@ -196,44 +196,42 @@ std::uint64_t memory_left(const Assembly& assembly) {
   return all - std::min(all, needed);
 }
 
-/// Gives all streams that share rows the same gate. Error: a stream's wait_for exceeds the clients that can
-/// attach.
-Result<void> add_gates(const config::Config& config, Assembly& out) {
-  struct Gate {
-    std::shared_ptr<exec::StartGate> gate;
-    std::vector<std::string> streams;
-    std::uint32_t clients = 0;  ///< that can attach
-  };
-  std::vector<Gate> gates;
-  for (const SharingGroup& group : out.sharing)
-    gates.push_back({std::make_shared<exec::StartGate>(), group.streams});
-  const auto gate_of = [&gates](const std::string& stream) {
-    return std::find_if(gates.begin(), gates.end(), [&](const Gate& gate) {
-      return std::find(gate.streams.begin(), gate.streams.end(), stream) != gate.streams.end();
+/// Gives all streams that share rows the same gate. Returns an error for each stream whose wait_for exceeds
+/// the clients that can attach.
+std::vector<Error> add_gates(const config::Config& config, Assembly& out) {
+  std::vector<Error> wrong;
+  for (exec::StreamSetup& setup : out.streams) {
+    const auto group = std::find_if(out.sharing.begin(), out.sharing.end(), [&](const SharingGroup& each) {
+      return std::find(each.streams.begin(), each.streams.end(), setup.info.name) != each.streams.end();
     });
-  };
-  for (exec::StreamSetup& setup : out.streams)
-    if (const auto found = gate_of(setup.info.name); found != gates.end()) {
-      setup.gate = found->gate;
-      found->clients += setup.ledger.lanes;
+    std::uint32_t clients = setup.ledger.lanes;
+    std::string streams = "; the stream shares rows with no other one";
+    if (group != out.sharing.end() && group->streams.size() > 1) {
+      if (!group->gate) group->gate = std::make_shared<exec::StartGate>();
+      setup.gate = group->gate;
+      clients = 0;
+      for (const exec::StreamSetup& other : out.streams)
+        if (std::find(group->streams.begin(), group->streams.end(), other.info.name) != group->streams.end())
+          clients += other.ledger.lanes;
+      streams = fmt::format(" to {}, which share rows", fmt::join(group->streams, ", "));
     }
-  for (const exec::StreamSetup& setup : out.streams) {
-    const auto found = gate_of(setup.info.name);
-    const std::uint32_t clients = found == gates.end() ? setup.ledger.lanes : found->clients;
     if (setup.wait_for <= clients) continue;
     const auto stream = config.streams.find(setup.info.name);
     std::string place = stream == config.streams.end() ? "" : stream->second.places.wait_for;
     if (!place.empty()) place += ": ";
-    return fail(
-        ErrorCode::kConfigInvalid,
-        fmt::format("{}streams.{}.sharing.wait_for: {} is more than the {} client{} that can attach{}; lower "
-                    "it, or raise ring.max_clients",
-                    place, setup.info.name, setup.wait_for, clients, clients == 1 ? "" : "s",
-                    found != gates.end() && found->streams.size() > 1
-                        ? fmt::format(" to {}, which share rows", fmt::join(found->streams, ", "))
-                        : ""));
+    wrong.push_back(
+        {ErrorCode::kConfigInvalid,
+         fmt::format("{}streams.{}.sharing.wait_for: {} is more than the {} client{} that can "
+                     "attach{}. Lower it, or raise ring.max_clients",
+                     place, setup.info.name, setup.wait_for, clients, clients == 1 ? "" : "s", streams)});
   }
-  return {};
+  return wrong;
+}
+
+/// One error with all messages.
+Error joined(std::vector<Error> errors) {
+  for (std::size_t i = 1; i < errors.size(); ++i) errors.front().message += "\n" + errors[i].message;
+  return std::move(errors.front());
 }
 
 }  // namespace
@@ -273,10 +271,7 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
     if (auto added = assemble_stream(name, stream, *source, caches, reads, out, sharers); !added)
       note(added.error());
   }
-  if (!wrong.empty()) {
-    for (std::size_t i = 1; i < wrong.size(); ++i) wrong.front().message += "\n" + wrong[i].message;
-    return fail(std::move(wrong.front()));
-  }
+  if (!wrong.empty()) return fail(joined(std::move(wrong)));
   for (const auto& [name, source] : config.sources)
     if (!sources.is_open(name)) out.unused.push_back(name);
   for (const auto& [name, source] : config.sources)
@@ -293,7 +288,7 @@ Result<Assembly> assemble(const config::Config& config, std::stop_token stop) {
     out.other_bytes += std::max(1U, config.server.threads - 1) * cache::IdleTiler::kMostBytes;
   out.remotes = sources.remotes();
   out.sharing = share_rows(sharers, memory_left(out));
-  if (auto enough = add_gates(config, out); !enough) return fail(enough.error());
+  if (wrong = add_gates(config, out); !wrong.empty()) return fail(joined(std::move(wrong)));
   return out;
 }
 

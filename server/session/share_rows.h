@@ -8,6 +8,7 @@
 
 #include "server/config/config.h"
 #include "server/exec/sample_maker.h"
+#include "server/exec/start_gate.h"
 
 namespace headrace::server::session {
 
@@ -22,6 +23,7 @@ struct SharingGroup {
   std::vector<std::string> streams;
   std::size_t transforms = 0;               ///< that they have in common
   std::shared_ptr<exec::RowWindow> window;  ///< null: `sharing.window` is 0B
+  std::shared_ptr<exec::StartGate> gate;    ///< null: each stream has its own
 };
 
 /// Gives each group of streams a window: of the largest `sharing.window` of its streams; where none is given,

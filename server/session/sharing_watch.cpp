@@ -10,9 +10,6 @@ namespace {
 constexpr std::uint64_t kIntervalNs = 30'000'000'000;
 /// Warn above this ratio: samples decoded, to samples that the busiest job received.
 constexpr double kTooMuch = 1.5;
-/// What is decoded beyond the samples of the busiest job counts as decoded ahead up to this fraction, and
-/// above it as decoded again.
-constexpr double kDecodedAhead = 0.1;
 /// Jobs that receive less than this part of the most are idle.
 constexpr double kIdle = 0.1;
 /// Fewer samples say nothing: they may have been decoded ahead.
@@ -50,15 +47,13 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     // Other threads count meanwhile: the sum may be older than the one before.
     const std::uint64_t decoded = figures.decoded - std::min(figures.decoded, decoded_);
     const bool could_share = active >= 2 && most >= kFewest;
-    const std::uint64_t again = could_share ? decoded - std::min(decoded, most) : 0;
     const bool wasteful = could_share && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
     interval_.decoded = decoded;
-    interval_.again = static_cast<double>(again) > kDecodedAhead * static_cast<double>(decoded) ? again : 0;
+    interval_.again = could_share ? decoded - std::min(decoded, most + figures.ahead) : 0;
     if (wasteful && !warned_) {
-      const auto samples_behind = [](const Job& job) { return std::uint64_t{job.behind} * job.batch_size; };
       const auto furthest =
           std::max_element(figures.jobs.begin(), figures.jobs.end(),
-                           [&](const Job& a, const Job& b) { return samples_behind(a) < samples_behind(b); });
+                           [](const Job& a, const Job& b) { return a.rows_behind < b.rows_behind; });
       const bool full = figures.refused > refused_;
       std::string window, remedies = "start the jobs together (sharing.wait_for)";
       if (!figures.window_bytes) {
@@ -102,12 +97,15 @@ SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingG
     const std::string& name = stream.info().name;
     if (std::find(group.streams.begin(), group.streams.end(), name) == group.streams.end()) continue;
     out.decoded += engine.totals(i).decoded();
+    out.ahead += std::uint64_t{stream.sharing().prefetch} * stream.info().batch_size;
     for (const exec::ClientStatus& client : stream.status().clients()) {
       if (!client.word) continue;  // internal
       // Ranks of a group have no rows in common: they are one job.
       const std::string& job = stream.info().delivery == Delivery::kShard ? client.group : client.client;
-      out.jobs.push_back({group.streams.size() == 1 ? job : fmt::format("{}/{}", name, job),
-                          client.lane.granted, client.lag, stream.info().batch_size});
+      out.jobs.push_back({.name = group.streams.size() == 1 ? job : fmt::format("{}/{}", name, job),
+                          .granted = client.lane.granted,
+                          .behind = client.sharing_lag,
+                          .rows_behind = client.sharing_lag * client.rows_per_batch});
     }
   }
   return out;

@@ -19,10 +19,11 @@ class SharingWatch {
     std::string name;
     std::uint64_t granted = 0;  ///< samples, so far
     std::uint32_t behind = 0;   ///< batches behind the foremost job
-    std::uint32_t batch_size = 1;
+    std::uint64_t rows_behind = 0;
   };
   struct Figures {
     std::uint64_t decoded = 0;                  ///< samples, so far, by all streams that share
+    std::uint64_t ahead = 0;                    ///< samples that may be decoded ahead of the jobs
     std::uint64_t refused = 0;                  ///< rows that the window had no room for, so far
     std::optional<std::uint64_t> window_bytes;  ///< nullopt: no rows are kept
     std::vector<Job> jobs;                      ///< that are attached

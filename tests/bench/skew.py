@@ -122,7 +122,7 @@ class Run:
 
     @property
     def decoded(self) -> int:
-        return sum(stream["samples"] - stream.get("shared", 0) for stream in self.streams)
+        return sum(stream.get("decoded", stream["samples"] - stream.get("shared", 0)) for stream in self.streams)
 
     @property
     def granted(self) -> int:

@@ -51,7 +51,7 @@ def train(address: str, device: str, epochs: int) -> None:
         rows, before, begun = 0, 0, time.perf_counter()
 
         def decoded() -> int:
-            return int(headrace.stats(address)["streams"]["train"]["samples"])
+            return int(headrace.stats(address)["streams"]["train"]["decoded"])
 
         for epoch in range(epochs):
             if epoch == min(1, epochs - 1):  # the first epoch includes the start-up and fills the ring: not counted

@@ -268,13 +268,15 @@ def test_a_stream_cannot_wait_for_more_clients_than_can_attach(basic_config: dic
         basic_config["streams"]["train"] |= {"sharing": {"wait_for": 5, **sharing}}
         config = tmp_path / "headrace.json"
         config.write_text(json.dumps(basic_config))
-        return subprocess.run(["headrace", "check", str(config)], capture_output=True, text=True).stderr
+        done = subprocess.run(["headrace", "check", str(config)], capture_output=True, text=True)
+        assert bool(done.returncode) == bool(done.stderr)
+        return done.stderr
 
-    message = r"headrace.json:\d+:\d+: streams.train.sharing.wait_for: {} is more than the {} clients that can attach{}; lower it"
-    assert re.search(message.format(5, 4, ""), check())
+    message = r"headrace.json:\d+:\d+: streams.train.sharing.wait_for: {} is more than the {} clients that can attach{}\. Lower it"
+    assert re.search(message.format(5, 4, "; the stream shares rows with no other one"), check())
     basic_config["streams"]["more"] = {"extends": "train", "batch_size": 7}
     assert check() == "", "8 clients can attach to both streams together"
-    assert re.search(message.format(5, 4, ""), check(window="0B")), "they share no rows"
+    assert re.search(message.format(5, 4, "; the stream shares rows with no other one"), check(window="0B"))
     assert re.search(message.format(9, 8, " to more, train, which share rows"), check(wait_for=9))
 
 

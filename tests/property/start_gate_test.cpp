@@ -1,0 +1,135 @@
+// When clients of streams that share rows begin: sharing.wait_for counts all of them.
+#include <gtest/gtest.h>
+
+#include "server/log/log.h"
+#include "tests/engine_fixture.h"
+
+namespace headrace::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using server::exec::StartGate;
+
+/// Streams of one gate, by name with their wait_for.
+class Gate {
+ public:
+  explicit Gate(const std::vector<std::pair<std::string, std::uint32_t>>& streams,
+                std::chrono::nanoseconds wait_timeout = 1h) {
+    server::log::info("a gate");  // ThreadSanitizer does not see how libspdlog initializes itself
+    const auto gate = std::make_shared<StartGate>();
+    std::vector<StreamSetup> setups;
+    for (const auto& [name, wait_for] : streams) {
+      StreamSetup& setup = setups.emplace_back(synthetic_stream(name, 64, 4, 4));
+      setup.wait_for = wait_for;
+      setup.wait_timeout = wait_timeout;
+      setup.gate = gate;
+    }
+    engine_ = start_engine(std::move(setups), 1);
+  }
+
+  Engine& operator*() { return *engine_; }
+  std::unique_ptr<RingClient> client(const std::string& stream) {
+    return std::make_unique<RingClient>(*engine_, stream, "client-" + std::to_string(++clients_));
+  }
+  /// Whether the client gets a batch soon. It asks for one in any case.
+  bool begins(RingClient& client) {
+    for (int look = 0; look < 20; ++look) {
+      check();
+      if (const auto grant = client.next(10ms)) {
+        client.reader().ack(*grant);
+        return true;
+      }
+    }
+    return false;
+  }
+  /// As the session thread does four times a second.
+  void check() {
+    for (std::size_t i = 0; i < engine_->stream_count(); ++i)
+      engine_->with(i, [](Stream& stream) {
+        stream.beat(ring::monotonic_ns(), 0);
+        return 0;
+      });
+  }
+  [[nodiscard]] std::uint64_t awaited(std::size_t stream) const {
+    return engine_->stream(stream).status().figures().awaited_clients;
+  }
+  void fence_stuck(std::size_t stream, std::uint64_t later_ns) {
+    engine_->with(stream,
+                  [&](Stream& s) { return s.fence_stuck(ring::monotonic_ns() + later_ns, 1'000'000'000); });
+  }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  int clients_ = 0;
+};
+
+TEST(StartGate, CountsTheClientsOfAllStreams) {
+  Gate gate({{"a", 3}, {"b", 3}});
+  const auto one = gate.client("a"), two = gate.client("a"), three = gate.client("b");
+  EXPECT_FALSE(gate.begins(*one));
+  EXPECT_FALSE(gate.begins(*three));
+  EXPECT_EQ(gate.awaited(0), 1U);
+  EXPECT_EQ(gate.awaited(1), 1U);
+  EXPECT_TRUE(gate.begins(*two));
+  EXPECT_TRUE(gate.begins(*one));
+  EXPECT_TRUE(gate.begins(*three));
+  EXPECT_EQ(gate.awaited(1), 0U);
+}
+
+TEST(StartGate, LetsFurtherClientsBeginUntilAllHaveDetached) {
+  Gate gate({{"a", 2}, {"b", 2}});
+  for (int set = 0; set < 2; ++set) {
+    auto one = gate.client("a"), two = gate.client("b");
+    EXPECT_FALSE(gate.begins(*one)) << "set " << set;
+    EXPECT_TRUE(gate.begins(*two));
+    one->leave();
+    EXPECT_TRUE(gate.begins(*gate.client("a")));
+    EXPECT_TRUE(gate.begins(*gate.client("b")));
+  }
+}
+
+TEST(StartGate, AStreamThatWaitsForFewerBeginsEarlierAndCountsForTheOthers) {
+  Gate gate({{"alone", 1}, {"pair", 2}, {"four", 4}});
+  const auto alone = gate.client("alone");
+  gate.check();
+  const auto pair = gate.client("pair");
+  EXPECT_FALSE(gate.begins(*pair)) << "the other one is attached, but has not called next()";
+  EXPECT_TRUE(gate.begins(*alone));
+  EXPECT_TRUE(gate.begins(*pair));
+  const auto four = gate.client("four"), third = gate.client("pair");
+  EXPECT_FALSE(gate.begins(*four)) << "three have called next()";
+  EXPECT_TRUE(gate.begins(*third));
+  EXPECT_TRUE(gate.begins(*four)) << "clients of an open stream count, too";
+}
+
+TEST(StartGate, AStreamWithoutClientsDoesNotEndTheWait) {
+  Gate gate({{"idle", 3}, {"busy", 1}}, 2s);
+  const auto busy = gate.client("busy");
+  EXPECT_TRUE(gate.begins(*busy));
+  std::this_thread::sleep_for(2100ms);
+  gate.check();
+  const auto one = gate.client("idle");
+  EXPECT_FALSE(gate.begins(*one)) << "its wait begins with its own first client";
+  EXPECT_EQ(gate.awaited(0), 1U);
+  bool begins = false;
+  for (int look = 0; look < 100 && !begins; ++look) begins = gate.begins(*one);
+  EXPECT_TRUE(begins) << "its wait_timeout has passed";
+}
+
+TEST(StartGate, FencedClientsDoNotCount) {
+  Gate gate({{"a", 2}, {"b", 2}});
+  const auto stuck = gate.client("a");
+  EXPECT_FALSE(gate.begins(*stuck));
+  gate.fence_stuck(0, 0);  // sees the heartbeat
+  gate.fence_stuck(0, 3'600'000'000'000);
+  const auto one = gate.client("b");
+  EXPECT_FALSE(gate.begins(*one));
+  const auto two = gate.client("b");
+  EXPECT_TRUE(gate.begins(*two));
+  one->leave();
+  two->leave();
+  EXPECT_FALSE(gate.begins(*gate.client("b"))) << "the next set waits, although the stuck client is attached";
+}
+
+}  // namespace
+}  // namespace headrace::testing
