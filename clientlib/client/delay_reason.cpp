@@ -43,8 +43,7 @@ std::string slowest_clients(const json& clients, const Cursor& due) {
 std::string reason_in_stats(const json& stream, const Cursor& due) {
   if (const auto awaited = stream.at("awaited_clients").get<std::uint32_t>(); awaited > 0)
     return fmt::format(
-        "The stream begins once {} more client{} called next() (sharing.wait_for), here or on a stream that "
-        "shares its rows, or after sharing.wait_timeout",
+        "The stream begins once {} more client{} called next() (sharing.wait_for), or after its wait_timeout",
         awaited, awaited == 1 ? " has" : "s have");
   const std::string clients = slowest_clients(stream.at("clients"), due);
   if (clients.empty()) return {};

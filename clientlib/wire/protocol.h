@@ -102,9 +102,9 @@ struct OpenReply {
   std::uint64_t epoch_length = 0;  ///< batches in a whole epoch
   std::uint32_t max_leases = 0;
   std::string session;  ///< names this attachment in cursor_set and failure
-  /// How many batches it begins behind the foremost client of another group, or of a stream that shares rows,
-  /// counted up to kMostBehind. 0: within max_lag, the client has chosen where to begin, or the stream is a
-  /// feed.
+  /// How many batches it begins behind the foremost client of another group, or on a stream without clients
+  /// behind that of the streams that share rows, counted up to kMostBehind. 0: it is not far behind, the
+  /// client has chosen where to begin, or the stream is a feed.
   std::uint32_t batches_behind = 0;
 };
 

@@ -37,7 +37,7 @@ Lanes::Lanes(const StreamInfo& info, const Options& options, ring::RingWriter& r
       groups_(info.delivery, info.samples, info.batch_size, info.last),
       lanes_(options.ledger.lanes),
       gate_(std::move(gate)),
-      gate_index_(gate_->add_stream(options.wait_for, info.batch_size)) {
+      gate_index_(gate_->add_stream(options.wait_for)) {
   // Reserved here, so that pushes under the lock cannot throw.
   const std::size_t slots = publish::Ledger::slots_needed(options.ledger);
   orders_.reserve(slots);
@@ -144,6 +144,7 @@ bool Lanes::take_acks() {
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
     if (!sends_acks(lane) || !ring_.has_acks(index)) continue;
+    lane.asked = true;  // it may have got its first batch without sleeping
     acks_.clear();
     const auto taken = ring_.take_acks(index, acks_);
     if (!taken) lane.protocol_error = taken.error().message;
@@ -225,6 +226,8 @@ void Lanes::count_clients(std::uint64_t now_ns) {
     clients.asked += lane.asked ? 1 : 0;
   }
   gate_->set_clients(gate_index_, clients);
+  // A feed is sent once, so it has one set of clients.
+  if (gate_->total().attached == 0 && !supply_.builds_once()) gate_->close();
   if (clients.asked == 0) {
     first_ask_ns_ = 0;
   } else if (first_ask_ns_ == 0) {
@@ -246,8 +249,9 @@ bool Lanes::try_open_gate(std::uint64_t now_ns) {
   if (!complete && (own.asked == 0 || waited <= options_.wait_timeout)) return false;
   gate_->open(options_.wait_for);
   if (!complete)
-    log::warn("stream `{}` begins with {} of {} clients, after {:g} s (sharing.wait_timeout)", info_.name,
-              asked, options_.wait_for, seconds(options_.wait_timeout));
+    log::warn("stream `{}` begins with {} of {} clients{}, after {:g} s (sharing.wait_timeout)", info_.name,
+              asked, options_.wait_for, gate_->stream_count() > 1 ? " of the streams that share rows" : "",
+              seconds(options_.wait_timeout));
   return true;
 }
 

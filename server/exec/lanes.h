@@ -35,6 +35,7 @@ struct Lane {
   std::string group_name, client;
   std::uint32_t rank = 0;
   bool reattaches = false;  ///< within its process, in the middle of a loop
+  bool resumes = false;     ///< it reattaches after it was granted a batch, by this server or by one before
   Cursor begin;             ///< where it began, or where its last seek went
   std::uint64_t last_beat_ns = 0, last_beat_value = 0;
   std::uint64_t granted = 0;         ///< samples

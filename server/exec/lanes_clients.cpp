@@ -111,8 +111,14 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
             .rank = request.rank,
             .reattaches = request.position.has_value() && !supply_.builds_once(),
             .begin = begin};
-  publish::Member member{
-      .lane = index, .client = request.client, .pid = request.pid, .granted = begin, .consumed = begin};
+  const publish::Member& former = *admitted->member;
+  lane.resumes = lane.reattaches && (former.detached_ns == 0 || former.served);
+  publish::Member member{.lane = index,
+                         .client = request.client,
+                         .pid = request.pid,
+                         .granted = begin,
+                         .consumed = begin,
+                         .served = former.served};
   wire::OpenReply reply;
   reply.stream = info_;
   reply.lane = index;
@@ -123,6 +129,7 @@ Result<wire::OpenReply> Lanes::open(const wire::OpenRequest& request) {
   reply.epoch_length = plan.length(0);
   reply.max_leases = options_.ledger.max_leases;
   reply.batches_behind = report_late(lane, request);
+  gate_->note_hold(options_.ledger.max_leases * plan.consumed(0, 1));
   ledger_.provide(used_count() + 1);
   *free = std::move(lane);
   *admitted->member = std::move(member);
@@ -150,9 +157,9 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   ++attached_;
   lane.last_beat_ns = now_ns;
   // A client that goes on after a restart of the server waits for nobody: its former peers may be gone.
-  if (lane.reattaches && lane.begin != lane.group->start) gate_->open(options_.wait_for);
+  if (lane.resumes) gate_->open(options_.wait_for);
   count_clients(now_ns);
-  if (!gate_->is_open(options_.wait_for))
+  if (!gate_->is_open(options_.wait_for) && gate_->total().asked < options_.wait_for)
     log::info(
         "stream `{}` waits until {} clients{} have called next() (sharing.wait_for); attached: {}; limit: "
         "{:g} s after the first call (sharing.wait_timeout)",
@@ -165,32 +172,28 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
 std::uint32_t Lanes::report_late(const Lane& late, const wire::OpenRequest& request) const {
   if (supply_.builds_once() || late.reattaches) return 0;
   const sampler::EpochPlan& plan = *late.group->plan;
-  const auto behind = [&](const publish::Position& ahead) {
-    return publish::lag(plan, late.begin, ahead, ClientStatus::kMostLag);
-  };
-  std::uint32_t lag = 0;
-  std::string leader;
-  if (const auto first = foremost(late.group)) {
-    lag = behind(ledger_.position(*first));
-    leader = fmt::format("`{}`", lanes_[*first].client);
-  }
+  const auto first = foremost(late.group);
+  std::optional<publish::Position> ahead;
   std::uint32_t near = options_.ledger.max_lag;
-  if (const auto other = maker_.foremost_in_other_streams(); other && behind(*other) > lag) {
-    lag = behind(*other);
-    leader = "the foremost client of the streams that share its rows";
-    // A client there is granted some batches as soon as it attaches.
-    near += options_.ledger.max_leases * (gate_->largest_batch() / info_.batch_size + 1);
+  if (first) {
+    ahead = ledger_.position(*first);
+  } else if (!foremost(nullptr)) {  // as join_cursor(): the stream has no client
+    ahead = maker_.foremost_in_other_streams();
+    // A client there is granted several batches as soon as it attaches.
+    near += static_cast<std::uint32_t>(gate_->largest_hold() / plan.consumed(0, 1)) + 1;
   }
+  if (!ahead) return 0;
+  const std::uint32_t lag = publish::lag(plan, late.begin, *ahead, ClientStatus::kMostLag);
   if (lag <= near) return 0;
-  const auto joined = join_cursor();
   const bool chose = request.join != Join::kDefault || request.start || request.resume_server;
-  const bool can_skip = !chose && joined && behind(publish::position_of(plan, *joined)) > 0;
   log::info(
       "stream `{}`: client `{}` begins {}{} batches behind {}, so batches that were delivered earlier may "
       "be decoded again{}",
-      info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag, leader,
-      can_skip ? "; to skip them, attach with Loader(join=\"now\")" : "");
-  return can_skip ? lag : 0;
+      info_.name, late.client, lag >= ClientStatus::kMostLag ? "at least " : "", lag,
+      first ? fmt::format("`{}`", lanes_[*first].client)
+            : "the foremost client of the streams that share its rows",
+      chose ? "" : "; to skip them, attach with Loader(join=\"now\")");
+  return chose ? 0 : lag;
 }
 
 Result<std::uint32_t> Lanes::open_sink() {
@@ -206,8 +209,8 @@ Result<std::uint32_t> Lanes::open_sink() {
   status_.attach(reply->lane, {lane.client, lane.group_name, lane.rank, *lane.group->plan}, [] {});
   lane.sink = lane.attached = true;
   ++attached_;
-  gate_->open(options_.wait_for);
   count_clients(ring::monotonic_ns());
+  gate_->open(options_.wait_for);
   return reply->lane;
 }
 
@@ -228,6 +231,7 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
   if (lane.attached && !lane.sink) lane.member->consumed = consumed_by(index);
   lane.member->lane.reset();
   lane.member->detached_ns = now_ns;
+  lane.member->served = lane.member->served || lane.granted > 0;
   publish::Position last;
   if (ledger_.is_open(index)) {
     last = ledger_.position(index);
@@ -246,8 +250,6 @@ bool Lanes::close(std::uint32_t index, std::uint64_t now_ns) {
   lane = Lane{};
   count_missing_ranks();
   count_clients(now_ns);
-  // A feed is sent once, so it has one set of clients.
-  if (gate_->total().attached == 0 && !supply_.builds_once()) gate_->close();
   return true;
 }
 

@@ -2,9 +2,8 @@
 
 namespace headrace::server::exec {
 
-std::size_t StartGate::add_stream(std::uint32_t wait_for, std::uint32_t batch_size) {
+std::size_t StartGate::add_stream(std::uint32_t wait_for) {
   largest_wait_for_ = std::max(largest_wait_for_, wait_for);
-  largest_batch_ = std::max(largest_batch_, batch_size);
   streams_.emplace_back();
   return streams_.size() - 1;
 }

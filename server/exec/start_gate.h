@@ -18,12 +18,14 @@ class StartGate {
     std::uint32_t asked = 0;     ///< of these, clients that have called next()
   };
 
-  std::size_t add_stream(std::uint32_t wait_for, std::uint32_t batch_size);  ///< returns its index
+  std::size_t add_stream(std::uint32_t wait_for);  ///< returns its index
   void set_clients(std::size_t stream, const Clients& clients);
   [[nodiscard]] const Clients& clients(std::size_t stream) const { return streams_[stream]; }
   [[nodiscard]] const Clients& total() const { return total_; }  ///< of all streams
   [[nodiscard]] std::size_t stream_count() const { return streams_.size(); }
-  [[nodiscard]] std::uint32_t largest_batch() const { return largest_batch_; }
+  /// Rows that clients of a stream hold at most, all ranks together.
+  void note_hold(std::uint64_t rows) { largest_hold_ = std::max(largest_hold_, rows); }
+  [[nodiscard]] std::uint64_t largest_hold() const { return largest_hold_; }
 
   /// Whether streams with this `wait_for` may begin.
   [[nodiscard]] bool is_open(std::uint32_t wait_for) const { return wait_for <= open_for_; }
@@ -36,8 +38,9 @@ class StartGate {
  private:
   std::vector<Clients> streams_;
   Clients total_;
-  std::uint32_t largest_wait_for_ = 1, largest_batch_ = 1;
+  std::uint32_t largest_wait_for_ = 1;
   std::uint32_t open_for_ = 1;  ///< a single client waits for nobody
+  std::uint64_t largest_hold_ = 0;
 };
 
 }  // namespace headrace::server::exec

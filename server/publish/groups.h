@@ -22,6 +22,7 @@ struct Member {
   Cursor granted;   ///< for a detached member: its last position
   Cursor consumed;  ///< the server's memory: where `resume_server` continues
   std::uint64_t detached_ns = 0;
+  bool served = false;  ///< it was granted a batch
 };
 
 struct Group {

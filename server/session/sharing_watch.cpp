@@ -49,7 +49,7 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     const bool could_share = active >= 2 && most >= kFewest;
     const bool wasteful = could_share && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
     interval_.decoded = decoded;
-    interval_.again = could_share ? decoded - std::min(decoded, most + figures.ahead) : 0;
+    if (could_share) interval_.again = decoded - std::min(decoded, most + (wasteful ? 0 : figures.ahead));
     if (wasteful && !warned_) {
       const auto furthest =
           std::max_element(figures.jobs.begin(), figures.jobs.end(),

@@ -101,10 +101,8 @@ void print_clients(const nlohmann::json& stream) {
   }
   if (const std::uint64_t awaited = count(stream, "awaited_clients");
       awaited > 0 && !clients.empty() && failure_of(stream).empty())
-    fmt::print(
-        "  waits for {} more client{}, here or on a stream that shares its rows, to call next() "
-        "(sharing.wait_for)\n",
-        awaited, awaited == 1 ? "" : "s");
+    fmt::print("  waits for {} more client{} to call next() (sharing.wait_for)\n", awaited,
+               awaited == 1 ? "" : "s");
 }
 
 /// `made`: samples decoded or taken from caches.

@@ -31,17 +31,9 @@ class Gate {
   std::unique_ptr<RingClient> client(const std::string& stream) {
     return std::make_unique<RingClient>(*engine_, stream, "client-" + std::to_string(++clients_));
   }
-  /// Whether the client gets a batch soon. It asks for one in any case.
-  bool begins(RingClient& client) {
-    for (int look = 0; look < 20; ++look) {
-      check();
-      if (const auto grant = client.next(10ms)) {
-        client.reader().ack(*grant);
-        return true;
-      }
-    }
-    return false;
-  }
+  /// Whether the client, which asks for a batch, gets one in time: soon if it should have to wait.
+  bool begins(RingClient& client) { return gets_batch(client, 2000); }
+  bool begins_soon(RingClient& client) { return gets_batch(client, 10); }
   /// As the session thread does four times a second.
   void check() {
     for (std::size_t i = 0; i < engine_->stream_count(); ++i)
@@ -59,6 +51,18 @@ class Gate {
   }
 
  private:
+  bool gets_batch(RingClient& client, int looks) {
+    for (int look = 0; look < looks; ++look) {
+      check();
+      if (const auto grant = client.next(10ms)) {
+        client.reader().ack(*grant);
+        check();
+        return true;
+      }
+    }
+    return false;
+  }
+
   std::unique_ptr<Engine> engine_;
   int clients_ = 0;
 };
@@ -66,8 +70,8 @@ class Gate {
 TEST(StartGate, CountsTheClientsOfAllStreams) {
   Gate gate({{"a", 3}, {"b", 3}});
   const auto one = gate.client("a"), two = gate.client("a"), three = gate.client("b");
-  EXPECT_FALSE(gate.begins(*one));
-  EXPECT_FALSE(gate.begins(*three));
+  EXPECT_FALSE(gate.begins_soon(*one));
+  EXPECT_FALSE(gate.begins_soon(*three));
   EXPECT_EQ(gate.awaited(0), 1U);
   EXPECT_EQ(gate.awaited(1), 1U);
   EXPECT_TRUE(gate.begins(*two));
@@ -80,7 +84,7 @@ TEST(StartGate, LetsFurtherClientsBeginUntilAllHaveDetached) {
   Gate gate({{"a", 2}, {"b", 2}});
   for (int set = 0; set < 2; ++set) {
     auto one = gate.client("a"), two = gate.client("b");
-    EXPECT_FALSE(gate.begins(*one)) << "set " << set;
+    EXPECT_FALSE(gate.begins_soon(*one)) << "set " << set;
     EXPECT_TRUE(gate.begins(*two));
     one->leave();
     EXPECT_TRUE(gate.begins(*gate.client("a")));
@@ -93,11 +97,11 @@ TEST(StartGate, AStreamThatWaitsForFewerBeginsEarlierAndCountsForTheOthers) {
   const auto alone = gate.client("alone");
   gate.check();
   const auto pair = gate.client("pair");
-  EXPECT_FALSE(gate.begins(*pair)) << "the other one is attached, but has not called next()";
+  EXPECT_FALSE(gate.begins_soon(*pair)) << "the other one is attached, but has not called next()";
   EXPECT_TRUE(gate.begins(*alone));
   EXPECT_TRUE(gate.begins(*pair));
   const auto four = gate.client("four"), third = gate.client("pair");
-  EXPECT_FALSE(gate.begins(*four)) << "three have called next()";
+  EXPECT_FALSE(gate.begins_soon(*four)) << "three have called next()";
   EXPECT_TRUE(gate.begins(*third));
   EXPECT_TRUE(gate.begins(*four)) << "clients of an open stream count, too";
 }
@@ -109,26 +113,42 @@ TEST(StartGate, AStreamWithoutClientsDoesNotEndTheWait) {
   std::this_thread::sleep_for(2100ms);
   gate.check();
   const auto one = gate.client("idle");
-  EXPECT_FALSE(gate.begins(*one)) << "its wait begins with its own first client";
+  EXPECT_FALSE(gate.begins_soon(*one)) << "its wait begins with its own first client";
   EXPECT_EQ(gate.awaited(0), 1U);
-  bool begins = false;
-  for (int look = 0; look < 100 && !begins; ++look) begins = gate.begins(*one);
-  EXPECT_TRUE(begins) << "its wait_timeout has passed";
+  EXPECT_TRUE(gate.begins(*one)) << "its wait_timeout has passed";
+}
+
+TEST(StartGate, AStreamThatBeginsLateLetsThoseWithTheSameWaitForBegin) {
+  Gate gate({{"a", 3}, {"same", 3}, {"more", 4}}, 500ms);
+  const auto one = gate.client("a");
+  EXPECT_TRUE(gate.begins(*one));
+  EXPECT_TRUE(gate.begins_soon(*gate.client("same")));
+  EXPECT_FALSE(gate.begins_soon(*gate.client("more")));
+}
+
+TEST(StartGate, ForgetsAClientThatAskedAndLeft) {
+  Gate gate({{"a", 2}, {"b", 2}});
+  auto gone = gate.client("a");
+  EXPECT_FALSE(gate.begins_soon(*gone));
+  gone->leave();
+  const auto one = gate.client("b");
+  EXPECT_FALSE(gate.begins_soon(*one));
+  EXPECT_EQ(gate.awaited(1), 1U);
 }
 
 TEST(StartGate, FencedClientsDoNotCount) {
-  Gate gate({{"a", 2}, {"b", 2}});
-  const auto stuck = gate.client("a");
-  EXPECT_FALSE(gate.begins(*stuck));
-  gate.fence_stuck(0, 0);  // sees the heartbeat
-  gate.fence_stuck(0, 3'600'000'000'000);
-  const auto one = gate.client("b");
-  EXPECT_FALSE(gate.begins(*one));
-  const auto two = gate.client("b");
-  EXPECT_TRUE(gate.begins(*two));
-  one->leave();
-  two->leave();
-  EXPECT_FALSE(gate.begins(*gate.client("b"))) << "the next set waits, although the stuck client is attached";
+  for (const bool fenced_last : {false, true}) {
+    Gate gate({{"a", 2}, {"b", 2}});
+    const auto stuck = gate.client("a"), one = gate.client("b");
+    EXPECT_FALSE(gate.begins_soon(*stuck));
+    EXPECT_TRUE(gate.begins(*one));
+    if (fenced_last) one->leave();
+    gate.fence_stuck(0, 0);  // sees the heartbeat
+    gate.fence_stuck(0, 3'600'000'000'000);
+    one->leave();
+    EXPECT_FALSE(gate.begins_soon(*gate.client("b")))
+        << "the next set waits, although the stuck client is still attached";
+  }
 }
 
 }  // namespace

@@ -253,7 +253,7 @@ def test_the_streams_of_a_sweep_wait_for_each_others_clients(start_server: Any, 
             with pytest.raises(headrace.errors.Timeout, match=two_missing):
                 next(iterators[0])
             listed = subprocess.run(["headrace", "ls", "--address", str(server.address)], capture_output=True, text=True, check=True).stdout
-            assert "  waits for 2 more clients, here or on a stream that shares its rows, to call next() (sharing.wait_for)\n" in listed
+            assert "  waits for 2 more clients to call next() (sharing.wait_for)\n" in listed
             with ThreadPoolExecutor() as pool:
                 assert list(pool.map(lambda batches: next(batches).number, iterators)) == [0, 0, 0]
             loaders[1].close()
@@ -303,7 +303,7 @@ def test_a_late_client_is_warned_of_how_far_behind_it_begins(start_server: Any, 
             warnings.simplefilter("error")
             assert next(iter(joined)).epoch >= 2
     server.stop()
-    assert re.search(r"client `late` begins \d+ batches behind `first`: batches that were delivered earlier may be decoded again", server.output())
+    assert re.search(r"client `late` begins \d+ batches behind `first`, so batches that were delivered earlier may be decoded again", server.output())
 
 
 def test_a_long_wait_warns_of_its_reason_and_loses_nothing(start_server: Any, quiet_config: dict[str, Any]) -> None:

@@ -71,7 +71,7 @@ TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
   jobs.run(20, 200);
   EXPECT_EQ(jobs.decoded_again(), 0U) << "not known yet";
   jobs.run(20, 200);
-  EXPECT_EQ(jobs.decoded_again(), 2600U);
+  EXPECT_EQ(jobs.decoded_again(), 3000U);
   EXPECT_EQ(jobs.last().decoded, 6000U);
   EXPECT_EQ(jobs.last().granted, 6000U);
   jobs.run(60, 100);
@@ -79,7 +79,7 @@ TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
   jobs.run(60, 100, 0);
   EXPECT_EQ(jobs.decoded_again(), 0U) << "a single active job";
   jobs.run(60, 200);
-  EXPECT_EQ(jobs.decoded_again(), 2600U);
+  EXPECT_EQ(jobs.decoded_again(), 3000U);
   jobs.figures().jobs[1].granted = 0;
   jobs.run(1, 200);
   EXPECT_EQ(jobs.decoded_again(), 0U) << "another set of jobs";

@@ -188,13 +188,6 @@ class PairedFoldersOpener {
   }
 
   Result<void> set_scales() {
-    const bool given = std::all_of(folders_.begin(), folders_.end(),
-                                   [](const auto& folder) { return folder.second.scale != 0; });
-    if (given || columns_.size() == 1) {
-      std::size_t f = 0;
-      for (const auto& [field, folder] : folders_) columns_[f++]->set_scale(std::max(1, folder.scale));
-      return {};
-    }
     const auto sizes = first_sizes();
     if (!sizes) return fail(sizes.error());
     const decode::ImageSize& base =
