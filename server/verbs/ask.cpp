@@ -114,7 +114,8 @@ std::string sharing_factor(std::uint64_t made, std::uint64_t granted) {
 /// Prints the samples decoded and granted, and the sharing factor, since the start and in the last 30 s.
 void print_sharing(const nlohmann::json& stats) {
   std::uint64_t decoded = 0, granted = 0, cached = 0, window_bytes = 0;
-  for (const auto& [name, stream] : streams_in(stats).items()) {
+  const nlohmann::json all = streams_in(stats);
+  for (const auto& [name, stream] : all.items()) {
     decoded += count(stream, "decoded");
     granted += count(stream, "granted");
     cached += count(stream, "cached");
