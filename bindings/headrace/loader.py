@@ -158,6 +158,11 @@ class Loader:
         broadcast = known.get(given["stream"], {}).get("delivery") == "broadcast"
         rank, world_size = self._rank_and_world_size(broadcast)
         self._world_size = world_size
+        if broadcast and given["resume"] and not (given["group"] or given["client"]):
+            raise InvalidArgument(
+                "resume='server' on a broadcast stream: the server remembers positions by group, which is the client's name there, and "
+                "the default name is new in each process; pass client='NAME', the same in each run"
+            )
         state = given["state"] if self._parked is None else self._parked
         how: dict[str, Any] = {
             "stream": given["stream"],
@@ -285,6 +290,11 @@ class Loader:
         """Makes `epoch` the next one to begin. A loop that is running finishes its own epoch first."""
         epoch = whole("epoch", epoch, most=MOST_EPOCH)
         stream = self._attached()
+        if self._start_is_set and epoch < stream.epoch():
+            warn(
+                f"set_epoch({epoch}) goes back: this loader begins in epoch {stream.epoch()}, because of join, resume or a state. "
+                "To continue there, count from loader.epoch: for epoch in range(loader.epoch, ...)"
+            )
         if self._running() is not None and stream.begun():
             self._next_epoch = epoch
         else:

@@ -248,10 +248,13 @@ bool Lanes::try_open_gate(std::uint64_t now_ns) {
   const auto waited = std::chrono::nanoseconds(now_ns - first_ask_ns_);
   if (!complete && (own.asked == 0 || waited <= options_.wait_timeout)) return false;
   gate_->open(options_.wait_for);
-  if (!complete)
+  const char* const whose = gate_->stream_count() > 1 ? " of the streams that share rows" : "";
+  if (complete) {
+    log::info("stream `{}` begins with {} clients{}", info_.name, asked, whose);
+  } else {
     log::warn("stream `{}` begins with {} of {} clients{}, after {:g} s (sharing.wait_timeout)", info_.name,
-              asked, options_.wait_for, gate_->stream_count() > 1 ? " of the streams that share rows" : "",
-              seconds(options_.wait_timeout));
+              asked, options_.wait_for, whose, seconds(options_.wait_timeout));
+  }
   return true;
 }
 

@@ -164,7 +164,8 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
         "stream `{}` waits until {} clients{} have called next() (sharing.wait_for); attached: {}; limit: "
         "{:g} s after the first call (sharing.wait_timeout)",
         info_.name, options_.wait_for,
-        gate_->stream_count() > 1 ? " of this stream and of those that share rows with it" : "",
+        gate_->stream_count() > 1 ? " of this stream and of those that share rows with it"
+                                  : " of this stream",
         gate_->total().attached, seconds(options_.wait_timeout));
   return attachment;
 }

@@ -40,13 +40,22 @@ void RowWindow::move(std::uint32_t stream, std::uint32_t lane, std::optional<std
   readers_[std::size_t{stream} * kLanes + lane].store(next.value_or(kNone), std::memory_order_relaxed);
 }
 
+std::optional<std::uint64_t> RowWindow::foremost() const {
+  return foremost_except(std::numeric_limits<std::size_t>::max());
+}
+
 std::optional<publish::Position> RowWindow::foremost_in_other_streams(std::uint32_t stream) const {
+  const auto row = foremost_except(stream);
+  if (!row) return std::nullopt;
+  return publish::Position{*row / positions_, *row % positions_};
+}
+
+std::optional<std::uint64_t> RowWindow::foremost_except(std::size_t stream) const {
   std::optional<std::uint64_t> foremost;
   for (std::size_t i = 0; i < reader_count_; ++i)
     if (const std::uint64_t reader = at(i); reader != kNone && i / kLanes != stream)
       foremost = std::max(foremost.value_or(0), reader);
-  if (!foremost) return std::nullopt;
-  return publish::Position{*foremost / positions_, *foremost % positions_};
+  return foremost;
 }
 
 bool RowWindow::needed_by_others(std::uint64_t row, const Lanes& served) const {

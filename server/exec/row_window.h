@@ -52,6 +52,8 @@ class RowWindow {
   };
   /// The first row that a lane still needs; nullopt: it needs none any more.
   void move(std::uint32_t stream, std::uint32_t lane, std::optional<std::uint64_t> next);
+  /// The foremost row that a reader needs next; nullopt: there are no readers.
+  [[nodiscard]] std::optional<std::uint64_t> foremost() const;
   /// The position of the foremost reader in the streams other than `stream`; nullopt: they have no readers.
   [[nodiscard]] std::optional<publish::Position> foremost_in_other_streams(std::uint32_t stream) const;
   /// Whether a reader other than `served` needs this row.
@@ -133,6 +135,7 @@ class RowWindow {
   [[nodiscard]] static bool is_among(std::size_t reader, const Lanes& lanes) {
     return reader / kLanes == lanes.stream && (lanes.lanes >> (reader % kLanes) & 1) != 0;
   }
+  [[nodiscard]] std::optional<std::uint64_t> foremost_except(std::size_t stream) const;
   void erase(Rows::iterator entry);  ///< [lock]
   /// [lock] Drops up to `most` of the rows that every reader has passed. False: there are no more.
   bool drop_passed(std::size_t most);

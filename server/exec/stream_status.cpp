@@ -102,7 +102,7 @@ std::vector<ClientStatus> StreamStatus::clients() const {
     client.rows_per_batch = plans[i].consumed(0, 1);
     client.lag = behind(foremost);
     client.sharing_lag = behind(foremost_of_all);
-    if (pace) client.seconds_per_batch = static_cast<double>(client.rows_per_batch) * *pace;
+    if (pace) client.lag_seconds = client.lag * static_cast<double>(client.rows_per_batch) * *pace;
   }
   return found;
 }

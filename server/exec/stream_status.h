@@ -58,8 +58,9 @@ struct ClientStatus {
   std::uint32_t lag = 0;  ///< batches behind the foremost client of this stream, counted up to kMostLag
   /// The same, behind the foremost client of this stream and of the streams that share rows with it.
   std::uint32_t sharing_lag = 0;
-  /// The average pace of this stream's foremost client; nullopt: it has been served for less than a second.
-  std::optional<double> seconds_per_batch;
+  /// `lag` at the average pace of this stream's foremost client; nullopt: it has been served for less than a
+  /// second.
+  std::optional<double> lag_seconds;
   LaneFigures lane;
   std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: a lane without a client
 };

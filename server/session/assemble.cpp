@@ -205,7 +205,9 @@ std::vector<Error> add_gates(const config::Config& config, Assembly& out) {
       return std::find(each.streams.begin(), each.streams.end(), setup.info.name) != each.streams.end();
     });
     std::uint32_t clients = setup.ledger.lanes;
-    std::string streams = "; the stream shares rows with no other one";
+    std::string streams =
+        "; the stream shares rows with no other one (its source, order, seed or first transforms differ, or "
+        "it has a decoded cache or `window: 0B`)";
     if (group != out.sharing.end() && group->streams.size() > 1) {
       if (!group->gate) group->gate = std::make_shared<exec::StartGate>();
       setup.gate = group->gate;

@@ -120,11 +120,6 @@ void add_reads(Families& families, const std::vector<StreamSnapshot>& streams) {
   for (const auto& [source, count] : threads) add(family, {{"source", source}}, static_cast<double>(count));
 }
 
-/// null: the pace is not known yet.
-nlohmann::json lag_seconds(const exec::ClientStatus& client, std::uint32_t batches) {
-  return client.seconds_per_batch ? nlohmann::json(batches * *client.seconds_per_batch) : nlohmann::json();
-}
-
 double progress(const StreamSnapshot& stream) {
   return static_cast<double>(stream.foremost.position) / static_cast<double>(stream.info.samples);
 }
@@ -221,7 +216,7 @@ std::vector<MetricFamily> Collector::Collect() const {
       "headrace_client_lag_seconds",
       "Lag in seconds: headrace_client_lag_batches at the average pace of the stream's foremost client; 0 "
       "until that client has been served for a second.",
-      MetricType::Gauge, [](const auto& c) { return c.lag * c.seconds_per_batch.value_or(0); });
+      MetricType::Gauge, [](const auto& c) { return c.lag_seconds.value_or(0); });
   by_client("headrace_client_leases", "Batches in a client's hands or granted to it.", MetricType::Gauge,
             [](const auto& c) { return c.lane.leases; });
   by_client("headrace_client_private_copies_total",
@@ -298,9 +293,9 @@ nlohmann::json Collector::stats() const {
                          {"group", c.group},
                          {"rank", c.rank},
                          {"lag", c.lag},
-                         {"lag_seconds", lag_seconds(c, c.lag)},
+                         {"lag_seconds", c.lag_seconds ? nlohmann::json(*c.lag_seconds) : nlohmann::json()},
                          {"sharing_lag", c.sharing_lag},
-                         {"sharing_lag_seconds", lag_seconds(c, c.sharing_lag)},
+                         {"sharing_lag_rows", c.sharing_lag * c.rows_per_batch},
                          {"granted", c.lane.granted},
                          {"leases", c.lane.leases},
                          {"fenced", c.lane.fenced != 0},

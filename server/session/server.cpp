@@ -276,11 +276,17 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
 nlohmann::json Server::stats() const {
   nlohmann::json stats = collector_->stats();
   stats["sharing"] = nlohmann::json::array();
-  for (const auto& [group, watch] : sharing_)
+  const std::uint64_t now = ring::monotonic_ns();
+  for (const auto& [group, watch] : sharing_) {
     stats["sharing"].push_back({{"streams", group.streams},
                                 {"decoded_in_30_s", watch.last_interval().decoded},
                                 {"granted_in_30_s", watch.last_interval().granted},
                                 {"decoded_again_in_30_s", watch.last_interval().again}});
+    for (const std::string& stream : group.streams)
+      for (nlohmann::json& client : stats["streams"][stream]["clients"])
+        if (const auto seconds = watch.seconds_behind(now, client["sharing_lag_rows"].get<std::uint64_t>()))
+          client["sharing_lag_seconds"] = *seconds;
+  }
   return stats;
 }
 

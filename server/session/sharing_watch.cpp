@@ -10,6 +10,8 @@ namespace {
 constexpr std::uint64_t kIntervalNs = 30'000'000'000;
 /// Warn above this ratio: samples decoded, to samples that the busiest job received.
 constexpr double kTooMuch = 1.5;
+/// Positions of the foremost job that are remembered: of ten minutes, at four checks a second.
+constexpr std::size_t kMostSteps = 2400;
 /// Jobs that receive less than this part of the most are idle.
 constexpr double kIdle = 0.1;
 /// Fewer samples say nothing: they may have been decoded ahead.
@@ -21,7 +23,20 @@ SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadca
     : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
       can_wait_(broadcast && streams.size() == 1) {}
 
+std::optional<double> SharingWatch::seconds_behind(std::uint64_t now_ns, std::uint64_t rows) const {
+  if (path_.empty()) return std::nullopt;
+  if (rows == 0) return 0;
+  const std::uint64_t there = path_.back().second - std::min(path_.back().second, rows);
+  const auto passed =
+      std::find_if(path_.rbegin(), path_.rend(), [&](const auto& step) { return step.second <= there; });
+  if (passed == path_.rend()) return std::nullopt;
+  return static_cast<double>(now_ns - passed->first) * 1e-9;
+}
+
 std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figures& figures) {
+  if (figures.foremost) path_.emplace_back(now_ns, *figures.foremost);
+  if (!figures.foremost) path_.clear();
+  if (path_.size() > kMostSteps) path_.pop_front();
   std::map<std::string, std::uint64_t> granted;
   for (const Job& job : figures.jobs) granted[job.name] += job.granted;
   const bool same_jobs =
@@ -89,6 +104,7 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
 SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingGroup& group) {
   SharingWatch::Figures out;
   if (group.window) {
+    out.foremost = group.window->foremost();
     out.refused = group.window->refused();
     out.window_bytes = group.window->budget();
   }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/exec/engine.h"
@@ -24,6 +26,7 @@ class SharingWatch {
   struct Figures {
     std::uint64_t decoded = 0;                  ///< samples, so far, by all streams that share
     std::uint64_t ahead = 0;                    ///< samples that may be decoded ahead of the jobs
+    std::optional<std::uint64_t> foremost;      ///< number of the row that the foremost job needs next
     std::uint64_t refused = 0;                  ///< rows that the window had no room for, so far
     std::optional<std::uint64_t> window_bytes;  ///< nullopt: no rows are kept
     std::vector<Job> jobs;                      ///< that are attached
@@ -44,11 +47,15 @@ class SharingWatch {
     std::uint64_t again = 0;    ///< decoded again because the jobs are too far apart
   };
   [[nodiscard]] const Interval& last_interval() const { return interval_; }
+  /// How many seconds ago the foremost job was `rows` behind where it is now; nullopt: longer than this
+  /// remembers, or rows are not numbered.
+  [[nodiscard]] std::optional<double> seconds_behind(std::uint64_t now_ns, std::uint64_t rows) const;
 
  private:
   std::string streams_;
   const bool can_wait_;  ///< with sharing.on_lag: wait
   Interval interval_;
+  std::deque<std::pair<std::uint64_t, std::uint64_t>> path_;  ///< of the foremost job: time and row
   std::uint64_t since_ns_ = 0, decoded_ = 0, refused_ = 0;
   std::map<std::string, std::uint64_t> granted_,
       previous_;  ///< at the start of the interval, and at the last check

@@ -88,16 +88,17 @@ void print_clients(const nlohmann::json& stream) {
   for (const nlohmann::json& client : clients) {
     const auto next = client.value("next", nlohmann::json::object());
     const std::uint64_t lag = count(client, "sharing_lag");
-    fmt::print(
-        "  client {}: epoch {}, batch {}{}\n", client.value("client", std::string()), count(next, "epoch"),
-        count(next, "batch"),
-        lag == 0
-            ? ""
-            : fmt::format(", {}{} batch{}{} behind the foremost client",
-                          lag >= exec::ClientStatus::kMostLag ? "at least " : "", lag, lag == 1 ? "" : "es",
-                          client.value("sharing_lag_seconds", nlohmann::json()).is_number()
-                              ? fmt::format(" ({:.1f} s)", client["sharing_lag_seconds"].get<double>())
-                              : ""));
+    fmt::print("  client {}: epoch {}, batch {}", client.value("client", std::string()), count(next, "epoch"),
+               count(next, "batch"));
+    if (lag > 0)
+      fmt::print(", {}{} batch{}{} behind the foremost client",
+                 lag >= exec::ClientStatus::kMostLag ? "at least " : "", lag, lag == 1 ? "" : "es",
+                 client.contains("sharing_lag_seconds")
+                     ? fmt::format(" ({:.1f} s)", client["sharing_lag_seconds"].get<double>())
+                     : "");
+    if (client.value("waits_for_one_behind", false)) fmt::print(", yields to one behind (sharing.patience)");
+    if (client.value("fenced", false)) fmt::print(", fenced: it sends no heartbeat");
+    fmt::print("\n");
   }
   if (const std::uint64_t awaited = count(stream, "awaited_clients");
       awaited > 0 && !clients.empty() && failure_of(stream).empty())
@@ -105,10 +106,9 @@ void print_clients(const nlohmann::json& stream) {
                awaited == 1 ? "" : "s");
 }
 
-/// `made`: samples decoded or taken from caches.
-std::string sharing_factor(std::uint64_t made, std::uint64_t granted) {
-  if (made == 0) return {};
-  return fmt::format(": sharing factor {:.2f}", static_cast<double>(granted) / static_cast<double>(made));
+std::string sharing_factor(std::uint64_t decoded, std::uint64_t granted) {
+  if (decoded == 0) return {};
+  return fmt::format(": sharing factor {:.2f}", static_cast<double>(granted) / static_cast<double>(decoded));
 }
 
 /// Prints the samples decoded and granted, and the sharing factor, since the start and in the last 30 s.
@@ -124,7 +124,7 @@ void print_sharing(const nlohmann::json& stats) {
   if (decoded + cached == 0) return;
   fmt::print("{} samples decoded, {}{} granted to clients{}; rows kept for others: {:.1f} MB\n", decoded,
              cached == 0 ? "" : fmt::format("{} taken from caches, ", cached), granted,
-             sharing_factor(decoded + cached, granted), static_cast<double>(window_bytes) / 1e6);
+             cached == 0 ? sharing_factor(decoded, granted) : "", static_cast<double>(window_bytes) / 1e6);
   for (const nlohmann::json& group : stats.value("sharing", nlohmann::json::array())) {
     const std::uint64_t again = count(group, "decoded_again_in_30_s");
     if (count(group, "granted_in_30_s") == 0) continue;

@@ -261,23 +261,30 @@ def test_the_streams_of_a_sweep_wait_for_each_others_clients(start_server: Any, 
                 assert next(iter(restarted)).number == 0, "after the start, a new client on any of the streams begins at once"
     server.stop()
     assert "waits until 3 clients of this stream and of those that share rows with it have called next()" in server.output()
+    assert re.search(r"stream `\w+` begins with 3 clients of the streams that share rows", server.output())
 
 
 def test_a_stream_cannot_wait_for_more_clients_than_can_attach(basic_config: dict[str, Any], tmp_path: Path) -> None:
-    def check(**sharing: Any) -> str:
+    def check(output: bool = False, **sharing: Any) -> str:
         basic_config["streams"]["train"] |= {"sharing": {"wait_for": 5, **sharing}}
         config = tmp_path / "headrace.json"
         config.write_text(json.dumps(basic_config))
         done = subprocess.run(["headrace", "check", str(config)], capture_output=True, text=True)
         assert bool(done.returncode) == bool(done.stderr)
-        return done.stderr
+        return done.stdout if output else done.stderr
 
-    message = r"headrace.json:\d+:\d+: streams.train.sharing.wait_for: {} is more than the {} clients that can attach{}\. Lower it"
-    assert re.search(message.format(5, 4, "; the stream shares rows with no other one"), check())
+    message = r"headrace.json:\d+:\d+: streams.{}.sharing.wait_for: {} is more than the {} clients that can attach{}"
+    alone = r"; the stream shares rows with no other one \(.*\)\. Lower it"
+    assert re.search(message.format("train", 5, 4, alone), check())
     basic_config["streams"]["more"] = {"extends": "train", "batch_size": 7}
     assert check() == "", "8 clients can attach to both streams together"
-    assert re.search(message.format(5, 4, "; the stream shares rows with no other one"), check(window="0B"))
-    assert re.search(message.format(9, 8, " to more, train, which share rows"), check(wait_for=9))
+    basic_config["streams"]["more"]["seed"] = 2
+    assert "stream more shares rows with no other stream: its wait_for (2) counts its own clients only\n" in check(wait_for=2, output=True)
+    del basic_config["streams"]["more"]["seed"]
+    refused = check(window="0B")
+    assert re.search(message.format("more", 5, 4, alone), refused)
+    assert len(refused.splitlines()) == 1, "the value is said to be wrong once, where it stands"
+    assert re.search(message.format("more", 9, 8, " to more, train, which share rows"), check(wait_for=9))
 
 
 def test_the_wait_timeout_begins_anew_when_nobody_asks_any_more(start_server: Any, quiet_config: dict[str, Any]) -> None:

@@ -112,6 +112,22 @@ TEST(SharingWatch, ReportsThatAWindowOf0BKeepsNoRows) {
       HasSubstr("; no rows are kept for others (sharing.window: 0B). To share more: set sharing.window, "));
 }
 
+TEST(SharingWatch, KnowsWhenTheForemostJobWasWhereAnotherIs) {
+  SharingWatch watch({"train"}, true);
+  EXPECT_FALSE(watch.seconds_behind(0, 5)) << "nothing is known yet";
+  SharingWatch::Figures figures;
+  for (std::uint64_t second = 0; second <= 20; ++second) {
+    figures.foremost = second < 10 ? second * 100 : 1000;  // it pauses after 10 s
+    watch.check(second * kSecond, figures);
+  }
+  EXPECT_EQ(watch.seconds_behind(20 * kSecond, 0), 0);
+  EXPECT_EQ(watch.seconds_behind(20 * kSecond, 300), 13) << "at 700, which it passed after 7 s";
+  EXPECT_EQ(watch.seconds_behind(20 * kSecond, 5000), 20) << "at the beginning";
+  figures.foremost = 900;  // it left; another one is foremost
+  watch.check(21 * kSecond, figures);
+  EXPECT_EQ(watch.seconds_behind(21 * kSecond, 300), 15);
+}
+
 TEST(SharingWatch, NamesAFullWindow) {
   TwoJobs jobs;
   jobs.run(1, 200);
