@@ -221,6 +221,9 @@ std::vector<Error> add_gates(const config::Config& config, Assembly& out) {
     const auto stream = config.streams.find(setup.info.name);
     std::string place = stream == config.streams.end() ? "" : stream->second.places.wait_for;
     if (!place.empty()) place += ": ";
+    // Streams that extend one inherit its value and its place.
+    const auto said = [&place](const Error& known) { return known.message.starts_with(place); };
+    if (!place.empty() && std::any_of(wrong.begin(), wrong.end(), said)) continue;
     wrong.push_back(
         {ErrorCode::kConfigInvalid,
          fmt::format("{}streams.{}.sharing.wait_for: {} is more than the {} client{} that can "

@@ -29,8 +29,8 @@ std::optional<double> SharingWatch::seconds_behind(std::uint64_t now_ns, std::ui
   const std::uint64_t there = path_.back().second - std::min(path_.back().second, rows);
   const auto passed =
       std::find_if(path_.rbegin(), path_.rend(), [&](const auto& step) { return step.second <= there; });
-  if (passed == path_.rend()) return std::nullopt;
-  return static_cast<double>(now_ns - passed->first) * 1e-9;
+  const std::uint64_t then = passed == path_.rend() ? path_.front().first : passed->first;
+  return static_cast<double>(now_ns - then) * 1e-9;
 }
 
 std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figures& figures) {

@@ -120,12 +120,14 @@ TEST(SharingWatch, KnowsWhenTheForemostJobWasWhereAnotherIs) {
     figures.foremost = second < 10 ? second * 100 : 1000;  // it pauses after 10 s
     watch.check(second * kSecond, figures);
   }
-  EXPECT_EQ(watch.seconds_behind(20 * kSecond, 0), 0);
-  EXPECT_EQ(watch.seconds_behind(20 * kSecond, 300), 13) << "at 700, which it passed after 7 s";
-  EXPECT_EQ(watch.seconds_behind(20 * kSecond, 5000), 20) << "at the beginning";
+  EXPECT_EQ(watch.seconds_behind(20 * kSecond, 0).value(), 0);
+  EXPECT_DOUBLE_EQ(watch.seconds_behind(20 * kSecond, 300).value(), 13)
+      << "at 700, which it passed after 7 s";
+  EXPECT_DOUBLE_EQ(watch.seconds_behind(20 * kSecond, 5000).value(), 20) << "at the beginning";
+  EXPECT_DOUBLE_EQ(watch.seconds_behind(20 * kSecond, 1001).value(), 20) << "it was never there";
   figures.foremost = 900;  // it left; another one is foremost
   watch.check(21 * kSecond, figures);
-  EXPECT_EQ(watch.seconds_behind(21 * kSecond, 300), 15);
+  EXPECT_DOUBLE_EQ(watch.seconds_behind(21 * kSecond, 300).value(), 15);
 }
 
 TEST(SharingWatch, NamesAFullWindow) {
