@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _headrace
+from ._caller import warn
 from .errors import InvalidArgument
 
 # The key of the configuration that replaces each of these arguments of a DataLoader.
@@ -49,6 +50,23 @@ def explain_unknown(init: Callable[..., None]) -> Callable[..., None]:
         init(self, *given, **named)
 
     return checked
+
+
+def refuse_nameless_resume(given: dict[str, Any], broadcast: bool) -> None:
+    if broadcast and given["resume"] and not (given["group"] or given["client"]):
+        raise InvalidArgument(
+            "resume='server' on a broadcast stream: the server remembers positions by group, which is the client's name there, and the "
+            "default name is new in each process; pass client='NAME', the same in each run"
+        )
+
+
+def warn_of_going_back(epoch: int, begins: int) -> None:
+    """For a loader that begins in epoch `begins`: a loop that counts from 0 would undo that."""
+    if epoch < begins:
+        warn(
+            f"set_epoch({epoch}) goes back: this loader begins in epoch {begins}, because of join, resume or a state. To continue there, "
+            "count from loader.epoch: for epoch in range(loader.epoch, ...)"
+        )
 
 
 def text(name: str, value: Any, choices: tuple[str, ...] = ()) -> str:

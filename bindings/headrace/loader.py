@@ -16,9 +16,11 @@ from ._arguments import (
     flag,
     from_environment,
     ranks_of_torch,
+    refuse_nameless_resume,
     seconds,
     text,
     users,
+    warn_of_going_back,
     whole,
 )
 from ._caller import warn
@@ -69,8 +71,8 @@ class Loader:
     transform          called with each batch, in the loop's thread; the loop gets what it returns
     batch              "tuple" or "dict"
     zero_copy          True: batches are read-only numpy views (except labels); False: the loop may change its batches
-    join               where to begin without a state: "default" (epoch 0); "now" (the foremost client's position),
-                       "epoch_start" (the start of that client's epoch); a stream without clients uses those of streams that share rows
+    join               where to begin without a state: "default" (epoch 0); "now" (the foremost client's position), "epoch_start"
+                       (the start of that client's epoch)
     state              a saved state_dict() from which to resume
     resume             "server": resume from the position that the server remembers for this group
     timeout            seconds for attaching and for each request
@@ -158,11 +160,7 @@ class Loader:
         broadcast = known.get(given["stream"], {}).get("delivery") == "broadcast"
         rank, world_size = self._rank_and_world_size(broadcast)
         self._world_size = world_size
-        if broadcast and given["resume"] and not (given["group"] or given["client"]):
-            raise InvalidArgument(
-                "resume='server' on a broadcast stream: the server remembers positions by group, which is the client's name there, and "
-                "the default name is new in each process; pass client='NAME', the same in each run"
-            )
+        refuse_nameless_resume(given, broadcast)
         state = given["state"] if self._parked is None else self._parked
         how: dict[str, Any] = {
             "stream": given["stream"],
@@ -290,11 +288,8 @@ class Loader:
         """Makes `epoch` the next one to begin. A loop that is running finishes its own epoch first."""
         epoch = whole("epoch", epoch, most=MOST_EPOCH)
         stream = self._attached()
-        if self._start_is_set and epoch < stream.epoch():
-            warn(
-                f"set_epoch({epoch}) goes back: this loader begins in epoch {stream.epoch()}, because of join, resume or a state. "
-                "To continue there, count from loader.epoch: for epoch in range(loader.epoch, ...)"
-            )
+        if self._start_is_set:
+            warn_of_going_back(epoch, stream.epoch())
         if self._running() is not None and stream.begun():
             self._next_epoch = epoch
         else:
@@ -402,5 +397,4 @@ class Loader:
         self._begin()
 
     def __repr__(self) -> str:
-        given = self._arguments
-        return f"headrace.Loader({given['address']!r}, stream={given['stream']!r})"
+        return f"headrace.Loader({self._arguments['address']!r}, stream={self._arguments['stream']!r})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -282,3 +283,24 @@ def test_the_usual_loop_goes_on_behind_its_checkpoint(start_server: Any, quiet_c
         next(iter(loader))
         loader.set_epoch(1)
         assert next(iter(loader)).number == 0, "set_epoch to an epoch that was begun restarts it"
+
+
+def test_a_loop_that_goes_back_from_where_it_joined_is_warned(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train") as first:
+        list(first), list(first)
+        with headrace.Loader(address, stream="train", join="now") as joined:
+            begins = joined.epoch
+            with pytest.warns(RuntimeWarning, match=rf"set_epoch\(0\) goes back: this loader begins in epoch {begins}, because of join, resume or a state"):
+                joined.set_epoch(0)
+        with headrace.Loader(address, stream="train", join="now") as joined, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            joined.set_epoch(joined.epoch)
+
+
+def test_resume_from_the_server_needs_a_name_on_a_broadcast_stream(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    address = start_server(quiet_config).address
+    with pytest.raises(headrace.errors.InvalidArgument, match=r"resume='server' on a broadcast stream: .* pass client='NAME'"):
+        headrace.Loader(address, stream="train", resume="server")
+    with headrace.Loader(address, stream="train", resume="server", client="same") as loader:
+        assert next(iter(loader)).number == 0
