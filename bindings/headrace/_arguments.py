@@ -52,8 +52,11 @@ def explain_unknown(init: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def refuse_nameless_resume(given: dict[str, Any], broadcast: bool) -> None:
-    if broadcast and given["resume"] and not (given["group"] or given["client"]):
+def refuse_nameless_resume(given: dict[str, Any], stream: dict[str, Any]) -> None:
+    """Refuses resume="server" where the server would remember no position, unless there is another reason to refuse it."""
+    remembers = not stream.get("live") and not (stream.get("residence") and given["device"] is not None)
+    named = given["group"] or given["client"]
+    if given["resume"] and stream.get("delivery") == "broadcast" and remembers and not named and given["state"] is None:
         raise InvalidArgument(
             "resume='server' on a broadcast stream: the server remembers positions by group, which is the client's name there, and the "
             "default name is new in each process; pass client='NAME', the same in each run"

@@ -157,10 +157,10 @@ class Loader:
         given = self._arguments
         server = connect(given["address"], given["timeout"], given["allow_uids"])
         known = {entry["name"]: entry for entry in server.streams()}
-        broadcast = known.get(given["stream"], {}).get("delivery") == "broadcast"
-        rank, world_size = self._rank_and_world_size(broadcast)
+        about = known.get(given["stream"], {})
+        rank, world_size = self._rank_and_world_size(about.get("delivery") == "broadcast")
         self._world_size = world_size
-        refuse_nameless_resume(given, broadcast)
+        refuse_nameless_resume(given, about)
         state = given["state"] if self._parked is None else self._parked
         how: dict[str, Any] = {
             "stream": given["stream"],

@@ -249,9 +249,9 @@ bool Lanes::try_open_gate(std::uint64_t now_ns) {
   if (!complete && (own.asked == 0 || waited <= options_.wait_timeout)) return false;
   gate_->open(options_.wait_for);
   const char* const whose = gate_->stream_count() > 1 ? " of the streams that share rows" : "";
-  if (complete) {
+  if (asked >= options_.wait_for) {
     log::info("stream `{}` begins with {} clients{}", info_.name, asked, whose);
-  } else {
+  } else if (!supply_.ended_early()) {
     log::warn("stream `{}` begins with {} of {} clients{}, after {:g} s (sharing.wait_timeout)", info_.name,
               asked, options_.wait_for, whose, seconds(options_.wait_timeout));
   }

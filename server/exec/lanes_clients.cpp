@@ -161,12 +161,13 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   count_clients(now_ns);
   if (!gate_->is_open(options_.wait_for) && gate_->total().asked < options_.wait_for)
     log::info(
-        "stream `{}` waits until {} clients{} have called next() (sharing.wait_for); attached: {}; limit: "
-        "{:g} s after the first call (sharing.wait_timeout)",
+        "stream `{}` waits until {} clients{} {} (sharing.wait_for); attached: {}; limit: {:g} s after the "
+        "first {} (sharing.wait_timeout)",
         info_.name, options_.wait_for,
         gate_->stream_count() > 1 ? " of this stream and of those that share rows with it"
                                   : " of this stream",
-        gate_->total().attached, seconds(options_.wait_timeout));
+        supply_.builds_once() ? "are attached" : "have called next()", gate_->total().attached,
+        seconds(options_.wait_timeout), supply_.builds_once() ? "one" : "call");
   return attachment;
 }
 

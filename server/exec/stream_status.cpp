@@ -100,6 +100,10 @@ std::vector<ClientStatus> StreamStatus::clients() const {
       return publish::lag(plans[i], client.lane.next, ahead, ClientStatus::kMostLag);
     };
     client.rows_per_batch = plans[i].consumed(0, 1);
+    if (const RowWindow* const window = maker_.window()) {
+      const publish::Position position = publish::position_of(plans[i], client.lane.next);
+      client.row = window->number(position.epoch, position.position);
+    }
     client.lag = behind(foremost);
     client.sharing_lag = behind(foremost_of_all);
     if (pace) client.lag_seconds = client.lag * static_cast<double>(client.rows_per_batch) * *pace;

@@ -55,6 +55,7 @@ struct ClientStatus {
   std::string client, group;
   std::uint32_t rank = 0;
   std::uint64_t rows_per_batch = 0;  ///< of all ranks together
+  std::optional<std::uint64_t> row;  ///< that it needs next, as the window numbers rows; nullopt: no window
   std::uint32_t lag = 0;  ///< batches behind the foremost client of this stream, counted up to kMostLag
   /// The same, behind the foremost client of this stream and of the streams that share rows with it.
   std::uint32_t sharing_lag = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "clientlib/ring/segment.h"
@@ -200,14 +201,13 @@ std::uint64_t memory_left(const Assembly& assembly) {
 /// the clients that can attach.
 std::vector<Error> add_gates(const config::Config& config, Assembly& out) {
   std::vector<Error> wrong;
+  std::set<std::string> said;
   for (exec::StreamSetup& setup : out.streams) {
     const auto group = std::find_if(out.sharing.begin(), out.sharing.end(), [&](const SharingGroup& each) {
       return std::find(each.streams.begin(), each.streams.end(), setup.info.name) != each.streams.end();
     });
     std::uint32_t clients = setup.ledger.lanes;
-    std::string streams =
-        "; the stream shares rows with no other one (its source, order, seed or first transforms differ, or "
-        "it has a decoded cache or `window: 0B`)";
+    std::string why;
     if (group != out.sharing.end() && group->streams.size() > 1) {
       if (!group->gate) group->gate = std::make_shared<exec::StartGate>();
       setup.gate = group->gate;
@@ -215,20 +215,23 @@ std::vector<Error> add_gates(const config::Config& config, Assembly& out) {
       for (const exec::StreamSetup& other : out.streams)
         if (std::find(group->streams.begin(), group->streams.end(), other.info.name) != group->streams.end())
           clients += other.ledger.lanes;
-      streams = fmt::format(" to {}, which share rows", fmt::join(group->streams, ", "));
+      why = fmt::format(" to {}, which share rows", fmt::join(group->streams, ", "));
+    } else if (config.streams.size() > 1) {
+      why =
+          "; the stream shares rows with no other one (for example, the order, the seed or the first "
+          "transforms differ, or there is a decoded cache or `window: 0B`: see configs/sharing.md)";
     }
     if (setup.wait_for <= clients) continue;
     const auto stream = config.streams.find(setup.info.name);
-    std::string place = stream == config.streams.end() ? "" : stream->second.places.wait_for;
-    if (!place.empty()) place += ": ";
-    // Streams that extend one inherit its value and its place.
-    const auto said = [&place](const Error& known) { return known.message.starts_with(place); };
-    if (!place.empty() && std::any_of(wrong.begin(), wrong.end(), said)) continue;
+    const std::string place = stream == config.streams.end() ? "" : stream->second.places.wait_for;
+    std::string what = fmt::format(
+        "{} is more than the {} client{} that can attach{}. Lower it, or raise "
+        "ring.max_clients",
+        setup.wait_for, clients, clients == 1 ? "" : "s", why);
+    if (!said.insert(place + what).second) continue;  // streams that extend one inherit value and place
     wrong.push_back(
-        {ErrorCode::kConfigInvalid,
-         fmt::format("{}streams.{}.sharing.wait_for: {} is more than the {} client{} that can "
-                     "attach{}. Lower it, or raise ring.max_clients",
-                     place, setup.info.name, setup.wait_for, clients, clients == 1 ? "" : "s", streams)});
+        {ErrorCode::kConfigInvalid, fmt::format("{}{}streams.{}.sharing.wait_for: {}", place,
+                                                place.empty() ? "" : ": ", setup.info.name, what)});
   }
   return wrong;
 }

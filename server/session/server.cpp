@@ -284,8 +284,9 @@ nlohmann::json Server::stats() const {
                                 {"decoded_again_in_30_s", watch.last_interval().again}});
     for (const std::string& stream : group.streams)
       for (nlohmann::json& client : stats["streams"][stream]["clients"])
-        if (const auto seconds = watch.seconds_behind(now, client["sharing_lag_rows"].get<std::uint64_t>()))
-          client["sharing_lag_seconds"] = *seconds;
+        if (client["row"].is_number())
+          if (const auto ago = watch.seconds_since(now, client["row"].get<std::uint64_t>()))
+            client["sharing_lag_seconds"] = *ago;
   }
   return stats;
 }

@@ -23,19 +23,20 @@ SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadca
     : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
       can_wait_(broadcast && streams.size() == 1) {}
 
-std::optional<double> SharingWatch::seconds_behind(std::uint64_t now_ns, std::uint64_t rows) const {
-  if (path_.empty()) return std::nullopt;
-  if (rows == 0) return 0;
-  const std::uint64_t there = path_.back().second - std::min(path_.back().second, rows);
-  const auto passed =
-      std::find_if(path_.rbegin(), path_.rend(), [&](const auto& step) { return step.second <= there; });
-  const std::uint64_t then = passed == path_.rend() ? path_.front().first : passed->first;
-  return static_cast<double>(now_ns - then) * 1e-9;
+std::optional<double> SharingWatch::seconds_since(std::uint64_t now_ns, std::uint64_t row) const {
+  if (path_.empty() || row < path_.front().second) return std::nullopt;
+  if (row >= path_.back().second) return 0;
+  // The first check that found the foremost job beyond.
+  const auto beyond =
+      std::upper_bound(path_.begin(), path_.end(), row,
+                       [](std::uint64_t there, const auto& step) { return there < step.second; });
+  return static_cast<double>(now_ns - beyond->first) * 1e-9;
 }
 
 std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figures& figures) {
+  // Where the foremost job left, another one has a path of its own.
+  if (!figures.foremost || (!path_.empty() && *figures.foremost < path_.back().second)) path_.clear();
   if (figures.foremost) path_.emplace_back(now_ns, *figures.foremost);
-  if (!figures.foremost) path_.clear();
   if (path_.size() > kMostSteps) path_.pop_front();
   std::map<std::string, std::uint64_t> granted;
   for (const Job& job : figures.jobs) granted[job.name] += job.granted;

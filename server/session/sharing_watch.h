@@ -47,9 +47,9 @@ class SharingWatch {
     std::uint64_t again = 0;    ///< decoded again because the jobs are too far apart
   };
   [[nodiscard]] const Interval& last_interval() const { return interval_; }
-  /// How many seconds ago the foremost job was `rows` behind where it is now, at most since it attached or
-  /// for ten minutes; nullopt: the group has no window, or no job.
-  [[nodiscard]] std::optional<double> seconds_behind(std::uint64_t now_ns, std::uint64_t rows) const;
+  /// How many seconds ago the foremost job needed `row` next, to a check's accuracy; nullopt: it is not
+  /// remembered (ten minutes are, of jobs that were foremost since).
+  [[nodiscard]] std::optional<double> seconds_since(std::uint64_t now_ns, std::uint64_t row) const;
 
  private:
   std::string streams_;

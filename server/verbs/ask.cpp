@@ -90,14 +90,15 @@ void print_clients(const nlohmann::json& stream) {
     const std::uint64_t lag = count(client, "sharing_lag");
     fmt::print("  client {}: epoch {}, batch {}", client.value("client", std::string()), count(next, "epoch"),
                count(next, "batch"));
-    if (lag > 0)
+    if (lag > 0) {
+      const auto seconds = client.value("sharing_lag_seconds", nlohmann::json());
       fmt::print(", {}{} batch{}{} behind the foremost client",
                  lag >= exec::ClientStatus::kMostLag ? "at least " : "", lag, lag == 1 ? "" : "es",
-                 client.contains("sharing_lag_seconds")
-                     ? fmt::format(" ({:.1f} s)", client["sharing_lag_seconds"].get<double>())
-                     : "");
+                 seconds.is_number() ? fmt::format(" ({:.1f} s)", seconds.get<double>()) : "");
+    }
     if (client.value("waits_for_one_behind", false)) fmt::print(", yields to one behind (sharing.patience)");
-    if (client.value("fenced", false)) fmt::print(", fenced: it sends no heartbeat");
+    if (client.value("fenced", false))
+      fmt::print(", fenced: it sent no heartbeat, and gets batches again after its next call");
     fmt::print("\n");
   }
   if (const std::uint64_t awaited = count(stream, "awaited_clients");

@@ -77,25 +77,23 @@ void print_sharing(const session::SharingGroup& group) {
              fmt::join(group.streams, ", "), group.transforms, group.transforms == 1 ? "" : "s");
 }
 
-/// Names streams that wait for others' clients although they share rows with none of them.
-void print_lone_waits(const session::Assembly& assembly, const config::Config& config) {
+/// Names streams that wait for clients of others (an inherited wait_for), but share no rows with all of them.
+void print_waits(const session::Assembly& assembly, const config::Config& config) {
+  std::set<std::string> named;
   for (const auto& [name, stream] : config.streams) {
-    const bool waits_alone = stream.sharing.wait_for > 1 &&
-                             std::none_of(assembly.sharing.begin(), assembly.sharing.end(),
-                                          [&name = name](const session::SharingGroup& group) {
-                                            return group.streams.size() > 1 &&
-                                                   std::find(group.streams.begin(), group.streams.end(),
-                                                             name) != group.streams.end();
-                                          });
-    const bool others_wait = std::any_of(
-        config.streams.begin(), config.streams.end(), [&name = name, &stream = stream](const auto& other) {
-          return other.first != name && other.second.source == stream.source &&
-                 other.second.sharing.wait_for > 1;
-        });
-    if (waits_alone && others_wait)
-      fmt::print(
-          "stream {} shares rows with no other stream: its wait_for ({}) counts its own clients only\n", name,
-          stream.sharing.wait_for);
+    if (stream.sharing.wait_for <= 1 || named.contains(name)) continue;
+    std::vector<std::string> group{name};
+    for (const session::SharingGroup& each : assembly.sharing)
+      if (std::find(each.streams.begin(), each.streams.end(), name) != each.streams.end())
+        group = each.streams;
+    named.insert(group.begin(), group.end());
+    for (const auto& [other, waiting] : config.streams)
+      if (waiting.source == stream.source && waiting.sharing.wait_for > 1 &&
+          std::find(group.begin(), group.end(), other) == group.end()) {
+        fmt::print("wait_for ({}) of {} counts the clients of {} only: no rows are shared with {}\n",
+                   stream.sharing.wait_for, name, fmt::join(group, ", "), other);
+        break;
+      }
   }
 }
 
@@ -250,7 +248,7 @@ int check(const CheckArguments& arguments) {
     fmt::print("  ring: {}\n", to_string(*ring));
   }
   for (const session::SharingGroup& group : assembly->sharing) print_sharing(group);
-  print_lone_waits(*assembly, *config);
+  print_waits(*assembly, *config);
   for (const session::CacheUse& use : assembly->caches.memory) fmt::print("{}\n", room_of(use));
   const std::uint64_t windows = session::window_bytes(*assembly);
   const std::uint64_t beside = session::bytes_beside_rings(*assembly);

@@ -114,20 +114,22 @@ TEST(SharingWatch, ReportsThatAWindowOf0BKeepsNoRows) {
 
 TEST(SharingWatch, KnowsWhenTheForemostJobWasWhereAnotherIs) {
   SharingWatch watch({"train"}, true);
-  EXPECT_FALSE(watch.seconds_behind(0, 5)) << "nothing is known yet";
+  EXPECT_FALSE(watch.seconds_since(0, 5)) << "nothing is known yet";
   SharingWatch::Figures figures;
   for (std::uint64_t second = 0; second <= 20; ++second) {
-    figures.foremost = second < 10 ? second * 100 : 1000;  // it pauses after 10 s
+    figures.foremost = 50 + (second < 10 ? second * 100 : 1000);  // it pauses after 10 s
     watch.check(second * kSecond, figures);
   }
-  EXPECT_EQ(watch.seconds_behind(20 * kSecond, 0).value(), 0);
-  EXPECT_DOUBLE_EQ(watch.seconds_behind(20 * kSecond, 300).value(), 13)
-      << "at 700, which it passed after 7 s";
-  EXPECT_DOUBLE_EQ(watch.seconds_behind(20 * kSecond, 5000).value(), 20) << "at the beginning";
-  EXPECT_DOUBLE_EQ(watch.seconds_behind(20 * kSecond, 1001).value(), 20) << "it was never there";
+  const auto ago = [&](std::uint64_t row) { return watch.seconds_since(20 * kSecond, row); };
+  EXPECT_EQ(ago(1050), 0) << "there it is";
+  EXPECT_EQ(ago(2000), 0) << "ahead of the last check";
+  EXPECT_EQ(ago(1000), 10) << "it went on when it paused";
+  EXPECT_EQ(ago(660), 13) << "it was beyond after 7 s";
+  EXPECT_EQ(ago(50), 19);
+  EXPECT_FALSE(ago(49)) << "it was never there";
   figures.foremost = 900;  // it left; another one is foremost
   watch.check(21 * kSecond, figures);
-  EXPECT_DOUBLE_EQ(watch.seconds_behind(21 * kSecond, 300).value(), 15);
+  EXPECT_FALSE(watch.seconds_since(21 * kSecond, 700)) << "when the other one was there is not known";
 }
 
 TEST(SharingWatch, NamesAFullWindow) {
