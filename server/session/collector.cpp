@@ -120,6 +120,10 @@ void add_reads(Families& families, const std::vector<StreamSnapshot>& streams) {
   for (const auto& [source, count] : threads) add(family, {{"source", source}}, static_cast<double>(count));
 }
 
+nlohmann::json lag_seconds(const exec::ClientStatus& client) {
+  return client.lag_seconds ? nlohmann::json(*client.lag_seconds) : nlohmann::json();
+}
+
 double progress(const StreamSnapshot& stream) {
   return static_cast<double>(stream.foremost.position) / static_cast<double>(stream.info.samples);
 }
@@ -293,9 +297,10 @@ nlohmann::json Collector::stats() const {
                          {"group", c.group},
                          {"rank", c.rank},
                          {"lag", c.lag},
-                         {"lag_seconds", c.lag_seconds ? nlohmann::json(*c.lag_seconds) : nlohmann::json()},
+                         {"lag_seconds", lag_seconds(c)},
                          {"sharing_lag", c.sharing_lag},
-                         {"sharing_lag_seconds", nlohmann::json()},
+                         // Server::stats() knows better where there is a window.
+                         {"sharing_lag_seconds", c.sharing_lag == c.lag ? lag_seconds(c) : nlohmann::json()},
                          {"row", c.row ? nlohmann::json(*c.row) : nlohmann::json()},
                          {"granted", c.lane.granted},
                          {"leases", c.lane.leases},
