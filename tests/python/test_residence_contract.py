@@ -15,8 +15,10 @@ from test_resume import *  # noqa: F403
 # These tests differ here, because after the upload the loader sends the server no requests:
 del test_set_epoch_after_iter_and_prefetch_discards_what_was_prefetched  # noqa: F821  the first batch brings the set
 del test_a_loader_that_joins_late_begins_where_join_says  # noqa: F821  where others are it does not know
+del test_a_loop_that_goes_back_from_where_it_joined_is_warned  # noqa: F821  the same
 del test_next_commits_the_batch_before_it  # noqa: F821
 del test_resume_from_the_servers_memory_goes_on_with_the_uncommitted_batch  # noqa: F821  refused
+del test_resume_from_the_server_needs_a_name_on_a_broadcast_stream  # noqa: F821  the same
 del test_ranks_that_were_killed_at_different_batches_come_back_to_one_cursor  # noqa: F821  the same
 del test_a_loop_does_not_go_on_in_other_batches_but_its_state_does  # noqa: F821  it goes on in its own
 
