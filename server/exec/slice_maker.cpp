@@ -104,9 +104,10 @@ std::span<const SliceRow> SampleMaker::make_slice(const sampler::EpochOrder& ord
   const auto images = static_cast<std::uint64_t>(std::count_if(
       plans_.begin(), plans_.end(), [](const FieldPlan& field) { return field.plan.has_value(); }));
   counters.samples.add(made);
-  if (options_.decoded) counters.cached.add(made);
   counters.read_bytes.add(bytes);
-  if (!options_.decoded) {
+  if (options_.decoded) {
+    counters.cached.add(made);
+  } else {
     counters.stage(metrics::Stage::kRead).observe(found - begin, made);
     counters.stage(metrics::Stage::kDecode).observe(0, made * images);
   }
