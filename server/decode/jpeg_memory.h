@@ -28,7 +28,8 @@ class JpegMemory {
 
  private:
   struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }  // NOLINT(cppcoreguidelines-no-malloc)
+    // NOLINTNEXTLINE(cppcoreguidelines-no-malloc): it comes from malloc, because new may throw
+    void operator()(std::byte* memory) const { std::free(memory); }
   };
   struct Block {
     std::unique_ptr<std::byte, Free> bytes;

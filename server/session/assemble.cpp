@@ -203,18 +203,15 @@ std::vector<Error> add_gates(const config::Config& config, Assembly& out) {
   std::vector<Error> wrong;
   std::set<std::string> said;
   for (exec::StreamSetup& setup : out.streams) {
-    const auto group = std::find_if(out.sharing.begin(), out.sharing.end(), [&](const SharingGroup& each) {
-      return std::find(each.streams.begin(), each.streams.end(), setup.info.name) != each.streams.end();
-    });
+    const auto group = std::find_if(out.sharing.begin(), out.sharing.end(),
+                                    [&](const SharingGroup& each) { return each.has(setup.info.name); });
     std::uint32_t clients = setup.ledger.lanes;
     std::string why;
-    if (group != out.sharing.end() && group->streams.size() > 1) {
-      if (!group->gate) group->gate = std::make_shared<exec::StartGate>();
+    if (group != out.sharing.end() && group->gate) {
       setup.gate = group->gate;
       clients = 0;
       for (const exec::StreamSetup& other : out.streams)
-        if (std::find(group->streams.begin(), group->streams.end(), other.info.name) != group->streams.end())
-          clients += other.ledger.lanes;
+        if (group->has(other.info.name)) clients += other.ledger.lanes;
       why = fmt::format(" to {}, which share rows", fmt::join(group->streams, ", "));
     } else if (config.streams.size() > 1) {
       why =

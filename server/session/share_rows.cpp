@@ -102,6 +102,7 @@ std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::ui
   for (const Group& group : groups) {
     SharingGroup& made = out.emplace_back();
     made.transforms = group.transforms;
+    if (group.streams.size() > 1) made.gate = std::make_shared<exec::StartGate>();
     std::uint32_t number = 0;
     for (const Sharer* sharer : group.streams) {
       auto fields = fields_of(*sharer, group.transforms);

@@ -1,6 +1,7 @@
 // Which streams share rows: those over the same samples in the same order, whose chains begin alike.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,7 +24,11 @@ struct SharingGroup {
   std::vector<std::string> streams;
   std::size_t transforms = 0;               ///< that they have in common
   std::shared_ptr<exec::RowWindow> window;  ///< null: `sharing.window` is 0B
-  std::shared_ptr<exec::StartGate> gate;    ///< null: each stream has its own
+  std::shared_ptr<exec::StartGate> gate;    ///< null: there is one stream, which has its own
+
+  [[nodiscard]] bool has(const std::string& stream) const {
+    return std::find(streams.begin(), streams.end(), stream) != streams.end();
+  }
 };
 
 /// Gives each group of streams a window: of the largest `sharing.window` of its streams; where none is given,

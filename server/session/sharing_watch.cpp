@@ -112,7 +112,7 @@ SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingG
   for (std::size_t i = 0; i < engine.stream_count(); ++i) {
     const exec::Stream& stream = engine.stream(i);
     const std::string& name = stream.info().name;
-    if (std::find(group.streams.begin(), group.streams.end(), name) == group.streams.end()) continue;
+    if (!group.has(name)) continue;
     out.decoded += engine.totals(i).decoded();
     out.ahead += std::uint64_t{stream.sharing().prefetch} * stream.info().batch_size;
     for (const exec::ClientStatus& client : stream.status().clients()) {

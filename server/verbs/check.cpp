@@ -82,16 +82,14 @@ void print_waits(const session::Assembly& assembly, const config::Config& config
   std::set<std::string> named;
   for (const auto& [name, stream] : config.streams) {
     if (stream.sharing.wait_for <= 1 || named.contains(name)) continue;
-    std::vector<std::string> group{name};
+    session::SharingGroup group{.streams = {name}};
     for (const session::SharingGroup& each : assembly.sharing)
-      if (std::find(each.streams.begin(), each.streams.end(), name) != each.streams.end())
-        group = each.streams;
-    named.insert(group.begin(), group.end());
+      if (each.has(name)) group = each;
+    named.insert(group.streams.begin(), group.streams.end());
     for (const auto& [other, waiting] : config.streams)
-      if (waiting.source == stream.source && waiting.sharing.wait_for > 1 &&
-          std::find(group.begin(), group.end(), other) == group.end()) {
+      if (waiting.source == stream.source && waiting.sharing.wait_for > 1 && !group.has(other)) {
         fmt::print("wait_for ({}) of {} counts the clients of {} only: no rows are shared with {}\n",
-                   stream.sharing.wait_for, name, fmt::join(group, ", "), other);
+                   stream.sharing.wait_for, name, fmt::join(group.streams, ", "), other);
         break;
       }
   }
