@@ -214,6 +214,8 @@ std::vector<MetricFamily> Collector::Collect() const {
   by_client("headrace_client_wait_seconds_total",
             "Time that a client waited in next(): the server is slower.", MetricType::Counter,
             [](const auto& c) { return static_cast<double>(words(c).wait_ns) * kNs; });
+  by_client("headrace_client_waiting", "1 while the client sleeps in next() until it is granted a batch.",
+            MetricType::Gauge, [](const auto& c) { return words(c).waiting; });
   by_client("headrace_client_lag_batches", "Batches behind the foremost client of the stream.",
             MetricType::Gauge, [](const auto& c) { return c.lag; });
   by_client(
@@ -229,6 +231,17 @@ std::vector<MetricFamily> Collector::Collect() const {
   by_client("headrace_client_staged_copies_total",
             "Batches copied to a device through a staging buffer, because the ring could not be pinned.",
             MetricType::Counter, [](const auto& c) { return words(c).staged_copies; });
+  const auto by_sharing = [&](const char* name, const char* help, auto value) {
+    MetricFamily& family = families.open(name, help, MetricType::Counter);
+    for (const SharingCounts& group : sharing_)
+      add(family, {{"streams", group.streams}}, static_cast<double>(value(group).get()));
+  };
+  by_sharing("headrace_sharing_decoded_total",
+             "Samples decoded by streams that share rows, counted every 30 s.",
+             [](const SharingCounts& group) -> const metrics::Count& { return group.decoded; });
+  by_sharing("headrace_sharing_decoded_again_total",
+             "Of these: decoded again because their clients are too far apart to share rows.",
+             [](const SharingCounts& group) -> const metrics::Count& { return group.again; });
   {
     MetricFamily& family = families.open("headrace_ring_slots", "Slots by state.", MetricType::Gauge);
     for (const StreamSnapshot& s : streams) {
@@ -279,6 +292,12 @@ std::vector<MetricFamily> Collector::Collect() const {
   add(families.open("headrace_build_info", "Version of this server.", MetricType::Gauge),
       {{"version", kVersion}, {"ring_layout", std::to_string(ring::kLayoutVersion)}}, 1);
   return with_network(families.take());
+}
+
+Collector::SharingCounts& Collector::add_sharing(std::string streams) {
+  SharingCounts& counts = sharing_.emplace_back();
+  counts.streams = std::move(streams);
+  return counts;
 }
 
 std::string Collector::exposition() const {

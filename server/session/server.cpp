@@ -141,14 +141,15 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     if (use.tiler) tilers.push_back(use.tiler);
   server->engine_ = std::make_unique<exec::Engine>(std::move(streams), config.server.threads,
                                                    std::move(placement), std::move(tilers));
+  server->collector_ = std::make_unique<Collector>(*server->engine_, std::move(assembly->caches),
+                                                   std::move(assembly->remotes));
   for (SharingGroup& group : assembly->sharing) {
     const auto stream = server->engine_->find(group.streams.front());
     SharingWatch watch(group.streams,
                        server->engine_->stream(*stream).info().delivery == Delivery::kBroadcast);
-    server->sharing_.emplace_back(std::move(group), std::move(watch));
+    auto& counts = server->collector_->add_sharing(fmt::format("{}", fmt::join(group.streams, ",")));
+    server->sharing_.push_back({std::move(group), std::move(watch), &counts});
   }
-  server->collector_ = std::make_unique<Collector>(*server->engine_, std::move(assembly->caches),
-                                                   std::move(assembly->remotes));
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
   server->control_ = std::make_unique<Control>(
       *server->engine_, *server->sessions_, [raw] { return raw->stats(); }, [raw] { raw->ask_to_stop(); },
@@ -277,7 +278,7 @@ nlohmann::json Server::stats() const {
   nlohmann::json stats = collector_->stats();
   stats["sharing"] = nlohmann::json::array();
   const std::uint64_t now = ring::monotonic_ns();
-  for (const auto& [group, watch] : sharing_) {
+  for (const auto& [group, watch, counts] : sharing_) {
     stats["sharing"].push_back({{"streams", group.streams},
                                 {"decoded_in_30_s", watch.last_interval().decoded},
                                 {"granted_in_30_s", watch.last_interval().granted},
@@ -295,9 +296,11 @@ void Server::tick(std::uint64_t now_ns) {
   const std::uint64_t grace = nanoseconds(config_.group_grace);
   for_each_stream("the periodic check of a stream",
                   [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
-  for (auto& [group, watch] : sharing_) {  // without the engine's lock
+  for (auto& [group, watch, counts] : sharing_) {  // without the engine's lock
     if (group.window) group.window->trim();
     if (const auto warning = watch.check(now_ns, sharing_figures(*engine_, group))) log::warn("{}", *warning);
+    counts->decoded.add(watch.total().decoded - counts->decoded.get());
+    counts->again.add(watch.total().again - counts->again.get());
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
 }

@@ -65,7 +65,12 @@ class Server {
   std::unique_ptr<exec::Engine> engine_;
   std::unique_ptr<Collector> collector_;
   std::unique_ptr<Sessions> sessions_;
-  std::vector<std::pair<SharingGroup, SharingWatch>> sharing_;
+  struct Sharing {
+    SharingGroup group;
+    SharingWatch watch;
+    Collector::SharingCounts* counts;
+  };
+  std::vector<Sharing> sharing_;
   std::vector<std::unique_ptr<Feeder>> feeders_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<metrics::HttpServer> http_;

@@ -66,6 +66,9 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     const bool wasteful = could_share && static_cast<double>(decoded) > kTooMuch * static_cast<double>(most);
     interval_.decoded = decoded;
     if (could_share) interval_.again = decoded - std::min(decoded, most + (wasteful ? 0 : figures.ahead));
+    total_.decoded += interval_.decoded;
+    total_.granted += interval_.granted;
+    total_.again += interval_.again;
     if (wasteful && !warned_) {
       const auto furthest =
           std::max_element(figures.jobs.begin(), figures.jobs.end(),

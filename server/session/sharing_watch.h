@@ -47,6 +47,8 @@ class SharingWatch {
     std::uint64_t again = 0;    ///< decoded again because the jobs are too far apart
   };
   [[nodiscard]] const Interval& last_interval() const { return interval_; }
+  /// The sum of all complete intervals.
+  [[nodiscard]] const Interval& total() const { return total_; }
   /// How many seconds ago the foremost job needed `row` next, to a check's accuracy; nullopt: it is not
   /// remembered (ten minutes are, of jobs that were foremost since).
   [[nodiscard]] std::optional<double> seconds_since(std::uint64_t now_ns, std::uint64_t row) const;
@@ -54,7 +56,7 @@ class SharingWatch {
  private:
   std::string streams_;
   const bool can_wait_;  ///< with sharing.on_lag: wait
-  Interval interval_;
+  Interval interval_, total_;
   std::deque<std::pair<std::uint64_t, std::uint64_t>> path_;  ///< of the foremost job: time and row
   std::uint64_t since_ns_ = 0, decoded_ = 0, refused_ = 0;
   std::map<std::string, std::uint64_t> granted_,

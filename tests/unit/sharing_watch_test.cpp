@@ -33,6 +33,7 @@ class TwoJobs {
   [[nodiscard]] int warnings() const { return warnings_; }
   [[nodiscard]] std::uint64_t decoded_again() const { return watch_.last_interval().again; }
   [[nodiscard]] const SharingWatch::Interval& last() const { return watch_.last_interval(); }
+  [[nodiscard]] const SharingWatch::Interval& total() const { return watch_.total(); }
 
  private:
   SharingWatch watch_{{"train"}, true};
@@ -83,6 +84,8 @@ TEST(SharingWatch, TellsWhatTheSkewOfTheLast30SecondsCost) {
   jobs.figures().jobs[1].granted = 0;
   jobs.run(1, 200);
   EXPECT_EQ(jobs.decoded_again(), 0U) << "another set of jobs";
+  EXPECT_GE(jobs.total().again, 6000U);
+  EXPECT_LT(jobs.total().again, jobs.total().decoded);
 }
 
 TEST(SharingWatch, DoesNotCountSamplesDecodedAheadAsDecodedAgain) {
