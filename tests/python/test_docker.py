@@ -66,7 +66,7 @@ def test_dockerfile_copies_only_what_is_there() -> None:
 
 def test_scrape_target_is_the_port_that_the_config_serves() -> None:
     port = yaml.safe_load((DOCKER / "headrace.yaml").read_text())["server"]["metrics"]["port"]
-    scrape = yaml.safe_load((ROOT / "configs/prometheus.yml").read_text())["scrape_configs"][0]
+    scrape = yaml.safe_load((ROOT / "configs/prometheus/prometheus.yml").read_text())["scrape_configs"][0]
     assert scrape["static_configs"][0]["targets"] == [f"server:{port}"]
     assert compose()["services"]["server"]["expose"] == [str(port)]
 
