@@ -6,18 +6,18 @@ import json
 import math
 import re
 import subprocess
+import sys
 import threading
-import urllib.error
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import headrace
+import metrics_reference
 import pytest
-import yaml
 from conftest import ServerFactory, write_images
-from running import ROOT, Process, Server, free_port, http_get, wait_until
+from prometheus import Prometheus
+from running import ROOT, Server, wait_until
 
 DASHBOARD = ROOT / "configs/grafana/dashboards/headrace.json"
 
@@ -25,42 +25,7 @@ DASHBOARD = ROOT / "configs/grafana/dashboards/headrace.json"
 def expressions() -> list[tuple[str, str]]:
     """(panel title, PromQL) of every target of the dashboard."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
-    return [(panel["title"], target["expr"]) for panel in panels for target in panel["targets"]]
-
-
-class Prometheus(Process):
-    def __init__(self, server: Server, folder: Path) -> None:
-        scrape = yaml.safe_load((ROOT / "configs/prometheus.yml").read_text())
-        scrape["global"]["scrape_interval"] = "500ms"
-        scrape["scrape_configs"][0]["static_configs"][0]["targets"] = [
-            server.metrics_url.removeprefix("http://")
-        ]
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(scrape))
-        self.url = f"http://127.0.0.1:{free_port()}"
-        super().__init__(
-            [
-                "prometheus",
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address={self.url.removeprefix('http://')}",
-            ],
-            folder / "prometheus.log",
-        )
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        self.check_alive()
-        try:
-            reply = json.loads(http_get(f"{self.url}/api/v1/query?query={urllib.parse.quote(expression)}"))
-        except ConnectionError:
-            return []
-        except urllib.error.HTTPError as refused:
-            if refused.code == 503:  # still starting
-                return []
-            raise AssertionError(f"{expression}: {refused.read().decode()}") from None
-        except urllib.error.URLError:
-            return []
-        result: list[dict[str, Any]] = reply["data"]["result"]
-        return result
+    return [(panel["title"], target["expr"]) for panel in panels for target in panel.get("targets", [])]
 
 
 @pytest.fixture
@@ -91,16 +56,15 @@ def training(start_server: ServerFactory, basic_config: dict[str, Any], tmp_path
 
 
 def test_every_dashboard_query_returns_data(training: Server, tmp_path: Path) -> None:
-    folder = tmp_path / "prometheus"
-    folder.mkdir()
-    prometheus = Prometheus(training, folder)
+    prometheus = Prometheus([training], tmp_path / "prometheus")
     try:
-        wait_until(lambda: prometheus.query("count_over_time(up[1m]) > 6"), "seven scrapes", 60)
+        wait_until(lambda: prometheus.scrapes() > 6, "seven scrapes", 60)
         assert expressions()
         for title, expression in expressions():
             concrete = expression.replace("$__rate_interval", "10s").replace("$stream", ".*")
+            # What sharing costs is counted every 30 s.
             result = wait_until(
-                lambda query=concrete: prometheus.query(query), f"panel '{title}': {concrete}", 20
+                lambda query=concrete: prometheus.query(query), f"panel '{title}': {concrete}", 60
             )
             values = [float(row["value"][1]) for row in result]
             assert any(math.isfinite(value) for value in values), (
@@ -120,8 +84,22 @@ def test_promtool_accepts_the_live_metrics(training: Server) -> None:
     assert not checked.stderr, checked.stderr
 
 
-def test_promtool_accepts_the_scrape_config() -> None:
-    subprocess.run(["promtool", "check", "config", str(ROOT / "configs/prometheus.yml")], check=True)
+def test_promtool_accepts_the_configuration_and_its_rules() -> None:
+    subprocess.run(["promtool", "check", "config", str(ROOT / "configs/prometheus/prometheus.yml")], check=True)
+
+
+def test_the_dashboard_is_what_its_script_makes(tmp_path: Path) -> None:
+    made = tmp_path / "made.json"
+    subprocess.run([sys.executable, str(ROOT / "configs/grafana/dashboard.py"), str(made)], check=True)
+    assert made.read_text() == DASHBOARD.read_text(), "run configs/grafana/dashboard.py"
+
+
+def test_the_page_of_metrics_is_that_of_the_server(training: Server) -> None:
+    wait_until(lambda: "headrace_client_wait_seconds_total{" in training.metrics(), "the client's metrics")
+    page = metrics_reference.page(training.metrics())
+    if page != metrics_reference.PAGE.read_text():
+        metrics_reference.PAGE.write_text(page)
+        raise AssertionError("configs/metrics.md was not what the server exposes; it has been written anew: commit it")
 
 
 def test_dashboard_names_only_metrics_that_the_server_has(training: Server) -> None:
