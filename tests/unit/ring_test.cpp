@@ -358,10 +358,12 @@ TEST(Ring, GetsTheMemoryOfItsSlotsAsTheyAreAllocated) {
 }
 
 TEST(Ring, StaysAsItIsIfThereIsNoMemoryToGrow) {
-  auto options = small_ring(1'000'000, 1);
+  const auto slots =
+      static_cast<std::uint32_t>(2 * mapped_headroom().bytes / (64 << 20) + 2);  // twice what there is
+  auto options = small_ring(slots, 1);
   options.fields[0].shape = {1 << 20, 1 << 4};  // 64 MiB a slot
   auto ring = value_or_die(RingWriter::create(options, 1));
-  const auto grown = ring->allocate(1'000'000);
+  const auto grown = ring->allocate(slots);
   ASSERT_FALSE(grown);
   EXPECT_EQ(grown.error().code, ErrorCode::kNotEnoughMemory);
   EXPECT_NE(grown.error().message.find("MiB more"), std::string::npos) << grown.error().message;
