@@ -52,17 +52,22 @@ Result<std::optional<BatchView>> Stream::Impl::next(milliseconds limit) {
 }
 
 Result<ring::Grant> Stream::Impl::take_grant(const Deadline& deadline) {
-  const std::uint64_t asked = ring::monotonic_ns();
+  wait_recorded_ns = ring::monotonic_ns();
   auto grant = wait_for_grant(deadline);
-  const std::uint64_t waited = ring::monotonic_ns() - asked;
-  waited_ns.fetch_add(waited, std::memory_order_relaxed);
-  if (attachment && options.commits == Commits::kByNext)
-    attachment->reader->lease().wait_ns.fetch_add(waited, std::memory_order_relaxed);
+  record_wait();
   if (!grant || (grant->epoch == position.epoch && grant->batch == position.batch)) return grant;
   attachment->reader->ack(*grant);
   return fail(ErrorCode::kInternal,
               fmt::format("stream '{}': the server granted epoch {}, batch {}; expected {}", info.name,
                           grant->epoch, grant->batch, to_string(position)));
+}
+
+void Stream::Impl::record_wait() {
+  const std::uint64_t now = ring::monotonic_ns();
+  const std::uint64_t waited = now - std::exchange(wait_recorded_ns, now);
+  waited_ns.fetch_add(waited, std::memory_order_relaxed);
+  if (attachment && options.commits == Commits::kByNext)
+    attachment->reader->lease().wait_ns.fetch_add(waited, std::memory_order_relaxed);
 }
 
 Result<void> Stream::Impl::skip(const Deadline& deadline) {

@@ -61,6 +61,7 @@ struct Stream::Impl {
 
   client::Interrupt interrupt;
   std::atomic<std::uint64_t> waited_ns{0};
+  std::uint64_t wait_recorded_ns = 0;  ///< time up to which the current wait has been counted
   std::set<std::string> warned;
   std::shared_ptr<client::BufferPool> pool;  ///< for private copies; null until the first one
 
@@ -79,6 +80,8 @@ struct Stream::Impl {
   Result<ring::Grant> wait_for_grant(const client::Deadline& deadline);
   /// Waits for the grant of the batch at `position`.
   Result<ring::Grant> take_grant(const client::Deadline& deadline);
+  /// Counts the wait so far: metrics must show a wait that has not ended.
+  void record_wait();
   /// Drops batches up to `skip_to`; after an interrupt the next call continues.
   Result<void> skip(const client::Deadline& deadline);
   BatchView view_of(const ring::Grant& grant);

@@ -54,6 +54,7 @@ Result<ring::Grant> Stream::Impl::wait_for_grant(const Deadline& deadline) {
     ring::RingReader& reader = *attachment->reader;
     if (auto grant = reader.next(seek, std::min(kCheckInterval, deadline.left()), spin, &attachment->lost))
       return *grant;
+    record_wait();
     spin = {};
     const std::uint32_t state = reader.lane_state();
     if ((state & ring::kLaneDraining) != 0) {
