@@ -32,6 +32,10 @@ Filler::Filler(Stream& stream, const SampleMaker& maker, ring::RingWriter& ring,
 std::shared_ptr<FillJob> Filler::next_job(std::uint64_t now_ns) {
   for (const auto& job : jobs_)
     if (job->unclaimed() && job->ready()) return job;
+  if (lanes_.holds_back()) {
+    end_blocked(now_ns);
+    return nullptr;
+  }
   for (;;) {
     bool freed = false;
     if (const auto fill = lanes_.take_fill(freed)) {

@@ -23,7 +23,7 @@ class Filler {
   Filler(Stream& stream, const SampleMaker& maker, ring::RingWriter& ring, Supply& supply, Lanes& lanes);
 
   /// The oldest job that has unclaimed rows with their samples read, or else a new one for the lane with the
-  /// emptiest ring. Null: nothing to do.
+  /// emptiest ring. Null: nothing to do, or streams that share rows wait for clients (Lanes::holds_back()).
   std::shared_ptr<FillJob> next_job(std::uint64_t now_ns);
   /// The slot becomes READY; it becomes free if no lane wants it any more or the stream failed.
   void complete(FillJob& job, metrics::StreamCounters& counters);

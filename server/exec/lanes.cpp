@@ -221,7 +221,10 @@ void Lanes::count_clients(std::uint64_t now_ns) {
   for (std::uint32_t index = 0; index < lanes_.size(); ++index) {
     Lane& lane = lanes_[index];
     if (!lane.attached || lane.fenced) continue;
-    lane.asked = lane.asked || has_asked(index);
+    if (!lane.asked && has_asked(index)) {
+      lane.asked = true;
+      changed(index);
+    }
     ++clients.attached;
     clients.asked += lane.asked ? 1 : 0;
   }
@@ -332,6 +335,7 @@ void Lanes::publish(StreamFigures& figures) {
                            .fenced = lanes_[lane].fenced,
                            .granted = lanes_[lane].granted,
                            .first_grant_ns = lanes_[lane].first_grant_ns,
+                           .asked = lanes_[lane].asked,
                            .waits = fill_order_.waiting() >> lane & 1});
   }
   const publish::Ledger::Counts& slots = ledger_.counts();
@@ -343,6 +347,10 @@ void Lanes::publish(StreamFigures& figures) {
   figures.leases_reclaimed = leases_reclaimed_;
   figures.granted = granted_;
   figures.awaited_clients = awaited_clients();
+  figures.begins_at_ns = figures.awaited_clients == 0 || first_ask_ns_ == 0
+                             ? 0
+                             : first_ask_ns_ + static_cast<std::uint64_t>(
+                                                   std::chrono::nanoseconds(options_.wait_timeout).count());
   figures.missing_ranks = missing_ranks_;
 }
 

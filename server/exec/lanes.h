@@ -126,6 +126,11 @@ class Lanes {
   [[nodiscard]] std::uint32_t open_count() const { return open_; }
   [[nodiscard]] std::uint32_t used_count() const;  ///< clients, from open() to close()
   [[nodiscard]] std::uint32_t batch_size() const { return info_.batch_size; }
+  /// True while no batch may be begun: rows made before the gate opens would be decoded again for clients
+  /// that are still missing.
+  [[nodiscard]] bool holds_back() const {
+    return gate_->stream_count() > 1 && !gate_->is_open(options_.wait_for);
+  }
   [[nodiscard]] std::uint32_t awaited_clients() const;
   /// Writes what changed since the last call into the status; `figures` receives the sums over lanes.
   void publish(StreamFigures& figures);

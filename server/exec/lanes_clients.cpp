@@ -161,12 +161,13 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   count_clients(now_ns);
   if (!gate_->is_open(options_.wait_for) && gate_->total().asked < options_.wait_for)
     log::info(
-        "stream `{}` waits until {} clients{} {} (sharing.wait_for); attached: {}; limit: {:g} s after the "
-        "first {} (sharing.wait_timeout)",
-        info_.name, options_.wait_for,
-        gate_->stream_count() > 1 ? " of this stream and of those that share rows with it"
-                                  : " of this stream",
-        supply_.builds_once() ? "are attached" : "have called next()", gate_->total().attached,
+        "stream `{}`: client `{}` attached; waiting until {} clients of this stream{} {} (sharing.wait_for; "
+        "so far {}), for at "
+        "most {:g} s after the first {} (sharing.wait_timeout)",
+        info_.name, lane.client, options_.wait_for,
+        gate_->stream_count() > 1 ? " and of the streams that share rows with it" : "",
+        supply_.builds_once() ? "are attached" : "have called next()",
+        supply_.builds_once() ? gate_->total().attached : gate_->total().asked,
         seconds(options_.wait_timeout), supply_.builds_once() ? "one" : "call");
   return attachment;
 }

@@ -1,5 +1,5 @@
 // Holds clients back until enough of them have called next() (sharing.wait_for). Streams that share rows have
-// one gate, so that the jobs of a sweep can begin together.
+// one gate, so that the jobs of a sweep can begin together; they make no batch before it opens.
 //
 // Thread safety: the engine's mutex guards all members.
 #pragma once

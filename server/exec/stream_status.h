@@ -33,7 +33,9 @@ struct StreamFigures {
   std::uint64_t detachments = 0, leases_reclaimed = 0;
   std::uint64_t granted = 0;          ///< samples of all batches that clients were granted
   std::uint64_t awaited_clients = 0;  ///< clients missing at the stream's gate before the first grant
-  std::uint64_t missing_ranks = 0;    ///< in groups with attached clients
+  std::uint64_t begins_at_ns =
+      0;  ///< when the stream begins without them; 0: none is missing, or none has called next()
+  std::uint64_t missing_ranks = 0;  ///< in groups with attached clients
 
   friend bool operator==(const StreamFigures&, const StreamFigures&) = default;
 };
@@ -45,6 +47,7 @@ struct LaneFigures {
   std::uint64_t fenced = 0;
   std::uint64_t granted = 0;         ///< samples
   std::uint64_t first_grant_ns = 0;  ///< 0: none yet
+  std::uint64_t asked = 0;           ///< 1: its client has asked for a batch (sharing.wait_for)
   std::uint64_t waits = 0;           ///< 1: it yields the workers to a client behind (sharing.patience)
 };
 
@@ -59,8 +62,9 @@ struct ClientStatus {
   std::uint32_t lag = 0;  ///< batches behind the foremost client of this stream, counted up to kMostLag
   /// The same, behind the foremost client of this stream and of the streams that share rows with it.
   std::uint32_t sharing_lag = 0;
-  /// `lag` at the average pace of this stream's foremost client; nullopt: it has been served for less than a
-  /// second.
+  /// Seconds since the foremost client was at this client's position: measured where rows are shared
+  /// (session/stream_snapshot.h), else `lag` at the average pace of this stream's foremost client. nullopt:
+  /// not known.
   std::optional<double> lag_seconds;
   LaneFigures lane;
   std::optional<ring::RingWriter::ClientWord> word;  ///< nullopt: a lane without a client

@@ -45,6 +45,18 @@ class Gate {
   [[nodiscard]] std::uint64_t awaited(std::size_t stream) const {
     return engine_->stream(stream).status().figures().awaited_clients;
   }
+  /// Made so far by all streams.
+  [[nodiscard]] std::uint64_t batches() const {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < engine_->stream_count(); ++i) sum += engine_->totals(i).batches;
+    return sum;
+  }
+  [[nodiscard]] std::uint64_t filling(std::size_t stream) const {
+    return engine_->stream(stream).status().figures().filling;
+  }
+  [[nodiscard]] bool blocked(std::size_t stream) const {
+    return engine_->stream(stream).status().figures().blocked_since_ns != 0;
+  }
   void fence_stuck(std::size_t stream, std::uint64_t later_ns) {
     engine_->with(stream,
                   [&](Stream& s) { return s.fence_stuck(ring::monotonic_ns() + later_ns, 1'000'000'000); });
@@ -134,6 +146,29 @@ TEST(StartGate, ForgetsAClientThatAskedAndLeft) {
   const auto one = gate.client("b");
   EXPECT_FALSE(gate.begins_soon(*one));
   EXPECT_EQ(gate.awaited(1), 1U);
+}
+
+TEST(StartGate, NoStreamMakesBatchesBeforeAllBegin) {
+  Gate gate({{"a", 2}, {"b", 2}});
+  for (int set = 0; set < 2; ++set) {
+    const auto before = gate.batches();
+    const auto one = gate.client("a");
+    EXPECT_FALSE(gate.begins_soon(*one)) << "set " << set;
+    EXPECT_EQ(gate.batches(), before) << "set " << set;
+    const auto two = gate.client("b");
+    EXPECT_TRUE(gate.begins(*two));
+    EXPECT_TRUE(gate.begins(*one));
+    std::this_thread::sleep_for(50ms);  // the rings fill up
+    gate.check();
+    EXPECT_TRUE(gate.blocked(0));
+    one->leave();
+    two->leave();
+    gate.check();
+    std::this_thread::sleep_for(50ms);
+    gate.check();
+    EXPECT_FALSE(gate.blocked(0)) << "nobody reads: the ring is not in the way of anything";
+    EXPECT_EQ(gate.filling(0), 0U);
+  }
 }
 
 TEST(StartGate, FencedClientsDoNotCount) {
