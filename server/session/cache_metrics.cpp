@@ -60,33 +60,35 @@ void add_caches(Families& families, const CachesInUse& caches) {
   using Disk = io::DiskCache::Counts;
   family("headrace_cache_hits_total", "Samples taken out of a cache.", MetricType::Counter,
          [](const Figures& of) { return of.hits; });
-  family("headrace_cache_misses_total", "Samples asked of a cache that had to be read or decoded.",
+  family("headrace_cache_misses_total", "Samples requested from a cache that had to be read or decoded.",
          MetricType::Counter, [](const Figures& of) { return of.misses; });
   family("headrace_cache_samples", "Samples that a cache in memory holds.", MetricType::Gauge,
          [](const Figures& of) { return of.samples; });
-  family("headrace_cache_bytes", "What a cache has filled: of memory, or of its folder by all its servers.",
+  family("headrace_cache_bytes",
+         "Bytes used by a cache: its memory, or its folder, which several servers may share.",
          MetricType::Gauge, [](const Figures& of) { return of.bytes; });
-  family("headrace_cache_budget_bytes", "What a cache may fill.", MetricType::Gauge,
+  family("headrace_cache_budget_bytes", "Most bytes that a cache may use.", MetricType::Gauge,
          [](const Figures& of) { return of.budget; });
   using Tiles = cache::IdleTiler::Counts;
   tiles("headrace_cache_tiled_images", "JPEGs in a cache that idle workers rewrote as tiles.", &Tiles::tiled);
-  tiles("headrace_cache_tiled_bytes", "What they take as tiles.", &Tiles::bytes);
-  tiles(
-      "headrace_cache_untiled_images",
-      "Images in a cache that stay as they were read: tiled already, too large, or of a kind that cannot be.",
-      &Tiles::untiled);
-  tiles("headrace_cache_samples_to_tile", "Samples in a cache that wait until a worker is idle.",
+  tiles("headrace_cache_tiled_bytes", "Bytes of the cached JPEGs that are stored as tiles.", &Tiles::bytes);
+  tiles("headrace_cache_untiled_images",
+        "Cached images that are not rewritten as tiles: already tiled, too large, or of an unsuitable kind.",
+        &Tiles::untiled);
+  tiles("headrace_cache_samples_to_tile", "Cached samples that idle workers have yet to rewrite as tiles.",
         &Tiles::waiting);
   family("headrace_cache_tiling_seconds_total", "Time that idle workers took to rewrite images as tiles.",
          MetricType::Counter, [](const Figures& of) {
            return of.tiles ? std::optional(static_cast<double>(of.tiles->busy_ns) * 1e-9) : std::nullopt;
          });
   on_disk("headrace_cache_damaged_total",
-          "Files of a disk cache that were damaged, cut or of something else, and so read anew and replaced.",
+          "Files of a disk cache that were damaged, truncated or held other data; they were read again and "
+          "replaced.",
           MetricType::Counter, [](const Disk& disk) { return disk.damaged; });
-  on_disk("headrace_cache_write_errors_total", "Samples that the disk of a disk cache refused.",
+  on_disk("headrace_cache_write_errors_total", "Samples that could not be written to a disk cache.",
           MetricType::Counter, [](const Disk& disk) { return disk.write_errors; });
-  on_disk("headrace_cache_full", "1 if nothing is added to a disk cache any more: full, or its disk refuses.",
+  on_disk("headrace_cache_full",
+          "1 if a disk cache accepts no more samples: it is full, or its disk refuses writes.",
           MetricType::Gauge, [](const Disk& disk) { return std::uint64_t{disk.full}; });
 }
 

@@ -7,7 +7,6 @@ namespace headrace::server::session {
 
 std::vector<prometheus::MetricFamily> Collector::with_network(
     std::vector<prometheus::MetricFamily> families) const {
-  if (remotes_.empty()) return families;
   const auto each = [&](const char* name, const char* help, auto value) {
     prometheus::MetricFamily& family =
         families.emplace_back(prometheus::MetricFamily{name, help, prometheus::MetricType::Counter, {}});
@@ -18,9 +17,9 @@ std::vector<prometheus::MetricFamily> Collector::with_network(
       family.metric.push_back(std::move(metric));
     }
   };
-  each("headrace_network_requests_total", "HTTP requests of a source, further attempts among them.",
+  each("headrace_network_requests_total", "HTTP requests of a source, including retries.",
        [](const remote::Counts& counts) { return counts.requests; });
-  each("headrace_network_retries_total", "Those that followed a fault that may pass.",
+  each("headrace_network_retries_total", "HTTP requests of a source that repeat one after a transient fault.",
        [](const remote::Counts& counts) { return counts.retries; });
   each("headrace_network_bytes_total", "Bytes of bodies received.",
        [](const remote::Counts& counts) { return counts.bytes; });

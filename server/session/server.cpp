@@ -141,19 +141,17 @@ Result<std::unique_ptr<Server>> Server::build(const config::Config& config) {
     if (use.tiler) tilers.push_back(use.tiler);
   server->engine_ = std::make_unique<exec::Engine>(std::move(streams), config.server.threads,
                                                    std::move(placement), std::move(tilers));
-  server->collector_ = std::make_unique<Collector>(*server->engine_, std::move(assembly->caches),
-                                                   std::move(assembly->remotes));
   for (SharingGroup& group : assembly->sharing) {
     const auto stream = server->engine_->find(group.streams.front());
-    SharingWatch watch(group.streams,
-                       server->engine_->stream(*stream).info().delivery == Delivery::kBroadcast);
-    auto& counts = server->collector_->add_sharing(fmt::format("{}", fmt::join(group.streams, ",")));
-    server->sharing_.push_back({std::move(group), std::move(watch), &counts});
+    const bool broadcast = server->engine_->stream(*stream).info().delivery == Delivery::kBroadcast;
+    server->sharing_.push_back(std::make_unique<WatchedGroup>(std::move(group), broadcast));
   }
+  server->collector_ = std::make_unique<Collector>(*server->engine_, server->sharing_,
+                                                   std::move(assembly->caches), std::move(assembly->remotes));
   server->sessions_ = std::make_unique<Sessions>(*server->engine_);
   server->control_ = std::make_unique<Control>(
-      *server->engine_, *server->sessions_, [raw] { return raw->stats(); }, [raw] { raw->ask_to_stop(); },
-      server->collector_->bad_messages());
+      *server->engine_, *server->sessions_, [raw] { return raw->collector_->stats(); },
+      [raw] { raw->ask_to_stop(); }, server->collector_->bad_messages());
   if (auto done = server->sessions_->listen(server->directory_.socket(wire::kAttachSocket)); !done)
     return tl::make_unexpected(done.error());
   if (auto done = server->directory_.set_socket_mode(wire::kAttachSocket); !done) return fail(done.error());
@@ -274,33 +272,14 @@ void Server::serve_until(const std::function<bool()>& done, int signals, int par
   }
 }
 
-nlohmann::json Server::stats() const {
-  nlohmann::json stats = collector_->stats();
-  stats["sharing"] = nlohmann::json::array();
-  const std::uint64_t now = ring::monotonic_ns();
-  for (const auto& [group, watch, counts] : sharing_) {
-    stats["sharing"].push_back({{"streams", group.streams},
-                                {"decoded_in_30_s", watch.last_interval().decoded},
-                                {"granted_in_30_s", watch.last_interval().granted},
-                                {"decoded_again_in_30_s", watch.last_interval().again}});
-    for (const std::string& stream : group.streams)
-      for (nlohmann::json& client : stats["streams"][stream]["clients"])
-        if (client["row"].is_number())
-          if (const auto ago = watch.seconds_since(now, client["row"].get<std::uint64_t>()))
-            client["sharing_lag_seconds"] = *ago;
-  }
-  return stats;
-}
-
 void Server::tick(std::uint64_t now_ns) {
   const std::uint64_t grace = nanoseconds(config_.group_grace);
   for_each_stream("the periodic check of a stream",
                   [&](exec::Stream& stream) { stream.beat(now_ns, grace); });
-  for (auto& [group, watch, counts] : sharing_) {  // without the engine's lock
+  for (const auto& sharing : sharing_) {  // without the engine's lock
+    auto& [group, watch] = *sharing;
     if (group.window) group.window->trim();
     if (const auto warning = watch.check(now_ns, sharing_figures(*engine_, group))) log::warn("{}", *warning);
-    counts->decoded.add(watch.total().decoded - counts->decoded.get());
-    counts->again.add(watch.total().again - counts->again.get());
   }
   sessions_->tick(now_ns, nanoseconds(config_.evict_after));
 }

@@ -57,20 +57,14 @@ class Server {
   template <class F>
   void for_each_stream(const char* doing, F work);
   void tick(std::uint64_t now_ns);
-  [[nodiscard]] nlohmann::json stats() const;
   void serve_until(const std::function<bool()>& done, int signals, int parent_fd);
 
   config::ServerConfig config_;
   Directory directory_;
   std::unique_ptr<exec::Engine> engine_;
+  WatchedGroups sharing_;
   std::unique_ptr<Collector> collector_;
   std::unique_ptr<Sessions> sessions_;
-  struct Sharing {
-    SharingGroup group;
-    SharingWatch watch;
-    Collector::SharingCounts* counts;
-  };
-  std::vector<Sharing> sharing_;
   std::vector<std::unique_ptr<Feeder>> feeders_;
   std::unique_ptr<Control> control_;
   std::unique_ptr<metrics::HttpServer> http_;

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t kIntervalNs = 30'000'000'000;
 /// Warn above this ratio: samples decoded, to samples that the busiest job received.
 constexpr double kTooMuch = 1.5;
-/// Positions of the foremost job that are remembered: of ten minutes, at four checks a second.
+/// Positions of the foremost job that are remembered: at four checks a second, of ten minutes or more.
 constexpr std::size_t kMostSteps = 2400;
 /// Jobs that receive less than this part of the most are idle.
 constexpr double kIdle = 0.1;
@@ -23,21 +23,41 @@ SharingWatch::SharingWatch(const std::vector<std::string>& streams, bool broadca
     : streams_(fmt::format("stream{} `{}`", streams.size() == 1 ? "" : "s", fmt::join(streams, "`, `"))),
       can_wait_(broadcast && streams.size() == 1) {}
 
+SharingWatch::Interval SharingWatch::last_interval() const {
+  const std::scoped_lock lock(mutex_);
+  return interval_;
+}
+
+SharingWatch::Total SharingWatch::total() const {
+  const std::scoped_lock lock(mutex_);
+  return total_;
+}
+
 std::optional<double> SharingWatch::seconds_since(std::uint64_t now_ns, std::uint64_t row) const {
-  if (path_.empty() || row < path_.front().second) return std::nullopt;
+  const std::scoped_lock lock(mutex_);
+  if (path_.empty() || (row < path_.front().second && !path_is_cut_)) return std::nullopt;
   if (row >= path_.back().second) return 0;
   // The first check that found the foremost job beyond.
   const auto beyond =
       std::upper_bound(path_.begin(), path_.end(), row,
                        [](std::uint64_t there, const auto& step) { return there < step.second; });
-  return static_cast<double>(now_ns - beyond->first) * 1e-9;
+  return static_cast<double>(now_ns - std::min(now_ns, beyond->first)) *
+         1e-9;  // a check may be later than now_ns
 }
 
 std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figures& figures) {
+  const std::scoped_lock lock(mutex_);
   // Where the foremost job left, another one has a path of its own.
-  if (!figures.foremost || (!path_.empty() && *figures.foremost < path_.back().second)) path_.clear();
-  if (figures.foremost) path_.emplace_back(now_ns, *figures.foremost);
-  if (path_.size() > kMostSteps) path_.pop_front();
+  if (!figures.foremost || (!path_.empty() && *figures.foremost < path_.back().second)) {
+    path_.clear();
+    path_is_cut_ = false;
+  }
+  if (figures.foremost && (path_.empty() || *figures.foremost != path_.back().second))
+    path_.emplace_back(now_ns, *figures.foremost);
+  if (path_.size() > kMostSteps) {
+    path_.pop_front();
+    path_is_cut_ = true;
+  }
   std::map<std::string, std::uint64_t> granted;
   for (const Job& job : figures.jobs) granted[job.name] += job.granted;
   const bool same_jobs =
@@ -67,7 +87,6 @@ std::optional<std::string> SharingWatch::check(std::uint64_t now_ns, const Figur
     interval_.decoded = decoded;
     if (could_share) interval_.again = decoded - std::min(decoded, most + (wasteful ? 0 : figures.ahead));
     total_.decoded += interval_.decoded;
-    total_.granted += interval_.granted;
     total_.again += interval_.again;
     if (wasteful && !warned_) {
       const auto furthest =

@@ -1,9 +1,13 @@
 // Detects jobs that could share rows, but for which rows are decoded again.
+//
+// Thread safety: one thread calls check(); any thread may call the other functions.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,23 +50,38 @@ class SharingWatch {
     std::uint64_t granted = 0;  ///< to all jobs together
     std::uint64_t again = 0;    ///< decoded again because the jobs are too far apart
   };
-  [[nodiscard]] const Interval& last_interval() const { return interval_; }
-  /// The sum of all complete intervals.
-  [[nodiscard]] const Interval& total() const { return total_; }
-  /// How many seconds ago the foremost job needed `row` next, to a check's accuracy; nullopt: it is not
-  /// remembered (ten minutes are, of jobs that were foremost since).
+  [[nodiscard]] Interval last_interval() const;
+  struct Total {
+    std::uint64_t decoded = 0, again = 0;
+  };
+  [[nodiscard]] Total total() const;  ///< the sum of all complete intervals
+  /// How many seconds ago the foremost job needed `row` next, to a check's accuracy. The last 2,400 checks at
+  /// which it had moved are remembered: for an earlier row, the age of the first of these. nullopt: it was
+  /// never there.
   [[nodiscard]] std::optional<double> seconds_since(std::uint64_t now_ns, std::uint64_t row) const;
 
  private:
   std::string streams_;
-  const bool can_wait_;  ///< with sharing.on_lag: wait
-  Interval interval_, total_;
+  const bool can_wait_;       ///< with sharing.on_lag: wait
+  mutable std::mutex mutex_;  ///< guards all members below
+  Interval interval_;
+  Total total_;
   std::deque<std::pair<std::uint64_t, std::uint64_t>> path_;  ///< of the foremost job: time and row
+  bool path_is_cut_ = false;                                  ///< earlier steps were forgotten
   std::uint64_t since_ns_ = 0, decoded_ = 0, refused_ = 0;
   std::map<std::string, std::uint64_t> granted_,
       previous_;  ///< at the start of the interval, and at the last check
   bool warned_ = false;
 };
+
+/// A group with its watch.
+struct WatchedGroup {
+  WatchedGroup(SharingGroup sharing, bool broadcast)
+      : group(std::move(sharing)), watch(group.streams, broadcast) {}
+  SharingGroup group;
+  SharingWatch watch;
+};
+using WatchedGroups = std::vector<std::unique_ptr<WatchedGroup>>;
 
 /// The current figures of a group's streams.
 SharingWatch::Figures sharing_figures(const exec::Engine& engine, const SharingGroup& group);

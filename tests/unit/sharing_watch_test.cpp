@@ -32,8 +32,8 @@ class TwoJobs {
   SharingWatch::Figures& figures() { return figures_; }
   [[nodiscard]] int warnings() const { return warnings_; }
   [[nodiscard]] std::uint64_t decoded_again() const { return watch_.last_interval().again; }
-  [[nodiscard]] const SharingWatch::Interval& last() const { return watch_.last_interval(); }
-  [[nodiscard]] const SharingWatch::Interval& total() const { return watch_.total(); }
+  [[nodiscard]] SharingWatch::Interval last() const { return watch_.last_interval(); }
+  [[nodiscard]] SharingWatch::Total total() const { return watch_.total(); }
 
  private:
   SharingWatch watch_{{"train"}, true};
@@ -133,6 +133,25 @@ TEST(SharingWatch, KnowsWhenTheForemostJobWasWhereAnotherIs) {
   figures.foremost = 900;  // it left; another one is foremost
   watch.check(21 * kSecond, figures);
   EXPECT_FALSE(watch.seconds_since(21 * kSecond, 700)) << "when the other one was there is not known";
+}
+
+TEST(SharingWatch, KnowsAtLeastHowLongAgoWhatItHasForgottenWas) {
+  SharingWatch watch({"train"}, true);
+  SharingWatch::Figures figures;
+  for (std::uint64_t second = 0; second <= 5000; ++second) {
+    figures.foremost = second;
+    watch.check(second * kSecond, figures);
+  }
+  for (std::uint64_t second = 5001; second <= 9000; ++second)
+    watch.check(second * kSecond, figures);  // it pauses
+  const auto forgotten = watch.seconds_since(9000 * kSecond, 3);
+  ASSERT_TRUE(forgotten);
+  EXPECT_GE(*forgotten, 4000 + 2000);
+  EXPECT_LE(*forgotten, 9000 - 3);
+  const auto remembered = watch.seconds_since(9000 * kSecond, 4990);
+  ASSERT_TRUE(remembered);
+  EXPECT_NEAR(*remembered, 9000 - 4991, 1e-6) << "a pause displaces nothing";
+  EXPECT_EQ(watch.seconds_since(1 * kSecond, 4990), 0) << "a check may be later than the caller's time";
 }
 
 TEST(SharingWatch, NamesAFullWindow) {

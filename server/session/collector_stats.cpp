@@ -1,0 +1,102 @@
+// The statistics as JSON: for `headrace stats` and `ls`, and for clients that ask why they wait.
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "headrace/version.h"
+#include "server/session/cache_metrics.h"
+#include "server/session/collector.h"
+#include "server/session/stream_snapshot.h"
+
+namespace headrace::server::session {
+
+nlohmann::json Collector::stats() const {
+  nlohmann::json streams = nlohmann::json::object();
+  for (std::size_t i = 0; i < engine_.stream_count(); ++i) {
+    const StreamSnapshot s = snapshot_of(engine_, i, sharing_);
+    nlohmann::json clients = nlohmann::json::array();
+    for (const exec::ClientStatus& c : s.clients)
+      clients.push_back({{"client", c.client},
+                         {"group", c.group},
+                         {"rank", c.rank},
+                         {"lag", c.lag},
+                         {"sharing_lag", c.sharing_lag},
+                         {"lag_seconds", c.lag_seconds ? nlohmann::json(*c.lag_seconds) : nlohmann::json()},
+                         {"granted", c.lane.granted},
+                         {"leases", c.lane.leases},
+                         {"fenced", c.lane.fenced != 0},
+                         {"waits_for_one_behind", c.lane.waits != 0},
+                         {"called_next", c.lane.asked != 0},
+                         {"waiting", words(c).waiting},
+                         {"wait_seconds", static_cast<double>(words(c).wait_ns) * 1e-9},
+                         {"private_copies", words(c).private_copies},
+                         {"staged_copies", words(c).staged_copies},
+                         {"next", {{"epoch", c.lane.next.epoch}, {"batch", c.lane.next.batch}}}});
+    nlohmann::json errors = nlohmann::json::object();
+    for (std::size_t r = 1; r < metrics::kReasons; ++r)
+      if (s.totals.errors[r])
+        errors[std::string(name_of(static_cast<transform::BadReason>(r)))] = s.totals.errors[r];
+    nlohmann::json stages = nlohmann::json::object();
+    for (std::size_t stage = 0; stage < metrics::kStages; ++stage)
+      stages[metrics::kStageNames[stage]] = static_cast<double>(s.totals.stages[stage].total_ns) * 1e-9;
+    streams[s.info.name] = {
+        {"samples", s.totals.samples},
+        {"batches", s.totals.batches},
+        {"read_bytes", s.totals.read_bytes},
+        {"published_bytes", s.totals.published_bytes},
+        {"replaced", s.totals.replaced},
+        {"shared", s.totals.shared},
+        {"cached", s.totals.cached},
+        {"decoded", s.totals.decoded()},
+        {"granted", s.figures.granted},
+        {"window_bytes", s.window_bytes},
+        {"errors", errors},
+        {"bad_samples", {{"distinct", s.bad.distinct}, {"first", s.bad.first}}},
+        {"stage_seconds", stages},
+        {"busy_seconds", static_cast<double>(s.totals.busy_ns) * 1e-9},
+        {"blocked_seconds", static_cast<double>(s.blocked_ns) * 1e-9},
+        {"leases_reclaimed", s.figures.leases_reclaimed},
+        {"detachments", s.figures.detachments},
+        {"ring_bytes", s.ring_bytes},
+        {"epoch", s.foremost.epoch},
+        {"progress", progress(s)},
+        {"slots",
+         {{"free", s.figures.free},
+          {"filling", s.figures.filling},
+          {"ready", s.figures.ready},
+          {"leased", s.figures.leased}}},
+        {"clients", clients},
+        {"read_ahead",
+         {{"hit", s.reads.hits},
+          {"wait", s.reads.waits},
+          {"miss", s.reads.misses},
+          {"dropped", s.reads.dropped}}},
+        {"missing_ranks", s.figures.missing_ranks},
+        {"awaited_clients", s.figures.awaited_clients},
+        {"begins_in_seconds", s.figures.begins_at_ns == 0
+                                  ? nlohmann::json()
+                                  : nlohmann::json(static_cast<double>(s.begins_in_ns) * 1e-9)},
+        {"clients_wait_for_each_other", s.waits},
+        {"batches_started_by_rank", s.started},
+        {"failed", s.failed
+                       ? nlohmann::json{{"code", name_of(s.failure.code)}, {"message", s.failure.message}}
+                       : nlohmann::json()}};
+  }
+  nlohmann::json sharing = nlohmann::json::array();
+  for (const auto& group : sharing_) {
+    const SharingWatch::Interval interval = group->watch.last_interval();
+    sharing.push_back({{"streams", group->group.streams},
+                       {"decoded_in_30_s", interval.decoded},
+                       {"granted_in_30_s", interval.granted},
+                       {"decoded_again_in_30_s", interval.again}});
+  }
+  return {{"version", kVersion},
+          {"sharing", std::move(sharing)},
+          {"pid", ::getpid()},
+          {"caches", caches_as_json(caches_)},
+          {"workers", engine_.threads()},
+          {"busy_seconds", static_cast<double>(engine_.busy_ns()) * 1e-9},
+          {"streams", streams}};
+}
+
+}  // namespace headrace::server::session

@@ -1,0 +1,62 @@
+#include "server/session/stream_snapshot.h"
+
+#include <algorithm>
+
+#include "clientlib/ring/futex.h"
+
+namespace headrace::server::session {
+namespace {
+
+/// Replaces lags estimated from the average pace by measured ones, which stay right across pauses and
+/// restarts.
+void measure_lags(std::vector<exec::ClientStatus>& clients, const SharingWatch& watch, std::uint64_t now_ns) {
+  for (exec::ClientStatus& client : clients) {
+    if (!client.row) continue;
+    if (const auto ago = watch.seconds_since(now_ns, *client.row))
+      client.lag_seconds = ago;
+    else if (client.sharing_lag != client.lag)  // the estimate refers to another foremost client
+      client.lag_seconds.reset();
+  }
+}
+
+}  // namespace
+
+StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index, const WatchedGroups& sharing) {
+  const exec::Stream& stream = engine.stream(index);
+  const exec::StreamStatus& status = stream.status();
+  StreamSnapshot seen;
+  seen.info = stream.info();
+  seen.totals = engine.totals(index);
+  seen.bad = stream.maker().bad_samples();
+  if (const auto* const reads = stream.maker().read_ahead()) {
+    seen.source_read_ahead = reads->pool().source();
+    seen.reads = reads->counts();
+  }
+  seen.figures = status.figures();
+  const std::uint64_t now = ring::monotonic_ns();  // after the figures were taken
+  seen.blocked_ns = status.blocked_ns(seen.figures, now);
+  seen.since_batch_ns = seen.figures.last_batch_ns ? now - seen.figures.last_batch_ns : 0;
+  seen.begins_in_ns = seen.figures.begins_at_ns - std::min(seen.figures.begins_at_ns, now);
+  seen.ring_bytes = stream.ring_bytes();
+  if (const exec::RowWindow* const window = stream.maker().window())
+    seen.window_bytes = window->used(), seen.window_refused = window->refused();
+  seen.waits = stream.sharing().broadcast && !stream.sharing().detach;
+  seen.failed = status.failed();
+  if (seen.failed) seen.failure = status.failure();
+  seen.foremost = status.foremost();
+  seen.clients = status.clients();
+  for (const auto& group : sharing)
+    if (group->group.has(seen.info.name)) measure_lags(seen.clients, group->watch, now);
+  seen.started = status.started_by_rank();
+  return seen;
+}
+
+ring::RingWriter::ClientWord words(const exec::ClientStatus& client) {
+  return client.word.value_or(ring::RingWriter::ClientWord{});
+}
+
+double progress(const StreamSnapshot& stream) {
+  return static_cast<double>(stream.foremost.position) / static_cast<double>(stream.info.samples);
+}
+
+}  // namespace headrace::server::session

@@ -1,0 +1,39 @@
+// What the metrics and `stats` show of a stream, read once without the engine's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/exec/engine.h"
+#include "server/session/sharing_watch.h"
+
+namespace headrace::server::session {
+
+struct StreamSnapshot {
+  StreamInfo info;
+  metrics::StreamTotals totals;
+  exec::StreamFigures figures;
+  std::uint64_t blocked_ns = 0, since_batch_ns = 0, begins_in_ns = 0, ring_bytes = 0, window_bytes = 0,
+                window_refused = 0;
+  std::vector<exec::ClientStatus> clients;
+  exec::SampleMaker::BadSamples bad;
+  std::vector<std::uint64_t> started;  ///< by rank
+  bool waits = false;                  ///< its clients wait for one another (`on_lag: wait`)
+  bool failed = false;
+  Error failure;
+  publish::Position foremost;
+  std::string source_read_ahead;  ///< the source's name; empty: the stream does not prefetch
+  io::ReadAhead::Counts reads;
+};
+
+/// Where streams share rows, `lag_seconds` of the clients is measured by the watch of their group.
+StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index, const WatchedGroups& sharing);
+
+/// What the client itself counts; zeros for a lane without a client.
+ring::RingWriter::ClientWord words(const exec::ClientStatus& client);
+/// Of the foremost client in its epoch: 0 to 1.
+double progress(const StreamSnapshot& stream);
+
+}  // namespace headrace::server::session
