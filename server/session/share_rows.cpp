@@ -1,5 +1,7 @@
 #include "server/session/share_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,11 +22,11 @@ struct Group {
 };
 
 /// Equal for streams whose rows are made of the same samples, apart from their transforms.
-std::string key_of(const Sharer& sharer) {
-  nlohmann::json key = config::canonical(*sharer.config);
+nlohmann::json key_of(const config::StreamConfig& stream) {
+  nlohmann::json key = config::canonical(stream);
   for (const char* own : {"transforms", "output", "mix"}) key.erase(own);
-  key["source"] = sharer.config->source;
-  return key.dump();
+  key["source"] = stream.source;
+  return key;
 }
 
 bool same(const transform::Transform& one, const transform::Transform& other) {
@@ -76,7 +78,7 @@ std::vector<Group> group(const std::vector<Sharer>& streams) {
   std::vector<Group> groups;
   for (const Sharer& sharer : streams) {
     if (keeps_no_rows(sharer) || sharer.maker->keeps_decoded()) continue;
-    const std::string key = key_of(sharer);
+    const std::string key = key_of(*sharer.config).dump();
     const std::size_t most = most_of(sharer);
     const bool joined = std::any_of(groups.begin(), groups.end(), [&](Group& other) {
       return other.key == key && join(other, sharer, most);
@@ -94,6 +96,26 @@ std::optional<std::uint64_t> given_window(const Group& group) {
 }
 
 }  // namespace
+
+std::string why_apart(const config::StreamConfig& one, const config::StreamConfig& other) {
+  const nlohmann::json a = key_of(one), b = key_of(other);
+  std::vector<std::string> keys;
+  for (const nlohmann::json* const from : {&a, &b})
+    for (const auto& [key, value] : from->items())
+      if (a.value(key, nlohmann::json()) != b.value(key, nlohmann::json()) &&
+          std::find(keys.begin(), keys.end(), key) == keys.end())
+        keys.push_back(key);
+  if (std::find(keys.begin(), keys.end(), "part") != keys.end()) return {};
+  if (!keys.empty()) return fmt::format("{} differ{}", fmt::join(keys, ", "), keys.size() == 1 ? "s" : "");
+  for (const config::StreamConfig* const stream : {&one, &other})
+    if (stream->sharing.window == 0) return "one of them sets `sharing.window: 0B`";
+  const std::size_t same = common(one.plan, other.plan);
+  if (same < std::max(one.plan.chain.transforms.size(), other.plan.chain.transforms.size()))
+    return fmt::format("their transforms differ from number {} on", same + 1);
+  return "their source has a `decoded` cache, a field is ragged, they have `residence: gpu`, or their rows "
+         "cost "
+         "little to make";
+}
 
 std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::uint64_t left) {
   const std::vector<Group> groups = group(streams);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "clientlib/ring/segment.h"
@@ -71,10 +72,44 @@ void print_device_fields(const StreamInfo& info, const config::Config& config) {
   }
 }
 
-void print_sharing(const session::SharingGroup& group) {
+void print_sharing(const session::SharingGroup& group, const config::Config& config) {
   if (group.streams.size() == 1) return;
   fmt::print("streams {} share their first {} transform{}: their rows are decoded once\n",
              fmt::join(group.streams, ", "), group.transforms, group.transforms == 1 ? "" : "s");
+  std::uint64_t largest = 0;
+  for (const std::string& name : group.streams)
+    if (const auto stream = config.streams.find(name); stream != config.streams.end())
+      largest = std::max<std::uint64_t>(largest, stream->second.batch_size);
+  if (group.window && group.window->room() < 2 * largest)
+    fmt::print(
+        "  warning: the window of these streams (sharing.window) has room for {} rows; expected at least {} "
+        "rows ({:.1f} MB), two "
+        "batches of the stream with the largest batch_size. Raise sharing.window, or rows are decoded "
+        "again\n",
+        group.window->room(), 2 * largest,
+        static_cast<double>(2 * largest * group.window->row_bytes()) / 1e6);
+}
+
+/// For each source, names the streams outside its largest sharing group, and why they share no rows with it.
+void print_apart(const session::Assembly& assembly, const config::Config& config) {
+  const auto group_of = [&](const std::string& stream) -> const session::SharingGroup* {
+    const auto found = std::find_if(assembly.sharing.begin(), assembly.sharing.end(),
+                                    [&](const auto& group) { return group.has(stream); });
+    return found == assembly.sharing.end() ? nullptr : &*found;
+  };
+  const auto size_of = [](const session::SharingGroup* group) { return group ? group->streams.size() : 0; };
+  std::map<std::string, std::string> most;  // by source: a stream of the largest group
+  for (const auto& [name, stream] : config.streams) {
+    const auto [at, added] = most.emplace(stream.source, name);
+    if (!added && size_of(group_of(name)) > size_of(group_of(at->second))) at->second = name;
+  }
+  for (const auto& [name, stream] : config.streams) {
+    const std::string& other = most.at(stream.source);
+    const session::SharingGroup* const group = group_of(name);
+    if (name == other || (group && group->has(other))) continue;
+    if (const std::string why = session::why_apart(stream, config.streams.at(other)); !why.empty())
+      fmt::print("streams {} and {} share no rows: {}\n", name, other, why);
+  }
 }
 
 /// Names streams that wait for clients of others (an inherited wait_for), but share no rows with all of them.
@@ -245,7 +280,8 @@ int check(const CheckArguments& arguments) {
       if (auto sound = check_samples(setup, *config, arguments.all); !sound) return report(sound.error());
     fmt::print("  ring: {}\n", to_string(*ring));
   }
-  for (const session::SharingGroup& group : assembly->sharing) print_sharing(group);
+  for (const session::SharingGroup& group : assembly->sharing) print_sharing(group, *config);
+  print_apart(*assembly, *config);
   print_waits(*assembly, *config);
   for (const session::CacheUse& use : assembly->caches.memory) fmt::print("{}\n", room_of(use));
   const std::uint64_t windows = session::window_bytes(*assembly);

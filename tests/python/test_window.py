@@ -12,6 +12,7 @@ from typing import Any
 
 import headrace
 import pytest
+import yaml
 from children import Child
 from running import Server, wait_until
 
@@ -158,13 +159,35 @@ def test_check_and_ls_say_what_is_shared(start_server: Any, basic_config: dict[s
     with headrace.Loader(server.address, stream="train", client="a") as ahead, headrace.Loader(server.address, stream="train", client="b") as behind:
         next(iter(behind))
         digest(ahead, 1)
-        time.sleep(1.1)  # no pace is known in the first second
+        time.sleep(1.1)  # the server measures lag four times a second
         listed = run("ls", "--address", str(server.address))
         lag = {one["client"]: one["lag_seconds"] for one in stats(server)["train"]["clients"]}
-        assert 'headrace_client_lag_seconds{stream="train",client="b"}' in server.metrics()
+        (metric,) = re.findall(r'headrace_client_lag_seconds\{stream="train",client="b"\} (\S+)', server.metrics())
     assert lag["a"] == 0 and lag["b"] > 0
+    assert float(metric) >= lag["b"], "the metric is read later, so it cannot be smaller"
     assert "client a: epoch 1, batch" in listed
     assert re.search(r"client b: epoch 0, batch \d+, \d+ batches \(\d+\.\d s\) behind the foremost client", listed), listed
     checked = run("check", str(server.config))
     assert "streams floats, train share their first 2 transforms: their rows are decoded once" in checked
     assert "windows up to" in checked
+
+
+def test_check_says_which_streams_do_not_share_and_why(quiet_config: dict[str, Any], tmp_path: Path) -> None:
+    train = quiet_config["streams"]["train"]
+    quiet_config["streams"] |= {
+        "large": {"extends": "train", "batch_size": 20},
+        "other_seed": {"extends": "train", "seed": 8, "shuffle": False},
+        "other_crop": {**train, "transforms": [{"center_crop": {"size": 32}}]},
+        "no_window": {"extends": "train", "sharing": {"window": "0B"}},
+    }
+    train["sharing"] = {"window": "40KB"}
+    config = tmp_path / "headrace.yaml"
+    config.write_text(yaml.safe_dump(quiet_config))
+    checked = run("check", str(config))
+    assert re.search(r"warning: the window of these streams \(sharing.window\) has room for \d+ rows; .* 40 rows \(\d\.\d MB\)", checked), checked
+    apart = re.findall(r"^streams (\w+) and large share no rows: (.*)$", checked, re.MULTILINE)
+    assert dict(apart) == {
+        "no_window": "one of them sets `sharing.window: 0B`",
+        "other_crop": "their transforms differ from number 1 on",
+        "other_seed": "seed, shuffle differ",
+    }
