@@ -20,9 +20,8 @@ SOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="prometheus")
 Panel = TypeVar("Panel", stat.Panel, statetimeline.Panel, timeseries.Panel)
 OF_STREAM = 'stream=~"$stream"'
 
-# Below this fraction of the time, a wait is not worth a name.
+# Waits below this fraction of the time are shown as no wait.
 SHORT_WAIT = 0.1
-TRAINERS_WAIT, NOBODY_WAITS, SERVER_WAITS = "-1", "0", "1"
 
 
 def rate(metric: str, selector: str = OF_STREAM) -> str:
@@ -37,7 +36,7 @@ def described(
     panel: Panel, title: str, why: str, queries: dict[str, str], width: int, height: int
 ) -> Panel:
     panel.title(title).description(why).datasource(SOURCE).span(width).height(height)
-    for letter, (legend, expression) in zip("ABC", queries.items(), strict=False):
+    for letter, (legend, expression) in zip("ABC"[: len(queries)], queries.items(), strict=True):
         panel.with_target(query(expression, legend).ref_id(letter))
     return panel
 
@@ -57,21 +56,24 @@ def lines(title: str, why: str, unit: str, queries: dict[str, str], width: int =
 
 def who_waits() -> statetimeline.Panel:
     """The headline: one row for each stream, colored by who waits for whom."""
-    blocked = f"max by (stream) ({rate('headrace_producer_blocked_seconds_total')})"
-    waiting = f"max by (stream) ({rate('headrace_client_wait_seconds_total')})"
-    names = {
-        TRAINERS_WAIT: ("Trainers wait for the server", "red"),
-        NOBODY_WAITS: ("Neither waits long", "blue"),
-        SERVER_WAITS: ("The server waits for trainers", "green"),
-    }
-    options = {value: dashboard.ValueMappingResult(text=text, color=color) for value, (text, color) in names.items()}
+    blocked = f"max by (instance, stream) ({rate('headrace_producer_blocked_seconds_total')})"
+    waiting = f"max by (instance, stream) ({rate('headrace_client_wait_seconds_total')})"
+    names = [
+        ("Neither waits long", "blue"),
+        ("The server waits for trainers", "green"),
+        ("Trainers wait for the server", "red"),
+        ("A trainer waits for a slower one", "purple"),
+    ]
+    options = {str(value): dashboard.ValueMappingResult(text=text, color=color) for value, (text, color) in enumerate(names)}
     return (
         described(
             statetimeline.Panel(),
             "Who waits for whom",
-            "Green: the GPUs are the bottleneck, as they should be. Red: a trainer waits for batches more than "
-            f"{SHORT_WAIT:.0%} of the time; see Stages and Storage for the reason.",
-            {"{{stream}}": f"({blocked} > bool {SHORT_WAIT}) - ({waiting} > bool {SHORT_WAIT})"},
+            "Green: the server waits for trainers, as it should: the GPUs are the bottleneck. Red: a trainer waits for batches more "
+            f'than {SHORT_WAIT:.0%} of the time; the rows "Stages" and "Storage and caches" show why. Purple: a trainer waits although '
+            "the ring is full, so it waits for another trainer; `headrace ls` names it. Blue: neither side waits for more than "
+            f"{SHORT_WAIT:.0%} of the time.",
+            {"{{stream}} ({{instance}})": f"({blocked} > bool {SHORT_WAIT}) + 2 * ({waiting} > bool {SHORT_WAIT})"},
             24,
             5,
         )
@@ -83,7 +85,7 @@ def who_waits() -> statetimeline.Panel:
 
 
 def all_panels() -> dict[str, list[stat.Panel | statetimeline.Panel | timeseries.Panel]]:
-    """By row."""
+    """The panels of each row, by the row's title."""
     samples, shared, cached, granted = (rate(f"headrace_samples_{kind}total") for kind in ("", "shared_", "cached_", "granted_"))
     decoded = f"(sum({samples}) - sum({shared}) - sum({cached}))"
     by_stage = "sum by (stream, stage)"
@@ -92,63 +94,67 @@ def all_panels() -> dict[str, list[stat.Panel | statetimeline.Panel | timeseries
     return {
         "Overview": [
             who_waits(),
-            number("Samples per second", "Of all streams together", {"": f"sum({samples})"}, units.Short),
+            number("Samples per second", "All selected streams together", {"": f"sum({samples})"}, units.Short),
             number("Sharing factor", "Samples granted to trainers for each one that was decoded", {"": f"sum({granted}) / ({decoded} > 0)"}, units.Short),
             number("Trainers", "Attached clients", {"": f"sum(headrace_clients{{{OF_STREAM}}})"}, units.Short),
-            number("Epoch", "Of the foremost trainer", {"{{stream}}": f"headrace_epoch{{{OF_STREAM}}}"}, units.Short),
-            number("Progress", "Of the foremost trainer in its epoch", {"{{stream}}": f"headrace_epoch_progress_ratio{{{OF_STREAM}}}"}, units.PercentUnit),
+            number("Epoch", "Epoch of the foremost trainer", {"{{stream}}": f"headrace_epoch{{{OF_STREAM}}}"}, units.Short),
+            number("Progress", "How much of its epoch the foremost trainer has read", {"{{stream}}": f"headrace_epoch_progress_ratio{{{OF_STREAM}}}"}, units.PercentUnit),
             number("Failed streams", "Their trainers get no batches: see the server's log", {"": "sum(headrace_stream_failed)"}, units.Short),
         ],
         "Trainers": [
-            lines("Time that a trainer waits for batches", "The server, or its storage, is slower than the trainer", units.PercentUnit,
+            lines("Share of time that a trainer waits for batches", "High: the server or its storage is slower than the trainer, or the trainer waits for another one", units.PercentUnit,
                   {"{{stream}} {{client}}": rate("headrace_client_wait_seconds_total")}),
-            lines("Time that the server waits for trainers", "Its ring is full", units.PercentUnit,
+            lines("Share of time that the server waits for trainers", "The stream's ring is full", units.PercentUnit,
                   {"{{stream}}": rate("headrace_producer_blocked_seconds_total")}),
-            lines("Lag", "How far a trainer is behind the foremost one of its stream", units.Seconds,
+            lines("Samples per second and trainer", "What each trainer was granted", units.Short,
+                  {"{{stream}} {{client}}": rate("headrace_client_samples_total")}),
+            lines("Clients that a stream waits for", "Before it begins (sharing.wait_for)", units.Short,
+                  {"{{stream}}": f"headrace_awaited_clients{{{OF_STREAM}}}"}),
+            lines("Lag", "Seconds since the foremost trainer of the streams that share rows was at this trainer's position", units.Seconds,
                   {"{{stream}} {{client}}": f"headrace_client_lag_seconds{{{OF_STREAM}}}"}),
-            lines("Slots of the ring", "Leased: in a trainer's hands. Ready: nobody has them yet", units.Short,
+            lines("Slots of the ring", "Leased: held by a trainer. Ready: published, but not granted yet", units.Short,
                   {"{{state}}": f"sum by (state) (headrace_ring_slots{{{OF_STREAM}}})"}),
         ],
         "Throughput and sharing": [
-            lines("Samples per second", "Granted: what all trainers received together", units.Short,
+            lines("Samples per second", "Granted: all trainers together. Published: each batch once", units.Short,
                   {"{{stream}} published": f"sum by (stream) ({samples})", "{{stream}} granted": f"sum by (stream) ({granted})"}),
-            lines("Decoded again", "Part of the decoded samples that trainers could have shared, had they been closer together", units.PercentUnit,
-                  {"{{streams}}": "rate(headrace_sharing_decoded_again_total[2m]) / (rate(headrace_sharing_decoded_total[2m]) > 0)"}),
+            lines("Decoded again", "Fraction of decoded samples that were decoded again because trainers were too far apart", units.PercentUnit,
+                  {"{{streams}}": "rate(headrace_sharing_decoded_again_total[5m]) / (rate(headrace_sharing_decoded_total[5m]) > 0)"}),
             lines("Bytes per second", "", units.BytesPerSecondSI,
                   {"{{stream}} read": f"sum by (stream) ({rate('headrace_source_read_bytes_total')})",
                    "{{stream}} published": f"sum by (stream) ({rate('headrace_published_bytes_total')})"}),
-            lines("Memory", "Shared memory of the rings, rows that are kept for others, and caches", units.BytesSI,
-                  {"rings": f"sum(headrace_ring_bytes{{{OF_STREAM}}})", "rows for others": f"max(headrace_window_bytes{{{OF_STREAM}}})",
+            lines("Memory", "Shared memory of the rings, windows of decoded rows, and caches", units.BytesSI,
+                  {"rings": f"sum(headrace_ring_bytes{{{OF_STREAM}}})", "window": f"max(headrace_window_bytes{{{OF_STREAM}}})",
                    "caches": "sum(headrace_cache_bytes)"}),
         ],
         "Stages": [
-            lines("Workers that are busy", "1: all. Then decoding is the bottleneck", units.PercentUnit,
+            lines("Busy workers", "At 100% all workers are busy, so decoding is the bottleneck", units.PercentUnit,
                   {"{{instance}}": f"{rate('headrace_worker_busy_seconds_total', '')} / headrace_workers"}).max(1),
-            lines("Mean time of a sample", "In one worker", units.Seconds,
+            lines("Mean time per sample", "In one worker", units.Seconds,
                   {"{{stream}} {{stage}}": f"{by_stage} ({rate('headrace_stage_seconds_sum')}) / {by_stage} ({rate('headrace_stage_seconds_count')})"}),
-            lines("99th percentile of a sample", "", units.Seconds,
+            lines("99th percentile of the time per sample", "", units.Seconds,
                   {"{{stage}}": f"histogram_quantile(0.99, sum by (stage, le) ({rate('headrace_stage_seconds_bucket')}))"}),
-            lines("Bad samples per second", "Other samples stand in for them", units.Short,
+            lines("Bad samples per second", "Other samples replace them", units.Short,
                   {"{{stream}} {{reason}}": f"sum by (stream, reason) ({rate('headrace_sample_errors_total')})"}),
         ],
         "Storage and caches": [
-            lines("Mean time of a read", "", units.Seconds,
+            lines("Mean time per read", "", units.Seconds,
                   {"{{stream}}": f"{reads} ({rate('headrace_io_read_seconds_total')}) / {reads} ({rate('headrace_io_reads_total')})"}),
             lines("Samples that were read ahead", "Wait and miss: storage is slower than the workers", units.Short,
                   {"{{stream}} {{outcome}}": f"sum by (stream, outcome) ({rate('headrace_read_ahead_samples_total')})"}),
-            lines("Hits of caches", "Part of the lookups", units.PercentUnit, {"{{source}} {{kind}}": f"{hits} / ({hits} + {misses})"}),
-            lines("Bytes of caches", "", units.BytesSI,
+            lines("Cache hit ratio", "Fraction of lookups", units.PercentUnit, {"{{source}} {{kind}}": f"{hits} / ({hits} + {misses})"}),
+            lines("Cache size", "", units.BytesSI,
                   {"{{source}} {{kind}}": "sum by (source, kind) (headrace_cache_bytes)",
                    "{{source}} {{kind}}: budget": "sum by (source, kind) (headrace_cache_budget_bytes)"}),
-            lines("Images of caches that are stored as tiles", "Crops of these are decoded from fewer bytes", units.Short,
+            lines("Cached images stored as tiles", "Crops of these images are decoded from fewer bytes", units.Short,
                   {"{{source}}": "sum by (source) (headrace_cache_tiled_images)",
                    "{{source}} not tiled": "sum by (source) (headrace_cache_untiled_images)",
-                   "{{source}} to do": "sum by (source) (headrace_cache_samples_to_tile)"}),
-            lines("Workers that make tiles", "Only idle ones do", units.Short,
+                   "{{source}} waiting": "sum by (source) (headrace_cache_samples_to_tile)"}),
+            lines("Workers rewriting JPEGs as tiles", "Only idle workers do this", units.Short,
                   {"{{source}}": f"sum by (source) ({rate('headrace_cache_tiling_seconds_total', '')})"}),
         ],
         "Server": [
-            lines("Leases of trainers that died", "Their batches are freed for the others", units.Short,
+            lines("Leases reclaimed from trainers that died", "Their slots can be used again", units.Short,
                   {"{{stream}}": f"sum by (stream) (increase(headrace_leases_reclaimed_total{{{OF_STREAM}}}[$__rate_interval]))"}),
             number("Version", "", {"{{version}}": "headrace_build_info"}, units.Short).text_mode(common.BigValueTextMode.NAME),
         ],
@@ -177,12 +183,12 @@ def board() -> build.Dashboard:
         .readonly()
         .with_variable(stream)
     )
-    number = 0
+    panel_id = 0
     for title, panels in all_panels().items():
         made.with_row(build.Row(title))
         for panel in panels:
-            number += 1
-            made.with_panel(panel.id(number))
+            panel_id += 1
+            made.with_panel(panel.id(panel_id))
     return made
 
 

@@ -1,4 +1,4 @@
-"""Draws the first panels of the dashboard from a running Prometheus (needs matplotlib): what Grafana shows, for the docs.
+"""Draws five panels of the dashboard as one SVG, from a running Prometheus (needs matplotlib).
 
     python configs/grafana/picture.py http://127.0.0.1:9090 configs/grafana/dashboard.svg --minutes 4
 """
@@ -23,8 +23,8 @@ from matplotlib import pyplot  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 
 DASHBOARD = Path(__file__).parent / "dashboards/headrace.json"
-SHOWN = ("Who waits for whom", "Time that a trainer waits for batches", "Time that the server waits for trainers",
-         "Samples per second", "Workers that are busy")  # fmt: skip
+SHOWN = ("Who waits for whom", "Share of time that a trainer waits for batches", "Share of time that the server waits for trainers",
+         "Samples per second", "Busy workers")  # fmt: skip
 STEP = 5  # seconds
 
 
@@ -73,7 +73,7 @@ def main() -> None:
 
     panels: dict[str, dict[str, Any]] = {}
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        if panel["type"] != "stat":  # a stat may have the name of a curve
+        if panel["type"] != "stat":  # a stat panel may have the same title as a graph
             panels[panel["title"]] = panel
     figure = pyplot.figure(figsize=(10, 6.5), layout="constrained")
     grid = figure.add_gridspec(3, 2, height_ratios=(0.6, 1, 1))
