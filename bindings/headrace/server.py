@@ -275,6 +275,8 @@ def serve(
     """
     if not isinstance(config, str | os.PathLike):
         raise InvalidArgument(f"config: expected the path of a YAML file, found {type(config).__name__}; write the configuration to a file first")
+    if not isinstance(restart, bool):
+        raise InvalidArgument(f"restart={restart!r}: expected True or False")
     if set is not None and not isinstance(set, Mapping):
         raise InvalidArgument(f"set={set!r}: expected a dict of dotted paths and values")
     paths: dict[str, object] = {name.replace("__", "."): value for name, value in overrides.items()}

@@ -40,11 +40,18 @@ std::string slowest_clients(const json& clients, const Cursor& due) {
                        : fmt::format("client {}, {} batch{} behind", names, most, most == 1 ? "" : "es");
 }
 
+}  // namespace
+
 std::string reason_in_stats(const json& stream, const Cursor& due) {
-  if (const auto awaited = stream.at("awaited_clients").get<std::uint32_t>(); awaited > 0)
-    return fmt::format(
-        "The stream begins once {} more client{} called next() (sharing.wait_for), or after its wait_timeout",
-        awaited, awaited == 1 ? " has" : "s have");
+  if (const auto awaited = stream.at("awaited_clients").get<std::uint32_t>(); awaited > 0) {
+    const json limit = stream.value("begins_in_seconds", json());
+    return fmt::format("The stream begins once {} more client{} called next() (sharing.wait_for){}", awaited,
+                       awaited == 1 ? " has" : "s have",
+                       limit.is_number()
+                           ? fmt::format(", or in at most {:.0f} s without {} (sharing.wait_timeout)",
+                                         limit.get<double>(), awaited == 1 ? "it" : "them")
+                           : "");
+  }
   const std::string clients = slowest_clients(stream.at("clients"), due);
   if (clients.empty()) return {};
   const auto waits = [&](const json& client) {
@@ -60,8 +67,6 @@ std::string reason_in_stats(const json& stream, const Cursor& due) {
       "It waits for {} (sharing.on_lag: wait): that client must read on, release its batches, or end",
       clients);
 }
-
-}  // namespace
 
 std::string reason_for_delay(const Address& server, const std::string& stream, const Cursor& due,
                              const Deadline& waited, const Interrupt& interrupt) {

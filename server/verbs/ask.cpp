@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
+#include "clientlib/client/delay_reason.h"
 #include "headrace/client.h"
 #include "server/exec/stream_status.h"
 #include "server/verbs/verbs.h"
@@ -82,6 +84,13 @@ std::uint64_t count(const nlohmann::json& of, const char* key) {
   return of.value(key, std::uint64_t{0});
 }
 
+/// Prints which other client delays batch `due`, if one does.
+void print_reason(const nlohmann::json& stream, const Cursor& due) {
+  if (!failure_of(stream).empty()) return;
+  if (const std::string reason = client::reason_in_stats(stream, due); !reason.empty())
+    fmt::print("    {}\n", reason);
+}
+
 /// Prints a stream's clients.
 void print_clients(const nlohmann::json& stream) {
   const auto clients = stream.value("clients", nlohmann::json::array());
@@ -91,20 +100,21 @@ void print_clients(const nlohmann::json& stream) {
     fmt::print("  client {}: epoch {}, batch {}", client.value("client", std::string()), count(next, "epoch"),
                count(next, "batch"));
     if (lag > 0) {
-      const auto seconds = client.value("sharing_lag_seconds", nlohmann::json());
+      const auto seconds = client.value("lag_seconds", nlohmann::json());
       fmt::print(", {}{} batch{}{} behind the foremost client",
                  lag >= exec::ClientStatus::kMostLag ? "at least " : "", lag, lag == 1 ? "" : "es",
                  seconds.is_number() ? fmt::format(" ({:.1f} s)", seconds.get<double>()) : "");
     }
-    if (client.value("waits_for_one_behind", false)) fmt::print(", yields to one behind (sharing.patience)");
+    if (count(stream, "awaited_clients") > 0 && !client.value("called_next", true))
+      fmt::print(", has not called next() yet");
     if (client.value("fenced", false))
       fmt::print(", fenced: it sent no heartbeat, and gets batches again after its next call");
     fmt::print("\n");
+    if ((client.value("waiting", false) || client.value("waits_for_one_behind", false)) &&
+        count(stream, "awaited_clients") == 0)
+      print_reason(stream, {.epoch = count(next, "epoch"), .batch = count(next, "batch")});
   }
-  if (const std::uint64_t awaited = count(stream, "awaited_clients");
-      awaited > 0 && !clients.empty() && failure_of(stream).empty())
-    fmt::print("  waits for {} more client{} to call next() (sharing.wait_for)\n", awaited,
-               awaited == 1 ? "" : "s");
+  if (!clients.empty() && count(stream, "awaited_clients") > 0) print_reason(stream, {});
 }
 
 std::string sharing_factor(std::uint64_t decoded, std::uint64_t granted) {
@@ -112,30 +122,38 @@ std::string sharing_factor(std::uint64_t decoded, std::uint64_t granted) {
   return fmt::format(": sharing factor {:.2f}", static_cast<double>(granted) / static_cast<double>(decoded));
 }
 
-/// Prints the samples decoded and granted, and the sharing factor, since the start and in the last 30 s.
-void print_sharing(const nlohmann::json& stats) {
-  std::uint64_t decoded = 0, granted = 0, cached = 0, window_bytes = 0;
-  const nlohmann::json all = streams_in(stats);
-  for (const auto& [name, stream] : all.items()) {
+/// Prints the samples decoded and granted by streams that share rows, and the sharing factor, since the start
+/// and in the last 30 s.
+void print_sharing(const nlohmann::json& group, const nlohmann::json& all) {
+  const auto streams = group.value("streams", std::vector<std::string>());
+  std::uint64_t decoded = 0, granted = 0, window_bytes = 0;
+  for (const std::string& name : streams) {
+    const nlohmann::json& stream = all.at(name);
     decoded += count(stream, "decoded");
     granted += count(stream, "granted");
-    cached += count(stream, "cached");
     window_bytes = std::max(window_bytes, count(stream, "window_bytes"));
   }
-  if (decoded + cached == 0) return;
-  fmt::print("{} samples decoded, {}{} granted to clients{}; rows kept for others: {:.1f} MB\n", decoded,
-             cached == 0 ? "" : fmt::format("{} taken from caches, ", cached), granted,
-             cached == 0 ? sharing_factor(decoded, granted) : "", static_cast<double>(window_bytes) / 1e6);
-  for (const nlohmann::json& group : stats.value("sharing", nlohmann::json::array())) {
-    const std::uint64_t again = count(group, "decoded_again_in_30_s");
-    if (count(group, "granted_in_30_s") == 0) continue;
-    const auto streams = group.value("streams", std::vector<std::string>());
-    fmt::print(
-        "stream{} {} in the last 30 s: {} samples decoded, {} granted{}{}\n", streams.size() == 1 ? "" : "s",
-        fmt::join(streams, ", "), count(group, "decoded_in_30_s"), count(group, "granted_in_30_s"),
-        sharing_factor(count(group, "decoded_in_30_s"), count(group, "granted_in_30_s")),
-        again == 0 ? "" : fmt::format("; {} of them decoded again because clients are too far apart", again));
-  }
+  if (granted == 0) return;
+  fmt::print("stream{} {}: {} samples decoded, {} granted to clients{}; rows kept for others: {:.1f} MB\n",
+             streams.size() == 1 ? "" : "s", fmt::join(streams, ", "), decoded, granted,
+             sharing_factor(decoded, granted), static_cast<double>(window_bytes) / 1e6);
+  if (count(group, "granted_in_30_s") == 0) return;
+  const std::uint64_t again = count(group, "decoded_again_in_30_s");
+  fmt::print("  in the last 30 s: {} decoded, {} granted{}{}\n", count(group, "decoded_in_30_s"),
+             count(group, "granted_in_30_s"),
+             sharing_factor(count(group, "decoded_in_30_s"), count(group, "granted_in_30_s")),
+             again == 0 ? "" : fmt::format("; {} decoded again because clients are too far apart", again));
+}
+
+/// Prints the samples of streams that share no rows.
+void print_alone(const nlohmann::json& groups, const nlohmann::json& all) {
+  std::set<std::string> shared;
+  for (const nlohmann::json& group : groups)
+    for (const nlohmann::json& name : group.value("streams", nlohmann::json::array())) shared.insert(name);
+  for (const auto& [name, stream] : all.items())
+    if (!shared.contains(name) && count(stream, "granted") > 0)
+      fmt::print("stream {}: {} samples decoded, {} taken from a cache, {} granted to clients\n", name,
+                 count(stream, "decoded"), count(stream, "cached"), count(stream, "granted"));
 }
 
 }  // namespace
@@ -169,7 +187,9 @@ void add_ls(CLI::App& app, int& exit_code) {
                    if (const auto why = failure_of(stream); !why.empty()) fmt::print("  FAILED: {}\n", why);
                    print_clients(stream);
                  }
-                 print_sharing(*stats);
+                 const auto groups = stats->value("sharing", nlohmann::json::array());
+                 for (const nlohmann::json& group : groups) print_sharing(group, figures);
+                 print_alone(groups, figures);
                  return {};
                });
 }

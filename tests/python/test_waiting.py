@@ -19,7 +19,7 @@ import headrace
 import pytest
 from children import Child
 from headrace.errors import IteratorBusy, StreamFailed
-from running import Server
+from running import Server, wait_until
 
 
 def test_control_c_ends_a_wait_at_once(start_server: Any, quiet_config: dict[str, Any]) -> None:
@@ -246,21 +246,24 @@ def test_the_streams_of_a_sweep_wait_for_each_others_clients(start_server: Any, 
         quiet_config["streams"][name] = {"extends": "train", "batch_size": size}
     server = start_server(quiet_config)
     two_missing = r"once 2 more clients have called next\(\) \(sharing.wait_for\)"
-    for _ in range(2):  # again, for the next set of jobs
+    for again in (False, True):  # for the next set of jobs
         with ExitStack() as stack:
             loaders = [stack.enter_context(headrace.Loader(server.address, stream=name, batch_timeout=2)) for name in ("train", "small", "large")]
             iterators = [iter(loader) for loader in loaders]
             with pytest.raises(headrace.errors.Timeout, match=two_missing):
                 next(iterators[0])
             listed = subprocess.run(["headrace", "ls", "--address", str(server.address)], capture_output=True, text=True, check=True).stdout
-            assert "  waits for 2 more clients to call next() (sharing.wait_for)\n" in listed
+            assert listed.count("batch 0, has not called next() yet\n") == 2
+            assert re.search(r"The stream begins once 2 more clients have called next\(\) \(sharing.wait_for\), or in at most \d\d s without them", listed)
+            streams = headrace.stats(server.address)["streams"].values()
+            assert again or sum(stream["decoded"] for stream in streams) == 0, "a stream made rows before all clients had called next()"
             with ThreadPoolExecutor() as pool:
                 assert list(pool.map(lambda batches: next(batches).number, iterators)) == [0, 0, 0]
             loaders[1].close()
             with headrace.Loader(server.address, stream="small") as restarted:
                 assert next(iter(restarted)).number == 0, "after the start, a new client on any of the streams begins at once"
     server.stop()
-    assert "waits until 3 clients of this stream and of those that share rows with it have called next()" in server.output()
+    assert "waiting until 3 clients of this stream and of the streams that share rows with it have called next()" in server.output()
     assert re.search(r"stream `\w+` begins with 3 clients of the streams that share rows", server.output())
 
 
@@ -296,6 +299,28 @@ def test_the_wait_timeout_begins_anew_when_nobody_asks_any_more(start_server: An
         time.sleep(3.2)
         with pytest.raises(headrace.errors.Timeout):
             next(iter(builds_a_model))
+
+
+def test_a_wait_is_counted_and_explained_while_it_lasts(start_server: Any, quiet_config: dict[str, Any]) -> None:
+    quiet_config["streams"]["train"]["sharing"] = {"on_lag": "wait", "max_lag": 2}
+    address = start_server(quiet_config).address
+    with headrace.Loader(address, stream="train", client="slow") as slow, headrace.Loader(address, stream="train", client="fast") as fast, ThreadPoolExecutor() as pool:
+        batches = iter(slow)
+        next(batches)
+        read = pool.submit(lambda: sum(1 for _ in fast))
+        waited = [0.0]
+
+        def waits_on() -> bool:
+            (client,) = (c for c in headrace.stats(address)["streams"]["train"]["clients"] if c["client"] == "fast")
+            waited.append(client["wait_seconds"])
+            return bool(client["waiting"]) and waited[-1] > waited[0] + 0.5
+
+        wait_until(waits_on, "a wait that is counted while it lasts")
+        listed = subprocess.run(["headrace", "ls", "--address", address], capture_output=True, text=True, check=True).stdout
+        assert re.search(r"client fast: .*\n    It waits for client `slow`, \d+ batch(es)? behind \(sharing.on_lag: wait\)", listed), listed
+        assert not read.done()
+        assert sum(1 for _ in batches) == len(slow) - 1
+        assert read.result() == len(fast)
 
 
 def test_a_late_client_is_warned_of_how_far_behind_it_begins(start_server: Any, quiet_config: dict[str, Any]) -> None:
