@@ -347,10 +347,9 @@ void Lanes::publish(StreamFigures& figures) {
   figures.leases_reclaimed = leases_reclaimed_;
   figures.granted = granted_;
   figures.awaited_clients = awaited_clients();
-  figures.begins_at_ns = figures.awaited_clients == 0 || first_ask_ns_ == 0
-                             ? 0
-                             : first_ask_ns_ + static_cast<std::uint64_t>(
-                                                   std::chrono::nanoseconds(options_.wait_timeout).count());
+  const bool awaits = figures.awaited_clients > 0 && first_ask_ns_ != 0;
+  figures.begins_at_ns =
+      awaits ? first_ask_ns_ + static_cast<std::uint64_t>(options_.wait_timeout.count()) : 0;
   figures.missing_ranks = missing_ranks_;
 }
 

@@ -162,8 +162,7 @@ ring::RingWriter::Attachment Lanes::attach(std::uint32_t index, ring::Segment le
   if (!gate_->is_open(options_.wait_for) && gate_->total().asked < options_.wait_for)
     log::info(
         "stream `{}`: client `{}` attached; waiting until {} clients of this stream{} {} (sharing.wait_for; "
-        "so far {}), for at "
-        "most {:g} s after the first {} (sharing.wait_timeout)",
+        "so far {}), for at most {:g} s after the first {} (sharing.wait_timeout)",
         info_.name, lane.client, options_.wait_for,
         gate_->stream_count() > 1 ? " and of the streams that share rows with it" : "",
         supply_.builds_once() ? "are attached" : "have called next()",

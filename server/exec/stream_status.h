@@ -33,8 +33,8 @@ struct StreamFigures {
   std::uint64_t detachments = 0, leases_reclaimed = 0;
   std::uint64_t granted = 0;          ///< samples of all batches that clients were granted
   std::uint64_t awaited_clients = 0;  ///< clients missing at the stream's gate before the first grant
-  std::uint64_t begins_at_ns =
-      0;  ///< when the stream begins without them; 0: none is missing, or none has called next()
+  /// When the stream begins without them; 0: none is missing, or none has called next().
+  std::uint64_t begins_at_ns = 0;
   std::uint64_t missing_ranks = 0;  ///< in groups with attached clients
 
   friend bool operator==(const StreamFigures&, const StreamFigures&) = default;

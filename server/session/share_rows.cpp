@@ -113,8 +113,7 @@ std::string why_apart(const config::StreamConfig& one, const config::StreamConfi
   if (same < std::max(one.plan.chain.transforms.size(), other.plan.chain.transforms.size()))
     return fmt::format("their transforms differ from number {} on", same + 1);
   return "their source has a `decoded` cache, a field is ragged, they have `residence: gpu`, or their rows "
-         "cost "
-         "little to make";
+         "cost little to make";
 }
 
 std::vector<SharingGroup> share_rows(const std::vector<Sharer>& streams, std::uint64_t left) {

@@ -82,10 +82,8 @@ void print_sharing(const session::SharingGroup& group, const config::Config& con
       largest = std::max<std::uint64_t>(largest, stream->second.batch_size);
   if (group.window && group.window->room() < 2 * largest)
     fmt::print(
-        "  warning: the window of these streams (sharing.window) has room for {} rows; expected at least {} "
-        "rows ({:.1f} MB), two "
-        "batches of the stream with the largest batch_size. Raise sharing.window, or rows are decoded "
-        "again\n",
+        "  warning: the window of these streams (sharing.window) has room for {} rows. Raise it to at least "
+        "{} rows ({:.1f} MB), two batches of the largest batch_size, or rows are decoded again\n",
         group.window->room(), 2 * largest,
         static_cast<double>(2 * largest * group.window->row_bytes()) / 1e6);
 }

@@ -36,6 +36,12 @@ The first panel, **Who waits for whom**, compares two metrics. `headrace_client_
 `next()`: the server or its storage is too slow, or the stream waits for another trainer (`headrace ls` names it).
 `headrace_producer_blocked_seconds_total` grows while a stream's ring is full: the server waits for the trainers, which is the goal.
 
+![five panels of the dashboard](grafana/dashboard.svg)
+
+In this run a trainer of `train` computes for 250 ms per batch, so the server waits for it. Then a job of the stream `sweep`, which only
+reads, begins 40 epochs behind and takes all workers for 80 s: now the trainers wait. [`grafana/picture.py`](grafana/picture.py) draws
+these panels from a running Prometheus.
+
 """
 
 
