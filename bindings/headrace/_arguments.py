@@ -26,6 +26,24 @@ _CONFIGURED = {
     "num_workers": "server.threads",
     "prefetch_factor": "streams.{stream}.ring.prefetch",
 }
+# What takes the place of arguments of a DataLoader that have no effect here.
+DATALOADER_REPLACEMENTS = {
+    "num_workers": "`server.threads`: one pool for all streams and trainers",
+    "prefetch_factor": "`ring.prefetch`, and Loader(prefetch=…) on a device",
+    "pin_memory": "device='cuda:N' pins the ring itself; host batches are not pinned",
+    "pin_memory_device": "device='cuda:N'",
+    "generator": "the stream's `seed:`",
+    "worker_init_fn": "no Python runs in the server's workers",
+    "multiprocessing_context": "there are no worker processes",
+    "persistent_workers": "the server's threads always are",
+    "in_order": "batches always are",
+}
+_ELSEWHERE = {
+    **DATALOADER_REPLACEMENTS,
+    "collate_fn": "the server makes the batches; Loader(transform=…) changes them",
+    "wait_for": "the stream's `sharing.wait_for`",
+    "name": "Loader(client=…)",
+}
 MOST = 2**32 - 1
 MOST_EPOCH = 2**48  # the largest number that a message holds
 
@@ -44,6 +62,8 @@ def explain_unknown(init: Callable[..., None]) -> Callable[..., None]:
                 f"Loader({name}=...): the server makes the batches, so its configuration sets this: {key}. "
                 "headrace.from_dataloader_args() takes a DataLoader's arguments, and says which keys to change"
             )
+        if name in _ELSEWHERE:
+            raise TypeError(f"Loader({name}=...): unknown argument; instead: {_ELSEWHERE[name]}")
         if name is not None:
             near = difflib.get_close_matches(name, known, 1)
             raise TypeError(f"Loader({name}=...): unknown argument; " + (f"did you mean {near[0]}?" if near else f"expected one of: {', '.join(known)}"))

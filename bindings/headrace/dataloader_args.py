@@ -6,25 +6,14 @@ import os
 import sys
 from typing import Any
 
-from ._arguments import flag, seconds, whole
+from ._arguments import DATALOADER_REPLACEMENTS, flag, seconds, whole
 from ._caller import warn
 from .ask import streams
 from .errors import InvalidArgument
 from .loader import Loader
 from .types import StreamInfo
 
-# Arguments of a DataLoader that a Loader does not have, and what replaces them.
-_REPLACEMENTS = {
-    "num_workers": "`server.threads`: one pool for all streams and trainers",
-    "prefetch_factor": "`ring.prefetch`, and Loader(prefetch=…) on a device",
-    "pin_memory": "device='cuda:N' pins the ring itself; host batches are not pinned",
-    "pin_memory_device": "device='cuda:N'",
-    "generator": "the stream's `seed:`",
-    "worker_init_fn": "no Python runs in the server's workers",
-    "multiprocessing_context": "there are no worker processes",
-    "persistent_workers": "the server's threads always are",
-    "in_order": "batches always are",
-}
+# A DataLoader's defaults, unless they are None.
 _DEFAULTS: dict[str, Any] = {"num_workers": 0, "pin_memory": False, "pin_memory_device": "", "persistent_workers": False, "in_order": True}
 
 
@@ -85,7 +74,7 @@ def from_dataloader_args(
     except InvalidArgument:
         made.close()
         raise
-    without = [f"{name}={given[name]!r} ({why})" for name, why in _REPLACEMENTS.items() if given[name] != _DEFAULTS.get(name)]
+    without = [f"{name}={given[name]!r} ({why})" for name, why in DATALOADER_REPLACEMENTS.items() if given[name] != _DEFAULTS.get(name)]
     if getattr(dataset, "transform", None) is not None or getattr(dataset, "transforms", None) is not None:
         without.append("the dataset's transforms (the stream's `transforms:`)")
     if without:

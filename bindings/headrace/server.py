@@ -279,5 +279,11 @@ def serve(
         raise InvalidArgument(f"restart={restart!r}: expected True or False")
     if set is not None and not isinstance(set, Mapping):
         raise InvalidArgument(f"set={set!r}: expected a dict of dotted paths and values")
+    for name in overrides:
+        if "__" not in name and name not in ("server", "sources", "streams"):
+            raise InvalidArgument(
+                f"serve({name}=...): unknown argument; expected wait, env, set, restart, or a key of the configuration with two underscores "
+                "for each dot, such as server__threads=4"
+            )
     paths: dict[str, object] = {name.replace("__", "."): value for name, value in overrides.items()}
     return Server(config, wait, env, {**paths, **(set or {})}, restart)

@@ -8,8 +8,8 @@ std::uint64_t position_after(std::uint64_t samples, std::uint64_t origin, std::u
 }
 
 std::string to_string(const Cursor& cursor) {
-  return "epoch " + std::to_string(cursor.epoch) + ", origin " + std::to_string(cursor.origin) + ", batch " +
-         std::to_string(cursor.batch);
+  const std::string origin = cursor.origin == 0 ? "" : ", origin " + std::to_string(cursor.origin);
+  return "epoch " + std::to_string(cursor.epoch) + origin + ", batch " + std::to_string(cursor.batch);
 }
 
 }  // namespace headrace

@@ -207,7 +207,9 @@ Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
     end(session, "its lease segment could not be made", now_ns);
     return fail(lease.error());
   }
+  Cursor begin;
   const auto attachment = engine_.with(session->stream, [&](exec::Stream& stream) {
+    begin = stream.lanes().all()[session->lane].begin;
     return stream.lanes().attach(session->lane, std::move(*lease), now_ns);
   });
   session->attached = true;
@@ -221,8 +223,8 @@ Result<void> Sessions::attach(PendingClient& client, std::uint64_t now_ns) {
     end(session, "it disconnected before it was attached", now_ns);
     return {};
   }
-  log::info("client `{}` (pid {}) attached to stream `{}`, lane {}", session->client, session->pid,
-            engine_.stream(session->stream).info().name, session->lane);
+  log::info("client `{}` (pid {}) attached to stream `{}` at {}", session->client, session->pid,
+            engine_.stream(session->stream).info().name, to_string(begin));
   return {};
 }
 

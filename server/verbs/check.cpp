@@ -151,10 +151,12 @@ Result<void> check_samples(const exec::StreamSetup& setup, const config::Config&
   if (only || allowed == 0 || (every && static_cast<double>(found->distinct) > allowed))
     return fail(
         ErrorCode::kDatasetInvalid,
-        fmt::format("stream `{}`: {}{}", setup.info.name, list,
-                    only ? ""
-                         : fmt::format("\n  the stream would fail: its max_bad and on_error allow {:.0f}",
-                                       std::floor(allowed))));
+        fmt::format(
+            "stream `{}`: {}{}", setup.info.name, list,
+            only ? ""
+                 : fmt::format("\n  the stream would fail: its max_bad and on_error allow {:.0f}. Replace or "
+                               "remove these files, raise max_bad, or set on_error: replace",
+                               std::floor(allowed))));
   fmt::print("  warning: {}\n", list);
   return {};
 }
@@ -249,6 +251,7 @@ int check(const CheckArguments& arguments) {
   if (!assembly) return report(assembly.error());
   for (const std::string& name : assembly->unused)
     fmt::print("warning: source `{}`: no stream serves it, so it was not opened\n", name);
+  int status = 0;
   std::uint64_t first = 0, most = 0;  // bytes of all rings, with one client on each stream and with all
   for (const exec::StreamSetup& setup : assembly->streams) {
     const auto ring = session::ring_size(setup);
@@ -275,7 +278,7 @@ int check(const CheckArguments& arguments) {
       fmt::print("  warning: an epoch is one batch that is not full\n");
     // The samples of a live stream are yet to come.
     if (!info.live)
-      if (auto sound = check_samples(setup, *config, arguments.all); !sound) return report(sound.error());
+      if (auto sound = check_samples(setup, *config, arguments.all); !sound) status = report(sound.error());
     fmt::print("  ring: {}\n", to_string(*ring));
   }
   for (const session::SharingGroup& group : assembly->sharing) print_sharing(group, *config);
@@ -320,6 +323,7 @@ int check(const CheckArguments& arguments) {
   if (config->server.numa == config::Numa::kAuto)
     if (const auto placement = placement::place_here(config->server.threads); !placement.empty())
       fmt::print("numa, where the kernel allows it: {}\n", placement::to_string(placement));
+  if (status != 0) return status;  // of samples: reported above, for each stream
   fmt::print("ok: `headrace serve {}` will run with {} workers\n", arguments.config.file,
              config->server.threads);
   return 0;

@@ -64,10 +64,27 @@ def test_more_bad_samples_than_the_stream_allows_are_an_error(tmp_path: Path) ->
     every = check(tmp_path / "c.yaml", "--all")
     assert every.returncode == 3
     assert "DATASET_INVALID: stream `train`: 5 of 40 samples are bad:\n" in every.stderr
-    assert every.stderr.endswith("the stream would fail: its max_bad and on_error allow 4\n")
+    assert every.stderr.endswith("the stream would fail: its max_bad and on_error allow 4. Replace or remove these files, raise max_bad, or set on_error: replace\n")
     strict = check_photos(tmp_path, f"{crop}, on_error: fail")
     assert strict.returncode == 3
-    assert strict.stderr.endswith("the stream would fail: its max_bad and on_error allow 0\n")
+    assert strict.stderr.endswith("the stream would fail: its max_bad and on_error allow 0. Replace or remove these files, raise max_bad, or set on_error: replace\n")
+
+
+def test_all_streams_that_would_fail_are_reported_at_once(tmp_path: Path) -> None:
+    write_images(tmp_path / "photos", classes=2, per_class=10)
+    next(iter((tmp_path / "photos").rglob("*.jpg"))).write_bytes(b"")
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "sources: {photos: {type: image_folder, path: photos}}\n"
+        "streams:\n"
+        "  lenient: {source: photos, transforms: [{center_crop: 16}]}\n"
+        "  exact: {extends: lenient, max_bad: 0}\n"
+        "  strict: {extends: lenient, on_error: fail}\n"
+    )
+    done = check(config)
+    assert done.returncode == 3
+    assert [f"stream `{name}`: 1 of 20 samples is bad" in done.stderr for name in ("exact", "strict", "lenient")] == [True, True, False]
+    assert "stream lenient: 20 samples" in done.stdout and "ok: " not in done.stdout
 
 
 def test_all_samples_of_a_folder_need_a_configuration(tmp_path: Path) -> None:

@@ -29,6 +29,12 @@ def test_an_argument_of_a_dataloader_names_the_key_that_replaces_it(argument: st
 def test_an_unknown_argument_suggests_the_most_similar_one() -> None:
     with pytest.raises(TypeError, match=r"Loader\(bacth_timeout=...\): unknown argument; did you mean batch_timeout\?"):
         headrace.Loader(stream="val", **{"bacth_timeout": 8})
+    with pytest.raises(TypeError, match=r"Loader\(generator=...\): unknown argument; instead: the stream's `seed:`"):
+        headrace.Loader(stream="train", generator=None)  # type: ignore[call-arg]
+    with pytest.raises(headrace.errors.InvalidArgument, match=r"serve\(reload=...\): unknown argument; expected wait, env, set, restart, or a key"):
+        headrace.serve("c.yaml", reload=True)
+    with pytest.raises(headrace.errors.InvalidArgument, match=r"restart='yes': expected True or False"):
+        headrace.serve("c.yaml", restart="yes")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"Loader\(xyzzy=...\): unknown argument; expected one of: address, stream, rank, "):
         headrace.Loader(stream="val", **{"xyzzy": 8})
 

@@ -325,7 +325,7 @@ say(seen=seen)
         child.receive()
         child.fence(address)
         child.resume()
-        assert "epoch 0, origin 0, batch 3" in child.receive()["error"]
+        assert "epoch 0, batch 3" in child.receive()["error"]
         assert child.receive()["seen"] == [[0, number] for number in range(8)]
 
 

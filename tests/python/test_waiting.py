@@ -198,7 +198,7 @@ def test_a_wait_ends_with_its_timeout_and_says_for_what(start_server: Any, quiet
     quiet_config["streams"]["train"]["sharing"] = {"wait_for": 2}
     address = start_server(quiet_config).address
     with headrace.Loader(address, stream="train", batch_timeout=0.3) as loader:
-        with pytest.raises(headrace.errors.Timeout, match=r"waited 0\.[23] s for epoch 0, origin 0, batch 0"):  # ahead of the loop: the last part of it
+        with pytest.raises(headrace.errors.Timeout, match=r"waited 0\.[23] s for epoch 0, batch 0"):  # ahead of the loop: the last part of it
             next(iter(loader))
         with headrace.Loader(address, stream="train") as second:
             assert next(iter(second)).number == 0

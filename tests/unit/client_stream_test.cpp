@@ -227,7 +227,7 @@ TEST_F(StreamTest, ATimeoutSaysWhatItWaitedForAndLosesNothing) {
   const auto batch = stream.next(50ms);
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kTimeout);
-  EXPECT_THAT(batch.error().message, HasSubstr("epoch 0, origin 0, batch 0"));
+  EXPECT_THAT(batch.error().message, HasSubstr("epoch 0, batch 0"));
   Stream second = open();
   EXPECT_EQ(next(second).batch(), 0u);
   EXPECT_EQ(next(stream).batch(), 0u);

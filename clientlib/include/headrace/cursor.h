@@ -23,7 +23,7 @@ struct Cursor {
 std::uint64_t position_after(std::uint64_t samples, std::uint64_t origin, std::uint64_t batches,
                              std::uint64_t rows);
 
-std::string to_string(const Cursor& cursor);  ///< "epoch 3, origin 0, batch 17"
+std::string to_string(const Cursor& cursor);  ///< "epoch 3, batch 17", with the origin unless it is 0
 
 /// How an epoch's last, incomplete global batch is handled. In each case all ranks have the same number of
 /// batches. Wrapped rows repeat samples of the epoch.
