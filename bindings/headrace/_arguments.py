@@ -26,7 +26,7 @@ _CONFIGURED = {
     "num_workers": "server.threads",
     "prefetch_factor": "streams.{stream}.ring.prefetch",
 }
-# What takes the place of arguments of a DataLoader that have no effect here.
+# Arguments of a DataLoader that have no effect here, and what replaces them.
 DATALOADER_REPLACEMENTS = {
     "num_workers": "`server.threads`: one pool for all streams and trainers",
     "prefetch_factor": "`ring.prefetch`, and Loader(prefetch=…) on a device",

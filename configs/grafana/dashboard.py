@@ -28,16 +28,12 @@ def rate(metric: str, selector: str = OF_STREAM) -> str:
     return f"rate({metric}{{{selector}}}[$__rate_interval])" if selector else f"rate({metric}[$__rate_interval])"
 
 
-def query(expression: str, legend: str) -> prometheus.Dataquery:
-    return prometheus.Dataquery().expr(expression).legend_format(legend)
-
-
 def described(
     panel: Panel, title: str, why: str, queries: dict[str, str], width: int, height: int
 ) -> Panel:
     panel.title(title).description(why).datasource(SOURCE).span(width).height(height)
     for letter, (legend, expression) in zip("ABC"[: len(queries)], queries.items(), strict=True):
-        panel.with_target(query(expression, legend).ref_id(letter))
+        panel.with_target(prometheus.Dataquery().expr(expression).legend_format(legend).ref_id(letter))
     return panel
 
 
@@ -55,7 +51,7 @@ def lines(title: str, why: str, unit: str, queries: dict[str, str], width: int =
 
 
 def who_waits() -> statetimeline.Panel:
-    """The headline: one row for each stream, colored by who waits for whom."""
+    """The headline: one row per stream, colored by which side waits for the other."""
     blocked = f"max by (instance, stream) ({rate('headrace_producer_blocked_seconds_total')})"
     waiting = f"max by (instance, stream) ({rate('headrace_client_wait_seconds_total')})"
     names = [

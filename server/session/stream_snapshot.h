@@ -1,4 +1,4 @@
-// What the metrics and `stats` show of a stream, read once without the engine's lock.
+// A snapshot of a stream for metrics and `stats`, taken without the engine's lock.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ struct StreamSnapshot {
 /// Where streams share rows, `lag_seconds` of the clients is measured by the watch of their group.
 StreamSnapshot snapshot_of(const exec::Engine& engine, std::size_t index, const WatchedGroups& sharing);
 
-/// What the client itself counts; zeros for a lane without a client.
+/// The counters in the client's lease segment; zeros for a lane without a client.
 ring::RingWriter::ClientWord words(const exec::ClientStatus& client);
-/// Of the foremost client in its epoch: 0 to 1.
+/// The fraction of its epoch that the foremost client has read, from 0 to 1.
 double progress(const StreamSnapshot& stream);
 
 }  // namespace headrace::server::session
