@@ -101,27 +101,35 @@ struct FetchedBatches final : DeviceLoader::Source {
   }
 
   Result<std::optional<DeviceBatch>> next(std::chrono::milliseconds timeout) override {
-    stream.commit(position, std::exchange(waited_uncommitted, {}));
+    commit();
     if (auto back = come_back(); !back) return fail(back.error());
     const auto asked = Fetcher::Clock::now();
+    auto counted = asked;
+    const auto count = [&] {
+      const auto now = Fetcher::Clock::now();
+      const auto spent = now - std::exchange(counted, now);
+      waited += spent;
+      waited_uncommitted += spent;
+    };
+    // The metrics show a wait while it lasts.
+    const auto look = [&] {
+      count();
+      commit();
+      return interrupt && interrupt();
+    };
     for (;;) {
       if (auto supplied = supply(); !supplied) return fail(supplied.error());
       fetcher.resume();
-      auto fetched = fetcher.take(asked + timeout, interrupt);
-      const auto spent = Fetcher::Clock::now() - asked;
-      if (!fetched) {
-        count(spent);
-        return fail(ErrorCode::kTimeout, "interrupted while waiting for a batch");
-      }
+      auto fetched = fetcher.take(asked + timeout, look);
+      count();
+      if (!fetched) return fail(ErrorCode::kTimeout, "interrupted while waiting for a batch");
       if (fetched->error) {
-        count(spent);
         behind = fetched->lost;
         return fail(std::move(*fetched->error));
       }
       if (!fetched->batch) {
         begin_epoch(position.epoch + 1);
         if (position <= skip_to) continue;
-        count(spent);
         return std::nullopt;
       }
       position = fetched->position;
@@ -129,15 +137,11 @@ struct FetchedBatches final : DeviceLoader::Source {
       epoch_rest = fetched->length;
       if (fetched->position < skip_to) continue;
       begun = true;
-      count(spent);
       return std::move(*fetched->batch);
     }
   }
 
-  void count(std::chrono::nanoseconds spent) {
-    waited += spent;
-    waited_uncommitted += spent;
-  }
+  void commit() { stream.commit(position, std::exchange(waited_uncommitted, {})); }
 
   [[nodiscard]] std::uint64_t length() const override { return epoch_rest; }
   [[nodiscard]] std::uint64_t epoch() const override { return std::max(position, skip_to).epoch; }
