@@ -1,24 +1,35 @@
 #include "clientlib/gpu/copy/completion.h"
 
+#include <chrono>
 #include <utility>
 
 namespace headrace::gpu {
 
+namespace {
+
+/// A small batch is copied in less time than a sleeping thread needs to wake up.
+constexpr std::chrono::microseconds kSpin{50};
+
+}  // namespace
+
 bool Completion::done() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->done;
+  return state_->done.load(std::memory_order_acquire);
 }
 
 Result<void> Completion::wait() const {
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->done; });
+  const auto give_up = std::chrono::steady_clock::now() + kSpin;
+  while (!done() && std::chrono::steady_clock::now() < give_up) continue;
+  if (!done()) {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [&] { return done(); });
+  }
   if (state_->error) return fail(*state_->error);
   return {};
 }
 
 Result<void> Completion::wait_for(std::chrono::milliseconds time) const {
   std::unique_lock lock(state_->mutex);
-  if (!state_->changed.wait_for(lock, time, [&] { return state_->done; }) || !state_->error) return {};
+  if (!state_->changed.wait_for(lock, time, [&] { return done(); }) || !state_->error) return {};
   return fail(*state_->error);
 }
 
@@ -61,8 +72,8 @@ void CompletionThread::run() {
     entry.keep.reset();
     {
       const std::lock_guard done(entry.state->mutex);
-      entry.state->done = true;
       if (!copied) entry.state->error = copied.error();
+      entry.state->done.store(true, std::memory_order_release);
     }
     entry.state->changed.notify_all();
     lock.lock();

@@ -5,6 +5,7 @@
 // Invariant: an entry's `keep` is dropped after the wait for its mark and before its Completion is done.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -21,8 +22,8 @@ struct Completion::State {
   Mark mark = 0;
   std::mutex mutex;
   std::condition_variable changed;
-  bool done = false;
-  std::optional<Error> error;
+  std::atomic<bool> done = false;  ///< set with `mutex` locked, so that no wait misses it
+  std::optional<Error> error;      ///< written before `done`
 };
 
 class CompletionThread {
