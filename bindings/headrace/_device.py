@@ -146,6 +146,8 @@ class TorchBlocks:
             # Entered before the stream. When torch leaves a stream, it sets the device that was current before, which creates a CUDA context
             # on that device: on the first GPU for each rank. When it leaves a device, it creates no context.
             self._on_device = torch.cuda.device(self._device)
+            # What torch's compiler and Triton call. current_stream() makes an object, which costs as much as the rest of next().
+            self._handle_of = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream)
 
     @property
     def copy_stream(self) -> int:
@@ -160,18 +162,18 @@ class TorchBlocks:
                 block = self._new_bytes(size)
         return block, block.data_ptr()
 
-    def current_stream(self) -> Any:
-        """The stream that the loop computes on. None on the CPU backend."""
-        return None if self._stream is None else self._torch.cuda.current_stream(self._device)
+    def current_stream(self) -> int | None:
+        """CUDA's handle of the stream that the loop computes on. None on the CPU backend."""
+        return None if self._stream is None else self._handle_of(self._device.index)
 
-    def hand_over(self, raw: RawDeviceBatch, stream: Any) -> None:
-        """Hands the batch's block over to `stream`. Work that is queued there from now on begins after the copy, and the allocator does not
-        reuse the block before that work has finished."""
+    def hand_over(self, raw: RawDeviceBatch, stream: int | None) -> None:
+        """Hands the batch's block over to the current stream, whose handle is `stream`. Work that is queued there from now on begins after
+        the copy, and the allocator does not reuse the block before that work has finished."""
         if stream is None:
             raw.wait()
         else:
-            raw.wait_on(stream.cuda_stream)
-            raw.block(True).record_stream(stream)
+            raw.wait_on(stream)
+            raw.block(True).record_stream(self._torch.cuda.current_stream(self._device))
 
     def typed(self, name: str) -> Callable[..., Any]:
         """Returns a function that makes a tensor of this dtype over part of a storage, from the storage, an offset in bytes and a shape. With
@@ -207,7 +209,7 @@ class TorchAssembler(Assembler):
         self._offsets = blocks.typed("int64")
         self._blocks = blocks
         self._block: Any = None  # the memory block from which `_parts` was made
-        self._stream: Any = None  # the stream that it was handed over to
+        self._stream: int | None = None  # the stream that it was handed over to
         self._parts: list[list[Any]] = []  # the values of each batch of the block; [] once the loop has received it
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
