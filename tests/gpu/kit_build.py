@@ -31,8 +31,13 @@ PROGRAMS = {
 }
 # The packages that the scripts import besides torch and numpy, by module name. Kornia needs kornia_rs; torchvision 0.26 belongs to torch 2.11.
 PACKAGES = {"kornia": "kornia", "kornia_rs": "kornia_rs", "torchvision": "torchvision==0.26.*", "PIL": "pillow", "yaml": "pyyaml", "packaging": "packaging"}
-# Files of these packages that nothing here uses and that would make the archive too large: torchvision.io's libraries, Pillow's AVIF.
-UNUSED = ("torchvision/image.so", *(f"torchvision.libs/lib{name}*" for name in ("nvjpeg", "webp", "sharpyuv", "jpeg", "png")), "PIL/_avif*", "pillow.libs/libavif*")
+# Files of these packages that nothing here uses and that would make the archive too large: torchvision.io's libraries, Pillow's AVIF,
+# WebP and fonts.
+UNUSED = (
+    *("torchvision/image.so", "PIL/_avif*", "PIL/_webp*", "PIL/_imagingft*"),
+    *(f"torchvision.libs/lib{name}*" for name in ("nvjpeg", "webp", "sharpyuv", "jpeg", "png")),
+    *(f"pillow.libs/lib{name}*" for name in ("avif", "webp", "sharpyuv", "harfbuzz", "freetype", "brotli")),
+)
 SCRIPTS = ("tests/gpu/*.py", "tests/bench/*.py", "tests/bench/peers/**/*.py", "tests/bench/training/*.py", "bindings/examples/*.py", "bindings/examples/*.yaml")
 # Libraries that the GPU machine provides: glibc, the compiler's libraries, the driver.
 OWN = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv|anl|nsl|mvec|stdc\+\+|gcc_s|cuda))\.so")
