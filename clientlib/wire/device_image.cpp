@@ -78,15 +78,11 @@ Result<void> move_from_json(const json& in, Move& move) {
 json to_json(const DeviceImage& value) {
   json moves = json::array();
   for (const Move& move : value.moves) moves.push_back(to_json(move));
-  return {{"field", value.field},
-          {"height", value.height},
-          {"width", value.width},
-          {"channels", value.channels},
-          {"moves", std::move(moves)},
-          {"contrasts", value.contrasts},
-          {"layout", word_of(value.layout)},
-          {"mean", value.mean},
-          {"std", value.std},
+  return {{"field", value.field},         {"height", value.height},
+          {"width", value.width},         {"channels", value.channels},
+          {"moves", std::move(moves)},    {"color_steps", value.color_steps},
+          {"contrasts", value.contrasts}, {"layout", word_of(value.layout)},
+          {"mean", value.mean},           {"std", value.std},
           {"erased", value.erased}};
 }
 
@@ -99,6 +95,7 @@ Result<void> from_json(const json& in, DeviceImage& value) {
       .integer("width", value.width, kSide)
       .integer("channels", value.channels, kMaxChannels)
       .list("moves", value.moves, kMaxMoves, move_from_json)
+      .integer("color_steps", value.color_steps, std::uint64_t{kMaxPixelSteps})
       .integer("contrasts", value.contrasts, std::uint64_t{kMaxPixelSteps})
       .choice("layout", value.layout, layout_from_word)
       .list("mean", value.mean, kMaxChannels, number)

@@ -16,21 +16,21 @@ tl::unexpected<Error> invalid(std::string what) {
   return fail(ErrorCode::kConfigInvalid, "transforms: " + std::move(what));
 }
 
-/// The device's first transform, and the longest run of contrast changes.
+/// The device's first transform, and what a row must have room for.
 struct Split {
   std::size_t first = 0;
-  std::int32_t contrasts = 0;
+  DeviceShare share;
 };
 
 Split split_of(const std::vector<Transform>& chain) {
-  Split split{chain.size(), 0};
-  DeviceShare sum;
+  Split split{chain.size(), {}};
+  DeviceShare& sum = split.share;
   while (split.first > 0) {
     const auto share = chain[split.first - 1]->device_share();
     if (!share || sum.moves + share->moves > kMaxMoves || sum.steps + share->steps > kMaxPixelSteps) break;
     sum.moves += share->moves;
     sum.steps += share->steps;
-    split.contrasts += share->contrasts;
+    sum.contrasts += share->contrasts;
     --split.first;
   }
   return split;
@@ -94,7 +94,8 @@ Result<DeviceRows> DeviceRows::split(const PlanConfig& config, const Plan& whole
                     size.width, size.height, kMaxDeviceSide));
   const Split split = split_of(config.transforms);
   DeviceImage image{.height = size.height, .width = size.width, .channels = config.channels};
-  image.contrasts = static_cast<std::uint32_t>(split.contrasts);
+  image.color_steps = static_cast<std::uint32_t>(split.share.steps);
+  image.contrasts = static_cast<std::uint32_t>(split.share.contrasts);
   image.layout = config.output.layout;
   if (auto wrong = describe(config, split.first, size, image); !wrong.empty())
     return invalid(std::move(wrong));

@@ -134,7 +134,11 @@ void report(Device& device, const char* what, RowJob job, double bytes, int roun
 /// 256 rows of 224 x 224 pixels, in the format in which they come from the server.
 void imagenet(Device& device, const char* what, DType dtype, bool jitter, int rounds) {
   constexpr std::uint32_t kRows = 256;
-  DeviceImage image{.height = 224, .width = 224, .channels = 3, .contrasts = jitter ? 1U : 0U};
+  DeviceImage image{.height = 224,
+                    .width = 224,
+                    .channels = 3,
+                    .color_steps = jitter ? 4U : 0U,
+                    .contrasts = jitter ? 1U : 0U};
   image.moves = {{.kind = Move::Kind::kHorizontalFlip, .height = 224, .width = 224}};
   if (dtype != DType::kUInt8) image.mean = {0.485, 0.456, 0.406}, image.std = {0.229, 0.224, 0.225};
   const FieldSpec field{"image", dtype, FieldKind::kDense, {3, 224, 224}};
@@ -162,6 +166,7 @@ void imagenet(Device& device, const char* what, DType dtype, bool jitter, int ro
   job.pictures = first;
   job.out = static_cast<std::uint8_t*>(out.data);
   job.rows = kRows;
+  job.capacity = device.row_blocks(job);
   job.parts = row_parts(job);
   std::size_t set = 0;
   report(device, what, job, static_cast<double>(pictures.size() + kRows * row_bytes(field)), rounds,
@@ -187,6 +192,7 @@ void resident(Device& device, const char* what, std::uint64_t samples, std::uint
   plan.place(static_cast<std::byte*>(set.data));
   plan.job.out = static_cast<std::uint8_t*>(out.data);
   plan.job.rows = static_cast<std::int32_t>(rows);
+  plan.job.capacity = device.row_blocks(plan.job);
   plan.job.parts = row_parts(plan.job);
   plan.job.order = draws::epoch_order(samples, 1, 0);
   const double bytes = rows * static_cast<double>(row_bytes(info.fields[0]) + image.picture_bytes());

@@ -32,11 +32,12 @@ TEST_F(CudaDeviceTest, CallsOnItsOwnDeviceAndLeavesTheThreadsAsItWas) {
   or_throw(device_->wait(copied));
   or_throw(device_->launch(RowJob()));
   or_throw(device_->prepare_rows());
+  EXPECT_EQ(device_->row_blocks(RowJob()), 264);
   device_->synchronize();
   device_.reset();
-  for (const char* call :
-       {"cudaStreamWaitEvent", "cudaEventRecord", "cudaEventCreate", "cudaEventQuery", "launch_rows",
-        "prepare_row_kernels", "cudaStreamSynchronize", "cudaEventDestroy", "cudaStreamDestroy"})
+  for (const char* call : {"cudaStreamWaitEvent", "cudaEventRecord", "cudaEventCreate", "cudaEventQuery",
+                           "launch_rows", "prepare_row_kernels", "row_blocks_at_once",
+                           "cudaStreamSynchronize", "cudaEventDestroy", "cudaStreamDestroy"})
     EXPECT_EQ(fake_cuda().device_of(call), 1) << call;
   EXPECT_EQ(current_device(), 0);
 }
@@ -65,6 +66,7 @@ TEST_F(CudaDeviceTest, CallsNothingWhenItsDeviceCannotBeMadeCurrent) {
   EXPECT_FALSE(device_->hold_stream(kDefaultStream, copied));
   EXPECT_FALSE(device_->wait(copied));
   EXPECT_FALSE(device_->prepare_rows());
+  EXPECT_EQ(device_->row_blocks(RowJob()), 1);
   const auto refused = device_->launch(RowJob());
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("device \"cuda:1\" cannot be made current"));

@@ -37,6 +37,7 @@ TEST(DeviceRowsSplit, LeavesFlipsTurnsColorsAndValuesToTheDevice) {
   EXPECT_EQ(image.moves[0].kind, Move::Kind::kHorizontalFlip);
   EXPECT_EQ(image.moves[0].stage, 1U);
   EXPECT_EQ(image.moves[1].kind, Move::Kind::kTurn);
+  EXPECT_EQ(image.color_steps, 3U);
   EXPECT_EQ(image.contrasts, 1U);
   EXPECT_EQ(image.mean, std::vector<double>(3, 0.5));
   EXPECT_EQ(rows.pictures().row_bytes(), 32U * 32 * 3);
@@ -49,6 +50,7 @@ TEST(DeviceRowsSplit, LetsTheServerDoWhatComesBeforeATransformThatItHasToDo) {
       or_throw(split({kCrop, make_op("random_horizontal_flip"),
                       make_op("gaussian_blur", {{"kernel_size", {3, 3}}}), make_op("random_grayscale")}));
   EXPECT_TRUE(rows.image().moves.empty());
+  EXPECT_EQ(rows.image().color_steps, 1U);
   EXPECT_EQ(rows.image().contrasts, 0U);
   const auto last = or_throw(split({kJitter, kCrop}));
   EXPECT_EQ(last.image().contrasts, 0U);

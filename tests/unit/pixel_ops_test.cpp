@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "clientlib/pixels/colors.h"
+#include "clientlib/gpu/rows/colors.h"
 #include "server/decode/decoder.h"
 #include "server/transform/kernels/pixel_ops.h"
 #include "server/transform/kernels/row_kernels.h"
@@ -56,8 +56,10 @@ TEST(PixelOps, ShiftTheHueOfEveryColorOnTheDeviceAsTheScalarTwin) {
     const PointOp op{.kind = Kind::kHue, .shift = static_cast<std::uint8_t>(shift)};
     scalar::apply_ops({&op, 1}, in.data(), kColors, want.data(), false);
     for (std::size_t i = 0; i < kColors; ++i) {
-      const auto rgb = pixels::shift_hue({in[3 * i], in[3 * i + 1], in[3 * i + 2]}, op.shift);
-      got[3 * i] = rgb.r, got[3 * i + 1] = rgb.g, got[3 * i + 2] = rgb.b;
+      const auto rgb = gpu::shift_hue(
+          {gpu::lift(in[3 * i]), gpu::lift(in[3 * i + 1]), gpu::lift(in[3 * i + 2])}, op.shift);
+      got[3 * i] = gpu::byte_of(rgb.r), got[3 * i + 1] = gpu::byte_of(rgb.g),
+              got[3 * i + 2] = gpu::byte_of(rgb.b);
     }
     EXPECT_EQ(first_difference(got, want, 3 * kColors), 3 * kColors) << "shift " << shift;
   }

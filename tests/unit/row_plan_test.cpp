@@ -5,9 +5,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <random>
 
 #include "clientlib/gpu/resident/plan.h"
 #include "clientlib/gpu/rows/plan.h"
+#include "clientlib/gpu/rows/value_lines.h"
+#include "clientlib/pixels/values.h"
 
 namespace headrace::gpu {
 namespace {
@@ -94,7 +97,7 @@ TEST(SetPlan, RefusesWhatWouldLeadOutOfTheSetOrABatch) {
       {"not finite", [](StreamInfo&, DeviceImage& r) { r.std[1] = 0; }},
       {"not finite",
        [](StreamInfo&, DeviceImage& r) { r.mean[1] = std::numeric_limits<double>::infinity(); }},
-      {"color changes", [](StreamInfo&, DeviceImage& r) { r.contrasts = 1; }},
+      {"color changes", [](StreamInfo&, DeviceImage& r) { r.color_steps = 1; }},
       {"random_erasing", [](StreamInfo&, DeviceImage& r) { r.erased = {0}; }},
       {"samples of", [](StreamInfo& i, DeviceImage&) { i.samples = std::uint64_t{1} << 60; }},
       {"it has 0 samples", [](StreamInfo& i, DeviceImage&) { i.samples = 0; }},
@@ -124,6 +127,28 @@ TEST(SetPlan, RefusesMoreBytesThanCanBeCounted) {
   EXPECT_NE(plan.error().message.find("samples of"), std::string::npos) << plan.error().message;
 }
 
+TEST(RowPlan, ConvertsHalvesByALineWhereOneIsExact) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> mean(0.0F, 1.0F), std(0.05F, 1.0F);
+  for (const auto type : {pixels::ValueType::kFloat16, pixels::ValueType::kBFloat16}) {
+    int found = 0;
+    for (int round = 0; round < 1000; ++round) {
+      const pixels::Normalization how{round % 10 != 0, mean(random), std(random)};
+      ValueLine line;
+      if (!find_line(how, type, line)) continue;
+      ++found;
+      for (int byte = 0; byte < 256; ++byte) {
+        const float value = std::fmaf(static_cast<float>(byte) / 256, line.scale, line.offset);
+        ASSERT_EQ(pixels::bits_of(value, type),
+                  pixels::value_bits(static_cast<std::uint8_t>(byte), how, type))
+            << "byte " << byte << ", mean " << how.mean << ", std " << how.std;
+      }
+    }
+    RecordProperty(type == pixels::ValueType::kFloat16 ? "float16" : "bfloat16", found);
+    EXPECT_GT(found, 900) << "of 1000";
+  }
+}
+
 TEST(RowPlan, RefusesWhatComesWithNoRow) {
   const FieldSpec field{"image", DType::kFloat16, FieldKind::kDense, {3, 32, 32}};
   const auto wrong = [&](const DeviceImage& image) {
@@ -134,8 +159,12 @@ TEST(RowPlan, RefusesWhatComesWithNoRow) {
   EXPECT_THAT(wrong(image), StartsWith("field 'image': found a crop: expected none"));
   image.moves.erase(image.moves.begin());
   EXPECT_EQ(wrong(image), "");
-  image.contrasts = 9;
-  EXPECT_EQ(wrong(image), "field 'image': 9 contrast changes in a row: expected at most 8");
+  image.color_steps = 9;
+  EXPECT_EQ(wrong(image),
+            "field 'image': 9 color changes in a row, 0 of them of the contrast: expected at most 8");
+  image.color_steps = 1;
+  image.contrasts = 2;
+  EXPECT_THAT(wrong(image), HasSubstr("1 color changes in a row, 2 of them of the contrast"));
   image.contrasts = 1;
   image.erased = {1, 2};
   EXPECT_THAT(wrong(image), HasSubstr("random_erasing has 2 values for 3 channels"));

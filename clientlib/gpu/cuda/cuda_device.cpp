@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <mutex>
@@ -172,6 +173,12 @@ class CudaDevice final : public Device {
       return fail(
           failed(error, "run Headrace's kernels (built for sm_80 and newer)", ErrorCode::kEnvironment));
     return {};
+  }
+  std::int32_t row_blocks(const RowJob& job) override {
+    const OnDevice here(ordinal_);
+    std::int32_t blocks = 0;
+    if (here.error() == cudaSuccess) forget(row_blocks_at_once(job, ordinal_, blocks));
+    return std::max(blocks, 1);
   }
   Result<void> launch(const RowJob& job) override {
     const OnDevice here(ordinal_);

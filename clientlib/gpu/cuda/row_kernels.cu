@@ -19,10 +19,10 @@ struct CudaBlock {
   __device__ void add(unsigned long long* to, unsigned long long value) { atomicAdd(to, value); }
 };
 
-template <int kChannels, int kBytes, bool kColors>
+template <int kChannels, Values kValues, bool kColors>
 __global__ void __launch_bounds__(kRowThreads) make_rows(const __grid_constant__ RowJob job) {
   CudaBlock block;
-  run_rows<kChannels, kBytes, kColors>(block, job, static_cast<std::int32_t>(blockIdx.x));
+  run_rows<kChannels, kValues, kColors>(block, job, static_cast<std::int32_t>(blockIdx.x));
 }
 
 template <int kChannels>
@@ -33,9 +33,9 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 const void* kernel_of(const RowJob& job) {
-  return with_variant(job, [](auto channels, auto bytes, auto colors) {
+  return with_variant(job, [](auto channels, auto values, auto colors) {
     return reinterpret_cast<const void*>(
-        make_rows<decltype(channels)::value, decltype(bytes)::value, decltype(colors)::value>);
+        make_rows<decltype(channels)::value, decltype(values)::value, decltype(colors)::value>);
   });
 }
 
@@ -52,6 +52,16 @@ cudaError_t queue(const void* kernel, const RowJob& job, std::int32_t shared, vo
 cudaError_t prepare_row_kernels() {
   cudaFuncAttributes attributes{};
   return cudaFuncGetAttributes(&attributes, kernel_of(RowJob()));
+}
+
+cudaError_t row_blocks_at_once(const RowJob& job, int ordinal, std::int32_t& blocks) {
+  int processors = 0, on_each = 0;
+  auto error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal);
+  if (error == cudaSuccess)
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_each, kernel_of(job), kRowThreads,
+                                                          static_cast<std::size_t>(row_shared_bytes(job)));
+  blocks = processors * on_each;
+  return error;
 }
 
 cudaError_t launch_rows(const RowJob& job, cudaStream_t stream) {

@@ -12,6 +12,20 @@ namespace headrace::gpu {
 inline constexpr std::int32_t kRowThreads = 256;  ///< threads of a block
 inline constexpr std::int32_t kMaxMovedFields = 16;
 
+/// How a channel's byte becomes an element of the row.
+enum class Values : std::uint8_t {
+  kBytes,    ///< unchanged, uint8
+  kTable16,  ///< by a table that each thread block makes
+  kTable32,  ///< the same for float32
+  kHalves,   ///< computed as RowJob::lines says, float16
+  kBfloats,  ///< the same for bfloat16
+};
+
+/// scale * (byte / 256) + offset, rounded once, then rounded to the element's type.
+struct ValueLine {
+  float scale = 1, offset = 0;
+};
+
 /// A field whose rows are copied unchanged from the dataset.
 struct MovedField {
   const std::uint8_t* from = nullptr;  ///< the row of sample 0
@@ -28,8 +42,9 @@ struct RowJob {
   std::uint64_t steps_offset = 0;  ///< bytes from a source image to its RowSteps; 0: the kernel draws itself
   std::int32_t height = 0, width = 0, channels = 0;
   std::int32_t move_count = 0;
-  Move moves[kMaxMoves];       ///< geometric transforms
-  std::int32_t contrasts = 0;  ///< the largest number of contrast changes in a row
+  Move moves[kMaxMoves];        ///< geometric transforms
+  bool changes_colors = false;  ///< rows may have color steps
+  std::int32_t contrasts = 0;   ///< the largest number of contrast changes in a row
 
   // Rows.
   std::uint8_t* out = nullptr;  ///< the batch
@@ -40,7 +55,10 @@ struct RowJob {
   std::int32_t element_bytes = 1;                        ///< 1, 2 or 4
   pixels::ValueType type = pixels::ValueType::kFloat32;  ///< of elements larger than one byte
   pixels::Normalization how[3];
-  std::uint32_t erased[3] = {0, 0, 0};  ///< the erasing value of each channel, in the element's bits
+  Values values = Values::kBytes;
+  ValueLine lines[3];                   ///< for each channel; they give exactly the values of `how`
+  std::uint32_t erased[3] = {0, 0, 0};  ///< each channel's erasing value: an Element's bits
+  std::int32_t capacity = 1;            ///< blocks that the device runs at once: Device::row_blocks()
   std::int32_t parts = 1;               ///< blocks for each row; row_parts()
 
   // A launch may compute several batches of one size.

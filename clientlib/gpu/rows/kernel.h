@@ -26,7 +26,7 @@ struct RowHead {
   PixelSteps colors;
   Erased erased;
   std::int32_t step;  ///< PixelTables::step
-  bool wide;  ///< each group of kWideRun columns reads neighboring source pixels from an aligned address
+  bool wide;          ///< PixelTables::wide
   std::uint32_t values[3 * 256];
 };
 
@@ -72,25 +72,24 @@ HEADRACE_HD inline void move_field(const MovedField& field, std::uint64_t sample
   move_words<std::uint8_t>(from, to, field.row_bytes, first, step);
 }
 
-/// Reads a row's steps, which may hold any bytes, and limits them to safe values. Called by one thread.
-HEADRACE_HD inline void read_steps(const RowJob& job, const RowSteps& from, RowHead& head) {
-  head.colors.count =
-      from.step_count < kMaxPixelSteps ? static_cast<std::int32_t>(from.step_count) : kMaxPixelSteps;
-  const auto pixels = static_cast<std::uint64_t>(job.height) * static_cast<std::uint64_t>(job.width);
-  for (std::int32_t i = 0; i < head.colors.count; ++i) {
-    PixelStep& step = head.colors.steps[i] = from.steps[i];
-    if (!(step.factor > -1e9F && step.factor < 1e9F)) step.factor = 0;  // NaN included
-    if (step.kind == PixelStep::Kind::kContrast) head.colors.means[i] = mean_gray(step.gray_sum, pixels);
-  }
-  head.erased = {from.erased_top, from.erased_left, from.erased_top + from.erased_height,
-                 from.erased_left + from.erased_width};
+HEADRACE_HD inline std::int32_t step_count(const RowSteps& from) {
+  return from.step_count < kMaxPixelSteps ? static_cast<std::int32_t>(from.step_count) : kMaxPixelSteps;
 }
 
-/// Fills in `head`: the row's sample, draws, color steps and value table. Different warps do the parts: a
-/// warp's first thread, or, for the value table, all threads from kFirstValueThread on.
+/// Reads color step number `i` of a row, which may hold any bytes, and limits it to safe values.
+HEADRACE_HD inline void read_step(const RowJob& job, const RowSteps& from, std::int32_t i, RowHead& head) {
+  PixelStep step = from.steps[i];
+  if (!(step.factor > -1e9F && step.factor < 1e9F)) step.factor = 0;  // NaN included
+  head.colors.steps[i] = step;
+  const auto pixels = static_cast<std::uint64_t>(job.height) * static_cast<std::uint64_t>(job.width);
+  if (step.kind == PixelStep::Kind::kContrast) head.colors.means[i] = mean_gray(step.gray_sum, pixels);
+}
+
+/// Fills in `head`: the row's sample, draws, color steps and value table. Different threads do the parts.
 HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHead& head, std::int32_t row) {
-  constexpr std::int32_t kStepsThread = 32, kSampleThread = 64, kFirstValueThread = 96;
-  static_assert(kMaxMoves <= kStepsThread && kFirstValueThread < kRowThreads);
+  constexpr std::int32_t kStepThread = 32, kCountThread = 48, kSampleThread = 64, kFirstValueThread = 96;
+  static_assert(kMaxMoves <= kStepThread && kStepThread + kMaxPixelSteps <= kCountThread &&
+                kFirstValueThread < kRowThreads);
   const RowOfBatch at = row_of_batch(job, row);
   std::uint64_t position = job.first + static_cast<std::uint64_t>(at.batch) * job.batch_positions +
                            static_cast<std::uint64_t>(at.row);
@@ -103,15 +102,20 @@ HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHea
   if (thread < job.move_count) {
     head.drawn[thread] = steps == nullptr ? draw_move(job.moves[thread], job.seed, job.epoch, position)
                                           : DrawnMove{0, 0, steps->turns[thread]};
-  } else if (thread == kStepsThread) {
-    head.colors.count = 0;
+  } else if (thread >= kStepThread && thread < kStepThread + kMaxPixelSteps) {
+    if (job.changes_colors) read_step(job, *steps, thread - kStepThread, head);
+  } else if (thread == kCountThread) {
+    head.colors.count = job.changes_colors ? step_count(*steps) : 0;
     head.erased = {0, 0, 0, 0};
-    if (steps != nullptr) read_steps(job, *steps, head);
+    if (steps != nullptr)
+      head.erased = {steps->erased_top, steps->erased_left, steps->erased_top + steps->erased_height,
+                     steps->erased_left + steps->erased_width};
   } else if (thread == kSampleThread) {
     head.sample = resident && job.shuffled ? draws::permuted(job.order, position)
                   : resident               ? position
                                            : static_cast<std::uint64_t>(row);
-  } else if (thread >= kFirstValueThread && job.element_bytes > 1) {
+  } else if (thread >= kFirstValueThread &&
+             (job.values == Values::kTable16 || job.values == Values::kTable32)) {
     for (std::int32_t i = thread - kFirstValueThread; i < job.out_channels * 256;
          i += kRowThreads - kFirstValueThread)
       head.values[i] = pixels::value_bits(static_cast<std::uint8_t>(i & 255), job.how[i >> 8], job.type);
@@ -143,7 +147,7 @@ HEADRACE_HD inline void make_tables(std::int32_t thread, const RowJob& job, RowH
 
 /// Runs block number `number` of the launch.
 HEADRACE_EXEC_CHECK_OFF
-template <int kChannels, int kBytes, bool kColors, class Block>
+template <int kChannels, Values kValues, bool kColors, class Block>
 HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) {
   const std::int32_t row = number / job.parts, part = number - row * job.parts;
   auto& head = *reinterpret_cast<RowHead*>(block.shared());
@@ -163,22 +167,25 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
                  static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(step));
     }
     if (job.pictures == nullptr) return;
-    const PixelTables tables{across, across + job.out_width, picture_of(job, head.sample), head.step};
+    const PixelTables tables{across, across + job.out_width, picture_of(job, head.sample), head.step,
+                             head.wide};
     const RowValues values{head.values, head.erased};
     const std::int32_t pixels = job.out_height * job.out_width;
+    constexpr int kBytes = kElementBytes<kValues>;
     std::uint8_t* const to =
         batch + job.image_to +
         to_row * static_cast<std::uint64_t>(pixels) * static_cast<std::uint64_t>(job.out_channels) * kBytes;
-    const bool changed = kColors && head.colors.count > 0;
+    using Pixel =
+        std::conditional_t<kColors || std::is_same_v<Element<kValues>, float>, LiftedRgb, pixels::Rgb>;
     const auto make = [&](auto count) {
       constexpr int kCount = decltype(count)::value;
       PixelPosition here(first * kCount, job.out_width);
       const PixelPosition stride(step * kCount, job.out_width);
       for (; here.pixel < pixels; here.advance(stride, job.out_width)) {
-        pixels::Rgb made[kCount];
+        Pixel made[kCount];
         fetch<kChannels>(job, tables, here, made);
-        if (kColors && kCount != kWideRun) change_pixels(head.colors, head.colors.count, made);
-        store<kBytes>(job, values, made, here.pixel, to);
+        if constexpr (kColors) change_pixels(head.colors, head.colors.count, made);
+        store<kValues>(job, values, made, here.pixel, to);
       }
     };
     // By runs of pixels, if each channel's elements are aligned and the runs fill the row.
@@ -186,7 +193,7 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
       return pixels % run == 0 && (reinterpret_cast<std::uintptr_t>(to) & (run * kBytes - 1)) == 0;
     };
     constexpr int kWide = kBytes < 4 ? kWideRun : kRun;
-    if (kWide == kWideRun && head.wide && !changed && fits(kWideRun))
+    if (kWide == kWideRun && head.wide && fits(kWideRun))
       make(std::integral_constant<int, kWide>());
     else if (fits(kRun))
       make(std::integral_constant<int, kRun>());
@@ -206,50 +213,69 @@ HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contras
   std::uint8_t* const picture = picture_of(job, static_cast<std::uint64_t>(row));
   auto& steps = *reinterpret_cast<RowSteps*>(picture + job.steps_offset);
   block.each([&](std::int32_t thread) {
-    if (thread == 0) read_steps(job, steps, head);
+    if (thread < kMaxPixelSteps) read_step(job, steps, thread, head);
+    if (thread == kMaxPixelSteps) head.colors.count = step_count(steps);
   });
   const std::int32_t before = steps_before(head.colors, contrast);
   if (before < 0) return;
   auto* const grays = head.values;  // a sum for each thread
   block.each([&](std::int32_t thread) {
     std::uint32_t sum = 0;
-    const std::int32_t pixels = job.height * job.width, step = job.parts * kRowThreads * kRun;
-    for (std::int32_t pixel = (part * kRowThreads + thread) * kRun; pixel < pixels; pixel += step) {
-      const std::int32_t end = pixels - pixel < kRun ? pixels - pixel : kRun;
-      pixels::Rgb made[kRun];
+    const std::int32_t pixels = job.height * job.width, step = job.parts * kRowThreads * kWideRun;
+    for (std::int32_t pixel = (part * kRowThreads + thread) * kWideRun; pixel < pixels; pixel += step) {
+      const std::int32_t end = pixels - pixel < kWideRun ? pixels - pixel : kWideRun;
+      LiftedRgb made[kWideRun];
       const std::uint8_t* const at = picture + static_cast<std::int64_t>(pixel) * kChannels;
-      if (end == kRun) {
-        read_words<kChannels>(at, made);  // source images are aligned to 16 bytes
+      if (end == kWideRun) {
+        read_run<kChannels>(at, true, made);  // source images are aligned to 16 bytes
       } else {
         HEADRACE_UNROLL
-        for (int i = 0; i < kRun; ++i) made[i] = pixel_at<kChannels>(i < end ? at + i * kChannels : at);
+        for (int i = 0; i < kWideRun; ++i)
+          made[i] = pixel_at<kChannels, LiftedRgb>(i < end ? at + i * kChannels : at);
       }
       change_pixels(head.colors, before, made);
       HEADRACE_UNROLL
-      for (int i = 0; i < kRun; ++i)
-        if (i < end) sum += pixels::gray_of(made[i].r, made[i].g, made[i].b);
+      for (int i = 0; i < kWideRun; ++i)
+        if (i < end) sum += pixels::bits_of(gray_of(made[i])) - kLiftBits;
     }
+    grays[thread] = sum;
+  });
+  constexpr std::int32_t kGroup = 16;  // two short sums, because one of all threads' sums takes long
+  static_assert(kGroup * kGroup == kRowThreads);
+  block.each([&](std::int32_t thread) {
+    if (thread >= kGroup) return;
+    std::uint32_t sum = 0;
+    for (std::int32_t i = 0; i < kGroup; ++i) sum += grays[thread + i * kGroup];
     grays[thread] = sum;
   });
   block.each([&](std::int32_t thread) {
     if (thread != 0) return;
     unsigned long long sum = 0;
-    for (std::int32_t i = 0; i < kRowThreads; ++i) sum += grays[i];
+    for (std::int32_t i = 0; i < kGroup; ++i) sum += grays[i];
     block.add(reinterpret_cast<unsigned long long*>(&steps.steps[before].gray_sum), sum);
   });
 }
 
-/// Calls run(channels, bytes, colors), each a std::integral_constant: what run_rows is compiled for.
+/// Calls run(channels, values, colors), each a std::integral_constant: what run_rows is compiled for.
 template <class F>
 auto with_variant(const RowJob& job, F&& run) {
-  const auto with_bytes = [&](auto channels, auto colors) {
-    if (job.element_bytes == 4) return run(channels, std::integral_constant<int, 4>(), colors);
-    if (job.element_bytes == 2) return run(channels, std::integral_constant<int, 2>(), colors);
-    return run(channels, std::integral_constant<int, 1>(), colors);
+  const auto with_values = [&](auto channels, auto colors) {
+    switch (job.values) {
+      case Values::kTable16:
+        return run(channels, std::integral_constant<Values, Values::kTable16>(), colors);
+      case Values::kTable32:
+        return run(channels, std::integral_constant<Values, Values::kTable32>(), colors);
+      case Values::kHalves:
+        return run(channels, std::integral_constant<Values, Values::kHalves>(), colors);
+      case Values::kBfloats:
+        return run(channels, std::integral_constant<Values, Values::kBfloats>(), colors);
+      default:
+        return run(channels, std::integral_constant<Values, Values::kBytes>(), colors);
+    }
   };
   const auto with_colors = [&](auto channels) {
-    return job.steps_offset != 0 ? with_bytes(channels, std::true_type())
-                                 : with_bytes(channels, std::false_type());
+    return job.changes_colors ? with_values(channels, std::true_type())
+                              : with_values(channels, std::false_type());
   };
   if (job.channels == 3) return with_colors(std::integral_constant<int, 3>());
   return with_colors(std::integral_constant<int, 1>());

@@ -5,14 +5,14 @@
 #include <type_traits>
 
 #include "clientlib/gpu/rows/job.h"
+#include "clientlib/gpu/rows/lifted.h"
 #include "clientlib/pixels/colors.h"
 
 namespace headrace::gpu {
 
 /// Pixels that a thread computes together, so that a warp's stores of one channel are neighbors in memory.
 inline constexpr int kRun = 4;
-/// A wide run: used instead if neighboring columns have neighboring sources, no color step applies, and
-/// elements have 1 or 2 bytes.
+/// A wide run: used instead if neighboring columns have neighboring sources, and elements have 1 or 2 bytes.
 inline constexpr int kWideRun = 8;
 
 struct alignas(16) Vector16 {
@@ -27,6 +27,7 @@ struct PixelTables {
   /// Bytes from each column's source to the next one's: the channels, or minus the channels for a mirrored
   /// image. 0: the columns are not all neighbors in the source image.
   std::int32_t step;
+  bool wide;  ///< each group of kWideRun columns reads neighboring source pixels from an aligned address
 };
 
 /// A pixel of the row: its number, and its row and column in the image.
@@ -51,36 +52,70 @@ struct Erased {
 };
 
 struct RowValues {
-  const std::uint32_t* table;  ///< 256 for each channel; unused where elements are bytes
+  const std::uint32_t* table;  ///< 256 for each channel; for Values::kTable16 and kTable32
   Erased erased;
 };
 
-template <int kChannels>
-HEADRACE_HD pixels::Rgb pixel_at(const std::uint8_t* at) {
-  if (kChannels == 1) return {at[0], at[0], at[0]};
-  return {at[0], at[1], at[2]};
+template <class Pixel>
+HEADRACE_HD Pixel pixel_of(const std::uint8_t* rgb) {
+  if constexpr (std::is_same_v<Pixel, LiftedRgb>)
+    return {lift(rgb[0]), lift(rgb[1]), lift(rgb[2])};
+  else
+    return {rgb[0], rgb[1], rgb[2]};
 }
 
-/// Reads a whole run of a source image. `at` is aligned to kCount bytes.
+template <int kChannels, class Pixel>
+HEADRACE_HD Pixel pixel_at(const std::uint8_t* at) {
+  if constexpr (kChannels == 3) return pixel_of<Pixel>(at);
+  const std::uint8_t gray[3] = {*at, *at, *at};
+  return pixel_of<Pixel>(gray);
+}
+
+/// A whole run of a source image.
 template <int kChannels, int kCount>
-HEADRACE_HD void read_words(const std::uint8_t* at, pixels::Rgb (&out)[kCount]) {
+struct SourceRun {
   using Word = std::conditional_t<kCount == kWideRun, std::uint64_t, std::uint32_t>;
   static_assert(sizeof(Word) == kCount);
   Word words[kChannels];
-  HEADRACE_UNROLL
-  for (int i = 0; i < kChannels; ++i) words[i] = reinterpret_cast<const Word*>(at)[i];
-  const auto byte = [&](int i) { return static_cast<std::uint8_t>(words[i / kCount] >> (i % kCount * 8)); };
-  HEADRACE_UNROLL
-  for (int i = 0; i < kCount; ++i)
-    out[i] = {byte(i * kChannels), byte(i * kChannels + (kChannels - 1) / 2),
-              byte(i * kChannels + kChannels - 1)};
+
+  /// `at` is aligned to kCount bytes.
+  HEADRACE_HD explicit SourceRun(const std::uint8_t* at) {
+    HEADRACE_UNROLL
+    for (int i = 0; i < kChannels; ++i) words[i] = reinterpret_cast<const Word*>(at)[i];
+  }
+  template <class Pixel>
+  HEADRACE_HD Pixel pixel(int i) const {
+    const auto channel = [&](int at) {
+      const auto word = static_cast<std::uint32_t>(words[at / kCount] >> (at % kCount / 4 * 32));
+      if constexpr (std::is_same_v<Pixel, LiftedRgb>)
+        return lift_byte(word, at % 4);
+      else
+        return static_cast<std::uint8_t>(word >> (at % 4 * 8));
+    };
+    return {channel(i * kChannels), channel(i * kChannels + (kChannels - 1) / 2),
+            channel(i * kChannels + kChannels - 1)};
+  }
+};
+
+/// Reads a run. `rising`: its columns rise in the source image too, else they fall. `first`: the first byte
+/// in memory, aligned to kCount bytes.
+template <int kChannels, class Pixel, int kCount>
+HEADRACE_HD void read_run(const std::uint8_t* first, bool rising, Pixel (&out)[kCount]) {
+  const SourceRun<kChannels, kCount> run(first);
+  if (rising) {
+    HEADRACE_UNROLL
+    for (int i = 0; i < kCount; ++i) out[i] = run.template pixel<Pixel>(i);
+  } else {
+    HEADRACE_UNROLL
+    for (int i = 0; i < kCount; ++i) out[i] = run.template pixel<Pixel>(kCount - 1 - i);
+  }
 }
 
 /// Reads a run by words. False: the run's sources are not neighbors in rising or falling order from a word
 /// boundary on.
-template <int kChannels>
+template <int kChannels, class Pixel>
 HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int32_t row,
-                             pixels::Rgb (&out)[kRun]) {
+                             Pixel (&out)[kRun]) {
   const std::int32_t first = tables.across[x];
   std::int32_t last = first + (kRun - 1) * tables.step;
   bool rising = tables.step > 0;
@@ -99,35 +134,28 @@ HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int
   if (row < 0) return false;
   const std::uint8_t* const at = tables.picture + (rising ? first : last) + row;
   if ((reinterpret_cast<std::uintptr_t>(at) & 3U) != 0) return false;
-  pixels::Rgb read[kRun];
-  read_words<kChannels>(at, read);
-  HEADRACE_UNROLL
-  for (int i = 0; i < kRun; ++i) out[i] = rising ? read[i] : read[kRun - 1 - i];
+  read_run<kChannels>(at, rising, out);
   return true;
 }
 
-/// Reads a wide run. False: a crop pads the image row. REQUIRES: RowHead::wide.
-template <int kChannels>
-HEADRACE_HD bool fetch_wide(const PixelTables& tables, const PixelPosition& at,
-                            pixels::Rgb (&out)[kWideRun]) {
-  const std::int32_t row = tables.down[at.y];
-  if (row < 0) return false;
+/// Reads a run whose pixels are neighbors in the source image. REQUIRES: PixelTables::wide.
+template <int kChannels, class Pixel, int kCount>
+HEADRACE_HD void fetch_neighbors(const RowJob& job, const PixelTables& tables, const PixelPosition& at,
+                                 Pixel (&out)[kCount]) {
+  const std::int32_t row = tables.down[at.y], column = tables.across[at.x];
   const bool rising = tables.step > 0;
-  const std::int32_t column = tables.across[at.x] + (rising ? 0 : (kWideRun - 1) * tables.step);
-  pixels::Rgb read[kWideRun];
-  read_words<kChannels>(tables.picture + column + row, read);
+  if (row >= 0)
+    return read_run<kChannels>(tables.picture + row + column + (rising ? 0 : (kCount - 1) * tables.step),
+                               rising, out);
   HEADRACE_UNROLL
-  for (int i = 0; i < kWideRun; ++i) out[i] = rising ? read[i] : read[kWideRun - 1 - i];
-  return true;
+  for (int i = 0; i < kCount; ++i) out[i] = pixel_of<Pixel>(job.moves[-1 - row].fill);  // a crop's padding
 }
 
-/// Reads the row's pixels from `at` on, before the color steps.
-template <int kChannels, int kCount>
-HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const PixelPosition& at,
-                       pixels::Rgb (&out)[kCount]) {
+/// Reads a run, or one pixel.
+template <int kChannels, class Pixel, int kCount>
+HEADRACE_HD void fetch_any(const RowJob& job, const PixelTables& tables, const PixelPosition& at,
+                           Pixel (&out)[kCount]) {
   std::int32_t y = at.y, x = at.x;
-  if constexpr (kCount == kWideRun)
-    if (fetch_wide<kChannels>(tables, at, out)) return;
   if constexpr (kCount == kRun)
     if (x + kRun <= job.out_width && fetch_words<kChannels>(tables, x, tables.down[y], out)) return;
   HEADRACE_UNROLL
@@ -135,12 +163,8 @@ HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const Pixel
     const std::int32_t column = tables.across[x], row = tables.down[y];
     // If two crops pad this pixel, the later one decides. It has the lower number.
     const std::int32_t outside = column < row ? column : row;
-    if (outside < 0) {
-      const std::uint8_t* const fill = job.moves[-1 - outside].fill;
-      out[i] = {fill[0], fill[1], fill[2]};
-    } else {
-      out[i] = pixel_at<kChannels>(tables.picture + column + row);
-    }
+    out[i] = outside < 0 ? pixel_of<Pixel>(job.moves[-1 - outside].fill)
+                         : pixel_at<kChannels, Pixel>(tables.picture + column + row);
     if (++x == job.out_width) {
       x = 0;
       ++y;
@@ -148,57 +172,98 @@ HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const Pixel
   }
 }
 
-template <int kBytes>
-HEADRACE_HD void store_element(std::uint8_t* to, std::uint32_t value) {
-  if (kBytes == 4) *reinterpret_cast<std::uint32_t*>(to) = value;
-  if (kBytes == 2) *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(value);
-  if (kBytes == 1) *to = static_cast<std::uint8_t>(value);
+/// Reads the row's pixels from `at` on, before the color steps. A wide run REQUIRES PixelTables::wide.
+template <int kChannels, class Pixel, int kCount>
+HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const PixelPosition& at,
+                       Pixel (&out)[kCount]) {
+  if constexpr (kCount > 1)
+    if (kCount == kWideRun || tables.wide) return fetch_neighbors<kChannels>(job, tables, at, out);
+  if constexpr (kCount != kWideRun) fetch_any<kChannels>(job, tables, at, out);
+}
+
+/// A row's element before it is stored: bits, or the float that is rounded to a half type.
+template <Values kValues>
+using Element =
+    std::conditional_t<kValues == Values::kHalves || kValues == Values::kBfloats, float, std::uint32_t>;
+
+template <Values kValues>
+inline constexpr int kElementBytes = kValues == Values::kBytes     ? 1
+                                     : kValues == Values::kTable32 ? 4
+                                                                   : 2;
+
+/// Two neighboring elements of two bytes.
+template <Values kValues>
+HEADRACE_HD std::uint32_t pair_of(Element<kValues> low, Element<kValues> high) {
+  if constexpr (std::is_same_v<Element<kValues>, std::uint32_t>) {
+    return low | high << 16;
+  } else {
+    constexpr bool kHalf = kValues == Values::kHalves;
+#ifdef __CUDA_ARCH__
+    std::uint32_t pair;
+    if (kHalf)
+      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    const auto bits = [](float value) -> std::uint32_t {
+      return kHalf ? pixels::half_of(value) : pixels::bfloat_of(value);
+    };
+    return bits(low) | bits(high) << 16;
+#endif
+  }
+}
+
+/// Four neighboring elements of one byte.
+HEADRACE_HD inline std::uint32_t four_of(const std::uint32_t* values) {
+  return values[0] | values[1] << 8 | values[2] << 16 | values[3] << 24;
 }
 
 /// Stores neighboring elements. A run of them is aligned and stored as one word or vector.
-template <int kBytes, int kCount>
-HEADRACE_HD void store_elements(std::uint8_t* to, const std::uint32_t* values) {
-  const auto pair = [&](int i) { return values[i] | values[i + 1] << 16; };
-  const auto four = [&](int i) {
-    return values[i] | values[i + 1] << 8 | values[i + 2] << 16 | values[i + 3] << 24;
-  };
-  if constexpr (kCount == 1) {
-    store_element<kBytes>(to, values[0]);
+template <Values kValues, int kCount>
+HEADRACE_HD void store_elements(std::uint8_t* to, const Element<kValues>* values) {
+  constexpr int kBytes = kElementBytes<kValues>;
+  const auto pair = [&](int i) { return pair_of<kValues>(values[i], values[i + 1]); };
+  if constexpr (kCount == 1 && kBytes == 4) {
+    *reinterpret_cast<std::uint32_t*>(to) = values[0];
+  } else if constexpr (kCount == 1 && kBytes == 2) {
+    *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(pair_of<kValues>(values[0], {}));
+  } else if constexpr (kCount == 1) {
+    *to = static_cast<std::uint8_t>(values[0]);
   } else if constexpr (kCount == kWideRun && kBytes == 2) {
     *reinterpret_cast<Vector16*>(to) = {{pair(0), pair(2), pair(4), pair(6)}};
   } else if constexpr (kCount == kWideRun) {
-    *reinterpret_cast<std::uint64_t*>(to) = static_cast<std::uint64_t>(four(4)) << 32 | four(0);
+    *reinterpret_cast<std::uint64_t*>(to) =
+        static_cast<std::uint64_t>(four_of(values + 4)) << 32 | four_of(values);
   } else if constexpr (kBytes == 4) {
     *reinterpret_cast<Vector16*>(to) = {{values[0], values[1], values[2], values[3]}};
   } else if constexpr (kBytes == 2) {
     *reinterpret_cast<std::uint64_t*>(to) = static_cast<std::uint64_t>(pair(2)) << 32 | pair(0);
   } else {
-    *reinterpret_cast<std::uint32_t*>(to) = four(0);
+    *reinterpret_cast<std::uint32_t*>(to) = four_of(values);
   }
 }
 
-/// Converts pixels to elements, applies erasing, and stores them. `to`: the row's first byte.
-template <int kBytes, int kCount>
-HEADRACE_HD void store(const RowJob& job, const RowValues& values, const pixels::Rgb (&made)[kCount],
-                       std::int32_t pixel, std::uint8_t* to) {
-  bool erased[kCount];
-  HEADRACE_UNROLL
-  for (int i = 0; i < kCount; ++i) erased[i] = false;
-  if (values.erased.right > values.erased.left) {
-    const Erased& gone = values.erased;
-    HEADRACE_UNROLL
-    for (int i = 0; i < kCount; ++i) {
-      const std::int32_t y = (pixel + i) / job.out_width, x = pixel + i - y * job.out_width;
-      erased[i] = y >= gone.top && y < gone.bottom && x >= gone.left && x < gone.right;
-    }
-  }
-  const auto element = [&](int channel, int i) -> std::uint32_t {
-    if (erased[i]) return job.erased[channel];
-    const std::uint8_t byte = channel == 0 ? made[i].r : channel == 1 ? made[i].g : made[i].b;
-    return kBytes == 1 ? byte : values.table[channel * 256 + byte];
-  };
+/// The element for a channel's byte or lifted byte.
+template <Values kValues, class Channel>
+HEADRACE_HD Element<kValues> element_of(const RowJob& job, const RowValues& values, int channel,
+                                        Channel from) {
+  if constexpr (std::is_same_v<Element<kValues>, float>)
+    return fused(plain_of(from), job.lines[channel].scale, job.lines[channel].offset);
+  else if constexpr (kValues == Values::kBytes)
+    return byte_of(from);
+  else
+    return values.table[channel * 256 + byte_of(from)];
+}
+
+/// Stores the elements of neighboring pixels. `element`(c, i) gives channel c of pixel i. `to`: the row's
+/// first byte.
+template <Values kValues, int kCount, class MakeElement>
+HEADRACE_HD void store_pixels(const RowJob& job, std::int32_t pixel, std::uint8_t* to,
+                              const MakeElement& element) {
+  constexpr int kBytes = kElementBytes<kValues>;
   if (job.interleaved) {
-    std::uint32_t all[3 * kCount];
+    Element<kValues> all[3 * kCount];
     HEADRACE_UNROLL
     for (int i = 0; i < kCount; ++i) {
       HEADRACE_UNROLL
@@ -206,19 +271,43 @@ HEADRACE_HD void store(const RowJob& job, const RowValues& values, const pixels:
     }
     HEADRACE_UNROLL
     for (int part = 0; part < 3; ++part)
-      store_elements<kBytes, kCount>(to + (static_cast<std::int64_t>(pixel) * 3 + part * kCount) * kBytes,
-                                     all + part * kCount);
+      store_elements<kValues, kCount>(to + (static_cast<std::int64_t>(pixel) * 3 + part * kCount) * kBytes,
+                                      all + part * kCount);
     return;
   }
   const std::int64_t plane = static_cast<std::int64_t>(job.out_height) * job.out_width;
   HEADRACE_UNROLL
   for (int c = 0; c < 3; ++c) {
     if (c >= job.out_channels) break;
-    std::uint32_t all[kCount];
+    Element<kValues> all[kCount];
     HEADRACE_UNROLL
     for (int i = 0; i < kCount; ++i) all[i] = element(c, i);
-    store_elements<kBytes, kCount>(to + (c * plane + pixel) * kBytes, all);
+    store_elements<kValues, kCount>(to + (c * plane + pixel) * kBytes, all);
   }
+}
+
+/// Converts pixels to elements, applies erasing, and stores them. `to`: the row's first byte.
+template <Values kValues, int kCount, class Pixel>
+HEADRACE_HD void store(const RowJob& job, const RowValues& values, const Pixel (&made)[kCount],
+                       std::int32_t pixel, std::uint8_t* to) {
+  const auto element = [&](int c, int i) {
+    return element_of<kValues>(job, values, c, c == 0 ? made[i].r : c == 1 ? made[i].g : made[i].b);
+  };
+  const Erased& gone = values.erased;
+  if (gone.right <= gone.left) return store_pixels<kValues, kCount>(job, pixel, to, element);
+  bool erased[kCount];
+  HEADRACE_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    const std::int32_t y = (pixel + i) / job.out_width, x = pixel + i - y * job.out_width;
+    erased[i] = y >= gone.top && y < gone.bottom && x >= gone.left && x < gone.right;
+  }
+  store_pixels<kValues, kCount>(job, pixel, to, [&](int c, int i) -> Element<kValues> {
+    if (!erased[i]) return element(c, i);
+    if constexpr (std::is_same_v<Element<kValues>, float>)
+      return pixels::float_of(job.erased[c]);
+    else
+      return job.erased[c];
+  });
 }
 
 }  // namespace headrace::gpu

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "clientlib/gpu/rows/pixels.h"
+#include "clientlib/gpu/rows/value_lines.h"
 #include "clientlib/pixels/value_table.h"
 
 namespace headrace::gpu {
@@ -100,13 +101,15 @@ std::string take_values(const DeviceImage& image, const FieldSpec& spec, RowJob&
     return "normalize or random_erasing has a value that is not finite, or a std that is not above 0";
   job.element_bytes = static_cast<std::int32_t>(size_of(spec.dtype));
   job.type = pixels::value_type(spec.dtype);
-  for (std::size_t c = 0; c < channels; ++c) {
-    if (!image.mean.empty())
-      job.how[c] = {true, static_cast<float>(image.mean[c]), static_cast<float>(image.std[c])};
-    if (image.erased.empty()) continue;
+  for (std::size_t c = 0; c < channels && !image.mean.empty(); ++c)
+    job.how[c] = {true, static_cast<float>(image.mean[c]), static_cast<float>(image.std[c])};
+  choose_values(job);
+  const bool by_lines = job.values == Values::kHalves || job.values == Values::kBfloats;
+  for (std::size_t c = 0; c < channels && !image.erased.empty(); ++c) {
     const auto value = static_cast<float>(image.erased[c % image.erased.size()]);
-    job.erased[c] = is_float ? pixels::bits_of(value, job.type)
-                             : static_cast<std::uint32_t>(std::clamp(value, 0.0F, 255.0F));
+    job.erased[c] = by_lines   ? pixels::bits_of(value)
+                    : is_float ? pixels::bits_of(value, job.type)
+                               : static_cast<std::uint32_t>(std::clamp(value, 0.0F, 255.0F));
   }
   return {};
 }
@@ -120,14 +123,16 @@ std::string plan_image(const DeviceImage& image, const FieldSpec& spec, Drawn dr
   if (!is_side(image.height) || !is_side(image.width))
     return fmt::format("images have {} x {} pixels (width x height): expected 1 to {} pixels a side",
                        image.width, image.height, kMaxDeviceSide);
-  if (drawn == Drawn::kOnDevice && (image.contrasts > 0 || !image.erased.empty()))
+  if (drawn == Drawn::kOnDevice && (image.color_steps > 0 || !image.erased.empty()))
     return "found color changes or random_erasing: expected only crops, flips, rotations and normalize with "
            "`residence: gpu`";
-  if (image.contrasts > std::uint32_t{kMaxPixelSteps})
-    return fmt::format("{} contrast changes in a row: expected at most {}", image.contrasts, kMaxPixelSteps);
+  if (image.color_steps > std::uint32_t{kMaxPixelSteps} || image.contrasts > image.color_steps)
+    return fmt::format("{} color changes in a row, {} of them of the contrast: expected at most {}",
+                       image.color_steps, image.contrasts, kMaxPixelSteps);
   job.height = image.height;
   job.width = image.width;
   job.channels = image.channels;
+  job.changes_colors = image.color_steps > 0;
   job.contrasts = static_cast<std::int32_t>(image.contrasts);
   job.picture_step = drawn == Drawn::kByServer ? image.row_bytes() : image.picture_bytes();
   job.steps_offset = drawn == Drawn::kByServer ? image.steps_offset() : 0;
@@ -153,15 +158,21 @@ std::string plan_rows(const DeviceImage& image, const FieldSpec& spec, Drawn dra
 }
 
 std::int32_t row_parts(const RowJob& job) {
-  constexpr std::int64_t kPixels = std::int64_t{kRowThreads} * kRun * 4;  // a few runs for each thread
-  constexpr std::int64_t kBytes = std::int64_t{kRowThreads} * 16 * 2;
-  // Enough to keep a large GPU busy; more would only build the same tables again.
-  constexpr std::int64_t kBlocks = 1536;
-  std::int64_t most = (std::int64_t{job.out_height} * job.out_width + kPixels - 1) / kPixels;
+  constexpr std::int64_t kMostParts = 64;
+  constexpr std::int64_t kSetUp = 2;  // building a row's tables takes as long as this many runs of a thread
+  const std::int64_t rows = std::max(job.rows, 1), run = job.element_bytes < 4 ? kWideRun : kRun;
+  std::int64_t runs = (std::int64_t{job.out_height} * job.out_width + run - 1) / run;
   for (std::int32_t f = 0; f < job.field_count; ++f)
-    most = std::max(most, (std::int64_t{job.fields[f].row_bytes} + kBytes - 1) / kBytes);
-  const std::int64_t parts = (kBlocks + job.rows - 1) / std::max(job.rows, 1);
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(parts, 1, std::clamp<std::int64_t>(most, 1, 64)));
+    runs = std::max(runs, std::int64_t{job.fields[f].row_bytes} / 16);
+  // Blocks run in waves of `capacity`; a wave takes as long as a block.
+  const std::int64_t most = std::clamp<std::int64_t>((runs + kRowThreads - 1) / kRowThreads, 1, kMostParts);
+  std::int64_t best = 1, least = std::numeric_limits<std::int64_t>::max();
+  for (std::int64_t parts = 1; parts <= most; ++parts) {
+    const std::int64_t waves = (rows * parts + job.capacity - 1) / job.capacity;
+    const std::int64_t time = waves * ((runs + parts * kRowThreads - 1) / (parts * kRowThreads) + kSetUp);
+    if (time < least) best = parts, least = time;
+  }
+  return static_cast<std::int32_t>(best);
 }
 
 }  // namespace headrace::gpu

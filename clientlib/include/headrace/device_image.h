@@ -87,7 +87,8 @@ struct DeviceImage {
   std::uint32_t field = 0;                                  ///< index in StreamInfo::fields
   std::int32_t height = 0, width = 0, channels = 0;         ///< of source images; channels: 3, or 1 for gray
   std::vector<Move> moves;                                  ///< at most kMaxMoves
-  std::uint32_t contrasts = 0;                              ///< the most contrast changes that a row can have
+  std::uint32_t color_steps = 0;                            ///< the most color steps that a row can have
+  std::uint32_t contrasts = 0;                              ///< the most contrast changes among them
   pixels::PixelLayout layout = pixels::PixelLayout::kNchw;  ///< of rows
   std::vector<double> mean, std;  ///< normalize: one per channel of the rows; both empty: x / 255 only
   std::vector<double> erased;     ///< random_erasing: one value, or one per channel; empty: no erasing
@@ -105,8 +106,8 @@ struct DeviceImage {
 
   friend bool operator==(const DeviceImage& a, const DeviceImage& b) {
     return a.field == b.field && a.height == b.height && a.width == b.width && a.channels == b.channels &&
-           a.moves == b.moves && a.contrasts == b.contrasts && a.layout == b.layout && a.mean == b.mean &&
-           a.std == b.std && a.erased == b.erased;
+           a.moves == b.moves && a.color_steps == b.color_steps && a.contrasts == b.contrasts &&
+           a.layout == b.layout && a.mean == b.mean && a.std == b.std && a.erased == b.erased;
   }
 };
 
