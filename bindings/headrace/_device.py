@@ -146,7 +146,8 @@ class TorchBlocks:
             # Entered before the stream. When torch leaves a stream, it sets the device that was current before, which creates a CUDA context
             # on that device: on the first GPU for each rank. When it leaves a device, it creates no context.
             self._on_device = torch.cuda.device(self._device)
-            # What torch's compiler and Triton call. current_stream() makes an object, which costs as much as the rest of next().
+            # Private, but torch's compiler and Triton call it too. torch.cuda.current_stream() creates an object, which costs as much as
+            # the rest of next().
             self._handle_of = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream)
 
     @property
@@ -162,17 +163,17 @@ class TorchBlocks:
                 block = self._new_bytes(size)
         return block, block.data_ptr()
 
-    def current_stream(self) -> int | None:
+    def current_handle(self) -> int | None:
         """CUDA's handle of the stream that the loop computes on. None on the CPU backend."""
         return None if self._stream is None else self._handle_of(self._device.index)
 
-    def hand_over(self, raw: RawDeviceBatch, stream: int | None) -> None:
-        """Hands the batch's block over to the current stream, whose handle is `stream`. Work that is queued there from now on begins after
+    def hand_over(self, raw: RawDeviceBatch, handle: int | None) -> None:
+        """Hands the batch's block over to the current stream, which has this handle. Work that is queued there from now on begins after
         the copy, and the allocator does not reuse the block before that work has finished."""
-        if stream is None:
+        if handle is None:
             raw.wait()
         else:
-            raw.wait_on(stream)
+            raw.wait_on(handle)
             raw.block(True).record_stream(self._torch.cuda.current_stream(self._device))
 
     def typed(self, name: str) -> Callable[..., Any]:
@@ -209,18 +210,18 @@ class TorchAssembler(Assembler):
         self._offsets = blocks.typed("int64")
         self._blocks = blocks
         self._block: Any = None  # the memory block from which `_parts` was made
-        self._stream: int | None = None  # the stream that it was handed over to
+        self._handle: int | None = None  # of the stream that the block was handed over to
         self._parts: list[list[Any]] = []  # the values of each batch of the block; [] once the loop has received it
 
     def _values(self, raw: RawDeviceBatch) -> list[Any]:  # type: ignore[override]
         index, count, size = raw.part()
-        stream, block = self._blocks.current_stream(), raw.block(True)
+        handle, block = self._blocks.current_handle(), raw.block(True)
         if count > 1 and block is not self._block:
-            self._blocks.hand_over(raw, stream)
+            self._blocks.hand_over(raw, handle)
             self._parts = self._split(raw, block, count, size)
-            self._block, self._stream = block, stream
-        if count == 1 or stream != self._stream or not self._parts[index]:
-            self._blocks.hand_over(raw, stream)
+            self._block, self._handle = block, handle
+        if count == 1 or handle != self._handle or not self._parts[index]:
+            self._blocks.hand_over(raw, handle)
             return self._one(raw, block, index * size)
         values, self._parts[index] = self._parts[index], []
         if index == count - 1:

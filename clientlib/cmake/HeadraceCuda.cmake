@@ -26,7 +26,7 @@ function(headrace_kernels name)
   set_target_properties(${name} PROPERTIES CUDA_ARCHITECTURES "${HEADRACE_CUDA_ARCHITECTURES}" CUDA_STANDARD 17
                         CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
   target_include_directories(${name} PRIVATE "${headrace_SOURCE_DIR}" "${headrace_SOURCE_DIR}/clientlib/include")
-  # Exact results, as with headrace_flags: no contraction into fused multiply-add.
+  # Exact results, as with headrace_flags: no contraction into fused multiply-add. Compressed, because the GPU kit is limited to 50 MB.
   target_compile_options(${name} PRIVATE -fmad=false --prec-div=true --prec-sqrt=true --ftz=false -Xfatbin=-compress-all
                          -Xcompiler=-ffp-contract=off,-Wall,-Wextra,-Wno-unknown-pragmas
                          $<$<BOOL:${HEADRACE_WERROR}>:--Werror=all-warnings>)

@@ -1,4 +1,4 @@
-// Color arithmetic of libImaging, one pixel at a time; the same bytes on host and device.
+// Color arithmetic of libImaging, one pixel at a time. gpu/rows/colors.h computes the same bytes in floats.
 #pragma once
 
 #include <cstdint>

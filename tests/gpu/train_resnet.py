@@ -8,8 +8,8 @@ Each loader decodes a JPEG, crops and resizes a random part to 224 x 224, flips 
   Headrace, device: gpu   the server publishes uint8, and a kernel on the device flips and normalizes
   DataLoader              Pillow and torchvision in worker processes, `pin_memory`, and copies with `non_blocking`
 
-`share_of_bound` is the speed as a fraction of the loop's speed with one batch that stays on the device, in its fastest turn: workers of the
-DataLoader fill their queues beyond its turn, and slow down the next one. The rest is time that the GPU waited.
+`share_of_bound` is the speed as a fraction of the bound; the rest is time that the GPU waited. The bound is the loop's fastest turn with one
+batch that stays on the device, because DataLoader workers that still fill their queues slow down the turn after theirs.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--nets", nargs="+", default=["resnet18", "resnet50"], help="models of torchvision (default: resnet18 resnet50)")
     parser.add_argument("--batch", type=int, default=128, help="images in a batch (default: 128)")
     parser.add_argument("--steps", type=int, default=40, help="steps of each turn (default: 40)")
-    parser.add_argument("--turns", type=int, default=3, help="turns of each loader; the median is reported (default: 3)")
+    parser.add_argument("--turns", type=int, default=3, help="turns of each loader; the median is reported, of one batch the fastest (default: 3)")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="worker processes of the DataLoader (default: one per core)")
     parser.add_argument("--jpegs", type=Path, help="a folder of JPEGs with a sub-folder per class (default: synthetic images)")
     given = parser.parse_args()

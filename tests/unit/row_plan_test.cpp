@@ -8,8 +8,8 @@
 #include <random>
 
 #include "clientlib/gpu/resident/plan.h"
+#include "clientlib/gpu/rows/affine_values.h"
 #include "clientlib/gpu/rows/plan.h"
-#include "clientlib/gpu/rows/value_lines.h"
 #include "clientlib/pixels/values.h"
 
 namespace headrace::gpu {
@@ -127,18 +127,18 @@ TEST(SetPlan, RefusesMoreBytesThanCanBeCounted) {
   EXPECT_NE(plan.error().message.find("samples of"), std::string::npos) << plan.error().message;
 }
 
-TEST(RowPlan, ConvertsHalvesByALineWhereOneIsExact) {
+TEST(RowPlan, ConvertsHalvesByAnAffineFunctionWhereOneIsExact) {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> mean(0.0F, 1.0F), std(0.05F, 1.0F);
   for (const auto type : {pixels::ValueType::kFloat16, pixels::ValueType::kBFloat16}) {
     int found = 0;
     for (int round = 0; round < 1000; ++round) {
       const pixels::Normalization how{round % 10 != 0, mean(random), std(random)};
-      ValueLine line;
-      if (!find_line(how, type, line)) continue;
+      AffineValue affine;
+      if (!find_affine(how, type, affine)) continue;
       ++found;
       for (int byte = 0; byte < 256; ++byte) {
-        const float value = std::fmaf(static_cast<float>(byte) / 256, line.scale, line.offset);
+        const float value = std::fmaf(static_cast<float>(byte) / 256, affine.scale, affine.offset);
         ASSERT_EQ(pixels::bits_of(value, type),
                   pixels::value_bits(static_cast<std::uint8_t>(byte), how, type))
             << "byte " << byte << ", mean " << how.mean << ", std " << how.std;
@@ -160,11 +160,10 @@ TEST(RowPlan, RefusesWhatComesWithNoRow) {
   image.moves.erase(image.moves.begin());
   EXPECT_EQ(wrong(image), "");
   image.color_steps = 9;
-  EXPECT_EQ(wrong(image),
-            "field 'image': 9 color changes in a row, 0 of them of the contrast: expected at most 8");
+  EXPECT_EQ(wrong(image), "field 'image': rows have up to 9 color steps: expected at most 8");
   image.color_steps = 1;
   image.contrasts = 2;
-  EXPECT_THAT(wrong(image), HasSubstr("1 color changes in a row, 2 of them of the contrast"));
+  EXPECT_THAT(wrong(image), HasSubstr("rows have up to 2 contrast changes among 1 color steps"));
   image.contrasts = 1;
   image.erased = {1, 2};
   EXPECT_THAT(wrong(image), HasSubstr("random_erasing has 2 values for 3 channels"));

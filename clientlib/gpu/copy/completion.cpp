@@ -7,13 +7,13 @@ namespace headrace::gpu {
 
 namespace {
 
-/// A small batch is copied in less time than a sleeping thread needs to wake up.
+/// Longer than a small batch takes to copy; waking a sleeping thread takes longer than such a copy.
 constexpr std::chrono::microseconds kSpin{50};
 
 }  // namespace
 
 bool Completion::done() const {
-  return state_->done.load(std::memory_order_acquire);
+  return state_->done.load(std::memory_order_acquire);  // SYNC copy-done
 }
 
 Result<void> Completion::wait() const {
@@ -73,7 +73,7 @@ void CompletionThread::run() {
     {
       const std::lock_guard done(entry.state->mutex);
       if (!copied) entry.state->error = copied.error();
-      entry.state->done.store(true, std::memory_order_release);
+      entry.state->done.store(true, std::memory_order_release);  // SYNC copy-done
     }
     entry.state->changed.notify_all();
     lock.lock();

@@ -22,8 +22,10 @@ struct Completion::State {
   Mark mark = 0;
   std::mutex mutex;
   std::condition_variable changed;
-  std::atomic<bool> done = false;  ///< set with `mutex` locked, so that no wait misses it
-  std::optional<Error> error;      ///< written before `done`
+  /// SYNC copy-done: stored (release) after `error`, with `mutex` locked so that no waiter misses it; loaded
+  /// (acquire) by Completion::done().
+  std::atomic<bool> done = false;
+  std::optional<Error> error;
 };
 
 class CompletionThread {

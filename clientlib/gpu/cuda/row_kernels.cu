@@ -19,10 +19,10 @@ struct CudaBlock {
   __device__ void add(unsigned long long* to, unsigned long long value) { atomicAdd(to, value); }
 };
 
-template <int kChannels, Values kValues, bool kColors>
+template <int kChannels, Conversion kConversion, bool kColors>
 __global__ void __launch_bounds__(kRowThreads) make_rows(const __grid_constant__ RowJob job) {
   CudaBlock block;
-  run_rows<kChannels, kValues, kColors>(block, job, static_cast<std::int32_t>(blockIdx.x));
+  run_rows<kChannels, kConversion, kColors>(block, job, static_cast<std::int32_t>(blockIdx.x));
 }
 
 template <int kChannels>

@@ -111,8 +111,8 @@ struct FetchedBatches final : DeviceLoader::Source {
       waited += spent;
       waited_uncommitted += spent;
     };
-    // The metrics show a wait while it lasts.
-    const auto look = [&] {
+    // Commits the wait so far, so that the server's metrics show it before it ends.
+    const auto poll = [&] {
       count();
       commit();
       return interrupt && interrupt();
@@ -120,7 +120,7 @@ struct FetchedBatches final : DeviceLoader::Source {
     for (;;) {
       if (auto supplied = supply(); !supplied) return fail(supplied.error());
       fetcher.resume();
-      auto fetched = fetcher.take(asked + timeout, look);
+      auto fetched = fetcher.take(asked + timeout, poll);
       count();
       if (!fetched) return fail(ErrorCode::kTimeout, "interrupted while waiting for a batch");
       if (fetched->error) {

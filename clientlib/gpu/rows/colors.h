@@ -1,5 +1,6 @@
 // The color steps of a row (PixelStep), applied to a few pixels at a time. They give the bytes of libImaging,
-// which computes in single precision; a factor of 256 more or less does not change how a float is rounded.
+// which computes in single precision; dividing by 256 is exact, so all roundings are the same as
+// libImaging's.
 #pragma once
 
 #include <cstdint>
@@ -32,27 +33,27 @@ HEADRACE_HD inline std::int32_t steps_before(const PixelSteps& steps, std::int32
 /// pixels::gray_of(). Every product and sum is a multiple of 2^-24 below 1, so none is rounded.
 HEADRACE_HD inline float gray_of(const LiftedRgb& p) {
   constexpr float kR = 19595.0F / 65536, kG = 38470.0F / 65536, kB = 7471.0F / 65536;
-  const float gray = fused(plain_of(p.r), kR, kOneByte / 2);
-  return lift_down(fused(plain_of(p.b), kB, fused(plain_of(p.g), kG, gray)));
+  const float gray = multiply_add(fraction_of(p.r), kR, kByteStep / 2);
+  return lift_down(multiply_add(fraction_of(p.b), kB, multiply_add(fraction_of(p.g), kG, gray)));
 }
 
-/// pixels::blend() of a channel with 0. The fused product and difference is factor * byte, rounded once.
+/// pixels::blend() of 0 and a channel. The fused multiply-add gives factor * byte / 256, rounded once.
 HEADRACE_HD inline float brightened(float channel, float factor) {
-  return lift_clamped(fused(channel, factor, -kLift * factor));
+  return lift_clamped(multiply_add(channel, factor, -kLift * factor));
 }
 
 /// pixels::blend().
 HEADRACE_HD inline float blended(float with, float channel, float factor) {
-  return lift_clamped(plain_of(with) + factor * (channel - with));
+  return lift_clamped(fraction_of(with) + factor * (channel - with));
 }
 
-/// a / b in single precision, for an `inverse` of b with a relative error below 2^-21. a, b and the quotient
-/// must be normal numbers or 0. The remainder is exact, so the value that is rounded differs from the exact
-/// quotient by less than 2^-42 of it. For bytes and for sixths (shift_hue) no quotient is that near to the
-/// middle between two floats.
+/// a / b, correctly rounded: one Newton step on a * inverse, with an exact remainder. REQUIRES: `inverse` has
+/// a relative error below 2^-21; a, b and a / b are normal or 0 (0 / 0 gives NaN). Before it is rounded, the
+/// result is within 2^-42 of the quotient (relative), and no quotient of two bytes, and no sixth (shift_hue),
+/// is that close to the midpoint of two floats.
 HEADRACE_HD inline float quotient(float a, float b, float inverse) {
   const float about = a * inverse;
-  return fused(fused(-about, b, a), inverse, about);
+  return multiply_add(multiply_add(-about, b, a), inverse, about);
 }
 HEADRACE_HD inline float quotient(float a, float b) {
 #ifdef __CUDA_ARCH__
@@ -65,8 +66,8 @@ HEADRACE_HD inline float quotient(float a, float b) {
 #endif
 }
 
-/// The integer part of 255 x, plus kWhole. REQUIRES: 0 <= x <= 1.
 inline constexpr float kWhole = 8'388'608;  ///< 2^23: from here on a float's low bits are an integer
+/// The integer part of 255 x, plus kWhole. REQUIRES: 0 <= x <= 1.
 HEADRACE_HD inline float times_byte(float x) {
 #ifdef __CUDA_ARCH__
   return __fmaf_rz(x, 255.0F, kWhole);
@@ -80,37 +81,39 @@ HEADRACE_HD inline float times_byte(float x) {
 
 /// libImaging's rgb2hsv and hsv2rgb (Convert.c) with `shift` added to H, modulo 256. They mix float and
 /// double; this gives the same bytes in single precision, without branches.
-///   RGB to HSV: the quotients are libImaging's own. The quotient of the smallest channel is 1, so h is a
-/// single difference, rounded once.
-///   HSV to RGB: each channel is V, or smaller by at most S, depending on how far H is from the channel's own
-/// hue. In exact arithmetic no rounded value is a half.
+///   RGB to HSV: computes libImaging's own quotients. That of the smallest channel is 1, so h takes one
+/// subtraction, rounded once.
+///   HSV to RGB: each channel is V reduced by a fraction between 0 and S, which grows with the distance from
+///   H
+/// to the channel's own hue. No exact value lies midway between two bytes, so single precision rounds to the
+/// same byte.
 HEADRACE_HD inline LiftedRgb shift_hue(const LiftedRgb& p, std::uint8_t shift) {
-  const float larger = greater(p.r, p.g), smaller = lesser(p.r, p.g);
-  const float most = greater(larger, p.b), least = lesser(smaller, p.b);
-  const float middle = greater(smaller, lesser(larger, p.b));
-  const float v = plain_of(most), range = most - least;
-  // If a divisor is 0, so is its dividend. Then s is 0, and h does not matter.
+  const float larger = max_of(p.r, p.g), smaller = min_of(p.r, p.g);
+  const float most = max_of(larger, p.b), least = min_of(smaller, p.b);
+  const float middle = max_of(smaller, min_of(larger, p.b));
+  const float v = fraction_of(most), range = most - least;
+  // A divisor of 0 has a dividend of 0: saturated() turns the NaN into 0. Then s is 0, and h does not matter.
   const float s = times_byte(saturated(quotient(range, v))) - kWhole;
   const float part = saturated(quotient(most - middle, range));
 
-  // H in sixths of a turn. Where it falls with the middle channel, it is base + 1 - part, else
-  // base - 1 + part. If two channels are equal, both cases give the same.
+  // H in sixths of a turn. If H rises with the middle channel (direction 1), it is base + 1 - part; if it
+  // falls (direction -1), base - 1 + part. If two channels are equal, both are the same.
   const bool rg = p.r >= p.g, gb = p.g >= p.b, rb = p.r >= p.b;
   const float base = rg && rb ? 0.0F : gb && !rg ? 2.0F : 4.0F;
-  const float falls = (rg != gb) != rb ? 1.0F : -1.0F;
-  const float sixths = fused(-falls, part, base + falls);
+  const float direction = (rg != gb) != rb ? 1.0F : -1.0F;
+  const float sixths = multiply_add(-direction, part, base + direction);
   float turns = quotient(sixths, 6.0F, 1.0F / 6);
   if (sixths < 0.0F) turns = turns + 1.0F;
   const std::uint32_t h = (pixels::bits_of(times_byte(turns)) + shift) & 255U;
 
   // 6 h / 256, where 255 / 256 is a sixth of a turn.
-  constexpr float kSixth = 255 * kOneByte;
+  constexpr float kSixth = 255 * kByteStep;
   const float hue =
-      fused(pixels::float_of(pixels::bits_of(kWhole) | h), 6 * kOneByte, -6 * kOneByte * kWhole);
-  // v (1 - s (1 - near)), with s and near of 255: 0 for near gives the smallest channel, 255 the largest one.
-  const float rest = fused(s, -255.0F, 65025.0F), weight = s * 256.0F;
+      multiply_add(pixels::float_of(pixels::bits_of(kWhole) | h), 6 * kByteStep, -6 * kByteStep * kWhole);
+  // v (1 - s / 255 (1 - n / 255)) with n = 256 near: n = 0 gives the smallest channel, n = 255 the largest.
+  const float rest = multiply_add(s, -255.0F, 65025.0F), weight = s * 256.0F;
   const auto channel = [&](float near) {
-    return fused(v * fused(weight, clamped(near), rest), 1.0F / 65025, kLift);
+    return multiply_add(v * multiply_add(weight, clamped(near), rest), 1.0F / 65025, kLift);
   };
   return {channel(std::fabs(hue - 3 * kSixth) - kSixth), channel(2 * kSixth - std::fabs(hue - 2 * kSixth)),
           channel(2 * kSixth - std::fabs(hue - 4 * kSixth))};

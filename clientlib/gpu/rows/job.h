@@ -13,16 +13,16 @@ inline constexpr std::int32_t kRowThreads = 256;  ///< threads of a block
 inline constexpr std::int32_t kMaxMovedFields = 16;
 
 /// How a channel's byte becomes an element of the row.
-enum class Values : std::uint8_t {
-  kBytes,    ///< unchanged, uint8
-  kTable16,  ///< by a table that each thread block makes
-  kTable32,  ///< the same for float32
-  kHalves,   ///< computed as RowJob::lines says, float16
-  kBfloats,  ///< the same for bfloat16
+enum class Conversion : std::uint8_t {
+  kBytes,           ///< uint8, unchanged
+  kTableHalf,       ///< float16 or bfloat16, from a table that each block makes
+  kTableFloat32,    ///< float32, from such a table
+  kAffineFloat16,   ///< computed with RowJob::affine
+  kAffineBFloat16,  ///< computed with RowJob::affine
 };
 
 /// scale * (byte / 256) + offset, rounded once, then rounded to the element's type.
-struct ValueLine {
+struct AffineValue {
   float scale = 1, offset = 0;
 };
 
@@ -55,8 +55,8 @@ struct RowJob {
   std::int32_t element_bytes = 1;                        ///< 1, 2 or 4
   pixels::ValueType type = pixels::ValueType::kFloat32;  ///< of elements larger than one byte
   pixels::Normalization how[3];
-  Values values = Values::kBytes;
-  ValueLine lines[3];                   ///< for each channel; they give exactly the values of `how`
+  Conversion conversion = Conversion::kBytes;
+  AffineValue affine[3];                ///< for each channel; gives exactly the values of `how`
   std::uint32_t erased[3] = {0, 0, 0};  ///< each channel's erasing value: an Element's bits
   std::int32_t capacity = 1;            ///< blocks that the device runs at once: Device::row_blocks()
   std::int32_t parts = 1;               ///< blocks for each row; row_parts()

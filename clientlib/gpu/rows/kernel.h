@@ -3,7 +3,7 @@
 //
 //   position --permutation--> sample                  (dataset in GPU memory; else the sample is the row)
 //   draws, made here or by the server --> tables of source rows and columns
-//   source image --tables--> 4 pixels --color steps--> values --> row
+//   source image --tables--> 8, 4 or 1 pixels --color steps--> values --> row
 //
 // Block: each(f) calls f(thread) for all threads and returns when all have finished; shared() is the block's
 // memory, aligned to 16; add(to, value) adds atomically to device memory that all blocks share.
@@ -76,7 +76,7 @@ HEADRACE_HD inline std::int32_t step_count(const RowSteps& from) {
   return from.step_count < kMaxPixelSteps ? static_cast<std::int32_t>(from.step_count) : kMaxPixelSteps;
 }
 
-/// Reads color step number `i` of a row, which may hold any bytes, and limits it to safe values.
+/// Reads a row's color step `i`, which may hold any bytes, and limits it to safe values.
 HEADRACE_HD inline void read_step(const RowJob& job, const RowSteps& from, std::int32_t i, RowHead& head) {
   PixelStep step = from.steps[i];
   if (!(step.factor > -1e9F && step.factor < 1e9F)) step.factor = 0;  // NaN included
@@ -85,7 +85,7 @@ HEADRACE_HD inline void read_step(const RowJob& job, const RowSteps& from, std::
   if (step.kind == PixelStep::Kind::kContrast) head.colors.means[i] = mean_gray(step.gray_sum, pixels);
 }
 
-/// Fills in `head`: the row's sample, draws, color steps and value table. Different threads do the parts.
+/// Fills in `head`: the row's sample, draws, color steps and value table. Each part has its own threads.
 HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHead& head, std::int32_t row) {
   constexpr std::int32_t kStepThread = 32, kCountThread = 48, kSampleThread = 64, kFirstValueThread = 96;
   static_assert(kMaxMoves <= kStepThread && kStepThread + kMaxPixelSteps <= kCountThread &&
@@ -115,7 +115,7 @@ HEADRACE_HD inline void begin_row(std::int32_t thread, const RowJob& job, RowHea
                   : resident               ? position
                                            : static_cast<std::uint64_t>(row);
   } else if (thread >= kFirstValueThread &&
-             (job.values == Values::kTable16 || job.values == Values::kTable32)) {
+             (job.conversion == Conversion::kTableHalf || job.conversion == Conversion::kTableFloat32)) {
     for (std::int32_t i = thread - kFirstValueThread; i < job.out_channels * 256;
          i += kRowThreads - kFirstValueThread)
       head.values[i] = pixels::value_bits(static_cast<std::uint8_t>(i & 255), job.how[i >> 8], job.type);
@@ -147,7 +147,7 @@ HEADRACE_HD inline void make_tables(std::int32_t thread, const RowJob& job, RowH
 
 /// Runs block number `number` of the launch.
 HEADRACE_EXEC_CHECK_OFF
-template <int kChannels, Values kValues, bool kColors, class Block>
+template <int kChannels, Conversion kConversion, bool kColors, class Block>
 HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) {
   const std::int32_t row = number / job.parts, part = number - row * job.parts;
   auto& head = *reinterpret_cast<RowHead*>(block.shared());
@@ -171,12 +171,12 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
                              head.wide};
     const RowValues values{head.values, head.erased};
     const std::int32_t pixels = job.out_height * job.out_width;
-    constexpr int kBytes = kElementBytes<kValues>;
+    constexpr int kBytes = kElementBytes<kConversion>;
     std::uint8_t* const to =
         batch + job.image_to +
         to_row * static_cast<std::uint64_t>(pixels) * static_cast<std::uint64_t>(job.out_channels) * kBytes;
     using Pixel =
-        std::conditional_t<kColors || std::is_same_v<Element<kValues>, float>, LiftedRgb, pixels::Rgb>;
+        std::conditional_t<kColors || std::is_same_v<Element<kConversion>, float>, LiftedRgb, pixels::Rgb>;
     const auto make = [&](auto count) {
       constexpr int kCount = decltype(count)::value;
       PixelPosition here(first * kCount, job.out_width);
@@ -185,7 +185,7 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
         Pixel made[kCount];
         fetch<kChannels>(job, tables, here, made);
         if constexpr (kColors) change_pixels(head.colors, head.colors.count, made);
-        store<kValues>(job, values, made, here.pixel, to);
+        store<kConversion>(job, values, made, here.pixel, to);
       }
     };
     // By runs of pixels, if each channel's elements are aligned and the runs fill the row.
@@ -240,7 +240,7 @@ HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contras
     }
     grays[thread] = sum;
   });
-  constexpr std::int32_t kGroup = 16;  // two short sums, because one of all threads' sums takes long
+  constexpr std::int32_t kGroup = 16;  // adds in two levels: one thread that adds all sums takes longer
   static_assert(kGroup * kGroup == kRowThreads);
   block.each([&](std::int32_t thread) {
     if (thread >= kGroup) return;
@@ -260,17 +260,17 @@ HEADRACE_HD void sum_grays(Block& block, const RowJob& job, std::int32_t contras
 template <class F>
 auto with_variant(const RowJob& job, F&& run) {
   const auto with_values = [&](auto channels, auto colors) {
-    switch (job.values) {
-      case Values::kTable16:
-        return run(channels, std::integral_constant<Values, Values::kTable16>(), colors);
-      case Values::kTable32:
-        return run(channels, std::integral_constant<Values, Values::kTable32>(), colors);
-      case Values::kHalves:
-        return run(channels, std::integral_constant<Values, Values::kHalves>(), colors);
-      case Values::kBfloats:
-        return run(channels, std::integral_constant<Values, Values::kBfloats>(), colors);
+    switch (job.conversion) {
+      case Conversion::kTableHalf:
+        return run(channels, std::integral_constant<Conversion, Conversion::kTableHalf>(), colors);
+      case Conversion::kTableFloat32:
+        return run(channels, std::integral_constant<Conversion, Conversion::kTableFloat32>(), colors);
+      case Conversion::kAffineFloat16:
+        return run(channels, std::integral_constant<Conversion, Conversion::kAffineFloat16>(), colors);
+      case Conversion::kAffineBFloat16:
+        return run(channels, std::integral_constant<Conversion, Conversion::kAffineBFloat16>(), colors);
       default:
-        return run(channels, std::integral_constant<Values, Values::kBytes>(), colors);
+        return run(channels, std::integral_constant<Conversion, Conversion::kBytes>(), colors);
     }
   };
   const auto with_colors = [&](auto channels) {

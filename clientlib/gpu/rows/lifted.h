@@ -1,5 +1,6 @@
-// A color channel as a float, for arithmetic without conversions between integers and floats. The float is
-// kLift + byte / 256: its low 8 bits are the byte, and the distance to the next float is 1 / 256.
+// A color channel as a float, for arithmetic without conversions between integers and floats. The float,
+// called lifted, is kLift + byte / 256: its low 8 bits are the byte, and the distance to the next float is 1
+// / 256.
 #pragma once
 
 #include <cmath>
@@ -11,8 +12,8 @@
 namespace headrace::gpu {
 
 inline constexpr float kLift = 32768;
-inline constexpr std::uint32_t kLiftBits = 0x4700'0000U;  ///< of kLift
-inline constexpr float kOneByte = 1.0F / 256;             ///< a byte of 1, without kLift
+inline constexpr std::uint32_t kLiftBits = 0x4700'0000U;  ///< the bits of kLift
+inline constexpr float kByteStep = 1.0F / 256;            ///< the distance between neighboring bytes
 
 struct LiftedRgb {
   float r, g, b;
@@ -37,15 +38,15 @@ HEADRACE_HD inline std::uint8_t byte_of(std::uint8_t byte) {
 }
 
 /// byte / 256, exactly.
-HEADRACE_HD inline float plain_of(float lifted) {
+HEADRACE_HD inline float fraction_of(float lifted) {
   return lifted - kLift;
 }
-HEADRACE_HD inline float plain_of(std::uint8_t byte) {
-  return plain_of(lift(byte));
+HEADRACE_HD inline float fraction_of(std::uint8_t byte) {
+  return fraction_of(lift(byte));
 }
 
 /// a * b + c, rounded once.
-HEADRACE_HD inline float fused(float a, float b, float c) {
+HEADRACE_HD inline float multiply_add(float a, float b, float c) {
 #ifdef __CUDA_ARCH__
   return __fmaf_rn(a, b, c);
 #else
@@ -62,14 +63,14 @@ HEADRACE_HD inline float lift_down(float x) {
 #endif
 }
 
-HEADRACE_HD inline float lesser(float a, float b) {
+HEADRACE_HD inline float min_of(float a, float b) {
 #ifdef __CUDA_ARCH__
   return fminf(a, b);
 #else
   return b < a ? b : a;
 #endif
 }
-HEADRACE_HD inline float greater(float a, float b) {
+HEADRACE_HD inline float max_of(float a, float b) {
 #ifdef __CUDA_ARCH__
   return fmaxf(a, b);
 #else
@@ -80,18 +81,18 @@ HEADRACE_HD inline float greater(float a, float b) {
 /// Clamps x to 0..1; NaN gives 0.
 HEADRACE_HD inline float saturated(float x) {
 #ifdef __CUDA_ARCH__
-  return __saturatef(x);  // part of the instruction that gave x
+  return __saturatef(x);  // free: a modifier of the instruction that computes x
 #else
-  return x > 0.0F ? lesser(x, 1.0F) : 0.0F;
+  return x > 0.0F ? min_of(x, 1.0F) : 0.0F;
 #endif
 }
 
 /// Clamps x to what a byte can hold, 0 to 255 / 256.
 HEADRACE_HD inline float clamped(float x) {
-  return lesser(saturated(x), 255 * kOneByte);
+  return min_of(saturated(x), 255 * kByteStep);
 }
 
-/// clamped(), then truncated to a byte.
+/// Clamps x and truncates it to a lifted byte.
 HEADRACE_HD inline float lift_clamped(float x) {
   return lift_down(clamped(x));
 }

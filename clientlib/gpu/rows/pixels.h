@@ -52,7 +52,7 @@ struct Erased {
 };
 
 struct RowValues {
-  const std::uint32_t* table;  ///< 256 for each channel; for Values::kTable16 and kTable32
+  const std::uint32_t* table;  ///< 256 for each channel; for Conversion::kTableHalf and kTable32
   Erased erased;
 };
 
@@ -138,7 +138,8 @@ HEADRACE_HD bool fetch_words(const PixelTables& tables, std::int32_t x, std::int
   return true;
 }
 
-/// Reads a run whose pixels are neighbors in the source image. REQUIRES: PixelTables::wide.
+/// Reads a run whose pixels are neighbors in the source image, or fills it if a crop pads this row. REQUIRES:
+/// PixelTables::wide.
 template <int kChannels, class Pixel, int kCount>
 HEADRACE_HD void fetch_neighbors(const RowJob& job, const PixelTables& tables, const PixelPosition& at,
                                  Pixel (&out)[kCount]) {
@@ -182,22 +183,23 @@ HEADRACE_HD void fetch(const RowJob& job, const PixelTables& tables, const Pixel
 }
 
 /// A row's element before it is stored: bits, or the float that is rounded to a half type.
-template <Values kValues>
-using Element =
-    std::conditional_t<kValues == Values::kHalves || kValues == Values::kBfloats, float, std::uint32_t>;
+template <Conversion kConversion>
+using Element = std::conditional_t<kConversion == Conversion::kAffineFloat16 ||
+                                       kConversion == Conversion::kAffineBFloat16,
+                                   float, std::uint32_t>;
 
-template <Values kValues>
-inline constexpr int kElementBytes = kValues == Values::kBytes     ? 1
-                                     : kValues == Values::kTable32 ? 4
-                                                                   : 2;
+template <Conversion kConversion>
+inline constexpr int kElementBytes = kConversion == Conversion::kBytes          ? 1
+                                     : kConversion == Conversion::kTableFloat32 ? 4
+                                                                                : 2;
 
 /// Two neighboring elements of two bytes.
-template <Values kValues>
-HEADRACE_HD std::uint32_t pair_of(Element<kValues> low, Element<kValues> high) {
-  if constexpr (std::is_same_v<Element<kValues>, std::uint32_t>) {
+template <Conversion kConversion>
+HEADRACE_HD std::uint32_t pair_of(Element<kConversion> low, Element<kConversion> high) {
+  if constexpr (std::is_same_v<Element<kConversion>, std::uint32_t>) {
     return low | high << 16;
   } else {
-    constexpr bool kHalf = kValues == Values::kHalves;
+    constexpr bool kHalf = kConversion == Conversion::kAffineFloat16;
 #ifdef __CUDA_ARCH__
     std::uint32_t pair;
     if (kHalf)
@@ -220,14 +222,14 @@ HEADRACE_HD inline std::uint32_t four_of(const std::uint32_t* values) {
 }
 
 /// Stores neighboring elements. A run of them is aligned and stored as one word or vector.
-template <Values kValues, int kCount>
-HEADRACE_HD void store_elements(std::uint8_t* to, const Element<kValues>* values) {
-  constexpr int kBytes = kElementBytes<kValues>;
-  const auto pair = [&](int i) { return pair_of<kValues>(values[i], values[i + 1]); };
+template <Conversion kConversion, int kCount>
+HEADRACE_HD void store_elements(std::uint8_t* to, const Element<kConversion>* values) {
+  constexpr int kBytes = kElementBytes<kConversion>;
+  const auto pair = [&](int i) { return pair_of<kConversion>(values[i], values[i + 1]); };
   if constexpr (kCount == 1 && kBytes == 4) {
     *reinterpret_cast<std::uint32_t*>(to) = values[0];
   } else if constexpr (kCount == 1 && kBytes == 2) {
-    *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(pair_of<kValues>(values[0], {}));
+    *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(pair_of<kConversion>(values[0], {}));
   } else if constexpr (kCount == 1) {
     *to = static_cast<std::uint8_t>(values[0]);
   } else if constexpr (kCount == kWideRun && kBytes == 2) {
@@ -245,12 +247,12 @@ HEADRACE_HD void store_elements(std::uint8_t* to, const Element<kValues>* values
 }
 
 /// The element for a channel's byte or lifted byte.
-template <Values kValues, class Channel>
-HEADRACE_HD Element<kValues> element_of(const RowJob& job, const RowValues& values, int channel,
-                                        Channel from) {
-  if constexpr (std::is_same_v<Element<kValues>, float>)
-    return fused(plain_of(from), job.lines[channel].scale, job.lines[channel].offset);
-  else if constexpr (kValues == Values::kBytes)
+template <Conversion kConversion, class Channel>
+HEADRACE_HD Element<kConversion> element_of(const RowJob& job, const RowValues& values, int channel,
+                                            Channel from) {
+  if constexpr (std::is_same_v<Element<kConversion>, float>)
+    return multiply_add(fraction_of(from), job.affine[channel].scale, job.affine[channel].offset);
+  else if constexpr (kConversion == Conversion::kBytes)
     return byte_of(from);
   else
     return values.table[channel * 256 + byte_of(from)];
@@ -258,12 +260,12 @@ HEADRACE_HD Element<kValues> element_of(const RowJob& job, const RowValues& valu
 
 /// Stores the elements of neighboring pixels. `element`(c, i) gives channel c of pixel i. `to`: the row's
 /// first byte.
-template <Values kValues, int kCount, class MakeElement>
+template <Conversion kConversion, int kCount, class MakeElement>
 HEADRACE_HD void store_pixels(const RowJob& job, std::int32_t pixel, std::uint8_t* to,
                               const MakeElement& element) {
-  constexpr int kBytes = kElementBytes<kValues>;
+  constexpr int kBytes = kElementBytes<kConversion>;
   if (job.interleaved) {
-    Element<kValues> all[3 * kCount];
+    Element<kConversion> all[3 * kCount];
     HEADRACE_UNROLL
     for (int i = 0; i < kCount; ++i) {
       HEADRACE_UNROLL
@@ -271,39 +273,39 @@ HEADRACE_HD void store_pixels(const RowJob& job, std::int32_t pixel, std::uint8_
     }
     HEADRACE_UNROLL
     for (int part = 0; part < 3; ++part)
-      store_elements<kValues, kCount>(to + (static_cast<std::int64_t>(pixel) * 3 + part * kCount) * kBytes,
-                                      all + part * kCount);
+      store_elements<kConversion, kCount>(
+          to + (static_cast<std::int64_t>(pixel) * 3 + part * kCount) * kBytes, all + part * kCount);
     return;
   }
   const std::int64_t plane = static_cast<std::int64_t>(job.out_height) * job.out_width;
   HEADRACE_UNROLL
   for (int c = 0; c < 3; ++c) {
     if (c >= job.out_channels) break;
-    Element<kValues> all[kCount];
+    Element<kConversion> all[kCount];
     HEADRACE_UNROLL
     for (int i = 0; i < kCount; ++i) all[i] = element(c, i);
-    store_elements<kValues, kCount>(to + (c * plane + pixel) * kBytes, all);
+    store_elements<kConversion, kCount>(to + (c * plane + pixel) * kBytes, all);
   }
 }
 
 /// Converts pixels to elements, applies erasing, and stores them. `to`: the row's first byte.
-template <Values kValues, int kCount, class Pixel>
+template <Conversion kConversion, int kCount, class Pixel>
 HEADRACE_HD void store(const RowJob& job, const RowValues& values, const Pixel (&made)[kCount],
                        std::int32_t pixel, std::uint8_t* to) {
   const auto element = [&](int c, int i) {
-    return element_of<kValues>(job, values, c, c == 0 ? made[i].r : c == 1 ? made[i].g : made[i].b);
+    return element_of<kConversion>(job, values, c, c == 0 ? made[i].r : c == 1 ? made[i].g : made[i].b);
   };
   const Erased& gone = values.erased;
-  if (gone.right <= gone.left) return store_pixels<kValues, kCount>(job, pixel, to, element);
+  if (gone.right <= gone.left) return store_pixels<kConversion, kCount>(job, pixel, to, element);
   bool erased[kCount];
   HEADRACE_UNROLL
   for (int i = 0; i < kCount; ++i) {
     const std::int32_t y = (pixel + i) / job.out_width, x = pixel + i - y * job.out_width;
     erased[i] = y >= gone.top && y < gone.bottom && x >= gone.left && x < gone.right;
   }
-  store_pixels<kValues, kCount>(job, pixel, to, [&](int c, int i) -> Element<kValues> {
+  store_pixels<kConversion, kCount>(job, pixel, to, [&](int c, int i) -> Element<kConversion> {
     if (!erased[i]) return element(c, i);
-    if constexpr (std::is_same_v<Element<kValues>, float>)
+    if constexpr (std::is_same_v<Element<kConversion>, float>)
       return pixels::float_of(job.erased[c]);
     else
       return job.erased[c];

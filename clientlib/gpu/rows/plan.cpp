@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "clientlib/gpu/rows/affine_values.h"
 #include "clientlib/gpu/rows/pixels.h"
-#include "clientlib/gpu/rows/value_lines.h"
 #include "clientlib/pixels/value_table.h"
 
 namespace headrace::gpu {
@@ -103,11 +103,12 @@ std::string take_values(const DeviceImage& image, const FieldSpec& spec, RowJob&
   job.type = pixels::value_type(spec.dtype);
   for (std::size_t c = 0; c < channels && !image.mean.empty(); ++c)
     job.how[c] = {true, static_cast<float>(image.mean[c]), static_cast<float>(image.std[c])};
-  choose_values(job);
-  const bool by_lines = job.values == Values::kHalves || job.values == Values::kBfloats;
+  choose_conversion(job);
+  const bool is_affine =
+      job.conversion == Conversion::kAffineFloat16 || job.conversion == Conversion::kAffineBFloat16;
   for (std::size_t c = 0; c < channels && !image.erased.empty(); ++c) {
     const auto value = static_cast<float>(image.erased[c % image.erased.size()]);
-    job.erased[c] = by_lines   ? pixels::bits_of(value)
+    job.erased[c] = is_affine  ? pixels::bits_of(value)
                     : is_float ? pixels::bits_of(value, job.type)
                                : static_cast<std::uint32_t>(std::clamp(value, 0.0F, 255.0F));
   }
@@ -126,9 +127,14 @@ std::string plan_image(const DeviceImage& image, const FieldSpec& spec, Drawn dr
   if (drawn == Drawn::kOnDevice && (image.color_steps > 0 || !image.erased.empty()))
     return "found color changes or random_erasing: expected only crops, flips, rotations and normalize with "
            "`residence: gpu`";
-  if (image.color_steps > std::uint32_t{kMaxPixelSteps} || image.contrasts > image.color_steps)
-    return fmt::format("{} color changes in a row, {} of them of the contrast: expected at most {}",
-                       image.color_steps, image.contrasts, kMaxPixelSteps);
+  if (image.color_steps > std::uint32_t{kMaxPixelSteps})
+    return fmt::format("rows have up to {} color steps: expected at most {}", image.color_steps,
+                       kMaxPixelSteps);
+  if (image.contrasts > image.color_steps)
+    return fmt::format(
+        "rows have up to {} contrast changes among {} color steps: expected no more contrast changes than "
+        "color steps",
+        image.contrasts, image.color_steps);
   job.height = image.height;
   job.width = image.width;
   job.channels = image.channels;
@@ -164,8 +170,9 @@ std::int32_t row_parts(const RowJob& job) {
   std::int64_t runs = (std::int64_t{job.out_height} * job.out_width + run - 1) / run;
   for (std::int32_t f = 0; f < job.field_count; ++f)
     runs = std::max(runs, std::int64_t{job.fields[f].row_bytes} / 16);
-  // Blocks run in waves of `capacity`; a wave takes as long as a block.
   const std::int64_t most = std::clamp<std::int64_t>((runs + kRowThreads - 1) / kRowThreads, 1, kMostParts);
+  // Chooses the parts with the shortest time. Blocks run in waves of `capacity`; a wave takes as long as a
+  // block.
   std::int64_t best = 1, least = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t parts = 1; parts <= most; ++parts) {
     const std::int64_t waves = (rows * parts + job.capacity - 1) / job.capacity;

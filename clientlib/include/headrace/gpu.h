@@ -37,9 +37,10 @@ class Completion {
  public:
   /// True once the copy has finished or failed.
   [[nodiscard]] bool done() const;
-  /// Blocks, without spinning, until done(). Error: kInternal, with the device's message, if the copy failed.
+  /// Blocks until done(): spins for up to 50 us, then sleeps. Error: kInternal, with the device's message, if
+  /// the copy failed.
   Result<void> wait() const;
-  /// The same, but returns after `time` at the latest, without an error even if done() is still false.
+  /// Sleeps until done(), but for at most `time`. Returns no error if done() is still false.
   Result<void> wait_for(std::chrono::milliseconds time) const;
 
   struct State;

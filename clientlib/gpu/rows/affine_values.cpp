@@ -1,4 +1,4 @@
-#include "clientlib/gpu/rows/value_lines.h"
+#include "clientlib/gpu/rows/affine_values.h"
 
 #include <cmath>
 #include <limits>
@@ -11,10 +11,10 @@ namespace {
 
 using pixels::ValueType;
 
-bool gives_all_values(const ValueLine& line, const pixels::Normalization& how, ValueType type) {
+bool gives_all_values(const AffineValue& affine, const pixels::Normalization& how, ValueType type) {
   for (int i = 0; i < 256; ++i) {
     const auto byte = static_cast<std::uint8_t>(i);
-    if (pixels::bits_of(fused(plain_of(byte), line.scale, line.offset), type) !=
+    if (pixels::bits_of(multiply_add(fraction_of(byte), affine.scale, affine.offset), type) !=
         pixels::value_bits(byte, how, type))
       return false;
   }
@@ -30,25 +30,25 @@ float moved(float value, int steps) {
 
 }  // namespace
 
-bool find_line(const pixels::Normalization& how, ValueType type, ValueLine& line) {
+bool find_affine(const pixels::Normalization& how, ValueType type, AffineValue& found) {
   const double std = how.normalized ? how.std : 1, mean = how.normalized ? how.mean : 0;
   const auto scale = static_cast<float>(256.0 / 255.0 / std), offset = static_cast<float>(-mean / std);
   for (const int far : {0, 1, -1, 2, -2, 3, -3})
     for (const int high : {0, 1, -1, 2, -2, 3, -3}) {
-      line = {moved(scale, far), moved(offset, high)};
-      if (gives_all_values(line, how, type)) return true;
+      found = {moved(scale, far), moved(offset, high)};
+      if (gives_all_values(found, how, type)) return true;
     }
   return false;
 }
 
-void choose_values(RowJob& job) {
-  job.values = job.element_bytes == 1   ? Values::kBytes
-               : job.element_bytes == 4 ? Values::kTable32
-                                        : Values::kTable16;
+void choose_conversion(RowJob& job) {
+  job.conversion = job.element_bytes == 1   ? Conversion::kBytes
+                   : job.element_bytes == 4 ? Conversion::kTableFloat32
+                                            : Conversion::kTableHalf;
   if (job.element_bytes != 2) return;
   for (std::int32_t c = 0; c < job.out_channels; ++c)
-    if (!find_line(job.how[c], job.type, job.lines[c])) return;
-  job.values = job.type == ValueType::kFloat16 ? Values::kHalves : Values::kBfloats;
+    if (!find_affine(job.how[c], job.type, job.affine[c])) return;
+  job.conversion = job.type == ValueType::kFloat16 ? Conversion::kAffineFloat16 : Conversion::kAffineBFloat16;
 }
 
 }  // namespace headrace::gpu
