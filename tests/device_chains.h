@@ -59,7 +59,18 @@ class ChainMaker {
     return color;
   }
   static nlohmann::json both(Size size) { return {size.height, size.width}; }
-  static Transform normalize(std::int32_t channels) {
+  /// ImageNet's, or any other one: for some, half types cannot be computed by an affine function.
+  Transform normalize(std::int32_t channels) {
+    if (coin()) {
+      std::vector<double> mean, std;
+      for (std::int32_t c = 0; c < channels; ++c) {
+        mean.push_back(between(0, 1000) / 1000.0);
+        std.push_back(between(50, 1000) / 1000.0);
+      }
+      if (between(0, 4) == 0)
+        mean[0] = between(1, 254) / 255.0, std[0] = 1e-3;  // large values, and one near 0
+      return make_op("normalize", {{"mean", mean}, {"std", std}});
+    }
     if (channels == 1) return make_op("normalize", {{"mean", {0.485}}, {"std", {0.229}}});
     return make_op("normalize", {{"mean", {0.485, 0.456, 0.406}}, {"std", {0.229, 0.224, 0.225}}});
   }
@@ -190,6 +201,7 @@ inline Result<ChainBatch> make_batch(const PlanConfig& config, ChainMaker& maker
   }
   batch.job.pictures = reinterpret_cast<std::uint8_t*>(batch.pictures.data());
   batch.job.rows = rows;
+  batch.job.blocks_at_once = maker.between(1, 2000);
   batch.job.parts = maker.coin() ? gpu::row_parts(batch.job) : maker.between(1, 4);
   return batch;
 }

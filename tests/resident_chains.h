@@ -79,6 +79,7 @@ class ResidentMaker : public ChainMaker {
     job.batch_positions = random()() % (2 * job.samples);
     job.rows = batches * job.batch_rows;
     job.first = random()() % (2 * job.samples);
+    job.blocks_at_once = between(1, 2000);
     job.parts = coin() ? gpu::row_parts(job) : between(1, 4);
     return batches;
   }

@@ -139,9 +139,10 @@ void Stream::Impl::commit() {
 void Stream::Impl::commit(const Cursor& consumed, std::chrono::nanoseconds waited) {
   const std::lock_guard lock(commit_mutex);
   committed = consumed;
+  uncounted += waited;
   if (!commit_reader) return;
   commit_reader->commit(consumed);
-  commit_reader->lease().wait_ns.fetch_add(static_cast<std::uint64_t>(waited.count()),
+  commit_reader->lease().wait_ns.fetch_add(static_cast<std::uint64_t>(std::exchange(uncounted, {}).count()),
                                            std::memory_order_relaxed);
 }
 

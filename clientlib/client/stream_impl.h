@@ -58,6 +58,7 @@ struct Stream::Impl {
   std::mutex commit_mutex;
   std::shared_ptr<ring::RingReader> commit_reader;  ///< null: detached
   std::optional<Cursor> committed;
+  std::chrono::nanoseconds uncounted{0};  ///< waits that were committed while detached
 
   client::Interrupt interrupt;
   std::atomic<std::uint64_t> waited_ns{0};

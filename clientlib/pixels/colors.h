@@ -8,7 +8,7 @@
 namespace headrace::pixels {
 
 /// A pixel in PIL's mode "L" (gray).
-HEADRACE_HD inline std::uint8_t gray_of(std::uint32_t r, std::uint32_t g, std::uint32_t b) {
+inline std::uint8_t gray_of(std::uint32_t r, std::uint32_t g, std::uint32_t b) {
   return static_cast<std::uint8_t>((19595U * r + 38470U * g + 7471U * b + 0x8000U) >> 16);
 }
 
@@ -21,7 +21,7 @@ HEADRACE_HD inline std::uint8_t luma_of(std::uint32_t r, std::uint32_t g, std::u
 
 /// libImaging's Blend.c: a + factor * (b - a), clamped to 0..255 and truncated to an integer, in single
 /// precision without fused multiply-add.
-HEADRACE_HD inline std::uint8_t blend(std::uint8_t a, std::uint8_t b, float factor) {
+inline std::uint8_t blend(std::uint8_t a, std::uint8_t b, float factor) {
   const float mixed = static_cast<float>(a) + factor * static_cast<float>(b - a);
   return static_cast<std::uint8_t>(mixed < 0.0F ? 0.0F : mixed > 255.0F ? 255.0F : mixed);
 }

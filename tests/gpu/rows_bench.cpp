@@ -166,7 +166,7 @@ void imagenet(Device& device, const char* what, DType dtype, bool jitter, int ro
   job.pictures = first;
   job.out = static_cast<std::uint8_t*>(out.data);
   job.rows = kRows;
-  job.capacity = device.row_blocks(job);
+  job.blocks_at_once = device.blocks_at_once(job);
   job.parts = row_parts(job);
   std::size_t set = 0;
   report(device, what, job, static_cast<double>(pictures.size() + kRows * row_bytes(field)), rounds,
@@ -192,7 +192,7 @@ void resident(Device& device, const char* what, std::uint64_t samples, std::uint
   plan.place(static_cast<std::byte*>(set.data));
   plan.job.out = static_cast<std::uint8_t*>(out.data);
   plan.job.rows = static_cast<std::int32_t>(rows);
-  plan.job.capacity = device.row_blocks(plan.job);
+  plan.job.blocks_at_once = device.blocks_at_once(plan.job);
   plan.job.parts = row_parts(plan.job);
   plan.job.order = draws::epoch_order(samples, 1, 0);
   const double bytes = rows * static_cast<double>(row_bytes(info.fields[0]) + image.picture_bytes());

@@ -44,6 +44,7 @@ TEST(DeviceRows, AreTheServersForRandomChains) {
   ChainMaker maker(17);
   int same = 0;
   std::array<int, 9> with_moves{}, with_contrasts{};
+  std::array<int, 5> converted{};
   for (int round = 0; round < 3000; ++round) {
     const PlanConfig config = maker.chain();
     const auto batch = make_batch(config, maker, 3, 400, 300);
@@ -57,10 +58,12 @@ TEST(DeviceRows, AreTheServersForRandomChains) {
     ++same;
     ++with_moves[static_cast<std::size_t>(job.move_count)];
     ++with_contrasts[static_cast<std::size_t>(job.contrasts)];
+    ++converted[static_cast<std::size_t>(job.conversion)];
   }
   EXPECT_GT(same, 2800);
   EXPECT_GT(with_moves[1] + with_moves[2] + with_moves[3], 1000);
   EXPECT_GT(with_contrasts[1] + with_contrasts[2], 300);
+  for (std::size_t i = 0; i < converted.size(); ++i) EXPECT_GT(converted[i], 5) << "conversion " << i;
 }
 
 TEST(DeviceRows, AreTheServersForImageNetsChain) {

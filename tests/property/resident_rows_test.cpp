@@ -109,6 +109,7 @@ TEST(ResidentRows, MovesRowsThatHaveNoPicture) {
     job.order = draws::epoch_order(job.samples, job.seed, job.epoch = 4);
     job.rows = 12;
     job.first = 30;
+    job.blocks_at_once = 64;
     job.parts = gpu::row_parts(job);
     job.out = reinterpret_cast<std::uint8_t*>(out.data());
     gpu::run_on_host(job);

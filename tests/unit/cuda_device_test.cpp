@@ -32,7 +32,7 @@ TEST_F(CudaDeviceTest, CallsOnItsOwnDeviceAndLeavesTheThreadsAsItWas) {
   or_throw(device_->wait(copied));
   or_throw(device_->launch(RowJob()));
   or_throw(device_->prepare_rows());
-  EXPECT_EQ(device_->row_blocks(RowJob()), 264);
+  EXPECT_EQ(device_->blocks_at_once(RowJob()), 264);
   device_->synchronize();
   device_.reset();
   for (const char* call : {"cudaStreamWaitEvent", "cudaEventRecord", "cudaEventCreate", "cudaEventQuery",
@@ -66,7 +66,7 @@ TEST_F(CudaDeviceTest, CallsNothingWhenItsDeviceCannotBeMadeCurrent) {
   EXPECT_FALSE(device_->hold_stream(kDefaultStream, copied));
   EXPECT_FALSE(device_->wait(copied));
   EXPECT_FALSE(device_->prepare_rows());
-  EXPECT_EQ(device_->row_blocks(RowJob()), 1);
+  EXPECT_EQ(device_->blocks_at_once(RowJob()), 1);
   const auto refused = device_->launch(RowJob());
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("device \"cuda:1\" cannot be made current"));

@@ -84,8 +84,15 @@ TEST(DeviceRowsSplit, HasAStepForAllThatATransformOfTheDeviceDraws) {
     ++on_device;
     const auto rows = or_throw(split({kCrop, op}));
     std::vector<Step> memory;
-    for (std::uint64_t position = 0; position < 200; ++position)
-      EXPECT_NO_THROW((void)rows.draw({1, 2, position}, memory)) << name;
+    for (std::uint64_t position = 0; position < 200; ++position) {
+      RowSteps drawn;
+      ASSERT_NO_THROW(drawn = rows.draw({1, 2, position}, memory)) << name;
+      EXPECT_LE(drawn.step_count, rows.image().color_steps) << name;
+      EXPECT_LE(std::count_if(drawn.steps, drawn.steps + drawn.step_count,
+                              [](const PixelStep& step) { return step.kind == PixelStep::Kind::kContrast; }),
+                rows.image().contrasts)
+          << name;
+    }
   }
   EXPECT_EQ(on_device, 5) << "2 flips, random_rotate90, color_jitter, random_grayscale";
 }

@@ -78,7 +78,7 @@ class ScriptedDevice final : public Device {
     host_->synchronize();
   }
   Result<void> prepare_rows() override { return host_->prepare_rows(); }
-  std::int32_t row_blocks(const RowJob& job) override { return host_->row_blocks(job); }
+  std::int32_t blocks_at_once(const RowJob& job) override { return host_->blocks_at_once(job); }
   Result<void> launch(const RowJob& job) override { return host_->launch(job); }
   Result<void> wait(Mark mark) override {
     if (script_.gate.valid()) script_.gate.wait();

@@ -5,19 +5,12 @@
 
 namespace headrace::gpu {
 
-namespace {
-
-/// Longer than a small batch takes to copy; waking a sleeping thread takes longer than such a copy.
-constexpr std::chrono::microseconds kSpin{50};
-
-}  // namespace
-
 bool Completion::done() const {
   return state_->done.load(std::memory_order_acquire);  // SYNC copy-done
 }
 
-Result<void> Completion::wait() const {
-  const auto give_up = std::chrono::steady_clock::now() + kSpin;
+Result<void> Completion::wait(std::chrono::microseconds spin) const {
+  const auto give_up = std::chrono::steady_clock::now() + spin;
   while (!done() && std::chrono::steady_clock::now() < give_up) continue;
   if (!done()) {
     std::unique_lock lock(state_->mutex);

@@ -125,7 +125,7 @@ struct CopyEngine::Impl {
 
   Result<std::byte*> take_staging(std::size_t bytes) {
     Staging& buffer = staging[next_staging];
-    if (buffer.in_use) (void)buffer.in_use->wait();  // an error is reported to that copy's own caller
+    if (buffer.in_use) (void)buffer.in_use->wait({});  // an error is reported to that copy's own caller
     buffer.in_use.reset();
     if (buffer.capacity < bytes) {
       if (buffer.memory != nullptr) device->free_staging(buffer.memory);
@@ -147,7 +147,7 @@ struct CopyEngine::Impl {
     ++counters.direct;
     Completion completion = completions.add(*mark, std::move(keep));
     if (queued) return completion;
-    (void)completion.wait();  // copies that were queued before the failure still read the slot
+    (void)completion.wait({});  // copies that were queued before the failure still read the slot
     return fail(queued.error());
   }
 

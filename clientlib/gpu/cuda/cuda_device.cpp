@@ -174,7 +174,7 @@ class CudaDevice final : public Device {
           failed(error, "run Headrace's kernels (built for sm_80 and newer)", ErrorCode::kEnvironment));
     return {};
   }
-  std::int32_t row_blocks(const RowJob& job) override {
+  std::int32_t blocks_at_once(const RowJob& job) override {
     const OnDevice here(ordinal_);
     std::int32_t blocks = 0;
     if (here.error() == cudaSuccess) forget(row_blocks_at_once(job, ordinal_, blocks));

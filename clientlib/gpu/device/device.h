@@ -67,8 +67,9 @@ class Device {
   virtual void synchronize() = 0;
   /// Checks that launch() works here. Error: kEnvironment, which says why it does not.
   virtual Result<void> prepare_rows() = 0;
-  /// How many of the job's thread blocks can run at once, for RowJob::capacity. 1 if the device cannot say.
-  virtual std::int32_t row_blocks(const RowJob& job) = 0;
+  /// How many of the job's thread blocks can run at once, for RowJob::blocks_at_once. 1 if the device cannot
+  /// say.
+  virtual std::int32_t blocks_at_once(const RowJob& job) = 0;
   /// Queues the kernel (rows/kernel.h), which runs after the copies queued so far. plan_rows() has checked
   /// the job.
   virtual Result<void> launch(const RowJob& job) = 0;

@@ -119,7 +119,7 @@ class HostDevice final : public Device {
   void drop(Mark) override {}
   void synchronize() override { queue_->wait(queue_->queued()); }
   Result<void> prepare_rows() override { return {}; }
-  std::int32_t row_blocks(const RowJob&) override { return 1; }
+  std::int32_t blocks_at_once(const RowJob&) override { return 1; }
   Result<void> launch(const RowJob& job) override {
     queue_->add([job] { run_on_host(job); });
     return {};

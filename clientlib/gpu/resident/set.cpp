@@ -57,7 +57,7 @@ Result<ResidentSet> ResidentSet::allocate(const Stream& stream, const BatchLayou
     return too_large(fmt::format("{:.1f} MB are free", megabytes(*room)));
   auto memory = engine.allocate(plan->bytes);
   if (!memory) return too_large(memory.error().message);
-  plan->job.capacity = device.row_blocks(plan->job);
+  plan->job.blocks_at_once = device.blocks_at_once(plan->job);
   return ResidentSet(stream, std::move(*plan), engine, std::move(*memory));
 }
 

@@ -33,9 +33,9 @@ float moved(float value, int steps) {
 bool find_affine(const pixels::Normalization& how, ValueType type, AffineValue& found) {
   const double std = how.normalized ? how.std : 1, mean = how.normalized ? how.mean : 0;
   const auto scale = static_cast<float>(256.0 / 255.0 / std), offset = static_cast<float>(-mean / std);
-  for (const int far : {0, 1, -1, 2, -2, 3, -3})
-    for (const int high : {0, 1, -1, 2, -2, 3, -3}) {
-      found = {moved(scale, far), moved(offset, high)};
+  for (const int scale_steps : {0, 1, -1, 2, -2, 3, -3})
+    for (const int offset_steps : {0, 1, -1, 2, -2, 3, -3}) {
+      found = {moved(scale, scale_steps), moved(offset, offset_steps)};
       if (gives_all_values(found, how, type)) return true;
     }
   return false;

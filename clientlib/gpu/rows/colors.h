@@ -3,6 +3,7 @@
 // libImaging's.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "clientlib/gpu/rows/job.h"

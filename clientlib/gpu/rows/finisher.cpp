@@ -29,7 +29,7 @@ Result<RowFinisher> RowFinisher::open(std::vector<FinishedField> fields, std::ui
     auto memory = finisher.device_->allocate(rows * field.job.picture_step);
     if (!memory) return fail(memory.error());
     field.job.pictures = reinterpret_cast<std::uint8_t*>(*memory);
-    field.job.capacity = finisher.device_->row_blocks(field.job);
+    field.job.blocks_at_once = finisher.device_->blocks_at_once(field.job);
     finisher.fields_.push_back(std::move(field));
   }
   return finisher;

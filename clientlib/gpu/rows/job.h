@@ -56,10 +56,12 @@ struct RowJob {
   pixels::ValueType type = pixels::ValueType::kFloat32;  ///< of elements larger than one byte
   pixels::Normalization how[3];
   Conversion conversion = Conversion::kBytes;
-  AffineValue affine[3];                ///< for each channel; gives exactly the values of `how`
-  std::uint32_t erased[3] = {0, 0, 0};  ///< each channel's erasing value: an Element's bits
-  std::int32_t capacity = 1;            ///< blocks that the device runs at once: Device::row_blocks()
-  std::int32_t parts = 1;               ///< blocks for each row; row_parts()
+  AffineValue affine[3];  ///< for each channel; gives exactly the values of `how`
+  std::uint32_t erased[3] = {
+      0, 0,
+      0};  ///< each channel's erasing value: an element's bits, or (kAffine...) a float's, which is rounded
+  std::int32_t blocks_at_once = 1;  ///< Device::blocks_at_once()
+  std::int32_t parts = 1;           ///< blocks for each row; row_parts()
 
   // A launch may compute several batches of one size.
   std::int32_t batch_rows = 0;        ///< rows of a batch; 0: all rows are of one batch

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "clientlib/pixels/colors.h"
 #include "clientlib/pixels/halves.h"
+#include "clientlib/pixels/hd.h"
 
 namespace headrace::gpu {
 

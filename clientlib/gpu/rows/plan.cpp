@@ -166,16 +166,20 @@ std::string plan_rows(const DeviceImage& image, const FieldSpec& spec, Drawn dra
 std::int32_t row_parts(const RowJob& job) {
   constexpr std::int64_t kMostParts = 64;
   constexpr std::int64_t kSetUp = 2;  // building a row's tables takes as long as this many runs of a thread
-  const std::int64_t rows = std::max(job.rows, 1), run = job.element_bytes < 4 ? kWideRun : kRun;
-  std::int64_t runs = (std::int64_t{job.out_height} * job.out_width + run - 1) / run;
+  const std::int64_t rows = std::max(job.rows, 1), pixels = std::int64_t{job.out_height} * job.out_width;
+  const std::int64_t run = pixels % kRun != 0                                        ? 1
+                           : job.element_bytes == 4 || job.out_width % kWideRun != 0 ? kRun
+                                                                                     : kWideRun;
+  std::int64_t runs = (pixels + run - 1) / run;
   for (std::int32_t f = 0; f < job.field_count; ++f)
-    runs = std::max(runs, std::int64_t{job.fields[f].row_bytes} / 16);
+    runs =
+        std::max(runs, (std::int64_t{job.fields[f].row_bytes} + job.fields[f].unit - 1) / job.fields[f].unit);
   const std::int64_t most = std::clamp<std::int64_t>((runs + kRowThreads - 1) / kRowThreads, 1, kMostParts);
-  // Chooses the parts with the shortest time. Blocks run in waves of `capacity`; a wave takes as long as a
-  // block.
+  // Chooses the parts with the shortest time. Blocks run in waves of `blocks_at_once`; a wave takes as long
+  // as a block.
   std::int64_t best = 1, least = std::numeric_limits<std::int64_t>::max();
   for (std::int64_t parts = 1; parts <= most; ++parts) {
-    const std::int64_t waves = (rows * parts + job.capacity - 1) / job.capacity;
+    const std::int64_t waves = (rows * parts + job.blocks_at_once - 1) / job.blocks_at_once;
     const std::int64_t time = waves * ((runs + parts * kRowThreads - 1) / (parts * kRowThreads) + kSetUp);
     if (time < least) best = parts, least = time;
   }
