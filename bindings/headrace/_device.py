@@ -148,6 +148,7 @@ class TorchBlocks:
             self._on_device = torch.cuda.device(self._device)
             # Private, but torch's compiler and Triton call it too. torch.cuda.current_stream() creates an object, which costs as much as
             # the rest of next().
+            self._current: tuple[int, Any] = (-1, None)  # the last handle that was handed over to, and its stream
             self._handle_of = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: torch.cuda.current_stream(index).cuda_stream)
 
     @property
@@ -173,8 +174,10 @@ class TorchBlocks:
         if handle is None:
             raw.wait()
         else:
+            if handle != self._current[0]:
+                self._current = handle, self._torch.cuda.current_stream(self._device)
             raw.wait_on(handle)
-            raw.block(True).record_stream(self._torch.cuda.current_stream(self._device))
+            raw.block(True).record_stream(self._current[1])
 
     def typed(self, name: str) -> Callable[..., Any]:
         """Returns a function that makes a tensor of this dtype over part of a storage, from the storage, an offset in bytes and a shape. With

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "clientlib/gpu/device/device.h"
 #include "clientlib/gpu/host/host_rows.h"
+#include "clientlib/gpu/rows/plan.h"
 #include "server/transform/ops/ops.h"
 #include "tests/gpu/device_memory.h"
 #include "tests/resident_chains.h"
@@ -74,6 +76,63 @@ TEST(CudaRows, OfRandomChainsAreTheCpuBackends) {
     ASSERT_EQ(first_difference(made_by_gpu(*device, job, expected.size()), expected), -1)
         << "round " << round << ": " << job.out_width << " x " << job.out_height << ", geometric transforms "
         << job.move_count << ", contrast changes " << job.contrasts << ", elements of " << job.element_bytes;
+  }
+}
+
+TEST(CudaRows, OfEveryColorAreTheCpuBackends) {
+  if (rounds(500) < 500) GTEST_SKIP() << "too long under compute-sanitizer";
+  constexpr std::int32_t kSide = 4096;  // a pixel for each of 2^24 colors
+  const auto device = first_gpu();
+  const DeviceImage image{.height = kSide, .width = kSide, .channels = 3, .color_steps = 1, .contrasts = 1};
+  std::vector<std::byte> here(image.row_bytes());
+  for (std::size_t i = 0; i < image.picture_bytes(); ++i)
+    here[i] = static_cast<std::byte>(i / 3 >> (8 * (i % 3)));
+  const DeviceMemory there(here.size());
+  using Kind = PixelStep::Kind;
+  for (const PixelStep& step :
+       {PixelStep{.kind = Kind::kHue, .shift = 0}, PixelStep{.kind = Kind::kHue, .shift = 77},
+        PixelStep{.kind = Kind::kHue, .shift = 255}, PixelStep{.kind = Kind::kBrightness, .factor = 0.637F},
+        PixelStep{.kind = Kind::kContrast, .factor = 1.4F},
+        PixelStep{.kind = Kind::kSaturation, .factor = 0.637F},
+        PixelStep{.kind = Kind::kSaturation, .factor = 1e6F}}) {
+    RowSteps steps;
+    steps.steps[steps.step_count++] = step;
+    std::memcpy(here.data() + image.steps_offset(), &steps, sizeof steps);
+    RowJob job;
+    ASSERT_EQ(plan_rows(image, {"image", DType::kUInt8, FieldKind::kDense, {3, kSide, kSide}},
+                        Drawn::kByServer, job),
+              "");
+    job.rows = 1;
+    job.parts = 64;
+    ASSERT_EQ(cudaMemcpy(there.data(), here.data(), here.size(), cudaMemcpyHostToDevice), cudaSuccess);
+    job.pictures = reinterpret_cast<std::uint8_t*>(here.data());
+    const auto expected = made_by_cpu(job, image.picture_bytes());
+    job.pictures = reinterpret_cast<std::uint8_t*>(there.data());
+    ASSERT_EQ(first_difference(made_by_gpu(*device, job, expected.size()), expected), -1)
+        << "step " << static_cast<int>(step.kind) << ", shift " << int{step.shift} << ", factor "
+        << step.factor;
+  }
+}
+
+TEST(CudaRows, OfAnyBytesAsRowStepsAreTheCpuBackends) {
+  const auto device = first_gpu();
+  ChainMaker maker(7);
+  for (int round = 0; round < rounds(500); ++round) {
+    auto batch = make_batch(maker.chain(), maker, 2, 60, 50);
+    if (!batch) continue;
+    for (std::size_t row = 0; row < 2; ++row)
+      for (std::size_t i = 0; i < sizeof(RowSteps); ++i)
+        batch->pictures[row * batch->job.picture_step + batch->job.steps_offset + i] =
+            static_cast<std::byte>(maker.coin() ? maker.random()() : 0xFF);
+    const DeviceMemory pictures(batch->pictures.size());
+    ASSERT_EQ(
+        cudaMemcpy(pictures.data(), batch->pictures.data(), batch->pictures.size(), cudaMemcpyHostToDevice),
+        cudaSuccess);
+    RowJob job = batch->job;
+    const auto expected = made_by_cpu(job, batch->expected.size());
+    job.pictures = reinterpret_cast<std::uint8_t*>(pictures.data());
+    ASSERT_EQ(first_difference(made_by_gpu(*device, job, expected.size()), expected), -1)
+        << "round " << round;
   }
 }
 

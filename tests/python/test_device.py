@@ -293,6 +293,26 @@ def test_blocks_create_no_context_on_the_threads_current_device(monkeypatch: pyt
         assert [stream.cuda_stream for stream in fake.streams.values()] == [0, 0]
 
 
+@pytest.mark.parametrize("older_torch", [False, True])
+def test_a_block_is_handed_over_to_the_stream_that_is_current(monkeypatch: pytest.MonkeyPatch, older_torch: bool) -> None:
+    fake = FakeDevices(monkeypatch)
+    monkeypatch.setattr(torch, "empty", fake.empty)
+    if older_torch:
+        monkeypatch.delattr(torch._C, "_cuda_getCurrentRawStream", raising=False)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.streams[getattr(device, "index", device)])
+    else:
+        monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: fake.streams[index].cuda_stream, raising=False)
+    blocks = _device.TorchBlocks("cuda:1")
+    done: list[tuple[str, int]] = []
+    block = SimpleNamespace(record_stream=lambda stream: done.append(("recorded", stream.cuda_stream)))
+    raw: Any = SimpleNamespace(wait_on=lambda handle: done.append(("waits", handle)), block=lambda _: block)
+    for handle in (0, 0, 9, 0):
+        fake.streams[1] = fake.stream(1, handle)
+        assert blocks.current_handle() == handle
+        blocks.hand_over(raw, blocks.current_handle())
+    assert done == [(what, handle) for handle in (0, 0, 9, 0) for what in ("waits", "recorded")]
+
+
 def test_loaders_can_be_closed_or_dropped_while_they_prefetch(start_server: Any, quiet_config: dict[str, Any]) -> None:
     """The blocks belong to torch, so a thread that drops one needs the GIL, even while close() waits for that thread."""
     address = start_server(quiet_config).address
