@@ -16,7 +16,7 @@ namespace {
 using namespace std::string_view_literals;
 
 /// What to give instead.
-enum class Instead : std::uint8_t { kClassFolders, kItsFolder, kRenamed, kUnpacked, kPacked };
+enum class Instead : std::uint8_t { kClassFolders, kItsFolder, kRenamed, kUnpacked, kParquet, kPacked };
 
 struct Signature {
   std::size_t offset;
@@ -45,7 +45,7 @@ constexpr std::array kSignatures{
               "7zXZ"sv,
               "packed by xz", Instead::kUnpacked},
     Signature{0, "\x89HDF"sv, "an HDF5 file", Instead::kPacked},
-    Signature{0, "PAR1"sv, "a Parquet file", Instead::kPacked},
+    Signature{0, "PAR1"sv, "a Parquet file", Instead::kParquet},
     Signature{0, "\x80\x04\x95"sv, "a pickle", Instead::kPacked},
     Signature{0, "\x80\x02"sv, "a pickle", Instead::kPacked},
 };
@@ -63,6 +63,8 @@ std::string advice(Instead instead, const std::filesystem::path& path) {
       return fmt::format(
           "unpack it, or, where its source reads it so (MNIST's .gz), give its folder: headrace check {}",
           folder);
+    case Instead::kParquet:
+      return fmt::format("pack it first, with Python: python -m headrace.parquet {} OUT", path.string());
     case Instead::kPacked:
       break;
   }

@@ -1,0 +1,109 @@
+"""python -m headrace.parquet: Hugging Face's Parquet files become a database whose rows are the files' images."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import headrace
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from headrace.errors import DatasetInvalid, EnvironmentFailed, InvalidArgument
+from headrace.parquet import ParquetDataset, main
+from PIL import Image
+from test_pack import lmdb
+from test_pixel_sources import config
+
+CLASSES = ["cat", "dog", "emu"]
+SIDE = 16
+
+
+def jpeg(number: int) -> bytes:
+    random = np.random.default_rng(number)
+    out = io.BytesIO()
+    Image.fromarray(random.integers(0, 256, (SIDE, SIDE, 3), np.uint8)).save(out, "JPEG")
+    return out.getvalue()
+
+
+def features(**classes: list[str]) -> dict[bytes, bytes]:
+    described = {"image": {"_type": "Image"}, **{name: {"names": names, "_type": "ClassLabel"} for name, names in classes.items()}}
+    return {b"huggingface": json.dumps({"info": {"features": described}}).encode()}
+
+
+def write(path: Path, columns: dict[str, Any], metadata: dict[bytes, bytes] | None = None, rows: int = 4) -> str:
+    table = pyarrow.table(columns)
+    pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), path, row_group_size=rows)
+    return str(path)
+
+
+def published(folder: Path) -> list[str]:
+    """Two files as push_to_hub() writes them, of 10 and 7 rows in groups of 4."""
+    files = []
+    for name, numbers in (("train-0.parquet", range(10)), ("train-1.parquet", range(10, 17))):
+        images = [{"bytes": jpeg(number), "path": f"{number}.jpg"} for number in numbers]
+        columns = {"image": images, "kind": [number % 3 for number in numbers], "caption": [f"number {number}" for number in numbers]}
+        files.append(write(folder / name, columns, features(kind=CLASSES)))
+    return files
+
+
+@pytest.mark.parametrize("workers", ["0", "3"])
+def test_what_hugging_face_publishes_is_served(start_server: Any, tmp_path: Path, workers: str) -> None:
+    out = tmp_path / "set.lmdb"
+    command = [sys.executable, "-m", "headrace.parquet", *published(tmp_path), str(out), "--workers", workers, "--quiet"]
+    assert "17 samples in" in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    seen = []
+    server = start_server(config(lmdb(out), output={"layout": "NHWC"}, transforms=[{"center_crop": SIDE}]))
+    with headrace.Loader(server.address, stream="train", batch="dict") as loader:
+        assert loader.classes == tuple(CLASSES)
+        for batch in loader:
+            values, offsets = batch["caption"]
+            for row, index in enumerate(batch.sample_index.tolist()):
+                expected = np.asarray(Image.open(io.BytesIO(jpeg(index))))
+                np.testing.assert_array_equal(batch["image"][row], expected)
+                assert batch["label"][row] == index % 3
+                assert bytes(values[offsets[row] : offsets[row + 1]]).decode() == f"number {index}"
+                seen.append(index)
+    assert sorted(seen) == list(range(17))
+
+
+def test_plain_columns_are_read_without_metadata(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.parquet", {"png": [jpeg(0), jpeg(1)], "label": [1, 0], "weight": [0.5, 1.5]})
+    dataset = ParquetDataset([file])
+    assert dataset.classes is None and len(dataset) == 2
+    assert dataset[1] == {"png": jpeg(1), "label": 0, "weight": 1.5}
+    assert ParquetDataset([file], columns=["png"], label="label")[0] == {"png": jpeg(0), "label": 1}
+    with pytest.raises(IndexError):
+        dataset[2]
+
+
+def test_errors_name_the_file_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    (first, second), other = published(tmp_path), write(tmp_path / "other.parquet", {"image": [jpeg(0)]})
+    differ = r"other.parquet: its columns differ from those of .*train-0.parquet: expected image \(struct.*, found image \(binary\)"
+    with pytest.raises(DatasetInvalid, match=differ):
+        ParquetDataset([first, other])
+    with pytest.raises(InvalidArgument, match=r"has no column 'picture'; columns: image \(.*\), kind \(int64\), caption \(string\)"):
+        ParquetDataset([first, second], columns=["picture"])
+    with pytest.raises(InvalidArgument, match="expected a list of Parquet files"):
+        ParquetDataset(first)
+    several = write(tmp_path / "several.parquet", {"image": [jpeg(0)], "fine": [1], "coarse": [0]}, features(fine=CLASSES, coarse=CLASSES))
+    with pytest.raises(InvalidArgument, match="several columns of classes: choose one with label: fine, coarse"):
+        ParquetDataset([several])
+    assert ParquetDataset([several], label="coarse").classes == CLASSES
+    linked = write(tmp_path / "linked.parquet", {"image": [{"bytes": None, "path": "there.jpg"}], "label": [0]})
+    with pytest.raises(DatasetInvalid, match=r"sample 0, column 'image': it has no bytes, only the path 'there.jpg': embed the files"):
+        ParquetDataset([linked])[0]
+    (tmp_path / "text.parquet").write_text("no Parquet")
+    assert main([str(tmp_path / "text.parquet"), str(tmp_path / "out")]) == 3
+    assert "text.parquet: cannot be read as a Parquet file" in capsys.readouterr().err
+    assert main([first, str(tmp_path / "out"), "--columns", "picture"]) == 2
+    refused = subprocess.run(["headrace", "pack", first, str(tmp_path / "out")], capture_output=True, text=True, check=False)
+    assert f"python -m headrace.parquet {first} OUT" in refused.stderr, refused.stderr
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(EnvironmentFailed, match="pip install pyarrow"):
+        ParquetDataset([first])
