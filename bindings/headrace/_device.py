@@ -75,7 +75,7 @@ def output_of(output: str | None, device: Any, zero_copy: bool = False) -> str:
         import torch
 
         if not torch.cuda.is_available():
-            raise InvalidArgument(f"device={device!r}: torch sees no CUDA device (torch.cuda.is_available() is False); use device='cpu' for tensors in host memory")
+            raise InvalidArgument(f"device={device!r}: torch sees no CUDA device (torch.cuda.is_available() is False); use device='cpu' for tensors in host memory, or, for a stream with `device: gpu`, device='host'")
     return chosen
 
 

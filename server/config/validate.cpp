@@ -41,6 +41,8 @@ std::string expected_map(const json& node) {
                        fmt::join(required, " and "));
   const auto keys = known_keys(node);
   const bool needs_one = node.value("minProperties", 0) > 0;
+  if (const int most = node.value("maxProperties", 0); needs_one && most > 1)
+    return fmt::format("a map with 1 to {} entries", most);
   if (keys.empty() || keys.size() > kFew) return needs_one ? "a map with at least one entry" : "a map";
   return fmt::format("a map {} {}", needs_one ? "with at least one of" : "of", fmt::join(keys, ", "));
 }

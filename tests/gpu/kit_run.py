@@ -211,7 +211,7 @@ def main(arguments: list[str]) -> int:
     if about["module"] != sysconfig.get_config_var("EXT_SUFFIX"):
         parser.error(
             f"the kit needs a Python whose modules end with {about['module']}, found one whose modules end with {sysconfig.get_config_var('EXT_SUFFIX')}: run the kit with "
-            "another Python, usually CPython 3.12"
+            "another Python, usually CPython 3.12: python3.12 kit run ..."
         )
     state = State(state_folder, about["kit"])
     gpu, here = gpu_is_there(), machine()
@@ -222,13 +222,23 @@ def main(arguments: list[str]) -> int:
         state.save(name, result)
         kit_report.write(given.out, about, here, list(every), state.stages, state.folder)
 
+    try:
+        run_stages(asked, every, state, runner, save, given.again)
+    except KeyboardInterrupt:
+        print("\nkit run: interrupted; the same command continues", file=sys.stderr)
+        return 130
+    kit_report.write(given.out, about, here, list(every), state.stages, state.folder)
+    return 0 if all(state.stages[name]["status"] in (PASSED, NOT_RUN) for name in asked) else 1
+
+
+def run_stages(
+    asked: list[str], every: dict[str, list[Step]], state: State, runner: Runner, save: Callable[[str, dict[str, Any]], None], again: bool
+) -> None:
     for name in asked:
-        if name in state.stages and state.stages[name]["status"] in ENDED and not given.again:
+        if name in state.stages and state.stages[name]["status"] in ENDED and not again:
             print(f"{name}: skipped, already {state.stages[name]['status']} in an earlier call (--again repeats it)", flush=True)
         else:
             print(f"{name}:", flush=True)
             result = runner.stage(name, every[name], functools.partial(save, name))
             save(name, result)
             print(f"{name}: {result['status']}, {result['seconds']:.0f} s", flush=True)
-    kit_report.write(given.out, about, here, list(every), state.stages, state.folder)
-    return 0 if all(state.stages[name]["status"] in (PASSED, NOT_RUN) for name in asked) else 1
