@@ -192,10 +192,9 @@ HEADRACE_HD void run_rows(Block& block, const RowJob& job, std::int32_t number) 
     const auto fits = [&](int run) {
       return pixels % run == 0 && (reinterpret_cast<std::uintptr_t>(to) & (run * kBytes - 1)) == 0;
     };
-    constexpr int kWide = kBytes < 4 ? kWideRun : kRun;
-    if (kWide == kWideRun && head.wide && fits(kWideRun))
-      make(std::integral_constant<int, kWide>());
-    else if (fits(kRun))
+    if constexpr (kBytes < 4)
+      if (head.wide && fits(kWideRun)) return make(std::integral_constant<int, kWideRun>());
+    if (fits(kRun))
       make(std::integral_constant<int, kRun>());
     else
       make(std::integral_constant<int, 1>());
